@@ -20,6 +20,17 @@ pub struct RocksStore {
     memory: usize,
 }
 
+/// What a store begins with, and what becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreContent {
+    /// It begins empty, and its rows are deleted with it.
+    Scratch,
+    /// It begins empty, and its rows stay: those that [`ColdStore::flush`] has put on the disk, and perhaps some later ones.
+    New,
+    /// It begins with the rows that an earlier store left, and they stay.
+    Kept,
+}
+
 /// How often blocks were found in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
@@ -36,14 +47,34 @@ impl RocksStore {
     /// # Errors
     /// When another process holds the folder, or it cannot be written.
     pub fn open(folder: &Path, widths: &[usize], options: &RocksOptions) -> Result<Self, ColdError> {
+        Self::open_as(StoreContent::Scratch, folder, widths, options)
+    }
+
+    /// As [`Self::open`], for a store whose rows outlive it, or that has rows already.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_as(
+        content: StoreContent,
+        folder: &Path,
+        widths: &[usize],
+        options: &RocksOptions,
+    ) -> Result<Self, ColdError> {
         let failed = |error: &dyn fmt::Display| refused(folder, &error.to_string());
         std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
-        DB::destroy(&Options::default(), folder).map_err(|error| failed(&error))?;
+        if content != StoreContent::Kept {
+            DB::destroy(&Options::default(), folder).map_err(|error| failed(&error))?;
+        }
         let set = options.build().map_err(|error| failed(&error))?;
         let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
         let db = DB::open_cf_descriptors(&set, folder, [rows]).map_err(|error| failed(&error))?;
-        let database = Arc::new(Database::new(db, folder, widths));
+        let database = Arc::new(Database::new(db, folder, widths, content == StoreContent::Scratch));
         Ok(Self { database, options: set, memory: options.bound() })
+    }
+
+    /// Its rows are deleted with it after all.
+    pub fn delete_at_end(&self) {
+        self.database.delete_at_end();
     }
 
     /// Bytes of memory that its buffers and its cache take at most.

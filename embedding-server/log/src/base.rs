@@ -55,8 +55,6 @@ pub struct WindowImage {
     pub writer: u64,
     /// Its process.
     pub incarnation: u32,
-    /// The highest number seen.
-    pub newest: u64,
     /// The numbers that were applied, as ranges `[first, last]`.
     pub applied: Vec<[u64; 2]>,
 }

@@ -17,10 +17,16 @@ pub enum LogError {
         source: io::Error,
     },
     /// Another process holds the folder.
-    #[error("the log in {} is in use by another process; give each run a `cluster.log_folder` of its own", folder.display())]
+    #[error(
+        "the log in {} is in use by another process, of id {holder}; stop that process, or give each run a `cluster.log_folder` of \
+         its own",
+        folder.display()
+    )]
     InUse {
         /// The folder.
         folder: PathBuf,
+        /// The process.
+        holder: String,
     },
     /// Something that was durable cannot be read.
     #[error(
@@ -39,7 +45,8 @@ pub enum LogError {
 }
 
 impl LogError {
-    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    /// What the system refuses to do with a file or folder.
+    pub fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, doing, source }
     }

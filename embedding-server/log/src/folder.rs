@@ -38,10 +38,10 @@ pub struct LogFolder {
 pub struct LineageFile {
     /// Version of the log's records.
     pub version: u16,
-    /// Chosen at random when the log had no row, in hexadecimal digits.
-    pub lineage: String,
-    /// The run that the rows are of, in hexadecimal digits. `None` until the server has joined one.
-    pub run: Option<String>,
+    /// Chosen at random when the files were made. Every file of the log names it.
+    pub log: u64,
+    /// Chosen at random when the log had no row: whoever has these rows has this number.
+    pub lineage: u64,
     /// The layouts of the tables, in their order: rows of others cannot be put in.
     pub tables: Vec<String>,
     /// Whether rows that have left memory lie in a cold tier.
@@ -56,10 +56,20 @@ impl LogFolder {
     pub fn open(path: &Path) -> Result<Self, LogError> {
         fs::create_dir_all(path).map_err(LogError::io("make the folder", path))?;
         let lock_path = path.join(LOCK);
-        let lock = File::create(&lock_path).map_err(LogError::io("make", &lock_path))?;
+        let mut options = File::options();
+        let opened = options.read(true).write(true).create(true).truncate(false).open(&lock_path);
+        let mut lock = opened.map_err(LogError::io("make", &lock_path))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(LogError::InUse { folder: path.to_owned() }),
+            Ok(()) => {
+                // For a person who wonders who holds it.
+                let named = lock.set_len(0).and_then(|()| lock.write_all(std::process::id().to_string().as_bytes()));
+                named.map_err(LogError::io("write", &lock_path))?;
+                Ok(Self { path: path.to_owned(), _lock: lock })
+            }
+            Err(TryLockError::WouldBlock) => {
+                let holder = fs::read_to_string(&lock_path).unwrap_or_default();
+                Err(LogError::InUse { folder: path.to_owned(), holder })
+            }
             Err(TryLockError::Error(source)) => Err(LogError::io("lock", &lock_path)(source)),
         }
     }
@@ -183,7 +193,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let held = LogFolder::open(folder.path()).unwrap();
         let refused = LogFolder::open(folder.path()).unwrap_err().to_string();
-        assert!(refused.contains("in use by another process") && refused.contains("log_folder"), "{refused}");
+        let holder = format!("in use by another process, of id {};", std::process::id());
+        assert!(refused.contains(&holder) && refused.contains("log_folder"), "{refused}");
         drop(held);
         LogFolder::open(folder.path()).unwrap();
     }
@@ -193,8 +204,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let folder = LogFolder::open(temporary.path()).unwrap();
         assert_eq!(folder.lineage().unwrap(), None);
-        let lineage =
-            LineageFile { version: 1, lineage: "7".to_owned(), run: None, tables: vec!["a".to_owned()], cold: true };
+        let lineage = LineageFile { version: 1, log: u64::MAX, lineage: 7, tables: vec!["a".to_owned()], cold: true };
         folder.set_lineage(&lineage).unwrap();
         assert_eq!(folder.lineage().unwrap(), Some(lineage));
         for file in [segment_path(folder.path(), 9), spare_path(folder.path(), 1)] {

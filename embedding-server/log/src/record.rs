@@ -138,6 +138,12 @@ impl LogRecord {
         let wrong = || format!("a record of {} whose lengths disagree", head.kind.name());
         decode(head, payload).ok_or_else(wrong)
     }
+
+    /// The push of the payload of a record that has one: pushed rows, a pending gradient, a commit.
+    #[must_use]
+    pub fn origin(payload: &[u8]) -> Option<PushOrigin> {
+        origin_of(payload).map(|(origin, _)| origin)
+    }
 }
 
 fn decode(head: &RecordHead, payload: &[u8]) -> Option<LogRecord> {

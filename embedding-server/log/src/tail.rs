@@ -196,7 +196,9 @@ impl SegmentBytes<'_> {
     /// Whether a later record shows that the one at `lsn` had been durable.
     fn was_durable(&self, lsn: u64) -> bool {
         let mut offset = self.offset(lsn) + 8;
-        while offset + HEAD_BYTES <= self.bytes.len() {
+        // Behind the last byte that was written there are zeros, to the end of what is preallocated.
+        let end = self.offset(lsn) + self.torn_bytes(lsn) as usize;
+        while offset + HEAD_BYTES <= self.bytes.len() && offset < end {
             let later = RecordHead::from_bytes(&self.bytes[offset..]).ok();
             if later.is_some_and(|head| self.offset(head.lsn.max(self.first)) == offset && head.durable > lsn) {
                 return true;

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use zagros_zip::ZipEq;
 
 use crate::key::{id_of, key_of};
-use crate::{FrequencyCounts, PushStep, RowBatch, Table, TableError, TableSet, TableTime, UpdateLog};
+use crate::{ColdError, FrequencyCounts, PushStep, RowBatch, Table, TableError, TableSet, TableTime, UpdateLog};
 
 impl TableSet {
     /// From now on changes are logged. Only the first log counts.
@@ -17,10 +18,19 @@ impl TableSet {
         let _ = self.shared().log.set(log);
     }
 
-    /// Does `work` while no lookup, push or clear is under way. They wait meanwhile.
-    pub fn while_quiet<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _alone = self.gate().write();
-        work()
+    /// Does `work` while no lookup, push or clear is under way. They wait meanwhile. `None` if those under way do not end within
+    /// `wait`.
+    pub fn while_quiet<T>(&self, wait: Duration, work: impl FnOnce() -> T) -> Option<T> {
+        let _alone = self.gate().try_write_for(wait)?;
+        Some(work())
+    }
+
+    /// Waits until all rows of the cold tier are on the disk, if there is one.
+    ///
+    /// # Errors
+    /// If the cold tier fails.
+    pub fn flush_cold(&self) -> Result<(), ColdError> {
+        self.shared().capacity.cold.as_ref().map_or(Ok(()), |store| store.flush())
     }
 
     /// The time by which rows grow old.
