@@ -1,6 +1,6 @@
 //! A chunk through DLRM ([`crate::model::dlrm`]) and back.
 
-use tch::Tensor;
+use zagros_tensor::Tensor;
 
 use super::matrix::Matrix;
 use super::pairs::{Pairs, PairsPlace};
