@@ -1,4 +1,4 @@
-//! What the coordinator measures.
+//! The coordinator's metrics.
 
 use prometheus::{IntGaugeVec, Opts, Registry};
 use zagros_coordinator_core::{Role, RunEvent};
@@ -6,13 +6,14 @@ use zagros_plumbing::metrics::{Gauge, IntCounter, IntGauge, register};
 use zagros_protocol::control::StatusResponse;
 
 /// Member states, as in `MemberStatus.state`.
-const STATES: [&str; 4] = ["alive", "left", "lost", "given up"];
+const STATES: [&str; 5] = ["alive", "left", "lost", "away", "given up"];
 
 /// Metric children, resolved once.
 #[derive(Clone, Debug)]
 pub(crate) struct CoordinatorMetrics {
     pub(crate) heartbeats: IntCounter,
     expired_leases: IntCounter,
+    recovered_servers: IntCounter,
     /// Role, state, gauge.
     members: Vec<(i32, &'static str, IntGauge)>,
     generation: IntGauge,
@@ -24,7 +25,7 @@ pub(crate) struct CoordinatorMetrics {
 }
 
 impl CoordinatorMetrics {
-    /// Of a run that is to have so many servers and workers.
+    /// The metrics of a run with so many servers and workers.
     pub(crate) fn new(registry: &Registry, servers: u32, workers: u32) -> Self {
         expected(registry, servers, workers);
         let counter = |name, help| register(registry, IntCounter::new(name, help));
@@ -36,6 +37,10 @@ impl CoordinatorMetrics {
                 "zagros_coordinator_expired_leases_total",
                 "Members lost after a lease of silence.",
             ),
+            recovered_servers: counter(
+                "zagros_coordinator_recovered_servers_total",
+                "Embedding servers that came back as another process with the rows that they held.",
+            ),
             members: members(registry),
             generation: int_gauge("zagros_coordinator_generation", "Generation of the placement; 0 before the first."),
             epoch: int_gauge("zagros_coordinator_epoch", "Epoch over the data, counted from 0."),
@@ -44,7 +49,7 @@ impl CoordinatorMetrics {
             auc: gauge("zagros_coordinator_auc", "Area under the ROC curve of the last evaluation; NaN before it."),
             logloss: gauge("zagros_coordinator_logloss", "Mean log loss (nats) of the last evaluation; NaN before it."),
         };
-        // 0 would be a measure, and a bad one.
+        // NaN until the first evaluation: 0 would look like a bad result.
         metrics.auc.set(f64::NAN);
         metrics.logloss.set(f64::NAN);
         metrics
@@ -66,15 +71,17 @@ impl CoordinatorMetrics {
         }
     }
 
-    /// Counts what happened.
+    /// Counts an event.
     pub(crate) fn count(&self, event: &RunEvent) {
-        if matches!(event, RunEvent::MemberLost { .. }) {
-            self.expired_leases.inc();
+        match event {
+            RunEvent::MemberLost { .. } | RunEvent::ServerAway { .. } => self.expired_leases.inc(),
+            RunEvent::ServerRecovered { .. } => self.recovered_servers.inc(),
+            _ => {}
         }
     }
 }
 
-/// What the job asks for, for alerts to compare with.
+/// Sets the numbers of members that the job asks for. Alerts compare with them.
 fn expected(registry: &Registry, servers: u32, workers: u32) {
     let options = Opts::new("zagros_coordinator_members_expected", "Members that the job asks for, by role.");
     let gauges = register(registry, IntGaugeVec::new(options, &["member_role"]));

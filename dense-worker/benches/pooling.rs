@@ -34,6 +34,7 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_protocol::datapath::{Access, Encoding};
 use zagros_protocol::{PROTOCOL_VERSION, ServerIndex, TableId};
+use zagros_zip::ZipEq;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -110,12 +111,12 @@ async fn measure(plan: &Plan) -> Outcome<()> {
 async fn compare(side: &mut Side, batch: &Batch, rounds: usize) -> Outcome<(Cost, Cost)> {
     let (at_worker, at_server) = (side.look(batch, false).await?, side.look(batch, true).await?);
     assert_eq!(at_worker.len(), at_server.len());
-    for (expected, found) in at_worker.iter().zip(&at_server) {
+    for (expected, found) in at_worker.iter().zip_eq(&at_server) {
         assert!((expected - found).abs() < 1e-5, "{expected} at the worker, {found} at the servers");
     }
     let mut costs = [false, true].map(|_| Cost { bytes: 0, cpu: Duration::MAX });
     for _ in 0..rounds {
-        for (at_server, cost) in [false, true].into_iter().zip(&mut costs) {
+        for (at_server, cost) in [false, true].into_iter().zip_eq(&mut costs) {
             let (bytes, cpu) = (side.bytes.load(Ordering::Acquire), cpu());
             side.step(batch, at_server).await?;
             cost.bytes = side.bytes.load(Ordering::Acquire) - bytes;

@@ -14,6 +14,7 @@ use zagros_protocol::control::{DataFile, DescribeRequest, JoinRequest, Outcome, 
 use zagros_protocol::datapath::{Access, Encoding};
 use zagros_protocol::{PROTOCOL_VERSION, TableId};
 use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_zip::number_from;
 
 use super::side::{CpuTimes, ServerSide};
 
@@ -263,7 +264,7 @@ impl ClientTally {
 
 /// By the job, each column has the table of its own number.
 fn features(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
-    let columns = (0..).zip(&batch.categorical);
+    let columns = number_from(0, &batch.categorical);
     columns.map(|(table, ids)| FeatureIds { table: TableId(table), dim, ids: &ids.ids }).collect()
 }
 

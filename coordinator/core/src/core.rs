@@ -1,6 +1,6 @@
 //! The state machine itself: each call of the coordinator, with its time.
 //!
-//! Each component has its own state and knows none of the others. This file is where they meet:
+//! Each component has its own state and knows none of the others. This file connects them:
 //!
 //! ```text
 //!            ┌──────────────── Core: one method per call ────────────────┐
@@ -14,14 +14,15 @@ use std::time::Duration;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest,
-    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, StatusResponse,
-    TransformsRequest, TransformsResponse, Writer,
+    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusResponse, TransformsRequest,
+    TransformsResponse,
 };
-use zagros_protocol::{BucketMap, Refusal};
+use zagros_protocol::{Lineage, Refusal};
 
 use crate::admission::{check_join_payload, check_report, check_same_run, requested_slot};
 use crate::barriers::BarrierSchedule;
 use crate::config::CoreConfig;
+use crate::content::{ServerContent, why_lost};
 use crate::data::{ResumedData, TrainingData};
 use crate::groups::ProcessGroups;
 use crate::members::{ExpiredLease, MemberState, Members};
@@ -88,12 +89,28 @@ impl Core {
             self.data.check_files(slot, &request.files)?;
         }
         let resumed = self.data.resume(&self.config, slot, request)?;
-        self.check_vacant(now, slot, request)?;
+        let content = self.content_of(slot, request);
+        if content == ServerContent::Foreign {
+            return Ok(JoinResponse { discard: true, ..JoinResponse::default() });
+        }
+        if content != ServerContent::Kept {
+            self.check_vacant(now, slot, request)?;
+        }
+        if let ServerContent::Lost { known, brought } = content {
+            self.finish(RunOutcome::Failed(why_lost(slot, known, brought)));
+            self.run.check_not_ended()?;
+        }
 
+        let before = self.members.get(slot).map(|before| (before.instance, now.saturating_sub(before.heard)));
         let incarnation = self.members.admit(now, slot, request);
         self.events.push(RunEvent::MemberJoined { slot, incarnation, address: request.address.clone() });
+        if let (ServerContent::Kept, Some((instance, silence))) = (content, before)
+            && instance != request.instance
+        {
+            self.events.push(RunEvent::ServerRecovered { slot, incarnation, silence });
+        }
         match slot.role {
-            Role::EmbeddingServer => self.take_server(slot, request),
+            Role::EmbeddingServer => self.take_server(slot, request, content),
             Role::DenseWorker => self.take_worker(slot, request, resumed),
         }
         self.start_when_ready();
@@ -104,10 +121,11 @@ impl Core {
             generation: self.placement.generation().0,
             over: false,
             run: self.config.run.0,
+            discard: false,
         })
     }
 
-    /// A member says that it lives.
+    /// Renews the lease of a member and keeps its report.
     ///
     /// # Errors
     /// `Fenced` when it is no longer a member.
@@ -164,31 +182,17 @@ impl Core {
         Ok(LeaveResponse {})
     }
 
-    /// Which server owns which bucket, and what is waited for.
+    /// Which server owns which bucket, and which servers are missing.
     pub fn placement(&mut self, now: Duration) -> PlacementResponse {
         self.advance(now);
-        let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
-            index,
-            address: server.address.clone(),
-            instance: server.instance,
-            alive: self.members.alive(MemberSlot::server(index)).is_some(),
-            run: self.config.run.0,
-        };
-        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member(), incarnation };
-        PlacementResponse {
-            generation: self.placement.generation().0,
-            owners: self.placement.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
-            servers: self.placement.servers().map(entry).collect(),
-            waiting_for: self.roster().missing_servers().unwrap_or_default(),
-            writers: self.members.workers().map(writer).collect(),
-        }
+        self.placement.response(self.roster())
     }
 
     /// The process group of a worker, once every worker is in.
     ///
     /// # Errors
-    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when rank 0 cannot be reached, or
-    /// when a worker has finished and so joins no group any more.
+    /// `Fenced` when the caller is no longer a member or the run is over. `Invalid` when rank 0 has no address, or when a
+    /// worker has finished, because a finished worker joins no group.
     pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
         self.advance(now);
         self.run.check_not_ended()?;
@@ -208,7 +212,7 @@ impl Core {
         self.data.assign(slot, request)
     }
 
-    /// Where an epoch is, for a checkpoint. The workers add their resume cursors.
+    /// How much of an epoch has been read, for a checkpoint. The workers add their resume cursors.
     ///
     /// # Errors
     /// `Fenced` when the caller is no longer a member, `Invalid` for an epoch that the job does not have.
@@ -233,7 +237,8 @@ impl Core {
     /// A worker reports splits whose every gradient is acknowledged.
     ///
     /// # Errors
-    /// `Fenced` when the worker is no longer a member, `Invalid` when it does not hold one of them: none is booked then.
+    /// `Fenced` when the worker is no longer a member. `Invalid` when it does not hold one of the splits: then none is
+    /// completed.
     pub fn complete(&mut self, now: Duration, request: &CompleteRequest) -> Result<CompleteResponse, Refusal> {
         self.advance(now);
         let slot = self.worker(request.member, request.incarnation)?;
@@ -260,7 +265,7 @@ impl Core {
         Ok(ReportEvaluationResponse {})
     }
 
-    /// The run at a glance.
+    /// The status of the run.
     #[must_use]
     pub fn status(&mut self, now: Duration) -> StatusResponse {
         let now = self.advance(now);
@@ -269,7 +274,7 @@ impl Core {
         StatusView { config, run, roster, placement, data, watch }.status(now)
     }
 
-    /// Time passes: leases expire. Every other call does this first.
+    /// Lets leases expire. Every other call does this first.
     pub fn tick(&mut self, now: Duration) {
         self.advance(now);
     }
@@ -277,9 +282,9 @@ impl Core {
     /// Drains the run, because a process was asked to end: `reason` says which. Without a worker the run is over at once.
     /// A second call changes nothing.
     ///
-    /// A checkpoint needs every server and the coordinator (invariant MB-4). So a server or coordinator that is asked to
-    /// end goes on serving. Each worker hears of the drain with its next heartbeat, finishes its step, writes a checkpoint
-    /// and leaves. The run is over after that. Then the servers hear so and end.
+    /// A checkpoint needs every server and the coordinator (invariant MB-4). A server or coordinator that is asked to end
+    /// therefore continues to serve. Each worker learns of the drain with its next heartbeat, finishes its step, writes a
+    /// checkpoint and leaves. The run is then over. The servers learn so with their next heartbeat and end.
     pub fn drain(&mut self, now: Duration, reason: &str) {
         self.advance(now);
         self.start_drain(reason);
@@ -297,13 +302,13 @@ impl Core {
         self.run.outcome()
     }
 
-    /// Workers that a drain waits for, in words; empty when nobody is left.
+    /// The workers that a drain waits for, in words; empty when there is none.
     #[must_use]
     pub fn drain_waits_for(&self) -> String {
         self.roster().alive_workers().map(|(slot, _)| slot.to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether no member is left that hears the coordinator.
+    /// Whether every member has left or is lost, so that nobody listens to the coordinator.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.roster().is_deserted()
@@ -318,13 +323,13 @@ impl Core {
         Roster { config: &self.config, members: &self.members }
     }
 
-    /// Moves the clock and lets leases expire. Answers the time, which never runs backwards.
+    /// Moves the clock and lets leases expire. Returns the time, which never runs backwards.
     fn advance(&mut self, now: Duration) -> Duration {
         let last = self.now.unwrap_or(now);
         let now = now.max(last);
         self.now = Some(now);
         let gap = now - last;
-        // Without a call for so long, this process itself stood still and could hear no member.
+        // No call came for so long, so this process itself stood still and heard no member.
         if gap > self.config.lease / 2 && !self.is_deserted() {
             self.members.extend_leases(gap);
             self.events.push(RunEvent::CoordinatorStalled { gap });
@@ -337,15 +342,25 @@ impl Core {
         now
     }
 
-    fn take_server(&mut self, slot: MemberSlot, request: &JoinRequest) {
-        let address = ServerAddress { address: request.address.clone(), instance: request.instance };
+    /// The content of an embedding server that joins. Before training a run has put no rows anywhere.
+    fn content_of(&self, slot: MemberSlot, request: &JoinRequest) -> ServerContent {
+        let content = ServerContent::of(slot, self.members.get(slot), request);
+        if self.run == RunState::Waiting { content.before_training(request) } else { content }
+    }
+
+    fn take_server(&mut self, slot: MemberSlot, request: &JoinRequest, content: ServerContent) {
+        let lineage = Lineage::from_wire(request.lineage);
+        let address = ServerAddress { address: request.address.clone(), instance: request.instance, lineage };
+        if content == ServerContent::Kept && self.placement.map().is_some() {
+            return self.placement.keep_rows_at(slot.index, address);
+        }
         if let Some(generation) = self.placement.set_address(slot.index, address) {
             self.events.push(RunEvent::PlacementChanged { generation });
         }
     }
 
     fn take_worker(&mut self, slot: MemberSlot, request: &JoinRequest, resumed: Option<ResumedData>) {
-        // An earlier incarnation held them, and is fenced now.
+        // An earlier incarnation held these splits. It is fenced now.
         self.data.release(slot);
         let uneven = self.data.plan(&self.config, &request.files);
         self.events.extend(uneven.map(|why| RunEvent::UnevenShares { why }));
@@ -368,15 +383,16 @@ impl Core {
         Err(Refusal::invalid(format!("{slot} is no dense worker")))
     }
 
-    /// Renews the lease of a caller, also of one that was silent. Nobody else has the rows of a server. A worker returns
-    /// while nobody else reads its splits. So a coordinator that cannot be reached for a while ends no run.
+    /// Renews the lease of a caller. A silent server may always return, because nobody else has its rows. A silent worker
+    /// may return while nobody else reads its splits. A short outage of the coordinator therefore ends no run.
     fn renew(&mut self, now: Duration, member: u64, incarnation: u32) -> Result<(MemberSlot, bool), Refusal> {
         let Self { members, data, .. } = self;
         let may_return = |slot: MemberSlot| slot.role == Role::EmbeddingServer || data.reclaim(slot);
         members.renew(now, member, incarnation, may_return)
     }
 
-    /// Whether the asker may have the slot. An asker that vouches that the last holder is gone need not wait for the lease.
+    /// Checks that the caller may take the slot. A caller that vouches for the end of the last holder does not wait for the
+    /// lease of that holder.
     fn check_vacant(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> Result<(), Refusal> {
         let is_held = self.members.held(slot, request.instance).is_some();
         if is_held && request.supersede && slot.role == Role::DenseWorker {
@@ -386,15 +402,15 @@ impl Core {
         self.members.check_vacant(now, slot, request.instance)
     }
 
-    /// Whether a worker comes when training is over.
+    /// Whether a worker joins after training is over.
     fn has_no_work_for(&self, request: &JoinRequest) -> bool {
         let is_over = self.run.outcome() == Some(&RunOutcome::Finished);
         let is_worker = Role::from_wire(request.role) == Some(Role::DenseWorker);
         is_worker && (is_over || (self.roster().is_trained() && request.index > 0))
     }
 
-    /// Lets leases expire. The run waits for another process in the slot of a lost worker. Where none comes in time, the
-    /// run goes on with the other workers if they are enough, or fails.
+    /// Lets leases expire. The run waits for another process in the slot of a lost worker. If none comes in time, the run
+    /// continues with the other workers, or fails if they are too few.
     fn expire(&mut self, now: Duration) {
         for expired in self.members.expire(now) {
             self.note_loss(expired);
@@ -415,7 +431,10 @@ impl Core {
         let ExpiredLease { slot, silence } = expired;
         let splits = self.data.suspend(slot);
         self.groups.note_loss(slot);
-        self.events.push(RunEvent::MemberLost { slot, silence, splits });
+        self.events.push(match self.members.state(slot) {
+            Some(MemberState::Away) => RunEvent::ServerAway { slot, silence, timeout: self.config.timeout },
+            _ => RunEvent::MemberLost { slot, silence, splits },
+        });
         self.finish_when_done();
     }
 
@@ -434,7 +453,7 @@ impl Core {
         if self.roster().alive_worker_count() == 0 {
             return self.finish(RunOutcome::Interrupted(reason));
         }
-        if let Some(server) = self.roster().lost_server() {
+        if let Some(server) = self.roster().lost_server(self.now.unwrap_or_default()) {
             let why = format!("{reason}, and {server} is gone: no worker can write a checkpoint any more");
             self.finish(RunOutcome::Failed(why));
         }

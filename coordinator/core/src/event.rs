@@ -1,4 +1,4 @@
-//! Events: what happened besides the answer to a call. The process around the core logs and counts them.
+//! Events: what happened during a call, besides its answer. The process around the core logs and counts them.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub enum RunEvent {
     MemberJoined {
         /// Which slot.
         slot: MemberSlot,
-        /// How many have taken it so far.
+        /// How many processes have taken the slot so far.
         incarnation: u32,
         /// Where it listens; empty for workers.
         address: String,
@@ -30,18 +30,36 @@ pub enum RunEvent {
     MemberLost {
         /// Which slot is free.
         slot: MemberSlot,
-        /// Since its last heartbeat.
+        /// The time since its last heartbeat.
         silence: Duration,
         /// Splits that it held, which others will read.
         splits: usize,
     },
-    /// A worker was lost, and the run goes on without it.
+    /// An embedding server was silent for longer than its lease, and its rows are in a log: the run waits for it.
+    ServerAway {
+        /// Which slot.
+        slot: MemberSlot,
+        /// Since its last heartbeat.
+        silence: Duration,
+        /// How long workers wait for it.
+        timeout: Duration,
+    },
+    /// An embedding server came back as another process, with the rows that it held.
+    ServerRecovered {
+        /// Which slot.
+        slot: MemberSlot,
+        /// How many processes have held the slot so far.
+        incarnation: u32,
+        /// Since the last heartbeat of the process before.
+        silence: Duration,
+    },
+    /// A worker was lost, and the run continues without it.
     WorkerGivenUp {
         /// Its slot, in which no other process is expected any more.
         slot: MemberSlot,
         /// How long the run waited for another process.
         timeout: Duration,
-        /// How many workers go on.
+        /// How many workers continue.
         left: u32,
     },
     /// A lost member was heard again before another process took its slot.
@@ -58,7 +76,7 @@ pub enum RunEvent {
     TrainingStarted,
     /// Some workers have little or no data to read.
     UnevenShares {
-        /// Which, why, and what to do about it.
+        /// Which workers, why, and what to do.
         why: String,
     },
     /// Every split of an epoch is complete.
@@ -96,9 +114,18 @@ impl fmt::Display for RunEvent {
             Self::MemberLost { slot, silence, splits } => {
                 write!(f, "{slot} is lost: silent for {silence:.1?}; its {splits} splits will be read again")
             }
+            Self::ServerAway { slot, silence, timeout } => write!(
+                f,
+                "{slot} is away: silent for {silence:.1?}; its rows are in its log, and workers wait for it for {timeout:.1?}"
+            ),
+            Self::ServerRecovered { slot, incarnation, silence } => write!(
+                f,
+                "{slot} is back with its rows (incarnation {incarnation}), {silence:.1?} after the last heartbeat of the \
+                 process before; the run continues"
+            ),
             Self::WorkerGivenUp { slot, timeout, left } => write!(
                 f,
-                "no other process has taken the slot of {slot} within {timeout:.1?}: the run goes on with {left} of its \
+                "no other process has taken the slot of {slot} within {timeout:.1?}: the run continues with {left} of its \
                  workers"
             ),
             Self::MemberReturned { slot } => write!(f, "{slot} is back"),

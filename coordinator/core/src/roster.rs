@@ -1,4 +1,4 @@
-//! Who is in the run and who is missing: questions about all members at once.
+//! Questions about all members at once: who has joined, and who is missing.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::config::CoreConfig;
 use crate::members::{ExpiredLease, MemberRecord, MemberState, Members};
 use crate::{MemberSlot, Role};
 
-/// The members of a run, held against the slots that the job has.
+/// The members of a run, compared with the slots of the job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Roster<'a> {
     pub(crate) config: &'a CoreConfig,
@@ -14,12 +14,12 @@ pub(crate) struct Roster<'a> {
 }
 
 impl<'a> Roster<'a> {
-    /// The workers that are missing, in words: `dense worker 2 has not joined`; `None` when everyone is there.
+    /// The missing workers, in words: `dense worker 2 has not joined`; `None` when none is missing.
     pub(crate) fn missing_workers(self) -> Option<String> {
         self.missing((0..self.config.workers).map(MemberSlot::worker))
     }
 
-    /// The servers that are missing, in words.
+    /// The missing servers, in words.
     pub(crate) fn missing_servers(self) -> Option<String> {
         self.missing((0..self.config.servers).map(MemberSlot::server))
     }
@@ -35,6 +35,7 @@ impl<'a> Roster<'a> {
             Some(MemberState::Silent | MemberState::Lost) => {
                 Some(format!("{slot} is lost: silent for longer than its lease"))
             }
+            Some(MemberState::Away) => Some(format!("{slot} is away: silent for longer than its lease")),
             Some(MemberState::Left { finished: false }) => Some(format!("{slot} has left")),
             Some(MemberState::Alive | MemberState::Left { finished: true } | MemberState::GivenUp) => None,
         }
@@ -52,15 +53,21 @@ impl<'a> Roster<'a> {
         self.alive_workers().count() as u32
     }
 
-    /// A server that has joined and is gone.
-    pub(crate) fn lost_server(self) -> Option<MemberSlot> {
-        let is_gone = |(slot, member): &(MemberSlot, &MemberRecord)| {
-            slot.role == Role::EmbeddingServer && member.state != MemberState::Alive
+    /// A server that has joined and is gone. A server that is away is gone once nobody waits for it any more.
+    pub(crate) fn lost_server(self, now: Duration) -> Option<MemberSlot> {
+        let is_overdue = |member: &MemberRecord| {
+            now.saturating_sub(member.heard).saturating_sub(self.config.lease) > self.config.timeout
+        };
+        let is_gone = |(slot, member): &(MemberSlot, &MemberRecord)| match member.state {
+            _ if slot.role != Role::EmbeddingServer => false,
+            MemberState::Alive => false,
+            MemberState::Away => is_overdue(member),
+            MemberState::Silent | MemberState::Lost | MemberState::GivenUp | MemberState::Left { .. } => true,
         };
         self.members.iter().find(is_gone).map(|(slot, _)| slot)
     }
 
-    /// Whether no member is left that hears the coordinator.
+    /// Whether every member has left or is lost.
     pub(crate) fn is_deserted(self) -> bool {
         self.members.iter().all(|(_, member)| member.state != MemberState::Alive)
     }
@@ -71,8 +78,7 @@ impl<'a> Roster<'a> {
         first.and_then(|(_, first)| first.progress).is_some_and(|progress| progress.trained)
     }
 
-    /// Whether the work of all workers is done: the first worker has finished, which saves what all have trained, and
-    /// none of the others still works.
+    /// Whether all work is done: the first worker, which saves the model, has finished, and no other worker still works.
     pub(crate) fn is_finished(self) -> bool {
         let has_finished = self.members.state(MemberSlot::worker(0)) == Some(MemberState::Left { finished: true });
         // A process that took the slot of a lost worker too late to train waits for a group that never forms.
@@ -85,7 +91,7 @@ impl<'a> Roster<'a> {
         self.members.overdue(now, self.config.timeout)
     }
 
-    /// Whether the run goes on without a lost worker.
+    /// Whether the run continues without a lost worker.
     pub(crate) fn can_do_without(self, slot: MemberSlot, has_group: bool) -> bool {
         let are_enough = has_group && self.alive_worker_count() >= self.config.min_workers;
         slot != MemberSlot::worker(0) && (are_enough || self.is_trained())

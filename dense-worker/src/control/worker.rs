@@ -14,6 +14,7 @@ use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, JoinRequest, Role};
+use zagros_zip::ZipEq;
 
 use super::barrier_calls::BarrierCalls;
 use super::blocking::blocking;
@@ -178,9 +179,10 @@ impl Worker {
             job_fingerprint: fingerprint,
             protocol_version: PROTOCOL_VERSION,
             release: env!("CARGO_PKG_VERSION").to_owned(),
-            files: std::iter::zip(&data.files, &data.fingerprints).map(data_file).collect(),
+            files: data.files.iter().zip_eq(&data.fingerprints).map(data_file).collect(),
             position: self.resume.as_ref().map(|point| point.training().position()),
             supersede: self.supersede,
+            ..JoinRequest::default()
         };
         let timeout = self.job.cluster.timeout;
         Ok(Membership::join(Arc::clone(&self.control), request, timeout, &self.shutdown).await?)
@@ -322,7 +324,7 @@ fn sizes(files: &[FileInfo], fingerprints: &[u64]) -> Vec<FileSize> {
         bytes: file.bytes,
         fingerprint: Some(*fingerprint),
     };
-    std::iter::zip(files, fingerprints).map(size).collect()
+    files.iter().zip_eq(fingerprints).map(size).collect()
 }
 
 fn data_file((file, fingerprint): (&FileInfo, &u64)) -> DataFile {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zagros_embedding_client::Rows;
+use zagros_zip::number_from;
 
 use super::dense::{Dense, Stepped};
 use super::prepared::{Prepared, inconsistent};
@@ -195,7 +196,7 @@ pub(super) fn all_gather_values<T: Serialize + DeserializeOwned>(
     // A value that cannot be written is read by nobody.
     let mine = serde_json::to_vec(mine).unwrap_or_default();
     let all = all_gather(&mine)?;
-    (0..).zip(&all).map(|(rank, bytes)| serde_json::from_slice(bytes).map_err(odd(rank))).collect()
+    number_from(0, &all).map(|(rank, bytes)| serde_json::from_slice(bytes).map_err(odd(rank))).collect()
 }
 
 fn no_group() -> WorkerError {

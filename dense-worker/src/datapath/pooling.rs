@@ -103,6 +103,7 @@ mod tests {
     use zagros_embedding_client::{Deduplicator, FeatureIds};
     use zagros_job::{Model, Pooling};
     use zagros_protocol::TableId;
+    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::testing::{job, pool_at};
@@ -116,7 +117,7 @@ mod tests {
         let of = |feature: &usize| FeatureIds { table: TableId(0), dim: DIM as u32, ids: &ids[*feature].ids };
         let (mut unique, found) = Deduplicator::new().dedup(&order.iter().map(of).collect::<Vec<_>>());
         let mut inverse = vec![Vec::new(); ids.len()];
-        order.into_iter().zip(found).for_each(|(feature, found)| inverse[feature] = found);
+        order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
         let columns = Columns { ids, inverse: &inverse, slots: &vec![0; ids.len()] };
         let sums = plan.choose(&columns, &mut unique);
         (unique, sums)

@@ -4,6 +4,7 @@ use zagros_embedding_client::{Deduplicator, FeatureIds, Permit, RoutedIds, Rows,
 use zagros_ingest::{Batch, Ids};
 use zagros_job::Job;
 use zagros_protocol::datapath::Access;
+use zagros_zip::ZipEq;
 
 use super::kernels::{Columns, Positions};
 use super::pooling::{self, PoolPlan};
@@ -86,7 +87,7 @@ impl Preparer {
         let (unique, found) = self.deduplicator.dedup(&features);
         let mut inverse = vec![Vec::new(); order.len()];
         // One list per feature that was asked for.
-        order.into_iter().zip(found).for_each(|(feature, found)| inverse[feature] = found);
+        order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
         (unique, inverse)
     }
 }
@@ -107,7 +108,7 @@ impl Prepared {
 /// Whether `rows` has a full row for each row and sum that is wanted.
 pub(crate) fn fits(rows: &Rows, unique: &UniqueIds) -> bool {
     rows.tables.len() == unique.tables.len()
-        && (rows.tables.iter().zip(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
+        && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
 }
 
 fn check(batch: &Batch, columns: &Columns, numeric: usize) -> Result<(), String> {

@@ -8,6 +8,7 @@
 use zagros_embedding_client::{Rows, TableIds};
 use zagros_job::{DenseOptimizer, Job};
 use zagros_protocol::TableId;
+use zagros_zip::ZipEq;
 
 use crate::model::{DenseModel, ModelError};
 
@@ -52,7 +53,8 @@ impl ServerWeights {
         let Some(changes) = rows.tables.last() else { return Ok(()) };
         let values = self.first.len().next_multiple_of(self.dim as usize);
         crate::model::expect("changes of dense weights", values, changes.len())?;
-        for ((weight, first), change) in self.weights.iter_mut().zip(&self.first).zip(changes) {
+        let changes = &changes[..self.first.len()];
+        for ((weight, first), change) in self.weights.iter_mut().zip_eq(&self.first).zip_eq(changes) {
             *weight = first + change;
         }
         model.set_weights(&self.weights)
@@ -68,7 +70,7 @@ impl ServerWeights {
         crate::model::expect("dense gradients", gradients.len(), model.gradients().len())?;
         gradients.copy_from_slice(model.gradients());
         if self.decay > 0.0 {
-            let decayed = gradients.iter_mut().zip(&self.weights);
+            let decayed = gradients.iter_mut().zip_eq(&self.weights);
             decayed.for_each(|(gradient, weight)| *gradient += self.decay * weight);
         }
         Ok(())

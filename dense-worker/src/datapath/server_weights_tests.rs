@@ -5,6 +5,7 @@ use zagros_embedding_client::Rows;
 use zagros_job::{DenseOptimizer, Job, Mode, Model};
 use zagros_protocol::TableId;
 use zagros_protocol::datapath::Access;
+use zagros_zip::ZipEq;
 
 use super::dense::Dense;
 use super::prepared::{Prepared, Preparer};
@@ -42,7 +43,7 @@ fn weights_on_a_server_learn_as_weights_here() {
             assert_eq!(found.gradients.tables.len(), 2);
             let gradients = &found.gradients.tables[1];
             assert!(gradients[remote.model.weights()..].iter().all(|gradient| *gradient == 0.0));
-            changes.iter_mut().zip(gradients).for_each(|(change, gradient)| *change -= 0.1 * gradient);
+            changes.iter_mut().zip_eq(gradients).for_each(|(change, gradient)| *change -= 0.1 * gradient);
         }
         assert!(changes.iter().any(|change| change.abs() > 1e-3));
     }

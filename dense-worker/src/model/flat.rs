@@ -2,6 +2,7 @@
 //! them walks it once.
 
 use zagros_tensor::{ScalarType, Tensor, TensorDevice};
+use zagros_zip::ZipEq;
 
 use super::forward_backward::{values, values_mut};
 use super::variables::Variables;
@@ -22,7 +23,7 @@ impl FlatParameters {
     pub(super) fn weights(variables: &Variables, mirrored: bool) -> Result<Self, ModelError> {
         let mut variables = variables.learned();
         let mut flat = Self::shaped_like(&variables, mirrored)?;
-        for (variable, view) in variables.iter_mut().zip(&flat.views) {
+        for (variable, view) in variables.iter_mut().zip_eq(&flat.views) {
             view.shallow_clone().copy_(&variable.detach()?)?;
             variable.set_data(view)?;
         }
@@ -34,7 +35,7 @@ impl FlatParameters {
     pub(super) fn gradients(variables: &Variables, mirrored: bool) -> Result<Self, ModelError> {
         let variables = variables.learned();
         let gradients = Self::shaped_like(&variables, mirrored)?;
-        for (variable, view) in variables.iter().zip(&gradients.views) {
+        for (variable, view) in variables.iter().zip_eq(&gradients.views) {
             // A gradient exists only after a backward; then it can be given other memory.
             variable.sum()?.backward()?;
             variable.grad()?.set_data(view)?;

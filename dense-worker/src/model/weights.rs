@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use zagros_tensor::{ScalarType, Tensor, no_grad};
+use zagros_zip::ZipEq;
 
 use super::ModelError;
 use super::variables::Variables;
@@ -44,7 +45,7 @@ pub(super) fn decode(bytes: &[u8], variables: &Variables) -> Result<(), ModelErr
     for (name, variable) in &variables {
         values.push(read(&stored, name, variable)?);
     }
-    for (variable, values) in variables.into_values().zip(values) {
+    for (variable, values) in variables.into_values().zip_eq(values) {
         no_grad(|| variable.shallow_clone().copy_(&values))?;
     }
     Ok(())

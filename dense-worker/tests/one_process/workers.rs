@@ -4,10 +4,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::future::join_all;
 use zagros_collective::{InProcess, Rendezvous};
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::packed::{decode_values, encode_ids};
 use zagros_protocol::{Segment, Segments, TableId};
+use zagros_zip::{ZipEq, number_from};
 
 use super::*;
 
@@ -46,7 +48,7 @@ async fn train_parts_on(
     let rendezvous = Arc::new(InProcess::default());
     let recording = Arc::new(Recording::default());
     let run = RunFolder::create(&job).unwrap();
-    let workers = (0..).zip(parts).map(|(index, part)| {
+    let workers = number_from(0, parts).map(|(index, part)| {
         let observer: Arc<dyn Observer> =
             if index == 0 { Arc::new(Both(recording.clone(), part.observer)) } else { part.observer };
         let worker = Worker {
@@ -124,7 +126,7 @@ async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
     let parts = vec![Part::of_batches(batches(0, 5)), Part::of_batches(batches(5, 3))];
     let (together, found, _) = train_parts(with(2), parts).await;
     assert_eq!((expected.steps().len(), found.steps().len()), (STEPS as usize, STEPS as usize));
-    for (one, other) in expected.steps().iter().zip(found.steps()) {
+    for (one, other) in expected.steps().iter().zip_eq(found.steps()) {
         assert!((one.loss - other.loss).abs() < 1e-5, "step {}: {} alone, {}", one.step, one.loss, other.loss);
         assert_eq!(one.samples, other.samples);
     }
@@ -146,7 +148,7 @@ async fn norm(cluster: &Cluster, table: u32, ids: u64) -> f32 {
         encoding: Encoding::F32 as i32,
         ..LookupRequest::default()
     };
-    let answer = server.lookup(request).await.unwrap();
+    let answer = server.lookup(request, Deadline::after(Duration::from_secs(60))).await.unwrap();
     let mut values = vec![f32::NAN; 4 * ids as usize];
     decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
     values.iter().map(|value| value * value).sum::<f32>().sqrt()
@@ -176,7 +178,7 @@ async fn rows_decay_as_much_with_two_workers_as_with_one() {
         };
         let (alone, together) = (norms(1, 64).await, norms(2, 32).await);
         println!("{optimizer}: norms {alone:?} of one worker, {together:?} of two");
-        for (alone, together) in std::iter::zip(alone, together) {
+        for (alone, together) in alone.iter().zip_eq(together) {
             assert!((together / alone - 1.0).abs() < 0.03, "{optimizer}: {alone} of one worker, {together} of two");
         }
     }

@@ -14,6 +14,7 @@ use crate::datapath::prepared::Preparer;
 use crate::metrics::Metrics;
 use crate::testing::{batch, job, normed_net};
 use zagros_worker_core::{RankProgress, StepAgreement, StepVote};
+use zagros_zip::ZipEq;
 
 fn job_of(seed: u64) -> Job {
     let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
@@ -61,7 +62,7 @@ fn step(dense: &mut Dense, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerErro
 }
 
 fn near(found: &[f32], expected: &[f32]) -> bool {
-    found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
+    found.len() == expected.len() && found.iter().zip_eq(expected).all(|(a, b)| (a - b).abs() < 1e-6)
 }
 
 /// Invariant RK-1.

@@ -145,13 +145,14 @@ fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, ModelError> {
 
 #[cfg(test)]
 mod tests {
+    use zagros_zip::ZipEq;
+
     use super::*;
 
     /// Within a share of the expected value, and so much more.
     fn near(found: &[f32], expected: &[f32], share: f32, more: f32) -> bool {
         let is_near = |(found, expected): (&f32, &f32)| (found - expected).abs() <= more + share * expected.abs();
-        assert_eq!(found.len(), expected.len());
-        found.iter().zip(expected).all(is_near)
+        found.iter().zip_eq(expected).all(is_near)
     }
 
     #[test]
@@ -174,7 +175,7 @@ mod tests {
             products.input_gradient(&slopes, &mut d_input).unwrap();
             [output, d_weight, d_input].map(|values| values.to_vec::<f32>().unwrap())
         };
-        for (rounded, half) in all(ScalarType::Float).iter().zip(&all(ScalarType::BFloat16)) {
+        for (rounded, half) in all(ScalarType::Float).iter().zip_eq(&all(ScalarType::BFloat16)) {
             // Sums in another order may round to the neighbour: one of 2^8.
             assert!(near(rounded, half, 0.008, 1e-6));
             let again = Tensor::from_slice(rounded).unwrap().to_kind(ScalarType::BFloat16).unwrap();

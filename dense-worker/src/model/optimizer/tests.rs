@@ -1,6 +1,7 @@
 //! Optimisers, schedules and clipping against the papers' formulas in f64, over several steps.
 
 use zagros_job::{NonFinite, Schedule};
+use zagros_zip::ZipEq;
 
 use super::*;
 
@@ -30,7 +31,7 @@ fn check(optimizer: DenseOptimizer, updates: DenseUpdates, mut reference: impl F
         let before = weights;
         updater.apply(step as u64, &mut weights, &mut given(step)).unwrap();
         reference(&mut expected, &gradient(step), step);
-        for (index, (found, expected)) in weights.map(f64::from).into_iter().zip(&expected).enumerate() {
+        for (index, (found, expected)) in weights.map(f64::from).into_iter().zip_eq(&expected).enumerate() {
             let near = (found - expected).abs() < 3e-6 * (1.0 + expected.abs());
             assert!(near, "{optimizer:?} step {step} weight {index}: {found}, reference {expected}");
         }
