@@ -88,7 +88,12 @@ impl Products {
         let earlier = progress.earlier;
         let add = |sum: &mut Tensor| -> Result<(), ModelError> {
             let slopes = slopes.t()?;
-            Ok(if earlier { sum.addmm_(&slopes, input)? } else { slopes.mm_out(sum, input)? })
+            if earlier {
+                sum.addmm_(&slopes, input)?
+            } else {
+                slopes.mm_out(sum, input)?
+            }
+            Ok(())
         };
         let half = match (&mut self.half, &self.sum) {
             (None, None) => return add(gradient),
