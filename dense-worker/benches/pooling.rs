@@ -26,7 +26,7 @@ use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{Membership, wait_for_placement};
 use zagros_dense_worker::datapath::kernels::{Column, Positions, gather, scatter_add};
 use zagros_embedding_client::{
-    Bags, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, Rows, Shard, bag_bytes,
+    BatchRows, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, Shard, TableBags, bag_bytes,
 };
 use zagros_embedding_server::ServerConfig;
 use zagros_job::{Job, Overrides, Pooling};
@@ -145,7 +145,7 @@ impl Side {
     /// Looked up, pooled, pushed.
     async fn step(&mut self, batch: &Batch, at_server: bool) -> Outcome<()> {
         let (vectors, unique, inverse) = self.pooled(batch, at_server, Access::Train).await?;
-        let mut gradients = Rows::zeroed(&unique);
+        let mut gradients = BatchRows::zeroed(&unique);
         let positions = positions(batch, &inverse, at_server);
         scatter_add(&column(), DIM, positions, &vectors, &mut gradients.tables[0]);
         self.pushes += 1;
@@ -162,7 +162,7 @@ impl Side {
         let (mut unique, mut inverse) = self.unique(batch);
         let inverse = inverse.remove(0);
         if at_server {
-            let mut bags = Bags::new(0);
+            let mut bags = TableBags::new(0);
             bags.extend(&inverse, &batch.offsets);
             unique.tables[0].bags = Some(bags);
         }

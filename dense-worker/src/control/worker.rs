@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::Registry;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
-use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, TableIds, Window};
+use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
 use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
@@ -276,7 +276,7 @@ impl Worker {
             stop: stop.clone(),
         };
         let pushes = Pushes::new(Arc::clone(&client), metrics.clone());
-        let window = Window::new(job.staleness());
+        let window = StalenessWindow::new(job.staleness());
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState::new(pushes, window, weights),

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use zagros_embedding_client::Rows;
+use zagros_embedding_client::BatchRows;
 use zagros_zip::number_from;
 
 use super::dense::{Dense, Stepped};
@@ -42,7 +42,7 @@ impl Dense {
     /// ([`WorkerError::Skipped`] where training goes on). When a worker does not take part, or libtorch fails.
     pub(crate) fn group_step(
         &mut self,
-        batch: Option<(&Prepared, Rows)>,
+        batch: Option<(&Prepared, BatchRows)>,
         share: f32,
         step: u64,
         ahead: &TurnAhead,
@@ -56,7 +56,7 @@ impl Dense {
     fn step_in(
         &mut self,
         process_group: &mut ProcessGroup,
-        batch: Option<(&Prepared, Rows)>,
+        batch: Option<(&Prepared, BatchRows)>,
         share: f32,
         step: u64,
         ahead: &TurnAhead,
@@ -167,7 +167,7 @@ impl Dense {
         &mut self,
         process_group: &mut ProcessGroup,
         prepared: Option<&Prepared>,
-        rows: Option<&Rows>,
+        rows: Option<&BatchRows>,
     ) -> Result<Option<StepOutput>, ModelError> {
         let (Some(prepared), Some(rows)) = (prepared, rows) else {
             self.model.clear_gradients()?;

@@ -1,7 +1,7 @@
 //! Who adds up the rows of a multi-valued feature: the worker, from rows that it looks up, or the embedding servers,
 //! which then answer one row per sample (ADR 16).
 
-use zagros_embedding_client::{Bags, UniqueIds, bag_bytes};
+use zagros_embedding_client::{TableBags, UniqueIds, bag_bytes};
 use zagros_ingest::Ids;
 use zagros_job::{Job, PoolAt, Values, Wire};
 use zagros_protocol::datapath::Access;
@@ -76,7 +76,7 @@ impl PoolPlan {
             let bags = of(PoolAt::Auto).filter_map(|feature| columns.ids[feature].offsets.as_deref());
             let bags: u64 = bags.map(|offsets| bag_bytes(offsets, row_bytes, self.servers)).sum();
             let pays = bags < u64::from(rows - certain) * row_bytes as u64;
-            let mut wanted = Bags::new(if pays { certain } else { rows });
+            let mut wanted = TableBags::new(if pays { certain } else { rows });
             for feature in of(PoolAt::Auto).filter(|_| pays).chain(of(PoolAt::Server)) {
                 sums[feature] = Some(wanted.wanted() as u32);
                 wanted.extend(&columns.inverse[feature], columns.ids[feature].offsets.as_deref().unwrap_or(&[]));

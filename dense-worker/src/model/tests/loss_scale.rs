@@ -1,6 +1,6 @@
 //! Products in f16, whose loss is scaled.
 
-use zagros_job::{NonFinite, Precision};
+use zagros_job::{NonFinitePolicy, Precision};
 use zagros_zip::ZipEq;
 
 use super::*;
@@ -75,7 +75,7 @@ fn a_gradient_that_overflows_costs_its_batch_until_the_scale_is_small_enough() {
 
 #[test]
 fn what_no_scale_helps_ends_as_the_job_wants() {
-    for (wanted, ends) in [(NonFinite::Refuse, true), (NonFinite::Skip, false)] {
+    for (wanted, ends) in [(NonFinitePolicy::Refuse, true), (NonFinitePolicy::Skip, false)] {
         let mut job = half(ffnn());
         job.train.updates.non_finite = wanted;
         let mut model = DenseModel::new(&job).unwrap();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use safetensors::SafeTensors;
-use zagros_job::{Job, Model, NonFinite};
+use zagros_job::{Job, Model, NonFinitePolicy};
 use zagros_zip::ZipEq;
 
 use super::Samples;
@@ -181,7 +181,7 @@ fn what_a_module_counts_is_saved_with_its_weights() {
 #[test]
 fn a_batch_that_is_skipped_or_fails_is_not_counted() {
     let mut job = normed();
-    job.train.updates.non_finite = NonFinite::Skip;
+    job.train.updates.non_finite = NonFinitePolicy::Skip;
     let samples = Samples::random(&job, 4);
     let mut model = DenseModel::new(&job).unwrap();
     let before = model.to_safetensors().unwrap();
