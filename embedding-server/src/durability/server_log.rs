@@ -163,7 +163,7 @@ impl ServerLog {
         self.partial.forget(origin);
     }
 
-    /// Waits until all that was appended is durable.
+    /// Waits until all that was appended is durable (invariant DU-1).
     ///
     /// # Errors
     /// `Unavailable` if the disk fails. What was appended is kept, and written later.

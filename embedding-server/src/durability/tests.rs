@@ -135,6 +135,7 @@ fn train(service: &Arc<EmbeddingService>, threads: u64, pushes: u64, ids: u64) {
     });
 }
 
+/// Invariant DU-1.
 #[test]
 fn what_was_acknowledged_is_there_again_bit_for_bit_and_is_not_applied_again() {
     let home = LogHome::new("");

@@ -50,7 +50,7 @@ impl Table {
         self.shared().log.get().is_some()
     }
 
-    /// Appends to the log what was noted, and forgets it. The lock of the stripe is held.
+    /// Appends to the log what was noted, and forgets it. The lock of the stripe is held (invariant DU-2).
     pub(crate) fn append_changes(&self, stripe: usize, changes: &mut StripeChanges) {
         if let Some(log) = self.shared().log.get() {
             let StripeChanges { origin, ids, slots, access, seen, removed } = changes;

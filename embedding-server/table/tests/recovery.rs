@@ -233,7 +233,7 @@ fn cold_store(config: &TableConfig) -> Arc<MemoryColdStore> {
     Arc::new(MemoryColdStore::new(&[config.cold_words(), config.cold_words()]))
 }
 
-/// Writers that push at the same time, each kind of table, each form of weights and each optimiser.
+/// Invariant DU-2, with writers that push at the same time, each kind of table, each form of weights and each optimiser.
 #[test]
 fn the_log_makes_the_same_rows_again() {
     for (number, optimizer) in optimizers().into_iter().enumerate() {

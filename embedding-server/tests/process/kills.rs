@@ -20,6 +20,7 @@ use zagros_protocol::control::Writer;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
 use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
 use zagros_protocol::{Segment, Segments, ServerIndex, TableId};
+use zagros_table::Initializer;
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
 
 use crate::fake::{MemberChannel, NamesRun, RUN, ScriptedRun, job};
@@ -35,6 +36,7 @@ const FOLDER: &str = "ZAGROS_TEST_KILLED_SERVER";
 const KILLS: &str = "ZAGROS_TEST_KILLS";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Invariant DU-1.
 #[test]
 fn acknowledged_pushes_survive_kills_and_are_applied_once() {
     if let Some(folder) = std::env::var_os(FOLDER) {
@@ -95,6 +97,8 @@ fn serve(folder: &Path) {
         let mut job = job();
         job.output.folder = folder.join("runs");
         job.cluster.durability = Durability::Process;
+        // Whole numbers then, without rounding.
+        job.tables.iter_mut().for_each(|table| table.init = Initializer::Zero);
         let coordinator = ScriptedRun::placed(1);
         let writer = |number| Writer { member: 100 + number, incarnation: 1 };
         coordinator.change(|state| state.more_writers = (0..CLIENTS).map(writer).collect());
