@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::executor::block_on;
 use prometheus::Registry;
+use tokio::runtime::{Builder, Runtime};
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_job::{Durability, Job, Overrides};
@@ -152,6 +152,7 @@ fn recover(plan: &Plan, rows: u64) {
 struct Server {
     service: Arc<EmbeddingService>,
     shard: LocalShard,
+    runtime: Runtime,
 }
 
 impl Server {
@@ -161,13 +162,13 @@ impl Server {
         job.cluster.durability = durability;
         let service = EmbeddingService::durable(&job, ServerIndex(0), &Registry::new()).expect("a server");
         service.set_placement(Arc::new(BucketMap::even(Generation(1), job.cluster.buckets, 1)));
-        Self { shard: LocalShard::new(Arc::clone(&service)), service }
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        Self { shard: LocalShard::new(Arc::clone(&service)), service, runtime }
     }
 
     fn push(&self, request: PushRequest) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let _inside = runtime.enter();
-        block_on(self.shard.push(request, Deadline::after(Duration::from_secs(600)))).expect("a push");
+        let push = async { self.shard.push(request, Deadline::after(Duration::from_secs(600))).await };
+        self.runtime.block_on(push).expect("a push");
     }
 }
 
