@@ -1,7 +1,7 @@
 //! Where a run starts: from nothing, or where the last run of the job was interrupted.
 
 use zagros_dense_worker::{Earlier, ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
-use zagros_job::{Change, Job};
+use zagros_job::{Job, KeyChange};
 use zagros_shell::{Exit, Failure, check_folders, note};
 
 /// What is wanted of earlier runs of a job.
@@ -79,7 +79,7 @@ impl Start {
         };
         if let Some(point) = &point {
             let changed = check(job, point)?;
-            if wanted == ResumeChoice::Same && changed.iter().any(Change::is_learning) {
+            if wanted == ResumeChoice::Same && changed.iter().any(KeyChange::is_learning) {
                 let what = format!(
                     "the job learns otherwise than the run in {} did up to step {}:{}",
                     folder.path().display(),
@@ -106,7 +106,7 @@ fn tell_changes(job: &Job, point: &ResumePoint) -> Result<(), Failure> {
 fn tell_other_run(job: &Job, point: &ResumePoint) {
     let changes = point.changes(job);
     let (step, place) = (point.step(), point.folder());
-    let help = match changes.iter().all(Change::may_go_on) {
+    let help = match changes.iter().all(KeyChange::may_go_on) {
         true => "--resume goes on with that run and these values",
         false => "what that run has learned would mean something else",
     };
@@ -114,8 +114,9 @@ fn tell_other_run(job: &Job, point: &ResumePoint) {
 }
 
 /// What has changed since and may; refuses what may not.
-fn check(job: &Job, point: &ResumePoint) -> Result<Vec<Change>, Failure> {
-    let (allowed, refused): (Vec<Change>, Vec<Change>) = point.changes(job).into_iter().partition(Change::may_go_on);
+fn check(job: &Job, point: &ResumePoint) -> Result<Vec<KeyChange>, Failure> {
+    let (allowed, refused): (Vec<KeyChange>, Vec<KeyChange>) =
+        point.changes(job).into_iter().partition(KeyChange::may_go_on);
     if !refused.is_empty() {
         let what = format!(
             "the job has changed since step {} of the run that it would go on with ({}):{}",
@@ -135,7 +136,7 @@ fn check(job: &Job, point: &ResumePoint) -> Result<Vec<Change>, Failure> {
     Ok(allowed)
 }
 
-fn list(changes: &[Change]) -> String {
+fn list(changes: &[KeyChange]) -> String {
     changes.iter().map(|change| format!("\n  {change}")).collect()
 }
 

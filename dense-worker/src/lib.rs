@@ -1,7 +1,6 @@
-//! The trainer process: reads, looks up, steps, pushes.
+//! The dense worker: reads batches, looks up rows, makes steps, pushes gradients.
 //!
-//! [`Worker`] is all of it; [`Evaluate`] scores data with a model that a worker saved. What happens meanwhile is
-//! reported to an [`Observer`].
+//! [`Worker`] runs a whole worker. [`Evaluate`] scores data with a saved model. Both report events to an [`Observer`].
 
 pub mod datapath;
 pub mod metrics;

@@ -84,7 +84,7 @@ fn is_ours(key: &str, address: &str, console: &RunConsole) -> bool {
     let found = host.and_then(|host| host.to_socket_addrs().ok()?.next());
     let is_ours = found.is_some_and(|address| TcpListener::bind(address).is_ok());
     if !is_ours {
-        console.warn(format!("{key} = \"{address}\" is no address of this machine: free ports are used in its place"));
+        console.warn(format!("{key} = \"{address}\" is not an address of this machine; free ports are used instead"));
     }
     is_ours
 }

@@ -1,9 +1,9 @@
-//! Which splits are complete: those whose every gradient is acknowledged. Pure.
+//! Which splits are complete: those whose gradients are all acknowledged. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Acknowledgements come in any order; a split is complete once its last batch *and every batch before it*
-/// are acknowledged, because a split's rows may lie in any of them (invariant SP-2).
+/// Acknowledgements arrive in any order. A split is complete once its last batch and every batch before it are
+/// acknowledged, because a split's rows may be in any of them (invariant SP-2).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     /// Every batch below is acknowledged.
@@ -15,13 +15,13 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Of batches that are numbered from `first`.
+    /// A ledger of batches that are numbered from `first`.
     pub(crate) fn from(first: u64) -> Self {
         Self { frontier: first, ..Self::default() }
     }
 
-    /// Batch `seq` is acknowledged and holds the last row of the splits `ends`; answers the splits that are
-    /// complete now, in the order of their last rows.
+    /// Notes that batch `seq` is acknowledged, and that it holds the last rows of the splits `ends`. Returns the splits
+    /// that are now complete, in the order of their last rows.
     pub(crate) fn acknowledge(&mut self, seq: u64, ends: Vec<u64>) -> Vec<u64> {
         self.early.insert(seq);
         if !ends.is_empty() {
@@ -60,7 +60,7 @@ mod tests {
             let mut complete = Vec::new();
             for seq in &order {
                 acknowledged.insert(*seq);
-                // Every third batch ends the split of its own number.
+                // Every third batch ends the split with its own number.
                 let ends = if seq % 3 == 0 { vec![*seq] } else { vec![] };
                 for split in ledger.acknowledge(*seq, ends) {
                     prop_assert!((0..=split).all(|before| acknowledged.contains(&before)));

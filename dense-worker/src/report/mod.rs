@@ -1,4 +1,4 @@
-//! What a run leaves behind: its folder, its measures over time.
+//! The files of a run: its folder, and its measures over time.
 
 pub(crate) mod files;
 mod recorder;

@@ -12,7 +12,7 @@ const SETS: [&str; 8] = [
     "model.dropout=0.25",
     "optimizer.kind=adam",
     "embedding.optimizer={kind='adam'}",
-    "embedding.admission={kind='count', sightings=2}",
+    "embedding.admission={kind='count', min_count=2}",
     "data.shuffle_rows=100",
     "train.schedule={kind='cosine', warmup=10, decay=100}",
 ];
