@@ -69,7 +69,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
         advertised: config.advertised,
         shutdown,
     };
-    let adapter = Adapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots);
+    let adapter = Adapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots, service.timeout);
     serve_data(&life, config.data_listener, &adapter, index, failed.clone());
     if let Some(listener) = config.admin_listener {
         serve_admin(&life, listener, config.registry, &service, index, failed);
@@ -141,7 +141,7 @@ impl RunMember {
     async fn take_part(&self) -> Result<(), ServerError> {
         let index = self.service.index();
         let (control, instance) = (Arc::clone(&self.control), rand::random());
-        let joined = join(&self.job, index, &self.advertised, instance, control, &self.shutdown).await;
+        let joined = join(&self.job, &self.service, &self.advertised, instance, control, &self.shutdown).await;
         let membership = match joined {
             Ok(membership) => membership,
             Err(_) if self.shutdown.is_requested() => return Ok(()),

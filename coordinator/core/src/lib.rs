@@ -7,6 +7,7 @@
 mod admission;
 mod barriers;
 mod config;
+mod content;
 mod core;
 mod data;
 mod event;

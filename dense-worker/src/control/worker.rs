@@ -181,6 +181,7 @@ impl Worker {
             files: std::iter::zip(&data.files, &data.fingerprints).map(data_file).collect(),
             position: self.resume.as_ref().map(|point| point.training().position()),
             supersede: self.supersede,
+            ..JoinRequest::default()
         };
         let timeout = self.job.cluster.timeout;
         Ok(Membership::join(Arc::clone(&self.control), request, timeout, &self.shutdown).await?)

@@ -86,6 +86,11 @@ impl Directory {
         }
     }
 
+    /// How long a server that is away is waited for.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// In the order of their indices; empty before the first placement.
     pub(crate) fn servers(&self) -> Vec<Arc<dyn Shard>> {
         self.placement.load().iter().flat_map(|placement| placement.shards().cloned()).collect()

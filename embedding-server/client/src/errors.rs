@@ -42,8 +42,8 @@ pub enum ClientError {
     },
     /// A server process was replaced; what it had learned is gone.
     #[error(
-        "embedding server {index} ({address}) was restarted and the rows it held in memory are lost; \
-         start the run again, or evaluate the last saved model"
+        "embedding server {index} ({address}) was restarted and the rows it held are lost; start the run again, and it goes \
+         on from its newest checkpoint"
     )]
     ServerRestarted {
         /// Its index.

@@ -1,11 +1,11 @@
-//! A server's rows reported and saved, whatever becomes of the connection meanwhile.
+//! A server's rows reported and saved, whatever becomes of the connection, or of the server's process, meanwhile.
 //!
 //! At the end of a run hours of training hang on these calls. A retry is safe: telling changes nothing, a save says by a
 //! number of its own which one it is, so that the server answers with what the first try did, and a load that replaces
-//! starts over. A server that was started anew in between refuses, for it has none of the rows.
+//! starts over. A process that has recovered the rows of the process before serves in its place. A process without those
+//! rows refuses.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,68 +17,106 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use crate::Shard;
+use crate::directory::Directory;
+use crate::{ClientError, Shard};
 
 /// A server whose storage calls are tried again while it cannot be reached.
 pub(crate) struct PatientShard {
-    shard: Arc<dyn Shard>,
-    timeout: Duration,
+    index: u32,
+    name: String,
+    directory: Arc<Directory>,
 }
 
 impl PatientShard {
-    /// Waits for a server that is away for so long.
-    pub(crate) fn new(shard: Arc<dyn Shard>, timeout: Duration) -> Self {
-        Self { shard, timeout }
+    /// The server of this index, wherever the directory has it. A call waits for as long as the directory's timeout.
+    pub(crate) fn new(index: u32, shard: &Arc<dyn Shard>, directory: &Arc<Directory>) -> Self {
+        Self { index, name: shard.name().to_owned(), directory: Arc::clone(directory) }
+    }
+
+    /// Calls once.
+    async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
+        let placement = self.directory.current().await.map_err(no_server)?;
+        call(Arc::clone(placement.shard(self.index))).await
     }
 
     /// Calls until it is served, refused for good, or the server has been away for as long as the timeout, counted from
     /// the first try that failed: a save may take hours.
-    async fn retry<'a, T>(&'a self, call: impl Fn() -> BoxFuture<'a, Result<T, Refusal>>) -> Result<T, Refusal> {
+    async fn retry<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
         let (mut away, mut tries) = (None, 0);
         loop {
-            let refusal = match call().await {
-                Err(refusal) if refusal.kind == RefusalKind::Unavailable => refusal,
+            let placement = self.directory.current().await.map_err(no_server)?;
+            let refusal = match call(Arc::clone(placement.shard(self.index))).await {
+                Err(refusal) if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Moved) => refusal,
                 done => return done,
             };
-            let deadline = *away.get_or_insert_with(|| Deadline::after(self.timeout));
+            let deadline = *away.get_or_insert_with(|| Deadline::after(self.directory.timeout()));
             if deadline.is_past() {
                 return Err(refusal);
             }
-            debug!(server = self.shard.name(), tries, %refusal, "request was not served");
-            tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
+            debug!(server = self.name, tries, %refusal, "request was not served");
+            if refusal.kind == RefusalKind::Unavailable {
+                tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
+            }
+            self.directory.follow(&placement, deadline).await.map_err(no_server)?;
+            // Another process is in the server's place, and the directory does not know of a newer one.
+            let now = self.directory.current().await.map_err(no_server)?;
+            if refusal.kind == RefusalKind::Moved && now.instance(self.index) == placement.instance(self.index) {
+                return Err(refusal);
+            }
             tries += 1;
         }
     }
 }
 
+type Answer<T> = BoxFuture<'static, Result<T, Refusal>>;
+
+/// Nobody is left to ask: the rows are lost, or the coordinator does not say where the server is.
+fn no_server(error: ClientError) -> Refusal {
+    Refusal::new(RefusalKind::Internal, error)
+}
+
 impl Shard for PatientShard {
     fn name(&self) -> &str {
-        self.shard.name()
+        &self.name
     }
 
-    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        self.shard.lookup(request)
+    fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        let call = move |shard: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { shard.lookup(request, deadline).await }.boxed()
+        };
+        self.call(call).boxed()
     }
 
-    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        self.shard.push(request)
+    fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        let call = move |shard: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { shard.push(request, deadline).await }.boxed()
+        };
+        self.call(call).boxed()
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-        async move { self.retry(|| self.shard.describe(request)).await }.boxed()
+        self.retry(move |shard| async move { shard.describe(request).await }.boxed()).boxed()
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         let request = SaveRequest { attempt: rand::random(), ..request };
-        async move { self.retry(|| self.shard.save(request.clone())).await }.boxed()
+        let call = move |shard: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { shard.save(request).await }.boxed()
+        };
+        self.retry(call).boxed()
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        if !request.replace {
-            // Counts that were added already would be added again.
-            return self.shard.load(request);
-        }
-        async move { self.retry(|| self.shard.load(request.clone())).await }.boxed()
+        let is_repeatable = request.replace;
+        let call = move |shard: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { shard.load(request).await }.boxed()
+        };
+        // Without `replace`, counts that were added already would be added again.
+        if is_repeatable { self.retry(call).boxed() } else { self.call(call).boxed() }
     }
 }
 
@@ -88,10 +126,14 @@ mod tests {
     use std::sync::Mutex;
 
     use futures::future::ready;
+    use zagros_fakes::FakeControlPlane;
+    use zagros_protocol::control::ServerEntry;
 
     use super::*;
+    use crate::placement::Connect;
+    use crate::testing::Cluster;
 
-    const TIMEOUT: Duration = Duration::from_secs(30);
+    const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
     /// Fails as reported, first to last, and then serves.
     struct Flaky {
@@ -111,11 +153,11 @@ mod tests {
             "flaky"
         }
 
-        fn lookup(&self, _: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        fn lookup(&self, _: LookupRequest, _: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
             self.answer(LookupResponse::default())
         }
 
-        fn push(&self, _: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        fn push(&self, _: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
             self.answer(PushResponse::default())
         }
 
@@ -136,7 +178,16 @@ mod tests {
     fn flaky(failures: &[RefusalKind]) -> (Arc<Flaky>, PatientShard) {
         let flaky =
             Arc::new(Flaky { failures: Mutex::new(failures.iter().copied().collect()), attempts: Mutex::default() });
-        (flaky.clone(), PatientShard::new(flaky, TIMEOUT))
+        let control = Cluster::new(1).control;
+        (flaky.clone(), patient(control, flaky))
+    }
+
+    /// A server that the coordinator always names, as the same or as another process.
+    fn patient(control: Arc<FakeControlPlane>, flaky: Arc<Flaky>) -> PatientShard {
+        let server = flaky.clone();
+        let connect: Connect = Arc::new(move |_| Ok(server.clone() as Arc<dyn Shard>));
+        let directory = Arc::new(Directory::new(control, connect, TIMEOUT));
+        PatientShard::new(0, &(flaky as Arc<dyn Shard>), &directory)
     }
 
     #[tokio::test(start_paused = true)]
@@ -168,5 +219,27 @@ mod tests {
         let (_, shard) = flaky(&[Unavailable; 1000]);
         assert_eq!(shard.describe(DescribeRequest {}).await.unwrap_err().kind, Unavailable);
         assert!(started.elapsed() >= TIMEOUT && started.elapsed() < TIMEOUT * 2, "{:?}", started.elapsed());
+    }
+
+    /// The process before was killed: the server at its address refuses what is meant for that one.
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_has_the_rows_serves_in_the_place_of_the_one_before_and_another_does_not() {
+        use RefusalKind::{Internal, Moved, Unavailable};
+        for (lineage, fault, is_served) in
+            [(7, Moved, true), (7, Unavailable, true), (8, Moved, false), (8, Unavailable, false)]
+        {
+            let cluster = Cluster::new(1);
+            cluster.announce(1, |entry| ServerEntry { lineage: 7, ..entry });
+            let flaky = Arc::new(Flaky { failures: Mutex::default(), attempts: Mutex::default() });
+            let shard = patient(cluster.control.clone(), flaky.clone());
+            shard.describe(DescribeRequest {}).await.unwrap();
+            cluster.announce(1, |entry| ServerEntry { lineage, instance: 2, ..entry });
+            flaky.failures.lock().unwrap().push_back(fault);
+            let saved = shard.save(SaveRequest::default()).await;
+            assert_eq!(saved.as_ref().err().map(|refusal| refusal.kind), (!is_served).then_some(Internal));
+            if let Err(refusal) = saved {
+                assert!(refusal.message.contains("embedding server 0 (fake) was restarted"), "{refusal}");
+            }
+        }
     }
 }

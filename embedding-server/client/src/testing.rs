@@ -7,6 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use zagros_fakes::FakeControlPlane;
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, PlacementResponse, SaveRequest, SaveResponse,
     ServerEntry,
@@ -166,11 +167,11 @@ impl Shard for FakeShard {
         &self.name
     }
 
-    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+    fn lookup(&self, request: LookupRequest, _: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
         async move { self.serve(|| self.answer_lookup(&request)).await }.boxed()
     }
 
-    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+    fn push(&self, request: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         async move { self.serve(|| self.answer_push(&request)).await }.boxed()
     }
 
@@ -206,7 +207,8 @@ impl Cluster {
     /// Lets the coordinator report this generation, with entries as `change` makes them.
     pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
         let servers = self.shards.len() as u32;
-        let entry = |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1 };
+        let entry =
+            |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1, lineage: 0 };
         let placement = PlacementResponse {
             generation,
             owners: BucketMap::even(Generation(generation), 64, servers).pack_owners().into(),
