@@ -25,7 +25,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     tokio::spawn(admin::serve(http, routes, role.shutdown.clone()));
 
     let wanted = ResumeChoice::new(args.fresh, args.resume);
-    // One worker writes for all.
+    // Only one worker writes.
     let start = match args.folder {
         _ if args.index > 0 => None,
         Some(path) => Some(Start::within(RunFolder::open(path).map_err(failed)?, &role.job, wanted)?),
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     crate::report::finish(worker, Terminal::new(true), &role.signals).await
 }
 
-/// What several workers of a job sum over, if this program was built with it.
+/// The backend for the sums of several workers, if this program contains it.
 pub(crate) fn backend(job: &Job) -> Result<Backend, Failure> {
     let backend = match job.cluster.collective {
         Collective::Nccl if job.cluster.workers > 1 => Backend::Nccl,
@@ -58,7 +58,7 @@ pub(crate) fn backend(job: &Job) -> Result<Backend, Failure> {
     Ok(backend)
 }
 
-/// Where the other workers of a run of several find this one.
+/// The rendezvous at which the other workers of a run find this one.
 async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc<dyn Rendezvous>>, Failure> {
     let cluster = &role.job.cluster;
     if cluster.workers == 1 {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_sums_nothing_and_several_do_as_the_job_says() {
+    fn one_worker_needs_no_backend_and_several_use_that_of_the_job() {
         assert_eq!(backend(&job(&[])).unwrap(), Backend::Gloo);
         assert_eq!(backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(), Backend::Gloo);
     }

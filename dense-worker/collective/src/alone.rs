@@ -1,8 +1,8 @@
-//! A world of one: every call is done at once.
+//! A group of one rank: every call returns at once.
 
 use crate::{Collective, CollectiveError, PendingSum, Sum};
 
-/// The only rank. Costs nothing.
+/// The only rank.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone;
 

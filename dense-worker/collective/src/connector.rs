@@ -1,4 +1,4 @@
-//! A backend that is ready on this machine.
+//! A backend that this machine can use.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::sys::nccl::Nccl;
 use crate::{Backend, CollectiveError};
 
 impl Backend {
-    /// Whether this program was built with it. Says nothing about the machine.
+    /// Checks that this program contains the backend. Says nothing about the machine.
     ///
     /// # Errors
-    /// [`CollectiveError::Backend`] when it was not.
+    /// [`CollectiveError::Backend`] when it does not.
     pub fn is_built(self) -> Result<(), CollectiveError> {
         if self == Self::Nccl && !cfg!(feature = "nccl") {
             let reason = "this program was built without NCCL".to_owned();
@@ -24,7 +24,7 @@ impl Backend {
     }
 }
 
-/// A backend that is ready on this machine.
+/// A backend that this machine can use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Connector {
     Gloo,
@@ -52,7 +52,7 @@ impl Connector {
         }
     }
 
-    /// Connects to all other ranks of the roll; Gloo over the network of `host`.
+    /// Connects to all other ranks of the roll. Gloo uses the network of `host`.
     pub(crate) fn form(self, roll: &RankRoll, host: &str, timeout: Duration) -> Result<NativeGroup, String> {
         let place = (roll.rank, roll.world);
         match self {
@@ -63,7 +63,7 @@ impl Connector {
     }
 }
 
-/// Everything that NCCL groups need, or what of it is missing.
+/// Opens everything that NCCL groups need, or names what is missing.
 #[cfg(feature = "nccl")]
 fn open_nccl(cuda_half: &str) -> Result<Nccl, CollectiveError> {
     const PATH: &str = "put the `lib` folders of the same libtorch release for CUDA, and of CUDA and NCCL, on \
@@ -91,7 +91,7 @@ mod tests {
 
     #[cfg(not(feature = "nccl"))]
     #[test]
-    fn a_program_without_nccl_says_how_one_with_it_is_built() {
+    fn a_program_without_nccl_says_how_to_build_one_with_it() {
         let error = Connector::open(Backend::Nccl).unwrap_err().to_string();
         let expected = "cluster.collective = \"nccl\": this program was built without NCCL; build it with";
         assert!(error.starts_with(expected) && error.contains("--features nccl"), "{error}");
@@ -100,13 +100,13 @@ mod tests {
 
     #[cfg(feature = "nccl")]
     #[test]
-    fn a_machine_without_cuda_is_reported_what_to_put_where() {
+    fn a_machine_without_cuda_is_refused_with_what_to_install() {
         let error = open_nccl("libno_such_library.so").unwrap_err().to_string();
         let expected = "cluster.collective = \"nccl\": libtorch's CUDA half cannot be opened: libno_such_library.so";
         assert!(error.starts_with(expected) && error.contains("LD_LIBRARY_PATH"), "{error}");
     }
 
-    /// The whole of it where there are devices; the refusal where there are none.
+    /// With devices the whole test runs; without devices only the refusal.
     #[cfg(feature = "nccl")]
     #[test]
     fn nccl_sums_on_devices_and_refuses_a_machine_without() {

@@ -1,4 +1,4 @@
-//! What the columns of a job's training files hold.
+//! A summary of the columns of a job's training files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{BadRow, DataPart, IngestError, WholeFiles, files, hash_value};
 /// Summary of the columns that the job uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inspection {
-    /// Rows looked at, train and test part of a hash split alike.
+    /// Rows read, of all parts of a hash split.
     pub rows: u64,
     /// Share of positive rows, 0..1; NaN without rows.
     pub positive_rate: f64,
@@ -39,9 +39,9 @@ pub struct NumericColumn {
     pub missing: u64,
     /// Smallest value; infinite when there is none.
     pub min: f64,
-    /// Mean of the values that are there.
+    /// Mean of the present values.
     pub mean: f64,
-    /// Their population deviation.
+    /// Population deviation of the present values.
     pub deviation: f64,
     /// Largest value; infinite when there is none.
     pub max: f64,
@@ -54,16 +54,16 @@ pub struct CategoryColumn {
     pub column: String,
     /// Rows without a value.
     pub missing: u64,
-    /// Distinct values; a missing one is none.
+    /// Distinct values, without the missing one.
     pub distinct: u64,
     /// Whether `distinct` is exact; otherwise its standard error is 1.6 %.
     pub is_exact: bool,
-    /// Values a row on average, of a multi-valued column.
+    /// Mean number of values per row, for a multi-valued column.
     pub values_per_row: Option<f64>,
 }
 
-/// Looks at the first `limit` rows of the training files (all without a limit), in bounded memory.
-/// Malformed rows are counted and skipped, however many.
+/// Reads the first `limit` rows of the training files (all rows without a limit), in bounded memory. Malformed rows are
+/// counted and skipped, whatever their number.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -71,7 +71,7 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<Inspection, IngestError>
     let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
     let mut job = job.clone();
     if limit.is_some() {
-        // "The first" rows are well-defined for one thread only.
+        // Only one thread reads exactly the first rows.
         job.data.threads = 1;
     }
     let job = Arc::new(job);
@@ -81,7 +81,7 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<Inspection, IngestError>
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &total)?;
-    // By what was taken: the parser may be done with rows that are still on their way.
+    // Counts the taken rows: the parser may have finished rows that have not arrived yet.
     while total.rows < limit.unwrap_or(u64::MAX)
         && let Some(parsed) = pipeline.next()?
     {
@@ -92,17 +92,17 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<Inspection, IngestError>
     total.summary(&job, &bad)
 }
 
-/// What is gathered of a block, and of all.
+/// The counts of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct InspectSink {
     numbers: Vec<Option<f64>>,
-    /// Feature and hash of each value of the row being read.
+    /// Feature and hash of each value of the row that is being read.
     values: Vec<(usize, u64)>,
     numeric: Vec<NumberStats>,
     categorical: Vec<CategoryStats>,
     rows: u64,
     positives: u64,
-    /// Rows that may still come, over all blocks.
+    /// Number of rows that may still be read, over all blocks.
     left: Arc<AtomicU64>,
 }
 
@@ -120,7 +120,7 @@ struct CategoryStats {
     present: u64,
     values: u64,
     distinct: DistinctSketch,
-    /// Of the last row with a value, from 1.
+    /// Number of the last row with a value, from 1.
     last_row: u64,
 }
 

@@ -310,7 +310,7 @@ async fn workers_without_a_row_among_them_are_refused_as_one_is() {
     let folder = tempfile::tempdir().unwrap();
     let head = rows(0);
     for (text, sets, reported) in [
-        (head, vec![], "no rows, at most empty lines"),
+        (head, vec![], "no rows (only empty lines"),
         (rows(3), vec!["data.test_fraction=0.999999"], "3 rows read, none in the train part"),
     ] {
         for workers in [1, 2] {
