@@ -3,12 +3,10 @@
 //! Forward changes the buffers before it is known whether its step is made. Forward therefore works on copies. Once the
 //! step is made, the buffers take the values of the copies. Between steps the buffers belong to the weights.
 
-use std::iter::zip;
+use zagros_tensor::{Element, ScalarType, Tensor};
+use zagros_zip::ZipEq;
 
-use tch::kind::Element;
-use tch::{Kind, Tensor};
-
-use super::{ModelError, to_vec};
+use super::ModelError;
 
 #[derive(Debug, Default)]
 pub(super) struct ModuleBuffers {
@@ -25,8 +23,8 @@ impl ModuleBuffers {
         Self { names, live, next: None }
     }
 
-    fn named(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        zip(self.names.iter().map(String::as_str), &self.live)
+    fn named(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
+        self.names.iter().map(String::as_str).zip_eq(&self.live)
     }
 
     /// Copies for the next forward, with their names in the module.
@@ -39,7 +37,7 @@ impl ModuleBuffers {
     /// # Errors
     /// When a buffer has another shape than before.
     pub(super) fn keep(&mut self, left: Vec<Tensor>) -> Result<(), ModelError> {
-        for ((name, live), left) in zip(self.named(), &left) {
+        for ((name, live), left) in self.named().zip_eq(&left) {
             if live.size() != left.size() {
                 let (was, is) = (live.size(), left.size());
                 let reason = format!("its buffer {name} was of shape {was:?} and became {is:?}");
@@ -52,8 +50,8 @@ impl ModuleBuffers {
 
     /// The step of the last forward is made.
     pub(super) fn made(&mut self) -> Result<(), ModelError> {
-        let next = self.next.take().into_iter().flatten();
-        zip(&mut self.live, next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
+        let Some(next) = self.next.take() else { return Ok(()) };
+        self.live.iter_mut().zip_eq(next).try_for_each(|(live, next)| Ok(live.copy_(&next)?))
     }
 
     /// The step of the last forward is not made, or another forward replaces it.
@@ -63,9 +61,10 @@ impl ModuleBuffers {
 
     /// Whether the last forward replaced a number by a value that is not a number.
     pub(super) fn diverge(&self) -> Result<bool, ModelError> {
-        for (live, next) in zip(&self.live, self.next.iter().flatten()) {
+        let Some(next) = &self.next else { return Ok(false) };
+        for (live, next) in self.live.iter().zip_eq(next) {
             let (before, after) = (values::<f64>(live)?, values::<f64>(next)?);
-            if zip(before, after).any(|(before, after)| before.is_finite() && !after.is_finite()) {
+            if before.into_iter().zip_eq(after).any(|(before, after)| before.is_finite() && !after.is_finite()) {
                 return Ok(true);
             }
         }
@@ -84,7 +83,7 @@ impl ModuleBuffers {
     pub(super) fn changes(&self) -> Result<Vec<f32>, ModelError> {
         let Some(next) = &self.next else { return Ok(vec![0.0; self.values()]) };
         let mut all = Vec::with_capacity(self.values());
-        for ((name, live), next) in zip(self.named(), next) {
+        for ((name, live), next) in self.named().zip_eq(next) {
             let changes = changes(live, next)?;
             if let Some(change) = changes.iter().find(|change| !change.is_finite()) {
                 let reason = format!("its buffer {name} changes by {change}, which cannot be summed over workers");
@@ -109,48 +108,57 @@ impl ModuleBuffers {
 }
 
 /// Whether tensors of this kind are kept, and added to, without loss.
-pub(super) fn is_number(kind: Kind) -> bool {
-    is_real(kind) || matches!(kind, Kind::Uint8 | Kind::Int8 | Kind::Int16 | Kind::Int | Kind::Int64 | Kind::Bool)
+pub(super) fn is_number(kind: ScalarType) -> bool {
+    is_real(kind)
+        || matches!(
+            kind,
+            ScalarType::Uint8
+                | ScalarType::Int8
+                | ScalarType::Int16
+                | ScalarType::Int
+                | ScalarType::Int64
+                | ScalarType::Bool
+        )
 }
 
-fn is_real(kind: Kind) -> bool {
-    matches!(kind, Kind::Float | Kind::Double | Kind::Half | Kind::BFloat16)
+fn is_real(kind: ScalarType) -> bool {
+    matches!(kind, ScalarType::Float | ScalarType::Double | ScalarType::Half | ScalarType::BFloat16)
 }
 
 fn copy_of(tensor: &Tensor) -> Result<Tensor, ModelError> {
-    let mut copy = tensor.f_zeros_like()?;
-    copy.f_copy_(tensor)?;
+    let mut copy = tensor.zeros_like()?;
+    copy.copy_(tensor)?;
     Ok(copy)
 }
 
 /// The changes. A value that did not change may be infinite, as in a mask.
 fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
-    if !is_real(before.f_kind()?) {
+    if !is_real(before.kind()) {
         let change = |(before, after): (i64, i64)| after.wrapping_sub(before) as f32;
-        return Ok(zip(values(before)?, values(after)?).map(change).collect());
+        return Ok(values(before)?.into_iter().zip_eq(values(after)?).map(change).collect());
     }
     let change = |(before, after): (f64, f64)| {
         let same = before == after || (before.is_nan() && after.is_nan());
         if same { 0.0 } else { (after - before) as f32 }
     };
-    Ok(zip(values(before)?, values(after)?).map(change).collect())
+    Ok(values(before)?.into_iter().zip_eq(values(after)?).map(change).collect())
 }
 
 /// The value after the changes. A count stays a whole number, although each of several workers adds its share.
 fn changed(before: &Tensor, changes: &[f32]) -> Result<Tensor, ModelError> {
-    let kind = before.f_kind()?;
+    let kind = before.kind();
     let after = if is_real(kind) {
         let add = |(value, change): (f64, &f32)| if *change == 0.0 { value } else { value + f64::from(*change) };
-        Tensor::f_from_slice(&zip(values(before)?, changes).map(add).collect::<Vec<f64>>())?
+        Tensor::from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<f64>>())?
     } else {
         let add = |(value, change): (i64, &f32)| value.wrapping_add(change.round() as i64);
-        Tensor::f_from_slice(&zip(values(before)?, changes).map(add).collect::<Vec<i64>>())?
+        Tensor::from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<i64>>())?
     };
-    Ok(after.f_reshape(before.size())?.f_to_device(before.device())?.f_to_kind(kind)?)
+    Ok(after.reshape(before.size())?.to_device(before.device())?.to_kind(kind)?)
 }
 
-fn values<T: Element + Clone + Default>(tensor: &Tensor) -> Result<Vec<T>, ModelError> {
-    to_vec(&tensor.f_to_kind(T::KIND)?)
+fn values<T: Element>(tensor: &Tensor) -> Result<Vec<T>, ModelError> {
+    Ok(tensor.to_kind(T::TYPE)?.to_vec()?)
 }
 
 #[cfg(test)]
@@ -160,12 +168,12 @@ mod tests {
     const INFINITY: f32 = f32::INFINITY;
 
     fn buffers(values: &[f32]) -> ModuleBuffers {
-        ModuleBuffers::of(vec![("norm.highest".to_owned(), Tensor::from_slice(values))])
+        ModuleBuffers::of(vec![("norm.highest".to_owned(), Tensor::from_slice(values).unwrap())])
     }
 
     fn after(before: &[f32], after: &[f32]) -> ModuleBuffers {
         let mut buffers = buffers(before);
-        buffers.keep(vec![Tensor::from_slice(after)]).unwrap();
+        buffers.keep(vec![Tensor::from_slice(after).unwrap()]).unwrap();
         buffers
     }
 
@@ -183,20 +191,22 @@ mod tests {
     fn a_buffer_with_an_infinite_change_or_another_shape_is_named() {
         let refused = after(&[-INFINITY], &[3.0]).changes().unwrap_err().to_string();
         assert!(refused.contains("norm.highest changes by inf, which cannot be summed"), "{refused}");
-        let refused = buffers(&[1.0]).keep(vec![Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();
+        let two = Tensor::from_slice(&[1.0_f32, 2.0]).unwrap();
+        let refused = buffers(&[1.0]).keep(vec![two]).unwrap_err().to_string();
         assert!(refused.contains("norm.highest was of shape [1] and became [2]"), "{refused}");
     }
 
     #[test]
     fn shares_of_a_count_add_up_to_a_whole_number() {
-        let mut buffers = ModuleBuffers::of(vec![("count".to_owned(), Tensor::from_slice(&[7_i64, i64::MAX]))]);
+        let counts = Tensor::from_slice(&[7_i64, i64::MAX]).unwrap();
+        let mut buffers = ModuleBuffers::of(vec![("count".to_owned(), counts)]);
         buffers.replace_changes(&[0.666_666_7 + 0.333_333_3, 0.0]).unwrap();
         buffers.made().unwrap();
-        assert_eq!(Vec::<i64>::try_from(&buffers.live[0]).unwrap(), [8, i64::MAX]);
+        assert_eq!(buffers.live[0].to_vec::<i64>().unwrap(), [8, i64::MAX]);
     }
 
     #[test]
     fn complex_numbers_are_not_kept() {
-        assert!(is_number(Kind::Bool) && is_number(Kind::Half) && !is_number(Kind::ComplexFloat));
+        assert!(is_number(ScalarType::Bool) && is_number(ScalarType::Half) && !is_number(ScalarType::ComplexFloat));
     }
 }
