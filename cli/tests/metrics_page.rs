@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
-use zagros_dense_worker::{RunFolder, Silent, Worker};
+use zagros_dense_worker::{RunFolder, SilentObserver, Worker};
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_job::{Job, Overrides};
@@ -100,7 +100,7 @@ async fn train(folder: &Path) -> [(&'static str, String); 4] {
         supersede: false,
         rendezvous: None,
         registry: of_worker.clone(),
-        observer: Arc::new(Silent),
+        observer: Arc::new(SilentObserver),
         resume: None,
         shutdown: Shutdown::new(),
     };

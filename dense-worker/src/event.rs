@@ -196,16 +196,16 @@ pub struct StepReport {
 
 /// An observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct SilentObserver;
 
-impl Observer for Silent {
+impl Observer for SilentObserver {
     fn on(&self, _: &Event) {}
 }
 
 /// Passes events to several observers, in order.
-pub struct Several(pub Vec<std::sync::Arc<dyn Observer>>);
+pub struct ObserverList(pub Vec<std::sync::Arc<dyn Observer>>);
 
-impl Observer for Several {
+impl Observer for ObserverList {
     fn on(&self, event: &Event) {
         for observer in &self.0 {
             observer.on(event);

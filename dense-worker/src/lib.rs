@@ -17,6 +17,6 @@ mod testing;
 
 pub use control::{Earlier, Evaluate, FileRecord, Input, JOB, LastRun, MANIFEST, Manifest, ResumePoint, Worker};
 pub use error::{ExitClass, WorkerError};
-pub use event::{Evaluation, Event, HeldOutPart, Observer, Several, Silent, StepReport};
-pub use report::{Recorder, RunFolder, RunLock};
+pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
+pub use report::{MeasureRecorder, RunFolder, RunLock};
 pub use summary::{Outcome, StageSeconds, Staleness, Summary};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zagros_coordinator::LocalCoordinator;
-use zagros_dense_worker::{Silent, Worker};
+use zagros_dense_worker::{SilentObserver, Worker};
 use zagros_job::Job;
 use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::Shutdown;
@@ -53,7 +53,7 @@ async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, F
         supersede: false,
         rendezvous: None,
         registry,
-        observer: Arc::new(Silent),
+        observer: Arc::new(SilentObserver),
         folder: Some(start.folder.clone()),
         resume: start.point.clone(),
         shutdown,

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The transport of values between processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Backend {
+pub enum CollectiveBackend {
     /// c10d's Gloo, over TCP between the processors.
     #[default]
     Gloo,
@@ -13,7 +13,7 @@ pub enum Backend {
     Nccl,
 }
 
-impl fmt::Display for Backend {
+impl fmt::Display for CollectiveBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Gloo => "gloo",

@@ -6,9 +6,9 @@ use crate::roll::RankRoll;
 use crate::sys::NativeGroup;
 #[cfg(feature = "nccl")]
 use crate::sys::nccl::Nccl;
-use crate::{Backend, CollectiveError};
+use crate::{CollectiveBackend, CollectiveError};
 
-impl Backend {
+impl CollectiveBackend {
     /// Checks that this program contains the backend. Says nothing about the machine.
     ///
     /// # Errors
@@ -33,22 +33,22 @@ pub(crate) enum Connector {
 }
 
 impl Connector {
-    pub(crate) fn open(backend: Backend) -> Result<Self, CollectiveError> {
+    pub(crate) fn open(backend: CollectiveBackend) -> Result<Self, CollectiveError> {
         backend.is_built()?;
         match backend {
-            Backend::Gloo => Ok(Self::Gloo),
+            CollectiveBackend::Gloo => Ok(Self::Gloo),
             #[cfg(feature = "nccl")]
-            Backend::Nccl => open_nccl(crate::CUDA_HALF).map(Self::Nccl),
+            CollectiveBackend::Nccl => open_nccl(crate::CUDA_HALF).map(Self::Nccl),
             #[cfg(not(feature = "nccl"))]
-            Backend::Nccl => unreachable!("it is not built"),
+            CollectiveBackend::Nccl => unreachable!("it is not built"),
         }
     }
 
-    pub(crate) fn backend(self) -> Backend {
+    pub(crate) fn backend(self) -> CollectiveBackend {
         match self {
-            Self::Gloo => Backend::Gloo,
+            Self::Gloo => CollectiveBackend::Gloo,
             #[cfg(feature = "nccl")]
-            Self::Nccl(_) => Backend::Nccl,
+            Self::Nccl(_) => CollectiveBackend::Nccl,
         }
     }
 
@@ -71,7 +71,11 @@ fn open_nccl(cuda_half: &str) -> Result<Nccl, CollectiveError> {
     const DEVICE: &str = "see whether `nvidia-smi` lists a device and, in a container, whether it is given to it \
                           (docs/nccl.md)";
     let missing = |what: &'static str, next| {
-        move |reason| CollectiveError::Backend { backend: Backend::Nccl, reason: format!("{what}: {reason}"), next }
+        move |reason| CollectiveError::Backend {
+            backend: CollectiveBackend::Nccl,
+            reason: format!("{what}: {reason}"),
+            next,
+        }
     };
     crate::open_cuda_half(cuda_half).map_err(missing("libtorch's CUDA half cannot be opened", PATH))?;
     let nccl = Nccl::open().map_err(missing("NCCL's part of this program cannot be opened", PATH))?;
@@ -85,14 +89,14 @@ mod tests {
 
     #[test]
     fn gloo_is_in_every_program() {
-        Backend::Gloo.is_built().unwrap();
-        assert_eq!(Connector::open(Backend::default()).unwrap().backend(), Backend::Gloo);
+        CollectiveBackend::Gloo.is_built().unwrap();
+        assert_eq!(Connector::open(CollectiveBackend::default()).unwrap().backend(), CollectiveBackend::Gloo);
     }
 
     #[cfg(not(feature = "nccl"))]
     #[test]
     fn a_program_without_nccl_says_how_to_build_one_with_it() {
-        let error = Connector::open(Backend::Nccl).unwrap_err().to_string();
+        let error = Connector::open(CollectiveBackend::Nccl).unwrap_err().to_string();
         let expected = "cluster.collective = \"nccl\": this program was built without NCCL; build it with";
         assert!(error.starts_with(expected) && error.contains("--features nccl"), "{error}");
         assert!(error.ends_with("or use cluster.collective = \"gloo\""), "{error}");
@@ -112,10 +116,10 @@ mod tests {
     fn nccl_sums_on_devices_and_refuses_a_machine_without() {
         use crate::{Rendezvous, testing};
 
-        match Connector::open(Backend::Nccl) {
+        match Connector::open(CollectiveBackend::Nccl) {
             Ok(Connector::Nccl(nccl)) => {
                 let devices = nccl.devices().unwrap();
-                let rendezvous = || |_| Box::new(testing::end(Backend::Nccl)) as Box<dyn Rendezvous>;
+                let rendezvous = || |_| Box::new(testing::end(CollectiveBackend::Nccl)) as Box<dyn Rendezvous>;
                 testing::check_against_plain_sums(rendezvous, devices);
             }
             Ok(Connector::Gloo) => panic!("it is another backend"),

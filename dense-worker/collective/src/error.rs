@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::Backend;
+use crate::CollectiveBackend;
 
 /// Why a collective operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum CollectiveError {
     #[error("cluster.collective = \"{backend}\": {reason}; {next}, or use cluster.collective = \"gloo\"")]
     Backend {
         /// The backend.
-        backend: Backend,
+        backend: CollectiveBackend,
         /// What is missing.
         reason: String,
         /// What to do about it.

@@ -1,8 +1,8 @@
 //! Collective operations of the dense workers: all-reduce, broadcast, all-gather, barrier. Each has a deadline.
 //!
 //! Workers find each other through a [`Rendezvous`] and form a [`Collective`]. [`StoreRendezvous`] forms one across
-//! processes, with libtorch's c10d and the [`Backend`] that the job wants. [`InProcess`] forms one of threads, for tests.
-//! [`Alone`] is a group of one rank.
+//! processes, with libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
+//! [`SingleRank`] is a group of one rank.
 
 mod alone;
 mod backend;
@@ -21,8 +21,8 @@ mod testing;
 
 use std::time::Duration;
 
-pub use alone::Alone;
-pub use backend::Backend;
+pub use alone::SingleRank;
+pub use backend::CollectiveBackend;
 pub use cuda::{CUDA_HALF, open_cuda_half};
 pub use error::CollectiveError;
 pub use in_process::InProcess;

@@ -7,7 +7,7 @@ use zagros_zip::number_from;
 use crate::guard::within;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::NativeGroup;
-use crate::{Backend, Collective, CollectiveError, Interrupt, PendingSum, Sum};
+use crate::{Collective, CollectiveBackend, CollectiveError, Interrupt, PendingSum, Sum};
 
 /// The call that a step waits in.
 const SUM: &str = "an all-reduce";
@@ -24,10 +24,10 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: Backend) -> Self {
+    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: CollectiveBackend) -> Self {
         Self {
             group: Some(group),
-            ends_late: backend == Backend::Nccl,
+            ends_late: backend == CollectiveBackend::Nccl,
             roll,
             interrupt: Interrupt::default(),
             first: None,
@@ -158,12 +158,12 @@ mod tests {
 
     #[test]
     fn sums_equal_a_plain_sum_for_all_worlds_and_lengths() {
-        testing::check_against_plain_sums(|| |_| Box::new(end(Backend::Gloo)) as Box<dyn Rendezvous>, 5);
+        testing::check_against_plain_sums(|| |_| Box::new(end(CollectiveBackend::Gloo)) as Box<dyn Rendezvous>, 5);
     }
 
     #[test]
     fn a_rank_that_misses_a_call_is_named_and_the_next_group_forms() {
-        let ends = [end(Backend::Gloo), end(Backend::Gloo), end(Backend::Gloo)];
+        let ends = [end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo)];
         let store = ends[0].address().to_owned();
         let after = testing::ranks(3, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 3, &store) };
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_a_call_before_its_timeout() {
-        let ends = [end(Backend::Gloo), end(Backend::Gloo)];
+        let ends = [end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo)];
         let store = ends[0].address().to_owned();
         let (tell_end, ended) = std::sync::mpsc::channel::<()>();
         let (tell_end, ended) = (parking_lot::Mutex::new(Some(tell_end)), parking_lot::Mutex::new(ended));
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn sums_in_flight_end_with_the_group_and_their_memory_stays_valid() {
-        let ends = [end(Backend::Gloo), end(Backend::Gloo)];
+        let ends = [end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo)];
         let store = ends[0].address().to_owned();
         testing::ranks(2, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 2, &store) };

@@ -13,7 +13,7 @@ use crate::guard::within;
 use crate::processes::Processes;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::Store;
-use crate::{Alone, Backend, Collective, CollectiveError, ProcessGroupConfig, Rendezvous};
+use crate::{Collective, CollectiveBackend, CollectiveError, ProcessGroupConfig, Rendezvous, SingleRank};
 
 /// The rendezvous of a worker in its own process.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl StoreRendezvous {
     /// # Errors
     /// [`CollectiveError::Address`] when it is not a valid address, [`CollectiveError::Backend`] when this program or this
     /// machine lacks the backend.
-    pub fn new(listener: TcpListener, address: String, backend: Backend) -> Result<Self, CollectiveError> {
+    pub fn new(listener: TcpListener, address: String, backend: CollectiveBackend) -> Result<Self, CollectiveError> {
         let (host, _) = split(&address)?;
         let connector = Connector::open(backend)?;
         Ok(Self { host, address, connector, listener: Mutex::new(Some(listener)), served: Mutex::new(None) })
@@ -77,7 +77,7 @@ impl Rendezvous for StoreRendezvous {
     fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
         const CALL: &str = "forming the group";
         if place.world <= 1 {
-            return Ok(Box::new(Alone));
+            return Ok(Box::new(SingleRank));
         }
         let started = Instant::now();
         let left = || place.timeout.saturating_sub(started.elapsed());
@@ -95,7 +95,7 @@ impl Rendezvous for StoreRendezvous {
             let (host, timeout) = (self.host.clone(), place.timeout);
             let form = move || connector.form(&roll, &host, timeout);
             // A minimum even for a late last rank: CUDA alone takes seconds to start.
-            let least = if connector.backend() == Backend::Nccl { timeout } else { ROLL_CALL };
+            let least = if connector.backend() == CollectiveBackend::Nccl { timeout } else { ROLL_CALL };
             within(left().max(least), form).unwrap_or_else(|| Err("connecting takes too long".to_owned()))
         };
         match formed {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_never_comes_is_named_after_the_timeout() {
-        let rank = end(Backend::Gloo);
+        let rank = end(CollectiveBackend::Gloo);
         let place = ProcessGroupConfig { timeout: Duration::from_millis(300), ..place(0, 3, rank.address()) };
         let error = rank.meet(&place).err().unwrap();
         assert_eq!(error.missing(), [1, 2]);
@@ -134,7 +134,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let store = listener.local_addr().unwrap().to_string();
         let place = ProcessGroupConfig { timeout: Duration::from_millis(300), ..place(1, 2, &store) };
-        let error = end(Backend::Gloo).meet(&place).err().unwrap();
+        let error = end(CollectiveBackend::Gloo).meet(&place).err().unwrap();
         assert_eq!(error.missing(), [0]);
         assert!(error.to_string().contains(&store), "{error}");
     }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(split("[::1]:80").unwrap(), ("::1".to_owned(), 80));
         for wrong in ["", "host", ":1", "host:x"] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let error = StoreRendezvous::new(listener, wrong.to_owned(), Backend::Gloo).unwrap_err();
+            let error = StoreRendezvous::new(listener, wrong.to_owned(), CollectiveBackend::Gloo).unwrap_err();
             assert!(error.to_string().contains("is not host:port"), "{error}");
         }
     }

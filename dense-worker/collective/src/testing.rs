@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use zagros_zip::ZipEq;
 
-use crate::{Backend, Collective, ProcessGroupConfig, Rendezvous, StoreRendezvous};
+use crate::{Collective, CollectiveBackend, ProcessGroupConfig, Rendezvous, StoreRendezvous};
 
 /// Long enough for a busy machine. Only a test that fails waits this long.
 pub(crate) const LATE: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ pub(crate) fn place(rank: usize, world: usize, store: &str) -> ProcessGroupConfi
 }
 
 /// A worker's rendezvous on loopback.
-pub(crate) fn end(backend: Backend) -> StoreRendezvous {
+pub(crate) fn end(backend: CollectiveBackend) -> StoreRendezvous {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     StoreRendezvous::new(listener, address, backend).unwrap()

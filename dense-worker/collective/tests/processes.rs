@@ -7,7 +7,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use zagros_collective::{Backend, Collective, CollectiveError, ProcessGroupConfig, Rendezvous, StoreRendezvous};
+use zagros_collective::{
+    Collective, CollectiveBackend, CollectiveError, ProcessGroupConfig, Rendezvous, StoreRendezvous,
+};
 
 /// Only a test that fails waits this long.
 const LATE: Duration = Duration::from_secs(60);
@@ -139,7 +141,7 @@ fn play(rank: usize) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     println!("{address}");
-    let rendezvous = StoreRendezvous::new(listener, address, Backend::Gloo).expect("a good address");
+    let rendezvous = StoreRendezvous::new(listener, address, CollectiveBackend::Gloo).expect("a good address");
     let mut group: Option<Box<dyn Collective>> = None;
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<&str> = order.split(' ').collect();

@@ -4,7 +4,7 @@
 //! f32 and the grouped samples as (group u64, logit f32, class u32); little-endian.
 
 use crate::Scores;
-use crate::grouped::{Grouped, Sample};
+use crate::grouped::{GroupedScores, Sample};
 
 const WORD: usize = size_of::<u64>();
 const HEAD: usize = 5 * WORD;
@@ -49,7 +49,7 @@ impl Scores {
         let mut scores = Self::new();
         if let Some(halvings) = halved.checked_sub(1) {
             let samples = entries.iter().map(sample).collect::<Option<Vec<_>>>()?;
-            scores.grouped = Some(Grouped { capacity, halvings: u32::try_from(halvings).ok()?, samples });
+            scores.grouped = Some(GroupedScores { capacity, halvings: u32::try_from(halvings).ok()?, samples });
         }
         let words = logits.as_chunks::<LOGIT>().0.iter().map(|word| f32::from_le_bytes(*word));
         scores.positives.extend(words.clone().take(positives));

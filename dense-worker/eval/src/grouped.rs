@@ -15,7 +15,7 @@ use crate::measure;
 /// groups therefore depend neither on the order of samples nor on how parts were merged. The result reports the share of
 /// groups that was kept ([`Gauc::share`]).
 #[derive(Clone, Debug)]
-pub struct Grouped {
+pub struct GroupedScores {
     pub(crate) capacity: usize,
     /// A group is kept if its hash starts with at least so many zero bits.
     pub(crate) halvings: u32,
@@ -40,7 +40,7 @@ pub struct Gauc {
     pub share: f64,
 }
 
-impl Grouped {
+impl GroupedScores {
     /// Keeps at most so many samples.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
@@ -151,8 +151,8 @@ mod tests {
 
     type Triple = (u64, bool, f32);
 
-    fn grouped(samples: &[Triple], capacity: usize) -> Grouped {
-        let mut grouped = Grouped::new(capacity);
+    fn grouped(samples: &[Triple], capacity: usize) -> GroupedScores {
+        let mut grouped = GroupedScores::new(capacity);
         for (group, label, logit) in samples {
             grouped.push(*group, f32::from(u8::from(*label)), *logit);
         }
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn an_undefined_measure_is_none() {
-        assert_eq!(Grouped::new(5).gauc(), Gauc { value: None, groups: 0, share: 1.0 });
+        assert_eq!(GroupedScores::new(5).gauc(), Gauc { value: None, groups: 0, share: 1.0 });
         assert_eq!(grouped(&[(1, true, 0.5), (2, false, 0.5)], 5).gauc().value, None);
         assert_eq!(grouped(&[(1, true, f32::NAN), (1, false, 0.5)], 5).gauc().value, None);
     }

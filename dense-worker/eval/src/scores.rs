@@ -5,7 +5,7 @@ use zagros_zip::ZipEq;
 
 use std::fmt;
 
-use crate::Grouped;
+use crate::GroupedScores;
 use crate::measure;
 
 /// Logits by class. 4 bytes per sample, so 100 M test samples take 400 MB. The order of samples is not kept.
@@ -18,7 +18,7 @@ pub struct Scores {
     pub(crate) negatives: Vec<f32>,
     is_sorted: bool,
     /// The same samples by group, if groups are wanted.
-    pub(crate) grouped: Option<Grouped>,
+    pub(crate) grouped: Option<GroupedScores>,
 }
 
 /// All measures of a scored part. `None` if a measure is undefined (no samples, or one class only).
@@ -36,7 +36,7 @@ pub struct Evaluation {
     pub normalised_entropy: Option<f64>,
     /// Mean predicted probability divided by the share of positives.
     pub calibration: Option<f64>,
-    /// Mean AUC within groups, weighted by their samples ([`crate::Grouped`]); `None` unless groups are wanted.
+    /// Mean AUC within groups, weighted by their samples ([`crate::GroupedScores`]); `None` unless groups are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gauc: Option<f64>,
     /// Groups with both classes. `gauc` is their mean.
@@ -57,7 +57,7 @@ impl Scores {
     /// No samples. Samples are added with their groups ([`Self::extend_grouped`]); at most `capacity` are kept by group.
     #[must_use]
     pub fn by_group(capacity: usize) -> Self {
-        Self { grouped: Some(Grouped::new(capacity)), ..Self::default() }
+        Self { grouped: Some(GroupedScores::new(capacity)), ..Self::default() }
     }
 
     /// Adds a sample: positive when `label` is above one half.
@@ -128,7 +128,7 @@ impl Scores {
         self.positives.clear();
         self.negatives.clear();
         self.is_sorted = false;
-        self.grouped.iter_mut().for_each(Grouped::clear);
+        self.grouped.iter_mut().for_each(GroupedScores::clear);
     }
 
     /// Area under the ROC curve, see [`measure::auc`]. O(n log n), in place.
@@ -164,7 +164,7 @@ impl Scores {
     #[must_use]
     pub fn report(&mut self) -> Evaluation {
         let samples = self.len();
-        let grouped = self.grouped.as_mut().map(Grouped::gauc);
+        let grouped = self.grouped.as_mut().map(GroupedScores::gauc);
         Evaluation {
             samples: samples as u64,
             positive_rate: (samples > 0).then(|| self.positives.len() as f64 / samples as f64),

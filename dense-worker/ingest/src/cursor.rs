@@ -30,7 +30,7 @@ pub struct StreamRemainder {
 
 /// Counts the rows that a stream delivers.
 #[derive(Clone, Debug)]
-pub struct Cursor {
+pub struct StreamCursor {
     start: StreamStart,
     /// Rows of a shuffle window; `None` if rows keep their order.
     window: Option<u64>,
@@ -38,7 +38,7 @@ pub struct Cursor {
     ends: Vec<SplitEnd>,
 }
 
-impl Cursor {
+impl StreamCursor {
     /// The cursor of a stream that starts there and shuffles within windows of so many rows (0: not at all).
     #[must_use]
     pub fn new(start: StreamStart, shuffle_rows: usize) -> Self {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_split_that_was_delivered_whole_is_not_read_again() {
-        let mut cursor = Cursor::new(StreamStart::default(), 0);
+        let mut cursor = StreamCursor::new(StreamStart::default(), 0);
         let batch = |size, completes: &[(u64, u64)]| Batch {
             size,
             completes: completes
@@ -151,7 +151,7 @@ mod tests {
                 let needed = remainder.splits.iter().map(|split| tasks[*split as usize].clone()).collect();
                 let read = stream(&job, remainder.start, needed);
                 let delivered = &read[..batches.min(read.len())];
-                let mut cursor = Cursor::new(remainder.start, shuffle_rows);
+                let mut cursor = StreamCursor::new(remainder.start, shuffle_rows);
                 delivered.iter().for_each(|batch| cursor.deliver(batch));
                 found.extend(samples(delivered));
                 remainder = cursor.remainder(&remainder.splits);

@@ -16,7 +16,7 @@ use crate::{BadRow, DataPart, IngestError, WholeFiles, files, hash_value};
 
 /// Summary of the columns that the job uses.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Inspection {
+pub struct ColumnSummaries {
     /// Rows read, of all parts of a hash split.
     pub rows: u64,
     /// Share of positive rows, 0..1; NaN without rows.
@@ -68,7 +68,7 @@ pub struct CategoryColumn {
 ///
 /// # Errors
 /// When a file cannot be read.
-pub fn inspect(job: &Job, limit: Option<u64>) -> Result<Inspection, IngestError> {
+pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
     let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
     let mut job = job.clone();
     if limit.is_some() {
@@ -147,11 +147,11 @@ impl InspectSink {
         self.positives += other.positives;
     }
 
-    fn summary(mut self, job: &Job, bad: &BadBudget) -> Result<Inspection, IngestError> {
+    fn summary(mut self, job: &Job, bad: &BadBudget) -> Result<ColumnSummaries, IngestError> {
         let rows = self.rows;
         let numeric = job.features.numeric.iter().enumerate();
         let categorical = job.features.categorical.iter().enumerate();
-        Ok(Inspection {
+        Ok(ColumnSummaries {
             rows,
             positive_rate: self.positives as f64 / rows as f64,
             bad_rows: bad.count(),
@@ -272,7 +272,7 @@ impl CategoryStats {
     }
 }
 
-impl fmt::Display for Inspection {
+impl fmt::Display for ColumnSummaries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = |missing: u64| 100.0 * missing as f64 / self.rows.max(1) as f64;
         writeln!(f, "{} rows, {:.2} % positive, {} malformed", self.rows, 100.0 * self.positive_rate, self.bad_rows)?;
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    fn inspected(text: &str, limit: Option<u64>) -> Inspection {
+    fn inspected(text: &str, limit: Option<u64>) -> ColumnSummaries {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec![path];

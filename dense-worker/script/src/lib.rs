@@ -1,5 +1,5 @@
-//! A TorchScript module with all that it holds. What a batch norm counts is in its buffers, so
-//! parameters alone would not do.
+//! A TorchScript module with its parameters and buffers. The buffers hold the running statistics of a batch norm, so parameters
+//! alone would not suffice.
 #![expect(unsafe_code, reason = "calls the shim over libtorch's TorchScript")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};

@@ -14,7 +14,7 @@ pub const BUCKET: usize = 1 << 18;
 
 /// The buckets of one step. They are used again for the next step.
 #[derive(Debug)]
-pub struct Buckets {
+pub struct GradientBuckets {
     size: usize,
     /// Weights of the network.
     weights: usize,
@@ -30,7 +30,7 @@ pub struct Buckets {
     spare: Vec<Vec<f32>>,
 }
 
-impl Buckets {
+impl GradientBuckets {
     /// Buckets of so many gradients.
     #[must_use]
     pub fn new(size: usize) -> Self {
@@ -106,7 +106,7 @@ impl Buckets {
 
 #[cfg(test)]
 mod tests {
-    use zagros_collective::Alone;
+    use zagros_collective::SingleRank;
     use zagros_zip::ZipEq;
 
     use super::*;
@@ -117,22 +117,22 @@ mod tests {
     /// Starts of the sent buckets after each report of `ready`, and of all buckets.
     fn cut(size: usize, ready: &[usize]) -> (Vec<Vec<usize>>, Vec<usize>) {
         let gradients: Vec<f32> = (0..WEIGHTS).map(|weight| weight as f32).collect();
-        let mut buckets = Buckets::new(size);
+        let mut buckets = GradientBuckets::new(size);
         buckets.begin(WEIGHTS, 2.0);
-        let starts = |buckets: &Buckets| buckets.under_way.iter().map(|(start, _)| *start).collect::<Vec<_>>();
+        let starts = |buckets: &GradientBuckets| buckets.under_way.iter().map(|(start, _)| *start).collect::<Vec<_>>();
         let mut after = Vec::new();
         for from in ready {
-            buckets.ready(&mut Alone, *from, &gradients[*from..]);
+            buckets.ready(&mut SingleRank, *from, &gradients[*from..]);
             after.push(starts(&buckets));
         }
-        buckets.close(&mut Alone, &gradients, &[7.0, 8.0]);
+        buckets.close(&mut SingleRank, &gradients, &[7.0, 8.0]);
         let all = starts(&buckets);
         let mut sums = [0.0; WEIGHTS];
         let put = |first: usize, values: &[f32]| {
             sums[first..][..values.len()].copy_from_slice(values);
             Ok::<_, WorkerError>(())
         };
-        assert_eq!(buckets.finish(&mut Alone, put).unwrap(), [7.0, 8.0]);
+        assert_eq!(buckets.finish(&mut SingleRank, put).unwrap(), [7.0, 8.0]);
         assert!(sums.iter().zip_eq(&gradients).all(|(sum, gradient)| *sum == 2.0 * gradient), "{sums:?}");
         (after, all)
     }
@@ -150,17 +150,17 @@ mod tests {
 
     #[test]
     fn values_of_a_step_never_reach_the_next_step() {
-        let mut buckets = Buckets::new(2);
+        let mut buckets = GradientBuckets::new(2);
         buckets.begin(4, 1.0);
-        buckets.ready(&mut Alone, 0, &[9.0; 4]);
+        buckets.ready(&mut SingleRank, 0, &[9.0; 4]);
         buckets.begin(4, 1.0);
-        buckets.close(&mut Alone, &[1.0; 4], &[]);
+        buckets.close(&mut SingleRank, &[1.0; 4], &[]);
         let mut places = Vec::new();
         let put = |first, values: &[f32]| {
             places.push((first, values.to_vec()));
             Ok::<_, WorkerError>(())
         };
-        assert!(buckets.finish(&mut Alone, put).unwrap().is_empty());
+        assert!(buckets.finish(&mut SingleRank, put).unwrap().is_empty());
         assert_eq!(places, [(2, vec![1.0; 2]), (0, vec![1.0; 2])]);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Acknowledgements arrive in any order. A split is complete once its last batch and every batch before it are
 /// acknowledged, because a split's rows may be in any of them (invariant SP-2).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct BatchLedger {
     /// Every batch below is acknowledged.
     frontier: u64,
     /// Acknowledged batches beyond the frontier.
@@ -14,7 +14,7 @@ pub(crate) struct Ledger {
     ends: BTreeMap<u64, Vec<u64>>,
 }
 
-impl Ledger {
+impl BatchLedger {
     /// A ledger of batches that are numbered from `first`.
     pub(crate) fn from(first: u64) -> Self {
         Self { frontier: first, ..Self::default() }
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_split_waits_for_every_batch_before_its_end() {
-        let mut ledger = Ledger::default();
+        let mut ledger = BatchLedger::default();
         assert!(ledger.acknowledge(1, vec![10]).is_empty());
         assert!(ledger.acknowledge(2, vec![]).is_empty());
         assert_eq!(ledger.acknowledge(0, vec![9]), [9, 10]);
@@ -55,7 +55,7 @@ mod tests {
         fn in_any_order_splits_complete_once_and_never_early(
             order in (1_usize..40).prop_flat_map(|count| Just((0..count as u64).collect::<Vec<_>>()).prop_shuffle()),
         ) {
-            let mut ledger = Ledger::default();
+            let mut ledger = BatchLedger::default();
             let mut acknowledged = BTreeSet::new();
             let mut complete = Vec::new();
             for seq in &order {

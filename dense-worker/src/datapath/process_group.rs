@@ -9,7 +9,7 @@ use zagros_ingest::Batch;
 use zagros_worker_core::{StepAgreement, StepVote};
 use zagros_zip::number_from;
 
-use super::buckets::{BUCKET, Buckets};
+use super::buckets::{BUCKET, GradientBuckets};
 use crate::error::WorkerError;
 use crate::model::{DenseModel, ModelError, StepOutput};
 
@@ -19,7 +19,7 @@ pub(super) const TURN: usize = 6;
 /// The workers that make steps together, and the gradients that are summed over them.
 pub(crate) struct ProcessGroup {
     pub(super) group: Box<dyn Collective>,
-    pub(super) buckets: Buckets,
+    pub(super) buckets: GradientBuckets,
 }
 
 impl std::fmt::Debug for ProcessGroup {
@@ -126,7 +126,7 @@ pub(crate) fn seed_of_rank(seed: u64, rank: u64) -> u64 {
 
 impl ProcessGroup {
     pub(super) fn of(group: Box<dyn Collective>) -> Self {
-        Self { group, buckets: Buckets::new(BUCKET) }
+        Self { group, buckets: GradientBuckets::new(BUCKET) }
     }
 
     /// Sends the gradients that are not sent yet. Also sends the loss, which ranks have a value that is not finite, the

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::task::{JoinError, JoinSet};
 use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RoutedIds, WindowPermit};
 
-use super::ledger::Ledger;
+use super::ledger::BatchLedger;
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
 
@@ -32,17 +32,17 @@ pub(crate) struct Pushes {
     client: Arc<EmbeddingClient>,
     metrics: Metrics,
     under_way: JoinSet<Result<(u64, Vec<u64>), WorkerError>>,
-    ledger: Ledger,
+    ledger: BatchLedger,
 }
 
 impl Pushes {
     pub(crate) fn new(client: Arc<EmbeddingClient>, metrics: Metrics) -> Self {
-        Self { client, metrics, under_way: JoinSet::new(), ledger: Ledger::default() }
+        Self { client, metrics, under_way: JoinSet::new(), ledger: BatchLedger::default() }
     }
 
     /// Sets the number of the next batch. No push may be in flight.
     pub(crate) fn count_from(&mut self, seq: u64) {
-        self.ledger = Ledger::from(seq);
+        self.ledger = BatchLedger::from(seq);
     }
 
     /// Sends a batch's gradients.

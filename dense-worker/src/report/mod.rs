@@ -5,5 +5,5 @@ mod recorder;
 mod run_folder;
 pub mod tensorboard;
 
-pub use recorder::Recorder;
+pub use recorder::MeasureRecorder;
 pub use run_folder::{RunFolder, RunLock};

@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// An observer that writes to the run folder, on its own thread.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct MeasureRecorder {
     lines: Mutex<Gate>,
     writer: Option<JoinHandle<()>>,
 }
@@ -81,7 +81,7 @@ enum Line {
     },
 }
 
-impl Recorder {
+impl MeasureRecorder {
     /// Opens the files and appends to them.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Recorder {
     }
 }
 
-impl Observer for Recorder {
+impl Observer for MeasureRecorder {
     fn on(&self, event: &Event) {
         let time = seconds_since_epoch();
         let mut gate = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -125,7 +125,7 @@ impl Observer for Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for MeasureRecorder {
     /// Waits until the last line is written.
     fn drop(&mut self) {
         self.lines.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).lines = None;
@@ -245,7 +245,7 @@ mod tests {
     fn steps_and_evaluations_are_recorded_with_their_fields() {
         let parent = tempfile::tempdir().unwrap();
         let folder = RunFolder::open(parent.path()).unwrap();
-        let recorder = Recorder::start(&folder, true).unwrap();
+        let recorder = MeasureRecorder::start(&folder, true).unwrap();
         recorder.on(&step(1));
         recorder.on(&step(2));
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
@@ -271,7 +271,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = RunFolder::open(parent.path()).unwrap();
         for _ in 0..2 {
-            let recorder = Recorder::start(&folder, false).unwrap();
+            let recorder = MeasureRecorder::start(&folder, false).unwrap();
             (EVERY_STEP_UNTIL + 1..EVERY_STEP_UNTIL + 400).for_each(|index| recorder.on(&step(index)));
         }
         let lines = lines(&folder);

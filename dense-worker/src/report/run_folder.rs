@@ -149,7 +149,7 @@ impl RunFolder {
         self.path.join("job.toml")
     }
 
-    /// Measures over time, one JSON object per line ([`super::Recorder`]).
+    /// Measures over time, one JSON object per line ([`super::MeasureRecorder`]).
     #[must_use]
     pub fn metrics_file(&self) -> PathBuf {
         self.path.join("metrics.jsonl")

@@ -9,7 +9,7 @@ use zagros_job::{DenseOptimizer, Job, Model, NonFinitePolicy, Precision};
 use zagros_protocol::datapath::Access;
 
 use super::*;
-use crate::datapath::buckets::Buckets;
+use crate::datapath::buckets::GradientBuckets;
 use crate::datapath::prepared::Preparer;
 use crate::metrics::Metrics;
 use crate::testing::{batch, job, normed_net};
@@ -93,7 +93,7 @@ fn weights_after(bucket: usize, model: &Model, worlds_samples: &[&[f32]]) -> Vec
     let job = |_| Job { model: model.clone(), ..job_of(1) };
     let jobs: Vec<Job> = worlds_samples.iter().map(job).collect();
     let weights = ranks(&jobs, |rank, mut dense| {
-        dense.process_group.as_mut().unwrap().buckets = Buckets::new(bucket);
+        dense.process_group.as_mut().unwrap().buckets = GradientBuckets::new(bucket);
         (0..4).for_each(|_| drop(step(&mut dense, worlds_samples[rank]).unwrap()));
         dense.model.to_safetensors().unwrap()
     });
