@@ -76,7 +76,7 @@ pub enum ModelError {
     /// The output of the user's module is not logits.
     #[error("the TorchScript module gives {what}; expected f32 logits of [batch] or [batch, 1]")]
     ScriptOutput {
-        /// Type and shape.
+        /// Kind and shape.
         what: String,
     },
     /// Saved weights belong to another network.
@@ -93,5 +93,5 @@ pub enum ModelError {
     Thread,
     /// libtorch failed.
     #[error("libtorch failed")]
-    Torch(#[from] zagros_tensor::TorchError),
+    Torch(#[from] tch::TchError),
 }
