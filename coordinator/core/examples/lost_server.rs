@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     events.iter().for_each(|event| println!("{event}"));
     assert!(events.iter().any(|event| event.starts_with("embedding server 0 is lost")), "{events:?}");
 
-    // Its slot is free. Workers that ask for the placement are told whom it waits for.
+    // Its slot is free. The placement says whom workers wait for.
     println!("waits for: {}", core.placement(Duration::from_secs(3600)).waiting_for);
     Ok(())
 }
