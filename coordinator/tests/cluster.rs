@@ -56,6 +56,7 @@ impl TestCluster {
             admin_listener: Some(admin_listener),
             registry: Registry::new(),
             page_token: None,
+            journal: None,
         };
         let shutdown = Shutdown::new();
         let process = tokio::spawn(run(config, shutdown.clone()));

@@ -1,5 +1,6 @@
 //! Placement: key → bucket by a pinned hash, bucket → server by a map the coordinator owns.
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::{Generation, PackError, RowKey, ServerIndex};
@@ -24,7 +25,7 @@ pub fn bucket_of(key: RowKey, buckets: u32) -> u32 {
 }
 
 /// Which server owns which bucket, at one generation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketMap {
     generation: Generation,
     owners: Vec<ServerIndex>,

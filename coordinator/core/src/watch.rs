@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{CheckpointMark, Evaluation, Progress};
 
 use crate::history::History;
@@ -16,7 +17,7 @@ const CHECKPOINTS_KEPT: usize = 12;
 pub(crate) const EVALUATIONS_KEPT: usize = 1000;
 
 /// The part of the training that is remembered besides the members' last reports.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingWatch {
     history: History,
     /// When training was last sampled.
