@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::GroupResponse;
+use zagros_zip::ZipEq;
 
 use crate::members::MemberState;
 use crate::roster::Roster;
@@ -90,7 +91,7 @@ impl ProcessGroups {
     /// Indices of the workers that have not given the group up.
     fn remaining(&self) -> impl Iterator<Item = u32> {
         let remains = |(member, after): (&GroupMember, &u64)| (*after < self.generation).then_some(member.index);
-        self.members.iter().zip(&self.given_up).filter_map(remains)
+        self.members.iter().zip_eq(&self.given_up).filter_map(remains)
     }
 
     /// Why there is no newer group yet, in words.

@@ -1,4 +1,4 @@
-//! The placement a client works with: the bucket map, and one connection per server.
+//! The placement of a client: the bucket map, and one connection per server.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use zagros_protocol::{BucketMap, Generation, Lineage, Refusal};
 
 use crate::{ClientError, Shard};
 
-/// Makes the connection to a server: a socket, or the service itself when it is in the same process.
+/// Connects to a server: through a socket, or directly to the service in the same process.
 pub type Connect = Arc<dyn Fn(&ServerEntry) -> Result<Arc<dyn Shard>, Refusal> + Send + Sync>;
 
-/// One generation's map and servers. Every owner in the map has a server (checked when it was made).
+/// The bucket map and the servers of one generation. Every owner in the map has a server, which the constructor checks.
 pub(crate) struct Placement {
     map: BucketMap,
     servers: Vec<ConnectedServer>,
@@ -22,11 +22,12 @@ struct ConnectedServer {
 }
 
 impl Placement {
-    /// Checks what the coordinator sent; connections to servers that are still the same are kept from `known`.
+    /// Checks the coordinator's placement. Keeps the connections of `known` to servers that have not changed.
     ///
     /// # Errors
-    /// [`ClientError::BadPlacement`] when it does not fit together, [`ClientError::ServerRestarted`] or
-    /// [`ClientError::OwnersChanged`] when rows this client has used are no longer where they were.
+    /// [`ClientError::BadPlacement`] if the parts of the placement contradict each other.
+    /// [`ClientError::ServerRestarted`] or [`ClientError::OwnersChanged`] if rows that this client has used are no
+    /// longer where they were.
     pub(crate) fn adopt(
         response: PlacementResponse,
         known: Option<&Self>,
@@ -51,17 +52,17 @@ impl Placement {
         &self.map
     }
 
-    /// The server of this index; every owner that the map names has one.
+    /// The server of this index. Every owner in the map has a server.
     pub(crate) fn shard(&self, index: u32) -> &Arc<dyn Shard> {
         &self.servers[index as usize].shard
     }
 
-    /// The process of a server.
+    /// The instance of a server's process.
     pub(crate) fn instance(&self, index: u32) -> u64 {
         self.servers[index as usize].entry.instance
     }
 
-    /// In the order of their indices.
+    /// The servers in the order of their indices.
     pub(crate) fn shards(&self) -> impl ExactSizeIterator<Item = &Arc<dyn Shard>> {
         self.servers.iter().map(|server| &server.shard)
     }
@@ -107,7 +108,7 @@ impl ConnectedServer {
     }
 }
 
-/// `entries` are sorted: index `i` must be at position `i`, and the map must name no other server.
+/// Checks that index `i` is at position `i` of the sorted `entries`, and that the map names no other server.
 fn check_complete(map: &BucketMap, entries: &[ServerEntry]) -> Result<(), String> {
     if let Some(position) = (0..entries.len()).find(|position| entries[*position].index as usize != *position) {
         return Err(format!("embedding server {position} is missing or named twice"));

@@ -1,9 +1,10 @@
-//! A server's rows reported and saved, whatever becomes of the connection, or of the server's process, meanwhile.
+//! Storage calls of a server, retried until they succeed or the server has not answered for the timeout. They survive a
+//! broken connection and a restart of the server's process.
 //!
-//! At the end of a run hours of training hang on these calls. A retry is safe: telling changes nothing, a save says by a
-//! number of its own which one it is, so that the server answers with what the first try did, and a load that replaces
-//! starts over. A process that has recovered the rows of the process before serves in its place. A process without those
-//! rows refuses.
+//! At the end of a run, hours of training depend on these calls. A retry is safe. A describe call changes nothing. A
+//! save carries a number of its own, so the server answers a retry with the result of the first try. A load that
+//! replaces all rows starts again. A new process that has recovered the rows of the earlier process serves the call. A
+//! new process without these rows refuses it.
 
 use std::sync::Arc;
 
@@ -17,39 +18,40 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use crate::directory::Directory;
+use crate::placement_cache::PlacementCache;
 use crate::{ClientError, Shard};
 
-/// A server whose storage calls are tried again while it cannot be reached.
-pub(crate) struct PatientShard {
+/// A server whose storage calls are retried while it cannot be reached.
+pub(crate) struct RetryingShard {
     index: u32,
     name: String,
-    directory: Arc<Directory>,
+    placements: Arc<PlacementCache>,
 }
 
-impl PatientShard {
-    /// The server of this index, wherever the directory has it. A call waits for as long as the directory's timeout.
-    pub(crate) fn new(index: u32, shard: &Arc<dyn Shard>, directory: &Arc<Directory>) -> Self {
-        Self { index, name: shard.name().to_owned(), directory: Arc::clone(directory) }
+impl RetryingShard {
+    /// The server of this index, at the address in the current placement. A call waits as long as the timeout of
+    /// `placements`.
+    pub(crate) fn new(index: u32, shard: &Arc<dyn Shard>, placements: &Arc<PlacementCache>) -> Self {
+        Self { index, name: shard.name().to_owned(), placements: Arc::clone(placements) }
     }
 
     /// Calls once.
     async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
-        let placement = self.directory.current().await.map_err(no_server)?;
+        let placement = self.placements.current().await.map_err(no_server)?;
         call(Arc::clone(placement.shard(self.index))).await
     }
 
-    /// Calls until it is served, refused for good, or the server has been away for as long as the timeout, counted from
-    /// the first try that failed: a save may take hours.
+    /// Calls until the server answers, refuses for good, or has not answered for the timeout. The timeout counts from
+    /// the first failed try, because a save may take hours.
     async fn retry<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
         let (mut away, mut tries) = (None, 0);
         loop {
-            let placement = self.directory.current().await.map_err(no_server)?;
+            let placement = self.placements.current().await.map_err(no_server)?;
             let refusal = match call(Arc::clone(placement.shard(self.index))).await {
                 Err(refusal) if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Moved) => refusal,
                 done => return done,
             };
-            let deadline = *away.get_or_insert_with(|| Deadline::after(self.directory.timeout()));
+            let deadline = *away.get_or_insert_with(|| Deadline::after(self.placements.timeout()));
             if deadline.is_past() {
                 return Err(refusal);
             }
@@ -57,9 +59,9 @@ impl PatientShard {
             if refusal.kind == RefusalKind::Unavailable {
                 tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
             }
-            self.directory.follow(&placement, deadline).await.map_err(no_server)?;
+            self.placements.follow(&placement, deadline).await.map_err(no_server)?;
             // Another process is in the server's place, and the directory does not know of a newer one.
-            let now = self.directory.current().await.map_err(no_server)?;
+            let now = self.placements.current().await.map_err(no_server)?;
             if refusal.kind == RefusalKind::Moved && now.instance(self.index) == placement.instance(self.index) {
                 return Err(refusal);
             }
@@ -70,12 +72,12 @@ impl PatientShard {
 
 type Answer<T> = BoxFuture<'static, Result<T, Refusal>>;
 
-/// Nobody is left to ask: the rows are lost, or the coordinator does not say where the server is.
+/// No server can answer: its rows are lost, or the coordinator does not report its address.
 fn no_server(error: ClientError) -> Refusal {
     Refusal::new(RefusalKind::Internal, error)
 }
 
-impl Shard for PatientShard {
+impl Shard for RetryingShard {
     fn name(&self) -> &str {
         &self.name
     }
@@ -115,7 +117,7 @@ impl Shard for PatientShard {
             let request = request.clone();
             async move { shard.load(request).await }.boxed()
         };
-        // Without `replace`, counts that were added already would be added again.
+        // A load that adds rows is not repeated: it would add the same counts again.
         if is_repeatable { self.retry(call).boxed() } else { self.call(call).boxed() }
     }
 }
@@ -135,7 +137,7 @@ mod tests {
 
     const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
-    /// Fails as reported, first to last, and then serves.
+    /// Fails with these kinds in order, then serves.
     struct Flaky {
         failures: Mutex<VecDeque<RefusalKind>>,
         attempts: Mutex<Vec<u64>>,
@@ -175,19 +177,19 @@ mod tests {
         }
     }
 
-    fn flaky(failures: &[RefusalKind]) -> (Arc<Flaky>, PatientShard) {
+    fn flaky(failures: &[RefusalKind]) -> (Arc<Flaky>, RetryingShard) {
         let flaky =
             Arc::new(Flaky { failures: Mutex::new(failures.iter().copied().collect()), attempts: Mutex::default() });
         let control = Cluster::new(1).control;
-        (flaky.clone(), patient(control, flaky))
+        (flaky.clone(), retrying(control, flaky))
     }
 
-    /// A server that the coordinator always names, as the same or as another process.
-    fn patient(control: Arc<FakeControlPlane>, flaky: Arc<Flaky>) -> PatientShard {
+    /// A server that the coordinator always names, with the same process or another one.
+    fn retrying(control: Arc<FakeControlPlane>, flaky: Arc<Flaky>) -> RetryingShard {
         let server = flaky.clone();
         let connect: Connect = Arc::new(move |_| Ok(server.clone() as Arc<dyn Shard>));
-        let directory = Arc::new(Directory::new(control, connect, TIMEOUT));
-        PatientShard::new(0, &(flaky as Arc<dyn Shard>), &directory)
+        let placements = Arc::new(PlacementCache::new(control, connect, TIMEOUT));
+        RetryingShard::new(0, &(flaky as Arc<dyn Shard>), &placements)
     }
 
     #[tokio::test(start_paused = true)]
@@ -231,7 +233,7 @@ mod tests {
             let cluster = Cluster::new(1);
             cluster.announce(1, |entry| ServerEntry { lineage: 7, ..entry });
             let flaky = Arc::new(Flaky { failures: Mutex::default(), attempts: Mutex::default() });
-            let shard = patient(cluster.control.clone(), flaky.clone());
+            let shard = retrying(cluster.control.clone(), flaky.clone());
             shard.describe(DescribeRequest {}).await.unwrap();
             cluster.announce(1, |entry| ServerEntry { lineage, instance: 2, ..entry });
             flaky.failures.lock().unwrap().push_back(fault);

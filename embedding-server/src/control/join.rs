@@ -1,4 +1,4 @@
-//! Enters the run.
+//! Joining the run.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use zagros_protocol::control::{JoinRequest, Role};
 
 use crate::EmbeddingService;
 
-/// Joins with the job's timeout, as a process that is known by `instance` and that has the rows of its log, if it has one. The
-/// coordinator refuses another job or another protocol version by name.
+/// Joins the run as the process `instance`, within the job's timeout. A process with a log reports the rows that it has
+/// recovered. The coordinator refuses a process with another job or another protocol version, and says which of them
+/// differs.
 pub(crate) async fn join(
     job: &Job,
     service: &EmbeddingService,

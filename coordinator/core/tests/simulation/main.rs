@@ -20,6 +20,7 @@ use zagros_protocol::control::{
     Outcome, ReportEvaluationRequest,
 };
 use zagros_protocol::{PROTOCOL_VERSION, RefusalKind, RunId};
+use zagros_zip::number_from;
 
 const LEASE: Duration = Duration::from_secs(8);
 /// For so long after an answered heartbeat a worker makes steps.
@@ -476,7 +477,7 @@ proptest! {
         // Whoever came back had its rows.
         prop_assert!(!has_logs || world.generation == 1, "generation {}", world.generation);
         for epoch in 0..EPOCHS {
-            for (file, size) in (0_u32..).zip(&sizes) {
+            for (file, size) in number_from(0_u32, &sizes) {
                 let ranges = world.ranges.iter().filter(|range| (range.0, range.1) == (epoch, file));
                 let covered = ranges.fold(0, |covered, (_, _, start, end)| {
                     assert_eq!(*start, covered, "a hole in file {file} of epoch {epoch}");
