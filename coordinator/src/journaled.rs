@@ -1,4 +1,4 @@
-//! The core with its clock and its journal: an input is in the journal before it takes effect.
+//! The core with its clock and its journal: an input is in the journal before it takes effect (invariant MB-5).
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

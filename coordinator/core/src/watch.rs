@@ -58,6 +58,11 @@ impl TrainingWatch {
 
     /// Notes an evaluation that a worker reports.
     pub(crate) fn add_evaluation(&mut self, evaluation: Evaluation) {
+        let which = |evaluation: &Evaluation| (evaluation.step, evaluation.epoch, evaluation.part);
+        if self.evaluations.back().is_some_and(|newest| which(newest) == which(&evaluation)) {
+            // The answer to the first report was lost.
+            return;
+        }
         push_bounded(&mut self.evaluations, EVALUATIONS_KEPT, evaluation);
     }
 

@@ -68,7 +68,8 @@ impl RecordedCore {
         self.inputs.clear();
     }
 
-    /// The process is killed, and another one replays the inputs. Its state is that of the process before, bit for bit.
+    /// The process is killed, and another one replays the inputs. Its state is that of the process before, bit for bit
+    /// (invariant MB-5).
     pub(crate) fn restart(&mut self, now: Duration) {
         let events = self.core.take_events();
         let mut replayed: Core = postcard::from_bytes(&self.snapshot).expect("a snapshot of this program");
