@@ -199,11 +199,11 @@ impl ControlPlane for LocalCoordinator {
     }
 
     fn group(&self, request: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
-        self.answer(|| CoreInput::Group(request.clone()), |core, now| core.group(now, &request))
+        self.answer(|| CoreInput::Group(request), |core, now| core.group(now, &request))
     }
 
     fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse> {
-        self.answer(|| CoreInput::Assign(request.clone()), |core, now| core.assign(now, &request))
+        self.answer(|| CoreInput::Assign(request), |core, now| core.assign(now, &request))
     }
 
     fn position(&self, request: PositionRequest) -> ControlAnswer<'_, PositionResponse> {
@@ -219,7 +219,7 @@ impl ControlPlane for LocalCoordinator {
     }
 
     fn report_evaluation(&self, request: ReportEvaluationRequest) -> ControlAnswer<'_, ReportEvaluationResponse> {
-        self.answer(|| CoreInput::ReportEvaluation(request.clone()), |core, now| core.report_evaluation(now, &request))
+        self.answer(|| CoreInput::ReportEvaluation(request), |core, now| core.report_evaluation(now, &request))
     }
 
     fn status(&self, _: StatusRequest) -> ControlAnswer<'_, StatusResponse> {
