@@ -181,7 +181,7 @@ fn rocksdb_is_named_by_the_cold_tier_and_the_journal_alone() {
         .filter(|member| member.dependencies.contains("rocksdb"))
         .map(|member| member.folder)
         .collect();
-    assert_eq!(named, ["coordinator/journal", "embedding-server/cold"]);
+    assert_eq!(named, ["embedding-server/cold", "coordinator/journal"]);
 }
 
 #[test]
