@@ -18,9 +18,9 @@ pub(super) fn show(folder: &Path, json: bool) -> Result<Exit, Failure> {
     if json {
         answer(&format!("{:#}", as_json(&summary)))?;
     } else {
-        out(&describe(&summary))?;
+        out!("{}", describe(&summary).trim_end());
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn failed(folder: &Path, error: LogError) -> Failure {
