@@ -1,4 +1,5 @@
-//! Generates the messages of the proto files. zagros-transport generates their services. protox is a protobuf compiler in Rust: no `protoc` on the machine.
+//! Generates the messages of the proto files. The crate zagros-transport generates their services. protox is a protobuf
+//! compiler in Rust, so the machine needs no `protoc`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protos = [
@@ -10,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .build_client(false)
         .build_server(false)
-        // Payloads arrive as slices of the receive buffer instead of copies.
+        // Payloads are slices of the receive buffer, not copies.
         .bytes(".")
         .compile_fds(descriptors)?;
     println!("cargo::rerun-if-changed=proto");

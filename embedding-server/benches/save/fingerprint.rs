@@ -1,11 +1,11 @@
-//! A number that rows have in common, however they are divided over files.
+//! A fingerprint of rows that does not depend on how the rows are divided among files.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use zagros_snapshot::{Content, Kind, Reader};
 
-/// Sum over all rows of a hash of table, id, slot and mark.
+/// The sum over all rows of a hash of table, id, slot and access metadata.
 pub(crate) fn fingerprint(folder: &Path, files: &[String]) -> u64 {
     files.iter().map(|file| of_file(&folder.join(file))).fold(0, u64::wrapping_add)
 }

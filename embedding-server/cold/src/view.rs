@@ -1,4 +1,4 @@
-//! What was in the store at one moment: a snapshot of RocksDB, which keeps the database that it belongs to.
+//! A view: the content of the store at one moment. It is a RocksDB snapshot that keeps the database open.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ self_cell!(
     }
 );
 
-/// See the module.
+/// A view. It owns the database and the snapshot.
 pub(crate) struct RocksView(Owned);
 
 impl RocksView {
@@ -63,7 +63,7 @@ impl ColdView for RocksView {
     }
 }
 
-/// Blocks are read once, in order: they need no place in the cache.
+/// A scan reads each block once, so the blocks need no place in the cache.
 fn once() -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);

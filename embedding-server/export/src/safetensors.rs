@@ -1,4 +1,4 @@
-//! A table as safetensors: a header that says where each tensor lies, then the tensors, filled block by block.
+//! A table as safetensors: a header with the position of each tensor, then the tensors, filled block by block.
 //!
 //! Format: <https://github.com/huggingface/safetensors#format>.
 
@@ -12,15 +12,15 @@ use zagros_zip::ZipEq;
 use crate::table::{column_bytes, dtype, is_scalar};
 use crate::{ExportError, Exported, Source};
 
-/// The header's length is a multiple of this, so that tensors are aligned.
+/// The length of the header is a multiple of this, so that tensors are aligned.
 const ALIGNMENT: usize = 8;
 
-/// A tensor in the making.
+/// A tensor that is being written.
 struct Tensor<'a> {
     name: &'a str,
     dtype: &'static str,
     shape: Vec<u64>,
-    /// Bytes of a row.
+    /// Bytes per row.
     row_bytes: u64,
     content: Column<'a>,
 }
@@ -52,7 +52,7 @@ pub(crate) fn write(
         Ok(())
     })?;
     if done != expected {
-        let changed = format!("the saved files had {expected} rows and then {done}: they were changed meanwhile");
+        let changed = format!("the saved files had {expected} rows and then {done}: another program changed the files during the export; export again");
         return Err(ExportError::Write(io::Error::other(changed)));
     }
     Ok(Exported { rows: done, columns: source.names("ids") })
@@ -72,7 +72,7 @@ fn tensor_of(part: &Part, rows: u64) -> Tensor<'_> {
     Tensor { name: part.name, dtype: dtype(part.element), shape, row_bytes, content: Column::Part(part) }
 }
 
-/// Writes the header; answers where in the file each tensor starts.
+/// Writes the header. Returns the position of each tensor in the file.
 fn write_header(to: &mut impl Write, source: &Source, tensors: &[Tensor<'_>], rows: u64) -> io::Result<Vec<u64>> {
     let (mut header, mut offset, mut starts) = (Map::new(), 0, Vec::new());
     let reported = source.description().into_iter().map(|(key, value)| (key.to_owned(), Value::String(value)));

@@ -1,4 +1,4 @@
-//! What is exported is read back by the formats' own crates.
+//! Exported files are read back by the formats' own crates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn table(name: &str, dim: usize, element: &str, width: usize, state: &str, acces
     }
 }
 
-/// A file of these rows of one table.
+/// A saved file with these rows of one table.
 fn file(folder: &Path, server: u32, table: &TableHeader, rows: &RowBatch) -> PathBuf {
     let header = Header { buckets: 8, servers: 2, server, tables: vec![table.clone()], ..Header::default() };
     let mut bytes = Vec::new();
@@ -40,7 +40,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Two files of a table of dim 2 with row-wise Adagrad and marks.
+/// Two files with a table of dim 2 with row-wise Adagrad and access metadata.
 fn adagrad(folder: &Path) -> Vec<PathBuf> {
     let table = table(USER, 2, "f32", 3, "adagrad-row", true);
     let first = RowBatch { ids: vec![7], slots: bits(&[0.5, -1.5, 9.0]), access: vec![40] };
@@ -64,7 +64,7 @@ fn floats(field: &Field) -> Vec<f32> {
 }
 
 #[test]
-fn parquet_holds_ids_lists_state_and_marks() {
+fn parquet_has_ids_lists_state_and_access_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("user.parquet");
     let done = exported(&adagrad(folder.path()), &to, true);
@@ -85,7 +85,7 @@ fn parquet_holds_ids_lists_state_and_marks() {
 }
 
 #[test]
-fn safetensors_hold_ids_weights_state_and_marks() {
+fn safetensors_have_ids_weights_state_and_access_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("user.safetensors");
     assert_eq!(exported(&adagrad(folder.path()), &to, true).columns, ["ids", "weights", "sum_of_squares", "mark"]);
@@ -107,7 +107,7 @@ fn safetensors_hold_ids_weights_state_and_marks() {
 fn weights_alone_are_the_default_and_narrow_ones_stay_narrow_where_they_can() {
     let folder = tempfile::tempdir().unwrap();
     let table = table(USER, 3, "bf16", 3, "adagrad-row", false);
-    // 1.0, -2.0 and 0.5 in bfloat16, two to a word, and state.
+    // The numbers 1.0, -2.0 and 0.5 in bfloat16, two per word, then state.
     let rows = RowBatch { ids: vec![1], slots: vec![0xc000_3f80, 0x0000_3f00, 0x4080_0000], access: vec![] };
     let files = [file(folder.path(), 0, &table, &rows)];
     let to = folder.path().join("user.safetensors");
@@ -139,7 +139,7 @@ fn a_table_without_rows_is_a_file_without_rows() {
 
 /// Invariant CK-1.
 #[test]
-fn what_cannot_be_exported_leaves_nothing() {
+fn a_failed_export_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let files = adagrad(folder.path());
     let mut bytes = fs::read(&files[1]).unwrap();
@@ -155,7 +155,7 @@ fn what_cannot_be_exported_leaves_nothing() {
 }
 
 #[test]
-fn nothing_is_replaced_unasked_and_no_format_is_guessed() {
+fn no_file_is_replaced_without_force_and_no_format_is_guessed() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::new(&saved(&adagrad(folder.path())), USER, false).unwrap();
     let to = folder.path().join("user.parquet");

@@ -1,10 +1,10 @@
-//! A block as values: what the writer encodes and the reader decodes.
+//! A block as values, which the writer encodes and the reader decodes.
 
 use zagros_table::RowBatch;
 
 use crate::format::{BlockHead, Kind, TableHeader};
 
-/// What marks are reported by.
+/// The time of a snapshot. Access metadata counts from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// Steps.
@@ -13,40 +13,40 @@ pub struct Clock {
     pub seconds: u64,
 }
 
-/// What is in a block.
+/// The content of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Whole rows of a table.
     Rows(RowBatch),
-    /// Sightings of ids that have no row yet.
+    /// Frequency counts of ids that have no row yet.
     Counts {
         /// Ids.
         ids: Vec<u64>,
-        /// One for each id.
+        /// The count of each id.
         counts: Vec<u32>,
     },
     /// A count-min sketch.
     Sketch {
-        /// Which stripe counted with it.
+        /// The stripe of the sketch.
         stripe: u32,
-        /// Its cells.
+        /// Cells of the sketch.
         cells: Vec<u32>,
     },
     /// The time of the snapshot.
     Clock(Clock),
 }
 
-/// A part of a file.
+/// A block of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Position among the header's tables.
+    /// Position in the header's list of tables.
     pub table: usize,
-    /// What is in it.
+    /// The content.
     pub content: Content,
 }
 
 impl Content {
-    /// Takes a payload of the head's size apart. The end of a file is no content.
+    /// Decodes a payload of the header's size. The end of a file has no content.
     pub(crate) fn decode(head: &BlockHead, table: &TableHeader, payload: &[u8]) -> Self {
         let ids_end = if head.kind.is_keyed() { 8 * head.entries as usize } else { 0 };
         let (ids, words) = payload.split_at(ids_end);
@@ -66,12 +66,12 @@ impl Content {
     }
 }
 
-/// Numbers of 64 bits; bytes past the last whole one are skipped.
+/// Reads 64-bit numbers. Bytes after the last whole number are skipped.
 pub(crate) fn longs(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-/// Numbers of 32 bits; bytes past the last whole one are skipped.
+/// Reads 32-bit numbers. Bytes after the last whole number are skipped.
 pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }

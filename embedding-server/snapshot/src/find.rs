@@ -1,4 +1,4 @@
-//! Finds one row of a file by its id, reading only the blocks that may hold it.
+//! Finds one row of a file by its id. Reads only the blocks that may contain it.
 
 use zagros_protocol::{RowKey, TableId, bucket_of};
 
@@ -11,30 +11,30 @@ use crate::{Reader, SnapshotError};
 pub struct Found {
     /// Words of its slot.
     pub slot: Vec<u32>,
-    /// Its mark, when rows of the table have one.
+    /// Access metadata of the row, if the table has it.
     pub access: Option<u32>,
-    /// Number of the block that holds it.
+    /// Number of the row's block.
     pub block: u64,
 }
 
-/// The bucket of a row, `None` when the file does not say how many buckets there are.
+/// The bucket of a row. `None` if the file does not state the number of buckets.
 #[must_use]
 pub fn bucket(header: &Header, table: &TableHeader, id: u64) -> Option<u32> {
     let key = RowKey { table: TableId(table.number), id };
     (header.buckets > 0).then(|| bucket_of(key, header.buckets))
 }
 
-/// Whether the rows of a bucket would be in this file; `true` when the file does not say.
+/// Whether rows of a bucket can be in this file. `true` if the file does not state its buckets.
 #[must_use]
 pub fn holds(header: &Header, bucket: Option<u32>) -> bool {
     let Some(bucket) = bucket else { return true };
     header.owned.is_empty() || header.owned.iter().any(|[first, end]| (*first..*end).contains(&bucket))
 }
 
-/// Finds a row of a table, `None` when the file has no such row.
+/// Finds a row of a table. `None` if the file has no such row.
 ///
 /// # Errors
-/// When the file has no such table, or is cut off or damaged where it was read.
+/// If the file has no such table, or is cut off or damaged in a part that was read.
 pub fn find(mut reader: Reader, table: &str, id: u64) -> Result<Option<Found>, SnapshotError> {
     let (number, header) = reader.table(table)?;
     let width = header.width;
@@ -57,7 +57,7 @@ mod tests {
     use crate::testing::{header, rows_of, written};
 
     #[test]
-    fn a_row_is_found_with_its_mark_and_block() {
+    fn a_row_is_found_with_its_access_metadata_and_block() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), &header(64), |writer| {
             writer.rows(0, &rows_of(0..100, 4, false))?;
@@ -79,7 +79,7 @@ mod tests {
         });
         let bucket_7 = bucket(&header(64), &header(64).tables[0], 7).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
-        // Damages every row that lies elsewhere: its first word follows its id.
+        // Damages every row in other buckets. The first word of a row follows its id.
         for id in (0..20_u64).filter(|id| bucket(&header(64), &header(64).tables[0], *id) != Some(bucket_7)) {
             let pattern = [&id.to_le_bytes()[..], &(id as u32).to_le_bytes()].concat();
             let at = bytes.windows(12).position(|window| window == pattern).unwrap();

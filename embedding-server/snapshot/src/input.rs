@@ -1,8 +1,8 @@
-//! What a file of rows is read through.
+//! The source of a file's bytes.
 
 use std::io::{Read, Seek};
 
-/// What a file is read through.
+/// A source of bytes that can be read and positioned.
 pub trait Input: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send> Input for T {}

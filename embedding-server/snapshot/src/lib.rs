@@ -1,8 +1,9 @@
-//! Rows as files: the format, its writer, its reader, and what a file holds. No sockets, no threads, no clock.
+//! Rows as files: the format, its writer, its reader, and tools to inspect files. The crate has no sockets, threads or
+//! clock.
 //!
 //! ```text
 //! save     stripes ─► a run of rows ─► sorted by (bucket, id) ─► blocks of one range of buckets ─► Writer
-//! load     Reader ─► the head of a block ─► its buckets are ours? read and check : seek past it
+//! load     Reader ─► the head of a block ─► has it buckets of this server? read and check : skip
 //! inspect  Reader ─► Norms, find, verify
 //! ```
 //!

@@ -1,38 +1,38 @@
-//! How large rows are: the Euclidean norms of their weights, in one pass and constant memory.
+//! The Euclidean norms of rows, in one pass and constant memory.
 
 use zagros_zip::ZipEq;
 
-/// Steps of the histogram in each doubling of the norm.
+/// Histogram bins per doubling of the norm.
 const STEPS: i32 = 4;
-/// Doublings that the histogram tells apart: 2⁻⁴⁰ to 2²⁴. Smaller and larger ones fall into the outermost bins.
+/// The range of the histogram in bins: 2⁻⁴⁰ to 2²⁴. Smaller and larger norms fall into the outermost bins.
 const RANGE: std::ops::Range<i32> = -40 * STEPS..24 * STEPS;
 
-/// Norms of the rows seen.
+/// Statistics of the norms of rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norms {
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Rows whose weights are all zero; they are in no bin.
+    /// Rows whose weights are all zero. They are in no bin.
     pub zero: u64,
-    /// Rows with a weight that is not finite; they are in no other figure.
+    /// Rows with a weight that is not finite. They count in no other figure.
     pub not_finite: u64,
-    /// Smallest norm; infinite when there is none.
+    /// Smallest norm. Infinite if there is none.
     pub min: f64,
-    /// Largest norm; 0 when there is none.
+    /// Largest norm. 0 if there is none.
     pub max: f64,
     sum: f64,
-    /// By logarithm of the norm.
+    /// Number of rows by logarithm of the norm.
     bins: Vec<u64>,
 }
 
-/// A part of the histogram.
+/// A bin of the histogram.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
-    /// Smallest norm in it.
+    /// Smallest norm of the bin.
     pub from: f64,
-    /// One past the largest.
+    /// One past the largest norm of the bin.
     pub until: f64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
 }
 
@@ -43,7 +43,7 @@ impl Default for Norms {
 }
 
 impl Norms {
-    /// Takes a row in.
+    /// Adds a row.
     pub fn add(&mut self, weights: &[f32]) {
         self.rows += 1;
         let norm = weights.iter().map(|weight| f64::from(*weight).powi(2)).sum::<f64>().sqrt();
@@ -61,7 +61,7 @@ impl Norms {
         }
     }
 
-    /// Takes in what another saw.
+    /// Adds the rows of other statistics.
     pub fn merge(&mut self, other: &Self) {
         self.rows += other.rows;
         self.zero += other.zero;
@@ -73,14 +73,14 @@ impl Norms {
         self.bins.iter_mut().zip_eq(&other.bins).for_each(|(bin, other)| *bin += other);
     }
 
-    /// Mean norm of the finite ones, `None` without any.
+    /// Mean of the finite norms. `None` if there is none.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let finite = self.rows - self.not_finite;
         (finite > 0).then(|| self.sum / finite as f64)
     }
 
-    /// The histogram from the smallest norm to the largest in at most `most` bins of equal ratio.
+    /// The histogram from the smallest norm to the largest, with at most `most` bins of equal ratio.
     #[must_use]
     pub fn histogram(&self, most: usize) -> Vec<Bin> {
         let filled = |bin: &&usize| self.bins[**bin] > 0;
@@ -100,7 +100,7 @@ fn bin_of(norm: f64) -> usize {
     (step as i32 - RANGE.start) as usize
 }
 
-/// Smallest norm of a bin.
+/// The smallest norm of a bin.
 fn lower_end(bin: usize) -> f64 {
     (f64::from(RANGE.start + bin as i32) / f64::from(STEPS)).exp2()
 }

@@ -1,4 +1,4 @@
-//! Reads a file of rows block by block, trusting no number in it before it is checked.
+//! Reads a file of rows block by block. Every number is checked before it is used.
 
 mod first_version;
 mod source;
@@ -23,12 +23,12 @@ impl Reader {
     /// Opens a file and reads its header.
     ///
     /// # Errors
-    /// When there is no such file, or it is none of ours, of a later version, cut off or damaged.
+    /// If the file does not exist, has another format or a later version, or is cut off or damaged.
     pub fn open(path: &Path) -> Result<Self, SnapshotError> {
         Self::start(Source::open(path)?)
     }
 
-    /// Reads the header of a file that lies anywhere, of this many bytes; errors call it `path`.
+    /// Reads the header from a source of `bytes` bytes. Errors name it `path`.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -41,7 +41,7 @@ impl Reader {
         Ok(Self { from, version, header, blocks: 0, rows: 0 })
     }
 
-    /// What the file says of its model.
+    /// The header of the file.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
@@ -53,34 +53,34 @@ impl Reader {
         self.version
     }
 
-    /// The file.
+    /// The name of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.from.path()
     }
 
-    /// Bytes passed so far, read or not.
+    /// Bytes read or skipped so far.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.from.offset()
     }
 
-    /// Blocks passed so far.
+    /// Blocks read or skipped so far.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Rows passed so far.
+    /// Rows read or skipped so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// A table of the file, with its position.
+    /// A table of the file, with its position in the header.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If the file has no table of this name.
     pub fn table(&self, name: &str) -> Result<(usize, &TableHeader), SnapshotError> {
         let tables = &self.header.tables;
         tables.iter().enumerate().find(|(_, table)| table.name == name).ok_or_else(|| {
@@ -89,11 +89,11 @@ impl Reader {
         })
     }
 
-    /// The next block that is wanted; `None` once the end was read and agrees with what came before. A block that is
-    /// not wanted is not read either, so its CRC is not checked.
+    /// The next block for which `wanted` returns true. `None` at the end, which must agree with everything before it.
+    /// Other blocks are skipped, so their CRCs are not checked.
     ///
     /// # Errors
-    /// When the file is cut off or damaged.
+    /// If the file is cut off or damaged.
     pub fn next(&mut self, wanted: impl Fn(&BlockHead) -> bool) -> Result<Option<Block>, SnapshotError> {
         loop {
             let (head, bytes, place) = self.read_head()?;
@@ -101,7 +101,7 @@ impl Reader {
                 return self.read_end(&head, &bytes, &place).map(|()| None);
             }
             let is_wanted = wanted(&head);
-            // A head of version 1 is only known to be whole once its block is.
+            // In version 1, a head has no CRC. Its block must be read to check it.
             let content = (is_wanted || self.version == VERSION_1).then(|| self.read_content(&head, &bytes, &place));
             if content.is_none() {
                 self.from.skip(&place, head.payload_bytes().saturating_add(4))?;
@@ -114,7 +114,7 @@ impl Reader {
         }
     }
 
-    /// A head, its bytes as far as the block's CRC covers them, and where it is.
+    /// Reads a head. Returns it with its bytes, which the block's CRC covers, and its place.
     fn read_head(&mut self) -> Result<(BlockHead, Vec<u8>, Place), SnapshotError> {
         let mut place = self.from.here(format!("block {}", self.blocks));
         let (head, bytes) = match self.version {
@@ -143,11 +143,11 @@ impl Reader {
         Ok((BlockHead { kind, table, from, until, entries, words }, bytes))
     }
 
-    /// That the head's table is there and its rows have the size that the header says.
+    /// Checks that the head's table exists and that its rows have the size in the header.
     fn check_table(&self, head: &BlockHead, place: &Place) -> Result<&TableHeader, SnapshotError> {
         let Some(table) = self.header.tables.get(head.table as usize) else {
             let tables = self.header.tables.len();
-            return Err(self.from.inconsistent(place, format!("is of table {}, the header has {tables}", head.table)));
+            return Err(self.from.inconsistent(place, format!("is of table {}, but the header has {tables} tables", head.table)));
         };
         let expected = match head.kind {
             Kind::Rows => table.row_words(),
@@ -158,14 +158,14 @@ impl Reader {
             return Ok(table);
         }
         let (found, name) = (head.words, &table.name);
-        let problem = format!("has {found} words an entry, the header says {expected} for table `{name}`");
+        let problem = format!("has {found} words per entry, but the header says {expected} for table `{name}`");
         Err(self.from.inconsistent(place, problem))
     }
 
     fn read_content(&mut self, head: &BlockHead, bytes: &[u8], place: &Place) -> Result<Content, SnapshotError> {
         let payload = self.from.take(place, head.payload_bytes())?;
         self.from.check_crc(place, &[bytes, &payload])?;
-        // A clock needs no table, and a file may have none.
+        // A clock block belongs to no table, and a file may have no tables.
         let none = TableHeader::default();
         Ok(Content::decode(head, self.header.tables.get(head.table as usize).unwrap_or(&none), &payload))
     }
@@ -176,7 +176,7 @@ impl Reader {
         let (blocks, rows) = (self.blocks, self.rows);
         if [counts.steps, counts.seconds] != [blocks, rows] {
             let reported =
-                format!("says {} rows in {} blocks, there are {rows} in {blocks}", counts.seconds, counts.steps);
+                format!("says {} rows in {} blocks, but there are {rows} rows in {blocks} blocks", counts.seconds, counts.steps);
             return Err(self.from.inconsistent(&place, reported));
         }
         match self.from.left() {

@@ -1,4 +1,4 @@
-//! Reads every byte of a file, checks every checksum, and computes the hash of the whole.
+//! Reads every byte of a file, checks every checksum, and computes the hash of the file.
 
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,27 +7,27 @@ use sha2::{Digest, Sha256};
 
 use crate::{Clock, Content, Input, Reader, SavedFile, SnapshotError};
 
-/// A file that is whole.
+/// The figures of a whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Blocks, each with a CRC of its own.
+    /// Number of blocks. Each has a CRC of its own.
     pub blocks: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// Version of its format.
     pub version: u32,
-    /// SHA-256 of the file, that of [`crate::Written`]: whether it is the one that was saved.
+    /// SHA-256 of the file. It equals the hash in [`crate::Written`] if this is the file that was saved.
     pub sha256: [u8; 32],
-    /// The time that marks are reported by; none in files of version 1.
+    /// The time of the snapshot. Zero in files of version 1.
     pub clock: Clock,
 }
 
-/// Checks a whole file; `passed` is reported the bytes that each block took.
+/// Checks a whole file. `passed` gets the number of bytes of each block.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error in the file.
 pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Checked, SnapshotError> {
     let (input, bytes) = file.input()?;
     let sha256 = Arc::new(Mutex::new(Sha256::new()));
@@ -46,7 +46,7 @@ pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Checked, 
     Ok(Checked { blocks, rows, bytes, version, sha256, clock })
 }
 
-/// A file that is read from its start to its end, and hashed on the way.
+/// A file that is read sequentially and hashed.
 struct Hashed<I> {
     input: I,
     sha256: Arc<Mutex<Sha256>>,
@@ -62,6 +62,6 @@ impl<I: Input> Read for Hashed<I> {
 
 impl<I> Seek for Hashed<I> {
     fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
-        Err(io::Error::new(ErrorKind::Unsupported, "a file that is hashed is read in order"))
+        Err(io::Error::new(ErrorKind::Unsupported, "a hashed file can only be read sequentially"))
     }
 }

@@ -10,33 +10,33 @@ use crate::block::Clock;
 use crate::format::{BLOCK_BYTES, BlockHead, Header, Kind, MAGIC, TableHeader, VERSION};
 use crate::run::{Order, RowRange};
 
-/// A file in the making. Where it goes is the caller's matter, and that it appears whole or not at all.
+/// A file that is being written. The caller chooses the target and makes the file appear whole or not at all.
 pub struct Writer<W> {
     to: Summed<W>,
     header: Header,
     blocks: u64,
     rows: u64,
-    /// A payload in the making, kept from block to block.
+    /// Buffer for the payload of a block.
     payload: Vec<u8>,
 }
 
-/// What was written.
+/// The figures of a written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// SHA-256 of the file. Its CRC-32 would say nothing: each part ends in its own, and that of a text with its CRC depends
-    /// on the length alone.
+    /// SHA-256 of the file. A CRC-32 of the whole file would show nothing: each part ends with its own CRC, and the CRC
+    /// of data followed by its CRC depends on the length alone.
     pub sha256: [u8; 32],
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the header.
+    /// Starts a file with its header.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// Errors of `to`.
     pub fn start(to: W, header: Header) -> io::Result<Self> {
         let mut to = Summed { to, bytes: 0, sha256: Sha256::new() };
         let json = serde_json::to_vec(&header)?;
@@ -46,10 +46,10 @@ impl<W: Write> Writer<W> {
         Ok(Self { to, header, blocks: 0, rows: 0, payload: Vec::new() })
     }
 
-    /// Writes a run of rows of a table, in any order. The larger the run, the fewer buckets in a block.
+    /// Writes a run of rows of a table, in any order. In a larger run, a block has fewer buckets.
     ///
     /// # Errors
-    /// Those of `to`, and when a column has another length than the table's rows need.
+    /// Errors of `to`. Also if a column does not have the length that the table's rows need.
     pub fn rows(&mut self, table: u32, rows: &RowBatch) -> io::Result<()> {
         let header = self.table(table)?;
         let (width, words, number) = (header.width, header.row_words(), header.number);
@@ -72,10 +72,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes how often ids without a row were counts.
+    /// Writes the frequency counts of ids without a row.
     ///
     /// # Errors
-    /// Those of `to`, and when there is not one count for each id.
+    /// Errors of `to`. Also if the lengths of `ids` and `counts` differ.
     pub fn counts(&mut self, table: u32, ids: &[u64], counts: &[u32]) -> io::Result<()> {
         check("counts", counts.len(), ids.len())?;
         let order = Order::of(self.table(table)?.number, self.header.buckets.max(1), ids);
@@ -87,10 +87,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the sketch that one stripe of a table counts frequency counts with.
+    /// Writes the count-min sketch of one stripe of a table.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// Errors of `to`.
     pub fn sketch(&mut self, table: u32, stripe: u32, cells: &[u32]) -> io::Result<()> {
         self.table(table)?;
         self.payload.clear();
@@ -99,18 +99,18 @@ impl<W: Write> Writer<W> {
         self.finish_block(BlockHead { kind: Kind::Sketch, table, from: stripe, until: stripe + 1, entries: 1, words })
     }
 
-    /// Writes the time that marks are reported by.
+    /// Writes the time of the snapshot.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// Errors of `to`.
     pub fn clock(&mut self, clock: Clock) -> io::Result<()> {
         self.numbers(Kind::Clock, [clock.steps, clock.seconds])
     }
 
-    /// Writes the end.
+    /// Writes the end of the file.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// Errors of `to`.
     pub fn finish(mut self) -> io::Result<Written> {
         self.numbers(Kind::End, [self.blocks, self.rows])?;
         Ok(Written { rows: self.rows, bytes: self.to.bytes, sha256: self.to.sha256.finalize().into() })
@@ -159,13 +159,13 @@ fn check(what: &str, found: usize, expected: usize) -> io::Result<()> {
 fn put_words(payload: &mut Vec<u8>, words: &[u32]) {
     let start = payload.len();
     payload.resize(start + 4 * words.len(), 0);
-    // Four bytes for each word, by the line above.
+    // The line above made room for four bytes per word.
     for (bytes, word) in payload[start..].as_chunks_mut::<4>().0.iter_mut().zip_eq(words) {
         *bytes = word.to_le_bytes();
     }
 }
 
-/// Counts and sums what passes.
+/// Counts and hashes the bytes that pass through.
 struct Summed<W> {
     to: W,
     bytes: u64,

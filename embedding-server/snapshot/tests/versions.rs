@@ -1,4 +1,4 @@
-//! A file of every released version is kept, and loads to the rows that went into it.
+//! A file of every released version is kept. Each loads to the rows that it was written with.
 
 use std::fs;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ fn version_1_loads() {
     assert_eq!(verify(&SavedFile::disk(fixture("v1.zrows")), |_| ()).unwrap().version, 1);
 }
 
-/// Every kind of block, narrow weights, marks, a NaN, the largest id.
+/// A file with every kind of block, narrow weights, access metadata, a NaN, and the largest id.
 fn version_2() -> (Header, Vec<u8>) {
     let clock = Clock { steps: 1 << 33, seconds: 1_700_000_000 };
     let item = TableHeader {
@@ -82,7 +82,7 @@ fn user_words() -> Vec<u32> {
     words
 }
 
-/// `UPDATE_FIXTURES=1` writes it anew: right before a release, never after.
+/// `UPDATE_FIXTURES=1` writes the file. Do this right before a release, never after it.
 #[test]
 fn version_2_loads_and_is_what_is_written_today() {
     let (expected, bytes) = version_2();
@@ -105,7 +105,7 @@ fn version_2_loads_and_is_what_is_written_today() {
     assert_eq!(contents.len(), 6);
 }
 
-/// Rows in the order of ids: the file's order is that of buckets.
+/// The rows in the order of their ids. The order in the file is by bucket.
 fn sorted(content: &Content, width: usize) -> Vec<(u64, Vec<u32>, Option<u32>)> {
     let Content::Rows(rows) = content else { panic!("{content:?}") };
     let row =

@@ -1,4 +1,4 @@
-//! A folder does the same on a disk and in a store; and a store that fails is reported by name, in time.
+//! A folder behaves the same on a disk and in a store. A store that fails is reported by name and in time.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -22,18 +22,18 @@ fn problem(error: &StoreError) -> Option<StoreProblem> {
     }
 }
 
-/// Bytes that are not the same anywhere.
+/// Bytes that differ at every position.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
 }
 
 #[test]
-fn a_folder_is_a_folder_wherever_it_is() {
+fn a_folder_behaves_the_same_on_a_disk_and_in_a_store() {
     let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
     for folder in [Folder::disk(disk.path()), folder_of(&store, TIMEOUT)] {
         folder.check().unwrap();
         assert_eq!(folder.folders().unwrap(), Vec::<String>::new());
-        // More than a page of the list.
+        // More folders than fit on one page of the list.
         for name in ["a", "b", "c", "d", "e"] {
             let inner = folder.join(name).make().unwrap();
             inner.write("manifest.json", name.as_bytes()).unwrap();
@@ -58,7 +58,7 @@ fn a_folder_is_a_folder_wherever_it_is() {
     assert!(store.keys().iter().all(|key| key.starts_with("ads/")), "{:?}", store.keys());
 }
 
-/// Invariant CK-1: content that turns out not to be there leaves the file as it was, with nothing beside it.
+/// Invariant CK-1: an inner error leaves the file as it was, and no other file next to it.
 #[test]
 fn a_file_is_written_whole_or_not_at_all() {
     let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
@@ -80,7 +80,7 @@ fn a_file_is_written_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_large_object_goes_off_in_parts_and_is_read_from_anywhere() {
+fn a_large_object_is_sent_in_parts_and_read_from_any_position() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, TIMEOUT);
     let content = pattern(3 * PART + 12_345);
@@ -107,9 +107,9 @@ fn a_large_object_goes_off_in_parts_and_is_read_from_anywhere() {
     assert!(all == content);
 }
 
-/// What passes by itself is not reported at all.
+/// A failure that a retry overcomes is not reported.
 #[test]
-fn a_store_that_stumbles_is_asked_again() {
+fn a_request_that_fails_for_a_moment_is_retried() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, TIMEOUT);
     let content = pattern(PART + 1);
@@ -136,7 +136,7 @@ fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
     let reported = error.to_string();
     assert_eq!(problem(&error), Some(StoreProblem::Away), "{reported}");
     assert!(reported.contains("cannot write s3://models/ads/rows (http://127.0.0.1:"), "{reported}");
-    assert!(reported.contains("is AWS_ENDPOINT_URL right"), "{reported}");
+    assert!(reported.contains("AWS_ENDPOINT_URL is right"), "{reported}");
     store.heal();
     folder.write("rows", b"rows").unwrap();
     drop(store);
@@ -155,7 +155,7 @@ fn an_upload_that_fails_is_taken_back() {
 }
 
 #[test]
-fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
+fn wrong_names_and_credentials_are_found_before_the_work() {
     let store = FakeS3::start("models");
     let with = |text: &str, name: &str, value: &str| {
         let mut environment = store.environment();
@@ -178,7 +178,7 @@ fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
 }
 
 #[test]
-fn a_machine_that_has_no_role_either_is_reported_which_variables_to_set() {
+fn without_credentials_and_role_the_error_names_the_variables_to_set() {
     let store = FakeS3::start("models");
     let mut environment = store.environment();
     environment.retain(|(key, _)| !["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].contains(&key.as_str()));

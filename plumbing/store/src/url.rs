@@ -1,14 +1,14 @@
-//! What a text means as a folder.
+//! The meaning of a text as a folder.
 
 use std::path::PathBuf;
 
 use crate::StoreError;
 
-/// Where a folder is.
+/// The place of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     Disk(PathBuf),
-    /// A bucket, and a prefix without slashes at its ends; an empty one is the whole bucket.
+    /// A bucket, and a prefix without slashes at its ends. An empty prefix is the whole bucket.
     Bucket {
         bucket: String,
         prefix: String,
@@ -19,7 +19,7 @@ impl Location {
     /// Reads a path, `file:///path` or `s3://bucket/prefix`.
     ///
     /// # Errors
-    /// When it is none of these.
+    /// If the text is none of these.
     pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
         let wrong = |reason| StoreError::Place { text: text.to_owned(), reason };
         match text.split_once("://") {
@@ -31,15 +31,15 @@ impl Location {
                 let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
                 let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
                 if bucket.is_empty() || !bucket.chars().all(is_name) {
-                    return Err(wrong("a bucket's name has letters, digits, dots and hyphens"));
+                    return Err(wrong("the name of a bucket has only letters, digits, dots and hyphens"));
                 }
                 let parts: Vec<&str> = prefix.split('/').filter(|part| !part.is_empty()).collect();
                 if parts.iter().any(|part| [".", ".."].contains(part)) {
-                    return Err(wrong("a prefix has no . and .."));
+                    return Err(wrong("a prefix must not contain . or .."));
                 }
                 Ok(Self::Bucket { bucket: bucket.to_owned(), prefix: parts.join("/") })
             }
-            Some(_) => Err(wrong("only s3:// and file:// are known")),
+            Some(_) => Err(wrong("only s3:// and file:// are supported")),
         }
     }
 }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_folder_is_reported_with_what_does() {
+    fn a_text_that_is_not_a_folder_is_reported_with_examples() {
         for text in ["", "gs://models", "s3://", "s3:///prefix", "s3://a b/c", "s3://a/../b", "file://host/a"] {
             let reported = Location::parse(text).unwrap_err().to_string();
             assert!(reported.contains("give a path, or s3://bucket/prefix"), "{reported}");

@@ -1,5 +1,5 @@
-//! Memory for values, kept from message to message. The rows of a batch are megabytes: memory of that size goes back to
-//! the system when it is freed, and taking it again costs a page fault every 4 KiB.
+//! Reusable memory for values. The rows of a batch take megabytes. When freed, memory of this size returns to the
+//! system, and using it again costs a page fault per 4 KiB.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,16 +10,16 @@ use super::numbers::encode_into;
 use super::{PackError, decode_values, expect_length, value_bytes};
 use crate::datapath::Encoding;
 
-/// Buffers kept: what a few requests at once use.
+/// Largest number of kept buffers. A few concurrent requests use as many.
 const KEPT: usize = 8;
-/// A larger one is freed: 16 MiB of values.
+/// A buffer with more values than this is freed. It is 16 MiB of values.
 const LARGEST: usize = 4 << 20;
 
-/// Buffers that earlier messages left behind.
+/// Buffers of earlier messages, for reuse.
 #[derive(Debug)]
 pub struct Buffers {
     kept: Mutex<Vec<Vec<f32>>>,
-    /// Values that all of them together may hold.
+    /// Largest number of values in all kept buffers together.
     most: usize,
 }
 
@@ -29,30 +29,30 @@ impl Default for Buffers {
     }
 }
 
-/// A vector of values that goes back to where it came from.
+/// A vector of values that returns to its [`Buffers`] when it is dropped.
 #[derive(Debug)]
 pub struct Buffer {
     values: Vec<f32>,
     pool: Arc<Buffers>,
 }
 
-/// Values of a payload: where they lie, or in a buffer.
+/// The values of a payload, borrowed or decoded.
 #[derive(Debug)]
 pub enum Values<'a> {
-    /// As they came.
+    /// The payload itself.
     Borrowed(&'a [f32]),
-    /// Decoded.
+    /// A buffer with the decoded payload.
     Decoded(Buffer),
 }
 
 impl Buffers {
-    /// Keeps at most these bytes for the messages to come.
+    /// Keeps buffers of at most `bytes` bytes in total.
     #[must_use]
     pub fn keeping(bytes: usize) -> Self {
         Self { kept: Mutex::default(), most: bytes / size_of::<f32>() }
     }
 
-    /// Lends a buffer of `count` values, which are whatever was left there.
+    /// Lends a buffer of `count` values. It contains arbitrary old values.
     #[must_use]
     pub fn take(self: &Arc<Self>, count: usize) -> Buffer {
         let mut values = self.kept().pop().unwrap_or_default();
@@ -66,11 +66,11 @@ impl Buffers {
 }
 
 impl Buffer {
-    /// The values as bytes of the wanted encoding, f32 without a copy where the machine is little-endian. The memory
-    /// goes back once the last of the bytes is dropped.
+    /// The values as bytes in the given encoding. On a little-endian machine f32 is not copied. The memory returns when
+    /// the last of the bytes is dropped.
     ///
     /// # Errors
-    /// When the encoding is not one of ours.
+    /// If the encoding is unknown.
     pub fn into_bytes(self, encoding: i32) -> Result<Bytes, PackError> {
         if cfg!(target_endian = "little") && encoding == Encoding::F32 as i32 {
             return Ok(Bytes::from_owner(self));
@@ -113,11 +113,11 @@ impl Drop for Buffer {
 }
 
 impl<'a> Values<'a> {
-    /// Exactly `count` values of a payload. Bytes that came through a socket may start at any address, and are decoded
-    /// then as narrow ones are. `what` names the payload in an error.
+    /// Reads exactly `count` values of a payload. Bytes from a socket may be unaligned. They are then decoded into a
+    /// buffer, like narrow values. `what` names the payload in an error.
     ///
     /// # Errors
-    /// When the payload has another length or an unknown encoding.
+    /// If the payload has another length or an unknown encoding.
     pub fn of(
         what: &'static str,
         bytes: &'a [u8],
@@ -162,7 +162,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a buffer held before, and wherever the bytes lie.
+        /// Old values in a buffer and the alignment of the bytes must not matter.
         #[test]
         fn values_are_those_of_the_long_way(values: Vec<f32>, left in prop::collection::vec(any::<f32>(), 0..60)) {
             let buffers = Arc::new(Buffers::default());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_when_the_last_of_its_bytes_is_gone_and_not_without_bound() {
+    fn memory_returns_when_the_last_of_its_bytes_is_dropped_up_to_a_limit() {
         let buffers = Arc::new(Buffers::default());
         let buffer = buffers.take(1000);
         let place = buffer.as_ptr();

@@ -1,4 +1,4 @@
-//! Files of version 1, read as if they were of today's.
+//! Reads files of version 1.
 //!
 //! ```text
 //! header's JSON  release, server, servers, tables of {name, dim, stride, state}
@@ -30,7 +30,7 @@ struct OldTable {
     state: String,
 }
 
-/// A header as today's would be. Blocks say nothing of buckets.
+/// The header in today's form. Blocks of version 1 state no buckets.
 pub(super) fn header(json: &[u8]) -> Result<Header, serde_json::Error> {
     let OldHeader { release, server, servers, tables } = serde_json::from_slice(json)?;
     let table = |(number, table): (usize, OldTable)| {
@@ -42,7 +42,7 @@ pub(super) fn header(json: &[u8]) -> Result<Header, serde_json::Error> {
     Ok(Header { release, server, servers, buckets: 0, owned: Vec::new(), tables })
 }
 
-/// The head of a block or the mark of the end, with its bytes.
+/// Reads the head of a block or the end, with its bytes.
 pub(super) fn read_head(from: &mut Source, place: &Place) -> Result<(BlockHead, Vec<u8>), SnapshotError> {
     let marker = from.take(place, 4)?;
     let table = word(&marker, 0);

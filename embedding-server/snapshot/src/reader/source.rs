@@ -1,4 +1,4 @@
-//! A file that is read forwards, with errors that say where in it.
+//! A file that is read sequentially. Errors name the place in the file.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use crate::format::CRC_BYTES;
 use crate::{Input, SnapshotError};
 
-/// A file of which so much was read.
+/// A file and the position in it.
 pub(super) struct Source {
     path: PathBuf,
     from: BufReader<Box<dyn Input>>,
     offset: u64,
-    /// Bytes not read yet: a length that claims more is refused before memory is taken for it.
+    /// Bytes left. A length beyond this is refused before memory is allocated for it.
     left: u64,
 }
 
@@ -31,7 +31,7 @@ impl Source {
         Ok(Self::new(path, file, left))
     }
 
-    /// `bytes` of a file that is called `path`.
+    /// A file with `bytes` bytes and the name `path`.
     pub(super) fn new(path: &Path, from: impl Input + 'static, bytes: u64) -> Self {
         let from: Box<dyn Input> = Box::new(from);
         Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, from), offset: 0, left: bytes }
@@ -49,18 +49,18 @@ impl Source {
         self.left
     }
 
-    /// The part that starts here.
+    /// A part that starts at the position.
     pub(super) fn here(&self, name: String) -> Place {
         Place { name, offset: self.offset }
     }
 
-    /// The next bytes, all of them.
+    /// Reads exactly the next `bytes` bytes.
     pub(super) fn take(&mut self, place: &Place, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
         self.check_left(place, bytes)?;
         self.take_up_to(bytes)
     }
 
-    /// The next bytes, fewer at the end of the file.
+    /// Reads the next `bytes` bytes, or fewer at the end of the file.
     pub(super) fn take_up_to(&mut self, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
         let mut taken = vec![0; bytes.min(self.left) as usize];
         self.from.read_exact(&mut taken).map_err(|source| self.failed(source))?;
@@ -68,7 +68,7 @@ impl Source {
         Ok(taken)
     }
 
-    /// Goes past the next bytes.
+    /// Skips the next `bytes` bytes.
     pub(super) fn skip(&mut self, place: &Place, bytes: u64) -> Result<(), SnapshotError> {
         self.check_left(place, bytes)?;
         let distance = i64::try_from(bytes).map_err(|error| self.failed(io::Error::other(error)))?;
@@ -77,7 +77,7 @@ impl Source {
         Ok(())
     }
 
-    /// Reads a CRC and compares it with that of the parts before it.
+    /// Reads a CRC and compares it with the CRC of `parts`.
     pub(super) fn check_crc(&mut self, place: &Place, parts: &[&[u8]]) -> Result<u32, SnapshotError> {
         let expected = word(&self.take(place, CRC_BYTES as u64)?, 0);
         let mut crc = crc32fast::Hasher::new();
@@ -113,7 +113,7 @@ impl Source {
     }
 }
 
-/// Word `index` of bytes that were read whole.
+/// Word `index` of `bytes`. The caller has read enough bytes.
 pub(super) fn word(bytes: &[u8], index: usize) -> u32 {
     bytes.as_chunks::<4>().0.get(index).map_or(0, |word| u32::from_le_bytes(*word))
 }

@@ -1,4 +1,4 @@
-//! What was written is read; what was changed since is reported with its place.
+//! Written files are read back. Every later change of a file is reported with its place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn all(path: &Path) -> Result<Vec<Block>, SnapshotError> {
     Ok(blocks)
 }
 
-/// A file with a block of each kind.
+/// A file with one block of each kind.
 fn one_of_each(folder: &Path) -> PathBuf {
     written(folder, &header(8), |writer| {
         writer.clock(Clock { steps: 1 << 40, seconds: 7 })?;
@@ -39,7 +39,7 @@ fn every_kind_comes_back() {
 }
 
 #[test]
-fn what_is_not_wanted_is_passed_and_still_counted() {
+fn unwanted_blocks_are_skipped_and_still_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = one_of_each(folder.path());
     let mut reader = Reader::open(&path).unwrap();
@@ -50,7 +50,7 @@ fn what_is_not_wanted_is_passed_and_still_counted() {
     assert_eq!(reader.position(), fs::metadata(&path).unwrap().len());
 }
 
-/// Ten blocks of one run: who owns a fifth of the buckets reads two of them, or three with the borders.
+/// Ten blocks of one run. The owner of a fifth of the buckets reads two of them, or three with the borders.
 #[test]
 fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn damage_is_reported_with_block_place_and_both_checksums() {
         writer.rows(1, &rows_of(0..3, 3, true))
     });
     let mut bytes = fs::read(&path).unwrap();
-    // The last mark lies before its CRC and the end of 28 + 16 + 4 bytes.
+    // The last word of access metadata is before its CRC and before the end of 28 + 16 + 4 bytes.
     let last = bytes.len() - 48 - 4 - 1;
     bytes[last] ^= 1;
     fs::write(&path, &bytes).unwrap();
@@ -135,12 +135,12 @@ fn damage_is_reported_with_block_place_and_both_checksums() {
     assert_ne!(expected, found);
     let reported = verify(&SavedFile::disk(&path), |_| ()).unwrap_err().to_string();
     let place = format!(
-        "block 1 (rows of table `item`) at byte {offset} should have CRC-32 {expected:08x} and has {found:08x}"
+        "block 1 (rows of table `item`) at byte {offset} should have CRC-32 {expected:08x}, but has {found:08x}"
     );
     assert!(reported.contains(&place), "{reported}\n{place}");
 }
 
-/// A file of this header, as JSON, with the version and CRC that belong to it.
+/// A file with this JSON header, version and the right CRC.
 fn headed(folder: &Path, version: u32, json: &str) -> PathBuf {
     let path = folder.join("rows-0-of-1.zrows");
     let preamble = [&MAGIC[..], &version.to_le_bytes(), &(json.len() as u32).to_le_bytes(), json.as_bytes()].concat();
@@ -157,11 +157,11 @@ fn a_later_version_says_which_release_reads_it() {
     let folder = tempfile::tempdir().unwrap();
     let reported = opened(&headed(folder.path(), 3, r#"{"release":"2.5.0","all":"new"}"#));
     assert!(reported.contains("format version 3, this release reads versions 1 to 2"), "{reported}");
-    assert!(reported.contains("written by release 2.5.0: use that one or a later one"), "{reported}");
+    assert!(reported.contains("written by release 2.5.0: use that release or a later one"), "{reported}");
 }
 
 #[test]
-fn headers_that_cannot_be_are_refused() {
+fn contradictory_headers_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let with = |table: &str| {
         headed(folder.path(), 2, &format!(r#"{{"release":"","server":0,"servers":1,"tables":[{table}]}}"#))
@@ -181,14 +181,14 @@ fn other_files_are_distinguished() {
     fs::write(&path, "").unwrap();
     assert!(opened(&path).contains("is not a file of rows"));
     fs::write(&path, &MAGIC[..]).unwrap();
-    assert!(opened(&path).contains("is cut off: the header at byte 0 needs 8 bytes, 0 are left"), "{}", opened(&path));
+    assert!(opened(&path).contains("is cut off: the header at byte 0 needs 8 bytes, but only 0 are left"), "{}", opened(&path));
     assert!(opened(&folder.path().join("none.zrows")).contains("cannot read"));
     assert!(opened(folder.path()).contains("cannot read"));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Words are kept bit for bit, NaNs and all.
+    /// Words keep every bit, also in NaNs.
     #[test]
     fn rows_come_back_word_for_word(ids in prop::collection::btree_set(any::<u64>(), 0..60), words: [u32; 8], buckets in 1_u32..2000) {
         let ids: Vec<u64> = ids.into_iter().collect();
@@ -213,7 +213,7 @@ proptest! {
         }
     }
 
-    /// Bytes that are no block never panic and never take much memory.
+    /// Arbitrary bytes never cause a panic or a large allocation.
     #[test]
     fn any_bytes_after_a_good_header_are_refused(junk: Vec<u8>, kind in 0_u32..6, entries: u32, words in 0_u32..4) {
         let folder = tempfile::tempdir().unwrap();

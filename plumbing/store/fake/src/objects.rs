@@ -1,13 +1,13 @@
-//! What a bucket holds.
+//! The content of the bucket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Objects by key, and those that come in parts.
+/// Objects by key, and unfinished uploads.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     whole: BTreeMap<String, Arc<[u8]>>,
-    /// By upload: key, and parts by number.
+    /// By upload number: the key, and the parts by part number.
     uploads: BTreeMap<u64, (String, BTreeMap<u32, Vec<u8>>)>,
     next_upload: u64,
 }
@@ -15,11 +15,11 @@ pub(crate) struct Objects {
 /// One page of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// Keys and sizes.
+    /// Keys and sizes of objects.
     pub(crate) objects: Vec<(String, usize)>,
     /// Common prefixes.
     pub(crate) prefixes: Vec<String>,
-    /// The last entry, where there are more.
+    /// The last entry, if there are more.
     pub(crate) more_after: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Objects {
         self.next_upload
     }
 
-    /// `false` when there is no such upload.
+    /// Adds a part to an upload. Returns `false` if there is no such upload.
     pub(crate) fn put_part(&mut self, upload: u64, number: u32, content: Vec<u8>) -> bool {
         self.uploads.get_mut(&upload).map(|(_, parts)| parts.insert(number, content)).is_some()
     }
@@ -65,7 +65,8 @@ impl Objects {
         self.uploads.remove(&upload).is_some()
     }
 
-    /// Entries below a prefix after one, at most so many; with a delimiter all that shares the next part is one entry.
+    /// Lists at most `most` entries with `prefix` that come after `after`. With a delimiter, keys that share the next
+    /// part of their name are one entry.
     pub(crate) fn list(&self, prefix: &str, delimiter: Option<char>, after: &str, most: usize) -> Page {
         let mut entries = BTreeSet::new();
         for (key, content) in &self.whole {
