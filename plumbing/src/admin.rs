@@ -122,7 +122,10 @@ mod tests {
             }
             for host in ["evil.example:7780", "10.0.0.1", "localhost.evil.example", ""] {
                 let refused = get_as(host, address, path).await;
-                assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("serves this machine only"), "{refused}");
+                assert!(
+                    refused.starts_with("HTTP/1.1 403") && refused.contains("serves this machine only"),
+                    "{refused}"
+                );
             }
         }
     }

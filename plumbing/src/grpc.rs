@@ -52,8 +52,8 @@ pub fn server() -> Server<Stack<IntakeLayer, Identity>> {
 ///
 /// # Errors
 /// If the address does not parse.
-pub fn channel(address: &str) -> Result<Channel, BadAddress> {
-    let bad = |_| BadAddress { address: address.to_owned() };
+pub fn channel(address: &str) -> Result<Channel, InvalidAddress> {
+    let bad = |_| InvalidAddress { address: address.to_owned() };
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(bad)?;
     Ok(endpoint
         .initial_stream_window_size(STREAM_WINDOW)
@@ -70,7 +70,7 @@ pub fn channel(address: &str) -> Result<Channel, BadAddress> {
 /// A text that is not `host:port`.
 #[derive(Debug, thiserror::Error)]
 #[error("{address:?} is not an address; expected host:port, such as 127.0.0.1:7700")]
-pub struct BadAddress {
+pub struct InvalidAddress {
     /// The text.
     pub address: String,
 }

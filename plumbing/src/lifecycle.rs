@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking::Names;
+use parking::TaskNames;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -44,7 +44,7 @@ impl Shutdown {
 pub struct Lifecycle {
     shutdown: Shutdown,
     tracker: TaskTracker,
-    names: Names,
+    names: TaskNames,
 }
 
 impl Lifecycle {
@@ -76,12 +76,12 @@ impl Lifecycle {
     ///
     /// # Errors
     /// The names of the tasks that still run after `timeout`.
-    pub async fn finish(self, timeout: Duration) -> Result<(), Late> {
+    pub async fn finish(self, timeout: Duration) -> Result<(), LateTasks> {
         self.shutdown.request();
         self.tracker.close();
         match tokio::time::timeout(timeout, self.tracker.wait()).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(Late { timeout, tasks: self.names.list() }),
+            Err(_) => Err(LateTasks { timeout, tasks: self.names.list() }),
         }
     }
 }
@@ -89,7 +89,7 @@ impl Lifecycle {
 /// Tasks that did not end in time.
 #[derive(Debug, thiserror::Error)]
 #[error("still running {timeout:?} after shutdown was requested: {}", tasks.join(", "))]
-pub struct Late {
+pub struct LateTasks {
     /// How long the lifecycle waited.
     pub timeout: Duration,
     /// The tasks that still run.
@@ -154,12 +154,12 @@ mod parking {
     use std::sync::{Arc, Mutex, PoisonError};
 
     #[derive(Clone, Debug, Default)]
-    pub(super) struct Names(Arc<Mutex<Vec<&'static str>>>);
+    pub(super) struct TaskNames(Arc<Mutex<Vec<&'static str>>>);
 
-    impl Names {
-        pub(super) fn enter(&self, name: &'static str) -> Entered {
+    impl TaskNames {
+        pub(super) fn enter(&self, name: &'static str) -> RunningTask {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(name);
-            Entered { names: self.clone(), name }
+            RunningTask { names: self.clone(), name }
         }
 
         pub(super) fn list(&self) -> Vec<&'static str> {
@@ -167,12 +167,12 @@ mod parking {
         }
     }
 
-    pub(super) struct Entered {
-        names: Names,
+    pub(super) struct RunningTask {
+        names: TaskNames,
         name: &'static str,
     }
 
-    impl Drop for Entered {
+    impl Drop for RunningTask {
         fn drop(&mut self) {
             let mut names = self.names.0.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(index) = names.iter().position(|name| *name == self.name) {

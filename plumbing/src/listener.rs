@@ -65,7 +65,7 @@ impl BoundedListener {
     }
 
     /// Accepts the next connection.
-    pub async fn accept(&mut self) -> (Connection, SocketAddr) {
+    pub async fn accept(&mut self) -> (BoundedConnection, SocketAddr) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
@@ -84,7 +84,7 @@ impl BoundedListener {
     }
 
     /// The stream of accepted connections, for a gRPC server.
-    pub fn into_stream(self) -> impl futures::Stream<Item = io::Result<Connection>> {
+    pub fn into_stream(self) -> impl futures::Stream<Item = io::Result<BoundedConnection>> {
         futures::stream::unfold(self, async |mut listener| {
             let (connection, _) = listener.accept().await;
             Some((Ok(connection), listener))
@@ -93,10 +93,10 @@ impl BoundedListener {
 }
 
 impl axum::serve::Listener for BoundedListener {
-    type Io = Connection;
+    type Io = BoundedConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (BoundedConnection, SocketAddr) {
         Self::accept(self).await
     }
 
@@ -139,7 +139,7 @@ impl OpenConnections {
         Self { limit, started: Instant::now(), by_number: Mutex::default() }
     }
 
-    fn admit(this: &Arc<Self>, stream: TcpStream) -> Connection {
+    fn admit(this: &Arc<Self>, stream: TcpStream) -> BoundedConnection {
         if this.count() >= this.limit {
             this.close_most_silent();
         }
@@ -149,7 +149,7 @@ impl OpenConnections {
         let number = numbered.next;
         numbered.next += 1;
         numbered.open.insert(number, Arc::clone(&activity));
-        Connection {
+        BoundedConnection {
             stream,
             missing: FIRST_BYTES,
             greeting: Some(Box::pin(sleep(FIRST_BYTES_WITHIN))),
@@ -186,7 +186,7 @@ impl OpenConnections {
 
 /// A connection of a limited port.
 #[derive(Debug)]
-pub struct Connection {
+pub struct BoundedConnection {
     stream: TcpStream,
     /// How many of the first bytes are missing.
     missing: usize,
@@ -198,13 +198,13 @@ pub struct Connection {
     port: Arc<OpenConnections>,
 }
 
-impl Drop for Connection {
+impl Drop for BoundedConnection {
     fn drop(&mut self) {
         self.port.remove(self.number);
     }
 }
 
-impl Connection {
+impl BoundedConnection {
     fn heard(&mut self, bytes: usize) {
         self.missing = self.missing.saturating_sub(bytes);
         if self.missing == 0 {
@@ -230,7 +230,7 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for BoundedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -247,7 +247,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for BoundedConnection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -273,7 +273,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-impl Connected for Connection {
+impl Connected for BoundedConnection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     /// Reads until the other end sends something or closes.
-    async fn read(connection: &mut Connection) -> io::Result<usize> {
+    async fn read(connection: &mut BoundedConnection) -> io::Result<usize> {
         connection.read(&mut [0; 64]).await
     }
 

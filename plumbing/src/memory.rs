@@ -10,7 +10,7 @@ const GROUPS: &str = "/sys/fs/cgroup";
 
 /// What limits the memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum MemoryBound {
     /// The memory of the machine.
     Machine,
     /// A control group, as for containers and services.
@@ -19,7 +19,7 @@ pub enum Bound {
     AddressSpace,
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for MemoryBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Machine => "this machine has",
@@ -35,17 +35,17 @@ pub struct MemoryLimit {
     /// The limit in bytes.
     pub bytes: u64,
     /// What sets the limit.
-    pub bound: Bound,
+    pub bound: MemoryBound,
 }
 
 impl MemoryLimit {
     /// The limit of this process. `None` if the kernel does not report it.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
-        let machine = crate::process::Machine::this().memory_bytes.map(|bytes| (bytes, Bound::Machine));
+        let machine = crate::process::MachineInfo::this().memory_bytes.map(|bytes| (bytes, MemoryBound::Machine));
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let group = of_groups(Path::new(GROUPS), &own).map(|bytes| (bytes, Bound::ControlGroup));
-        let space = getrlimit(Resource::As).current.map(|bytes| (bytes, Bound::AddressSpace));
+        let group = of_groups(Path::new(GROUPS), &own).map(|bytes| (bytes, MemoryBound::ControlGroup));
+        let space = getrlimit(Resource::As).current.map(|bytes| (bytes, MemoryBound::AddressSpace));
         let tightest = [machine, group, space].into_iter().flatten().min_by_key(|(bytes, _)| *bytes);
         tightest.map(|(bytes, bound)| Self { bytes, bound })
     }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn this_process_has_a_limit_where_the_kernel_tells() {
         let limit = MemoryLimit::of_this_process();
-        let machine = crate::process::Machine::this().memory_bytes;
+        let machine = crate::process::MachineInfo::this().memory_bytes;
         assert!(limit.map(|limit| limit.bytes) <= machine.or(limit.map(|limit| limit.bytes)));
     }
 }

@@ -11,7 +11,7 @@ pub use prometheus::{
     Registry,
 };
 
-pub use disk::{Space, watch_disk};
+pub use disk::{DiskSpace, watch_disk};
 
 /// Latency buckets in seconds: 50 µs to 26 s, factor 2.
 #[must_use]

@@ -67,7 +67,7 @@ fn ticks(process: &str, field: usize) -> Option<Duration> {
 
 /// The machine that a process runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineInfo {
     /// Cores that this process may use.
     pub cores: usize,
     /// Memory in bytes. `None` where the kernel does not report it.
@@ -76,7 +76,7 @@ pub struct Machine {
     pub processor: Option<String>,
 }
 
-impl Machine {
+impl MachineInfo {
     /// The machine of this process.
     #[must_use]
     pub fn this() -> Self {
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(processor_of(text).as_deref(), Some("Some CPU @ 2.00GHz"));
         assert_eq!(processor_of("Hardware : board\n"), None);
         assert_eq!(kib_of("MemFree: 1 kB\nMemTotal:    2048 kB\n", "MemTotal:"), Some(2 << 20));
-        assert!(Machine::this().cores >= 1);
+        assert!(MachineInfo::this().cores >= 1);
     }
 
     #[test]

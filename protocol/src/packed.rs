@@ -4,8 +4,8 @@ mod bags;
 mod buffers;
 mod numbers;
 
-pub use bags::{Bags, SegmentBags, pack_bags};
-pub use buffers::{Buffer, Buffers, Values};
+pub use bags::{RequestBags, SegmentBags, pack_bags};
+pub use buffers::{PayloadValues, ValueBuffer, ValueBuffers};
 pub use numbers::{decode_ids, decode_values, encode_ids, encode_values, ids_as_bytes, ids_of, value_bytes};
 
 use crate::TableId;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_fake_s3::{FakeS3, Fault};
+use zagros_fake_s3::{FakeS3, S3Fault};
 use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;
@@ -106,7 +106,10 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
     let verified = fixture.zagros(["inspect", &url, "--verify"]).expect(3);
     assert!(verified.stdout.contains(&format!("s3://models/{rows}")), "{}", verified.stdout);
     store.remove(&rows);
-    fixture.zagros(["inspect", &url]).expect(3).says(&[&format!("cannot read s3://models/{rows}"), "the object does not exist"]);
+    fixture
+        .zagros(["inspect", &url])
+        .expect(3)
+        .says(&[&format!("cannot read s3://models/{rows}"), "the object does not exist"]);
     fixture.zagros(["eval", &url]).expect(3).says(&[&format!("s3://models/{rows}")]);
     // Whole, and of the other server: what it has is in the manifest, and twice in the files.
     let other = store.object(&format!("{folder}/rows-1-of-2.zrows")).expect("rows");
@@ -200,7 +203,7 @@ fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
         let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
         ["up", "job.toml", "--servers", "2"].into_iter().chain(sets).collect::<Vec<_>>()
     };
-    store.inject(Fault::Fails, "PUT /models/ads/small-", usize::MAX);
+    store.inject(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
     let failed = fixture.zagros(up(&[])).expect(4);
     failed.says(&["could not save its rows", "s3://models/ads/small-", "AWS_ENDPOINT_URL is right"]);
     assert_eq!((fixture.summary()["model"].clone(), model(&store)), (Value::Null, Vec::new()));

@@ -1,7 +1,7 @@
 //! Checkpoints in an S3-compatible object store: runs go on from there, and a store that fails is reported.
 
 use rustix::process::Signal;
-use zagros_fake_s3::{FakeS3, Fault};
+use zagros_fake_s3::{FakeS3, S3Fault};
 
 use crate::fixture::Fixture;
 use crate::resume::{end, losses};
@@ -106,7 +106,7 @@ fn kill_worker(fixture: &Fixture) {
 #[test]
 fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
     let (store, fixture) = stored(20_000);
-    store.inject(Fault::Fails, "PUT /models/ads/small-", usize::MAX);
+    store.inject(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
     let mut run = fixture.start(train(&["--set", "train.epochs=500", "--set", "cluster.timeout_seconds=2"]));
     let outcome = run.wait_for_line("no checkpoint was written; training goes on");
     assert!(outcome.contains("s3://models/ads/small-") && outcome.contains("AWS_ENDPOINT_URL is right"), "{outcome}");

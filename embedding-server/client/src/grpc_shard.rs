@@ -12,7 +12,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::unary::{self, OutgoingMessage};
-use zagros_plumbing::grpc::{self, BadAddress, MAX_CONTROL_BYTES};
+use zagros_plumbing::grpc::{self, InvalidAddress, MAX_CONTROL_BYTES};
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, ServerEntry,
 };
@@ -51,7 +51,7 @@ impl GrpcShard {
     /// [`zagros_protocol::RefusalKind::Invalid`] if the address does not parse.
     pub fn connect(entry: &ServerEntry, call_timeout: Duration) -> Result<Arc<dyn Shard>, Refusal> {
         let name = format!("embedding server {} ({})", entry.index, entry.address);
-        let bad = |error: BadAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
+        let bad = |error: InvalidAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
         // Storage calls have a connection of their own, so a long save does not use the data path's flow-control
         // window.
         let embedding = grpc::channel(&entry.address).map_err(bad)?;

@@ -12,7 +12,7 @@ use crate::keys::{key, words};
 const AT_ONCE: usize = 1024;
 
 /// The open database, its folder and the widths of its rows.
-pub(crate) struct Database {
+pub(crate) struct RocksDatabase {
     pub(crate) db: DB,
     /// Dropped after the database is closed, which empties the folder.
     folder: Folder,
@@ -24,7 +24,7 @@ pub(crate) struct Database {
 #[derive(Debug)]
 struct Folder(PathBuf);
 
-impl Database {
+impl RocksDatabase {
     /// Wraps an open database. A row of table `t` has `widths[t]` words.
     pub(crate) fn new(db: DB, folder: &Path, widths: &[usize]) -> Self {
         Self { db, folder: Folder(folder.to_owned()), widths: widths.into() }

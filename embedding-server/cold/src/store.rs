@@ -8,13 +8,13 @@ use rocksdb::{ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, W
 use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
 
 use crate::RocksOptions;
-use crate::database::Database;
+use crate::database::RocksDatabase;
 use crate::keys::{bytes_of, key};
 use crate::view::RocksView;
 
 /// Rows on disk. A folder belongs to one process at a time.
 pub struct RocksStore {
-    database: Arc<Database>,
+    database: Arc<RocksDatabase>,
     /// Kept for its counters.
     options: Options,
     memory: usize,
@@ -43,7 +43,7 @@ impl RocksStore {
         let set = options.build().map_err(|error| failed(&error))?;
         let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
         let db = DB::open_cf_descriptors(&set, folder, [rows]).map_err(|error| failed(&error))?;
-        let database = Arc::new(Database::new(db, folder, widths));
+        let database = Arc::new(RocksDatabase::new(db, folder, widths));
         Ok(Self { database, options: set, memory: options.bound() })
     }
 

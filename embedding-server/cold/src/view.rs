@@ -7,7 +7,7 @@ use rocksdb::{ReadOptions, Snapshot};
 use self_cell::self_cell;
 use zagros_table::{ColdError, ColdScan, ColdView};
 
-use crate::database::Database;
+use crate::database::RocksDatabase;
 use crate::keys::{cold_key, key, words};
 
 /// Bytes read ahead of a scan.
@@ -15,7 +15,7 @@ const READ_AHEAD: usize = 1 << 20;
 
 self_cell!(
     struct Owned {
-        owner: Arc<Database>,
+        owner: Arc<RocksDatabase>,
         #[covariant]
         dependent: Snapshot,
     }
@@ -25,11 +25,11 @@ self_cell!(
 pub(crate) struct RocksView(Owned);
 
 impl RocksView {
-    pub(crate) fn new(database: Arc<Database>) -> Self {
+    pub(crate) fn new(database: Arc<RocksDatabase>) -> Self {
         Self(Owned::new(database, |database| database.db.snapshot()))
     }
 
-    fn database(&self) -> &Database {
+    fn database(&self) -> &RocksDatabase {
         self.0.borrow_owner()
     }
 }

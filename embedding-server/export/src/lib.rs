@@ -23,11 +23,11 @@ use std::path::Path;
 use zagros_plumbing::durable;
 
 pub use error::ExportError;
-pub use table::Source;
+pub use table::ExportSource;
 
 /// The format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ExportFormat {
     /// Apache Parquet with Snappy-compressed pages.
     Parquet,
     /// safetensors.
@@ -36,14 +36,14 @@ pub enum Format {
 
 /// The result of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportSummary {
     /// Rows.
     pub rows: u64,
     /// Names of the columns or tensors.
     pub columns: Vec<String>,
 }
 
-impl Format {
+impl ExportFormat {
     /// The format of a file name's ending.
     ///
     /// # Errors
@@ -63,18 +63,18 @@ impl Format {
 /// If `path` exists and must not be replaced, has no known ending or cannot be written, or if the saved rows cannot be
 /// read. Then the file at `path` is unchanged.
 pub fn export(
-    source: &Source,
+    source: &ExportSource,
     path: &Path,
     replace: bool,
     mut passed: impl FnMut(u64),
-) -> Result<Exported, ExportError> {
-    let format = Format::of(path)?;
+) -> Result<ExportSummary, ExportError> {
+    let format = ExportFormat::of(path)?;
     if path.exists() && !replace {
         return Err(ExportError::Exists { path: path.to_owned() });
     }
     let mut fill = |file: &mut BufWriter<File>| match format {
-        Format::Parquet => parquet::write(source, file, &mut passed),
-        Format::Safetensors => safetensors::write(source, file, &mut passed),
+        ExportFormat::Parquet => parquet::write(source, file, &mut passed),
+        ExportFormat::Safetensors => safetensors::write(source, file, &mut passed),
     };
     // The file is written whole or not at all (invariant CK-1).
     let written = durable::write_unless(path, |file| match fill(file) {

@@ -10,17 +10,17 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_snapshot::{Part, RowBatch, decode};
+use zagros_snapshot::{RowBatch, SlotPart, decode};
 
 use crate::table::is_scalar;
-use crate::{ExportError, Exported, Source};
+use crate::{ExportError, ExportSource, ExportSummary};
 
 /// Writes the table.
 pub(crate) fn write(
-    source: &Source,
+    source: &ExportSource,
     to: &mut (impl Write + Send),
     passed: &mut dyn FnMut(u64),
-) -> Result<Exported, ExportError> {
+) -> Result<ExportSummary, ExportError> {
     let mut writer = SerializedFileWriter::new(to, schema(source)?, Arc::new(properties(source)))?;
     let (mut group, mut rows) = (RowBatch::default(), 0);
     source.each_block(|block, bytes| {
@@ -36,7 +36,7 @@ pub(crate) fn write(
         write_group(&mut writer, source, &group)?;
     }
     writer.close()?;
-    Ok(Exported { rows, columns: source.names("id") })
+    Ok(ExportSummary { rows, columns: source.names("id") })
 }
 
 fn append(group: &mut RowBatch, block: RowBatch) {
@@ -45,7 +45,7 @@ fn append(group: &mut RowBatch, block: RowBatch) {
     group.access.extend(block.access);
 }
 
-fn schema(source: &Source) -> Result<TypePtr, ExportError> {
+fn schema(source: &ExportSource) -> Result<TypePtr, ExportError> {
     let mut fields = vec![number("id", PhysicalType::INT64, Some(64))?];
     for column in source.columns() {
         let value = |name: &str| number(name, PhysicalType::FLOAT, None);
@@ -72,7 +72,7 @@ fn list(name: &str, element: TypePtr) -> Result<TypePtr, ExportError> {
     Ok(Arc::new(outer.build()?))
 }
 
-fn properties(source: &Source) -> WriterProperties {
+fn properties(source: &ExportSource) -> WriterProperties {
     let reported = source.description().into_iter().map(|(key, value)| KeyValue::new(format!("zagros.{key}"), value));
     WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
@@ -85,7 +85,7 @@ fn properties(source: &Source) -> WriterProperties {
 
 fn write_group<W: Write + Send>(
     writer: &mut SerializedFileWriter<W>,
-    source: &Source,
+    source: &ExportSource,
     rows: &RowBatch,
 ) -> Result<(), ExportError> {
     let mut group = writer.next_row_group()?;
@@ -113,7 +113,7 @@ fn write_group<W: Write + Send>(
 }
 
 /// The values of one part of every row. Narrow values are exact in f32.
-fn values(part: &Part, width: usize, slots: &[u32]) -> Vec<f32> {
+fn values(part: &SlotPart, width: usize, slots: &[u32]) -> Vec<f32> {
     let (mut all, mut row) = (Vec::with_capacity(slots.len() / width.max(1) * part.values), Vec::new());
     for slot in slots.chunks_exact(width.max(1)) {
         decode(part, slot, &mut row);
@@ -123,7 +123,7 @@ fn values(part: &Part, width: usize, slots: &[u32]) -> Vec<f32> {
 }
 
 /// Definition and repetition levels of lists that are all present and of one length.
-fn levels(part: &Part, rows: usize) -> (Option<Vec<i16>>, Option<Vec<i16>>) {
+fn levels(part: &SlotPart, rows: usize) -> (Option<Vec<i16>>, Option<Vec<i16>>) {
     if is_scalar(part) {
         return (None, None);
     }

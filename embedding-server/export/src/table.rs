@@ -1,20 +1,20 @@
 //! One table across the files of a save.
 
-use zagros_snapshot::{Content, Kind, Part, RowBatch, SavedFile, TableHeader, parts};
+use zagros_snapshot::{BlockContent, BlockKind, RowBatch, SavedFile, SlotPart, TableHeader, parts};
 use zagros_table::WeightType;
 
 use crate::ExportError;
 
 /// A table of a save, and the columns to export.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct ExportSource {
     files: Vec<SavedFile>,
     header: TableHeader,
-    columns: Vec<Part>,
+    columns: Vec<SlotPart>,
     with_marks: bool,
 }
 
-impl Source {
+impl ExportSource {
     /// The table `name` of these files: its weights alone, or all parts of its rows.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Source {
     }
 
     /// The exported parts of a slot, weights first.
-    pub(crate) fn columns(&self) -> &[Part] {
+    pub(crate) fn columns(&self) -> &[SlotPart] {
         &self.columns
     }
 
@@ -74,7 +74,7 @@ impl Source {
             // Every block is skipped. Its header gives the number of rows.
             let counted = std::cell::Cell::new(0);
             reader.next(|head| {
-                let is_ours = head.kind == Kind::Rows && head.table as usize == table;
+                let is_ours = head.kind == BlockKind::Rows && head.table as usize == table;
                 counted.set(counted.get() + if is_ours { u64::from(head.entries) } else { 0 });
                 false
             })?;
@@ -92,8 +92,8 @@ impl Source {
             let mut reader = file.open()?;
             let table = reader.table(&self.header.name)?.0;
             let mut before = 0;
-            while let Some(block) = reader.next(|head| head.kind == Kind::Rows && head.table as usize == table)? {
-                let Content::Rows(rows) = block.content else { continue };
+            while let Some(block) = reader.next(|head| head.kind == BlockKind::Rows && head.table as usize == table)? {
+                let BlockContent::Rows(rows) = block.content else { continue };
                 take(rows, reader.position() - before)?;
                 before = reader.position();
             }
@@ -103,7 +103,7 @@ impl Source {
 }
 
 /// The bytes of one part of every slot, row after row, little-endian, without padding.
-pub(crate) fn column_bytes(column: &Part, width: usize, slots: &[u32], into: &mut Vec<u8>) {
+pub(crate) fn column_bytes(column: &SlotPart, width: usize, slots: &[u32], into: &mut Vec<u8>) {
     into.clear();
     let bytes = column.values * column.element.bytes();
     for slot in slots.chunks_exact(width) {
@@ -114,7 +114,7 @@ pub(crate) fn column_bytes(column: &Part, width: usize, slots: &[u32], into: &mu
 }
 
 /// Whether each row has one value in this column, not a list.
-pub(crate) fn is_scalar(column: &Part) -> bool {
+pub(crate) fn is_scalar(column: &SlotPart) -> bool {
     column.values == 1 && column.name != "weights"
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::{Field, RowAccessor};
 use ::safetensors::{Dtype, SafeTensors};
-use zagros_snapshot::{Header, RowBatch, SavedFile, SnapshotError, TableHeader, Writer};
+use zagros_snapshot::{RowBatch, SavedFile, SnapshotError, SnapshotHeader, SnapshotWriter, TableHeader};
 
 use super::*;
 
@@ -26,9 +26,10 @@ fn table(name: &str, dim: usize, element: &str, width: usize, state: &str, acces
 
 /// A saved file with these rows of one table.
 fn file(folder: &Path, server: u32, table: &TableHeader, rows: &RowBatch) -> PathBuf {
-    let header = Header { buckets: 8, servers: 2, server, tables: vec![table.clone()], ..Header::default() };
+    let header =
+        SnapshotHeader { buckets: 8, servers: 2, server, tables: vec![table.clone()], ..SnapshotHeader::default() };
     let mut bytes = Vec::new();
-    let mut writer = Writer::start(&mut bytes, header).unwrap();
+    let mut writer = SnapshotWriter::start(&mut bytes, header).unwrap();
     writer.rows(0, rows).unwrap();
     writer.finish().unwrap();
     let path = folder.join(zagros_snapshot::file_name(server, 2));
@@ -52,8 +53,8 @@ fn saved(files: &[PathBuf]) -> Vec<SavedFile> {
     files.iter().map(SavedFile::disk).collect()
 }
 
-fn exported(files: &[PathBuf], to: &Path, with_state: bool) -> Exported {
-    let source = Source::new(&saved(files), USER, with_state).unwrap();
+fn exported(files: &[PathBuf], to: &Path, with_state: bool) -> ExportSummary {
+    let source = ExportSource::new(&saved(files), USER, with_state).unwrap();
     export(&source, to, false, |_| ()).unwrap()
 }
 
@@ -70,7 +71,7 @@ fn parquet_has_ids_lists_state_and_access_metadata() {
     let done = exported(&adagrad(folder.path()), &to, true);
     assert_eq!(
         done,
-        Exported { rows: 2, columns: ["id", "weights", "sum_of_squares", "mark"].map(str::to_owned).into() }
+        ExportSummary { rows: 2, columns: ["id", "weights", "sum_of_squares", "mark"].map(str::to_owned).into() }
     );
     let reader = SerializedFileReader::new(File::open(&to).unwrap()).unwrap();
     let reported = reader.metadata().file_metadata().key_value_metadata().unwrap();
@@ -146,7 +147,7 @@ fn a_failed_export_leaves_no_file() {
     let middle = bytes.len() - 60;
     bytes[middle] ^= 1;
     fs::write(&files[1], bytes).unwrap();
-    let source = Source::new(&saved(&files), USER, true).unwrap();
+    let source = ExportSource::new(&saved(&files), USER, true).unwrap();
     for name in ["user.parquet", "user.safetensors"] {
         let error = export(&source, &folder.path().join(name), false, |_| ()).unwrap_err();
         assert!(matches!(error, ExportError::Snapshot(SnapshotError::Corrupt { .. })), "{error}");
@@ -157,7 +158,7 @@ fn a_failed_export_leaves_no_file() {
 #[test]
 fn no_file_is_replaced_without_force_and_no_format_is_guessed() {
     let folder = tempfile::tempdir().unwrap();
-    let source = Source::new(&saved(&adagrad(folder.path())), USER, false).unwrap();
+    let source = ExportSource::new(&saved(&adagrad(folder.path())), USER, false).unwrap();
     let to = folder.path().join("user.parquet");
     fs::write(&to, "mine").unwrap();
     let error = export(&source, &to, false, |_| ()).unwrap_err().to_string();
@@ -176,8 +177,8 @@ fn files_of_two_models_do_not_mix() {
     let rows = RowBatch { ids: vec![1], slots: bits(&[1.0, 2.0]), access: vec![] };
     let mut files = vec![file(folder.path(), 0, &table(USER, 2, "f32", 2, "sgd", false), &rows)];
     files.push(file(folder.path(), 1, &table(USER, 1, "f32", 2, "momentum", false), &rows));
-    let error = Source::new(&saved(&files), USER, false).unwrap_err().to_string();
+    let error = ExportSource::new(&saved(&files), USER, false).unwrap_err().to_string();
     assert!(error.contains("table `user` in") && error.contains("dim 1 of f32, 2 words of momentum"), "{error}");
-    let error = Source::new(&saved(&files), "users", false).unwrap_err().to_string();
+    let error = ExportSource::new(&saved(&files), "users", false).unwrap_err().to_string();
     assert!(error.contains("has no table `users`; its tables are user"), "{error}");
 }

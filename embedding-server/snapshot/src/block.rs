@@ -2,11 +2,11 @@
 
 use zagros_table::RowBatch;
 
-use crate::format::{BlockHead, Kind, TableHeader};
+use crate::format::{BlockHeader, BlockKind, TableHeader};
 
 /// The time of a snapshot. Access metadata counts from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Clock {
+pub struct SnapshotTime {
     /// Steps.
     pub steps: u64,
     /// Seconds.
@@ -15,7 +15,7 @@ pub struct Clock {
 
 /// The content of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum BlockContent {
     /// Whole rows of a table.
     Rows(RowBatch),
     /// Frequency counts of ids that have no row yet.
@@ -33,34 +33,34 @@ pub enum Content {
         cells: Vec<u32>,
     },
     /// The time of the snapshot.
-    Clock(Clock),
+    Clock(SnapshotTime),
 }
 
 /// A block of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct SnapshotBlock {
     /// Position in the header's list of tables.
     pub table: usize,
     /// The content.
-    pub content: Content,
+    pub content: BlockContent,
 }
 
-impl Content {
+impl BlockContent {
     /// Decodes a payload of the header's size. The end of a file has no content.
-    pub(crate) fn decode(head: &BlockHead, table: &TableHeader, payload: &[u8]) -> Self {
+    pub(crate) fn decode(head: &BlockHeader, table: &TableHeader, payload: &[u8]) -> Self {
         let ids_end = if head.kind.is_keyed() { 8 * head.entries as usize } else { 0 };
         let (ids, words) = payload.split_at(ids_end);
         match head.kind {
-            Kind::Rows => {
+            BlockKind::Rows => {
                 let (slots, access) = words.split_at(4 * head.entries as usize * table.width);
                 Self::Rows(RowBatch { ids: longs(ids), slots: self::words(slots), access: self::words(access) })
             }
-            Kind::Counts => Self::Counts { ids: longs(ids), counts: self::words(words) },
-            Kind::Sketch => Self::Sketch { stripe: head.from, cells: self::words(words) },
-            Kind::Clock | Kind::End => {
+            BlockKind::Counts => Self::Counts { ids: longs(ids), counts: self::words(words) },
+            BlockKind::Sketch => Self::Sketch { stripe: head.from, cells: self::words(words) },
+            BlockKind::Clock | BlockKind::End => {
                 let numbers = longs(words);
                 let number = |index: usize| numbers.get(index).copied().unwrap_or_default();
-                Self::Clock(Clock { steps: number(0), seconds: number(1) })
+                Self::Clock(SnapshotTime { steps: number(0), seconds: number(1) })
             }
         }
     }

@@ -51,7 +51,7 @@ pub const RUN_BYTES: usize = 64 << 20;
 
 /// The description of the model in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct SnapshotHeader {
     /// The release that wrote the file, for people.
     pub release: String,
     /// The server that wrote the file.
@@ -93,7 +93,7 @@ pub struct TableHeader {
 
 /// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BlockKind {
     /// Whole rows.
     Rows,
     /// Frequency counts of ids that have no row yet.
@@ -108,9 +108,9 @@ pub enum Kind {
 
 /// The numbers at the start of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockHead {
+pub struct BlockHeader {
     /// The content of the block.
-    pub kind: Kind,
+    pub kind: BlockKind,
     /// Position in the header's list of tables.
     pub table: u32,
     /// First bucket, or the stripe of a sketch.
@@ -123,7 +123,7 @@ pub struct BlockHead {
     pub words: u32,
 }
 
-impl Kind {
+impl BlockKind {
     const NUMBERS: [(Self, u32, &'static str); 5] = [
         (Self::Rows, 1, "rows"),
         (Self::Counts, 2, "counts"),
@@ -152,7 +152,7 @@ impl Kind {
     }
 }
 
-impl BlockHead {
+impl BlockHeader {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let words = [self.kind.entry().1, self.table, self.from, self.until, self.entries, self.words];
         words.into_iter().flat_map(u32::to_le_bytes).collect()
@@ -207,25 +207,25 @@ mod tests {
 
     #[test]
     fn kinds_have_numbers_of_their_own() {
-        for (kind, number, name) in Kind::NUMBERS {
-            assert_eq!(Kind::from_number(number), Some(kind));
+        for (kind, number, name) in BlockKind::NUMBERS {
+            assert_eq!(BlockKind::from_number(number), Some(kind));
             assert_eq!(kind.name(), name);
         }
-        assert_eq!(Kind::from_number(0), None);
+        assert_eq!(BlockKind::from_number(0), None);
     }
 
     #[test]
     fn the_size_of_a_payload_never_overflows() {
-        let head = |kind, entries, words| BlockHead { kind, table: 0, from: 0, until: 0, entries, words };
-        assert_eq!(head(Kind::Rows, 3, 5).payload_bytes(), 3 * 8 + 3 * 5 * 4);
-        assert_eq!(head(Kind::Sketch, 1, 7).payload_bytes(), 28);
-        assert_eq!(head(Kind::Rows, u32::MAX, u32::MAX).payload_bytes(), u64::MAX);
+        let head = |kind, entries, words| BlockHeader { kind, table: 0, from: 0, until: 0, entries, words };
+        assert_eq!(head(BlockKind::Rows, 3, 5).payload_bytes(), 3 * 8 + 3 * 5 * 4);
+        assert_eq!(head(BlockKind::Sketch, 1, 7).payload_bytes(), 28);
+        assert_eq!(head(BlockKind::Rows, u32::MAX, u32::MAX).payload_bytes(), u64::MAX);
     }
 
     #[test]
     fn a_header_of_an_earlier_release_lacks_fields_of_a_later_one() {
         let text = r#"{"release":"0.2.0","server":1,"servers":2,"tables":[]}"#;
-        let header: Header = serde_json::from_str(text).unwrap();
+        let header: SnapshotHeader = serde_json::from_str(text).unwrap();
         assert_eq!((header.buckets, header.owned), (0, vec![]));
     }
 }

@@ -3,6 +3,6 @@
 use std::io::{Read, Seek};
 
 /// A source of bytes that can be read and positioned.
-pub trait Input: Read + Seek + Send {}
+pub trait SnapshotInput: Read + Seek + Send {}
 
-impl<T: Read + Seek + Send> Input for T {}
+impl<T: Read + Seek + Send> SnapshotInput for T {}

@@ -9,7 +9,7 @@ const RANGE: std::ops::Range<i32> = -40 * STEPS..24 * STEPS;
 
 /// Statistics of the norms of rows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Norms {
+pub struct NormStatistics {
     /// Number of rows.
     pub rows: u64,
     /// Rows whose weights are all zero. They are in no bin.
@@ -27,7 +27,7 @@ pub struct Norms {
 
 /// A bin of the histogram.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bin {
+pub struct NormBin {
     /// Smallest norm of the bin.
     pub from: f64,
     /// One past the largest norm of the bin.
@@ -36,13 +36,13 @@ pub struct Bin {
     pub rows: u64,
 }
 
-impl Default for Norms {
+impl Default for NormStatistics {
     fn default() -> Self {
         Self { rows: 0, zero: 0, not_finite: 0, min: f64::INFINITY, max: 0.0, sum: 0.0, bins: vec![0; RANGE.len()] }
     }
 }
 
-impl Norms {
+impl NormStatistics {
     /// Adds a row.
     pub fn add(&mut self, weights: &[f32]) {
         self.rows += 1;
@@ -82,14 +82,14 @@ impl Norms {
 
     /// The histogram from the smallest norm to the largest, with at most `most` bins of equal ratio.
     #[must_use]
-    pub fn histogram(&self, most: usize) -> Vec<Bin> {
+    pub fn histogram(&self, most: usize) -> Vec<NormBin> {
         let filled = |bin: &&usize| self.bins[**bin] > 0;
         let all: Vec<usize> = (0..self.bins.len()).collect();
         let (Some(first), Some(last)) = (all.iter().find(filled), all.iter().rfind(filled)) else { return Vec::new() };
         let size = (last - first + 1).div_ceil(most.max(1));
         let bin = |bins: &[usize]| {
             let (from, until) = (lower_end(bins[0]), lower_end(bins[0] + size));
-            Bin { from, until, rows: bins.iter().map(|bin| self.bins[*bin]).sum() }
+            NormBin { from, until, rows: bins.iter().map(|bin| self.bins[*bin]).sum() }
         };
         all[*first..=*last].chunks(size).map(bin).collect()
     }
@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    fn norms(rows: &[Vec<f32>]) -> Norms {
-        let mut norms = Norms::default();
+    fn norms(rows: &[Vec<f32>]) -> NormStatistics {
+        let mut norms = NormStatistics::default();
         rows.iter().for_each(|row| norms.add(row));
         norms
     }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn nothing_has_no_mean_and_no_bins() {
-        assert_eq!((Norms::default().mean(), Norms::default().histogram(8)), (None, vec![]));
+        assert_eq!((NormStatistics::default().mean(), NormStatistics::default().histogram(8)), (None, vec![]));
         assert_eq!(norms(&[vec![0.0]]).histogram(8), vec![]);
     }
 

@@ -9,7 +9,7 @@ use crate::format::TableHeader;
 
 /// A named part of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct SlotPart {
     /// `weights`, or the optimiser's name of the state.
     pub name: &'static str,
     /// Number format of its values.
@@ -22,22 +22,22 @@ pub struct Part {
 
 /// The parts of a table's slots, weights first. The state of an unknown layout is one part, `state`.
 #[must_use]
-pub fn parts(table: &TableHeader) -> Vec<Part> {
+pub fn parts(table: &TableHeader) -> Vec<SlotPart> {
     // The reader refuses a header with an unknown number format.
     let element = table.element().unwrap_or_default();
     let weights =
-        Part { name: "weights", element, values: table.dim, words: 0..element.words(table.dim).min(table.width) };
+        SlotPart { name: "weights", element, values: table.dim, words: 0..element.words(table.dim).min(table.width) };
     let mut start = weights.words.end;
     let mut parts = vec![weights];
     for (name, values) in state(&table.state, table.dim, table.width - start) {
-        parts.push(Part { name, element: WeightType::F32, values, words: start..start + values });
+        parts.push(SlotPart { name, element: WeightType::F32, values, words: start..start + values });
         start += values;
     }
     parts
 }
 
 /// The values of one part of one slot. Narrow values are exact in f32.
-pub fn decode(part: &Part, slot: &[u32], into: &mut Vec<f32>) {
+pub fn decode(part: &SlotPart, slot: &[u32], into: &mut Vec<f32>) {
     into.clear();
     let words = &slot[part.words.clone()];
     let halves = || words.iter().flat_map(|word| [*word as u16, (word >> 16) as u16]).take(part.values);
@@ -75,7 +75,7 @@ mod tests {
 
     fn numbers(table: &TableHeader, slot: &[u32]) -> Vec<(&'static str, Vec<f32>)> {
         let mut values = Vec::new();
-        let mut number = |part: &Part| {
+        let mut number = |part: &SlotPart| {
             decode(part, slot, &mut values);
             (part.name, values.clone())
         };

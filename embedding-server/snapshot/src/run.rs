@@ -5,7 +5,7 @@ use std::ops::Range;
 use zagros_protocol::{RowKey, TableId, bucket_of};
 
 /// The order of the rows of a run.
-pub(crate) struct Order {
+pub(crate) struct RowOrder {
     /// Bucket, id and original position of each row.
     places: Vec<(u32, u64, u32)>,
 }
@@ -18,7 +18,7 @@ pub(crate) struct RowRange {
     pub(crate) buckets: Range<u32>,
 }
 
-impl Order {
+impl RowOrder {
     /// Sorts the ids of table `number`.
     pub(crate) fn of(number: u32, buckets: u32, ids: &[u64]) -> Self {
         let bucket = |id| bucket_of(RowKey { table: TableId(number), id }, buckets);
@@ -60,7 +60,7 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_are_consecutive_and_have_each_row_once(ids in prop::collection::vec(any::<u64>(), 0..300), most in 1_usize..40) {
-            let order = Order::of(3, 64, &ids);
+            let order = RowOrder::of(3, 64, &ids);
             let (mut seen, mut last) = (Vec::new(), 0);
             for range in order.ranges(most) {
                 prop_assert!(range.rows.len() <= most && !range.rows.is_empty());

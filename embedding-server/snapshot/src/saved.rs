@@ -6,10 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Input, Reader, SnapshotError};
+use crate::{SnapshotError, SnapshotInput, SnapshotReader};
 
 /// Opens a file. Also returns its size in bytes.
-type OpenFile = dyn Fn() -> io::Result<(Box<dyn Input>, u64)> + Send + Sync;
+type OpenFile = dyn Fn() -> io::Result<(Box<dyn SnapshotInput>, u64)> + Send + Sync;
 
 /// A file of rows that is opened again for each read.
 #[derive(Clone)]
@@ -27,17 +27,17 @@ impl SavedFile {
         let open = move || {
             let file = File::open(&file)?;
             let bytes = file.metadata()?.len();
-            Ok((Box::new(file) as Box<dyn Input>, bytes))
+            Ok((Box::new(file) as Box<dyn SnapshotInput>, bytes))
         };
         Self { path, open: Arc::new(open) }
     }
 
     /// A file in any store. Errors name it `path`. `open` returns its content and its size in bytes.
-    pub fn new<I: Input + 'static>(
+    pub fn new<I: SnapshotInput + 'static>(
         path: impl Into<PathBuf>,
         open: impl Fn() -> io::Result<(I, u64)> + Send + Sync + 'static,
     ) -> Self {
-        let open = move || open().map(|(input, bytes)| (Box::new(input) as Box<dyn Input>, bytes));
+        let open = move || open().map(|(input, bytes)| (Box::new(input) as Box<dyn SnapshotInput>, bytes));
         Self { path: path.into(), open: Arc::new(open) }
     }
 
@@ -51,17 +51,17 @@ impl SavedFile {
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub fn input(&self) -> Result<(Box<dyn Input>, u64), SnapshotError> {
+    pub fn input(&self) -> Result<(Box<dyn SnapshotInput>, u64), SnapshotError> {
         (self.open)().map_err(|source| SnapshotError::Read { path: self.path.clone(), source })
     }
 
     /// Opens the file and reads its header.
     ///
     /// # Errors
-    /// As [`Reader::open`].
-    pub fn open(&self) -> Result<Reader, SnapshotError> {
+    /// As [`SnapshotReader::open`].
+    pub fn open(&self) -> Result<SnapshotReader, SnapshotError> {
         let (input, bytes) = self.input()?;
-        Reader::from_input(&self.path, input, bytes)
+        SnapshotReader::from_input(&self.path, input, bytes)
     }
 }
 

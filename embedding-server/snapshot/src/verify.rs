@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::{Clock, Content, Input, Reader, SavedFile, SnapshotError};
+use crate::{BlockContent, SavedFile, SnapshotError, SnapshotInput, SnapshotReader, SnapshotTime};
 
 /// The figures of a whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct VerifiedFile {
     /// Number of blocks. Each has a CRC of its own.
     pub blocks: u64,
     /// Number of rows.
@@ -18,23 +18,23 @@ pub struct Checked {
     pub bytes: u64,
     /// Version of its format.
     pub version: u32,
-    /// SHA-256 of the file. It equals the hash in [`crate::Written`] if this is the file that was saved.
+    /// SHA-256 of the file. It equals the hash in [`crate::WrittenFile`] if this is the file that was saved.
     pub sha256: [u8; 32],
     /// The time of the snapshot. Zero in files of version 1.
-    pub clock: Clock,
+    pub clock: SnapshotTime,
 }
 
 /// Checks a whole file. `passed` gets the number of bytes of each block.
 ///
 /// # Errors
 /// The first error in the file.
-pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Checked, SnapshotError> {
+pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<VerifiedFile, SnapshotError> {
     let (input, bytes) = file.input()?;
     let sha256 = Arc::new(Mutex::new(Sha256::new()));
-    let mut reader = Reader::from_input(file.path(), Hashed { input, sha256: Arc::clone(&sha256) }, bytes)?;
-    let (mut before, mut clock) = (0, Clock::default());
+    let mut reader = SnapshotReader::from_input(file.path(), Hashed { input, sha256: Arc::clone(&sha256) }, bytes)?;
+    let (mut before, mut clock) = (0, SnapshotTime::default());
     while let Some(block) = reader.next(|_| true)? {
-        if let Content::Clock(reported) = block.content {
+        if let BlockContent::Clock(reported) = block.content {
             clock = reported;
         }
         passed(reader.position() - before);
@@ -43,7 +43,7 @@ pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Checked, 
     passed(reader.position() - before);
     let sha256 = sha256.lock().unwrap_or_else(PoisonError::into_inner).clone().finalize().into();
     let (blocks, rows, bytes, version) = (reader.blocks(), reader.rows(), reader.position(), reader.version());
-    Ok(Checked { blocks, rows, bytes, version, sha256, clock })
+    Ok(VerifiedFile { blocks, rows, bytes, version, sha256, clock })
 }
 
 /// A file that is read sequentially and hashed.
@@ -52,7 +52,7 @@ struct Hashed<I> {
     sha256: Arc<Mutex<Sha256>>,
 }
 
-impl<I: Input> Read for Hashed<I> {
+impl<I: SnapshotInput> Read for Hashed<I> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(to)?;
         self.sha256.lock().unwrap_or_else(PoisonError::into_inner).update(&to[..read]);

@@ -6,14 +6,14 @@ use sha2::{Digest, Sha256};
 use zagros_table::RowBatch;
 use zagros_zip::ZipEq;
 
-use crate::block::Clock;
-use crate::format::{BLOCK_BYTES, BlockHead, Header, Kind, MAGIC, TableHeader, VERSION};
-use crate::run::{Order, RowRange};
+use crate::block::SnapshotTime;
+use crate::format::{BLOCK_BYTES, BlockHeader, BlockKind, MAGIC, SnapshotHeader, TableHeader, VERSION};
+use crate::run::{RowOrder, RowRange};
 
 /// A file that is being written. The caller chooses the target and makes the file appear whole or not at all.
-pub struct Writer<W> {
+pub struct SnapshotWriter<W> {
     to: Summed<W>,
-    header: Header,
+    header: SnapshotHeader,
     blocks: u64,
     rows: u64,
     /// Buffer for the payload of a block.
@@ -22,7 +22,7 @@ pub struct Writer<W> {
 
 /// The figures of a written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenFile {
     /// Number of rows.
     pub rows: u64,
     /// Size of the file in bytes.
@@ -32,12 +32,12 @@ pub struct Written {
     pub sha256: [u8; 32],
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> SnapshotWriter<W> {
     /// Starts a file with its header.
     ///
     /// # Errors
     /// Errors of `to`.
-    pub fn start(to: W, header: Header) -> io::Result<Self> {
+    pub fn start(to: W, header: SnapshotHeader) -> io::Result<Self> {
         let mut to = Summed { to, bytes: 0, sha256: Sha256::new() };
         let json = serde_json::to_vec(&header)?;
         let length = u32::try_from(json.len()).map_err(io::Error::other)?;
@@ -55,9 +55,9 @@ impl<W: Write> Writer<W> {
         let (width, words, number) = (header.width, header.row_words(), header.number);
         check("slots", rows.slots.len(), rows.ids.len() * width)?;
         check("values of access metadata", rows.access.len(), rows.ids.len() * (words - width))?;
-        let order = Order::of(number, self.header.buckets.max(1), &rows.ids);
+        let order = RowOrder::of(number, self.header.buckets.max(1), &rows.ids);
         for range in order.ranges(BLOCK_BYTES / (8 + 4 * words)) {
-            self.keyed(Kind::Rows, table, words, &range, &order)?;
+            self.keyed(BlockKind::Rows, table, words, &range, &order)?;
             for position in order.positions(&range) {
                 put_words(&mut self.payload, &rows.slots[position * width..][..width]);
             }
@@ -66,7 +66,7 @@ impl<W: Write> Writer<W> {
                     .positions(&range)
                     .for_each(|position| put_words(&mut self.payload, &rows.access[position..=position]));
             }
-            self.finish_block(block_of(Kind::Rows, table, words, &range))?;
+            self.finish_block(block_of(BlockKind::Rows, table, words, &range))?;
             self.rows += range.rows.len() as u64;
         }
         Ok(())
@@ -78,11 +78,11 @@ impl<W: Write> Writer<W> {
     /// Errors of `to`. Also if the lengths of `ids` and `counts` differ.
     pub fn counts(&mut self, table: u32, ids: &[u64], counts: &[u32]) -> io::Result<()> {
         check("counts", counts.len(), ids.len())?;
-        let order = Order::of(self.table(table)?.number, self.header.buckets.max(1), ids);
+        let order = RowOrder::of(self.table(table)?.number, self.header.buckets.max(1), ids);
         for range in order.ranges(BLOCK_BYTES / 12) {
-            self.keyed(Kind::Counts, table, 1, &range, &order)?;
+            self.keyed(BlockKind::Counts, table, 1, &range, &order)?;
             order.positions(&range).for_each(|position| put_words(&mut self.payload, &counts[position..=position]));
-            self.finish_block(block_of(Kind::Counts, table, 1, &range))?;
+            self.finish_block(block_of(BlockKind::Counts, table, 1, &range))?;
         }
         Ok(())
     }
@@ -96,24 +96,31 @@ impl<W: Write> Writer<W> {
         self.payload.clear();
         put_words(&mut self.payload, cells);
         let words = u32::try_from(cells.len()).map_err(io::Error::other)?;
-        self.finish_block(BlockHead { kind: Kind::Sketch, table, from: stripe, until: stripe + 1, entries: 1, words })
+        self.finish_block(BlockHeader {
+            kind: BlockKind::Sketch,
+            table,
+            from: stripe,
+            until: stripe + 1,
+            entries: 1,
+            words,
+        })
     }
 
     /// Writes the time of the snapshot.
     ///
     /// # Errors
     /// Errors of `to`.
-    pub fn clock(&mut self, clock: Clock) -> io::Result<()> {
-        self.numbers(Kind::Clock, [clock.steps, clock.seconds])
+    pub fn clock(&mut self, clock: SnapshotTime) -> io::Result<()> {
+        self.numbers(BlockKind::Clock, [clock.steps, clock.seconds])
     }
 
     /// Writes the end of the file.
     ///
     /// # Errors
     /// Errors of `to`.
-    pub fn finish(mut self) -> io::Result<Written> {
-        self.numbers(Kind::End, [self.blocks, self.rows])?;
-        Ok(Written { rows: self.rows, bytes: self.to.bytes, sha256: self.to.sha256.finalize().into() })
+    pub fn finish(mut self) -> io::Result<WrittenFile> {
+        self.numbers(BlockKind::End, [self.blocks, self.rows])?;
+        Ok(WrittenFile { rows: self.rows, bytes: self.to.bytes, sha256: self.to.sha256.finalize().into() })
     }
 
     fn table(&self, table: u32) -> io::Result<&TableHeader> {
@@ -123,7 +130,14 @@ impl<W: Write> Writer<W> {
     }
 
     /// Starts the payload of a block with its ids.
-    fn keyed(&mut self, kind: Kind, table: u32, words: usize, range: &RowRange, order: &Order) -> io::Result<()> {
+    fn keyed(
+        &mut self,
+        kind: BlockKind,
+        table: u32,
+        words: usize,
+        range: &RowRange,
+        order: &RowOrder,
+    ) -> io::Result<()> {
         let bytes = block_of(kind, table, words, range).payload_bytes();
         self.payload.clear();
         self.payload.reserve(usize::try_from(bytes).map_err(io::Error::other)?);
@@ -131,13 +145,13 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    fn numbers(&mut self, kind: Kind, numbers: [u64; 2]) -> io::Result<()> {
+    fn numbers(&mut self, kind: BlockKind, numbers: [u64; 2]) -> io::Result<()> {
         self.payload.clear();
         numbers.iter().for_each(|number| self.payload.extend(number.to_le_bytes()));
-        self.finish_block(BlockHead { kind, table: 0, from: 0, until: 0, entries: 1, words: 4 })
+        self.finish_block(BlockHeader { kind, table: 0, from: 0, until: 0, entries: 1, words: 4 })
     }
 
-    fn finish_block(&mut self, head: BlockHead) -> io::Result<()> {
+    fn finish_block(&mut self, head: BlockHeader) -> io::Result<()> {
         let head = head.to_bytes();
         let head = [&head[..], &crc32fast::hash(&head).to_le_bytes()].concat();
         self.to.write_with_crc(&[&head, &self.payload])?;
@@ -146,9 +160,9 @@ impl<W: Write> Writer<W> {
     }
 }
 
-fn block_of(kind: Kind, table: u32, words: usize, range: &RowRange) -> BlockHead {
+fn block_of(kind: BlockKind, table: u32, words: usize, range: &RowRange) -> BlockHeader {
     let (entries, words) = (range.rows.len() as u32, words as u32);
-    BlockHead { kind, table, from: range.buckets.start, until: range.buckets.end, entries, words }
+    BlockHeader { kind, table, from: range.buckets.start, until: range.buckets.end, entries, words }
 }
 
 fn check(what: &str, found: usize, expected: usize) -> io::Result<()> {

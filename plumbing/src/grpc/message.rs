@@ -137,7 +137,9 @@ impl IncomingMessage {
         if self.stated.is_none() && self.bytes >= PREFIX {
             let (is_compressed, length) = (self.get_u8() != 0, self.get_u32() as usize);
             if is_compressed {
-                return Err(Status::unimplemented("the message is compressed, which is not supported; send it uncompressed"));
+                return Err(Status::unimplemented(
+                    "the message is compressed, which is not supported; send it uncompressed",
+                ));
             }
             check_length(length)?;
             self.stated = Some(length);

@@ -10,14 +10,14 @@ use super::{Gauge, Opts, Registry, register};
 
 /// Free space and size of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct DiskSpace {
     /// Bytes that this process may still write.
     pub free: u64,
     /// Bytes of the whole file system.
     pub size: u64,
 }
 
-impl Space {
+impl DiskSpace {
     /// Space of the file system that holds `path`. If `path` does not exist yet, the nearest existing folder above it
     /// counts.
     ///
@@ -66,7 +66,7 @@ impl Collector for Disk {
 
     fn collect(&self) -> Vec<MetricFamily> {
         // No figure is better than an old one: an alert can detect a missing figure, but not a wrong one.
-        let Ok(space) = Space::at(&self.path) else { return Vec::new() };
+        let Ok(space) = DiskSpace::at(&self.path) else { return Vec::new() };
         self.free.set(space.free as f64);
         self.size.set(space.size as f64);
         [self.free.collect(), self.size.collect()].concat()
@@ -81,7 +81,8 @@ mod tests {
     #[test]
     fn a_folder_that_does_not_exist_has_the_space_of_the_folder_above() {
         let folder = tempfile::tempdir().unwrap();
-        let (above, below) = (Space::at(folder.path()).unwrap(), Space::at(&folder.path().join("a/b")).unwrap());
+        let (above, below) =
+            (DiskSpace::at(folder.path()).unwrap(), DiskSpace::at(&folder.path().join("a/b")).unwrap());
         assert_eq!(above.size, below.size);
         assert!(above.size > 0 && above.free <= above.size, "{above:?}");
     }
@@ -91,7 +92,7 @@ mod tests {
         let (registry, folder) = (Registry::new(), tempfile::tempdir().unwrap());
         watch_disk(&registry, &Opts::new("zagros_test_disk", "a test").const_label("server", "3"), folder.path());
         let reported = render(&registry);
-        let size = Space::at(folder.path()).unwrap().size as f64;
+        let size = DiskSpace::at(folder.path()).unwrap().size as f64;
         assert!(reported.contains(&format!("zagros_test_disk_size_bytes{{server=\"3\"}} {size}")), "{reported}");
         assert!(
             reported.contains("# HELP zagros_test_disk_free_bytes Free bytes of the file system that holds a test."),

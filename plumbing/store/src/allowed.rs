@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use crate::StoreError;
-use crate::url::Location;
+use crate::url::FolderLocation;
 
 /// A list of folders and prefixes. Everything inside of one of them is allowed.
 #[derive(Debug)]
-pub struct AllowedFolders(Vec<(String, Location)>);
+pub struct AllowedFolders(Vec<(String, FolderLocation)>);
 
 /// A folder outside of all allowed folders.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ impl AllowedFolders {
     /// # Errors
     /// If a text is none of these.
     pub fn new(roots: impl IntoIterator<Item = String>) -> Result<Self, StoreError> {
-        let located = roots.into_iter().map(|root| Location::parse(&root).map(|location| (root, location)));
+        let located = roots.into_iter().map(|root| FolderLocation::parse(&root).map(|location| (root, location)));
         Ok(Self(located.collect::<Result<_, _>>()?))
     }
 
@@ -37,7 +37,7 @@ impl AllowedFolders {
     /// # Errors
     /// The folder and the allowed folders.
     pub fn check(&self, folder: &str) -> Result<(), FolderNotAllowed> {
-        let is_inside = Location::parse(folder)
+        let is_inside = FolderLocation::parse(folder)
             .is_ok_and(|asked| self.0.iter().any(|(_, root)| is_within(&asked, root).unwrap_or(false)));
         if is_inside {
             return Ok(());
@@ -49,10 +49,10 @@ impl AllowedFolders {
     }
 }
 
-fn is_within(folder: &Location, root: &Location) -> io::Result<bool> {
+fn is_within(folder: &FolderLocation, root: &FolderLocation) -> io::Result<bool> {
     match (folder, root) {
-        (Location::Disk(folder), Location::Disk(root)) => Ok(real(folder)?.starts_with(real(root)?)),
-        (Location::Bucket { bucket, prefix }, Location::Bucket { bucket: whole, prefix: root }) => {
+        (FolderLocation::Disk(folder), FolderLocation::Disk(root)) => Ok(real(folder)?.starts_with(real(root)?)),
+        (FolderLocation::Bucket { bucket, prefix }, FolderLocation::Bucket { bucket: whole, prefix: root }) => {
             let below = prefix.strip_prefix(root.as_str());
             let is_below = |below: &str| below.is_empty() || root.is_empty() || below.starts_with('/');
             Ok(bucket == whole && below.is_some_and(is_below))

@@ -36,7 +36,7 @@ const CREDENTIALS: [&str; 5] = [
 ];
 
 /// A bucket, and a connection with the settings of the environment.
-pub(crate) struct Bucket {
+pub(crate) struct S3Bucket {
     name: String,
     endpoint: String,
     /// Whether the environment has credentials. If not, the machine's own credentials are requested.
@@ -55,7 +55,7 @@ pub(crate) struct PendingRequest<T> {
     answer: Receiver<Result<T, (StoreProblem, String)>>,
 }
 
-impl Bucket {
+impl S3Bucket {
     /// Opens a bucket with the endpoint, region and credentials of the environment. Makes no request.
     ///
     /// # Errors
@@ -73,7 +73,9 @@ impl Bucket {
         };
         let http_allowed = variable("AWS_ALLOW_HTTP").is_some_and(|allow| ["true", "1"].contains(&allow));
         if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) && !http_allowed {
-            return Err(wrong("the endpoint uses http, which is not encrypted; use https, or set AWS_ALLOW_HTTP=true".to_owned()));
+            return Err(wrong(
+                "the endpoint uses http, which is not encrypted; use https, or set AWS_ALLOW_HTTP=true".to_owned(),
+            ));
         }
         // An error means that a provider is installed already. Any provider works.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -157,14 +159,14 @@ impl Bucket {
     }
 }
 
-impl fmt::Debug for Bucket {
+impl fmt::Debug for S3Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The other fields contain credentials.
         f.debug_struct("Bucket").field("name", &self.name).field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
-impl Drop for Bucket {
+impl Drop for S3Bucket {
     fn drop(&mut self) {
         // The last owner may be an async task, which must not wait for threads.
         if let Some(runtime) = self.runtime.take() {

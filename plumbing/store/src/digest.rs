@@ -10,14 +10,14 @@ const PIECE: usize = 1 << 20;
 
 /// Size and SHA-256 of a content. Two contents with one digest are taken as equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Digest {
+pub struct ContentDigest {
     /// Number of bytes.
     pub bytes: u64,
     /// SHA-256 of the bytes.
     pub sha256: [u8; 32],
 }
 
-impl Digest {
+impl ContentDigest {
     /// The digest of `content`.
     #[must_use]
     pub fn of(content: &[u8]) -> Self {
@@ -62,10 +62,10 @@ mod tests {
     fn a_digest_equals_the_one_of_sha256sum_however_it_is_read() {
         // `printf abc | sha256sum`
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(hexadecimal(&Digest::of(b"abc").sha256), expected);
+        assert_eq!(hexadecimal(&ContentDigest::of(b"abc").sha256), expected);
         let long = vec![7; 3 * PIECE + 5];
         let passed = std::cell::Cell::new(0);
-        let read = Digest::read(&long[..], &|bytes| passed.set(passed.get() + bytes)).unwrap();
-        assert_eq!((read, passed.get()), (Digest::of(&long), long.len() as u64));
+        let read = ContentDigest::read(&long[..], &|bytes| passed.set(passed.get() + bytes)).unwrap();
+        assert_eq!((read, passed.get()), (ContentDigest::of(&long), long.len() as u64));
     }
 }

@@ -8,14 +8,14 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 
 use crate::StoreError;
-use crate::bucket::{Bucket, PendingRequest};
+use crate::bucket::{PendingRequest, S3Bucket};
 
 /// Bytes per request.
 const PIECE: u64 = 8 << 20;
 
 /// An object, and a position in it. It keeps at most two pieces in memory.
-pub(crate) struct Download {
-    bucket: Arc<Bucket>,
+pub(crate) struct ObjectDownload {
+    bucket: Arc<S3Bucket>,
     key: Key,
     bytes: u64,
     position: u64,
@@ -25,12 +25,12 @@ pub(crate) struct Download {
     ahead: Option<(u64, PendingRequest<Bytes>)>,
 }
 
-impl Download {
+impl ObjectDownload {
     /// Requests the size of the object.
     ///
     /// # Errors
     /// If the object does not exist, or the store does not answer.
-    pub(crate) fn open(bucket: Arc<Bucket>, key: Key) -> Result<Self, StoreError> {
+    pub(crate) fn open(bucket: Arc<S3Bucket>, key: Key) -> Result<Self, StoreError> {
         let (store, object) = (bucket.store.clone(), key.clone());
         let head = bucket.call("read", &key, async move { store.head(&object).await })?;
         Ok(Self { bucket, key, bytes: head.size, position: 0, piece: (0, Bytes::new()), ahead: None })
@@ -68,7 +68,7 @@ impl Download {
     }
 }
 
-impl Read for Download {
+impl Read for ObjectDownload {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.position >= self.bytes || to.is_empty() {
             return Ok(0);
@@ -84,7 +84,7 @@ impl Read for Download {
     }
 }
 
-impl Seek for Download {
+impl Seek for ObjectDownload {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(position) => Some(position),

@@ -66,7 +66,7 @@ pub enum StoreProblem {
 
 /// The cause of a failure. Programs map each cause to an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum StoreFault {
     /// Names, rights or credentials are wrong.
     Setting,
     /// The object does not exist.
@@ -113,15 +113,15 @@ impl StoreError {
 
     /// The cause of the failure.
     #[must_use]
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> StoreFault {
         match self {
-            Self::Place { .. } => Fault::Setting,
-            Self::Disk { .. } => Fault::Machine,
+            Self::Place { .. } => StoreFault::Setting,
+            Self::Disk { .. } => StoreFault::Machine,
             Self::Bucket { problem, .. } => match problem {
-                StoreProblem::Refused | StoreProblem::NoBucket | StoreProblem::Environment => Fault::Setting,
-                StoreProblem::Missing => Fault::Missing,
-                StoreProblem::Away | StoreProblem::Keyless => Fault::Away,
-                StoreProblem::TooLarge => Fault::Machine,
+                StoreProblem::Refused | StoreProblem::NoBucket | StoreProblem::Environment => StoreFault::Setting,
+                StoreProblem::Missing => StoreFault::Missing,
+                StoreProblem::Away | StoreProblem::Keyless => StoreFault::Away,
+                StoreProblem::TooLarge => StoreFault::Machine,
             },
         }
     }
@@ -230,7 +230,10 @@ mod tests {
             StoreProblem::TooLarge,
         ]
         .map(|problem| bucket(problem).fault());
-        assert_eq!(faults, [Fault::Setting, Fault::Setting, Fault::Missing, Fault::Away, Fault::Machine]);
-        assert_eq!(StoreError::Place { text: "gs://a".to_owned(), reason: "" }.fault(), Fault::Setting);
+        assert_eq!(
+            faults,
+            [StoreFault::Setting, StoreFault::Setting, StoreFault::Missing, StoreFault::Away, StoreFault::Machine]
+        );
+        assert_eq!(StoreError::Place { text: "gs://a".to_owned(), reason: "" }.fault(), StoreFault::Setting);
     }
 }

@@ -12,21 +12,21 @@ use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
 use zagros_plumbing::{durable, regular};
 
-use crate::bucket::Bucket;
-use crate::digest::Digest;
+use crate::bucket::S3Bucket;
+use crate::digest::ContentDigest;
 use crate::disk::{self, failed};
-use crate::download::Download;
+use crate::download::ObjectDownload;
 use crate::error::StoreError;
-use crate::upload::Upload;
-use crate::url::Location;
+use crate::upload::ObjectUpload;
+use crate::url::FolderLocation;
 
 /// Name of the file that a check writes and deletes.
 const PROBE: &str = ".may-write";
 
 /// A file to read from.
-pub trait Input: Read + Seek + Send {}
+pub trait FileInput: Read + Seek + Send {}
 
-impl<T: Read + Seek + Send> Input for T {}
+impl<T: Read + Seek + Send> FileInput for T {}
 
 /// A folder of files, on a disk or below a prefix of a bucket. All calls block.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub struct Folder {
 #[derive(Clone, Debug)]
 enum FolderKind {
     Disk(PathBuf),
-    Bucket { bucket: Arc<Bucket>, prefix: Key },
+    Bucket { bucket: Arc<S3Bucket>, prefix: Key },
 }
 
 impl Folder {
@@ -63,10 +63,10 @@ impl Folder {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_in(environment: &[(String, String)], text: &str, timeout: Duration) -> Result<Self, StoreError> {
-        Ok(match Location::parse(text)? {
-            Location::Disk(path) => Self::disk(path),
-            Location::Bucket { bucket, prefix } => {
-                let bucket = Arc::new(Bucket::open(&bucket, timeout, environment)?);
+        Ok(match FolderLocation::parse(text)? {
+            FolderLocation::Disk(path) => Self::disk(path),
+            FolderLocation::Bucket { bucket, prefix } => {
+                let bucket = Arc::new(S3Bucket::open(&bucket, timeout, environment)?);
                 Self { place: FolderKind::Bucket { bucket, prefix: Key::from(prefix) } }
             }
         })
@@ -142,7 +142,7 @@ impl Folder {
         match &self.place {
             FolderKind::Disk(path) => Ok(path.join(file).is_file()),
             FolderKind::Bucket { bucket, prefix } => {
-                match Download::open(Arc::clone(bucket), prefix.clone().join(file)) {
+                match ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file)) {
                     Err(error) if error.is_missing() => Ok(false),
                     found => found.map(|_| true),
                 }
@@ -163,7 +163,7 @@ impl Folder {
                 read.map(|_| bytes).map_err(failed("read", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let mut download = Download::open(Arc::clone(bucket), prefix.clone().join(file))?;
+                let mut download = ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file))?;
                 let mut bytes = Vec::with_capacity(usize::try_from(download.size()).unwrap_or_default());
                 download.read_to_end(&mut bytes).map_err(|error| self.cause("read", file, error))?;
                 Ok(bytes)
@@ -191,8 +191,8 @@ impl Folder {
     ///
     /// # Errors
     /// If the file does not exist or cannot be read.
-    pub fn digest(&self, file: &str, passed: &dyn Fn(u64)) -> Result<Digest, StoreError> {
-        let digest = self.input(file).and_then(|(input, _)| Digest::read(input, passed));
+    pub fn digest(&self, file: &str, passed: &dyn Fn(u64)) -> Result<ContentDigest, StoreError> {
+        let digest = self.input(file).and_then(|(input, _)| ContentDigest::read(input, passed));
         digest.map_err(|error| self.cause("read", file, error))
     }
 
@@ -200,7 +200,7 @@ impl Folder {
     ///
     /// # Errors
     /// If the file does not exist or cannot be read.
-    pub fn input(&self, file: &str) -> io::Result<(Box<dyn Input>, u64)> {
+    pub fn input(&self, file: &str) -> io::Result<(Box<dyn FileInput>, u64)> {
         match &self.place {
             FolderKind::Disk(path) => {
                 let file = regular::open(&path.join(file))?;
@@ -208,7 +208,7 @@ impl Folder {
                 Ok((Box::new(file), bytes))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let download = Download::open(Arc::clone(bucket), prefix.clone().join(file));
+                let download = ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file));
                 let download = download.map_err(StoreError::into_io)?;
                 let bytes = download.size();
                 Ok((Box::new(download), bytes))
@@ -227,7 +227,7 @@ impl Folder {
                 durable::write(&path, content).map_err(failed("write", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let mut upload = Upload::new(Arc::clone(bucket), prefix.clone().join(file));
+                let mut upload = ObjectUpload::new(Arc::clone(bucket), prefix.clone().join(file));
                 upload.write_all(content).map_err(|error| self.cause("write", file, error))?;
                 upload.finish()
             }
@@ -250,7 +250,7 @@ impl Folder {
                 durable::write_unless(&path, |file| fill(file)).map_err(durable::naming(&path))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let mut upload = Upload::new(Arc::clone(bucket), prefix.clone().join(file));
+                let mut upload = ObjectUpload::new(Arc::clone(bucket), prefix.clone().join(file));
                 let filled = fill(&mut upload)?;
                 if filled.is_ok() {
                     upload.finish().map_err(StoreError::into_io)?;
@@ -294,7 +294,7 @@ impl Folder {
     }
 }
 
-fn delete_object(bucket: &Arc<Bucket>, key: Key) -> Result<(), StoreError> {
+fn delete_object(bucket: &Arc<S3Bucket>, key: Key) -> Result<(), StoreError> {
     let (store, object) = (bucket.store.clone(), key.clone());
     match bucket.call("delete", &key, async move { store.delete(&object).await }) {
         Err(error) if error.is_missing() => Ok(()),

@@ -21,9 +21,9 @@ mod upload;
 mod url;
 
 pub use allowed::{AllowedFolders, FolderNotAllowed};
-pub use digest::{Digest, hexadecimal};
-pub use error::{Fault, StoreError, StoreProblem};
-pub use folder::{Folder, Input};
+pub use digest::{ContentDigest, hexadecimal};
+pub use error::{StoreError, StoreFault, StoreProblem};
+pub use folder::{FileInput, Folder};
 
 #[cfg(test)]
 mod tests;

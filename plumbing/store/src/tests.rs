@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 
-use zagros_fake_s3::{FakeS3, Fault};
+use zagros_fake_s3::{FakeS3, S3Fault};
 
 use crate::upload::PART;
-use crate::{Fault as Whose, Folder, StoreError, StoreProblem};
+use crate::{Folder, StoreError, StoreFault, StoreProblem};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -113,14 +113,14 @@ fn a_request_that_fails_for_a_moment_is_retried() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, TIMEOUT);
     let content = pattern(PART + 1);
-    for fault in [Fault::Fails, Fault::Breaks, Fault::Late(Duration::from_millis(300))] {
+    for fault in [S3Fault::Fails, S3Fault::Breaks, S3Fault::Late(Duration::from_millis(300))] {
         store.inject(fault, "PUT /models/ads/rows", 2);
         folder.write("rows", &content).unwrap();
         assert!(store.object("ads/rows").unwrap() == content, "{fault:?}");
         store.remove("ads/rows");
     }
     folder.write("rows", &content).unwrap();
-    store.inject(Fault::BreaksHalfway, "GET", 1);
+    store.inject(S3Fault::BreaksHalfway, "GET", 1);
     assert!(folder.read("rows").unwrap() == content);
 }
 
@@ -129,7 +129,7 @@ fn a_request_that_fails_for_a_moment_is_retried() {
 fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, Duration::from_secs(1));
-    store.inject(Fault::Hangs, "PUT", usize::MAX);
+    store.inject(S3Fault::Hangs, "PUT", usize::MAX);
     let started = Instant::now();
     let error = folder.write("rows", b"rows").unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
@@ -148,7 +148,7 @@ fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
 fn an_upload_that_fails_is_taken_back() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, TIMEOUT);
-    store.inject(Fault::Denies, "PUT", usize::MAX);
+    store.inject(S3Fault::Denies, "PUT", usize::MAX);
     let error = folder.write("rows", &pattern(2 * PART)).unwrap_err();
     assert_eq!(problem(&error), Some(StoreProblem::Refused), "{error}");
     assert_eq!((store.open_uploads(), store.keys().len()), (0, 0));
@@ -187,7 +187,7 @@ fn without_credentials_and_role_the_error_names_the_variables_to_set() {
     let error = folder.read("rows").unwrap_err();
     assert_eq!(problem(&error), Some(StoreProblem::Keyless), "{error}");
     assert!(error.to_string().contains("there is no AWS_ACCESS_KEY_ID in the environment"), "{error}");
-    assert_eq!(error.fault(), Whose::Away);
+    assert_eq!(error.fault(), StoreFault::Away);
 }
 
 #[test]

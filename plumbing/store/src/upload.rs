@@ -8,7 +8,7 @@ use object_store::path::Path as Key;
 use object_store::{MultipartUpload, ObjectStoreExt};
 use tracing::warn;
 
-use crate::bucket::{Bucket, PendingRequest};
+use crate::bucket::{PendingRequest, S3Bucket};
 use crate::{StoreError, StoreProblem};
 
 /// Bytes of a part. All parts but the last have one size, as R2 requires.
@@ -19,8 +19,8 @@ const AHEAD: usize = 2;
 const MOST_PARTS: usize = 10_000;
 
 /// An unfinished object. Dropping it aborts the upload.
-pub(crate) struct Upload {
-    bucket: Arc<Bucket>,
+pub(crate) struct ObjectUpload {
+    bucket: Arc<S3Bucket>,
     key: Key,
     part: Vec<u8>,
     parts: usize,
@@ -28,8 +28,8 @@ pub(crate) struct Upload {
     under_way: VecDeque<PendingRequest<()>>,
 }
 
-impl Upload {
-    pub(crate) fn new(bucket: Arc<Bucket>, key: Key) -> Self {
+impl ObjectUpload {
+    pub(crate) fn new(bucket: Arc<S3Bucket>, key: Key) -> Self {
         Self { bucket, key, part: Vec::new(), parts: 0, upload: None, under_way: VecDeque::new() }
     }
 
@@ -90,7 +90,7 @@ impl Upload {
     }
 }
 
-impl Write for Upload {
+impl Write for ObjectUpload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.part.len() == PART {
             self.send().map_err(StoreError::into_io)?;
@@ -105,7 +105,7 @@ impl Write for Upload {
     }
 }
 
-impl Drop for Upload {
+impl Drop for ObjectUpload {
     fn drop(&mut self) {
         let Some(mut upload) = self.upload.take() else { return };
         if let Err(error) = self.bucket.call("take back", &self.key, async move { upload.abort().await }) {

@@ -6,7 +6,7 @@ use crate::StoreError;
 
 /// The place of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Location {
+pub(crate) enum FolderLocation {
     Disk(PathBuf),
     /// A bucket, and a prefix without slashes at its ends. An empty prefix is the whole bucket.
     Bucket {
@@ -15,7 +15,7 @@ pub(crate) enum Location {
     },
 }
 
-impl Location {
+impl FolderLocation {
     /// Reads a path, `file:///path` or `s3://bucket/prefix`.
     ///
     /// # Errors
@@ -50,17 +50,18 @@ mod tests {
 
     #[test]
     fn paths_and_urls_are_distinguished() {
-        let bucket = |bucket: &str, prefix: &str| Location::Bucket { bucket: bucket.into(), prefix: prefix.into() };
-        assert_eq!(Location::parse("runs/a").unwrap(), Location::Disk("runs/a".into()));
-        assert_eq!(Location::parse("file:///mnt/a").unwrap(), Location::Disk("/mnt/a".into()));
-        assert_eq!(Location::parse("s3://models").unwrap(), bucket("models", ""));
-        assert_eq!(Location::parse("s3://models//ads/ctr/").unwrap(), bucket("models", "ads/ctr"));
+        let bucket =
+            |bucket: &str, prefix: &str| FolderLocation::Bucket { bucket: bucket.into(), prefix: prefix.into() };
+        assert_eq!(FolderLocation::parse("runs/a").unwrap(), FolderLocation::Disk("runs/a".into()));
+        assert_eq!(FolderLocation::parse("file:///mnt/a").unwrap(), FolderLocation::Disk("/mnt/a".into()));
+        assert_eq!(FolderLocation::parse("s3://models").unwrap(), bucket("models", ""));
+        assert_eq!(FolderLocation::parse("s3://models//ads/ctr/").unwrap(), bucket("models", "ads/ctr"));
     }
 
     #[test]
     fn a_text_that_is_not_a_folder_is_reported_with_examples() {
         for text in ["", "gs://models", "s3://", "s3:///prefix", "s3://a b/c", "s3://a/../b", "file://host/a"] {
-            let reported = Location::parse(text).unwrap_err().to_string();
+            let reported = FolderLocation::parse(text).unwrap_err().to_string();
             assert!(reported.contains("give a path, or s3://bucket/prefix"), "{reported}");
         }
     }

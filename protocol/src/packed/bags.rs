@@ -62,7 +62,7 @@ pub fn pack_bags(bags: &[SegmentBags<'_>]) -> Bytes {
 
 /// The checked bags of one message. Every length and position is in range.
 #[derive(Clone, Debug, Default)]
-pub struct Bags<'a> {
+pub struct RequestBags<'a> {
     words: Cow<'a, [u32]>,
     /// The range of each segment with bags, in ascending order of segments.
     of: Vec<BagRange>,
@@ -77,7 +77,7 @@ struct BagRange {
     members: Range<usize>,
 }
 
-impl<'a> Bags<'a> {
+impl<'a> RequestBags<'a> {
     /// Reads what [`pack_bags`] wrote, and checks it against the segments of its message.
     ///
     /// # Errors
@@ -233,7 +233,7 @@ mod tests {
             let (segments, packed) = (segments(&cases), pack(&cases));
             let shifted = [&[0], &packed[..]].concat();
             for bytes in [&packed[..], &shifted[1..]] {
-                let bags = Bags::unpack(bytes, &segments).unwrap();
+                let bags = RequestBags::unpack(bytes, &segments).unwrap();
                 let mut wanted = 0;
                 for (index, (rows, direct, list)) in cases.iter().enumerate() {
                     let of = bags.of(index);
@@ -252,7 +252,7 @@ mod tests {
         fn any_words_are_refused_or_in_range(words in prop::collection::vec(0_u32..6, 0..30), cut in 0_usize..4) {
             let segments = segments(&[(3, 0, vec![]), (2, 0, vec![])]);
             let bytes = words_as_bytes(words);
-            if let Ok(bags) = Bags::unpack(&bytes[..bytes.len().saturating_sub(cut)], &segments) {
+            if let Ok(bags) = RequestBags::unpack(&bytes[..bytes.len().saturating_sub(cut)], &segments) {
                 for (index, segment) in segments.iter().enumerate() {
                     let Some(of) = bags.of(index) else { continue };
                     prop_assert!(of.direct <= segment.rows);
@@ -264,7 +264,7 @@ mod tests {
 
     fn refused(words: &[u32]) -> String {
         let segments = segments(&[(3, 0, vec![]), (2, 0, vec![])]);
-        Bags::unpack(&words_as_bytes(words.to_vec()), &segments).unwrap_err().to_string()
+        RequestBags::unpack(&words_as_bytes(words.to_vec()), &segments).unwrap_err().to_string()
     }
 
     /// Invariant DP-2.
@@ -276,7 +276,10 @@ mod tests {
         assert_eq!(refused(&[1, 0, 0, 1, 1, 1, 3]), "member of a bag 3 is out of range, expected less than 3");
         assert_eq!(refused(&[1, 0, 4, 0, 0]), "direct rows 4 is out of range, expected less than 4");
         assert_eq!(refused(&[1, 2, 0, 0, 0]), "segment of bags 2 is out of range, expected less than 2");
-        assert_eq!(refused(&[2, 1, 0, 0, 0, 0, 0, 0, 0]), "segment of bags 0 comes after 1, but the order must be ascending");
+        assert_eq!(
+            refused(&[2, 1, 0, 0, 0, 0, 0, 0, 0]),
+            "segment of bags 0 comes after 1, but the order must be ascending"
+        );
         let huge = [1, 0, 0, u32::MAX, u32::MAX];
         assert!(refused(&huge).starts_with("bags: expected 34359738"), "{}", refused(&huge));
     }
@@ -284,7 +287,7 @@ mod tests {
     #[test]
     fn no_bags_are_no_bytes() {
         assert!(pack_bags(&[]).is_empty());
-        let bags = Bags::unpack(&[], &segments(&[(3, 0, vec![])])).unwrap();
+        let bags = RequestBags::unpack(&[], &segments(&[(3, 0, vec![])])).unwrap();
         assert!(bags.is_empty() && bags.of(0).is_none());
         assert_eq!(bags.wanted_values(&segments(&[(3, 0, vec![])])), Ok(3));
     }

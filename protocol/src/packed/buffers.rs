@@ -17,35 +17,35 @@ const LARGEST: usize = 4 << 20;
 
 /// Buffers of earlier messages, for reuse.
 #[derive(Debug)]
-pub struct Buffers {
+pub struct ValueBuffers {
     kept: Mutex<Vec<Vec<f32>>>,
     /// Largest number of values in all kept buffers together.
     most: usize,
 }
 
-impl Default for Buffers {
+impl Default for ValueBuffers {
     fn default() -> Self {
         Self::keeping(KEPT * LARGEST * size_of::<f32>())
     }
 }
 
-/// A vector of values that returns to its [`Buffers`] when it is dropped.
+/// A vector of values that returns to its [`ValueBuffers`] when it is dropped.
 #[derive(Debug)]
-pub struct Buffer {
+pub struct ValueBuffer {
     values: Vec<f32>,
-    pool: Arc<Buffers>,
+    pool: Arc<ValueBuffers>,
 }
 
 /// The values of a payload, borrowed or decoded.
 #[derive(Debug)]
-pub enum Values<'a> {
+pub enum PayloadValues<'a> {
     /// The payload itself.
     Borrowed(&'a [f32]),
     /// A buffer with the decoded payload.
-    Decoded(Buffer),
+    Decoded(ValueBuffer),
 }
 
-impl Buffers {
+impl ValueBuffers {
     /// Keeps buffers of at most `bytes` bytes in total.
     #[must_use]
     pub fn keeping(bytes: usize) -> Self {
@@ -54,10 +54,10 @@ impl Buffers {
 
     /// Lends a buffer of `count` values. It contains arbitrary old values.
     #[must_use]
-    pub fn take(self: &Arc<Self>, count: usize) -> Buffer {
+    pub fn take(self: &Arc<Self>, count: usize) -> ValueBuffer {
         let mut values = self.kept().pop().unwrap_or_default();
         values.resize(count, 0.0);
-        Buffer { values, pool: Arc::clone(self) }
+        ValueBuffer { values, pool: Arc::clone(self) }
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Vec<f32>>> {
@@ -65,7 +65,7 @@ impl Buffers {
     }
 }
 
-impl Buffer {
+impl ValueBuffer {
     /// The values as bytes in the given encoding. On a little-endian machine f32 is not copied. The memory returns when
     /// the last of the bytes is dropped.
     ///
@@ -82,26 +82,26 @@ impl Buffer {
     }
 }
 
-impl AsRef<[u8]> for Buffer {
+impl AsRef<[u8]> for ValueBuffer {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.values)
     }
 }
 
-impl Deref for Buffer {
+impl Deref for ValueBuffer {
     type Target = Vec<f32>;
     fn deref(&self) -> &Vec<f32> {
         &self.values
     }
 }
 
-impl DerefMut for Buffer {
+impl DerefMut for ValueBuffer {
     fn deref_mut(&mut self) -> &mut Vec<f32> {
         &mut self.values
     }
 }
 
-impl Drop for Buffer {
+impl Drop for ValueBuffer {
     fn drop(&mut self) {
         let values = std::mem::take(&mut self.values);
         let mut kept = self.pool.kept();
@@ -112,7 +112,7 @@ impl Drop for Buffer {
     }
 }
 
-impl<'a> Values<'a> {
+impl<'a> PayloadValues<'a> {
     /// Reads exactly `count` values of a payload. Bytes from a socket may be unaligned. They are then decoded into a
     /// buffer, like narrow values. `what` names the payload in an error.
     ///
@@ -123,7 +123,7 @@ impl<'a> Values<'a> {
         bytes: &'a [u8],
         encoding: i32,
         count: usize,
-        buffers: &Arc<Buffers>,
+        buffers: &Arc<ValueBuffers>,
     ) -> Result<Self, PackError> {
         expect_length(what, count.checked_mul(value_bytes(encoding)?), bytes.len())?;
         let as_they_lie = cfg!(target_endian = "little") && encoding == Encoding::F32 as i32;
@@ -138,7 +138,7 @@ impl<'a> Values<'a> {
     }
 }
 
-impl Deref for Values<'_> {
+impl Deref for PayloadValues<'_> {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
         match self {
@@ -165,7 +165,7 @@ mod tests {
         /// Old values in a buffer and the alignment of the bytes must not matter.
         #[test]
         fn values_are_those_of_the_long_way(values: Vec<f32>, left in prop::collection::vec(any::<f32>(), 0..60)) {
-            let buffers = Arc::new(Buffers::default());
+            let buffers = Arc::new(ValueBuffers::default());
             for encoding in ENCODINGS {
                 buffers.take(0).extend_from_slice(&left);
                 let mut buffer = buffers.take(values.len());
@@ -177,7 +177,7 @@ mod tests {
                 decode_values(&bytes, encoding, &mut long).unwrap();
                 let shifted = [&[0], &bytes[..]].concat();
                 for bytes in [&bytes[..], &shifted[1..]] {
-                    let read = Values::of("values", bytes, encoding, values.len(), &buffers).unwrap();
+                    let read = PayloadValues::of("values", bytes, encoding, values.len(), &buffers).unwrap();
                     prop_assert_eq!(bits(&read), bits(&long));
                 }
             }
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn memory_returns_when_the_last_of_its_bytes_is_dropped_up_to_a_limit() {
-        let buffers = Arc::new(Buffers::default());
+        let buffers = Arc::new(ValueBuffers::default());
         let buffer = buffers.take(1000);
         let place = buffer.as_ptr();
         let bytes = buffer.into_bytes(Encoding::F32 as i32).unwrap();
@@ -195,7 +195,7 @@ mod tests {
         assert_ne!(buffers.take(10).as_ptr(), place);
         drop(part);
         assert_eq!(buffers.take(500).as_ptr(), place);
-        let many: Vec<Buffer> = (0..2 * KEPT).map(|_| buffers.take(1)).collect();
+        let many: Vec<ValueBuffer> = (0..2 * KEPT).map(|_| buffers.take(1)).collect();
         drop(many);
         assert_eq!(buffers.kept().len(), KEPT);
         buffers.kept().clear();
@@ -206,12 +206,13 @@ mod tests {
     /// Invariant DP-2.
     #[test]
     fn a_payload_of_another_length_or_encoding_is_refused() {
-        let buffers = Arc::new(Buffers::default());
+        let buffers = Arc::new(ValueBuffers::default());
         for (bytes, encoding) in [(7, Encoding::F32 as i32), (8, Encoding::F16 as i32), (8, 0), (8, 9)] {
-            assert!(Values::of("values", &vec![0; bytes], encoding, 2, &buffers).is_err());
+            assert!(PayloadValues::of("values", &vec![0; bytes], encoding, 2, &buffers).is_err());
         }
-        let of =
-            |bytes: &[u8], count| Values::of("gradients", bytes, Encoding::F32 as i32, count, &buffers).unwrap_err();
+        let of = |bytes: &[u8], count| {
+            PayloadValues::of("gradients", bytes, Encoding::F32 as i32, count, &buffers).unwrap_err()
+        };
         assert_eq!(of(&[0; 7], 2).to_string(), "gradients: expected 8 bytes, found 7");
         assert_eq!(of(&[], usize::MAX), PackError::TooLarge("gradients"));
         assert!(buffers.take(2).into_bytes(9).is_err());

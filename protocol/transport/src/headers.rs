@@ -35,7 +35,9 @@ pub fn check_run(run: RunId, headers: &HeaderMap, receiver: impl fmt::Display) -
         )),
         None => Err(Refusal::new(
             RefusalKind::Mismatch,
-            format!("{receiver} belongs to run {run}, but this request names no run; run the same release in all roles"),
+            format!(
+                "{receiver} belongs to run {run}, but this request names no run; run the same release in all roles"
+            ),
         )),
     }
 }
@@ -92,7 +94,8 @@ mod tests {
         assert_eq!(check_run(RunId(0xa), &headers, "embedding server 0"), Ok(()));
         let refused = check_run(RunId(0xb), &headers, "embedding server 0").unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Fenced);
-        let both = "embedding server 0 belongs to run 000000000000000b, but this request belongs to run 000000000000000a";
+        let both =
+            "embedding server 0 belongs to run 000000000000000b, but this request belongs to run 000000000000000a";
         assert!(refused.message.starts_with(both), "{refused}");
     }
 

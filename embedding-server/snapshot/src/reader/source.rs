@@ -5,12 +5,12 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::format::CRC_BYTES;
-use crate::{Input, SnapshotError};
+use crate::{SnapshotError, SnapshotInput};
 
 /// A file and the position in it.
-pub(super) struct Source {
+pub(super) struct FileSource {
     path: PathBuf,
-    from: BufReader<Box<dyn Input>>,
+    from: BufReader<Box<dyn SnapshotInput>>,
     offset: u64,
     /// Bytes left. A length beyond this is refused before memory is allocated for it.
     left: u64,
@@ -18,12 +18,12 @@ pub(super) struct Source {
 
 /// A part of a file, for errors.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct FilePlace {
     pub(super) name: String,
     pub(super) offset: u64,
 }
 
-impl Source {
+impl FileSource {
     pub(super) fn open(path: &Path) -> Result<Self, SnapshotError> {
         let read = |source| SnapshotError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(read)?;
@@ -32,8 +32,8 @@ impl Source {
     }
 
     /// A file with `bytes` bytes and the name `path`.
-    pub(super) fn new(path: &Path, from: impl Input + 'static, bytes: u64) -> Self {
-        let from: Box<dyn Input> = Box::new(from);
+    pub(super) fn new(path: &Path, from: impl SnapshotInput + 'static, bytes: u64) -> Self {
+        let from: Box<dyn SnapshotInput> = Box::new(from);
         Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, from), offset: 0, left: bytes }
     }
 
@@ -50,12 +50,12 @@ impl Source {
     }
 
     /// A part that starts at the position.
-    pub(super) fn here(&self, name: String) -> Place {
-        Place { name, offset: self.offset }
+    pub(super) fn here(&self, name: String) -> FilePlace {
+        FilePlace { name, offset: self.offset }
     }
 
     /// Reads exactly the next `bytes` bytes.
-    pub(super) fn take(&mut self, place: &Place, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
+    pub(super) fn take(&mut self, place: &FilePlace, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
         self.check_left(place, bytes)?;
         self.take_up_to(bytes)
     }
@@ -69,7 +69,7 @@ impl Source {
     }
 
     /// Skips the next `bytes` bytes.
-    pub(super) fn skip(&mut self, place: &Place, bytes: u64) -> Result<(), SnapshotError> {
+    pub(super) fn skip(&mut self, place: &FilePlace, bytes: u64) -> Result<(), SnapshotError> {
         self.check_left(place, bytes)?;
         let distance = i64::try_from(bytes).map_err(|error| self.failed(io::Error::other(error)))?;
         self.from.seek_relative(distance).map_err(|source| self.failed(source))?;
@@ -78,7 +78,7 @@ impl Source {
     }
 
     /// Reads a CRC and compares it with the CRC of `parts`.
-    pub(super) fn check_crc(&mut self, place: &Place, parts: &[&[u8]]) -> Result<u32, SnapshotError> {
+    pub(super) fn check_crc(&mut self, place: &FilePlace, parts: &[&[u8]]) -> Result<u32, SnapshotError> {
         let expected = word(&self.take(place, CRC_BYTES as u64)?, 0);
         let mut crc = crc32fast::Hasher::new();
         parts.iter().for_each(|part| crc.update(part));
@@ -86,20 +86,20 @@ impl Source {
         if found == expected {
             return Ok(found);
         }
-        let (path, Place { name, offset }) = (self.path.clone(), place.clone());
+        let (path, FilePlace { name, offset }) = (self.path.clone(), place.clone());
         Err(SnapshotError::Corrupt { path, place: name, offset, expected, found })
     }
 
-    pub(super) fn inconsistent(&self, place: &Place, problem: String) -> SnapshotError {
+    pub(super) fn inconsistent(&self, place: &FilePlace, problem: String) -> SnapshotError {
         let problem = format!("{} at byte {} {problem}", place.name, place.offset);
         SnapshotError::Inconsistent { path: self.path.clone(), problem }
     }
 
-    fn check_left(&self, place: &Place, needed: u64) -> Result<(), SnapshotError> {
+    fn check_left(&self, place: &FilePlace, needed: u64) -> Result<(), SnapshotError> {
         if needed <= self.left {
             return Ok(());
         }
-        let (path, left, Place { name, offset }) = (self.path.clone(), self.left, place.clone());
+        let (path, left, FilePlace { name, offset }) = (self.path.clone(), self.left, place.clone());
         Err(SnapshotError::Truncated { path, place: name, offset, needed, left })
     }
 

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{header, rows_of, written};
-use crate::{Clock, RowBatch, SavedFile, Writer, verify};
+use crate::{RowBatch, SavedFile, SnapshotTime, SnapshotWriter, verify};
 
-fn all(path: &Path) -> Result<Vec<Block>, SnapshotError> {
-    let mut reader = Reader::open(path)?;
+fn all(path: &Path) -> Result<Vec<SnapshotBlock>, SnapshotError> {
+    let mut reader = SnapshotReader::open(path)?;
     let mut blocks = Vec::new();
     while let Some(block) = reader.next(|_| true)? {
         blocks.push(block);
@@ -21,7 +21,7 @@ fn all(path: &Path) -> Result<Vec<Block>, SnapshotError> {
 /// A file with one block of each kind.
 fn one_of_each(folder: &Path) -> PathBuf {
     written(folder, &header(8), |writer| {
-        writer.clock(Clock { steps: 1 << 40, seconds: 7 })?;
+        writer.clock(SnapshotTime { steps: 1 << 40, seconds: 7 })?;
         writer.rows(0, &rows_of(0..3, 4, false))?;
         writer.counts(0, &[u64::MAX, 5], &[2, 1])?;
         writer.sketch(1, 63, &[9, 0, u32::MAX])
@@ -32,9 +32,12 @@ fn one_of_each(folder: &Path) -> PathBuf {
 fn every_kind_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let blocks = all(&one_of_each(folder.path())).unwrap();
-    assert_eq!(blocks[0].content, Content::Clock(Clock { steps: 1 << 40, seconds: 7 }));
-    assert_eq!(blocks[2].content, Content::Counts { ids: vec![5, u64::MAX], counts: vec![1, 2] });
-    assert_eq!(blocks[3], Block { table: 1, content: Content::Sketch { stripe: 63, cells: vec![9, 0, u32::MAX] } });
+    assert_eq!(blocks[0].content, BlockContent::Clock(SnapshotTime { steps: 1 << 40, seconds: 7 }));
+    assert_eq!(blocks[2].content, BlockContent::Counts { ids: vec![5, u64::MAX], counts: vec![1, 2] });
+    assert_eq!(
+        blocks[3],
+        SnapshotBlock { table: 1, content: BlockContent::Sketch { stripe: 63, cells: vec![9, 0, u32::MAX] } }
+    );
     assert_eq!(blocks.len(), 4);
 }
 
@@ -42,9 +45,9 @@ fn every_kind_comes_back() {
 fn unwanted_blocks_are_skipped_and_still_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = one_of_each(folder.path());
-    let mut reader = Reader::open(&path).unwrap();
-    let block = reader.next(|head| head.kind == Kind::Sketch).unwrap();
-    assert!(matches!(block.unwrap().content, Content::Sketch { .. }));
+    let mut reader = SnapshotReader::open(&path).unwrap();
+    let block = reader.next(|head| head.kind == BlockKind::Sketch).unwrap();
+    assert!(matches!(block.unwrap().content, BlockContent::Sketch { .. }));
     assert_eq!(reader.next(|_| false).unwrap(), None);
     assert_eq!((reader.blocks(), reader.rows()), (4, 3));
     assert_eq!(reader.position(), fs::metadata(&path).unwrap().len());
@@ -60,8 +63,8 @@ fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
     let rows = RowBatch { slots: vec![0; 1024 * ids.len()], ids, access: Vec::new() };
     let path = written(folder.path(), &header, |writer| writer.rows(0, &rows));
     for first in (0..1024).step_by(205) {
-        let mut reader = Reader::open(&path).unwrap();
-        let ours = |head: &BlockHead| head.from < first + 205 && first < head.until;
+        let mut reader = SnapshotReader::open(&path).unwrap();
+        let ours = |head: &BlockHeader| head.from < first + 205 && first < head.until;
         let mut read = 0;
         while reader.next(ours).unwrap().is_some() {
             read += 1;
@@ -74,14 +77,14 @@ fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
 #[test]
 fn a_file_without_tables_is_a_file() {
     let folder = tempfile::tempdir().unwrap();
-    let empty = Header { tables: Vec::new(), ..header(8) };
-    let path = written(folder.path(), &empty, |writer| writer.clock(Clock::default()));
+    let empty = SnapshotHeader { tables: Vec::new(), ..header(8) };
+    let path = written(folder.path(), &empty, |writer| writer.clock(SnapshotTime::default()));
     assert_eq!(verify(&SavedFile::disk(&path), |_| ()).unwrap().blocks, 1);
 }
 
 #[test]
 fn columns_of_another_length_are_not_written() {
-    let mut writer = Writer::start(Vec::new(), header(8)).unwrap();
+    let mut writer = SnapshotWriter::start(Vec::new(), header(8)).unwrap();
     let mut short = rows_of(0..3, 3, true);
     short.slots.pop();
     assert_eq!(writer.rows(1, &short).unwrap_err().to_string(), "8 slots to write, expected 9");
@@ -149,7 +152,7 @@ fn headed(folder: &Path, version: u32, json: &str) -> PathBuf {
 }
 
 fn opened(path: &Path) -> String {
-    Reader::open(path).err().map_or_else(String::new, |error| error.to_string())
+    SnapshotReader::open(path).err().map_or_else(String::new, |error| error.to_string())
 }
 
 #[test]
@@ -181,7 +184,11 @@ fn other_files_are_distinguished() {
     fs::write(&path, "").unwrap();
     assert!(opened(&path).contains("is not a file of rows"));
     fs::write(&path, &MAGIC[..]).unwrap();
-    assert!(opened(&path).contains("is cut off: the header at byte 0 needs 8 bytes, but only 0 are left"), "{}", opened(&path));
+    assert!(
+        opened(&path).contains("is cut off: the header at byte 0 needs 8 bytes, but only 0 are left"),
+        "{}",
+        opened(&path)
+    );
     assert!(opened(&folder.path().join("none.zrows")).contains("cannot read"));
     assert!(opened(folder.path()).contains("cannot read"));
 }
@@ -202,7 +209,7 @@ proptest! {
         let path = written(folder.path(), &header(buckets), |writer| writer.rows(1, &rows));
         let mut found = std::collections::BTreeMap::new();
         for block in all(&path).unwrap() {
-            let Content::Rows(rows) = block.content else { panic!("rows") };
+            let BlockContent::Rows(rows) = block.content else { panic!("rows") };
             for (row, id) in rows.ids.iter().enumerate() {
                 prop_assert!(found.insert(*id, (rows.slots[3 * row..][..3].to_vec(), rows.access[row])).is_none());
             }

@@ -14,8 +14,8 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body::Frame;
 
-use crate::objects::Page;
-use crate::{Fault, InjectedFaults, KEY, ServerState};
+use crate::objects::ListPage;
+use crate::{InjectedFaults, KEY, S3Fault, ServerState};
 
 /// Larger than any part of an upload.
 const MOST_BYTES: usize = 64 << 20;
@@ -40,16 +40,16 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
     let fault = meets(&mut shared.fault.lock(), &reported);
     let halfway = match fault {
         None => false,
-        Some(Fault::BreaksHalfway) => true,
-        Some(Fault::Late(by)) => {
+        Some(S3Fault::BreaksHalfway) => true,
+        Some(S3Fault::Late(by)) => {
             tokio::time::sleep(by).await;
             false
         }
-        Some(Fault::Hangs) => pending().await,
+        Some(S3Fault::Hangs) => pending().await,
         // The panic ends the connection's task without an answer. Nothing prints it.
-        Some(Fault::Breaks) => std::panic::resume_unwind(Box::new("cut")),
-        Some(Fault::Fails) => return refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
-        Some(Fault::Denies) => return refused(StatusCode::FORBIDDEN, "AccessDenied"),
+        Some(S3Fault::Breaks) => std::panic::resume_unwind(Box::new("cut")),
+        Some(S3Fault::Fails) => return refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        Some(S3Fault::Denies) => return refused(StatusCode::FORBIDDEN, "AccessDenied"),
     };
     let Some(key) =
         path.strip_prefix(&format!("/{}", shared.bucket)).filter(|key| key.is_empty() || key.starts_with('/'))
@@ -65,7 +65,7 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
 }
 
 /// The fault for this request, if one is injected. Each match uses it up once.
-fn meets(injected: &mut Option<InjectedFaults>, request: &str) -> Option<Fault> {
+fn meets(injected: &mut Option<InjectedFaults>, request: &str) -> Option<S3Fault> {
     let injected = injected.as_mut().filter(|it| it.times > 0 && request.starts_with(&it.matching))?;
     injected.times -= 1;
     Some(injected.fault)
@@ -160,7 +160,7 @@ impl HttpBody for Halved {
     }
 }
 
-fn list(page: &Page) -> String {
+fn list(page: &ListPage) -> String {
     let mut xml = "<ListBucketResult>".to_owned();
     // Writing to a string cannot fail.
     for (key, bytes) in &page.objects {

@@ -14,14 +14,14 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
-use objects::Objects;
+use objects::StoredObjects;
 
 /// The only accepted access key.
 pub const KEY: &str = "test-key";
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum S3Fault {
     /// It gets status 500, `InternalError`.
     Fails,
     /// It gets status 403, `AccessDenied`.
@@ -47,7 +47,7 @@ pub struct FakeS3 {
 #[derive(Debug)]
 struct ServerState {
     bucket: String,
-    objects: Mutex<Objects>,
+    objects: Mutex<StoredObjects>,
     fault: Mutex<Option<InjectedFaults>>,
     /// Method and path of each accepted request.
     requests: Mutex<Vec<String>>,
@@ -56,7 +56,7 @@ struct ServerState {
 /// A fault, and the requests that it applies to.
 #[derive(Clone, Debug)]
 struct InjectedFaults {
-    fault: Fault,
+    fault: S3Fault,
     /// The beginning of `METHOD /bucket/key`.
     matching: String,
     /// How many more requests it applies to.
@@ -102,7 +102,7 @@ impl FakeS3 {
     }
 
     /// Injects a fault into the next `times` requests whose `METHOD /bucket/key` starts with `matching`.
-    pub fn inject(&self, fault: Fault, matching: &str, times: usize) {
+    pub fn inject(&self, fault: S3Fault, matching: &str, times: usize) {
         *self.shared.fault.lock() = Some(InjectedFaults { fault, matching: matching.to_owned(), times });
     }
 
