@@ -1,6 +1,6 @@
 //! A chunk through the feed-forward network and back.
 
-use tch::Tensor;
+use zagros_tensor::Tensor;
 
 use super::matrix::Matrix;
 use super::stack::Stack;

@@ -1,0 +1,36 @@
+//! Compiles the shim over libtorch's tensors, and gives this crate's tests the path of libtorch.
+
+use std::env;
+use std::path::Path;
+
+/// As in `dense-worker/build.rs`: from `target/release/deps/*` of a checkout.
+const IN_CHECKOUT: &str = "$ORIGIN/../../../.deps/libtorch/lib";
+/// How a call reports that it failed.
+const CALLS: &str = "../shim/include";
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=LIBTORCH");
+    println!("cargo::rerun-if-changed=shim");
+    println!("cargo::rerun-if-changed={CALLS}");
+    let Ok(libtorch) = env::var("LIBTORCH") else {
+        println!("cargo::error=LIBTORCH is not set; build inside the checkout, after `make setup`");
+        return;
+    };
+    let include = Path::new(&libtorch).join("include");
+    cc::Build::new()
+        .cpp(true)
+        // Debug information of libtorch's headers would double the time.
+        .debug(false)
+        .std("c++20")
+        // One header for each operator in place of one for all.
+        .define("AT_PER_OPERATOR_HEADERS", None)
+        .include(CALLS)
+        .flag(format!("-isystem{}", include.display()))
+        .file("shim/tensor.cpp")
+        .compile("zagros_tensor");
+    println!("cargo::rustc-link-search=native={libtorch}/lib");
+    println!("cargo::rustc-link-lib=dylib=torch_cpu");
+    println!("cargo::rustc-link-lib=dylib=c10");
+    println!("cargo::rustc-link-arg=-Wl,-rpath,{IN_CHECKOUT}");
+    println!("cargo::rustc-link-arg=-Wl,-rpath,{libtorch}/lib");
+}
