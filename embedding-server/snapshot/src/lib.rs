@@ -11,14 +11,14 @@
 
 mod block;
 mod error;
-mod find;
+mod find_row;
 pub mod format;
 mod input;
 mod norms;
 mod reader;
-mod row;
-mod run;
-mod saved;
+mod row_order;
+mod saved_file;
+mod slot_parts;
 #[cfg(test)]
 mod testing;
 mod verify;
@@ -26,13 +26,13 @@ mod writer;
 
 pub use block::{BlockContent, SnapshotBlock, SnapshotTime};
 pub use error::SnapshotError;
-pub use find::{FoundRow, bucket, find, holds};
+pub use find_row::{FoundRow, bucket, find, holds};
 pub use format::{BlockHeader, BlockKind, SnapshotHeader, TableHeader, file_name};
 pub use input::SnapshotInput;
 pub use norms::{NormBin, NormStatistics};
 pub use reader::SnapshotReader;
-pub use row::{SlotPart, decode, parts};
-pub use saved::SavedFile;
+pub use saved_file::SavedFile;
+pub use slot_parts::{SlotPart, decode, parts};
 pub use verify::{VerifiedFile, verify};
 pub use writer::{SnapshotWriter, WrittenFile};
 pub use zagros_table::RowBatch;

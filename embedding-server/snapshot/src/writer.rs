@@ -8,7 +8,7 @@ use zagros_zip::ZipEq;
 
 use crate::block::SnapshotTime;
 use crate::format::{BLOCK_BYTES, BlockHeader, BlockKind, MAGIC, SnapshotHeader, TableHeader, VERSION};
-use crate::run::{RowOrder, RowRange};
+use crate::row_order::{RowOrder, RowRange};
 
 /// A file that is being written. The caller chooses the target and makes the file appear whole or not at all.
 pub struct SnapshotWriter<W> {
