@@ -1,12 +1,7 @@
 //! Placement: a pinned hash maps a key to a bucket, and the coordinator's bucket map maps a bucket to a server.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
-
+use crate::bucket_hash::bucket_hash;
 use crate::{Generation, PackError, RowKey, ServerIndex};
-
-/// Pinned, because the bucket decides where a row is stored and in which checkpoint file (invariant PL-1). A change of
-/// this value changes [`crate::PROTOCOL_VERSION`].
-const BUCKET_SEED: u64 = 0x5a61_6772_6f73_0001;
 
 /// The bucket of a row, `0 .. buckets`.
 ///
@@ -15,10 +10,7 @@ const BUCKET_SEED: u64 = 0x5a61_6772_6f73_0001;
 #[must_use]
 #[inline]
 pub fn bucket_of(key: RowKey, buckets: u32) -> u32 {
-    let mut bytes = [0; 12];
-    bytes[..4].copy_from_slice(&key.table.0.to_le_bytes());
-    bytes[4..].copy_from_slice(&key.id.to_le_bytes());
-    let hash = xxh3_64_with_seed(&bytes, BUCKET_SEED);
+    let hash = bucket_hash(key.table.0, key.id);
     // Multiply-shift instead of modulo: equally uniform, and no division on the hot path.
     ((u128::from(hash) * u128::from(buckets)) >> 64) as u32
 }
