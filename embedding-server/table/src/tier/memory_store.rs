@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::cold_store::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
 
-/// Rows in one ordered map per table. It can be told to fail.
+/// Rows in one ordered map per table. Tests can make it fail.
 #[derive(Debug, Default)]
 pub struct MemoryColdStore {
     tables: Vec<RwLock<StoredTable>>,
