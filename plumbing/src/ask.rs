@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_accepts_and_says_nothing_is_not_waited_for() {
+    async fn a_silent_listener_is_reported_after_the_timeout() {
         let (_listener, address) = listener().await;
         let error = ask(&address, "/status", TIMEOUT).await.unwrap_err().to_string();
         assert!(error.ends_with("does not answer /status within 2s"), "{error}");

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn content_that_is_not_there_is_no_content() {
+    fn missing_content_leaves_the_file_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows");
         let done = write_unless(&path, |file| file.write_all(b"all of it").map(|()| Ok::<_, &str>(9)));

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_nothing_is_closed_and_who_has_spoken_may_be_silent() {
+    async fn a_connection_without_first_bytes_is_closed_and_others_may_be_silent() {
         let (mut listener, address) = bounded(8).await;
         let mut talker = TcpStream::connect(address).await.unwrap();
         let (mut heard, _) = listener.accept().await;

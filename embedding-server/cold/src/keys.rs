@@ -63,7 +63,7 @@ mod tests {
         }
 
         #[test]
-        fn a_row_comes_back_as_it_was(row: Vec<u32>) {
+        fn a_row_is_read_as_it_was_written(row: Vec<u32>) {
             let mut buffer = Vec::new();
             let back = words(bytes_of(&row, &mut buffer), row.len()).unwrap();
             prop_assert_eq!(back.collect::<Vec<_>>(), row);

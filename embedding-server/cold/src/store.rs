@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn another_failure_to_open_is_reported_as_it_is() {
+    fn other_failures_to_open_are_reported_unchanged() {
         let error = refused(Path::new("/x"), "IO error: Read-only file system");
         assert_eq!(error.to_string(), "the cold tier cannot open: IO error: Read-only file system (in /x)");
     }

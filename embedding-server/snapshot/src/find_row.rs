@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_knows_which_buckets_it_holds() {
+    fn a_file_states_its_buckets() {
         let mut header = header(64);
         assert!(holds(&header, Some(3)) && holds(&header, None));
         header.owned = vec![[0, 3], [9, 12]];

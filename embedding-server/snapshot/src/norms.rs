@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_row_lies_in_its_bin_and_merging_is_seeing_both(
+        fn each_row_is_in_its_bin_and_merged_statistics_have_the_rows_of_both(
             rows in prop::collection::vec(prop::collection::vec(1e-6_f32..1e6, 3), 1..60),
             most in 1_usize..20,
             half in 0_usize..60,

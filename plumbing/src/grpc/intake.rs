@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_piece_beyond_the_budget_ends_its_request_and_others_go_on_once_there_is_room() {
+    async fn a_piece_beyond_the_budget_ends_its_request_and_other_requests_continue() {
         let intake = intake();
         let ((slow, mut held), (send, mut late)) = (started(&intake), started(&intake));
         slow.send(Bytes::from_static(&[0; 80])).unwrap();

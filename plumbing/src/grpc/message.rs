@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_message_is_refused_with_sizes() {
+    fn a_body_that_is_not_one_message_is_refused_with_sizes() {
         let bytes = sent(&Sample { number: 300, ..Sample::default() }).concat();
         let refused = |bytes: &[u8]| receive(bytes, &[]).unwrap_err();
         assert_eq!(receive(&[], &[]).unwrap(), None);

@@ -164,7 +164,7 @@ mod tests {
     proptest! {
         /// Old values in a buffer and the alignment of the bytes must not matter.
         #[test]
-        fn values_are_those_of_the_long_way(values: Vec<f32>, left in prop::collection::vec(any::<f32>(), 0..60)) {
+        fn values_are_decoded_as_by_the_plain_way(values: Vec<f32>, left in prop::collection::vec(any::<f32>(), 0..60)) {
             let buffers = Arc::new(ValueBuffers::default());
             for encoding in ENCODINGS {
                 buffers.take(0).extend_from_slice(&left);

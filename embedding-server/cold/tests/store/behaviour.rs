@@ -127,7 +127,7 @@ fn a_scan_ends_where_its_range_does() {
 
 /// More rows than fit into the write buffers, so that files are written and merged during the reads.
 #[test]
-fn rows_come_back_from_disk_however_they_are_packed() {
+fn rows_are_read_from_disk_with_any_compression() {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
         let folder = tempfile::tempdir().unwrap();
         let options = RocksOptions { compression, ..small() };

@@ -96,7 +96,7 @@ fn columns_of_another_length_are_not_written() {
 
 /// Invariant CK-1, from the reader's side.
 #[test]
-fn any_flipped_bit_and_any_cut_is_noticed_by_name() {
+fn any_flipped_bit_and_any_truncation_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = one_of_each(folder.path());
     let good = fs::read(&path).unwrap();

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_keeps_what_was_there_and_is_read_in_parts() {
+    fn a_view_keeps_its_rows_and_is_read_in_parts() {
         let store = store();
         let mut view = store.freeze().unwrap();
         store.remove(0, &[1]).unwrap();

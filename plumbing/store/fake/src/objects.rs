@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_go_page_by_page_and_fold_what_lies_deeper() {
+    fn lists_have_pages_and_fold_deeper_keys() {
         let mut objects = StoredObjects::default();
         for key in ["a/1/x", "a/1/y", "a/2", "b"] {
             objects.put(key, vec![0; 3]);
