@@ -1,5 +1,7 @@
 //! Placement: a pinned hash maps a key to a bucket, and the coordinator's bucket map maps a bucket to a server.
 
+use serde::{Deserialize, Serialize};
+
 use crate::bucket_hash::bucket_hash;
 use crate::{Generation, PackError, RowKey, ServerIndex};
 
@@ -16,7 +18,7 @@ pub fn bucket_of(key: RowKey, buckets: u32) -> u32 {
 }
 
 /// The owner of each bucket, at one generation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketMap {
     generation: Generation,
     owners: Vec<ServerIndex>,

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The number of a table: its position in the job file (0, 1, …).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId(pub u32);
 
 /// The index of an embedding server in its run (0, 1, …).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ServerIndex(pub u32);
 
 /// The key of a row: its table and a 64-bit id. Both stay separate numbers. Two features can therefore share rows only
@@ -22,7 +24,7 @@ pub struct RowKey {
 
 /// Counts the changes of the bucket map. Each request carries the generation, and the receiver refuses a sender with
 /// another map (invariant PL-2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Generation(pub u64);
 
 impl Generation {
@@ -38,7 +40,7 @@ impl Generation {
 
 /// A run, as a number that its coordinator chose at random. Every request between processes carries it (invariant
 /// MB-2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RunId(pub u64);
 
 impl fmt::Display for RunId {
@@ -49,7 +51,7 @@ impl fmt::Display for RunId {
 
 /// The rows of an embedding server, by a number that it chose at random while it had none. A process that recovers these rows
 /// from its log has the same lineage. A process that starts with no row has another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lineage(pub u64);
 
 impl Lineage {
