@@ -118,7 +118,7 @@ mod tests {
     fn a_table_accepts_every_setting_that_the_job_file_allows() {
         for counter in ["exact", "count_min"] {
             let config = config(&format!(
-                "admission = {{ kind = 'count', sightings = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
+                "admission = {{ kind = 'count', min_count = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
             ));
             assert!(matches!(config.admission, AdmissionPolicy::Count { threshold: 65535, .. }));
         }
