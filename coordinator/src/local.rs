@@ -12,8 +12,9 @@ use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_coordinator_core::{Core, CoreConfig, RunEvent, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
+    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
+    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    PlacementRequest, PlacementResponse,
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
     StatusResponse, TransformsRequest, TransformsResponse,
 };

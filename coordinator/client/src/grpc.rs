@@ -10,8 +10,9 @@ use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::{self, BadAddress, MAX_CONTROL_BYTES};
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
+    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
+    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    PlacementRequest, PlacementResponse,
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
     StatusResponse, TransformsRequest, TransformsResponse,
 };
@@ -110,6 +111,7 @@ impl ControlPlane for GrpcControlPlane {
         leave(LeaveRequest) -> LeaveResponse,
         placement(PlacementRequest) -> PlacementResponse,
         group(GroupRequest) -> GroupResponse,
+        barrier(BarrierRequest) -> BarrierResponse,
         assign(AssignRequest) -> AssignResponse,
         complete(CompleteRequest) -> CompleteResponse,
         position(PositionRequest) -> PositionResponse,

@@ -5,21 +5,22 @@
 //! ```text
 //!            ┌──────────────── Core: one method per call ────────────────┐
 //! members    data            placement    groups         barriers        watch       run
-//! who holds  who reads       who owns     who makes      where           curve,      waiting, training,
-//! a slot     which split     a bucket     steps together workers meet    checkpoints draining, ended
+//! who holds  who reads       who owns     who makes      when, and       curve,      waiting, training,
+//! a slot     which split     a bucket     steps together what follows    checkpoints draining, ended
 //! ```
 
 use std::time::Duration;
 
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest,
-    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, StatusResponse,
-    TransformsRequest, TransformsResponse, Writer,
+    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
+    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse,
+    ServerEntry, StatusResponse, TransformsRequest, TransformsResponse, Writer,
 };
 use zagros_protocol::{BucketMap, Refusal};
 
 use crate::admission::{check_join_payload, check_report, check_same_run, requested_slot};
+use crate::ballots::Ballots;
 use crate::barriers::BarrierSchedule;
 use crate::config::CoreConfig;
 use crate::data::{ResumedData, TrainingData};
@@ -45,6 +46,7 @@ pub struct Core {
     transforms: Transforms,
     groups: ProcessGroups,
     barriers: BarrierSchedule,
+    ballots: Ballots,
     watch: TrainingWatch,
     /// Time of the last call.
     now: Option<Duration>,
@@ -63,6 +65,7 @@ impl Core {
             transforms: Transforms::default(),
             groups: ProcessGroups::default(),
             barriers: BarrierSchedule::default(),
+            ballots: Ballots::default(),
             watch: TrainingWatch::default(),
             now: None,
             events: Vec::new(),
@@ -197,6 +200,19 @@ impl Core {
         self.groups.form(roster, slot, request.after)
     }
 
+    /// A worker votes at a barrier of its process group, or is on its way there. The same request once more changes nothing.
+    ///
+    /// # Errors
+    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when its process is not in the newest
+    /// group, or the ballot is not its next one.
+    pub fn barrier(&mut self, now: Duration, request: &BarrierRequest) -> Result<BarrierResponse, Refusal> {
+        let now = self.advance(now);
+        self.run.check_not_ended()?;
+        let slot = self.worker(request.member, request.incarnation)?;
+        let voters = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
+        self.ballots.take((now, self.config.timeout), (request.group, &voters), slot.index, request)
+    }
+
     /// The next split for a worker.
     ///
     /// # Errors
@@ -327,6 +343,7 @@ impl Core {
         // Without a call for so long, this process itself stood still and could hear no member.
         if gap > self.config.lease / 2 && !self.is_deserted() {
             self.members.extend_leases(gap);
+            self.ballots.extend(gap);
             self.events.push(RunEvent::CoordinatorStalled { gap });
         }
         self.expire(now);

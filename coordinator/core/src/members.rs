@@ -247,6 +247,11 @@ impl Members {
         self.by_slot.get(&slot).map(|member| member.state)
     }
 
+    /// The latest holder of a slot, whatever its state.
+    pub(crate) fn holder(&self, slot: MemberSlot) -> Option<&MemberRecord> {
+        self.by_slot.get(&slot)
+    }
+
     pub(crate) fn alive(&self, slot: MemberSlot) -> Option<&MemberRecord> {
         self.by_slot.get(&slot).filter(|member| member.state == MemberState::Alive)
     }

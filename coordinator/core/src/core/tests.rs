@@ -484,6 +484,7 @@ fn what_members_tell_is_kept() {
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
 }
 
+mod ballot;
 mod barrier;
 mod drain;
 mod lost;
