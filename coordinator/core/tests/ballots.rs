@@ -29,8 +29,11 @@ enum BallotAction {
         reason: usize,
         answer_lost: bool,
     },
-    /// A worker says that it is on its way.
-    OnTheWay(usize),
+    /// A worker says that it is on its way, so many times, five seconds apart.
+    OnTheWay {
+        worker: usize,
+        times: u8,
+    },
     /// A worker is gone, and another process takes its slot.
     Replace(usize),
     /// A worker is heard no more.
@@ -43,7 +46,7 @@ fn actions() -> impl Strategy<Value = Vec<BallotAction>> {
     let vote = (worker.clone(), 0_usize..8, any::<bool>());
     let action = prop_oneof![
         12 => vote.prop_map(|(worker, reason, answer_lost)| BallotAction::Vote { worker, reason, answer_lost }),
-        3 => worker.clone().prop_map(BallotAction::OnTheWay),
+        3 => (worker.clone(), 1_u8..9).prop_map(|(worker, times)| BallotAction::OnTheWay { worker, times }),
         1 => worker.clone().prop_map(BallotAction::Replace),
         1 => worker.prop_map(BallotAction::Mute),
         3 => (1_u8..8).prop_map(BallotAction::Wait),
@@ -141,7 +144,10 @@ impl VotingRun {
         let count = self.workers.len();
         match action {
             BallotAction::Vote { worker, reason, answer_lost } => self.vote(worker % count, reason, answer_lost),
-            BallotAction::OnTheWay(worker) => self.ask(worker % count, None, true),
+            BallotAction::OnTheWay { worker, times } => (0..times).for_each(|_| {
+                self.ask(worker % count, None, true);
+                (0..5).for_each(|_| self.pass());
+            }),
             BallotAction::Replace(worker) => {
                 let index = (worker % count) as u32;
                 if self.core.outcome().is_none() && self.gone.insert(index) {
@@ -218,12 +224,12 @@ impl VotingRun {
         let sent = &self.sent[&ballot];
         let all = 0..self.workers.len() as u32;
         let missing: Vec<u32> = all.filter(|index| !sent.reasons.contains_key(index)).collect();
+        let heard = |index: &u32| sent.on_the_way.get(index).copied().max(sent.first);
+        let is_late = |index: &u32| heard(index).is_some_and(|heard| self.now - heard > TIMEOUT);
         match state {
             State::Wait(wait) => {
                 assert!(!self.finals.contains_key(&ballot) && !missing.is_empty());
                 missing.iter().for_each(|index| assert!(wait.waiting_for.contains(&format!("dense worker {index}"))));
-                let heard = |index: &u32| sent.on_the_way.get(index).copied().max(sent.first);
-                let is_late = |index: &u32| heard(index).is_some_and(|heard| self.now - heard > TIMEOUT);
                 if sent.first.is_some() {
                     assert!(!missing.iter().any(is_late), "{missing:?} are late for ballot {ballot}");
                     assert!(
@@ -245,6 +251,9 @@ impl VotingRun {
             }
             State::Failure(failure) => {
                 assert_eq!(failure.workers, missing, "{failure:?}");
+                let is_new = !self.finals.contains_key(&ballot);
+                let is_cause = |index: &u32| is_late(index) || self.gone.contains(index);
+                assert!(!is_new || missing.iter().any(is_cause), "nobody is late: {failure:?}");
                 assert!(missing.iter().any(|index| failure.reason.contains(&format!("dense worker {index}"))));
             }
         }
