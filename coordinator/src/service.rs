@@ -8,9 +8,8 @@ use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
     GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    PlacementRequest, PlacementResponse,
-    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
-    StatusResponse, TransformsRequest, TransformsResponse,
+    PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_transport::control::coordinator_server::{Coordinator, CoordinatorServer};
 use zagros_transport::{check_run, status_of};
