@@ -15,6 +15,7 @@ use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, JoinRequest, Role};
 
+use super::ballots::Ballots;
 use super::barrier_calls::BarrierCalls;
 use super::blocking::blocking;
 use super::completer::Completer;
@@ -288,6 +289,7 @@ impl Worker {
             loss: LossWatch::default(),
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
             barrier_calls: BarrierCalls::new(membership.subscribe()),
+            ballots: Ballots::new(&splits),
             run: RunContext {
                 completer: Completer::start(Arc::clone(&self.control), timeout),
                 observer: Arc::clone(&self.observer),
