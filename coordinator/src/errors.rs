@@ -1,7 +1,6 @@
 //! Why the coordinator could not serve.
 
-/// Why the coordinator could not serve. How the run ended is no error of the coordinator: see
-/// [`crate::RunOutcome`].
+/// Why the coordinator could not serve. The outcome of the run is no error of the coordinator: see [`crate::RunOutcome`].
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
     /// The gRPC port failed.

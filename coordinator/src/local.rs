@@ -23,12 +23,12 @@ use zagros_protocol::{Refusal, RunId};
 
 use crate::metrics::CoordinatorMetrics;
 
-/// How old the gauges may be.
+/// The longest age of the gauges.
 const METRICS_AGE: Duration = Duration::from_secs(1);
 /// How long a vote at a barrier waits here for the other workers. The worker asks again after that.
 const BARRIER_HOLD: Duration = Duration::from_millis(200);
 
-/// The coordinator of a run, without sockets. Each call lets leases expire; the members' heartbeats are such calls.
+/// The coordinator of a run, without sockets. Each call lets leases expire. Heartbeats are such calls.
 pub struct LocalCoordinator {
     run: RunId,
     started: Instant,
@@ -48,7 +48,7 @@ impl LocalCoordinator {
     /// A coordinator for this job's run that nobody has joined.
     ///
     /// # Panics
-    /// When the registry has a coordinator already: a registry belongs to one.
+    /// When the registry already has a coordinator: it can hold only one.
     #[must_use]
     pub fn new(job: &Job, registry: &Registry) -> Arc<Self> {
         let run = RunId(rand::random());
@@ -81,24 +81,23 @@ impl LocalCoordinator {
         })
     }
 
-    /// The run that it coordinates, which every request from another process must name.
+    /// The run that this coordinator leads. Every request from another process must name it.
     #[must_use]
     pub fn run(&self) -> RunId {
         self.run
     }
 
-    /// Lets leases expire that are due.
+    /// Ends the leases that are due.
     pub fn tick(&self) {
         self.call(Core::tick);
     }
 
-    /// Drains the run: its workers save and leave, and the run is over after that. `reason` says which process was asked to
-    /// end.
+    /// Drains the run: its workers save and leave, and then the run is over. `reason` says which process was asked to end.
     pub fn drain(&self, reason: &str) {
         self.call(|core, now| core.drain(now, reason));
     }
 
-    /// Workers that a drain waits for, in words; empty when nobody is left.
+    /// The workers that a drain waits for, in words; empty when there is none.
     #[must_use]
     pub fn drain_waits_for(&self) -> String {
         self.state.lock().core.drain_waits_for()
@@ -115,22 +114,22 @@ impl LocalCoordinator {
         self.state.lock().core.outcome().cloned()
     }
 
-    /// Whether no member is left that hears the coordinator.
+    /// Whether every member has left or is lost.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.state.lock().core.is_deserted()
     }
 
-    /// Whether there is a placement, so that workers can train.
+    /// Checks that there is a placement, so that workers can train.
     ///
     /// # Errors
-    /// Who is missing, in words.
+    /// The missing members, in words.
     pub fn ready(&self) -> Result<(), String> {
         let placement = self.call(Core::placement);
         if placement.generation == 0 { Err(format!("waiting: {}", placement.waiting_for)) } else { Ok(()) }
     }
 
-    /// The run at a glance.
+    /// The status of the run.
     pub(crate) fn glance(&self) -> StatusResponse {
         self.call(Core::status)
     }

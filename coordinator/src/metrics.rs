@@ -1,4 +1,4 @@
-//! What the coordinator measures.
+//! The coordinator's metrics.
 
 use prometheus::{IntGaugeVec, Opts, Registry};
 use zagros_coordinator_core::{Role, RunEvent};
@@ -24,7 +24,7 @@ pub(crate) struct CoordinatorMetrics {
 }
 
 impl CoordinatorMetrics {
-    /// Of a run that is to have so many servers and workers.
+    /// The metrics of a run with so many servers and workers.
     pub(crate) fn new(registry: &Registry, servers: u32, workers: u32) -> Self {
         expected(registry, servers, workers);
         let counter = |name, help| register(registry, IntCounter::new(name, help));
@@ -44,7 +44,7 @@ impl CoordinatorMetrics {
             auc: gauge("zagros_coordinator_auc", "Area under the ROC curve of the last evaluation; NaN before it."),
             logloss: gauge("zagros_coordinator_logloss", "Mean log loss (nats) of the last evaluation; NaN before it."),
         };
-        // 0 would be a measure, and a bad one.
+        // NaN until the first evaluation: 0 would look like a bad result.
         metrics.auc.set(f64::NAN);
         metrics.logloss.set(f64::NAN);
         metrics
@@ -66,7 +66,7 @@ impl CoordinatorMetrics {
         }
     }
 
-    /// Counts what happened.
+    /// Counts an event.
     pub(crate) fn count(&self, event: &RunEvent) {
         if matches!(event, RunEvent::MemberLost { .. }) {
             self.expired_leases.inc();
@@ -74,7 +74,7 @@ impl CoordinatorMetrics {
     }
 }
 
-/// What the job asks for, for alerts to compare with.
+/// Sets the numbers of members that the job asks for. Alerts compare with them.
 fn expected(registry: &Registry, servers: u32, workers: u32) {
     let options = Opts::new("zagros_coordinator_members_expected", "Members that the job asks for, by role.");
     let gauges = register(registry, IntGaugeVec::new(options, &["member_role"]));

@@ -1,4 +1,4 @@
-//! The coordinator as a process: two ports, a timer, and an end that reaches every member.
+//! The coordinator as a process: two ports, a timer, and an end of which every member learns.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use crate::page::{self, PageAccess, PageToken};
 use crate::service::CoordinatorService;
 use crate::{CoordinatorError, LocalCoordinator, RunOutcome, StatusReport};
 
-/// How late a lease may expire, and how late the end of the run may be noticed.
+/// The longest delay until an expired lease, or the end of the run, is noticed.
 const TICK: Duration = Duration::from_millis(100);
-/// How long the workers may take to save and leave once the coordinator is asked to end: as long as one save may take. A
-/// worker that hangs loses its lease long before. A second signal ends the coordinator at once.
+/// The longest time for the workers to save and leave after the coordinator is asked to end: as long as one save may take.
+/// A worker that hangs loses its lease long before. A second signal ends the coordinator at once.
 const DRAIN: Duration = Duration::from_secs(3600);
 /// How often the log names the workers that a drain waits for.
 const REMINDER: Duration = Duration::from_secs(10);
 /// How long open connections may take to close.
 const CLOSE: Duration = Duration::from_secs(5);
 
-/// What the process needs.
+/// The settings of the process.
 #[derive(Debug)]
 pub struct CoordinatorConfig {
-    /// The job whose run it coordinates.
+    /// The job of the run.
     pub job: Arc<Job>,
     /// Bound port of the control path.
     pub grpc_listener: TcpListener,
@@ -44,14 +44,14 @@ pub struct CoordinatorConfig {
     pub registry: Registry,
 }
 
-/// Serves until the run is over and its members have left, or a lease has passed since. Answers how the run ended.
-/// `shutdown` drains the run: the run is over once its workers have saved and left.
+/// Serves until the run is over. Then waits up to one lease for the members to leave. Returns how the run ended. `shutdown`
+/// drains the run: it is over once its workers have saved and left.
 ///
 /// # Errors
 /// When a port fails.
 pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<RunOutcome, CoordinatorError> {
     let coordinator = LocalCoordinator::new(&config.job, &config.registry);
-    // A token of its own: the ports stay open until the members have heard of the end.
+    // A separate token: the ports stay open until the members have learnt of the end.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(2);
     serve_grpc(&life, config.grpc_listener, &coordinator, failed.clone());
@@ -102,7 +102,7 @@ fn serve_admin(
     });
 }
 
-/// Who may see the page. Logs its address, and the token where it is a random one.
+/// Decides who may see the page. Logs its address, with the token if that is a random one.
 fn access(listener: &TcpListener, token: Option<PageToken>) -> Result<PageAccess, CoordinatorError> {
     let address = listener.local_addr()?;
     let is_given = token.is_some();
@@ -129,12 +129,12 @@ fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {
 
 async fn report(served: Result<(), CoordinatorError>, failed: &mpsc::Sender<CoordinatorError>) {
     if let Err(error) = served {
-        // Once the run is over nobody receives it.
+        // Nobody receives the error once the run is over.
         let _ = failed.send(error).await;
     }
 }
 
-/// Waits until the run is over, and then until all members have left, but no longer than a lease.
+/// Waits until the run is over, and then up to one lease for all members to leave.
 async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: Duration) -> RunOutcome {
     let outcome = tokio::select! {
         outcome = ended(coordinator) => outcome,
@@ -151,7 +151,7 @@ async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: D
     outcome
 }
 
-/// Drains the run: waits until the workers have saved and left. Workers that are late are named.
+/// Drains the run: waits until the workers have saved and left. Names the late ones.
 async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
     const REASON: &str = "the coordinator was asked to end";
     coordinator.drain(REASON);

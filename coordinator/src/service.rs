@@ -1,4 +1,4 @@
-//! The gRPC face: decode, check the run, call, encode.
+//! The gRPC service: decodes, checks the run, calls, encodes.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use zagros_transport::{check_run, status_of};
 
 use crate::LocalCoordinator;
 
-/// Hands each call on.
+/// Passes each call on to the coordinator.
 pub(crate) struct CoordinatorService(Arc<LocalCoordinator>);
 
 impl CoordinatorService {
@@ -25,7 +25,7 @@ impl CoordinatorService {
         server.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES)
     }
 
-    /// Refuses what a process of another run sends (invariant MB-2).
+    /// Refuses a request of a process of another run (invariant MB-2).
     fn check_member<T>(&self, request: &Request<T>) -> Result<(), Status> {
         check_run(self.0.run(), request.metadata().as_ref(), "this coordinator").map_err(status_of)
     }

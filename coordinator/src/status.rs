@@ -9,14 +9,14 @@ use zagros_protocol::control::{CheckpointMark, Evaluation, HeldOutPart, HistoryP
 
 pub use member::{DiskReport, LoadReport, MemberReport, ProgressReport, StageReport, WaitReport};
 
-/// The run at a glance.
+/// The status of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StatusReport {
     /// Name of the job.
     pub job: String,
     /// `waiting`, `training`, `finished`, `interrupted` or `failed`.
     pub state: String,
-    /// What is waited for, or why the run ended as it did; empty when there is nothing to say.
+    /// What the run waits for, or why it ended; empty when there is nothing to say.
     pub reason: String,
     /// Generation of the placement; 0 before every embedding server has joined.
     pub generation: u64,
@@ -38,19 +38,19 @@ pub struct StatusReport {
     pub elapsed_seconds: f64,
     /// Splits of this epoch that workers are reading.
     pub splits_held: u32,
-    /// Batches trained by all workers; of workers that step together, each once.
+    /// Batches trained by all workers. A step of a process group counts once.
     pub step: u64,
     /// Samples trained by all workers.
     pub samples: u64,
     /// Samples per second of all workers; 0 while none makes a step.
     pub samples_per_second: f64,
-    /// What staleness may be at most, batches.
+    /// The largest staleness that the job allows, batches.
     pub staleness_bound: u32,
     /// Seconds between checkpoints that the job asks for; `null` where it asks for none by time.
     pub checkpoint_every_seconds: Option<f64>,
     /// The newest checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointReport>,
-    /// How training went, oldest first: at most 600 points, which stand for longer and longer stretches of time.
+    /// The curve of training, oldest first: at most 600 points. Each point covers more time as the run gets longer.
     pub history: Vec<HistoryReport>,
 }
 
@@ -63,18 +63,18 @@ pub struct CheckpointReport {
     pub age_seconds: f64,
 }
 
-/// What training was like in a stretch of time.
+/// Training during a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct HistoryReport {
     /// Its end, seconds since the coordinator started.
     pub seconds: f64,
     /// Batches trained at its end.
     pub step: u64,
-    /// Mean.
+    /// Mean number of samples per second.
     pub samples_per_second: f64,
     /// Mean smoothed loss, nats; `null` where it is not finite.
     pub loss: Option<f64>,
-    /// The largest.
+    /// Largest staleness, batches.
     pub staleness: u32,
     /// AUC of about the last 100,000 training samples at its end.
     pub auc: Option<f64>,

@@ -1,4 +1,4 @@
-//! A whole run over real ports: members join through the client crate, work, and hear when it is over.
+//! A whole run over real ports: members join through the client crate, work, and learn of the end.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -145,7 +145,7 @@ async fn a_run_over_real_ports_from_join_to_stop() {
 
     for epoch in 0..2 {
         let read = work(control.as_ref(), &worker, epoch).await;
-        // An eighth each of what the worker reads.
+        // Each is an eighth of what the worker reads.
         let eighth = |part: u64| (part << 18, (part + 1) << 18);
         assert_eq!(read, [0, 1, 2, 3, 4, 5, 6, 7].map(eighth));
     }
@@ -195,7 +195,7 @@ async fn a_failed_worker_ends_the_run_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_coordinator_that_is_asked_to_stop_stops_its_members_and_waits_no_longer_than_a_lease() {
+async fn a_coordinator_that_is_asked_to_end_stops_its_members_and_waits_one_lease_at_most() {
     let cluster = TestCluster::start(1.0).await;
     let server = cluster.join(Role::EmbeddingServer, 0).await;
     cluster.shutdown.request();
@@ -235,7 +235,7 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
     let joined = control.join(cluster.request(Role::DenseWorker, 0)).await.unwrap();
     let ask = AssignRequest { member: joined.member, incarnation: joined.incarnation, epoch: 0, continuing: false };
     let Some(Work::Split(held)) = control.assign(ask).await.unwrap().work else { panic!("no split") };
-    // No heartbeat follows: another process may have the place once the lease is over, and not before.
+    // No heartbeat follows. Another process gets the slot once the lease is over, and not before.
     let successor = JoinRequest { instance: 99, ..cluster.request(Role::DenseWorker, 0) };
     let refused = control.join(successor.clone()).await.unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Unavailable);
@@ -272,7 +272,7 @@ async fn another_job_is_refused_with_both_fingerprints() {
 #[tokio::test]
 async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_address() {
     let earlier = TestCluster::start(1.0).await;
-    // A server: a coordinator that is asked to end would wait for a worker.
+    // A server, because a coordinator that is asked to end would wait for a worker.
     let stale = earlier.join(Role::EmbeddingServer, 0).await;
     let (control, address) = (Arc::clone(&earlier.control), earlier.address.clone());
     earlier.shutdown.request();
@@ -310,7 +310,7 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
     assert_eq!(work(cluster.control.as_ref(), &worker, 0).await.len(), 8);
 }
 
-/// As of hourly files of a thousand feeds, and of 12 TB in splits of 60 MB.
+/// The sizes are those of hourly files of a thousand feeds, and of 12 TB in splits of 60 MB.
 #[tokio::test]
 async fn many_files_and_many_splits_join_and_come_back() {
     let cluster = TestCluster::start(20.0).await;
@@ -338,9 +338,9 @@ async fn many_files_and_many_splits_join_and_come_back() {
     assert_eq!(next.work, Some(Work::Split(plan[1])));
 }
 
-/// A join of a few bytes once made the coordinator plan thousands of gigabytes.
+/// Regression: a join of a few bytes once made the coordinator plan thousands of gigabytes.
 #[tokio::test]
-async fn a_join_that_claims_files_beyond_measure_costs_nothing_and_ends_nothing() {
+async fn a_join_that_claims_enormous_files_takes_no_memory_and_ends_no_run() {
     let cluster = TestCluster::start(20.0).await;
     let request = cluster.request(Role::DenseWorker, 0);
     let vast = DataFile { bytes: u64::MAX, ..request.files[0].clone() };

@@ -1,4 +1,4 @@
-//! The live page over a real port: who gets in, what is sent, and that nobody is held up by who does not read.
+//! The live page over a real port: who gets in, what is sent, and that a slow reader delays nobody else.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,7 +13,7 @@ use zagros_coordinator::{CoordinatorConfig, CoordinatorError, PageToken, RunOutc
 use zagros_job::{Job, Overrides};
 use zagros_plumbing::Shutdown;
 
-/// Long enough for a slow machine; only a test that fails waits for it.
+/// Long enough for a slow machine. Only a test that fails waits this long.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const TOKEN: &str = "0123456789abcdef";
 
@@ -42,7 +42,7 @@ impl Served {
         Self { address, shutdown, process }
     }
 
-    /// A request that has been sent.
+    /// Sends a request.
     async fn ask(&self, path: &str, headers: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
@@ -50,7 +50,7 @@ impl Served {
         stream
     }
 
-    /// The whole answer.
+    /// Sends a request and reads the whole answer.
     async fn get(&self, path: &str, headers: &str) -> String {
         let mut answer = String::new();
         let mut stream = self.ask(path, headers).await;
@@ -64,7 +64,7 @@ impl Served {
     }
 }
 
-/// Reads until the text is there; answers all that was read.
+/// Reads until the text arrives. Returns all that was read.
 async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
     let mut read = Vec::new();
     let reading = async {
@@ -99,7 +99,7 @@ async fn a_token_opens_the_page_once_and_a_cookie_from_then_on() {
     }
     assert!(served.get("/", &format!("Cookie: {cookie}\r\n")).await.starts_with("HTTP/1.1 200"));
     assert!(served.get("/", &format!("Authorization: Bearer {TOKEN}\r\n")).await.starts_with("HTTP/1.1 200"));
-    // Probes, Prometheus and the operator ask without.
+    // Probes, Prometheus and the operator send no token.
     for path in ["/healthz", "/metrics", "/status"] {
         assert!(served.get(path, "").await.starts_with("HTTP/1.1 200"), "{path}");
     }
@@ -122,7 +122,7 @@ async fn events_come_each_second_and_end_with_the_run() {
 }
 
 #[tokio::test]
-async fn listeners_are_bounded_and_one_that_does_not_read_holds_up_nobody() {
+async fn listeners_are_bounded_and_one_that_does_not_read_delays_nobody() {
     let served = Served::start(None).await;
     let mut listeners = Vec::new();
     for _ in 0..32 {
@@ -135,7 +135,7 @@ async fn listeners_are_bounded_and_one_that_does_not_read_holds_up_nobody() {
     assert!(refused.contains("retry-after: 10"), "{refused}");
     // None of them reads, and all else is answered.
     assert!(served.get("/healthz", "").await.contains("ok") && served.get("/status", "").await.contains("waiting"));
-    // A place that is left is free again.
+    // Once a listener has gone, another one gets in.
     drop(listeners.pop());
     let again = async {
         loop {
@@ -146,6 +146,6 @@ async fn listeners_are_bounded_and_one_that_does_not_read_holds_up_nobody() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(TIMEOUT, again).await.expect("the place is not free");
+    tokio::time::timeout(TIMEOUT, again).await.expect("no new listener gets in");
     served.end().await;
 }

@@ -160,5 +160,7 @@ fn cluster() -> Cluster {
         wire: Wire::F32,
         memory: None,
         cold_folder: None,
+        durability: zagros_job::Durability::Checkpoint,
+        log_folder: None,
     }
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,8 +13,9 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 use zagros_embedding_client::Shard;
-use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
+use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::unary::{self, OutgoingMessage};
+use zagros_plumbing::grpc::{MAX_CONTROL_BYTES, stated_timeout};
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
 };
@@ -31,6 +33,8 @@ pub(crate) struct Adapter {
     shard: Arc<dyn Shard>,
     guard: Arc<RunCheck>,
     roots: Arc<StorageFolders>,
+    /// The longest that a lookup or push may wait, and how long one waits that states nothing.
+    timeout: Duration,
 }
 
 /// The data path: as a generated service, without the copies that one makes.
@@ -38,9 +42,10 @@ pub(crate) struct Adapter {
 pub(crate) struct Embedding(Adapter);
 
 impl Adapter {
-    /// Lets those that `guard` lets pass call the shard, and have it write and read in `roots`.
-    pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunCheck>, roots: StorageFolders) -> Self {
-        Self { shard, guard, roots: Arc::new(roots) }
+    /// Lets those that `guard` lets pass call the shard, and have it write and read in `roots`. A lookup or push waits for
+    /// `timeout` at most, or less where its sender says so.
+    pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunCheck>, roots: StorageFolders, timeout: Duration) -> Self {
+        Self { shard, guard, roots: Arc::new(roots), timeout }
     }
 
     pub(crate) fn embedding(&self) -> Embedding {
@@ -72,14 +77,17 @@ impl Service<Request<Body>> for Embedding {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Adapter { shard, guard, .. } = self.0.clone();
+        let Adapter { shard, guard, timeout, .. } = self.0.clone();
+        // From here on, so that the time in which the message arrives counts.
+        let stated = stated_timeout(request.headers()).unwrap_or(timeout);
+        let deadline = Deadline::after(stated.min(timeout));
         let answered = async move {
             if let Err(refusal) = guard.check(request.headers()) {
                 return status_of(refusal).into_http();
             }
             match request.uri().path() {
-                LOOKUP => unary::answer(request, |message| lookup(shard, message)).await,
-                PUSH => unary::answer(request, |message| push(shard, message)).await,
+                LOOKUP => unary::answer(request, |message| lookup(shard, message, deadline)).await,
+                PUSH => unary::answer(request, |message| push(shard, message, deadline)).await,
                 other => Status::unimplemented(format!("{other} is not a call of this server")).into_http(),
             }
         };
@@ -87,14 +95,22 @@ impl Service<Request<Body>> for Embedding {
     }
 }
 
-async fn lookup(shard: Arc<dyn Shard>, request: LookupRequest) -> Result<OutgoingMessage<LookupResponse>, Status> {
-    let mut answer = shard.lookup(request).await.map_err(status_of)?;
+async fn lookup(
+    shard: Arc<dyn Shard>,
+    request: LookupRequest,
+    deadline: Deadline,
+) -> Result<OutgoingMessage<LookupResponse>, Status> {
+    let mut answer = shard.lookup(request, deadline).await.map_err(status_of)?;
     let payloads = answer.take_payloads();
     Ok(OutgoingMessage::new(answer, payloads))
 }
 
-async fn push(shard: Arc<dyn Shard>, request: PushRequest) -> Result<OutgoingMessage<PushResponse>, Status> {
-    Ok(OutgoingMessage::new(shard.push(request).await.map_err(status_of)?, []))
+async fn push(
+    shard: Arc<dyn Shard>,
+    request: PushRequest,
+    deadline: Deadline,
+) -> Result<OutgoingMessage<PushResponse>, Status> {
+    Ok(OutgoingMessage::new(shard.push(request, deadline).await.map_err(status_of)?, []))
 }
 
 #[tonic::async_trait]
@@ -116,5 +132,49 @@ impl Storage for Adapter {
         let request = self.admitted(request)?;
         self.roots.check(&request.folder).map_err(status_of)?;
         Ok(tonic::Response::new(self.shard.load(request).await.map_err(status_of)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::transport::server::TcpIncoming;
+    use zagros_embedding_client::GrpcShard;
+    use zagros_plumbing::grpc;
+    use zagros_protocol::control::ServerEntry;
+    use zagros_protocol::{RefusalKind, RunId, ServerIndex};
+
+    use super::*;
+    use crate::LocalShard;
+    use crate::testing::{HeldGate, job, later, placed, push_of, read};
+
+    /// Of [`WAITS`] the server leaves half a second for its refusal.
+    const WAITS: Duration = Duration::from_secs(4);
+
+    /// The deadline crosses the wire: the server gives the request up before its sender does, and the sender hears why.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_sender_hears_what_its_request_waited_for() {
+        let (service, run, instance) = (placed(1, 0), RunId(7), 8);
+        let check = Arc::new(RunCheck::new(ServerIndex(0)));
+        check.joined(run, instance);
+        let roots = StorageFolders::new(&job(1), &[]).unwrap();
+        let shard = Arc::new(LocalShard::new(Arc::clone(&service)));
+        let adapter = Adapter::new(shard, check, roots, 10 * WAITS);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let serving = grpc::server().add_service(adapter.embedding());
+        let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
+        let entry = ServerEntry { index: 0, address, instance, run: run.0, ..ServerEntry::default() };
+        let shard = GrpcShard::connect(&entry, WAITS).unwrap();
+
+        let (first, request) = (read(&service, &[(1, &[5])]), push_of(&[(1, &[5])], 1, 0.5));
+        let held = HeldGate::of(&service);
+        let refusal = shard.push(request.clone(), Deadline::after(WAITS)).await.unwrap_err();
+        drop(held);
+        assert_eq!(refusal.kind, RefusalKind::Deadline);
+        assert!(refusal.message.starts_with("embedding server 0: the request waited for a snapshot"), "{refusal}");
+        assert_eq!(read(&service, &[(1, &[5])]), first);
+        assert!(!shard.push(request, later()).await.unwrap().duplicate);
+        assert_ne!(read(&service, &[(1, &[5])]), first);
+        serving.abort();
     }
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use zagros_embedding_client::Shard;
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, SaveStage,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
+use crate::datapath::RequestTimes;
 use crate::{EmbeddingService, datapath, storage};
 
 /// Bytes of ids and bags up to which a request is served on the thread that took it. 32 Ki rows take a few milliseconds of
@@ -61,16 +63,18 @@ impl Shard for LocalShard {
         &self.name
     }
 
-    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        self.serve(request.ids.len() + request.bags.len(), request, |service, request| {
-            service.metrics.lookup.observe(|| datapath::lookup(service, request))
+    fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        let times = RequestTimes::of(deadline);
+        self.serve(request.ids.len() + request.bags.len(), request, move |service, request| {
+            service.metrics.lookup.observe(|| datapath::lookup(service, request, times))
         })
         .boxed()
     }
 
-    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        self.serve(request.ids.len() + request.bags.len(), request, |service, request| {
-            service.metrics.push.observe(|| datapath::push(service, request))
+    fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        let times = RequestTimes::of(deadline);
+        self.serve(request.ids.len() + request.bags.len(), request, move |service, request| {
+            service.metrics.push.observe(|| datapath::push(service, request, times))
         })
         .boxed()
     }
@@ -98,7 +102,7 @@ mod tests {
     use zagros_protocol::datapath::Access;
 
     use super::*;
-    use crate::testing::{DIM, lookup_of, placed, push_of};
+    use crate::testing::{DIM, later, lookup_of, placed, push_of};
 
     #[tokio::test]
     async fn a_large_request_is_answered_as_a_small_one_is() {
@@ -107,19 +111,19 @@ mod tests {
         let ids: Vec<u64> = (0..40_000).collect();
         let request = lookup_of(&[(0, &ids)], Access::Train);
         assert!(request.ids.len() > INLINE_ID_BYTES);
-        let large = shard.lookup(request).await.unwrap();
-        let small = shard.lookup(lookup_of(&[(0, &ids[..100])], Access::Read)).await.unwrap();
+        let large = shard.lookup(request, later()).await.unwrap();
+        let small = shard.lookup(lookup_of(&[(0, &ids[..100])], Access::Read), later()).await.unwrap();
         assert_eq!((large.created, large.rows.len()), (40_000, 40_000 * DIM as usize * 4));
         assert_eq!(large.rows[..small.rows.len()], small.rows[..]);
         let push = push_of(&[(0, &ids)], 1, 0.5);
-        assert!(!shard.push(push.clone()).await.unwrap().duplicate);
-        assert!(shard.push(push).await.unwrap().duplicate);
+        assert!(!shard.push(push.clone(), later()).await.unwrap().duplicate);
+        assert!(shard.push(push, later()).await.unwrap().duplicate);
     }
 
     #[tokio::test]
     async fn it_tells_what_it_holds() {
         let shard = LocalShard::new(placed(1, 0));
-        shard.lookup(lookup_of(&[(0, &[1, 2]), (1, &[1])], Access::Train)).await.unwrap();
+        shard.lookup(lookup_of(&[(0, &[1, 2]), (1, &[1])], Access::Train), later()).await.unwrap();
         let tables = shard.describe(DescribeRequest {}).await.unwrap().tables;
         let reported: Vec<_> = tables.iter().map(|table| (table.name.as_str(), table.rows)).collect();
         assert_eq!(reported, [("user", 2), ("item", 1)]);

@@ -166,7 +166,7 @@ mod tests {
     use zagros_protocol::{BucketMap, Generation};
 
     use super::*;
-    use crate::testing::{job, lookup_of, push_of};
+    use crate::testing::{job, later, lookup_of, push_of};
     use crate::{EmbeddingService, LocalShard};
 
     #[tokio::test]
@@ -177,9 +177,9 @@ mod tests {
         services[0].set_placement(Arc::clone(&map));
         services[1].set_placement(map);
         let shards = services.map(LocalShard::new);
-        shards[0].lookup(lookup_of(&[(0, &[1, 2])], Access::Train)).await.unwrap();
-        shards[0].push(push_of(&[(0, &[1, 2])], 1, 0.5)).await.unwrap();
-        shards[1].lookup(lookup_of(&[(0, &[1, 2])], Access::Train)).await.unwrap_err();
+        shards[0].lookup(lookup_of(&[(0, &[1, 2])], Access::Train), later()).await.unwrap();
+        shards[0].push(push_of(&[(0, &[1, 2])], 1, 0.5), later()).await.unwrap();
+        shards[1].lookup(lookup_of(&[(0, &[1, 2])], Access::Train), later()).await.unwrap_err();
         let text = render(&registry);
         for line in [
             r#"zagros_embedding_requests_total{call="lookup",server="0"} 1"#,

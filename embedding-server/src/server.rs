@@ -69,7 +69,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
         advertised: config.advertised,
         shutdown,
     };
-    let adapter = Adapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots);
+    let adapter = Adapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots, service.timeout);
     serve_data(&life, config.data_listener, &adapter, index, failed.clone());
     if let Some(listener) = config.admin_listener {
         serve_admin(&life, listener, config.registry, &service, index, failed);

@@ -11,7 +11,7 @@ use zagros_job::Job;
 use zagros_plumbing::metrics::Space;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
 use zagros_protocol::packed::Buffers;
-use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
+use zagros_protocol::{BucketMap, Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_table::{Scratch, TableConfig, TableError, TableSet};
 use zagros_zip::ZipEq;
@@ -105,6 +105,18 @@ impl EmbeddingService {
     #[must_use]
     pub fn index(&self) -> ServerIndex {
         self.index
+    }
+
+    /// The lineage of its rows, if it keeps a log of them. `None` if they are lost with this process.
+    #[must_use]
+    pub fn lineage(&self) -> Option<Lineage> {
+        None
+    }
+
+    /// Whether it recovered rows of an earlier process from its log.
+    #[must_use]
+    pub fn has_recovered(&self) -> bool {
+        false
     }
 
     /// Whether requests can be served, all of them: with a cold tier that fails, rows in memory are served still.

@@ -2,20 +2,28 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
 
 use bytes::Bytes;
 use prometheus::Registry;
 use zagros_job::{Job, Overrides};
-use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
+use zagros_plumbing::Deadline;
+use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{SegmentBags, decode_values, encode_ids, encode_values, pack_bags};
-use zagros_protocol::{BucketMap, Generation, Segment, Segments, ServerIndex, TableId};
+use zagros_protocol::{BucketMap, Generation, Refusal, Segment, Segments, ServerIndex, TableId};
 
+use crate::datapath::RequestTimes;
 use crate::{EmbeddingService, datapath};
 
 /// Values per row of both tables.
 pub(crate) const DIM: u32 = 4;
 /// Buckets of [`placed`].
 pub(crate) const BUCKETS: u32 = 64;
+
+/// A sender that waits for so long hardly waits.
+const SHORT: Duration = Duration::from_millis(50);
 
 /// Two tables: `user` learns with Adagrad, `item` with SGD at a rate of 1.
 pub(crate) fn job(servers: u32) -> Job {
@@ -103,6 +111,53 @@ pub(crate) fn bags(segment: u32, list: &[&[u32]]) -> Bytes {
     pack_bags(&[SegmentBags { segment, direct: 0, lengths: &lengths, members: &list.concat() }])
 }
 
+/// The deadline of a sender that waits longer than any test.
+pub(crate) fn later() -> Deadline {
+    Deadline::after(Duration::from_secs(3600))
+}
+
+/// A lookup whose sender waits.
+pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Result<LookupResponse, Refusal> {
+    datapath::lookup(service, request, RequestTimes::of(later()))
+}
+
+/// A push whose sender waits.
+pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
+    datapath::push(service, request, RequestTimes::of(later()))
+}
+
+/// Holds up requests as a snapshot does that waits for a request under way: until this is dropped.
+pub(crate) struct HeldGate {
+    end: Option<Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl HeldGate {
+    /// Returns once requests are held up.
+    pub(crate) fn of(service: &Arc<EmbeddingService>) -> Self {
+        let (end, ended) = channel::<()>();
+        let (entered, under_way) = channel();
+        let tables = Arc::clone(&service.tables);
+        let request = spawn(move || {
+            let _under_way = tables.enter();
+            entered.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        under_way.recv().unwrap();
+        let tables = Arc::clone(&service.tables);
+        let snapshot = spawn(move || drop(tables.snapshot()));
+        while service.tables.enter_before(RequestTimes::of(Deadline::after(SHORT)).deadline()).is_ok() {}
+        Self { end: Some(end), threads: vec![request, snapshot] }
+    }
+}
+
+impl Drop for HeldGate {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
 /// What a lookup answers, as numbers.
 pub(crate) fn read(service: &EmbeddingService, parts: &[(u32, &[u64])]) -> Vec<f32> {
     answered(service, &lookup_of(parts, Access::Read))
@@ -110,7 +165,7 @@ pub(crate) fn read(service: &EmbeddingService, parts: &[(u32, &[u64])]) -> Vec<f
 
 /// What this lookup answers, as numbers.
 pub(crate) fn answered(service: &EmbeddingService, request: &LookupRequest) -> Vec<f32> {
-    let answer = datapath::lookup(service, request).unwrap();
+    let answer = lookup(service, request).unwrap();
     let mut values = vec![f32::NAN; answer.rows.len() / 4];
     decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
     values

@@ -20,7 +20,7 @@ pub enum Effect {
 use Effect::{Learning, Meaning, Operational};
 
 /// Every key, or section of keys that all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, Effect); 73] = [
+const EFFECTS: [(&str, Effect); 75] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -100,6 +100,8 @@ const EFFECTS: [(&str, Effect); 73] = [
     ("cluster.server_threads", Operational),
     ("cluster.memory", Operational),
     ("cluster.cold_folder", Operational),
+    ("cluster.durability", Operational),
+    ("cluster.log_folder", Operational),
 ];
 
 /// A key of which two jobs have other values.

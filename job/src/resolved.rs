@@ -90,6 +90,8 @@ mod tests {
             "output.folder=other",
             "cluster.memory=2GiB",
             "cluster.cold_folder=other",
+            "cluster.durability=machine",
+            "cluster.log_folder=other",
             "name=other",
         ];
         for set in same {

@@ -17,7 +17,7 @@ mod run;
 mod table;
 mod train;
 
-pub use cluster::{Cluster, Collective, Wire};
+pub use cluster::{Cluster, Collective, Durability, Wire};
 pub use data::{Data, Delimited, Format, TestPart, ValidationPart};
 pub use dense::DENSE_TABLE;
 pub use features::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};

@@ -1,4 +1,4 @@
-//! Carries decisions out: records the status, then makes and removes objects.
+//! Carries out decisions: records the status, then makes and removes objects.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::build::{BuildPlan, BuildStage, ObjectManifest, SharedObject, build};
-use crate::cache::Objects;
+use crate::cache::JobObjects;
 use crate::cluster::FINALIZER;
 use crate::conditions::{Conditions, RECONCILED};
 use crate::context::{Reconciliation, status};
@@ -20,14 +20,14 @@ use crate::judge::elapsed;
 use crate::memory::KnownRequest;
 use crate::names::Attempt;
 use crate::observe::ObservedObjects;
-use crate::removal::{Removal, RemovalScope};
+use crate::removal::{RemovalScope, RemovalStep};
 use crate::reporting::{publish, record, refusal};
 use crate::validate::ValidJob;
 
-/// How soon a removal is looked at again, if no watch tells of it before.
+/// How soon a removal is looked at again, if no watch reports a change before.
 const SOON: Duration = Duration::from_secs(5);
 
-/// When the workers of a deleted job should have been asked to end, whatever keeps Kubernetes from it.
+/// How long a deleted job waits for the end of its workers to be requested, whatever keeps Kubernetes from it.
 const LATE: Duration = Duration::from_secs(300);
 
 /// What a decision was made on.
@@ -37,7 +37,7 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) observed: &'a ObservedObjects,
 }
 
-/// Records, then acts: what was begun must be known before it exists. `None` when the next step is due at once.
+/// Records the status, then acts: an attempt is known before its objects exist. `None` when the next step is due at once.
 pub(crate) async fn act(
     look: &Reconciliation<'_>,
     job: &mut HybridJob,
@@ -72,7 +72,7 @@ pub(crate) async fn act(
                 RemovalScope::Only(number)
             };
             carry_out(look, job, removal, scope).await?;
-            // What is left of a run that is over keeps no node from being drained.
+            // A run that is over must not keep a node from being drained.
             for budget in SharedObject::BUDGETS {
                 withdraw(look, job, budget).await?;
             }
@@ -84,10 +84,10 @@ pub(crate) async fn act(
 }
 
 fn is_of_others(observed: &ObservedObjects, number: i32, look: &Reconciliation<'_>) -> bool {
-    observed.removal(RemovalScope::Others(number), look.now()) != Removal::Done
+    observed.removal(RemovalScope::Others(number), look.now()) != RemovalStep::Done
 }
 
-/// When to look again. A run that goes is looked at when its coordinator is to be asked.
+/// When to look again. A run that makes pods is looked at when its coordinator is to be asked.
 fn pause(look: &Reconciliation<'_>, job: &HybridJob, work: OperatorWork, again: Option<Duration>) -> Action {
     let ask = look.memory(job, |memory| memory.next_ask(look.now()));
     match again {
@@ -97,7 +97,7 @@ fn pause(look: &Reconciliation<'_>, job: &HybridJob, work: OperatorWork, again: 
     }
 }
 
-/// The work was done: nobody has to mend anything any more.
+/// Notes that the work was done, so that nobody has to act any more.
 async fn settle(look: &Reconciliation<'_>, job: &mut HybridJob, mut next: HybridJobStatus) -> Result<(), Error> {
     if refusal(&next).is_none() {
         return Ok(());
@@ -107,7 +107,7 @@ async fn settle(look: &Reconciliation<'_>, job: &mut HybridJob, mut next: Hybrid
     Ok(())
 }
 
-/// Makes the objects of an attempt, and takes what is left of others one step further.
+/// Makes the objects of an attempt, and removes those of other attempts by one more step.
 async fn run(
     look: &Reconciliation<'_>,
     job: &mut HybridJob,
@@ -123,7 +123,7 @@ async fn run(
         withdraw(look, job, shared).await?;
     }
     let objects = look.context.caches.objects(&look.key);
-    // What pods are found by and mount is there before what makes pods.
+    // Objects that pods mount or are found by come before the objects that make pods.
     let (workloads, others): (Vec<_>, Vec<_>) =
         build(plan, stage).into_iter().partition(|one| ["Job", "StatefulSet"].contains(&one.resource.kind.as_str()));
     for group in [others, workloads] {
@@ -133,12 +133,12 @@ async fn run(
     Ok(())
 }
 
-/// Applies an object that is not as it should be, as far as is known.
+/// Applies an object, unless it is known to be as it should be.
 async fn apply(
     look: &Reconciliation<'_>,
     job: &HybridJob,
     manifest: &ObjectManifest,
-    objects: &Objects,
+    objects: &JobObjects,
 ) -> Result<(), Error> {
     let (title, now) = (manifest.title(), look.now());
     let hash = xxh3_64(serde_json::to_string(&manifest.object).unwrap_or_default().as_bytes());
@@ -157,7 +157,7 @@ async fn apply(
     applied.map(|_| ())
 }
 
-/// Removes what the attempts share and the spec does not ask for, if that was not done a while ago.
+/// Removes a shared object that the spec does not ask for, unless that was done a short time ago.
 async fn withdraw(look: &Reconciliation<'_>, job: &HybridJob, shared: SharedObject) -> Result<(), Error> {
     const ABSENT: u64 = 0;
     let (title, now) = (format!("{} {}", shared.resource().kind, shared.name(&look.key.name)), look.now());
@@ -175,8 +175,8 @@ async fn withdraw(look: &Reconciliation<'_>, job: &HybridJob, shared: SharedObje
     withdrawn
 }
 
-/// Whether an object that is watched went, or was changed by somebody after it was applied.
-fn has_drifted(manifest: &ObjectManifest, applied: Option<i64>, objects: &Objects) -> bool {
+/// Whether a watched object is gone, or was changed after the operator applied it.
+fn has_drifted(manifest: &ObjectManifest, applied: Option<i64>, objects: &JobObjects) -> bool {
     let name = manifest.object.name_any();
     fn find<K: Resource<DynamicType = ()>>(objects: &[std::sync::Arc<K>], name: &str) -> Option<Option<i64>> {
         objects.iter().find(|one| one.name_any() == name).map(|one| one.meta().generation)
@@ -203,14 +203,14 @@ async fn remove(
     carry_out(look, job, observed.removal(scope, look.now()), scope).await
 }
 
-/// Takes one step of a removal. One that was refused is not tried again at once.
+/// Takes one step of a removal. A step that was refused is not repeated at once.
 pub(crate) async fn carry_out(
     look: &Reconciliation<'_>,
     job: &HybridJob,
-    removal: Removal,
+    removal: RemovalStep,
     scope: RemovalScope,
 ) -> Result<(), Error> {
-    if matches!(removal, Removal::Wait(_) | Removal::Done) {
+    if matches!(removal, RemovalStep::Wait(_) | RemovalStep::Done) {
         return Ok(());
     }
     let (title, now) = (format!("removal {removal:?}"), look.now());
@@ -226,14 +226,14 @@ pub(crate) async fn carry_out(
     removed
 }
 
-async fn remove_step(look: &Reconciliation<'_>, removal: &Removal, scope: RemovalScope) -> Result<(), Error> {
+async fn remove_step(look: &Reconciliation<'_>, removal: &RemovalStep, scope: RemovalScope) -> Result<(), Error> {
     match removal {
-        Removal::Workers(targets) => look.cluster.end(targets).await,
-        // The cache may be older than a worker: servers must not go under it.
-        Removal::Members(_) if look.cluster.has_workers(scope, look.now()).await? => Ok(()),
-        Removal::Members(targets) => look.cluster.end(targets).await,
-        Removal::Services => look.cluster.remove_services(scope).await,
-        Removal::Wait(_) | Removal::Done => Ok(()),
+        RemovalStep::Workers(targets) => look.cluster.end(targets).await,
+        // The cache may not know a new worker, and servers must not end before their workers.
+        RemovalStep::Members(_) if look.cluster.has_workers(scope, look.now()).await? => Ok(()),
+        RemovalStep::Members(targets) => look.cluster.end(targets).await,
+        RemovalStep::Services => look.cluster.remove_services(scope).await,
+        RemovalStep::Wait(_) | RemovalStep::Done => Ok(()),
     }
 }
 
@@ -241,7 +241,7 @@ async fn give_up(look: &Reconciliation<'_>, job: &HybridJob, attempt: i32, pods:
     for pod in pods {
         look.cluster.give_up(pod).await?;
         let note = format!(
-            "{pod} should have ended long ago, and its node is not heard of: it is given up, and another starts in its \
+            "{pod} should have ended long ago, but its node does not report: the pod is given up, and another starts in its \
              place"
         );
         publish(look, job, attempt, &EventNote { is_warning: true, reason: "WorkerGivenUp", note }).await;
@@ -253,7 +253,7 @@ fn is_held(job: &HybridJob) -> bool {
     job.finalizers().iter().any(|one| one == FINALIZER)
 }
 
-/// Removes the finalizer of a job that has no workers, and is to have none: nothing has to end in order.
+/// Removes the finalizer of a job that has no workers and gets none: nothing has to end in order.
 pub(crate) async fn release(
     look: &Reconciliation<'_>,
     job: &mut HybridJob,
@@ -268,16 +268,16 @@ pub(crate) async fn release(
     Ok(())
 }
 
-/// The job is deleted. Its workers end first, and write a checkpoint; then all else is reported to go. The finalizer holds the
-/// job for that long and no longer: not for a right that the operator lost, and not for a pod that never ends. What is left
-/// then goes with its owner, by Kubernetes itself.
+/// Ends a deleted job. Its workers end first and write a checkpoint. Then everything else is deleted. The finalizer holds
+/// the job until then and no longer: a right that the operator lost, or a pod that never ends, does not hold it.
+/// Kubernetes itself deletes the remaining objects, because their owner is gone.
 pub(crate) async fn farewell(look: &Reconciliation<'_>, job: &HybridJob) -> Result<Action, Error> {
     if !is_held(job) {
         return Ok(Action::await_change());
     }
     match end_workers(look, job).await {
         Ok(true) => {
-            info!(job = look.key.name, "job is deleted, its workers have ended");
+            info!(job = look.key.name, "job is deleted; its workers have ended");
             match remove_rest(look, job).await {
                 Err(error) if !error.needs_a_person() => return Err(error),
                 Err(error) => warn!(job = look.key.name, %error, "objects of a deleted job are left to Kubernetes"),
@@ -286,7 +286,7 @@ pub(crate) async fn farewell(look: &Reconciliation<'_>, job: &HybridJob) -> Resu
         }
         Ok(false) => return Ok(Action::requeue(SOON)),
         Err(error) if error.needs_a_person() => {
-            warn!(job = look.key.name, %error, "job is deleted, its pods end in any order");
+            warn!(job = look.key.name, %error, "job is deleted; its pods end in any order");
         }
         Err(error) => return Err(error),
     }
@@ -299,7 +299,7 @@ pub(crate) async fn farewell(look: &Reconciliation<'_>, job: &HybridJob) -> Resu
     }
 }
 
-/// Also what lost its owner: who deletes the job and orphans what it owns is left with nothing.
+/// Deletes also objects without an owner, so that a job deleted with `--cascade=orphan` leaves nothing.
 async fn remove_rest(look: &Reconciliation<'_>, job: &HybridJob) -> Result<(), Error> {
     let observed = ObservedObjects::new(status(job).attempt, &look.context.caches.objects(&look.key));
     look.cluster.end(&observed.members(RemovalScope::All)).await?;
@@ -310,8 +310,8 @@ async fn remove_rest(look: &Reconciliation<'_>, job: &HybridJob) -> Result<(), E
     Ok(())
 }
 
-/// Whether no worker of a job that is deleted is waited for any more. One that was reported to go has its time; one that was
-/// not reported long after is not waited for.
+/// Whether the end of a deleted job waits for no worker any more. A worker that was asked to end gets its time. A worker
+/// that could not be asked for long is not waited for.
 async fn end_workers(look: &Reconciliation<'_>, job: &HybridJob) -> Result<bool, Error> {
     let now = look.now();
     let deleted = job.meta().deletion_timestamp.as_ref().map(|time| time.0);
@@ -323,10 +323,10 @@ async fn end_workers(look: &Reconciliation<'_>, job: &HybridJob) -> Result<bool,
     let removal = observed.workers_removal(RemovalScope::All, now);
     let is_reported = observed.awaited_worker(RemovalScope::All, now).is_some_and(|pod| pod.until.is_some());
     match removal {
-        Removal::Done => Ok(!look.cluster.has_workers(RemovalScope::All, now).await?),
-        Removal::Wait(_) if is_reported => Ok(false),
+        RemovalStep::Done => Ok(!look.cluster.has_workers(RemovalScope::All, now).await?),
+        RemovalStep::Wait(_) if is_reported => Ok(false),
         _ if is_late => {
-            warn!(job = look.key.name, "job is deleted, its workers were not asked to end in time");
+            warn!(job = look.key.name, "job is deleted; its workers were not asked to end in time");
             Ok(true)
         }
         step => carry_out(look, job, step, RemovalScope::All).await.map(|()| false),

@@ -1,7 +1,7 @@
-//! Caches of what the operator watches, by the job that an object belongs to: a look at a job asks Kubernetes for no list.
+//! Caches of the watched objects, by job. To look at a job, the operator therefore asks Kubernetes for no list.
 //!
-//! A cache may be some milliseconds old. What is done by it can be repeated without harm; what cannot, asks Kubernetes
-//! itself before it acts (`Cluster::has_workers`).
+//! A cache may be some milliseconds old. An action that it leads to can be repeated without harm. An action that cannot be
+//! repeated first asks Kubernetes itself (`JobClient::has_workers`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -27,7 +27,7 @@ use crate::names::{JOB_LABEL, MANAGER};
 
 /// How long a look waits for the first lists.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a refused watch is held against its cache. A watch that is tried again fails at least this often.
+/// How long a refused watch counts as a fault of its cache. A watch that is tried again fails at least this often.
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// A job: its namespace and its name.
@@ -39,9 +39,9 @@ pub struct JobKey {
     pub name: String,
 }
 
-/// What there is of one job.
+/// The objects of one job.
 #[derive(Clone, Debug, Default)]
-pub struct Objects {
+pub struct JobObjects {
     /// Its Jobs.
     pub jobs: Vec<Arc<Job>>,
     /// Its StatefulSets.
@@ -54,15 +54,15 @@ pub struct Objects {
 
 /// The caches of all kinds that are watched.
 #[derive(Clone, Debug, Default)]
-pub struct Caches {
+pub struct ObjectCaches {
     jobs: Cache<Job>,
     sets: Cache<StatefulSet>,
     pods: Cache<Pod>,
     services: Cache<Service>,
 }
 
-impl Caches {
-    /// Fills the caches for ever, and tells which job something happened to.
+impl ObjectCaches {
+    /// Fills the caches for ever, and reports each job whose objects changed.
     pub async fn fill(&self, client: &Client, namespace: Option<&str>, changed: UnboundedSender<JobKey>) {
         futures::join!(
             self.jobs.fill(scoped(client, namespace), changed.clone()),
@@ -72,7 +72,7 @@ impl Caches {
         );
     }
 
-    /// Waits until all kinds were listed.
+    /// Waits until all kinds are listed.
     ///
     /// # Errors
     /// When that takes too long, or Kubernetes refuses to list or to watch a kind.
@@ -82,10 +82,10 @@ impl Caches {
         jobs.and(sets).and(pods).and(services)
     }
 
-    /// What there is of a job.
+    /// The objects of a job.
     #[must_use]
-    pub fn objects(&self, job: &JobKey) -> Objects {
-        Objects {
+    pub fn objects(&self, job: &JobKey) -> JobObjects {
+        JobObjects {
             jobs: self.jobs.of(job),
             sets: self.sets.of(job),
             pods: self.pods.of(job),
@@ -94,7 +94,7 @@ impl Caches {
     }
 }
 
-/// An interface to a kind, in one namespace or in all.
+/// An API for a kind, in one namespace or in all.
 #[must_use]
 pub fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
@@ -155,7 +155,7 @@ where
                 }
             };
             self.turns.send_replace(());
-            // Nobody listens any more: the operator ends.
+            // Sending fails once the operator ends and nobody receives.
             let _ = keys.into_iter().try_for_each(|key| changed.send(key));
         }
     }
@@ -187,7 +187,7 @@ where
 }
 
 impl<K: Resource<DynamicType = ()>> CacheState<K> {
-    /// Takes an event in; answers the jobs that it is about.
+    /// Applies an event. Returns the jobs that it concerns.
     fn take(&mut self, event: Event<K>) -> BTreeSet<JobKey> {
         match event {
             Event::Init => self.arriving.clear(),
@@ -196,7 +196,7 @@ impl<K: Resource<DynamicType = ()>> CacheState<K> {
             }
             Event::InitDone => {
                 let now = std::mem::take(&mut self.arriving);
-                // Also of jobs of which nothing is left: it went while nobody watched.
+                // Includes jobs without any object left: their objects went while nobody watched.
                 let before = self.listed.replace(now).unwrap_or_default();
                 self.failure = None;
                 let now = self.listed.iter().flat_map(HashMap::keys);
@@ -214,7 +214,7 @@ impl<K: Resource<DynamicType = ()>> CacheState<K> {
         BTreeSet::new()
     }
 
-    /// Whether the cache can be relied on; `None` while that is not known.
+    /// Whether the cache can be relied on; `None` while that is unknown.
     fn verdict(&self) -> Option<Result<(), Error>> {
         let refused = self
             .failure
@@ -233,7 +233,7 @@ fn key_of<K: Resource>(object: &K) -> Option<JobKey> {
 }
 
 fn insert<K: Resource>(objects: &mut ByJob<K>, mut object: K) -> Option<JobKey> {
-    // Half of an object, and never read.
+    // Managed fields are half of an object, and never read.
     object.managed_fields_mut().clear();
     let key = key_of(&object)?;
     objects.entry(key.clone()).or_default().insert(object.name_any(), Arc::new(object));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_replaces_what_went_while_nobody_watched_and_wakes_its_job() {
+    fn a_list_drops_objects_that_went_while_nobody_watched_and_reports_their_job() {
         let cache = Cache::<Service>::default();
         assert!(cache.state().verdict().is_none(), "not listed");
         let list = |services: &[(&str, &str)]| {
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(names(&cache, "a"), ["a-2"]);
     }
 
-    /// A cache whose watch is refused grows old: that is reported, and forgotten once the watch goes on.
+    /// A cache whose watch is refused grows old. That is reported, and no longer once the watch works again.
     #[tokio::test(start_paused = true)]
     async fn a_refused_watch_is_reported_and_a_broken_one_is_not() {
         let cache = Cache::<Service>::default();

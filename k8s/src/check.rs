@@ -1,4 +1,4 @@
-//! Whether an operator could work here: with its own rights, asked of Kubernetes, and nothing changed.
+//! Checks whether an operator could work here, with its own rights. Changes nothing.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Verbs on a resource.
 #[derive(Clone, Copy, Debug)]
-pub struct Right {
+pub struct RequiredRight {
     /// API group.
     pub group: &'static str,
     /// Plural, with its subresource: `hybridjobs/status`.
@@ -25,13 +25,13 @@ pub struct Right {
     pub verbs: &'static [&'static str],
 }
 
-const fn right(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Right {
-    Right { group, resource, verbs }
+const fn right(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> RequiredRight {
+    RequiredRight { group, resource, verbs }
 }
 
-/// What the operator needs wherever it looks after jobs. The manifests' roles give this, and what goes with kinds of
-/// other operators.
-pub const RIGHTS: [Right; 12] = [
+/// The rights that the operator needs in each namespace of its jobs. The roles of the manifests give these, and rights on
+/// kinds of other operators.
+pub const RIGHTS: [RequiredRight; 12] = [
     right("zagros.dev", "hybridjobs", &["get", "list", "watch", "patch", "delete"]),
     right("zagros.dev", "hybridjobs/status", &["update", "patch"]),
     right("zagros.dev", "hybridjobs/finalizers", &["update"]),
@@ -46,17 +46,16 @@ pub const RIGHTS: [Right; 12] = [
     right("events.k8s.io", "events", &["create", "patch"]),
 ];
 
-/// What was found.
+/// The result of the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Findings {
+pub struct CheckFindings {
     /// What is as it should be.
     pub good: Vec<String>,
-    /// What is not, and what to do.
+    /// What is wrong, and what to do.
     pub problems: Vec<String>,
 }
 
-/// Asks for the rights in a namespace (`None`: in all), for the definition, and for who leads by the lease in
-/// `lease_namespace`.
+/// Checks the rights in a namespace (`None`: in all), the definition, and who leads by the lease in `lease_namespace`.
 ///
 /// # Errors
 /// When Kubernetes cannot be asked.
@@ -64,8 +63,8 @@ pub async fn check(
     client: &Client,
     namespace: Option<&str>,
     lease_namespace: Option<&str>,
-) -> Result<Findings, CheckError> {
-    let mut findings = Findings::default();
+) -> Result<CheckFindings, CheckError> {
+    let mut findings = CheckFindings::default();
     rights(client, namespace, &mut findings).await?;
     definition(client, namespace, &mut findings).await?;
     if let Some(place) = lease_namespace {
@@ -80,8 +79,10 @@ pub enum CheckError {
     /// A request failed.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// No answer.
-    #[error("Kubernetes' API server does not answer within {TIMEOUT:?} ({what}): is it reached from here?")]
+    /// No answer came.
+    #[error(
+        "Kubernetes' API server does not answer within {TIMEOUT:?} ({what}); check the address in KUBECONFIG and the network"
+    )]
     Late {
         /// What was asked.
         what: String,
@@ -96,7 +97,7 @@ async fn in_time<T>(
     Ok(answer.map_err(|_| CheckError::Late { what: what.to_owned() })?.map_err(Error::of(what)))
 }
 
-async fn rights(client: &Client, namespace: Option<&str>, findings: &mut Findings) -> Result<(), CheckError> {
+async fn rights(client: &Client, namespace: Option<&str>, findings: &mut CheckFindings) -> Result<(), CheckError> {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let place = namespace.map_or_else(|| "all namespaces".to_owned(), |name| format!("namespace {name}"));
     let mut granted = 0;
@@ -120,7 +121,7 @@ async fn rights(client: &Client, namespace: Option<&str>, findings: &mut Finding
     Ok(())
 }
 
-fn review(right: Right, verb: &str, namespace: Option<&str>) -> SelfSubjectAccessReview {
+fn review(right: RequiredRight, verb: &str, namespace: Option<&str>) -> SelfSubjectAccessReview {
     let (resource, subresource) = right.resource.split_once('/').unwrap_or((right.resource, ""));
     let attributes = ResourceAttributes {
         group: Some(right.group.to_owned()),
@@ -134,7 +135,7 @@ fn review(right: Right, verb: &str, namespace: Option<&str>) -> SelfSubjectAcces
     SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() }
 }
 
-async fn definition(client: &Client, namespace: Option<&str>, findings: &mut Findings) -> Result<(), CheckError> {
+async fn definition(client: &Client, namespace: Option<&str>, findings: &mut CheckFindings) -> Result<(), CheckError> {
     let jobs: Api<HybridJob> =
         namespace.map_or_else(|| Api::all(client.clone()), |name| Api::namespaced(client.clone(), name));
     match in_time("list HybridJobs", jobs.list_metadata(&ListParams::default().limit(1))).await? {
@@ -148,7 +149,7 @@ async fn definition(client: &Client, namespace: Option<&str>, findings: &mut Fin
     Ok(())
 }
 
-async fn leader(client: &Client, place: &str, findings: &mut Findings) -> Result<(), CheckError> {
+async fn leader(client: &Client, place: &str, findings: &mut CheckFindings) -> Result<(), CheckError> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), place);
     let found = in_time("read the lease", leases.get_opt(MANAGER)).await?;
     let lease = match found {

@@ -1,4 +1,4 @@
-//! Requests to Kubernetes, one function each; what they ask for is decided elsewhere.
+//! Requests to Kubernetes, one function each. Other modules decide what to request.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -16,33 +16,33 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use crate::build::{ObjectManifest, SharedObject, group_resource};
-use crate::cache::Objects;
+use crate::cache::JobObjects;
 use crate::crd::{GangScheduler, HybridJob};
 use crate::error::Error;
 use crate::names::{ATTEMPT_LABEL, JOB_LABEL, MANAGER, job_labels};
 use crate::observe::{ObservedObjects, OwnedKind};
-use crate::removal::{How, RemovalScope, RemovalTarget};
+use crate::removal::{RemovalMethod, RemovalScope, RemovalTarget};
 
-/// Keeps a job until its workers have ended.
+/// The finalizer that keeps a job until its workers have ended.
 pub const FINALIZER: &str = "zagros.dev/pods";
 
-/// One job's namespace.
+/// Access to one job and its namespace.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct JobClient {
     client: Client,
     namespace: String,
     job: String,
     gang: Option<GangScheduler>,
 }
 
-impl Cluster {
-    /// Of this job.
+impl JobClient {
+    /// Access to this job.
     #[must_use]
     pub fn new(client: Client, namespace: &str, job: &str) -> Self {
         Self { client, namespace: namespace.to_owned(), job: job.to_owned(), gang: None }
     }
 
-    /// The same, with the scheduler whose groups of pods the job has.
+    /// The same, with the scheduler whose PodGroups the job has.
     #[must_use]
     pub fn with_gang(&self, gang: Option<GangScheduler>) -> Self {
         Self { gang, ..self.clone() }
@@ -54,14 +54,14 @@ impl Cluster {
         self.api()
     }
 
-    /// The same without a type, for an object that cannot be read.
+    /// The same without a type, for an object that cannot be parsed.
     #[must_use]
     pub fn raw(&self) -> Api<kube::api::DynamicObject> {
         let resource = kube::api::ApiResource::erase::<HybridJob>(&());
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    /// The HybridJob as it is now; what a watch has reported may be old.
+    /// The HybridJob as it is now. The state that a watch reported may be old.
     ///
     /// # Errors
     /// When the request fails.
@@ -79,13 +79,13 @@ impl Cluster {
         Ok(found.and_then(|map| map.data?.remove(key)))
     }
 
-    /// Whether Kubernetes itself, and not a cache, knows workers that are still to end before their servers may.
+    /// Whether Kubernetes, not a cache, still has workers that must end before their servers may.
     ///
     /// # Errors
     /// When a request fails.
     pub async fn has_workers(&self, scope: RemovalScope, now: Timestamp) -> Result<bool, Error> {
         let (jobs, pods) = tokio::try_join!(self.list::<Job>(), self.list::<Pod>())?;
-        let observed = ObservedObjects::new(0, &Objects { jobs, pods, ..Objects::default() });
+        let observed = ObservedObjects::new(0, &JobObjects { jobs, pods, ..JobObjects::default() });
         Ok(observed.awaited_worker(scope, now).is_some() || observed.has_active_workers(scope))
     }
 
@@ -99,7 +99,7 @@ impl Cluster {
         Ok(listed.items.into_iter().map(Arc::new).collect())
     }
 
-    /// Applies an object, taking its fields from whoever changed them. Answers its generation, where its kind has one.
+    /// Applies an object, and takes over fields that others changed. Returns its generation, if its kind has one.
     ///
     /// # Errors
     /// When the request fails.
@@ -109,7 +109,7 @@ impl Cluster {
         let parameters = PatchParams::apply(MANAGER).force();
         let applied = api.patch(&manifest.object.name_any(), &parameters, &Patch::Apply(&manifest.object)).await;
         match applied.map_err(Error::of(format!("apply {}", manifest.title()))) {
-            // The template of a Job and most of a StatefulSet never change: one that an older operator made stays.
+            // The template of a Job and most of a StatefulSet never change. An object that an older operator made stays.
             Err(error) if error.is_refused() && self.exists(&api, manifest).await? => {
                 warn!(object = manifest.title(), %error, "object stays as it was made");
                 Ok(None)
@@ -123,7 +123,7 @@ impl Cluster {
         Ok(found.map_err(Error::of(format!("read {}", manifest.title())))?.is_some())
     }
 
-    /// Deletes what the attempts of this job share, where it is there. Another's of the same name stays.
+    /// Deletes a shared object of this job, if it exists. An object of the same name without the job's labels stays.
     ///
     /// # Errors
     /// When a request fails.
@@ -131,7 +131,7 @@ impl Cluster {
         let (resource, name) = (shared.resource(), shared.name(&self.job));
         let title = format!("{} {name}", resource.kind);
         let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
-        // Without the definition of its kind there is none either.
+        // If the kind is not installed, no object of the kind exists.
         let found = api.get_metadata_opt(&name).await.map_err(Error::of(format!("read {title}")))?;
         let ours = job_labels(&self.job);
         let is_ours =
@@ -143,7 +143,7 @@ impl Cluster {
         gone_is_fine(deleted.map(|_| ()).map_err(Error::of(format!("delete {title}"))))
     }
 
-    /// Tells the pods of objects to end.
+    /// Asks the pods of these objects to end.
     ///
     /// # Errors
     /// When a request fails.
@@ -151,8 +151,10 @@ impl Cluster {
         for RemovalTarget { kind, name, how } in targets {
             info!(job = self.job, name, "pods are asked to end");
             match (kind, how) {
-                (OwnedKind::Coordinator | OwnedKind::Workers, How::Suspend) => self.suspend(name).await?,
-                (OwnedKind::Coordinator | OwnedKind::Workers, How::Delete) => self.remove_named::<Job>(name).await?,
+                (OwnedKind::Coordinator | OwnedKind::Workers, RemovalMethod::Suspend) => self.suspend(name).await?,
+                (OwnedKind::Coordinator | OwnedKind::Workers, RemovalMethod::Delete) => {
+                    self.remove_named::<Job>(name).await?
+                }
                 (OwnedKind::Servers, _) => self.remove_named::<StatefulSet>(name).await?,
                 (OwnedKind::Service, _) => self.remove_named::<Service>(name).await?,
             }
@@ -166,7 +168,7 @@ impl Cluster {
         gone_is_fine(suspended.map(|_| ()).map_err(Error::of(format!("suspend Job {job}"))))
     }
 
-    /// Removes what pods are found by and mount. Services go last: their presence shows that there is something to
+    /// Removes the objects that pods mount or are found by. Services go last: as long as one is there, something is left to
     /// remove.
     ///
     /// # Errors
@@ -185,7 +187,7 @@ impl Cluster {
         self.remove::<Service>(&which).await
     }
 
-    /// One object by its name: as the operator may delete collections anyway, this asks for no more rights.
+    /// Removes one object by name. The request is a deletion of a collection, so the operator needs no additional right.
     async fn remove_named<K>(&self, name: &str) -> Result<(), Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
@@ -202,15 +204,17 @@ impl Cluster {
         removed.map(|_| ()).map_err(Error::of(format!("delete {} of {}", K::plural(&()), self.job)))
     }
 
-    /// Gives a pod up whose node is not heard of: it counts as failed, so that its Job makes another in its place, and
-    /// goes without its kubelet's word. This is what Kubernetes does with the pods of a node that somebody marks as out
-    /// of service. Should the old worker live, it was fenced long ago (invariant MB-1).
+    /// Gives up a pod whose node does not report. The pod counts as failed, so its Job makes another in its place, and the
+    /// pod
+    /// is deleted without its kubelet's confirmation. Kubernetes does the same with the pods of a node that is marked as
+    /// out
+    /// of service. If the old worker still lives, it was fenced long ago (invariant MB-1).
     ///
     /// # Errors
     /// When a request fails.
     pub async fn give_up(&self, pod: &str) -> Result<(), Error> {
-        info!(job = self.job, pod, "pod is given up, its node is not heard of");
-        let message = "its node is not heard of, and it should have ended long ago";
+        info!(job = self.job, pod, "pod is given up: its node does not report");
+        let message = "its node does not report, and it should have ended long ago";
         let status = json!({ "status": { "phase": "Failed", "reason": "NodeLost", "message": message } });
         let api = self.api::<Pod>();
         let failed = api.patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await;
@@ -219,7 +223,7 @@ impl Cluster {
         gone_is_fine(deleted.map(|_| ()).map_err(Error::of(format!("delete pod {pod}"))))
     }
 
-    /// Sets the finalizer, or removes it. Refused when the job was changed since it was read.
+    /// Sets or removes the finalizer. Refused when the job was changed since it was read.
     ///
     /// # Errors
     /// When the request fails.
@@ -235,14 +239,14 @@ impl Cluster {
         held.map_err(Error::of(format!("set the finalizer of HybridJob {}", self.job)))
     }
 
-    /// A group without pods would keep its place in the queue.
+    /// Removes PodGroups: a group without pods would keep its place in the queue.
     async fn remove_groups(&self, which: &ListParams) -> Result<(), Error> {
         let Some(gang) = self.gang else { return Ok(()) };
         let resource = group_resource(gang);
         let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
         let removed = api.delete_collection(&DeleteParams::background(), which).await;
         match removed.map_err(Error::of(format!("delete podgroups of {}", self.job))) {
-            // Without the definition there is no group either.
+            // If the definition is not installed, there is no group.
             Err(error) if error.is_missing() => Ok(()),
             removed => removed.map(|_| ()),
         }
@@ -257,7 +261,7 @@ impl Cluster {
         recorded.map_err(Error::of(format!("record the status of HybridJob {}", self.job)))
     }
 
-    /// Deletes the job itself, unless another has its name by now.
+    /// Deletes the job itself, unless another job has its name by now.
     ///
     /// # Errors
     /// When the request fails.
@@ -275,7 +279,7 @@ impl Cluster {
     }
 }
 
-/// What is to go may have gone meanwhile.
+/// Accepts that an object to delete is already gone.
 fn gone_is_fine(result: Result<(), Error>) -> Result<(), Error> {
     match result {
         Err(error) if error.is_missing() => Ok(()),

@@ -1,24 +1,24 @@
-//! Conditions: one list, each type once, its time that of the last change.
+//! Conditions of a status: each type once, with the time of its last change.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::crd::{Condition, ConditionStatus, HybridJobStatus};
 
-/// The spec can be carried out.
+/// The operator can carry out the spec.
 pub const VALID: &str = "Valid";
 /// Every pod is ready.
 pub const READY: &str = "Ready";
-/// The operator could do its part.
+/// The operator's last work succeeded.
 pub const RECONCILED: &str = "Reconciled";
-/// The job waits by `runPolicy.suspend`.
+/// The job waits because of `runPolicy.suspend`.
 pub const SUSPENDED: &str = "Suspended";
-/// Trained to the end.
+/// The training is complete.
 pub const COMPLETE: &str = "Complete";
-/// Given up.
+/// The job has failed for good.
 pub const FAILED: &str = "Failed";
 
-/// Sets conditions of a status at a moment.
+/// Sets conditions of a status at one moment.
 #[derive(Debug)]
 pub struct Conditions<'a> {
     status: &'a mut HybridJobStatus,
@@ -27,12 +27,12 @@ pub struct Conditions<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    /// Of this status, about this generation, now.
+    /// The conditions of this status for this generation, now.
     pub fn new(status: &'a mut HybridJobStatus, generation: Option<i64>, now: Timestamp) -> Self {
         Self { status, generation, now }
     }
 
-    /// Sets one.
+    /// Sets one condition.
     pub fn set(&mut self, type_: &str, holds: bool, reason: &str, message: impl Into<String>) -> &mut Self {
         let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
         let conditions = &mut self.status.conditions;

@@ -1,4 +1,4 @@
-//! What a reconciliation works with.
+//! The parts of the operator that a reconciliation uses.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,43 +8,44 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::Recorder;
 
-use crate::cache::{Caches, JobKey};
-use crate::cluster::Cluster;
+use crate::cache::{JobKey, ObjectCaches};
+use crate::cluster::JobClient;
 use crate::crd::{HybridJob, HybridJobStatus, Progress};
-use crate::memory::{JobMemory, Memory};
-use crate::metrics::Metrics;
+use crate::memory::{JobMemory, OperatorMemory};
+use crate::metrics::OperatorMetrics;
 use crate::names::Attempt;
 
 /// Asks the coordinator of an attempt for its progress.
-pub type Asker = Arc<dyn Fn(Attempt) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send>> + Send + Sync>;
+pub type CoordinatorQuery =
+    Arc<dyn Fn(Attempt) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send>> + Send + Sync>;
 
 /// The current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The parts of the operator that a reconciliation works with.
 #[derive(Clone)]
-pub struct Context {
+pub struct OperatorContext {
     /// The client of Kubernetes.
     pub client: Client,
     /// Publishes Events.
     pub recorder: Recorder,
     /// The operator's metrics.
-    pub metrics: Metrics,
+    pub metrics: OperatorMetrics,
     /// Asks the coordinators.
-    pub asker: Asker,
+    pub asker: CoordinatorQuery,
     /// The time.
     pub clock: Clock,
     /// The watched objects.
-    pub caches: Caches,
+    pub caches: ObjectCaches,
     /// What earlier reconciliations did.
-    pub memory: Arc<Memory>,
+    pub memory: Arc<OperatorMemory>,
 }
 
 /// One reconciliation of one job.
 pub(crate) struct Reconciliation<'a> {
     pub(crate) key: JobKey,
-    pub(crate) cluster: Cluster,
-    pub(crate) context: &'a Context,
+    pub(crate) cluster: JobClient,
+    pub(crate) context: &'a OperatorContext,
 }
 
 impl Reconciliation<'_> {
@@ -57,13 +58,13 @@ impl Reconciliation<'_> {
         self.context.memory.of(&self.key, job.metadata.uid.as_deref(), look)
     }
 
-    /// The memory of any job of this name.
+    /// The memory of whichever job has this name.
     pub(crate) fn named<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         self.context.memory.of(&self.key, None, look)
     }
 }
 
-/// The status of a job; an empty one before the first is recorded.
+/// The status of a job; empty before the first is recorded.
 pub(crate) fn status(job: &HybridJob) -> HybridJobStatus {
     job.status.clone().unwrap_or_default()
 }

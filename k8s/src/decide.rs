@@ -1,7 +1,7 @@
-//! What to do, and what to say: from a spec, a status and what there is to the next status and the work at hand.
+//! Decides what to do: from a spec, a status and the observed objects to the next status and the next work.
 //!
-//! Pure: the time is an argument. An attempt is recorded in the status before anything of it is made, so an operator
-//! that ends half-way, and one that takes over, find in the status what was begun.
+//! Pure: the time is an argument. An attempt is recorded in the status before any of its objects is made. An operator that
+//! ends half-way, or takes over, therefore finds in the status which attempt was started.
 
 mod decision;
 
@@ -17,21 +17,21 @@ use crate::judge::{AttemptVerdict, elapsed, end_of, judge};
 use crate::names::{Attempt, Role, selector};
 use crate::observe::{ObservedObjects, PodState};
 use crate::readiness;
-use crate::removal::{Removal, RemovalScope, is_overdue};
+use crate::removal::{RemovalScope, RemovalStep, is_overdue};
 pub use decision::{Decision, DecisionFacts, EventNote, OperatorWork};
 
-/// Wait before the second attempt; doubled for each further one.
+/// The pause before the second attempt. It doubles for each further one.
 const BACKOFF: Duration = Duration::from_secs(10);
-/// Longest wait before an attempt.
+/// The longest pause before an attempt.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(360);
-/// How often a running job is looked at: how far it is changes without an event.
+/// How often a running job is looked at, because its progress changes without an event.
 const GLANCE: Duration = Duration::from_secs(15);
-/// How long after its time a worker's pod may still be there before the operator gives it up.
+/// How long a worker's pod may outlive its deadline before the operator gives it up.
 const GIVE_UP: SignedDuration = SignedDuration::from_secs(60);
 /// Records this step before the next.
 const AT_ONCE: Duration = Duration::ZERO;
 
-/// Decides.
+/// Decides what to do.
 #[must_use]
 pub fn decide(facts: &DecisionFacts<'_>) -> Decision {
     let policy = &facts.spec.run_policy;
@@ -68,11 +68,11 @@ pub fn decide(facts: &DecisionFacts<'_>) -> Decision {
     }
 }
 
-/// A status about now, changed by `change`.
+/// Records the present status, changed by `change`.
 fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &DecisionFacts<'_>)) -> Decision {
     let mut status = facts.status.clone();
     status.observed_generation = facts.generation;
-    // Whether the work succeeds is known only once it is done: `act` says so then.
+    // Only `act` knows whether the work succeeded, and says so afterwards.
     let is_first = !status.conditions.iter().any(|one| one.type_ == RECONCILED);
     let mut conditions = Conditions::new(&mut status, facts.generation, facts.now);
     conditions.set(VALID, true, "Accepted", "the spec can be carried out");
@@ -93,7 +93,7 @@ fn over(facts: &DecisionFacts<'_>) -> Decision {
     let work =
         if left == Some(Duration::ZERO) { OperatorWork::Delete } else { OperatorWork::Tidy(policy.clean_pod_policy) };
     let tidying = facts.observed.tidying(facts.status.attempt, policy.clean_pod_policy, facts.now);
-    let again = if tidying == Removal::Done { left } else { Some(left.unwrap_or(GLANCE).min(GLANCE)) };
+    let again = if tidying == RemovalStep::Done { left } else { Some(left.unwrap_or(GLANCE).min(GLANCE)) };
     Decision { work, again, ..record(facts, |_, _| ()) }
 }
 
@@ -101,7 +101,7 @@ fn suspend(facts: &DecisionFacts<'_>) -> Decision {
     let removal = facts.observed.removal(RemovalScope::All, facts.now);
     let mut decision = record(facts, |status, facts| {
         let note = match &removal {
-            Removal::Wait(pod) => format!("waits: runPolicy.suspend is true; {pod} has not ended yet"),
+            RemovalStep::Wait(pod) => format!("waits: runPolicy.suspend is true; {pod} has not ended yet"),
             _ => "waits: runPolicy.suspend is true".to_owned(),
         };
         status.phase = Some(Phase::Suspended);
@@ -119,7 +119,7 @@ fn suspend(facts: &DecisionFacts<'_>) -> Decision {
     });
     let is_news = facts.status.phase != Some(Phase::Suspended);
     decision.news = is_news.then(|| news(false, "Suspended", "all pods go until runPolicy.suspend is false"));
-    let again = (removal != Removal::Done).then_some(GLANCE);
+    let again = (removal != RemovalStep::Done).then_some(GLANCE);
     Decision { work: OperatorWork::Clear, again, ..decision }
 }
 
@@ -133,7 +133,7 @@ fn deadline(facts: &DecisionFacts<'_>) -> Option<Decision> {
     })
 }
 
-/// Why an attempt is begun without one having failed.
+/// Why an attempt starts although none failed.
 fn reason_to_begin(facts: &DecisionFacts<'_>) -> Option<&'static str> {
     let status = facts.status;
     let is_other = status.template_hash.as_deref() != Some(facts.template);
@@ -158,19 +158,21 @@ fn begin(facts: &DecisionFacts<'_>, reason: &'static str) -> Decision {
     decision
 }
 
-/// Which edit an attempt is begun for. The definition's rules admit one alone while a run is under way: its size.
+/// The edit that starts an attempt. While a run is under way, the rules of the definition admit only a change of its size.
 fn change(facts: &DecisionFacts<'_>, reason: &str) -> String {
     let before = facts.status.roles.as_ref().map(|roles| roles.dense_workers.desired);
     let now = facts.spec.dense_workers.replicas;
     match before {
         Some(before) if reason == "SpecChanged" && before != now => {
-            format!(": spec.denseWorkers.replicas from {before} to {now}; it goes on from the newest checkpoint")
+            format!(
+                ": spec.denseWorkers.replicas from {before} to {now}; the attempt continues from the newest checkpoint"
+            )
         }
         _ => String::new(),
     }
 }
 
-/// Turns to an attempt.
+/// Starts an attempt in the status.
 fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, phase: Phase, message: String) {
     let attempt = Attempt { job: facts.job.to_owned(), namespace: facts.namespace.to_owned(), number };
     status.attempt = number;
@@ -187,7 +189,7 @@ fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, p
     status.message = Some(message);
 }
 
-/// Time left before a failed attempt is followed by the next.
+/// The time left before the next attempt follows a failed one.
 fn backoff(facts: &DecisionFacts<'_>) -> Option<Duration> {
     if facts.status.phase != Some(Phase::Restarting) {
         return None;
@@ -202,7 +204,7 @@ fn pause(restarts: i32) -> Duration {
     BACKOFF.saturating_mul(1 << doublings).min(LONGEST_BACKOFF)
 }
 
-/// Nothing of the attempt is made yet.
+/// Makes nothing of the attempt while a worker of another attempt runs.
 fn drain(facts: &DecisionFacts<'_>, worker: &str) -> Decision {
     let decision = record(facts, |status, facts| {
         let number = status.attempt;
@@ -241,8 +243,8 @@ fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
     Decision { work: OperatorWork::Run(stage), again: Some(again), ..decision }
 }
 
-/// Workers' pods that should be gone for long: their kubelet is not heard of, and their Job makes no other in their place
-/// before they have ended.
+/// Workers' pods that should have gone long ago. Their kubelet does not report, and their Job makes no other pod in their
+/// place before they have ended.
 fn given_up(facts: &DecisionFacts<'_>) -> Vec<String> {
     let hangs =
         |pod: &&PodState| pod.role == Role::Worker && !pod.has_ended && is_overdue(pod.until, GIVE_UP, facts.now);
@@ -250,7 +252,7 @@ fn given_up(facts: &DecisionFacts<'_>) -> Vec<String> {
     pods.map(|pod| pod.name.clone()).collect()
 }
 
-/// Kept from attempt to attempt: the next one goes on from it.
+/// The newest checkpoint. The status keeps it, because the next attempt continues from it.
 fn last_checkpoint(facts: &DecisionFacts<'_>) -> Option<LastCheckpoint> {
     let known = facts.status.last_checkpoint.clone();
     let step = facts.progress.as_ref().map_or(0, |progress| progress.checkpoint_step);
@@ -258,21 +260,21 @@ fn last_checkpoint(facts: &DecisionFacts<'_>) -> Option<LastCheckpoint> {
     if is_new { Some(LastCheckpoint { step, seen: Time(facts.now) }) } else { known }
 }
 
-/// When all workers were there again after the last of them was lost.
+/// When all workers were back after the last loss.
 fn back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
     facts.status.workers_back.as_ref().map(|time| time.0)
 }
 
-/// The workers of a run whose others wait for one that is lost.
+/// The workers of a run in which the others wait for a lost one.
 #[derive(Debug)]
 enum Fleet<'a> {
-    /// None is lost, as far as is known.
+    /// No worker is known to be lost.
     Whole,
-    /// One was lost just now.
+    /// A worker was lost just now.
     Lost(Option<&'a PodState>),
-    /// One was lost before, and the others wait.
+    /// A worker was lost before, and the others wait.
     Waiting(Option<&'a PodState>),
-    /// All are there again.
+    /// All workers are back.
     Back,
 }
 
@@ -293,7 +295,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// How the worker was lost that is waited for.
+    /// How the awaited worker was lost.
     fn loss(&self) -> Option<String> {
         match self {
             Self::Whole | Self::Back => None,
@@ -318,8 +320,8 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// Whether a worker of a run that was up is missing, though none tells how it ended: it was deleted, or evicted, which its
-/// Job does not even count.
+/// Whether a worker of a ready run is missing without an exit code: it was deleted, or evicted, which its Job does not even
+/// count.
 fn a_worker_is_gone(facts: &DecisionFacts<'_>) -> bool {
     let is_present = |pod: &&PodState| pod.role == Role::Worker && pod.exit.is_none() && pod.departure.is_none();
     let present = i32::try_from(facts.observed.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
@@ -327,20 +329,20 @@ fn a_worker_is_gone(facts: &DecisionFacts<'_>) -> bool {
     is_up && (present < facts.spec.dense_workers.replicas || worker_restarts(facts) > facts.status.worker_restarts)
 }
 
-/// By the pods themselves: a Job counts a pod as ready for a moment after it has ended.
+/// Counts the pods themselves, because a Job counts a pod as ready for a moment after it has ended.
 fn every_worker_is_ready(facts: &DecisionFacts<'_>) -> bool {
     let ready = facts.observed.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready).count();
     let ended_well = facts.observed.workers.as_ref().map_or(0, |workers| workers.succeeded);
     i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.spec.dense_workers.replicas
 }
 
-/// Workers that were started again. What failed last may be the end of the attempt, but then nobody reads this.
+/// How many workers were restarted. The last failure may be the end of the attempt, but then nobody reads this number.
 fn worker_restarts(facts: &DecisionFacts<'_>) -> i32 {
     let failed = facts.observed.workers.as_ref().map_or(0, |workers| workers.failed);
     if facts.rejoins { failed } else { 0 }
 }
 
-/// What has happened since the last look, for an Event.
+/// The change since the last look, for an Event.
 fn what_happened(facts: &DecisionFacts<'_>, fleet: &Fleet<'_>, state: &readiness::PodReadiness) -> Option<EventNote> {
     if state.reason == readiness::JOB_SUSPENDED {
         let is_reported = facts.status.conditions.iter().any(|one| one.type_ == READY && one.reason == state.reason);
@@ -349,10 +351,10 @@ fn what_happened(facts: &DecisionFacts<'_>, fleet: &Fleet<'_>, state: &readiness
     match fleet {
         Fleet::Lost(_) => {
             let (how, limit) = (fleet.loss().unwrap_or_default(), facts.spec.run_policy.backoff_limit);
-            let note = format!("{how}; it is started again and the others wait for it (at most {limit} times each)");
+            let note = format!("{how}; it restarts and the others wait for it (at most {limit} times each)");
             Some(news(true, "WorkerLost", &note))
         }
-        Fleet::Back => Some(news(false, "WorkerBack", "all workers are there again and go on together")),
+        Fleet::Back => Some(news(false, "WorkerBack", "all workers are back and continue together")),
         Fleet::Whole | Fleet::Waiting(_) => {
             let is_new = facts.status.phase != Some(Phase::Running) && state.is_ready;
             is_new.then(|| news(false, "Running", "every role is ready"))
@@ -360,7 +362,7 @@ fn what_happened(facts: &DecisionFacts<'_>, fleet: &Fleet<'_>, state: &readiness
     }
 }
 
-/// Time until the deadline.
+/// The time until the deadline.
 fn due(facts: &DecisionFacts<'_>) -> Duration {
     let (Some(seconds), Some(started)) = (facts.spec.run_policy.active_deadline_seconds, &facts.status.start_time)
     else {
@@ -370,7 +372,7 @@ fn due(facts: &DecisionFacts<'_>) -> Duration {
     elapsed(facts.now, end).max(Duration::from_secs(1))
 }
 
-/// Workers come once coordinator and servers are ready, or at once in a gang, which is placed whole.
+/// Workers start once coordinator and servers are ready. A gang is scheduled whole, so its workers start at once.
 fn stage(facts: &DecisionFacts<'_>) -> BuildStage {
     let observed = facts.observed;
     let servers = observed.ready(Role::Server) >= facts.spec.embedding_servers.replicas;
@@ -379,26 +381,27 @@ fn stage(facts: &DecisionFacts<'_>) -> BuildStage {
     if is_gang || ready || observed.workers.is_some() { BuildStage::Everything } else { BuildStage::Servers }
 }
 
-/// Another attempt would begin with the same worker.
+/// Ends the job: another attempt would start with the same worker.
 fn exhausted(facts: &DecisionFacts<'_>, mut cause: AttemptFailure) -> Decision {
     cause.at = Some(Time(facts.now));
     let limit = facts.spec.run_policy.backoff_limit;
-    let why = format!("it was started again {limit} times, the limit (runPolicy.backoffLimit)");
+    let why = format!("it was restarted {limit} times, which is the limit (runPolicy.backoffLimit)");
     let note = format!("attempt {} failed: {}; {why}", cause.attempt, cause.message);
     let mut decision = end(facts, Phase::Failed, "BackoffLimitExceeded", note);
     decision.status.last_failure = Some(cause);
     decision
 }
 
-/// A worker of an earlier attempt that may still have the run folder: the next would epoch over its checkpoints. Members
-/// that were made already would give up waiting for it, if it takes long to end.
+/// A worker of an earlier attempt that may still write to the run folder, so that two attempts would write checkpoints
+/// there.
+/// Members made now would give up waiting for it if it takes long to end.
 fn held_up_by(facts: &DecisionFacts<'_>) -> Option<String> {
     let others = RemovalScope::Others(facts.status.attempt);
     match facts.observed.workers_removal(others, facts.now) {
         _ if facts.observed.workers.is_some() => None,
-        Removal::Workers(targets) => targets.into_iter().next().map(|target| target.name),
-        Removal::Wait(pod) => Some(pod),
-        Removal::Members(_) | Removal::Services | Removal::Done => None,
+        RemovalStep::Workers(targets) => targets.into_iter().next().map(|target| target.name),
+        RemovalStep::Wait(pod) => Some(pod),
+        RemovalStep::Members(_) | RemovalStep::Services | RemovalStep::Done => None,
     }
 }
 

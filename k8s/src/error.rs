@@ -1,4 +1,4 @@
-//! What can go wrong while talking to Kubernetes, and what is done about it.
+//! Errors of talking to Kubernetes, and their remedies.
 
 use std::sync::Arc;
 
@@ -17,24 +17,22 @@ pub enum Error {
         source: Arc<kube::Error>,
     },
     /// A cache of watched objects was not filled in time.
-    #[error("the {kind} of the cluster are not listed yet after {seconds} s; it is tried again")]
+    #[error("the {kind} of the cluster are not listed after {seconds} s; the operator tries again")]
     Unlisted {
         /// Plural of the kind.
         kind: String,
-        /// How long was waited.
+        /// How long the operator waited.
         seconds: u64,
     },
-    /// An object without a namespace or a name.
+    /// The object has no namespace or no name.
     #[error("a HybridJob without name or namespace cannot be carried out")]
     Unnamed,
     /// Another operator leads now.
-    #[error(
-        "the lease {lease} is held by {holder}: this operator stops, and waits for its turn when it is started anew"
-    )]
+    #[error("the lease {lease} is held by {holder}: this operator stops; once restarted, it waits for the lease")]
     Deposed {
         /// Name of the lease.
         lease: String,
-        /// Who holds it.
+        /// The present holder.
         holder: String,
     },
     /// The lease could not be renewed in time.
@@ -42,19 +40,19 @@ pub enum Error {
     LeaseLost {
         /// Name of the lease.
         lease: String,
-        /// How long it was tried.
+        /// How long the operator tried.
         seconds: u64,
         /// The last failure.
         cause: String,
     },
 }
 
-/// What is done about an error.
+/// What to do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remedy {
+pub enum ErrorRemedy {
     /// Try again soon and report nothing: another writer was faster.
     Again,
-    /// Try again later: the network, the API server.
+    /// Try again later: the network or the API server failed.
     Later,
     /// Report the error to the user under this reason, and wait for a change.
     Report(&'static str),
@@ -67,16 +65,16 @@ impl Error {
         move |source| Self::Kube { what, source: Arc::new(source) }
     }
 
-    /// What is to be done.
+    /// What to do.
     #[must_use]
-    pub fn remedy(&self) -> Remedy {
+    pub fn remedy(&self) -> ErrorRemedy {
         match self {
             Self::Kube { source, .. } => remedy(source),
-            Self::Unlisted { .. } | Self::Unnamed | Self::Deposed { .. } | Self::LeaseLost { .. } => Remedy::Later,
+            Self::Unlisted { .. } | Self::Unnamed | Self::Deposed { .. } | Self::LeaseLost { .. } => ErrorRemedy::Later,
         }
     }
 
-    /// Whether what was asked for does not exist.
+    /// Whether the requested object or kind does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if status(source).is_some_and(|status| status.code == 404))
@@ -91,27 +89,27 @@ impl Error {
     /// Whether somebody has to act before the same request can succeed.
     #[must_use]
     pub fn needs_a_person(&self) -> bool {
-        matches!(self.remedy(), Remedy::Report(_))
+        matches!(self.remedy(), ErrorRemedy::Report(_))
     }
 
-    /// Whether someone changed the object meanwhile.
+    /// Whether another writer changed the object in between.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        self.remedy() == Remedy::Again
+        self.remedy() == ErrorRemedy::Again
     }
 }
 
-fn remedy(error: &kube::Error) -> Remedy {
-    let Some(status) = status(error) else { return Remedy::Later };
+fn remedy(error: &kube::Error) -> ErrorRemedy {
+    let Some(status) = status(error) else { return ErrorRemedy::Later };
     match status.code {
-        409 => Remedy::Again,
-        // A quota is refused with the code of a missing permission.
-        403 if status.message.contains("exceeded quota") => Remedy::Report("QuotaExceeded"),
-        403 if status.message.contains("being terminated") => Remedy::Report("NamespaceTerminating"),
-        401 | 403 => Remedy::Report("Forbidden"),
-        404 => Remedy::Report("KindMissing"),
-        400 | 422 => Remedy::Report("Refused"),
-        _ => Remedy::Later,
+        409 => ErrorRemedy::Again,
+        // Kubernetes refuses an exceeded quota with the code of a missing permission.
+        403 if status.message.contains("exceeded quota") => ErrorRemedy::Report("QuotaExceeded"),
+        403 if status.message.contains("being terminated") => ErrorRemedy::Report("NamespaceTerminating"),
+        401 | 403 => ErrorRemedy::Report("Forbidden"),
+        404 => ErrorRemedy::Report("KindMissing"),
+        400 | 422 => ErrorRemedy::Report("Refused"),
+        _ => ErrorRemedy::Later,
     }
 }
 
@@ -122,15 +120,17 @@ fn status(error: &kube::Error) -> Option<&Status> {
     }
 }
 
-/// Kubernetes' own words, with the next step where it is always the same.
+/// Kubernetes' own words, with the next step if there is a general one.
 fn words(error: &kube::Error) -> String {
     let Some(status) = status(error) else { return error.to_string() };
     let help = match remedy(error) {
-        Remedy::Report("Forbidden") => {
+        ErrorRemedy::Report("Forbidden") => {
             "; give the operator's service account this permission (k8s/manifests/rbac.yaml)"
         }
-        Remedy::Report("KindMissing") => "; its custom resource definition is not installed, or the namespace is gone",
-        Remedy::Report("QuotaExceeded") => "; raise the quota of the namespace or make the job smaller",
+        ErrorRemedy::Report("KindMissing") => {
+            "; its custom resource definition is not installed, or the namespace is gone"
+        }
+        ErrorRemedy::Report("QuotaExceeded") => "; raise the quota of the namespace or make the job smaller",
         _ => "",
     };
     format!("{}{help}", status.message)
@@ -148,16 +148,16 @@ mod tests {
     #[test]
     fn each_answer_has_its_remedy() {
         let denied = error(403, "services is forbidden: User \"op\" cannot patch resource \"services\"");
-        assert_eq!(denied.remedy(), Remedy::Report("Forbidden"));
+        assert_eq!(denied.remedy(), ErrorRemedy::Report("Forbidden"));
         let text = denied.to_string();
         assert!(
             text.starts_with("cannot apply Service ctr-1-server: services is forbidden") && text.contains("rbac.yaml")
         );
-        assert_eq!(error(403, "exceeded quota: ads").remedy(), Remedy::Report("QuotaExceeded"));
-        assert_eq!(error(409, "").remedy(), Remedy::Again);
-        assert_eq!(error(422, "").remedy(), Remedy::Report("Refused"));
-        assert_eq!(error(503, "").remedy(), Remedy::Later);
+        assert_eq!(error(403, "exceeded quota: ads").remedy(), ErrorRemedy::Report("QuotaExceeded"));
+        assert_eq!(error(409, "").remedy(), ErrorRemedy::Again);
+        assert_eq!(error(422, "").remedy(), ErrorRemedy::Report("Refused"));
+        assert_eq!(error(503, "").remedy(), ErrorRemedy::Later);
         assert!(error(404, "").is_missing() && !error(422, "").is_missing() && error(422, "").is_refused());
-        assert_eq!(Error::Unnamed.remedy(), Remedy::Later);
+        assert_eq!(Error::Unnamed.remedy(), ErrorRemedy::Later);
     }
 }

@@ -1,4 +1,4 @@
-//! A HybridJob that is right and a pod of which nothing is known, for tests that change one thing.
+//! A valid HybridJob, and a pod in its first state, for tests that change one thing.
 
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ pub(crate) fn attempt(number: i32) -> Attempt {
     Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number }
 }
 
-/// It is not ready, has not ended, and nothing keeps it from starting.
+/// A pod that is not ready, has not ended, and has no fault.
 pub(crate) fn pod(name: &str, role: Role) -> PodState {
     PodState {
         name: name.to_owned(),
@@ -59,7 +59,7 @@ pub(crate) fn pod(name: &str, role: Role) -> PodState {
     }
 }
 
-/// Lays the fields of one value over another.
+/// Merges the fields of `over` into a value.
 pub(crate) fn merge(value: &mut Value, over: &Value) {
     match (value, over) {
         (Value::Object(fields), Value::Object(over)) => {

@@ -1,4 +1,4 @@
-//! Has the attempt ended, how, and who is to blame?
+//! Judges an attempt: whether it has ended, how, and which pod is the cause.
 
 use std::time::Duration;
 
@@ -9,36 +9,36 @@ use crate::crd::{AttemptFailure, ExitCodes};
 use crate::names::Role;
 use crate::observe::{JobEnd, JobState, ObservedObjects, PodState};
 
-/// How long the exit codes of others are waited for after the first Job failed: the cause is rarely the first to be seen.
+/// How long other exit codes are waited for after the first Job failed: the first failure that is seen is rarely the cause.
 pub const GRACE: Duration = Duration::from_secs(15);
 
-/// Reasons of a Job one of whose numbers failed as often as it may.
+/// Reasons of an indexed Job in which one index failed as often as it may.
 const GIVEN_UP: [&str; 2] = ["MaxFailedIndexesExceeded", "FailedIndexes"];
 
-/// Where an attempt stands.
+/// The state of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptVerdict {
-    /// It runs, or comes up.
+    /// It runs or starts.
     Going,
-    /// It ends; how is known after a while.
+    /// It ends. The cause is known after this time.
     Settling(Duration),
     /// Trained to the end.
     Succeeded,
-    /// A worker was started again as often as it may be.
+    /// A worker was restarted as often as it may be.
     Exhausted {
-        /// Which one, and how it ended last.
+        /// Which worker, and how it ended last.
         cause: AttemptFailure,
     },
     /// Failed.
     Failed {
-        /// Who is to blame.
+        /// The cause.
         cause: AttemptFailure,
-        /// Whether another attempt may do better.
+        /// Whether another attempt may succeed.
         retryable: bool,
     },
 }
 
-/// Looks at the Jobs and at how containers ended.
+/// Looks at the Jobs and at the ends of containers.
 #[must_use]
 pub fn judge(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: Timestamp) -> AttemptVerdict {
     let ends = [&observed.coordinator, &observed.workers].map(|job| job.as_ref().and_then(|job| job.end.as_ref()));
@@ -48,11 +48,11 @@ pub fn judge(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: T
     if let Some(cause) = exhausted(attempt, observed, codes) {
         return AttemptVerdict::Exhausted { cause };
     }
-    // A wrong job file or missing data does not get better by waiting.
+    // Waiting does not mend a wrong job file or missing data.
     let hopeless = culprit(observed, codes).filter(|pod| !is_retryable(pod, codes));
     let failures = ends.iter().flatten().filter_map(|end| match end {
         JobEnd::Failed { at, message, .. } => Some((*at, message.as_str())),
-        // Without a coordinator no worker that is started again finds its way back.
+        // A restarted worker cannot join without a coordinator.
         JobEnd::Complete { at } => observed.lost_worker(None).map(|_| (*at, "the run ended without a worker")),
     });
     let Some((since, message)) = failures.min_by_key(|(at, _)| *at) else {
@@ -69,7 +69,7 @@ pub fn judge(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: T
     }
 }
 
-/// Whether coordinator and worker 0, which reports and saves, have ended well: the run went on without another worker
+/// Whether coordinator and worker 0, which reports and saves, have ended well: the run continued without another worker
 /// (`cluster.min_workers`), or lost it after the last step.
 fn is_finished_without_some(observed: &ObservedObjects) -> bool {
     let is_led = matches!(observed.coordinator, Some(JobState { end: Some(JobEnd::Complete { .. }), .. }));
@@ -79,7 +79,7 @@ fn is_finished_without_some(observed: &ObservedObjects) -> bool {
     matches!(workers.end, Some(JobEnd::Failed { .. })) || observed.lost_worker(None).is_some()
 }
 
-/// Kubernetes gave a worker up, and it was the worker's own doing.
+/// The failure of a worker that Kubernetes gave up, if the worker itself is the cause.
 fn exhausted(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes) -> Option<AttemptFailure> {
     let end = observed.workers.as_ref()?.end.as_ref();
     let is_given_up = matches!(end, Some(JobEnd::Failed { reason, .. }) if GIVEN_UP.contains(&reason.as_str()));
@@ -88,13 +88,13 @@ fn exhausted(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes) -> Opt
     is_own_doing.then(|| blame(attempt, pod))
 }
 
-/// Whether pods of a Job may still tell how they ended.
+/// Whether pods of a Job may still report how they ended.
 fn is_running(job: &Option<JobState>) -> bool {
     job.as_ref().is_some_and(|job| job.end.is_none() || job.is_ending)
 }
 
-/// Of all pods that ended badly the one that tells most: a code after which nothing helps, then a death of its own, then
-/// "another process was gone"; of several the first.
+/// The failed pod that is the likeliest cause: first a code that no retry can mend, then a death of its own, then "another
+/// process was gone". Of several such pods, the first to end.
 fn culprit<'a>(observed: &'a ObservedObjects, codes: &ExitCodes) -> Option<&'a PodState> {
     let rank = |pod: &PodState| {
         let at = pod.exit.as_ref().and_then(|exit| exit.at);
@@ -103,7 +103,7 @@ fn culprit<'a>(observed: &'a ObservedObjects, codes: &ExitCodes) -> Option<&'a P
     observed.pods.iter().filter(|pod| pod.exit.is_some()).min_by_key(|pod| rank(pod))
 }
 
-/// How likely it is that another's end was the reason.
+/// How likely the end of another pod caused this one.
 fn echo(pod: &PodState) -> u8 {
     match pod.exit.as_ref().map(|exit| exit.code) {
         Some(130 | 143) => 2,
@@ -132,7 +132,7 @@ pub(crate) fn end_of(pod: &PodState) -> String {
     format!("{} ended with {} ({}){detail}", pod.name, exit.code, exit_words(exit.code, &exit.reason))
 }
 
-/// No container reported anything: its pod was deleted, or its node is gone.
+/// No container reported anything: the pod was deleted, or its node is gone.
 fn lost(attempt: i32, observed: &ObservedObjects, message: &str) -> AttemptFailure {
     let gone = observed.pods.iter().find_map(|pod| pod.departure.as_ref().map(|node| (pod, node)));
     let (pod, message) = match gone {
@@ -145,7 +145,7 @@ fn lost(attempt: i32, observed: &ObservedObjects, message: &str) -> AttemptFailu
 /// What an exit code means, in a few words.
 fn exit_words(code: i32, reason: &str) -> String {
     let words = match code {
-        137 if reason == "OOMKilled" => "more memory than its limit",
+        137 if reason == "OOMKilled" => "it used more memory than its limit",
         126..=128 => "the container could not run zagros",
         code => exit_codes::meaning(code).unwrap_or("unknown code"),
     };
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_done_when_coordinator_and_workers_are() {
+    fn a_run_is_complete_when_coordinator_and_workers_are() {
         let mut seen =
             ObservedObjects { coordinator: job(complete(0)), workers: job(None), ..ObservedObjects::default() };
         assert_eq!(verdict(&seen, 0), AttemptVerdict::Going);
@@ -207,9 +207,9 @@ mod tests {
         assert_eq!(verdict(&ObservedObjects::default(), 0), AttemptVerdict::Going);
     }
 
-    /// The worker stopped at its data; the coordinator only says that a worker failed.
+    /// The worker stopped because of its data. The coordinator only says that a worker failed.
     #[test]
-    fn the_cause_is_blamed_and_not_its_echo() {
+    fn the_cause_is_named_and_not_its_consequence() {
         let pods =
             vec![pod("c", Role::Coordinator, 4, 10), pod("w1", Role::Worker, 4, 11), pod("w0", Role::Worker, 3, 12)];
         let seen = ObservedObjects {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_server_is_blamed_and_the_group_tried_again() {
+    fn a_killed_server_is_named_and_the_group_may_restart() {
         let mut server = pod("s2", Role::Server, 137, 9);
         server.exit.as_mut().unwrap().reason = "OOMKilled".to_owned();
         let pods = vec![pod("c", Role::Coordinator, 4, 8), server, pod("w0", Role::Worker, 143, 7)];
@@ -235,11 +235,14 @@ mod tests {
             ..ObservedObjects::default()
         };
         let (message, retryable) = blamed(verdict(&seen, 13));
-        assert_eq!((message.as_str(), retryable), ("s2 ended with 137 (more memory than its limit): why", true));
+        assert_eq!(
+            (message.as_str(), retryable),
+            ("s2 ended with 137 (it used more memory than its limit): why", true)
+        );
     }
 
     #[test]
-    fn codes_of_others_are_waited_for_but_not_for_long() {
+    fn exit_codes_of_others_are_awaited_for_a_short_time() {
         let pods = vec![pod("c", Role::Coordinator, 4, 10)];
         let seen =
             ObservedObjects { coordinator: job(broken(10)), workers: job(None), pods, ..ObservedObjects::default() };
@@ -247,9 +250,9 @@ mod tests {
         assert!(blamed(verdict(&seen, 25)).0.starts_with("c ended with 4"));
     }
 
-    /// A server that cannot read its job is restarted by the kubelet for ever: no Job ever fails.
+    /// The kubelet restarts a server that cannot read its job for ever, so no Job ever fails.
     #[test]
-    fn a_hopeless_code_of_a_server_ends_the_attempt_at_once() {
+    fn a_permanent_exit_code_of_a_server_ends_the_attempt_at_once() {
         let seen = ObservedObjects {
             coordinator: job(None),
             pods: vec![pod("s0", Role::Server, 2, 5)],
@@ -274,20 +277,20 @@ mod tests {
         assert!(blamed(verdict(&seen, 40)).0.contains("BackoffLimitExceeded"));
     }
 
-    /// Kubernetes starts it again, and the others wait: nothing has failed yet.
+    /// Kubernetes restarts the worker, and the others wait: nothing has failed yet.
     #[test]
     fn a_worker_that_is_replaced_fails_nothing() {
         let pods = vec![pod("w0", Role::Worker, 137, 5)];
         let mut seen =
             ObservedObjects { coordinator: job(None), workers: job(None), pods, ..ObservedObjects::default() };
         assert_eq!(verdict(&seen, 1000), AttemptVerdict::Going);
-        // The run came to its end without it, so the next one cannot join.
+        // The run ended without the worker, so its replacement cannot join.
         seen.coordinator = job(complete(1000));
         assert_eq!(verdict(&seen, 1005), AttemptVerdict::Settling(Duration::from_secs(10)));
         assert_eq!(blamed(verdict(&seen, 1015)), ("w0 ended with 137 (killed): why".to_owned(), true));
     }
 
-    /// The model is saved: training once more would begin from nothing.
+    /// The model is saved. Another attempt would start from nothing.
     #[test]
     fn a_run_that_ended_well_without_a_worker_is_done() {
         let pods = vec![pod("w1", Role::Worker, 137, 995)];
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_was_replaced_before_is_not_blamed() {
+    fn a_worker_that_was_replaced_before_is_not_named_as_the_cause() {
         let pods = vec![pod("w0", Role::Worker, 137, 5), pod("w0b", Role::Worker, 4, 101)];
         let coordinator = pod("c", Role::Coordinator, 1, 100);
         let pods = [pods, vec![coordinator]].concat();
@@ -319,7 +322,7 @@ mod tests {
         let mut seen = ObservedObjects { coordinator: job(None), workers, pods, ..ObservedObjects::default() };
         let AttemptVerdict::Exhausted { cause } = verdict(&seen, 52) else { panic!("given up") };
         assert_eq!((cause.pod.as_deref(), cause.exit_code), (Some("w0"), Some(139)));
-        // It could not find a coordinator that had died: not its own doing.
+        // The worker found no coordinator, because that had died: the worker is not the cause.
         seen.pods = vec![pod("c", Role::Coordinator, 137, 49), pod("w0", Role::Worker, 4, 50)];
         seen.coordinator = job(broken(49));
         assert!(blamed(verdict(&seen, 70)).0.starts_with("c ended with 137"));

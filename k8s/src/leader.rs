@@ -1,7 +1,7 @@
-//! Of several operators one leads: the one whose name stands in a Lease.
+//! Leader election: of several operators, the one whose name is in a Lease leads.
 //!
-//! A follower goes by its own clock: it counts from when it saw the lease change, so clocks need not agree. A leader
-//! that cannot renew stops before a follower may take over.
+//! A follower uses its own clock: it counts from when it saw the lease change, so clocks need not agree. A leader that
+//! cannot renew its lease stops before a follower may take over.
 
 use std::time::Duration;
 
@@ -15,37 +15,37 @@ use tracing::{debug, info};
 
 use crate::error::Error;
 
-/// How long a lease holds without being renewed.
+/// How long a lease holds after a renewal.
 const HOLDS: Duration = Duration::from_secs(15);
-/// When a leader gives up that cannot renew.
+/// When a leader that cannot renew stops.
 const GIVES_UP: Duration = Duration::from_secs(10);
-/// Pause between two looks.
+/// Pause between two reads of the lease.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// One who would lead.
-pub struct Candidate {
+/// An operator that wants to lead.
+pub struct LeaseCandidate {
     leases: Api<Lease>,
     lease: String,
     identity: String,
     seen: Option<ObservedLease>,
 }
 
-/// The lease of another, and since when it stands like that.
+/// The lease as last seen, and since when it has been unchanged.
 struct ObservedLease {
     version: Option<String>,
     since: Instant,
 }
 
-/// Who leads.
+/// Who holds the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseHolder {
-    /// This candidate.
+    /// This operator.
     Mine,
-    /// Another.
+    /// Another operator.
     Theirs(String),
 }
 
-impl Candidate {
+impl LeaseCandidate {
     /// A candidate of this identity (its pod's name) for a lease.
     #[must_use]
     pub fn new(client: Client, namespace: &str, lease: &str, identity: &str) -> Self {
@@ -53,14 +53,14 @@ impl Candidate {
         Self { leases: Api::namespaced(client, namespace), lease, identity, seen: None }
     }
 
-    /// Waits until it leads. Failures are retried: an operator that cannot reach Kubernetes has nothing else to do.
+    /// Waits until it leads. Retries failures: an operator that cannot reach Kubernetes has nothing else to do.
     pub async fn lead(&mut self) {
         let mut waits_for = String::new();
         loop {
             match self.try_once().await {
                 Ok(LeaseHolder::Mine) => break,
                 Ok(LeaseHolder::Theirs(holder)) if holder != waits_for => {
-                    info!(lease = self.lease, holder, "another operator leads, waiting");
+                    info!(lease = self.lease, holder, "another operator leads; waiting");
                     waits_for = holder;
                 }
                 Ok(LeaseHolder::Theirs(_)) => {}
@@ -71,7 +71,7 @@ impl Candidate {
         info!(lease = self.lease, identity = self.identity, "this operator leads");
     }
 
-    /// Renews for as long as it can; returns why it no longer leads.
+    /// Renews the lease for as long as it can. Returns why it no longer leads.
     pub async fn hold(&mut self) -> Error {
         let mut renewed = Instant::now();
         let mut cause = String::new();
@@ -90,7 +90,7 @@ impl Candidate {
         }
     }
 
-    /// Gives the lease back, so that the next need not wait until it runs out.
+    /// Gives the lease back, so that the next leader does not wait for it to expire.
     ///
     /// # Errors
     /// When a request fails.
@@ -105,10 +105,10 @@ impl Candidate {
         Ok(())
     }
 
-    /// Takes or renews the lease if it is free, its own, or has run out.
+    /// Takes or renews the lease if it is free, its own, or has expired.
     ///
     /// # Errors
-    /// When a request fails, for another reason than that someone was faster.
+    /// When a request fails, except when another operator was faster.
     pub async fn try_once(&mut self) -> Result<LeaseHolder, Error> {
         let Some(mut lease) = self.read().await? else {
             let fresh = Lease {
@@ -124,7 +124,7 @@ impl Candidate {
             if !self.has_run_out(&lease) {
                 return Ok(LeaseHolder::Theirs(holder));
             }
-            info!(lease = self.lease, holder, "the lease has run out");
+            info!(lease = self.lease, holder, "the lease has expired");
         }
         let transitions = spec.lease_transitions.unwrap_or(0);
         let is_mine = spec.holder_identity.as_deref() == Some(&self.identity);
@@ -141,7 +141,7 @@ impl Candidate {
         match result {
             Ok(()) => Ok(LeaseHolder::Mine),
             Err(error) if error.is_conflict() => {
-                debug!(%error, "another was faster");
+                debug!(%error, "another operator was faster");
                 Ok(LeaseHolder::Theirs("another".to_owned()))
             }
             Err(error) => Err(error),
@@ -175,7 +175,7 @@ impl Candidate {
         self.leases.get_opt(&self.lease).await.map_err(Error::of(format!("read Lease {}", self.lease)))
     }
 
-    /// Refused when another changed the lease since it was read.
+    /// Replaces the lease. Refused when another operator changed it since it was read.
     async fn replace(&self, lease: &Lease) -> Result<(), Error> {
         let replaced = self.leases.replace(&self.lease, &PostParams::default(), lease).await;
         replaced.map(|_| ()).map_err(Error::of(format!("renew Lease {}", self.lease)))

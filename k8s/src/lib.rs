@@ -1,7 +1,7 @@
-//! The Kubernetes operator: a HybridJob becomes a cluster that trains it.
+//! The Kubernetes operator: it makes a cluster from each HybridJob and trains the job on it.
 //!
-//! [`reconcile`] looks at one job: it reads what the spec names, [`validate`]s, [`observe`]s what there is, [`decide`]s,
-//! and applies what [`build`] makes. Everything between the requests is a pure function of values.
+//! [`reconcile`] looks at one job: it reads the objects that the spec names, [`validate`]s, [`observe`]s what exists,
+//! [`decide`]s, and applies the objects of [`build`]. Everything between the requests is a pure function of values.
 
 mod act;
 pub mod build;

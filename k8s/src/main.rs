@@ -16,7 +16,7 @@ use zagros_plumbing::lifecycle::Signals;
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
-/// The Kubernetes operator of Zagros: a HybridJob becomes a cluster that trains it.
+/// The Kubernetes operator of Zagros: it makes a cluster from each HybridJob and trains the job on it.
 #[derive(Debug, Parser)]
 #[command(name = "zagros-operator", version, arg_required_else_help = true)]
 struct OperatorArguments {
@@ -26,22 +26,22 @@ struct OperatorArguments {
 
 #[derive(Debug, Subcommand)]
 enum OperatorCommand {
-    /// Look after HybridJobs until reported to stop.
+    /// Look after HybridJobs until a signal asks to stop.
     Run(RunArgs),
     /// Print the custom resource definition as YAML.
     Crd,
-    /// Check a HybridJob and print the objects that would be made of it; asks no cluster.
+    /// Check a HybridJob and print the objects that it leads to. Needs no cluster.
     Render(RenderArgs),
-    /// Ask Kubernetes whether an operator has all that it needs here, and who leads; changes nothing.
+    /// Ask Kubernetes whether an operator has all that it needs here, and who leads. Changes nothing.
     Check(OperatorPlace),
 }
 
 #[derive(Debug, Args)]
 struct OperatorPlace {
-    /// Look after this namespace only; a Role then suffices where a ClusterRole is needed otherwise.
+    /// Look after this namespace only. A Role then suffices; otherwise a ClusterRole is needed.
     #[arg(long, env = "WATCH_NAMESPACE", value_name = "NAME")]
     namespace: Option<String>,
-    /// Namespace of the lease that decides who leads. Without it this operator leads from the start.
+    /// Namespace of the lease that decides who leads. Without it, this operator leads from the start.
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     lease_namespace: Option<String>,
 }
@@ -51,7 +51,7 @@ struct RenderArgs {
     /// The HybridJob (YAML).
     #[arg(value_name = "FILE")]
     job: PathBuf,
-    /// The job file (TOML), where the HybridJob names a ConfigMap.
+    /// The job file (TOML), if the HybridJob names a ConfigMap.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -60,13 +60,13 @@ struct RenderArgs {
 struct RunArgs {
     #[command(flatten)]
     place: OperatorPlace,
-    /// What this operator is called in the lease and in Events.
+    /// Name of this operator in the lease and in Events.
     #[arg(long, env = "POD_NAME", default_value = "zagros-operator", value_name = "NAME")]
     identity: String,
-    /// Where health and metrics are served.
+    /// Address of health and metrics.
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     admin: SocketAddr,
-    /// Log lines as JSON objects.
+    /// Write log lines as JSON objects.
     #[arg(long)]
     log_json: bool,
 }
@@ -101,7 +101,7 @@ fn print_objects(args: &RenderArgs) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Everything at once, so that one look suffices.
+/// Prints all findings at once.
 async fn print_findings(place: OperatorPlace) -> Result<ExitCode, String> {
     let (namespace, lease) = (given(place.namespace), given(place.lease_namespace));
     let found = check(&client().await?, namespace.as_deref(), lease.as_deref()).await;
@@ -117,7 +117,7 @@ async fn client() -> Result<Client, String> {
     })
 }
 
-/// An empty variable is as good as none.
+/// An empty variable counts as none.
 fn given(namespace: Option<String>) -> Option<String> {
     namespace.filter(|namespace| !namespace.is_empty())
 }
@@ -145,7 +145,7 @@ async fn start(args: RunArgs) -> Result<ExitCode, String> {
     Ok(signals.exit_code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code as u8)))
 }
 
-/// What a second signal does: it ends the process at once.
+/// A second signal ends the process at once.
 #[expect(clippy::disallowed_methods, reason = "someone who sends a second signal will not wait for guards")]
 fn second_signal(code: i32) -> ! {
     std::process::exit(code)

@@ -1,6 +1,6 @@
-//! What the operator remembers of a job from one look to the next: what it applied, what was refused, when it asked.
+//! The operator's memory of a job between two looks: what it applied, what was refused, when it asked.
 //!
-//! All of it may be lost with the operator: then something is applied or asked once more.
+//! The memory ends with the operator. The next operator then applies or asks once more.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,22 +12,22 @@ use crate::cache::JobKey;
 use crate::error::Error;
 use crate::judge::elapsed;
 
-/// How often a coordinator is asked how far the run is.
+/// How often a coordinator is asked for its progress.
 pub const ASK: Duration = Duration::from_secs(15);
-/// After this time an object is applied again, in case somebody changed one that is not watched.
+/// An object is applied again after this time, because somebody may have changed an object that is not watched.
 const REPAIR: Duration = Duration::from_secs(300);
-/// First pause after a failure; doubled for each further one.
+/// First pause after a failure. It doubles for each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause after a failure.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The memories of all jobs.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct OperatorMemory {
     jobs: Mutex<HashMap<JobKey, JobMemory>>,
 }
 
-/// Of one job.
+/// The memory of one job.
 #[derive(Debug, Default)]
 pub struct JobMemory {
     uid: Option<String>,
@@ -39,14 +39,14 @@ pub struct JobMemory {
     failures: Option<Pause>,
 }
 
-/// How a request went.
+/// The result of a request.
 #[derive(Debug)]
 enum RememberedRequest {
     Applied { hash: u64, generation: Option<i64>, at: Timestamp },
     Refused { hash: u64, error: Error, pause: Pause },
 }
 
-/// Failures in a row, and until when nothing is tried.
+/// The failures in a row, and until when nothing is tried.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     count: u32,
@@ -65,23 +65,22 @@ impl Pause {
     }
 }
 
-/// What is known of a request before it is made.
+/// What is known about a request before it is made.
 #[derive(Debug)]
 pub enum KnownRequest {
-    /// Nothing: it is to be made.
+    /// Nothing: make the request.
     Nothing,
-    /// The object was applied as it should be, and had this generation then.
+    /// The object was applied with this content, and then had this generation.
     Applied {
-        /// Where its kind has one.
+        /// `None` for a kind without generations.
         generation: Option<i64>,
     },
-    /// It was refused a moment ago.
+    /// The request was refused a moment ago.
     Refused(Error),
 }
 
-impl Memory {
-    /// Looks at what is remembered of a job. Another job of the same name has another `uid`, and nothing is remembered
-    /// of it.
+impl OperatorMemory {
+    /// Accesses the memory of a job. Another job of the same name has another `uid`, so nothing is remembered of it.
     pub fn of<T>(&self, job: &JobKey, uid: Option<&str>, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         let mut jobs = self.jobs();
         let memory = jobs.entry(job.clone()).or_default();
@@ -96,7 +95,7 @@ impl Memory {
         self.jobs().remove(job);
     }
 
-    /// Forgets the jobs that are not known any more, once they are many.
+    /// Forgets unknown jobs, once the memory holds many.
     pub fn tidy(&self, known: usize, is_known: impl Fn(&JobKey) -> bool) {
         const SLACK: usize = 64;
         let mut jobs = self.jobs();
@@ -111,7 +110,7 @@ impl Memory {
 }
 
 impl JobMemory {
-    /// What is known of a request with this content.
+    /// What is known about a request with this content.
     #[must_use]
     pub fn known(&self, request: &str, content: u64, now: Timestamp) -> KnownRequest {
         match self.requests.get(request) {
@@ -129,12 +128,12 @@ impl JobMemory {
         }
     }
 
-    /// An object was applied.
+    /// Notes that an object was applied.
     pub fn applied(&mut self, request: &str, hash: u64, generation: Option<i64>, at: Timestamp) {
         self.requests.insert(request.to_owned(), RememberedRequest::Applied { hash, generation, at });
     }
 
-    /// Objects were removed: with all attempts, also what was applied.
+    /// Notes that objects were removed. `is_all`: of all attempts, so that what was applied is forgotten too.
     pub fn done(&mut self, request: &str, is_all: bool) {
         self.requests.remove(request);
         if is_all {
@@ -143,7 +142,7 @@ impl JobMemory {
         }
     }
 
-    /// A request was refused: it is made again after a pause, or once its content is another.
+    /// Notes that a request was refused. It is made again after a pause, or with another content.
     pub fn refused(&mut self, request: &str, hash: u64, error: &Error, now: Timestamp) {
         let before = self.requests.get(request).and_then(|known| match known {
             RememberedRequest::Refused { hash: before, pause, .. } if *before == hash => Some(*pause),
@@ -153,7 +152,7 @@ impl JobMemory {
         self.requests.insert(request.to_owned(), refused);
     }
 
-    /// When a refused request may be made again, if there is one.
+    /// When the next refused request may be made again.
     #[must_use]
     pub fn retry(&self, now: Timestamp) -> Option<Duration> {
         let pauses = self.requests.values().filter_map(|request| match request {
@@ -163,7 +162,7 @@ impl JobMemory {
         pauses.min()
     }
 
-    /// Whether the coordinator of an attempt is to be asked now; if so, it counts as asked.
+    /// Whether to ask the coordinator of an attempt now. If so, notes that it was asked.
     pub fn asks(&mut self, attempt: i32, now: Timestamp) -> bool {
         let is_due = self.asked.is_none_or(|(asked, at)| asked != attempt || elapsed(at, now) >= ASK);
         if is_due {
@@ -172,13 +171,13 @@ impl JobMemory {
         is_due
     }
 
-    /// Time until the coordinator is to be asked again.
+    /// The time until the coordinator is asked again.
     #[must_use]
     pub fn next_ask(&self, now: Timestamp) -> Duration {
         self.asked.map_or(ASK, |(_, at)| ASK.saturating_sub(elapsed(at, now))).max(FIRST_PAUSE)
     }
 
-    /// The job file of an attempt, where it was read before.
+    /// The job file of an attempt, if it was read before.
     #[must_use]
     pub fn config(&self, attempt: i32) -> Option<String> {
         self.config.as_ref().filter(|(of, _)| *of == attempt).map(|(_, text)| text.clone())
@@ -189,19 +188,19 @@ impl JobMemory {
         self.config = Some((attempt, text.to_owned()));
     }
 
-    /// A look failed; answers how long the next one waits.
+    /// Notes that a look failed. Returns the pause before the next.
     pub fn failed(&mut self, now: Timestamp) -> Duration {
         let pause = Pause::after(self.failures, now);
         self.failures = Some(pause);
         pause.left(now).unwrap_or(FIRST_PAUSE)
     }
 
-    /// A look did not fail.
+    /// Notes that a look succeeded.
     pub fn succeeded(&mut self) {
         self.failures = None;
     }
 
-    /// Time that is left of the pause after a failure.
+    /// The time left of the pause after a failure.
     #[must_use]
     pub fn paused(&self, now: Timestamp) -> Option<Duration> {
         self.failures.and_then(|pause| pause.left(now))
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_is_applied_again_when_it_changes_and_after_a_while() {
+    fn an_object_is_applied_again_when_it_changes_and_after_a_while() {
         let mut memory = JobMemory::default();
         assert!(matches!(memory.known("Service a", 1, at(0)), KnownRequest::Nothing));
         memory.applied("Service a", 1, Some(7), at(0));
@@ -256,7 +255,7 @@ mod tests {
 
     #[test]
     fn another_job_of_the_same_name_is_not_known() {
-        let memory = Memory::default();
+        let memory = OperatorMemory::default();
         let job = JobKey { namespace: "ads".to_owned(), name: "ctr".to_owned() };
         memory.of(&job, Some("u1"), |memory| memory.keep_config(1, "text"));
         assert_eq!(memory.of(&job, Some("u1"), |memory| memory.config(1)), Some("text".to_owned()));

@@ -6,7 +6,7 @@ use zagros_plumbing::metrics::{
 
 /// Counters of one operator.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub struct OperatorMetrics {
     /// Reconciliations by `outcome`: `done`, `reported` (the user has to act), `retried`.
     pub reconciles: IntCounterVec,
     /// Seconds of a reconciliation.
@@ -17,8 +17,8 @@ pub struct Metrics {
     pub leads: IntGauge,
 }
 
-impl Metrics {
-    /// Registers them.
+impl OperatorMetrics {
+    /// Registers the counters.
     #[must_use]
     pub fn new(registry: &Registry) -> Self {
         let reconciles = Opts::new("zagros_operator_reconciles_total", "Reconciliations, by how they ended.");

@@ -1,7 +1,7 @@
-//! Names, labels, ports and addresses of what a run is made of.
+//! Names, labels, ports and addresses of the objects of a run.
 //!
-//! Objects of an attempt carry its number in their names. So the members of a new attempt cannot meet those of an old
-//! one, not even where a lost node keeps an old pod for hours: they look for another coordinator.
+//! The names of an attempt's objects contain its number. Members of a new attempt therefore never meet those of an old one,
+//! even if a lost node keeps an old pod for hours: they connect to another coordinator.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ pub const ROLE_LABEL: &str = "zagros.dev/role";
 pub const COORDINATOR_PORT: u16 = 7700;
 /// gRPC of an embedding server.
 pub const SERVER_PORT: u16 = 7701;
-/// Where a dense worker listens for the others.
+/// Port at which a dense worker accepts the connections of other workers.
 pub const WORKER_PORT: u16 = 7702;
 /// HTTP of every role: health, metrics, and the coordinator's status.
 pub const ADMIN_PORT: u16 = 7780;
@@ -26,7 +26,7 @@ pub const ADMIN_PORT: u16 = 7780;
 /// A role of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// The one that says who owns what.
+    /// Decides which server owns which rows.
     Coordinator,
     /// Holds rows.
     Server,
@@ -35,10 +35,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 3] = [Self::Coordinator, Self::Server, Self::Worker];
 
-    /// Ending of names, value of the role's label, name of the container.
+    /// The role in names of objects, in the role's label, and as the container's name.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -133,7 +133,7 @@ impl Attempt {
         format!("{}:{ADMIN_PORT}", self.host(Role::Coordinator))
     }
 
-    /// Parent of the run folder: that of all attempts, so that one goes on from the checkpoints of those before.
+    /// Parent of the run folder. All attempts share it, so that each continues from the checkpoints of the earlier ones.
     #[must_use]
     pub fn output(&self) -> String {
         format!("{}/{}", crate::paths::OUTPUT_PATH, self.job)
@@ -147,7 +147,7 @@ impl Attempt {
         labels
     }
 
-    /// Labels of a role's pods, which are also the selector.
+    /// Labels of a role's pods. They are also the selector.
     #[must_use]
     pub fn role_labels(&self, role: Role) -> BTreeMap<String, String> {
         let mut labels = self.labels();

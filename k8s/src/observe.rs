@@ -1,4 +1,4 @@
-//! What there is, as values: from Kubernetes' objects to the few facts that decisions are made on.
+//! From Kubernetes' objects to the few facts that decisions need.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Conta
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 
-use crate::cache::Objects;
+use crate::cache::JobObjects;
 use crate::names::{ATTEMPT_LABEL, ROLE_LABEL, Role};
 
-/// Reasons of the kubelet for a container that does not start, each of which needs a person.
+/// Reasons of the kubelet for a container that does not start. Each needs a person.
 const STUCK: [&str; 8] = [
     "ImagePullBackOff",
     "ErrImagePull",
@@ -22,21 +22,21 @@ const STUCK: [&str; 8] = [
     "CrashLoopBackOff",
 ];
 
-/// All that there is of a job, seen at one moment.
+/// All objects of a job, seen at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedObjects {
     /// The coordinator's Job.
     pub coordinator: Option<JobState>,
     /// The workers' Job.
     pub workers: Option<JobState>,
-    /// Ready servers of those there are to be, if the StatefulSet exists.
+    /// How many servers are ready, if the StatefulSet exists.
     pub servers: Option<i32>,
     /// Pods of the attempt.
     pub pods: Vec<PodState>,
-    /// Objects of all attempts that make pods, or that pods are found by.
+    /// Objects of all attempts that make pods, or by which pods are found.
     pub owned: Vec<OwnedObject>,
     /// Pods of all attempts that have not ended.
-    pub remaining: Vec<Remaining>,
+    pub remaining: Vec<RemainingPod>,
 }
 
 /// An object of an attempt.
@@ -48,9 +48,9 @@ pub struct OwnedObject {
     pub name: String,
     /// Its attempt, where its label is a number.
     pub attempt: Option<i32>,
-    /// A Job that has not ended and is not suspended; of other kinds always.
+    /// Whether a Job has neither ended nor been suspended. Always true for other kinds.
     pub is_active: bool,
-    /// Whether it was reported to go.
+    /// Whether its deletion was requested.
     pub is_deleting: bool,
 }
 
@@ -68,7 +68,7 @@ pub enum OwnedKind {
 }
 
 impl OwnedKind {
-    /// Whether workers need its pods as long as they run.
+    /// Whether workers need its pods for as long as they run.
     #[must_use]
     pub fn is_member(self) -> bool {
         matches!(self, Self::Coordinator | Self::Servers)
@@ -77,14 +77,14 @@ impl OwnedKind {
 
 /// A pod that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remaining {
+pub struct RemainingPod {
     /// Its name.
     pub name: String,
     /// Its attempt, where its label is a number.
     pub attempt: Option<i32>,
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// When the kubelet kills it, once it was reported to go.
+    /// When the kubelet kills it, if its deletion was requested.
     pub until: Option<Timestamp>,
 }
 
@@ -101,9 +101,9 @@ pub struct JobState {
     pub first_is_done: bool,
     /// Whether somebody suspended it: its pods are gone, and none are made.
     pub is_suspended: bool,
-    /// How it ended, or is about to end, if it has.
+    /// How it ended or is about to end; `None` while it runs.
     pub end: Option<JobEnd>,
-    /// Whether it has an end but pods of it have not ended yet.
+    /// Whether it has an end while some of its pods run.
     pub is_ending: bool,
 }
 
@@ -121,7 +121,7 @@ pub enum JobEnd {
         at: Timestamp,
         /// Kubernetes' word: `BackoffLimitExceeded`.
         reason: String,
-        /// In Kubernetes' words, the reason with it.
+        /// Kubernetes' message, after the reason.
         message: String,
     },
 }
@@ -131,19 +131,19 @@ pub enum JobEnd {
 pub struct PodState {
     /// Name.
     pub name: String,
-    /// What it is.
+    /// Its role.
     pub role: Role,
     /// Whether it is ready.
     pub is_ready: bool,
-    /// How its container ended last, with anything but 0.
+    /// The last end of its container with another code than 0.
     pub exit: Option<PodExit>,
     /// What keeps it from starting.
     pub trouble: Option<PodTrouble>,
-    /// Since when its container is being made: what it mounts may be missing, of which the kubelet tells nothing here.
+    /// Since when its container is being created. A mount may be missing, which the kubelet does not report here.
     pub creating: Option<Timestamp>,
-    /// The node that it is lost with, or being removed from.
+    /// The node with which it is lost, or from which it is removed.
     pub departure: Option<String>,
-    /// When the kubelet kills it, once it was reported to go.
+    /// When the kubelet kills it, if its deletion was requested.
     pub until: Option<Timestamp>,
     /// Whether it has ended, well or badly.
     pub has_ended: bool,
@@ -172,14 +172,14 @@ pub struct PodTrouble {
 }
 
 impl ObservedObjects {
-    /// Sorts what there is of a job.
+    /// The facts about an attempt.
     #[must_use]
-    pub fn new(attempt: i32, objects: &Objects) -> Self {
+    pub fn new(attempt: i32, objects: &JobObjects) -> Self {
         let pods: Vec<PodState> = (objects.pods.iter())
             .filter(|pod| attempt_of(pod.as_ref()) == Some(attempt))
             .filter_map(|pod| PodState::of(pod))
             .collect();
-        // By the pods themselves: what their controllers count may be older.
+        // Counts the pods themselves, because the counts of their controllers may be older.
         let ready = |role: Role| {
             let ready = pods.iter().filter(|pod| pod.role == role && pod.is_ready).count();
             i32::try_from(ready).unwrap_or(i32::MAX)
@@ -195,19 +195,19 @@ impl ObservedObjects {
             workers: job(Role::Worker),
             servers: has_servers.then(|| ready(Role::Server)),
             owned: owned(objects),
-            remaining: objects.pods.iter().filter_map(|pod| Remaining::of(pod)).collect(),
+            remaining: objects.pods.iter().filter_map(|pod| RemainingPod::of(pod)).collect(),
             pods,
         }
     }
 
-    /// The worker that ended last with anything but 0, of those that were not replaced yet when all were there again.
+    /// The worker that ended last with another code than 0. Workers that were replaced before `back` do not count.
     #[must_use]
     pub fn lost_worker(&self, back: Option<Timestamp>) -> Option<&PodState> {
         let workers = self.pods.iter().filter(|pod| pod.role == Role::Worker && pod.ended_after(back));
         workers.max_by_key(|pod| pod.exit.as_ref().and_then(|exit| exit.at))
     }
 
-    /// The same without workers that were replaced.
+    /// The same without the workers that were replaced before `back`.
     #[must_use]
     pub fn without_replaced(&self, back: Option<Timestamp>) -> Self {
         let mut observed = self.clone();
@@ -216,7 +216,7 @@ impl ObservedObjects {
         observed
     }
 
-    /// Pods of a role that are ready or ended well.
+    /// The number of a role's pods that are ready or ended well.
     #[must_use]
     pub fn ready(&self, role: Role) -> i32 {
         let of_job = |job: &Option<JobState>| job.as_ref().map_or(0, |job| job.ready + job.succeeded);
@@ -232,18 +232,18 @@ fn attempt_of<K: Resource>(object: &K) -> Option<i32> {
     object.labels().get(ATTEMPT_LABEL)?.parse().ok()
 }
 
-/// By its name: the objects of all roles have the same labels.
+/// Goes by the name, because the objects of all roles have the same labels.
 fn role_of_job(job: &Job) -> Option<Role> {
     let name = job.name_any();
     [Role::Coordinator, Role::Worker].into_iter().find(|role| name.ends_with(&format!("-{}", role.word())))
 }
 
-fn owned(objects: &Objects) -> Vec<OwnedObject> {
+fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
     fn one<K: Resource>(object: &K, kind: OwnedKind, is_active: bool) -> OwnedObject {
         let is_deleting = object.meta().deletion_timestamp.is_some();
         OwnedObject { kind, name: object.name_any(), attempt: attempt_of(object), is_active, is_deleting }
     }
-    // What all attempts share has no label of an attempt.
+    // Objects that all attempts share have no attempt label.
     fn is_of_an_attempt<K: Resource>(object: &K) -> bool {
         object.labels().contains_key(ATTEMPT_LABEL)
     }
@@ -269,7 +269,7 @@ impl JobState {
         };
         let (complete, failed) = (condition("Complete"), condition("Failed"));
         let is_over = complete.is_some() || failed.is_some();
-        // Kubernetes adds the other two only when no pod is left, which on a lost node is never.
+        // Kubernetes adds `Complete` and `Failed` only when no pod is left, which never happens on a lost node.
         let complete = complete.or_else(|| condition("SuccessCriteriaMet"));
         let failed = failed.or_else(|| condition("FailureTarget"));
         let end = complete.map(|complete| JobEnd::Complete { at: at(complete) }).or_else(|| failed.map(failure));
@@ -298,7 +298,7 @@ fn failure(failed: &JobCondition) -> JobEnd {
     JobEnd::Failed { at: at(failed), reason: failed.reason.clone().unwrap_or_default(), message }
 }
 
-impl Remaining {
+impl RemainingPod {
     fn of(pod: &Pod) -> Option<Self> {
         let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
         let until = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
@@ -319,7 +319,7 @@ impl PodState {
     fn of(pod: &Pod) -> Option<Self> {
         let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
         let status = pod.status.clone().unwrap_or_default();
-        // By its name: others in the pod, such as those that a mesh puts there, end for reasons of their own.
+        // By its name: other containers in the pod, such as a mesh's, end for reasons of their own.
         let container = status.container_statuses.iter().flatten().find(|one| one.name == role.word());
         let others = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
         let conditions = status.conditions.unwrap_or_default();
@@ -338,7 +338,7 @@ impl PodState {
         Some(Self {
             name: pod.name_any(),
             role,
-            // A pod whose container cannot be made, or that goes, is not ready, whatever else is said of it.
+            // A pod whose container cannot be made, or that is being deleted, is not ready, whatever its conditions say.
             is_ready: is_ready && trouble.is_none() && !is_deleting,
             exit: container.and_then(exit),
             trouble,
@@ -350,7 +350,7 @@ impl PodState {
     }
 }
 
-/// The present end of the container, or that before its restart.
+/// The present end of the container, or the one before its restart.
 fn exit(container: &ContainerStatus) -> Option<PodExit> {
     let terminated = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
     let ended: ContainerStateTerminated = terminated(&container.state).or_else(|| terminated(&container.last_state))?;
@@ -362,7 +362,7 @@ fn exit(container: &ContainerStatus) -> Option<PodExit> {
     })
 }
 
-/// A log's end may be long; a status is read in a terminal.
+/// The last line only: a log's end may be long, and a status is read in a terminal.
 fn last_line(text: &str) -> String {
     const MOST: usize = 400;
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
@@ -377,7 +377,7 @@ fn stuck(container: &ContainerStatus) -> Option<PodTrouble> {
         .then(|| PodTrouble { reason, message: waiting.message.clone().unwrap_or_default() })
 }
 
-/// A sidecar that does not start keeps the role's container from being started.
+/// A sidecar that does not start keeps the role's container from starting.
 fn stuck_beside(container: &ContainerStatus) -> Option<PodTrouble> {
     let trouble = stuck(container)?;
     Some(PodTrouble { message: format!("container {}: {}", container.name, trouble.message), ..trouble })

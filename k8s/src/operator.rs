@@ -19,50 +19,50 @@ use zagros_plumbing::admin::{self, Readiness};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
-use crate::cache::{Caches, JobKey, scoped};
-use crate::context::{Asker, Clock, Context};
+use crate::cache::{JobKey, ObjectCaches, scoped};
+use crate::context::{Clock, CoordinatorQuery, OperatorContext};
 use crate::crd::HybridJob;
 use crate::error::Error;
-use crate::leader::Candidate;
-use crate::metrics::Metrics;
+use crate::leader::LeaseCandidate;
+use crate::metrics::OperatorMetrics;
 use crate::names::{Attempt, MANAGER};
 use crate::probe;
 use crate::reconcile::{error_policy, reconcile};
 
-/// Events within this time of each other are looked at once.
+/// Events within this time of each other lead to one look.
 const DEBOUNCE: Duration = Duration::from_millis(500);
-/// Jobs looked at side by side.
+/// The most jobs that are looked at at the same time.
 const CONCURRENCY: u16 = 64;
-/// How long what runs may take to end.
+/// How long running work may take to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What an operator needs.
+/// The settings of an operator.
 pub struct OperatorConfig {
-    /// To Kubernetes.
+    /// The client of Kubernetes.
     pub client: Client,
-    /// The namespace whose jobs it looks after; all if `None`.
+    /// The namespace whose jobs it manages; all if `None`.
     pub namespace: Option<String>,
     /// Its pod's name.
     pub identity: String,
-    /// Namespace of its lease; without one it leads from the start.
+    /// Namespace of its lease. Without one it leads from the start.
     pub lease_namespace: Option<String>,
     /// Port of `/healthz`, `/readyz` and `/metrics`.
     pub admin: TcpListener,
     /// Where its metrics are registered.
     pub registry: Registry,
     /// How coordinators are asked.
-    pub asker: Asker,
+    pub asker: CoordinatorQuery,
     /// The time.
     pub clock: Clock,
 }
 
-/// Asks coordinators under the names that their Services have.
+/// Asks coordinators by the names of their Services.
 #[must_use]
-pub fn ask_coordinator() -> Asker {
+pub fn ask_coordinator() -> CoordinatorQuery {
     Arc::new(|attempt: Attempt| {
         Box::pin(async move {
             let asked = probe::ask(&attempt.status_address()).await;
-            asked.inspect_err(|error| debug!(%error, "progress is not known")).ok()
+            asked.inspect_err(|error| debug!(%error, "the progress is unknown")).ok()
         })
     })
 }
@@ -72,13 +72,13 @@ pub fn ask_coordinator() -> Asker {
 /// # Errors
 /// When the lease is lost.
 pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error> {
-    // Its own token: the port stays open while reconciliations end.
+    // A separate token: the port stays open while reconciliations end.
     let life = Lifecycle::new(Shutdown::new());
-    let metrics = Metrics::new(&config.registry);
+    let metrics = OperatorMetrics::new(&config.registry);
     let waits = Arc::new(AtomicBool::new(true));
     serve(&life, config.admin, config.registry, Arc::clone(&waits));
 
-    let context = Arc::new(Context {
+    let context = Arc::new(OperatorContext {
         client: config.client.clone(),
         recorder: Recorder::new(
             config.client.clone(),
@@ -87,12 +87,12 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
         metrics: metrics.clone(),
         asker: config.asker,
         clock: config.clock,
-        caches: Caches::default(),
+        caches: ObjectCaches::default(),
         memory: Arc::default(),
     });
     let mut candidate = config
         .lease_namespace
-        .map(|namespace| Candidate::new(config.client.clone(), &namespace, MANAGER, &config.identity));
+        .map(|namespace| LeaseCandidate::new(config.client.clone(), &namespace, MANAGER, &config.identity));
     let ended = async {
         if let Some(candidate) = &mut candidate {
             candidate.lead().await;
@@ -102,27 +102,27 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
         let stop = Shutdown::new();
         let controlled = control(config.client, config.namespace.as_deref(), context, stop.clone());
         tokio::select! {
-            // Work under way is dropped where another leads: every step may be the last (`reconcile`).
+            // The work under way is dropped when another leads: every step may be the last (`reconcile`).
             () = controlled => Ok(()),
             ended = async {
                 hold(candidate.as_mut(), &shutdown).await?;
                 stop.request();
                 tokio::time::sleep(TIMEOUT).await;
-                warn!(timeout = ?TIMEOUT, "reconciling did not end in time; the next operator goes on with it");
+                warn!(timeout = ?TIMEOUT, "reconciling did not end in time; the next operator continues it");
                 Ok(())
             } => ended,
         }
     };
     let ended = tokio::select! {
         ended = ended => ended,
-        // Not leading yet: there is nothing to end.
+        // It does not lead yet, so there is nothing to end.
         () = until_stopped_waiting(&shutdown, &waits) => Ok(()),
     };
     metrics.leads.set(0);
     if let (Some(candidate), Ok(())) = (&mut candidate, &ended) {
         let released = tokio::time::timeout(TIMEOUT, candidate.release()).await;
         if !matches!(released, Ok(Ok(()))) {
-            warn!("the lease was not given back: the next operator waits until it runs out");
+            warn!("the lease was not given back: the next operator waits until it expires");
         }
     }
     if let Err(late) = life.finish(TIMEOUT).await {
@@ -131,7 +131,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     ended
 }
 
-/// Shutdown, while another leads.
+/// Waits for shutdown while another operator leads.
 async fn until_stopped_waiting(shutdown: &Shutdown, waits: &AtomicBool) {
     shutdown.requested().await;
     if !waits.load(Ordering::Acquire) {
@@ -139,8 +139,8 @@ async fn until_stopped_waiting(shutdown: &Shutdown, waits: &AtomicBool) {
     }
 }
 
-/// Until shutdown, or until it no longer leads.
-async fn hold(candidate: Option<&mut Candidate>, shutdown: &Shutdown) -> Result<(), Error> {
+/// Waits for shutdown, or until it no longer leads.
+async fn hold(candidate: Option<&mut LeaseCandidate>, shutdown: &Shutdown) -> Result<(), Error> {
     match candidate {
         None => {
             shutdown.requested().await;
@@ -153,7 +153,7 @@ async fn hold(candidate: Option<&mut Candidate>, shutdown: &Shutdown) -> Result<
     }
 }
 
-/// A follower is ready: it does all that is asked of it.
+/// A follower is ready too: it does everything that is expected of it.
 fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc<AtomicBool>) {
     let readiness: Readiness = Arc::new(move || {
         debug!(follows = waits.load(Ordering::Acquire), "asked for readiness");
@@ -167,11 +167,11 @@ fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc
     });
 }
 
-/// A job, which may be unreadable.
+/// A job that may be unreadable.
 type Guarded = DeserializeGuard<HybridJob>;
 
-/// Watches jobs and what they are made of.
-async fn control(client: Client, namespace: Option<&str>, context: Arc<Context>, stop: Shutdown) {
+/// Watches the jobs and their objects.
+async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorContext>, stop: Shutdown) {
     let (known, writer) = reflector::store();
     let jobs = edited_jobs(scoped(&client, namespace), writer);
     let (changed, changes) = mpsc::unbounded_channel();
@@ -196,8 +196,8 @@ async fn control(client: Client, namespace: Option<&str>, context: Arc<Context>,
     }
 }
 
-/// Jobs whose spec was edited, that were made, or that are to be deleted. Not those whose status was written: that is the
-/// operator itself.
+/// The jobs that were created or edited, or that are to be deleted. A change of the status does not count: the operator
+/// itself made it.
 fn edited_jobs(api: Api<Guarded>, writer: reflector::store::Writer<Guarded>) -> impl Stream<Item = ObjectRef<Guarded>> {
     let events = watcher(api, watcher::Config::default()).default_backoff();
     let edited =
@@ -220,8 +220,8 @@ fn reference(job: &JobKey) -> ObjectRef<Guarded> {
     ObjectRef::new(&job.name).within(&job.namespace)
 }
 
-/// An `applier` that is asked to end before its first list has arrived waits for that list for ever, and nothing fetches it
-/// any more.
+/// Waits for shutdown before the first list has arrived. An `applier` that is asked to end then would wait for that list
+/// for ever, because nothing fetches it any more.
 async fn asked_to_end_before_it_began(stop: &Shutdown, known: &Store<Guarded>) {
     stop.requested().await;
     if known.wait_until_ready().now_or_never().is_some() {

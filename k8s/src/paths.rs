@@ -1,6 +1,6 @@
 //! Paths in every container of a run.
 
-/// The folder of the job file. Paths in the file start here, so `../data/train.txt`, as the examples have it, is on the
+/// The folder of the job file. Relative paths in the file start here. The examples' `../data/train.txt` is therefore on the
 /// volume that is mounted at `/data`.
 pub const JOB_FOLDER: &str = "/zagros";
 /// Where the job file is mounted.
@@ -9,5 +9,5 @@ pub const JOB_FILE: &str = "/zagros/job.toml";
 pub const OUTPUT_PATH: &str = "/output";
 /// Where a server keeps rows beyond its memory.
 pub const STATE_PATH: &str = "/var/lib/zagros";
-/// Memory that processes of a pod share.
+/// Memory that the processes of a pod share.
 pub const SHARED_MEMORY_PATH: &str = "/dev/shm";

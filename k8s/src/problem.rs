@@ -1,10 +1,10 @@
-//! What is wrong with a spec, by the path of its field.
+//! Problems of a spec, with the path of the field.
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct SpecProblem {
-    /// As in `kubectl explain`: `spec.volumes[0].mountPath`.
+    /// The path of the field, as in `kubectl explain`: `spec.volumes[0].mountPath`.
     pub field: String,
     /// What, why, and what to do.
     pub message: String,

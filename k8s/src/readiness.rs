@@ -10,7 +10,7 @@ use crate::judge::elapsed;
 use crate::names::Role;
 use crate::observe::{JobState, ObservedObjects, OwnedKind};
 
-/// How long the kubelet may take to make a container before a person should look.
+/// How long the kubelet may take to create a container before a person should look.
 const SLOW: Duration = Duration::from_secs(120);
 /// The pods are not ready, and no fault is known.
 const NOT_READY: &str = "PodsNotReady";
@@ -31,11 +31,11 @@ pub struct PodReadiness {
 }
 
 impl PodReadiness {
-    /// The readiness of a run whose workers wait for one that was lost and is started again.
+    /// The readiness of a run whose workers wait for one that was lost and restarts.
     #[must_use]
     pub fn waiting_for(self, loss: Option<&str>) -> Self {
         let Some(how) = loss.filter(|_| [NOT_READY, MISSING].contains(&self.reason.as_str())) else { return self };
-        let message = format!("{}; {how}; it is started again", self.message);
+        let message = format!("{}; {how}; it restarts", self.message);
         Self { reason: "WorkerLost".to_owned(), message, ..self }
     }
 }
@@ -96,7 +96,7 @@ pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStag
         return PodReadiness { is_ready: false, reason: "ContainerCreating".to_owned(), message };
     }
     if let Some((pod, node)) = observed.pods.iter().find_map(|pod| Some((pod, pod.departure.as_ref()?))) {
-        let message = format!("{waiting}; {} is removed from {node}, or lost together with {node}", pod.name);
+        let message = format!("{waiting}; {} is being removed from {node}, or is lost together with {node}", pod.name);
         return PodReadiness { is_ready: false, reason: "PodLost".to_owned(), message };
     }
     if let Some(message) = unmade(spec, observed, stage) {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_is_when_every_pod_is() {
+    fn a_run_is_ready_when_every_pod_is() {
         let spec = hybrid_job().spec;
         let seen =
             ObservedObjects { coordinator: job(1), workers: job(2), servers: Some(3), ..ObservedObjects::default() };
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(readiness.message, expected);
     }
 
-    /// A quota keeps pods from being made, so no pod can be looked at.
+    /// A quota keeps pods from being made, so there is no pod to look at.
     #[test]
     fn pods_that_were_never_made_are_reported() {
         let spec = hybrid_job().spec;

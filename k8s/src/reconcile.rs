@@ -1,6 +1,6 @@
 //! One look at one job: dereference → validate → observe → decide → record or act → clean up.
 //!
-//! Every step may be the last before the operator ends: each is repeated without harm.
+//! The operator may end after every step, so each step can be repeated without harm.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::act::{DecisionInput, act, farewell, release};
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
-use crate::cluster::Cluster;
-use crate::context::{Context, Reconciliation, status};
+use crate::cluster::JobClient;
+use crate::context::{OperatorContext, Reconciliation, status};
 use crate::crd::{HybridJob, HybridJobSpec, Phase, Progress};
 use crate::decide::{DecisionFacts, decide};
-use crate::error::{Error, Remedy};
+use crate::error::{Error, ErrorRemedy};
 use crate::memory::JobMemory;
 use crate::names::Attempt;
 use crate::observe::ObservedObjects;
@@ -27,19 +27,22 @@ use crate::refuse::refuse;
 use crate::reporting::{report_error, unreadable};
 use crate::validate::{SpecProblem, ValidJob, validate};
 
-/// Steps that one look takes at most: a recorded status is followed by the next step at once.
+/// The most steps of one look. After a recorded status the next step follows at once.
 const MOST_STEPS: usize = 4;
 
-/// Looks at a job, and never fails for what is the user's to mend: that is written into the status.
+/// Looks at a job. A problem that the user must solve is not an error: the status reports it.
 ///
 /// # Errors
-/// When it should be tried again after a pause.
-pub async fn reconcile(guarded: Arc<DeserializeGuard<HybridJob>>, context: Arc<Context>) -> Result<Action, Error> {
+/// When the look should be repeated after a pause.
+pub async fn reconcile(
+    guarded: Arc<DeserializeGuard<HybridJob>>,
+    context: Arc<OperatorContext>,
+) -> Result<Action, Error> {
     let started = Instant::now();
     let (Some(name), Some(namespace)) = (guarded.meta().name.clone(), guarded.meta().namespace.clone()) else {
         return Err(Error::Unnamed);
     };
-    let cluster = Cluster::new(context.client.clone(), &namespace, &name);
+    let cluster = JobClient::new(context.client.clone(), &namespace, &name);
     let look = Reconciliation { key: JobKey { namespace, name }, cluster, context: &context };
     if let Some(left) = look.named(|memory| memory.paused(look.now())) {
         return Ok(Action::requeue(left));
@@ -52,9 +55,9 @@ pub async fn reconcile(guarded: Arc<DeserializeGuard<HybridJob>>, context: Arc<C
     let (outcome, result) = match result {
         Ok(action) => ("done", Ok(action)),
         Err(error) => match error.remedy() {
-            Remedy::Again => ("retried", Ok(Action::requeue(look.named(|memory| memory.failed(look.now()))))),
-            Remedy::Later => ("retried", Err(error)),
-            Remedy::Report(reason) => ("reported", report_error(&look, reason, error).await),
+            ErrorRemedy::Again => ("retried", Ok(Action::requeue(look.named(|memory| memory.failed(look.now()))))),
+            ErrorRemedy::Later => ("retried", Err(error)),
+            ErrorRemedy::Report(reason) => ("reported", report_error(&look, reason, error).await),
         },
     };
     context.metrics.reconciles.with_label_values(&[outcome]).inc();
@@ -64,16 +67,16 @@ pub async fn reconcile(guarded: Arc<DeserializeGuard<HybridJob>>, context: Arc<C
     result
 }
 
-/// When to try again after an error.
+/// Decides when to try again after an error.
 #[must_use]
-pub fn error_policy(guarded: Arc<DeserializeGuard<HybridJob>>, error: &Error, context: Arc<Context>) -> Action {
+pub fn error_policy(guarded: Arc<DeserializeGuard<HybridJob>>, error: &Error, context: Arc<OperatorContext>) -> Action {
     let key = JobKey { namespace: guarded.namespace().unwrap_or_default(), name: guarded.name_any() };
     let pause = context.memory.of(&key, None, |memory| memory.failed((context.clock)()));
     warn!(job = format!("{}/{}", key.namespace, key.name), %error, again_in = ?pause, "reconciling failed");
     Action::requeue(pause)
 }
 
-/// The steps.
+/// Takes the steps of one look.
 async fn look_at(look: &Reconciliation<'_>) -> Result<Action, Error> {
     let Some(mut job) = look.cluster.current().await? else {
         look.context.memory.forget(&look.key);
@@ -93,7 +96,7 @@ async fn look_at(look: &Reconciliation<'_>) -> Result<Action, Error> {
     Ok(Action::requeue(Duration::ZERO))
 }
 
-/// One step; `None` when the next is due at once.
+/// Takes one step; `None` when the next is due at once.
 async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
     let attempt = attempt(job)?;
     let observed = ObservedObjects::new(attempt.number, &look.context.caches.objects(&look.key));
@@ -126,8 +129,8 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
     Ok(action)
 }
 
-/// The text of the job file: that of the attempt, once it has begun, else what the spec names. `None` when the ConfigMap or
-/// its key is missing.
+/// The text of the job file: that of the attempt once it has started, before that the one that the spec names. `None` when
+/// the ConfigMap or its key is missing.
 async fn text(look: &Reconciliation<'_>, job: &HybridJob, attempt: &Attempt) -> Result<Option<String>, Error> {
     if let Some(text) = look.memory(job, |memory| memory.config(attempt.number)) {
         return Ok(Some(text));
@@ -143,14 +146,14 @@ async fn text(look: &Reconciliation<'_>, job: &HybridJob, attempt: &Attempt) -> 
     }
 }
 
-/// The attempt that the status tells of, or the first.
+/// The attempt that the status names, or the first.
 fn attempt(job: &HybridJob) -> Result<Attempt, Error> {
     let namespace = job.namespace().ok_or(Error::Unnamed)?;
     Ok(Attempt { job: job.name_any(), namespace, number: status(job).attempt.max(1) })
 }
 
-/// What an attempt is made from: another value makes another attempt. How the run ends, who watches it and which workers
-/// it may have are no part of it.
+/// Hash of the fields from which an attempt is made. Another hash starts another attempt. How the run ends, its monitoring
+/// and its bounds of workers are not part of it.
 pub(crate) fn template(spec: &HybridJobSpec) -> String {
     let mut made_from = json!({
         "job": spec.job,
@@ -166,14 +169,14 @@ pub(crate) fn template(spec: &HybridJobSpec) -> String {
         "serviceAccountName": spec.service_account_name,
         "podSecurityContext": spec.pod_security_context,
     });
-    // Without what is not given: a field that a later operator knows restarts no run.
+    // Without absent fields: a field that a later operator adds restarts no run.
     if let Some(fields) = made_from.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }
     format!("{:016x}", xxh3_64(made_from.to_string().as_bytes()))
 }
 
-/// What the coordinator tells, now and then: how far it is changes all the time, and each answer is a write.
+/// The coordinator's report, at intervals: progress changes all the time, and each report is a write of the status.
 async fn progress(
     look: &Reconciliation<'_>,
     job: &HybridJob,

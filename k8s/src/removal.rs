@@ -1,36 +1,36 @@
-//! In which order a run is removed.
+//! The order in which a run is removed.
 //!
-//! Workers go first: reported to end, they write a checkpoint of what they have trained, and that needs the servers and the
-//! coordinator. Those go once no worker is left, and what pods find each other by goes last:
+//! Workers go first: when they are asked to end, they write a checkpoint of what they have trained, and that needs the
+//! servers and the coordinator. Those go once no worker is left. The objects by which pods find each other go last:
 //!
 //! ```text
 //!  Workers ──► Wait (a worker's pod) ──► Members ──► Wait (another pod) ──► Services ──► Done
 //! ```
 //!
-//! Each look takes the next step from what there is, so an operator that takes over goes on where the last one was.
+//! Each look derives the next step from what exists. An operator that takes over therefore continues at the same step.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::crd::CleanPodPolicy;
 use crate::names::Role;
-use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, Remaining};
+use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, RemainingPod};
 
-/// How long after its time a pod may still be there before its node counts as lost.
+/// How long a pod may outlive its deadline before its node counts as lost.
 pub const LINGER: SignedDuration = SignedDuration::from_secs(30);
 
 /// Which attempts are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalScope {
-    /// All.
+    /// All attempts.
     All,
-    /// All but this.
+    /// All but this attempt.
     Others(i32),
-    /// This alone.
+    /// This attempt only.
     Only(i32),
 }
 
 impl RemovalScope {
-    /// Whether an object of this attempt is removed. One whose attempt cannot be read belongs to none that is kept.
+    /// Whether an object of this attempt is removed. If its attempt cannot be read, it belongs to no attempt that is kept.
     #[must_use]
     pub fn has(self, attempt: Option<i32>) -> bool {
         match self {
@@ -43,33 +43,33 @@ impl RemovalScope {
 
 /// The next step of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Removal {
+pub enum RemovalStep {
     /// Workers are asked to end.
     Workers(Vec<RemovalTarget>),
     /// A pod has not ended yet.
     Wait(String),
     /// Servers and coordinator are asked to end.
     Members(Vec<RemovalTarget>),
-    /// What pods find each other by goes: Services, the job file, groups.
+    /// The objects by which pods find each other go: Services, the job file, groups.
     Services,
     /// Nothing is left.
     Done,
 }
 
-/// An object that goes, or whose pods do.
+/// An object to remove, or whose pods are asked to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovalTarget {
     /// Its kind.
     pub kind: OwnedKind,
     /// Its name.
     pub name: String,
-    /// How.
-    pub how: How,
+    /// How to remove it.
+    pub how: RemovalMethod,
 }
 
 /// How an object's pods are asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum RemovalMethod {
     /// The object is deleted, and all its pods with it.
     Delete,
     /// The Job is suspended: pods that run end, and those that have ended stay with their logs.
@@ -77,39 +77,39 @@ pub enum How {
 }
 
 impl ObservedObjects {
-    /// The next step of removing attempts whole.
+    /// The next step of removing whole attempts.
     #[must_use]
-    pub fn removal(&self, scope: RemovalScope, now: Timestamp) -> Removal {
+    pub fn removal(&self, scope: RemovalScope, now: Timestamp) -> RemovalStep {
         match self.workers_removal(scope, now) {
-            Removal::Done => {}
+            RemovalStep::Done => {}
             step => return step,
         }
         let members = self.members(scope);
         if !members.is_empty() {
-            return Removal::Members(members);
+            return RemovalStep::Members(members);
         }
-        let of_member = |pod: &&Remaining| pod.role != Role::Worker;
+        let of_member = |pod: &&RemainingPod| pod.role != Role::Worker;
         if let Some(pod) = self.awaited(scope, now).find(of_member) {
-            return Removal::Wait(pod.name.clone());
+            return RemovalStep::Wait(pod.name.clone());
         }
         let has_services = self.owned.iter().any(|one| one.kind == OwnedKind::Service && scope.has(one.attempt));
-        if has_services { Removal::Services } else { Removal::Done }
+        if has_services { RemovalStep::Services } else { RemovalStep::Done }
     }
 
     /// Servers and coordinators.
     #[must_use]
     pub fn members(&self, scope: RemovalScope) -> Vec<RemovalTarget> {
-        self.targets(scope, |one| one.kind.is_member().then_some(How::Delete))
+        self.targets(scope, |one| one.kind.is_member().then_some(RemovalMethod::Delete))
     }
 
-    /// The part of it that is about workers.
+    /// The part of the removal that concerns workers.
     #[must_use]
-    pub fn workers_removal(&self, scope: RemovalScope, now: Timestamp) -> Removal {
-        let workers = self.targets(scope, |one| (one.kind == OwnedKind::Workers).then_some(How::Delete));
+    pub fn workers_removal(&self, scope: RemovalScope, now: Timestamp) -> RemovalStep {
+        let workers = self.targets(scope, |one| (one.kind == OwnedKind::Workers).then_some(RemovalMethod::Delete));
         if !workers.is_empty() {
-            return Removal::Workers(workers);
+            return RemovalStep::Workers(workers);
         }
-        self.awaited_worker(scope, now).map_or(Removal::Done, |pod| Removal::Wait(pod.name.clone()))
+        self.awaited_worker(scope, now).map_or(RemovalStep::Done, |pod| RemovalStep::Wait(pod.name.clone()))
     }
 
     /// Whether a workers' Job may make pods.
@@ -120,54 +120,55 @@ impl ObservedObjects {
             .any(|one| one.kind == OwnedKind::Workers && one.is_active && !one.is_deleting && scope.has(one.attempt))
     }
 
-    /// A worker that has not ended, and is waited for.
+    /// A worker that has not ended, and that the removal waits for.
     #[must_use]
-    pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&Remaining> {
+    pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&RemainingPod> {
         self.awaited(scope, now).find(|pod| pod.role == Role::Worker)
     }
 
-    /// The next step of tidying up after an attempt that is over: what still runs ends, in the same order.
+    /// The next step of cleaning up after an attempt that is over: what still runs ends, in the same order.
     #[must_use]
-    pub fn tidying(&self, attempt: i32, policy: CleanPodPolicy, now: Timestamp) -> Removal {
+    pub fn tidying(&self, attempt: i32, policy: CleanPodPolicy, now: Timestamp) -> RemovalStep {
         let others = self.removal(RemovalScope::Others(attempt), now);
-        if others != Removal::Done {
+        if others != RemovalStep::Done {
             return others;
         }
         let scope = RemovalScope::Only(attempt);
         let how = |one: &OwnedObject| match (policy, one.kind) {
             (CleanPodPolicy::None, _) | (_, OwnedKind::Service) => None,
-            (CleanPodPolicy::All, _) | (CleanPodPolicy::Running, OwnedKind::Servers) => Some(How::Delete),
+            (CleanPodPolicy::All, _) | (CleanPodPolicy::Running, OwnedKind::Servers) => Some(RemovalMethod::Delete),
             (CleanPodPolicy::Running, OwnedKind::Workers | OwnedKind::Coordinator) => {
-                one.is_active.then_some(How::Suspend)
+                one.is_active.then_some(RemovalMethod::Suspend)
             }
         };
         let workers = self.targets(scope, |one| how(one).filter(|_| one.kind == OwnedKind::Workers));
         if !workers.is_empty() {
-            return Removal::Workers(workers);
+            return RemovalStep::Workers(workers);
         }
         let members = self.targets(scope, |one| how(one).filter(|_| one.kind.is_member()));
         match self.awaited_worker(scope, now) {
-            Some(pod) if !members.is_empty() => Removal::Wait(pod.name.clone()),
-            _ if members.is_empty() => Removal::Done,
-            _ => Removal::Members(members),
+            Some(pod) if !members.is_empty() => RemovalStep::Wait(pod.name.clone()),
+            _ if members.is_empty() => RemovalStep::Done,
+            _ => RemovalStep::Members(members),
         }
     }
 
-    fn targets(&self, scope: RemovalScope, how: impl Fn(&OwnedObject) -> Option<How>) -> Vec<RemovalTarget> {
+    fn targets(&self, scope: RemovalScope, how: impl Fn(&OwnedObject) -> Option<RemovalMethod>) -> Vec<RemovalTarget> {
         let in_scope = self.owned.iter().filter(|one| scope.has(one.attempt) && !one.is_deleting);
         let targets =
             in_scope.filter_map(|one| Some(RemovalTarget { kind: one.kind, name: one.name.clone(), how: how(one)? }));
         targets.collect()
     }
 
-    /// Pods that have not ended. One that is there long after it should have been killed is on a node that nobody hears
-    /// of, and not waited for.
-    fn awaited(&self, scope: RemovalScope, now: Timestamp) -> impl Iterator<Item = &Remaining> {
+    /// Pods that have not ended. A pod that is there long after its deadline is on a node that does not report. The
+    /// removal does
+    /// not wait for it.
+    fn awaited(&self, scope: RemovalScope, now: Timestamp) -> impl Iterator<Item = &RemainingPod> {
         self.remaining.iter().filter(move |pod| scope.has(pod.attempt) && !is_overdue(pod.until, LINGER, now))
     }
 }
 
-/// Whether a pod that was reported to go should have gone so long ago.
+/// Whether a pod should have gone so long ago.
 #[must_use]
 pub fn is_overdue(until: Option<Timestamp>, by: SignedDuration, now: Timestamp) -> bool {
     until.and_then(|until| until.checked_add(by).ok()).is_some_and(|gone| gone <= now)
@@ -186,9 +187,9 @@ mod tests {
         OwnedObject { kind, name, attempt: Some(attempt), is_active: true, is_deleting: false }
     }
 
-    fn pod(role: Role, attempt: i32, until: Option<i64>) -> Remaining {
+    fn pod(role: Role, attempt: i32, until: Option<i64>) -> RemainingPod {
         let name = format!("ctr-{attempt}-{}-0", role.word());
-        Remaining { name, attempt: Some(attempt), role, until: until.map(at) }
+        RemainingPod { name, attempt: Some(attempt), role, until: until.map(at) }
     }
 
     fn run(attempt: i32) -> ObservedObjects {
@@ -200,9 +201,11 @@ mod tests {
         }
     }
 
-    fn names(removal: Removal) -> Vec<String> {
+    fn names(removal: RemovalStep) -> Vec<String> {
         match removal {
-            Removal::Workers(targets) | Removal::Members(targets) => targets.into_iter().map(|one| one.name).collect(),
+            RemovalStep::Workers(targets) | RemovalStep::Members(targets) => {
+                targets.into_iter().map(|one| one.name).collect()
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -212,59 +215,60 @@ mod tests {
         let mut seen = run(1);
         assert_eq!(names(seen.removal(RemovalScope::All, at(0))), ["ctr-1-Workers"]);
         seen.owned.retain(|one| one.kind != OwnedKind::Workers);
-        assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(seen.removal(RemovalScope::All, at(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
         seen.remaining.retain(|pod| pod.role != Role::Worker);
         assert_eq!(names(seen.removal(RemovalScope::All, at(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
         seen.owned.retain(|one| one.kind == OwnedKind::Service);
-        assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Wait("ctr-1-coordinator-0".to_owned()));
+        assert_eq!(seen.removal(RemovalScope::All, at(0)), RemovalStep::Wait("ctr-1-coordinator-0".to_owned()));
         seen.remaining.clear();
-        assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Services);
+        assert_eq!(seen.removal(RemovalScope::All, at(0)), RemovalStep::Services);
         seen.owned.clear();
-        assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Done);
+        assert_eq!(seen.removal(RemovalScope::All, at(0)), RemovalStep::Done);
     }
 
     #[test]
     fn the_attempt_that_runs_is_kept() {
         let mut seen = run(2);
-        assert_eq!(seen.removal(RemovalScope::Others(2), at(0)), Removal::Done);
+        assert_eq!(seen.removal(RemovalScope::Others(2), at(0)), RemovalStep::Done);
         seen.owned.push(owned(OwnedKind::Servers, 1));
         assert_eq!(names(seen.removal(RemovalScope::Others(2), at(0))), ["ctr-1-Servers"]);
-        // A label that somebody broke.
+        // The label was changed by somebody.
         seen.owned.last_mut().unwrap().attempt = None;
         assert_eq!(names(seen.removal(RemovalScope::Others(2), at(0))), ["ctr-1-Servers"]);
     }
 
     #[test]
-    fn an_object_that_is_going_is_not_reported_again() {
+    fn an_object_whose_deletion_was_requested_is_not_deleted_again() {
         let mut seen = run(1);
         seen.owned.iter_mut().for_each(|one| one.is_deleting = true);
-        assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(seen.removal(RemovalScope::All, at(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
     }
 
     #[test]
-    fn a_pod_on_a_lost_node_holds_nothing_up() {
+    fn a_pod_on_a_lost_node_delays_nothing() {
         let mut seen = run(1);
         seen.owned.retain(|one| one.kind == OwnedKind::Servers);
         seen.remaining = vec![pod(Role::Worker, 1, Some(60))];
-        assert_eq!(seen.removal(RemovalScope::All, at(89)), Removal::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(seen.removal(RemovalScope::All, at(89)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
         assert_eq!(names(seen.removal(RemovalScope::All, at(90))), ["ctr-1-Servers"]);
     }
 
     #[test]
-    fn what_has_ended_stays_with_its_logs_and_what_runs_ends_in_order() {
+    fn ended_pods_stay_with_their_logs_and_running_ones_end_in_order() {
         let mut seen = run(1);
         let tidying = |seen: &ObservedObjects, policy| seen.tidying(1, policy, at(0));
-        let suspended = RemovalTarget { kind: OwnedKind::Workers, name: "ctr-1-Workers".to_owned(), how: How::Suspend };
-        assert_eq!(tidying(&seen, CleanPodPolicy::Running), Removal::Workers(vec![suspended]));
+        let suspended =
+            RemovalTarget { kind: OwnedKind::Workers, name: "ctr-1-Workers".to_owned(), how: RemovalMethod::Suspend };
+        assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Workers(vec![suspended]));
         seen.owned[1].is_active = false;
-        assert_eq!(tidying(&seen, CleanPodPolicy::Running), Removal::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
         seen.remaining.clear();
-        let Removal::Members(targets) = tidying(&seen, CleanPodPolicy::Running) else { panic!("members") };
-        assert_eq!([targets[0].how, targets[1].how], [How::Suspend, How::Delete]);
+        let RemovalStep::Members(targets) = tidying(&seen, CleanPodPolicy::Running) else { panic!("members") };
+        assert_eq!([targets[0].how, targets[1].how], [RemovalMethod::Suspend, RemovalMethod::Delete]);
         seen.owned[0].is_active = false;
         seen.owned.retain(|one| one.kind != OwnedKind::Servers);
-        assert_eq!(tidying(&seen, CleanPodPolicy::Running), Removal::Done);
-        assert_eq!(tidying(&seen, CleanPodPolicy::None), Removal::Done);
+        assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Done);
+        assert_eq!(tidying(&seen, CleanPodPolicy::None), RemovalStep::Done);
         assert_eq!(names(tidying(&seen, CleanPodPolicy::All)), ["ctr-1-Workers"]);
     }
 }

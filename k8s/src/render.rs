@@ -1,4 +1,4 @@
-//! What the operator would make of a HybridJob, without a cluster.
+//! Prints the objects that the operator would make of a HybridJob, without a cluster.
 
 use kube::ResourceExt;
 
@@ -7,11 +7,11 @@ use crate::crd::HybridJob;
 use crate::names::Attempt;
 use crate::validate::validate;
 
-/// The objects of the first attempt as YAML documents. `config` is the text of the job file where the HybridJob names a
+/// The objects of the first attempt as YAML documents. `config` is the text of the job file, if the HybridJob names a
 /// ConfigMap.
 ///
 /// # Errors
-/// Everything that is wrong, one problem a line.
+/// All problems, one a line.
 pub fn render(yaml: &str, config: Option<&str>) -> Result<String, String> {
     let mut owner: HybridJob = serde_saphyr::from_str(yaml).map_err(|error| format!("not a HybridJob: {error}"))?;
     let namespace = owner.namespace().unwrap_or_else(|| "default".to_owned());
@@ -33,7 +33,7 @@ mod tests {
     use crate::fixture::hybrid_job;
 
     #[test]
-    fn documents_are_what_would_be_applied() {
+    fn the_documents_are_the_objects_that_would_be_applied() {
         let yaml = serde_saphyr::to_string(&hybrid_job()).unwrap();
         let rendered = render(&yaml, None).unwrap();
         assert_eq!(rendered.matches("---\n").count(), 10);

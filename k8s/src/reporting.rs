@@ -9,7 +9,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tracing::{debug, warn};
 
-use crate::cluster::Cluster;
+use crate::cluster::JobClient;
 use crate::conditions::{Conditions, RECONCILED};
 use crate::context::{Reconciliation, status};
 use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus};
@@ -20,7 +20,7 @@ use crate::error::Error;
 /// event.
 pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Writes the status if it changed. Answers the job as it is then. A refusal stays in the message until the work is done.
+/// Writes the status if it changed. Returns the job as it is then. A refusal stays in the message until the work is done.
 pub(crate) async fn record(
     look: &Reconciliation<'_>,
     job: &HybridJob,
@@ -44,7 +44,7 @@ pub(crate) fn refusal(status: &HybridJobStatus) -> Option<&str> {
 }
 
 /// The object cannot be read: an older definition admitted it, or it was written past the definition.
-pub(crate) async fn unreadable(cluster: &Cluster, name: &str, error: &str) -> Result<Action, Error> {
+pub(crate) async fn unreadable(cluster: &JobClient, name: &str, error: &str) -> Result<Action, Error> {
     let message = format!("the object cannot be read: {error}; correct it, or apply k8s/crd again");
     let raw = cluster.raw();
     let known = raw.get_opt(name).await.map_err(Error::of(format!("read HybridJob {name}")))?;

@@ -1,7 +1,7 @@
-//! Parse, don't validate: from a HybridJob and the text of its job file to what can be built, or to all that is wrong.
+//! Parse, don't validate: from a HybridJob and the text of its job file to a job that can be built, or to all its problems.
 //!
-//! The schema and its CEL rules refuse most at admission. What only the job file's own checks know is found here, by
-//! the code that the roles themselves run.
+//! The schema and its CEL rules refuse most problems at admission. This module finds the problems that only the checks of
+//! the job file know. It uses the same code as the roles.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -15,17 +15,17 @@ use crate::paths::{JOB_FILE, JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_
 pub use crate::problem::SpecProblem;
 use crate::problem::problem;
 
-/// How long members wait for each other unless the job file says so: images are pulled and disks made meanwhile.
+/// How long members wait for each other unless the job file says so. Pulling images and making disks takes time.
 const TIMEOUT_SECONDS: f64 = 300.0;
 
-/// A HybridJob that can be built. Made by [`validate`] alone.
+/// A HybridJob that can be built. Only [`validate`] makes one.
 #[derive(Clone, Debug)]
 pub struct ValidJob {
-    /// The spec, for what needs no check.
+    /// The spec, for fields that need no check.
     pub spec: HybridJobSpec,
-    /// The job file that every role of the attempt is given.
+    /// The text of the job file that every role of the attempt gets.
     pub rendered: String,
-    /// What that file says.
+    /// The parsed job file.
     pub job: Job,
 }
 
@@ -50,7 +50,7 @@ impl ValidJob {
         }
     }
 
-    /// Whether the others wait for a lost worker and go on with another in its place (invariant RK-3).
+    /// Whether the others wait for a lost worker and continue once it is replaced (invariant RK-3).
     #[must_use]
     pub fn rejoins(&self) -> bool {
         self.job.train.mode == Mode::Hybrid && self.replicas(Role::Worker) > 1
@@ -79,7 +79,7 @@ pub fn validate(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<Val
             }
         }
         Err(message) => {
-            // Places in the message are those of the user's file, where it can be read at all.
+            // Positions in the message are those of the user's file, if that can be parsed at all.
             let message = check_text(object, text, attempt).err().unwrap_or(message);
             problems.push(problem(job_field(object), message));
         }
@@ -87,7 +87,7 @@ pub fn validate(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<Val
     Err(problems)
 }
 
-/// Text with the operator's keys in it.
+/// The text of the job file with the operator's keys.
 struct Rendered {
     text: String,
     missing: Option<String>,
@@ -110,7 +110,7 @@ fn render(object: &HybridJob, text: &str, attempt: &Attempt) -> Rendered {
             Some(table) => {
                 table.insert(key, item);
             }
-            None => missing = Some(format!("`{section}` is no section")),
+            None => missing = Some(format!("`{section}` is not a section")),
         }
     }
     let least = least_workers(object, &document);
@@ -126,7 +126,7 @@ fn table<'a>(document: &'a mut DocumentMut, section: &str) -> Option<&'a mut dyn
     document.entry(section).or_insert(Item::Table(Table::new())).as_table_like_mut()
 }
 
-/// Keys that are the operator's.
+/// The keys that the operator sets.
 fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'static str, Item)> {
     let everywhere = |port: u16| format!("0.0.0.0:{port}");
     let servers = toml_edit::Array::from_iter([everywhere(Role::Server.port())]);
@@ -141,15 +141,17 @@ fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'stati
     ]
 }
 
-/// Keys whose default is another in a cluster of pods.
+/// The keys that have another default in a cluster of pods.
 fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
     vec![
         ("cluster", "timeout_seconds", value(TIMEOUT_SECONDS)),
         ("cluster", "cold_folder", value(format!("{STATE_PATH}/cold"))),
+        ("cluster", "log_folder", value(format!("{STATE_PATH}/log"))),
     ]
 }
 
-/// With `elasticity` a run goes on without lost workers down to its lower bound, where the mode can do that.
+/// The lower bound of `elasticity` as a key of the job file. A run in mode `hybrid` continues without lost workers down to
+/// it.
 fn least_workers(object: &HybridJob, document: &DocumentMut) -> Option<(&'static str, &'static str, Item)> {
     let least = object.spec.elasticity.as_ref()?.min_workers;
     let mode = document.get("train").and_then(|train| train.get("mode")).and_then(Item::as_str);
@@ -162,16 +164,17 @@ fn parse(text: &str) -> Result<Job, String> {
     Job::parse(text, Path::new(JOB_FILE), &Overrides::none()).map_err(|errors| errors.plain())
 }
 
-/// The user's own text, with the operator's keys laid over it, so that lines and columns are the user's.
+/// Checks the user's own text with the operator's keys as overrides, so that lines and columns are the user's.
 fn check_text(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<(), String> {
     let sets = settings(object, attempt).into_iter().map(|(section, key, item)| format!("{section}.{key}={item}"));
     let overrides = Overrides::sets(sets.collect::<Vec<_>>());
     Job::parse(text, Path::new(JOB_FILE), &overrides).map(|_| ()).map_err(|errors| errors.plain())
 }
 
-/// What the definition says, for a cluster whose own is older than this operator, and what it cannot say.
+/// Checks the rules of the definition, because the installed definition may be older than this operator, and rules that it
+/// cannot express.
 fn check_spec(object: &HybridJob) -> Vec<SpecProblem> {
-    // The status is the operator's own, and no reason to refuse a job.
+    // The operator writes the status, so the status is no reason to refuse a job.
     let written = HybridJob { status: None, ..object.clone() };
     let mut problems = match serde_json::to_value(written) {
         Ok(value) => refusals(&value, None),
@@ -181,7 +184,7 @@ fn check_spec(object: &HybridJob) -> Vec<SpecProblem> {
     problems
 }
 
-/// No volume takes the place of a folder that the roles have already.
+/// Checks that no volume is mounted at a folder that the roles use.
 fn check_mounts(spec: &HybridJobSpec) -> Vec<SpecProblem> {
     let mut taken: BTreeSet<PathBuf> =
         [OUTPUT_PATH, STATE_PATH, SHARED_MEMORY_PATH, "/tmp", JOB_FOLDER].map(PathBuf::from).into();
@@ -199,7 +202,7 @@ fn check_mounts(spec: &HybridJobSpec) -> Vec<SpecProblem> {
     problems
 }
 
-/// A path without `.` and `..`, by its text alone: no folder on the way to a volume is a link.
+/// A path without `.` and `..`. Only the text counts: no folder above a volume is a link.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -214,7 +217,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Files that no volume holds would be missing in every pod.
+/// Checks that the files of the job are on volumes. Others would be missing in every pod.
 fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
     let mounted = |path: &PathBuf| {
         let volumes = spec.volumes.iter().map(|volume| volume.mount_path.as_str());
@@ -224,25 +227,27 @@ fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
         Model::TorchScript { file, .. } => Some(file.as_path()),
         _ => None,
     };
-    // A path may be relative to the job file's folder, `../data/train.txt`.
+    // A path may be relative to the job file's folder: `../data/train.txt`.
     let read = job.data_files().into_iter().chain(module).map(plain);
     let lost: Vec<PathBuf> = read.filter(|path| !mounted(path)).collect();
     let Some(first) = lost.first() else { return Vec::new() };
     let message = format!(
-        "the job file reads {} ({} file(s) in all), which no volume holds: mount the data and name it by its path there",
+        "the job file reads {} ({} file(s) in all), which are on no volume: mount the data and name it by its path there",
         first.display(),
         lost.len()
     );
     vec![problem("spec.volumes", message)]
 }
 
-/// Folders that pods cannot write: the image's own file system is read-only.
+/// Checks that pods can write to the folders of the job. The file system of the image is read-only.
 fn check_folders(object: &HybridJob, job: &Job) -> Vec<SpecProblem> {
     let cold = job.cluster.cold_folder.as_deref().and_then(Path::to_str);
+    let log = job.cluster.log_folder.as_deref().and_then(Path::to_str);
     let folders = [
         ("checkpoint.folder", job.checkpoint.folder.as_deref(), &[OUTPUT_PATH][..]),
         ("output.model_folder", job.output.model_folder.as_deref(), &[OUTPUT_PATH]),
         ("cluster.cold_folder", cold, &[OUTPUT_PATH, STATE_PATH, "/tmp"]),
+        ("cluster.log_folder", log, &[OUTPUT_PATH, STATE_PATH, "/tmp"]),
     ];
     let volumes = object.spec.volumes.iter().filter(|volume| !volume.read_only);
     let writable: Vec<&str> = volumes.map(|volume| volume.mount_path.as_str()).collect();
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lower_bound_of_elasticity_is_what_a_hybrid_run_goes_on_with() {
+    fn a_hybrid_run_continues_down_to_the_lower_bound_of_elasticity() {
         let least = |text: &str, workers: i32| {
             let mut object = hybrid_job();
             object.spec.dense_workers.replicas = workers;
@@ -308,16 +313,16 @@ mod tests {
         assert_eq!(validate(&hybrid_job(), JOB_TEXT, &attempt(1)).unwrap().job.cluster.min_workers, None);
     }
 
-    /// Addresses and folders are no part of what roles compare: pods of one attempt agree.
+    /// Roles do not compare addresses and folders, so the pods of one attempt agree.
     #[test]
     fn every_attempt_trains_the_same_job() {
         let of = |number| validate(&hybrid_job(), JOB_TEXT, &attempt(number)).unwrap().job;
         assert_eq!(of(1).fingerprint(), of(2).fingerprint());
     }
 
-    /// A run is found by its name and its parent folder; what is different may change since a checkpoint.
+    /// A run is found by its name and its parent folder. Other settings may change since a checkpoint.
     #[test]
-    fn an_attempt_finds_the_checkpoints_of_those_before_and_may_go_on_from_them() {
+    fn an_attempt_finds_the_checkpoints_of_earlier_ones_and_may_continue_from_them() {
         let text = format!("{JOB_TEXT}[checkpoint]\nfolder = \"s3://models/ads\"\n");
         let of = |number, workers| {
             let mut object = hybrid_job();
@@ -332,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_set_for_waiting_stays() {
+    fn the_users_timeout_stays() {
         let text = format!("{JOB_TEXT}[cluster]\ntimeout_seconds = 40.0\nservers = 9\n");
         let cluster = validate(&hybrid_job(), &text, &attempt(1)).unwrap().job.cluster;
         assert_eq!((cluster.timeout.as_secs(), cluster.servers), (40, 3));
@@ -356,7 +361,7 @@ mod tests {
         assert!(found[0].starts_with("spec.volumes: the job file reads /data/train.txt (2 file(s)"), "{found:?}");
     }
 
-    /// Paths in a job file start at its folder, so `../data` is what is mounted at `/data`.
+    /// Paths in a job file start at its folder, so `../data` is mounted at `/data`.
     #[test]
     fn a_path_with_dots_is_found_where_it_leads() {
         let of =
@@ -372,7 +377,7 @@ mod tests {
         }
     }
 
-    /// Refused now, not by a pod that has trained up to its first checkpoint.
+    /// Refused now, and not by a pod that has trained up to its first checkpoint.
     #[test]
     fn a_folder_that_pods_cannot_write_is_named() {
         let of = |keys: &str| problems(|object| object.spec.job.inline = Some(format!("{JOB_TEXT}{keys}")));
@@ -381,6 +386,7 @@ mod tests {
             ("[checkpoint]\nfolder = \"/data/checkpoints\"\n", "checkpoint.folder"),
             ("[output]\nmodel_folder = \"/output/../models\"\n", "output.model_folder"),
             ("[cluster]\ncold_folder = \"/var/lib/rows\"\n", "cluster.cold_folder"),
+            ("[cluster]\nlog_folder = \"/var/lib/rows\"\n", "cluster.log_folder"),
         ] {
             let found = of(keys);
             assert!(found.len() == 1 && found[0].starts_with(&format!("spec.job.inline: {key}")), "{keys}: {found:?}");
@@ -417,7 +423,7 @@ mod tests {
         assert_eq!(fields, expected);
     }
 
-    /// What the definition's rules say is reported here too: the definition in the cluster may be an older one.
+    /// The definition in the cluster may be older, so the operator checks its rules too.
     #[test]
     fn the_rules_of_the_definition_hold_without_a_cluster() {
         let found = problems(|object| {
@@ -431,7 +437,7 @@ mod tests {
         assert_eq!(fields, ["spec.denseWorkers.pod.env", "spec.volumes[0].source"], "{found:?}");
     }
 
-    /// The roles have folders of their own, whatever a path looks like.
+    /// The roles use folders of their own. No spelling of a path may hide one.
     #[test]
     fn no_volume_hides_a_folder_of_the_roles() {
         for path in ["/output", "/tmp/", "/zagros", "/dev/shm", "/var/lib/zagros/", "/var/./lib/zagros", "/data"] {

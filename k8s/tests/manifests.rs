@@ -1,11 +1,11 @@
-//! Files that users apply: examples that the rules accept and the operator can build, roles that ask for no more than
-//! they should, pods as restricted as those of the jobs.
+//! Files that users apply: the rules accept the examples and the operator can build them, roles ask for no more than they
+//! should, pods are as restricted as those of the jobs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use zagros_operator::check::{RIGHTS, Right};
+use zagros_operator::check::{RIGHTS, RequiredRight};
 use zagros_operator::crd::refusals;
 use zagros_operator::render::render;
 
@@ -33,13 +33,13 @@ fn examples_are_accepted_and_have_no_unknown_key() {
     }
 }
 
-/// The job file of an example, from where the example itself says it is taken.
+/// The job file of an example, at the path that the example itself names.
 fn job_file(text: &str) -> Option<String> {
     let message = text.lines().find_map(|line| line.split_once("--from-file=job.toml=")).map(|(_, rest)| rest.trim());
     message.map(|path| fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}")))
 }
 
-/// As their comments say: with the very job file that they name.
+/// Each example is built with the job file that its comment names.
 #[test]
 fn examples_can_be_built() {
     let mut with_config = 0;
@@ -55,7 +55,7 @@ fn examples_can_be_built() {
 
 /// Every shipped job file reads its data below `../data`, so it trains on a claim that is mounted at `/data`.
 #[test]
-fn every_shipped_job_file_fits_a_claim_with_its_data() {
+fn every_shipped_job_file_can_read_its_data_from_a_claim() {
     let example = fs::read_to_string(repository().join("examples/k8s/criteo.yaml")).unwrap();
     let files = fs::read_dir(repository().join("examples")).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
@@ -80,7 +80,7 @@ fn roles_reach_no_secret_enter_no_pod_and_have_no_wildcard() {
     }
 }
 
-/// What `zagros-operator check` asks for, and rights on kinds of other operators.
+/// The roles give the rights that `zagros-operator check` asks for, and rights on kinds of other operators.
 #[test]
 fn the_roles_give_what_the_operator_asks_for() {
     let mut given = std::collections::BTreeSet::new();
@@ -92,8 +92,8 @@ fn the_roles_give_what_the_operator_asks_for() {
             }
         }
     }
-    let of_right = |right: &Right| {
-        let Right { group, resource, verbs } = *right;
+    let of_right = |right: &RequiredRight| {
+        let RequiredRight { group, resource, verbs } = *right;
         verbs.iter().map(move |verb| format!("{verb} {group}/{resource}"))
     };
     assert_eq!(given, RIGHTS.iter().flat_map(of_right).collect());
@@ -103,7 +103,7 @@ fn first(group: &str) -> &str {
     group.split('.').next().unwrap()
 }
 
-/// The namespaced role asks for what the other two do, and stays in its namespace.
+/// The namespaced role has the rights of the other two, for its namespace only.
 #[test]
 fn the_namespaced_role_is_the_same_in_one_namespace() {
     let rules = |path: &str| {

@@ -38,7 +38,7 @@ impl Deadline {
         self.started.elapsed()
     }
 
-    /// What `work` answers, unless the deadline epochs first (invariant WT-1).
+    /// What `work` answers, unless the deadline passes first (invariant WT-1).
     ///
     /// # Errors
     /// How long it had, for the caller to say whom it waited for.
@@ -72,7 +72,7 @@ impl Backoff {
         ceiling.mul_f64(rand::rng().random_range(0.5..1.0))
     }
 
-    /// Calls `attempt` until it succeeds, fails for good, or the deadline epochs. An attempt that may take long is
+    /// Calls `attempt` until it succeeds, fails for good, or the deadline passes. An attempt that may take long is
     /// bounded by the caller with [`Deadline::bound`]; none is made when the deadline has passed, except the first.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ pub mod unary;
 
 mod intake;
 mod message;
+mod timeout;
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tower_layer::{Identity, Stack};
 
 pub use intake::{IntakeLayer, IntakeService};
+pub use timeout::{state_timeout, stated_timeout};
 
 /// A batch of 4096 samples × 64 features × 64 values in f32 is 64 MiB; leave room above it.
 pub const MAX_MESSAGE_BYTES: usize = 256 << 20;

@@ -46,6 +46,17 @@ impl fmt::Display for RunId {
     }
 }
 
+/// The rows of an embedding server, by a number that it chose at random while it had none. A process that recovers these rows
+/// from its log has the same lineage. A process that starts with no row has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lineage(pub u64);
+
+impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 macro_rules! display_inner {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {

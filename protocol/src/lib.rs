@@ -19,7 +19,7 @@ pub mod control {
 }
 
 pub use bucket::{BucketMap, bucket_of};
-pub use id::{Generation, RowKey, RunId, ServerIndex, TableId};
+pub use id::{Generation, Lineage, RowKey, RunId, ServerIndex, TableId};
 pub use packed::{PackError, Segment, Segments};
 pub use refusal::{Refusal, RefusalKind};
 

@@ -97,7 +97,7 @@ fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
     run.wait_for_line("dense worker 1 was killed by signal 9; 1 workers are left and go on without it");
     let ended = run.finish().expect(0);
     ended.says(&[
-        "the run goes on with 1 of its workers",
+        "the run continues with 1 of its workers",
         "training together goes on after step",
         "with dense worker 0 alone",
     ]);

@@ -1,4 +1,4 @@
-//! Answers for programs.
+//! Returns for programs.
 
 use std::io::{ErrorKind, Write};
 

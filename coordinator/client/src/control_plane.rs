@@ -1,4 +1,4 @@
-//! The coordinator as its caller sees it: across gRPC, or in the same process with no socket.
+//! The coordinator as its caller sees it: over gRPC, or as a function call in the same process.
 
 use futures::future::BoxFuture;
 use zagros_plumbing::Deadline;
@@ -18,11 +18,11 @@ pub type ControlAnswer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
 pub trait ControlPlane: Send + Sync {
     /// For messages: `coordinator (127.0.0.1:7700)`.
     fn name(&self) -> &str;
-    /// Enter the run.
+    /// Joins the run.
     fn join(&self, request: JoinRequest) -> ControlAnswer<'_, JoinResponse>;
-    /// Renew the lease and report progress.
+    /// Renews the lease and reports progress.
     fn heartbeat(&self, request: HeartbeatRequest) -> ControlAnswer<'_, HeartbeatResponse>;
-    /// Leave the run, with the outcome.
+    /// Leaves the run and reports the outcome.
     fn leave(&self, request: LeaveRequest) -> ControlAnswer<'_, LeaveResponse>;
     /// Which server owns which bucket.
     fn placement(&self, request: PlacementRequest) -> ControlAnswer<'_, PlacementResponse>;
@@ -38,25 +38,25 @@ pub trait ControlPlane: Send + Sync {
     }
     /// The next split to read.
     fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse>;
-    /// Where an epoch is.
+    /// How much of an epoch has been read.
     fn position(&self, _: PositionRequest) -> ControlAnswer<'_, PositionResponse> {
         let unknown = Refusal::invalid("this coordinator deals out no data");
         Box::pin(std::future::ready(Err(unknown)))
     }
-    /// Report or get the transforms of numeric columns.
+    /// Reports or gets the transforms of numeric columns.
     fn transforms(&self, _: TransformsRequest) -> ControlAnswer<'_, TransformsResponse> {
         let unknown = Refusal::invalid("this coordinator knows no transforms");
         Box::pin(std::future::ready(Err(unknown)))
     }
-    /// Splits whose every gradient is acknowledged.
+    /// Reports splits whose gradients are all acknowledged.
     fn complete(&self, request: CompleteRequest) -> ControlAnswer<'_, CompleteResponse>;
-    /// Test measures.
+    /// Reports the measures of an evaluation.
     fn report_evaluation(&self, request: ReportEvaluationRequest) -> ControlAnswer<'_, ReportEvaluationResponse>;
-    /// Everything a person wants to see.
+    /// The status of the run.
     fn status(&self, request: StatusRequest) -> ControlAnswer<'_, StatusResponse>;
 }
 
-/// The answer to a call, or a refusal once the deadline has passed.
+/// Waits for the answer to a call. Refuses once the deadline has passed.
 pub(crate) async fn answer<T>(deadline: Deadline, call: ControlAnswer<'_, T>) -> Result<T, Refusal> {
     deadline.bound(call).await.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
 }

@@ -1,4 +1,4 @@
-//! Why a role is not, or is no longer, part of a run.
+//! Why a process is not part of a run, or no longer part of it.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use zagros_protocol::Refusal;
 /// Why a role is not part of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
-    /// The coordinator did not let anyone in while the caller had time.
+    /// The coordinator did not answer, or did not admit the caller, before the timeout.
     #[error(
-        "could not {what} for {waited:.1?}: {last}; check that {coordinator} runs at this address \
+        "could not {what} within {waited:.1?}: {last}; check that {coordinator} runs at this address \
          (a longer `cluster.timeout_seconds` waits longer)"
     )]
     Unreachable {
@@ -17,35 +17,37 @@ pub enum MemberError {
         coordinator: String,
         /// What was asked: `join the run`.
         what: &'static str,
-        /// How long it was tried.
+        /// How long the caller tried.
         waited: Duration,
         /// The last answer.
         last: Refusal,
     },
-    /// The coordinator said no, and will say no again.
+    /// The coordinator refused. A retry would be refused too.
     #[error("{coordinator} refused to {what}: {refusal}")]
     Refused {
         /// Who was asked.
         coordinator: String,
         /// What was asked.
         what: &'static str,
-        /// Its answer.
+        /// Its refusal.
         refusal: Refusal,
     },
-    /// There is nothing left for the caller to do.
+    /// Training is over, so the caller has nothing to do.
     #[error("{coordinator} says that training is over: nothing is left to do")]
     Over {
         /// Who was asked.
         coordinator: String,
     },
-    /// The run did not become ready while the caller had time.
-    #[error("{coordinator} has no {what} after {waited:.1?}: {waiting_for}; start what is missing, or look at its log")]
+    /// The run did not become ready before the timeout.
+    #[error(
+        "{coordinator} has no {what} after {waited:.1?}: {waiting_for}; start the missing process, or read its log"
+    )]
     NotReady {
         /// Who was asked.
         coordinator: String,
         /// What was asked for: `placement`.
         what: &'static str,
-        /// How long it was waited.
+        /// How long the caller waited.
         waited: Duration,
         /// What the coordinator waits for, in its words.
         waiting_for: String,
@@ -61,7 +63,7 @@ pub enum MemberError {
 }
 
 impl MemberError {
-    /// The error that a refusal which outlasted `waited` stands for.
+    /// Turns the last refusal, after `waited`, into an error.
     pub(crate) fn from_refusal(coordinator: &str, what: &'static str, waited: Duration, refusal: Refusal) -> Self {
         let coordinator = coordinator.to_owned();
         if refusal.kind.is_retryable() {
@@ -70,7 +72,7 @@ impl MemberError {
         Self::Refused { coordinator, what, refusal }
     }
 
-    /// The coordinator's refusal, where one is the cause.
+    /// The coordinator's refusal, if it is the cause.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {

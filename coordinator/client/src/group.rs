@@ -1,4 +1,4 @@
-//! Waiting for the process group: until every dense worker of the run is in.
+//! Waits for the process group, which forms once every dense worker has joined.
 
 use std::time::Duration;
 
@@ -9,11 +9,10 @@ use crate::control_plane::answer;
 use crate::placement::{Missing, POLL};
 use crate::{ControlPlane, MemberError, Membership};
 
-/// Waits for a process group newer than `after`. Answers this member's rank in it.
+/// Waits for a process group newer than `after`. Returns this member's rank in it.
 ///
-/// # Errors
-/// [`MemberError::NotReady`] after `timeout`, with what the coordinator waits for; [`MemberError::Unreachable`] when
-/// it did not answer at all; [`MemberError::Refused`] when it never will; [`MemberError::Stopped`] on shutdown, or
+/// [`MemberError::NotReady`] after `timeout`, with what the coordinator waits for; [`MemberError::Unreachable`] if the
+/// coordinator did not answer; [`MemberError::Refused`] if a retry cannot help; [`MemberError::Stopped`] on shutdown, or
 /// when the coordinator ends the run.
 pub async fn wait_for_group(
     control: &dyn ControlPlane,

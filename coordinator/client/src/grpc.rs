@@ -1,4 +1,4 @@
-//! The coordinator across gRPC: every call has a deadline, every failure says who was asked.
+//! The coordinator over gRPC. Every call has a deadline. Every failure says who was called.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -28,8 +28,8 @@ pub struct GrpcControlPlane {
     name: String,
     call_timeout: Duration,
     client: CoordinatorClient<Channel>,
-    /// What was joined first. Whoever calls through this is a member of one run at most: with a coordinator that was
-    /// started anew the requests of the old run's members are not taken for its own (invariant MB-2).
+    /// The run of the first join. Every later request names this run, so a restarted coordinator refuses the members of
+    /// the earlier run (invariant MB-2).
     run: Arc<OnceLock<RunId>>,
 }
 
@@ -54,7 +54,7 @@ impl GrpcControlPlane {
         request
     }
 
-    /// Bounds a call and turns its status into a refusal that names the coordinator where it could not be heard.
+    /// Ends a call after its timeout. Turns its status into a refusal, which names the coordinator if no answer came.
     fn bounded<'a, T: 'a>(
         &'a self,
         call: impl Future<Output = Result<Response<T>, Status>> + Send + 'a,

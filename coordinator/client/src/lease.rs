@@ -1,9 +1,9 @@
-//! A member's own proof that it still holds its lease, without asking anyone.
+//! How a member proves that it still holds its lease, without asking anyone.
 //!
-//! The coordinator gives a member's work to others once the member was silent for a lease. A member that cannot reach the
-//! coordinator must stop before that. Both clocks run at the same rate. The coordinator counts from when a
-//! heartbeat arrives. The member counts from when it sent the heartbeat, which is earlier. So the member's proof ends first, and a margin
-//! of one heartbeat is left for the step that it is in:
+//! The coordinator gives a member's work to others once the member has been silent for a lease. A member that cannot reach
+//! the coordinator must stop before that. Both clocks run at the same rate. The coordinator counts from the arrival of a
+//! heartbeat. The member counts from the time at which it sent the heartbeat, which is earlier. The member's proof
+//! therefore ends first. A margin of one heartbeat is left for the step in progress:
 //!
 //! ```text
 //! member       sent ├────────── proof ──────────┤ margin │
@@ -41,7 +41,7 @@ impl LeaseProof {
         self.renewed.borrow().elapsed()
     }
 
-    /// Waits until the lease is proven again; for ever when nobody renews it any more.
+    /// Waits until the lease is proven again. Waits for ever if nobody renews it any more.
     pub async fn valid_again(&mut self) {
         while !self.is_valid() {
             if self.renewed.changed().await.is_err() {

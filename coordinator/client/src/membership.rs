@@ -1,4 +1,4 @@
-//! A member's slot in the run: taken by a join, kept by heartbeats, given back by leaving.
+//! A member's slot in the run: a join takes it, heartbeats keep it, leaving gives it back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ use crate::{ControlPlane, MemberError};
 
 /// Heartbeats per lease: two may be lost before the third counts.
 const HEARTBEATS_PER_LEASE: u32 = 3;
-/// The longest time between heartbeats, however long the lease. Within it a member hears of a new placement, or that the
-/// run is over.
+/// The longest time between heartbeats, whatever the lease. A member learns of a new placement, or of the end of the run,
+/// within this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The coordinator's last answer to a member, and whether it still answers.
@@ -32,10 +32,10 @@ pub struct MemberView {
     pub generation: u64,
     /// Why this member must stop: the run ended or failed.
     pub stop: Option<String>,
-    /// Why this member is no longer one: a newer process took its place, or its lease expired. Final.
+    /// Why this process is no longer a member: a newer process took its slot, or its lease expired. Final.
     pub fenced: Option<String>,
     /// Set once no heartbeat was answered for a whole lease: who does not answer, and for how long. `None` again after the
-    /// next answer. The holder decides what to do: the data path works without a coordinator.
+    /// next answer. The owner of the membership decides what to do: the data path works without a coordinator.
     pub lost: Option<String>,
     /// Generation of the newest process group; 0 before the first.
     pub group: u64,
@@ -52,7 +52,7 @@ pub struct MemberView {
 pub struct AnnouncedBarrier {
     /// Number of the barrier, counted from 1.
     pub number: u64,
-    /// When it is: after every worker has heard of it.
+    /// The time of the barrier: every worker learns of the barrier before it.
     pub at: Instant,
 }
 
@@ -178,42 +178,42 @@ impl Membership {
         self.view.clone()
     }
 
-    /// Training progress that the next heartbeat carries.
+    /// Sets the training progress that the next heartbeat carries.
     pub fn set_progress(&self, progress: Progress) {
         self.report.send_modify(|report| report.progress = Some(progress));
     }
 
-    /// Changes what the next heartbeat carries of training.
+    /// Changes the training progress that the next heartbeat carries.
     pub fn update_progress(&self, change: impl FnOnce(&mut Progress)) {
         self.report.send_modify(|report| change(report.progress.get_or_insert_default()));
     }
 
-    /// Server load that the next heartbeat carries.
+    /// Sets the server load that the next heartbeat carries.
     pub fn set_load(&self, load: ServerLoad) {
         self.report.send_modify(|report| report.load = Some(load));
     }
 
-    /// Servers that a worker waits for, as heartbeats carry them from now on.
+    /// Sets the servers that this worker waits for. Heartbeats carry them from now on.
     pub fn set_waits(&self, waits: Vec<ServerWait>) {
         self.report.send_modify(|report| report.waits = waits);
     }
 
-    /// Room on the disk that this member writes to, as heartbeats carry it from now on.
+    /// Sets the free space of the disk that this member writes to. Heartbeats carry it from now on.
     pub fn set_disk(&self, disk: Disk) {
         self.report.send_modify(|report| report.disk = Some(disk));
     }
 
-    /// Requests a barrier of the workers by its number: one more than that of the newest.
+    /// Requests a barrier of the workers by its number, which is one more than the number of the newest barrier.
     pub fn ask_for_barrier(&self, number: u64) {
         self.report.send_if_modified(|report| std::mem::replace(&mut report.barrier, number) != number);
     }
 
-    /// This process was asked to end. Heartbeats say so from now on, and the coordinator drains the run.
+    /// Reports from now on that this process was asked to end. The coordinator then drains the run.
     pub fn set_leaving(&self) {
         self.report.send_modify(|report| report.leaving = true);
     }
 
-    /// Stops the heartbeats, reports the last progress and leaves. Tries for at most one lease: after that the coordinator
+    /// Stops the heartbeats, reports the last progress and leaves. Tries for one lease at most: after that the coordinator
     /// counts this member as lost.
     ///
     /// # Errors
@@ -276,7 +276,7 @@ impl Heartbeats {
         }
     }
 
-    /// One heartbeat. It is given up when the next one is due: a heartbeat that hangs must not cost the lease.
+    /// Sends one heartbeat. Gives it up when the next one is due, so that a heartbeat that hangs does not cost the lease.
     async fn beat(&self) -> Result<HeartbeatResponse, Refusal> {
         let request = heartbeat_request(&self.joined, &self.reports.borrow());
         answer(Deadline::after(heartbeat_interval(&self.joined)), self.control.heartbeat(request)).await
@@ -298,7 +298,7 @@ impl Heartbeats {
         self.publish(view);
     }
 
-    /// The barrier of an answer. A known barrier keeps its time: each answer is late by another amount.
+    /// The barrier of an answer. A known barrier keeps its time, because each answer is delayed differently.
     fn barrier(&self, response: &HeartbeatResponse) -> Option<AnnouncedBarrier> {
         let number = response.barrier;
         let known = self.view.borrow().barrier.filter(|known| known.number == number);

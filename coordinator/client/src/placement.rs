@@ -1,4 +1,4 @@
-//! Waiting until every embedding server of the run is in.
+//! Waits until every embedding server of the run has joined.
 
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use zagros_protocol::{Generation, Refusal};
 use crate::control_plane::answer;
 use crate::{ControlPlane, MemberError};
 
-/// Quick at first (a run in one process is ready at once), and never so slow that it delays the first step.
+/// Polls fast at first, because a run in one process is ready at once. The longest pause is short, so that it hardly delays
+/// the first step.
 pub(crate) const POLL: Backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_millis(250) };
 
-/// Asks until there is a placement.
+/// Polls until there is a placement.
 ///
 /// # Errors
-/// [`MemberError::NotReady`] after `timeout`, with what the coordinator waits for; [`MemberError::Unreachable`] when
-/// it did not answer at all; [`MemberError::Refused`] when it never will; [`MemberError::Stopped`] on shutdown.
+/// [`MemberError::NotReady`] after `timeout`, with what the coordinator waits for; [`MemberError::Unreachable`] if the
+/// coordinator did not answer; [`MemberError::Refused`] if a retry cannot help; [`MemberError::Stopped`] on shutdown.
 pub async fn wait_for_placement(
     control: &dyn ControlPlane,
     timeout: Duration,
@@ -47,7 +48,7 @@ impl Missing {
         }
     }
 
-    /// The error that this is once the timeout has passed.
+    /// The error after the timeout.
     pub(crate) fn error(
         self,
         control: &dyn ControlPlane,

@@ -56,7 +56,7 @@ async fn an_absent_coordinator_is_named_with_the_time_waited() {
     let MemberError::Unreachable { waited, .. } = &error else { panic!("{error}") };
     assert!(*waited >= TIMEOUT, "{waited:?}");
     let text = error.to_string();
-    assert!(text.contains("join the run for 30.0s: connection refused"), "{text}");
+    assert!(text.contains("join the run within 30.0s: connection refused"), "{text}");
     assert!(text.contains("coordinator (fake)"), "{text}");
 }
 
@@ -106,7 +106,7 @@ async fn a_stop_reaches_the_subscriber_with_its_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_a_long_lease_a_stop_is_still_heard_soon() {
+async fn a_stop_arrives_soon_under_a_long_lease_too() {
     let coordinator = Arc::new(FakeControlPlane::with_lease(Duration::from_hours(1)));
     let mut heartbeats = 0;
     coordinator.heartbeat.set(move |_| {
@@ -171,12 +171,12 @@ async fn a_coordinator_that_hangs_costs_no_more_than_the_timeout() {
     hanging.hang(u32::MAX);
     let started = Instant::now();
     let text = refused(&hanging).await.to_string();
-    assert!(text.contains("join the run for 30.0s: no answer within"), "{text}");
+    assert!(text.contains("join the run within 30.0s: no answer within"), "{text}");
     assert_eq!(started.elapsed(), TIMEOUT);
 
     let started = Instant::now();
     let error = wait_for_placement(&*hanging, TIMEOUT, &Shutdown::new()).await.unwrap_err();
-    assert!(error.to_string().contains("get the placement for 30.0s: no answer within"), "{error}");
+    assert!(error.to_string().contains("get the placement within 30.0s: no answer within"), "{error}");
     assert_eq!(started.elapsed(), TIMEOUT);
 
     let coordinator = coordinator();
@@ -188,7 +188,7 @@ async fn a_coordinator_that_hangs_costs_no_more_than_the_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fenced_member_hears_why_and_sends_no_further_heartbeat() {
+async fn a_fenced_member_learns_why_and_sends_no_further_heartbeat() {
     let coordinator = coordinator();
     coordinator.heartbeat.refuse(RefusalKind::Fenced, "dense worker 0 joined again");
     let membership = member(&coordinator).await;

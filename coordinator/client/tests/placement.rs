@@ -27,7 +27,7 @@ async fn the_first_placement_ends_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_server_is_named_when_timeout_ends() {
+async fn a_missing_server_is_named_after_the_timeout() {
     let fake = FakeControlPlane::default();
     let waiting_for = "embedding server 2 has not joined".to_owned();
     fake.placement.respond(PlacementResponse { waiting_for, ..PlacementResponse::default() });

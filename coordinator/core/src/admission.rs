@@ -1,4 +1,4 @@
-//! Who may join: checks of a request alone. They are made before anything changes.
+//! Checks of a join request. They read the request alone and run before anything changes.
 
 use zagros_protocol::control::{HeartbeatRequest, JoinRequest};
 use zagros_protocol::{PROTOCOL_VERSION, Refusal, RefusalKind};
@@ -9,7 +9,7 @@ use crate::{MemberSlot, Role};
 /// Bytes of an address, and of a release.
 const LONGEST_NAME: usize = 1 << 10;
 
-/// Release and job of the process must be those of the run.
+/// Checks that release and job of the process are those of the run.
 pub(crate) fn check_same_run(config: &CoreConfig, request: &JoinRequest) -> Result<(), Refusal> {
     let mismatch = |message: String| Err(Refusal::new(RefusalKind::Mismatch, message));
     if request.protocol_version != PROTOCOL_VERSION {
@@ -29,7 +29,7 @@ pub(crate) fn check_same_run(config: &CoreConfig, request: &JoinRequest) -> Resu
     Ok(())
 }
 
-/// The member slot that a process asks for.
+/// The member slot that a process requests.
 pub(crate) fn requested_slot(config: &CoreConfig, request: &JoinRequest) -> Result<MemberSlot, Refusal> {
     let role =
         Role::from_wire(request.role).ok_or_else(|| Refusal::invalid(format!("unknown role {}", request.role)))?;
@@ -42,10 +42,10 @@ pub(crate) fn requested_slot(config: &CoreConfig, request: &JoinRequest) -> Resu
     Ok(slot)
 }
 
-/// The join payload of every role: a server must bring its address, and no name may be too long.
+/// Checks what a join carries: a server gives its address, and no text is too long.
 pub(crate) fn check_join_payload(slot: MemberSlot, request: &JoinRequest) -> Result<(), Refusal> {
     if request.address.len().max(request.release.len()) > LONGEST_NAME {
-        return Err(Refusal::invalid(format!("address and release of {slot} have at most {LONGEST_NAME} bytes")));
+        return Err(Refusal::invalid(format!("{slot} sent an address or a release of more than {LONGEST_NAME} bytes")));
     }
     if slot.role == Role::EmbeddingServer && request.address.is_empty() {
         return Err(Refusal::invalid(format!("{slot} does not say where it listens")));
@@ -53,11 +53,13 @@ pub(crate) fn check_join_payload(slot: MemberSlot, request: &JoinRequest) -> Res
     Ok(())
 }
 
-/// The coordinator keeps what a member reports until the next report, so its size has a limit.
+/// Limits the size of a report, because the coordinator keeps each report until the next.
 pub(crate) fn check_report(config: &CoreConfig, request: &HeartbeatRequest) -> Result<(), Refusal> {
     let (waits, servers) = (request.waits.len(), config.servers as usize);
     if waits > servers {
-        return Err(Refusal::invalid(format!("a heartbeat reports on {waits} servers, and the job has {servers}")));
+        return Err(Refusal::invalid(format!(
+            "a heartbeat reports on {waits} servers, but the job has only {servers}"
+        )));
     }
     Ok(())
 }

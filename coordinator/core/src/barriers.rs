@@ -1,13 +1,13 @@
-//! Barriers of asynchronous workers, between two steps of each: one worker requests a barrier, and every worker learns its
-//! time from its next heartbeat.
+//! Barriers of asynchronous workers, between two steps of each. One worker requests a barrier. Every worker learns the time
+//! of the barrier from its next heartbeat.
 
 use std::time::Duration;
 
 /// The longest time from the request of a barrier to the barrier.
 const LONGEST_NOTICE: Duration = Duration::from_secs(2);
 
-/// The newest barrier; number 0 before the first. A barrier is requested by its number, one more than that of the newest,
-/// so any number of workers may request the same barrier, and more than once.
+/// The newest barrier; number 0 before the first. A worker requests a barrier by its number, which is one more than that of
+/// the newest. Any number of workers may therefore request the same barrier, and more than once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BarrierSchedule {
     number: u64,
@@ -15,8 +15,9 @@ pub(crate) struct BarrierSchedule {
 }
 
 impl BarrierSchedule {
-    /// A worker requests a barrier. A lease has three heartbeats. The barrier is two of them away, so every worker hears of
-    /// the barrier before it happens.
+    /// Notes that a worker requests a barrier. A lease has three heartbeats. The barrier is two of them away, so every
+    /// worker
+    /// learns of the barrier before it happens.
     pub(crate) fn request(&mut self, now: Duration, number: u64, lease: Duration) {
         if number > self.number {
             *self = Self { number, at: now + (lease * 2 / 3).min(LONGEST_NOTICE) };
@@ -41,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_is_two_heartbeats_away_and_a_second_request_does_not_put_it_off() {
+    fn a_barrier_is_two_heartbeats_away_and_a_second_request_does_not_delay_it() {
         let mut barriers = BarrierSchedule::default();
         barriers.request(at(5), 0, LEASE);
         assert_eq!(barriers.newest(at(5)), (0, 0));
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_lease_puts_no_barrier_off() {
+    fn a_long_lease_does_not_delay_a_barrier() {
         let mut barriers = BarrierSchedule::default();
         barriers.request(at(0), 1, Duration::from_secs(3600));
         assert_eq!(barriers.newest(at(0)), (1, 2000));

@@ -23,7 +23,7 @@ pub struct CoreConfig {
     pub buckets: u32,
     /// Epochs of the job.
     pub epochs: u32,
-    /// Whether a split belongs to one worker for good, so that every run deals out the data alike.
+    /// Whether each split belongs to one worker, so that a worker reads the same data in every run.
     pub fixed_splits: bool,
     /// In which order the splits of an epoch are dealt out.
     pub order: SplitOrder,

@@ -1,6 +1,6 @@
 //! The state machine itself: each call of the coordinator, with its time.
 //!
-//! Each component has its own state and knows none of the others. This file is where they meet:
+//! Each component has its own state and knows none of the others. This file connects them:
 //!
 //! ```text
 //!            ┌──────────────── Core: one method per call ────────────────┐
@@ -110,7 +110,7 @@ impl Core {
         })
     }
 
-    /// A member says that it lives.
+    /// Renews the lease of a member and keeps its report.
     ///
     /// # Errors
     /// `Fenced` when it is no longer a member.
@@ -167,7 +167,7 @@ impl Core {
         Ok(LeaveResponse {})
     }
 
-    /// Which server owns which bucket, and what is waited for.
+    /// Which server owns which bucket, and which servers are missing.
     pub fn placement(&mut self, now: Duration) -> PlacementResponse {
         self.advance(now);
         let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
@@ -190,8 +190,8 @@ impl Core {
     /// The process group of a worker, once every worker is in.
     ///
     /// # Errors
-    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when rank 0 cannot be reached, or
-    /// when a worker has finished and so joins no group any more.
+    /// `Fenced` when the caller is no longer a member or the run is over. `Invalid` when rank 0 has no address, or when a
+    /// worker has finished, because a finished worker joins no group.
     pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
         self.advance(now);
         self.run.check_not_ended()?;
@@ -224,7 +224,7 @@ impl Core {
         self.data.assign(slot, request)
     }
 
-    /// Where an epoch is, for a checkpoint. The workers add their resume cursors.
+    /// How much of an epoch has been read, for a checkpoint. The workers add their resume cursors.
     ///
     /// # Errors
     /// `Fenced` when the caller is no longer a member, `Invalid` for an epoch that the job does not have.
@@ -249,7 +249,8 @@ impl Core {
     /// A worker reports splits whose every gradient is acknowledged.
     ///
     /// # Errors
-    /// `Fenced` when the worker is no longer a member, `Invalid` when it does not hold one of them: none is booked then.
+    /// `Fenced` when the worker is no longer a member. `Invalid` when it does not hold one of the splits: then none is
+    /// completed.
     pub fn complete(&mut self, now: Duration, request: &CompleteRequest) -> Result<CompleteResponse, Refusal> {
         self.advance(now);
         let slot = self.worker(request.member, request.incarnation)?;
@@ -276,7 +277,7 @@ impl Core {
         Ok(ReportEvaluationResponse {})
     }
 
-    /// The run at a glance.
+    /// The status of the run.
     #[must_use]
     pub fn status(&mut self, now: Duration) -> StatusResponse {
         let now = self.advance(now);
@@ -285,7 +286,7 @@ impl Core {
         StatusView { config, run, roster, placement, data, watch }.status(now)
     }
 
-    /// Time passes: leases expire. Every other call does this first.
+    /// Lets leases expire. Every other call does this first.
     pub fn tick(&mut self, now: Duration) {
         self.advance(now);
     }
@@ -293,9 +294,9 @@ impl Core {
     /// Drains the run, because a process was asked to end: `reason` says which. Without a worker the run is over at once.
     /// A second call changes nothing.
     ///
-    /// A checkpoint needs every server and the coordinator (invariant MB-4). So a server or coordinator that is asked to
-    /// end goes on serving. Each worker hears of the drain with its next heartbeat, finishes its step, writes a checkpoint
-    /// and leaves. The run is over after that. Then the servers hear so and end.
+    /// A checkpoint needs every server and the coordinator (invariant MB-4). A server or coordinator that is asked to end
+    /// therefore continues to serve. Each worker learns of the drain with its next heartbeat, finishes its step, writes a
+    /// checkpoint and leaves. The run is then over. The servers learn so with their next heartbeat and end.
     pub fn drain(&mut self, now: Duration, reason: &str) {
         self.advance(now);
         self.start_drain(reason);
@@ -313,13 +314,13 @@ impl Core {
         self.run.outcome()
     }
 
-    /// Workers that a drain waits for, in words; empty when nobody is left.
+    /// The workers that a drain waits for, in words; empty when there is none.
     #[must_use]
     pub fn drain_waits_for(&self) -> String {
         self.roster().alive_workers().map(|(slot, _)| slot.to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether no member is left that hears the coordinator.
+    /// Whether every member has left or is lost, so that nobody listens to the coordinator.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.roster().is_deserted()
@@ -334,13 +335,13 @@ impl Core {
         Roster { config: &self.config, members: &self.members }
     }
 
-    /// Moves the clock and lets leases expire. Answers the time, which never runs backwards.
+    /// Moves the clock and lets leases expire. Returns the time, which never runs backwards.
     fn advance(&mut self, now: Duration) -> Duration {
         let last = self.now.unwrap_or(now);
         let now = now.max(last);
         self.now = Some(now);
         let gap = now - last;
-        // Without a call for so long, this process itself stood still and could hear no member.
+        // No call came for so long, so this process itself stood still and heard no member.
         if gap > self.config.lease / 2 && !self.is_deserted() {
             self.members.extend_leases(gap);
             self.ballots.extend(gap);
@@ -362,7 +363,7 @@ impl Core {
     }
 
     fn take_worker(&mut self, slot: MemberSlot, request: &JoinRequest, resumed: Option<ResumedData>) {
-        // An earlier incarnation held them, and is fenced now.
+        // An earlier incarnation held these splits. It is fenced now.
         self.data.release(slot);
         let uneven = self.data.plan(&self.config, &request.files);
         self.events.extend(uneven.map(|why| RunEvent::UnevenShares { why }));
@@ -385,15 +386,16 @@ impl Core {
         Err(Refusal::invalid(format!("{slot} is no dense worker")))
     }
 
-    /// Renews the lease of a caller, also of one that was silent. Nobody else has the rows of a server. A worker returns
-    /// while nobody else reads its splits. So a coordinator that cannot be reached for a while ends no run.
+    /// Renews the lease of a caller. A silent server may always return, because nobody else has its rows. A silent worker
+    /// may return while nobody else reads its splits. A short outage of the coordinator therefore ends no run.
     fn renew(&mut self, now: Duration, member: u64, incarnation: u32) -> Result<(MemberSlot, bool), Refusal> {
         let Self { members, data, .. } = self;
         let may_return = |slot: MemberSlot| slot.role == Role::EmbeddingServer || data.reclaim(slot);
         members.renew(now, member, incarnation, may_return)
     }
 
-    /// Whether the asker may have the slot. An asker that vouches that the last holder is gone need not wait for the lease.
+    /// Checks that the caller may take the slot. A caller that vouches for the end of the last holder does not wait for the
+    /// lease of that holder.
     fn check_vacant(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> Result<(), Refusal> {
         let is_held = self.members.held(slot, request.instance).is_some();
         if is_held && request.supersede && slot.role == Role::DenseWorker {
@@ -403,15 +405,15 @@ impl Core {
         self.members.check_vacant(now, slot, request.instance)
     }
 
-    /// Whether a worker comes when training is over.
+    /// Whether a worker joins after training is over.
     fn has_no_work_for(&self, request: &JoinRequest) -> bool {
         let is_over = self.run.outcome() == Some(&RunOutcome::Finished);
         let is_worker = Role::from_wire(request.role) == Some(Role::DenseWorker);
         is_worker && (is_over || (self.roster().is_trained() && request.index > 0))
     }
 
-    /// Lets leases expire. The run waits for another process in the slot of a lost worker. Where none comes in time, the
-    /// run goes on with the other workers if they are enough, or fails.
+    /// Lets leases expire. The run waits for another process in the slot of a lost worker. If none comes in time, the run
+    /// continues with the other workers, or fails if they are too few.
     fn expire(&mut self, now: Duration) {
         for expired in self.members.expire(now) {
             self.note_loss(expired);

@@ -22,7 +22,7 @@ pub(crate) struct TrainingData {
     bad_rows: u64,
 }
 
-/// Where the run goes on that another run has left.
+/// Where an earlier run stopped and this run continues.
 #[derive(Debug)]
 pub(crate) struct ResumedData {
     ledger: SplitLedger,
@@ -45,7 +45,7 @@ impl TrainingData {
         self.uneven.as_deref()
     }
 
-    /// The first worker's files become the run's; the others must have the same.
+    /// Checks that a worker has the files of the run. The first worker's files become the run's.
     pub(crate) fn check_files(&self, slot: MemberSlot, files: &[DataFile]) -> Result<(), Refusal> {
         if files.len() > MOST_FILES {
             let message = format!("{slot} brought {} training files, and a run has at most {MOST_FILES}", files.len());
@@ -74,8 +74,8 @@ impl TrainingData {
         Refusal::new(RefusalKind::Mismatch, message)
     }
 
-    /// Where a run goes on that another run has left. A worker that trains alone sets its own run back. The first of
-    /// several workers sets the run back only before a split was dealt out: later it goes on where the others are.
+    /// Where a resumed run continues. A single worker may set its own run back. The first of several workers may do so only
+    /// before a split was dealt out. After that, it continues where the others are.
     pub(crate) fn resume(
         &self,
         config: &CoreConfig,
@@ -92,8 +92,9 @@ impl TrainingData {
         Ok(Some(ResumedData { ledger, bad_rows: position.bad_rows }))
     }
 
-    /// Plans the splits of a worker's files, unless the files are known. Answers which workers have little to read,
-    /// where the plan is new.
+    /// Plans the splits of a worker's files, unless the files are known. For a new plan, returns which workers have little
+    /// to
+    /// read.
     pub(crate) fn plan(&mut self, config: &CoreConfig, files: &[DataFile]) -> Option<String> {
         if self.is_known() {
             return None;
@@ -105,12 +106,12 @@ impl TrainingData {
         self.uneven.clone()
     }
 
-    /// Goes on from where another run was left.
+    /// Continues where an earlier run stopped.
     pub(crate) fn go_on_from(&mut self, resumed: ResumedData) {
         (self.ledger, self.bad_rows) = (Some(resumed.ledger), resumed.bad_rows);
     }
 
-    /// Books splits as complete. Answers whether the epoch became complete.
+    /// Marks splits as complete. Returns whether the epoch became complete.
     pub(crate) fn complete(&mut self, slot: MemberSlot, request: &CompleteRequest) -> Result<bool, Refusal> {
         let CompleteRequest { epoch, splits, bad_rows, .. } = request;
         if !bad_rows.is_empty() && bad_rows.len() != splits.len() {
@@ -136,24 +137,25 @@ impl TrainingData {
         self.ledger.as_mut().ok_or_else(unknown)?.assign(request, slot)
     }
 
-    /// Where an epoch is, without the workers' resume cursors; and the ids of its splits that a worker holds.
+    /// How much of an epoch has been read, without the workers' resume cursors; and the ids of its splits that a worker
+    /// holds.
     pub(crate) fn position(&self, slot: MemberSlot, epoch: u32) -> Result<(Position, Vec<u64>), Refusal> {
         let ledger = self.ledger.as_ref().ok_or_else(unknown)?;
         let position = Position { bad_rows: self.bad_rows, ..ledger.position(epoch)? };
         Ok((position, ledger.held_in(epoch, slot)))
     }
 
-    /// Frees the splits that a member holds. Answers how many.
+    /// Frees the splits that a member holds. Returns how many.
     pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
         self.ledger.as_mut().map_or(0, |ledger| ledger.release(slot))
     }
 
-    /// The lease of a member has expired. Answers how many splits it holds.
+    /// Notes that the lease of a member has expired. Returns how many splits the member holds.
     pub(crate) fn suspend(&mut self, slot: MemberSlot) -> usize {
         self.ledger.as_mut().map_or(0, |ledger| ledger.suspend(slot))
     }
 
-    /// A suspended member is heard again. Answers whether its splits are still its own.
+    /// Notes that a suspended member is heard again. Returns whether it still holds its splits.
     pub(crate) fn reclaim(&mut self, slot: MemberSlot) -> bool {
         self.ledger.as_mut().is_some_and(|ledger| ledger.reclaim(slot))
     }

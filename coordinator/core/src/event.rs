@@ -1,4 +1,4 @@
-//! Events: what happened besides the answer to a call. The process around the core logs and counts them.
+//! Events: what happened during a call, besides its answer. The process around the core logs and counts them.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub enum RunEvent {
     MemberJoined {
         /// Which slot.
         slot: MemberSlot,
-        /// How many have taken it so far.
+        /// How many processes have taken the slot so far.
         incarnation: u32,
         /// Where it listens; empty for workers.
         address: String,
@@ -30,18 +30,18 @@ pub enum RunEvent {
     MemberLost {
         /// Which slot is free.
         slot: MemberSlot,
-        /// Since its last heartbeat.
+        /// The time since its last heartbeat.
         silence: Duration,
         /// Splits that it held, which others will read.
         splits: usize,
     },
-    /// A worker was lost, and the run goes on without it.
+    /// A worker was lost, and the run continues without it.
     WorkerGivenUp {
         /// Its slot, in which no other process is expected any more.
         slot: MemberSlot,
         /// How long the run waited for another process.
         timeout: Duration,
-        /// How many workers go on.
+        /// How many workers continue.
         left: u32,
     },
     /// A lost member was heard again before another process took its slot.
@@ -58,7 +58,7 @@ pub enum RunEvent {
     TrainingStarted,
     /// Some workers have little or no data to read.
     UnevenShares {
-        /// Which, why, and what to do about it.
+        /// Which workers, why, and what to do.
         why: String,
     },
     /// Every split of an epoch is complete.
@@ -98,7 +98,7 @@ impl fmt::Display for RunEvent {
             }
             Self::WorkerGivenUp { slot, timeout, left } => write!(
                 f,
-                "no other process has taken the slot of {slot} within {timeout:.1?}: the run goes on with {left} of its \
+                "no other process has taken the slot of {slot} within {timeout:.1?}: the run continues with {left} of its \
                  workers"
             ),
             Self::MemberReturned { slot } => write!(f, "{slot} is back"),

@@ -1,4 +1,4 @@
-//! Which processes make up the process group: the dense workers that make steps together.
+//! The process group: the dense workers that make steps together.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::members::MemberState;
 use crate::roster::Roster;
 use crate::{MemberSlot, Role};
 
-/// The process groups of a run. A worker that is replaced makes another group. So does a group that all its workers have
-/// given up.
+/// The process groups of a run. A new group forms when a worker is replaced, and when all workers of a group have given it
+/// up.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessGroups {
     generation: u64,
@@ -19,7 +19,7 @@ pub(crate) struct ProcessGroups {
     members: Vec<GroupMember>,
     /// By rank: the newest group that the worker can no longer use.
     given_up: Vec<u64>,
-    /// The newest group of which a worker was lost.
+    /// The newest group that lost a worker.
     broken: u64,
 }
 
@@ -36,7 +36,7 @@ impl ProcessGroups {
         self.generation
     }
 
-    /// The newest group of which a worker was lost: its other workers would wait for that one. 0 before the first.
+    /// The newest group that lost a worker, and whose other workers would wait for it in vain. 0 before the first.
     pub(crate) fn broken(&self) -> u64 {
         self.broken
     }
@@ -49,7 +49,7 @@ impl ProcessGroups {
         }
     }
 
-    /// The group of a worker that asks for one newer than `after`, once all workers are in.
+    /// The group of a worker that asks for one newer than `after`, once all workers have joined.
     pub(crate) fn form(&mut self, roster: Roster<'_>, slot: MemberSlot, after: u64) -> Result<GroupResponse, Refusal> {
         check_nobody_finished(roster)?;
         if let Some(waiting_for) = roster.missing_workers() {
@@ -97,8 +97,8 @@ impl ProcessGroups {
         Ok(self.members.iter().map(voter).collect())
     }
 
-    /// The generation of the group of these workers, by rank. It is a new one unless they are those of the newest group
-    /// and one of them may still be in it.
+    /// The generation of the group with these members, by rank. The newest group keeps its generation if it has the same
+    /// members and one of them may still use it.
     fn generation_of(&mut self, members: Vec<GroupMember>, rank: usize, after: u64) -> u64 {
         if self.generation == 0 || self.members != members {
             self.generation += 1;
@@ -147,7 +147,7 @@ impl GroupMember {
     }
 }
 
-/// A worker that has finished joins no group any more.
+/// A worker that has finished joins no group.
 fn check_nobody_finished(roster: Roster<'_>) -> Result<(), Refusal> {
     let finished = MemberState::Left { finished: true };
     let gone = roster.members.iter().find(|(slot, member)| slot.role == Role::DenseWorker && member.state == finished);
@@ -179,16 +179,16 @@ mod tests {
     }
 
     #[test]
-    fn the_same_processes_get_another_group_once_all_have_given_theirs_up() {
+    fn the_same_processes_form_another_group_once_all_have_given_up_theirs() {
         let mut groups = ProcessGroups::default();
-        // The second of four workers is not in it.
+        // The second of four workers is not in the group.
         let workers = members(&[(0, 1), (2, 1), (3, 1)]);
         let mut ask =
             |rank, after| (groups.generation_of(workers.clone(), rank, after), groups.remaining().collect::<Vec<_>>());
         assert_eq!(ask(0, 0), (1, vec![0, 2, 3]));
         assert_eq!(ask(0, 1), (1, vec![2, 3]));
         assert_eq!(ask(2, 1), (1, vec![2]));
-        // Asked again while it waits.
+        // The worker asks again while it waits.
         assert_eq!(ask(0, 1), (1, vec![2]));
         assert_eq!(ask(1, 1), (2, vec![0, 2, 3]));
         assert_eq!([ask(0, 1), ask(2, 1)], [(2, vec![0, 2, 3]), (2, vec![0, 2, 3])]);

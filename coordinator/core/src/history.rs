@@ -1,15 +1,15 @@
-//! How training went, as a curve that is never long: when it is full, every two neighbours become one.
+//! The curve of training over time. Its length is bounded: when it is full, each two neighbouring points become one.
 
 use std::time::Duration;
 
 use zagros_protocol::control::HistoryPoint;
 
-/// Stretch of time that a point stands for, while there are few.
+/// The time that one point covers at first.
 const FIRST_STRETCH: Duration = Duration::from_secs(1);
-/// Most points. About two a pixel of a phone.
+/// The most points: about two per pixel of a phone's width.
 const MOST: usize = 600;
 
-/// What training is like at a moment.
+/// The state of training at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TrainingMoment {
     pub(crate) step: u64,
@@ -26,7 +26,7 @@ pub(crate) struct History {
     points: Vec<HistoryPoint>,
     most: usize,
     stretch: Duration,
-    /// When the last point ended; the beginning before the first.
+    /// When the last point ended; the start of the run before the first.
     ended: Option<Duration>,
     current: PointSum,
 }
@@ -64,7 +64,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Of at most so many points, at least two.
+    /// A history of at most `most` points, at least two.
     fn with_capacity(most: usize) -> Self {
         Self { points: Vec::new(), most, stretch: FIRST_STRETCH, ended: None, current: PointSum::default() }
     }
@@ -97,14 +97,14 @@ impl History {
         }
     }
 
-    /// From now on a point stands for twice the time.
+    /// Merges neighbouring points. From now on a point covers twice the time.
     fn thin(&mut self) {
         self.stretch *= 2;
         self.points = self.points.chunks(2).map(merged).collect();
     }
 }
 
-/// Two neighbours as one; the last of an odd number stays as it is.
+/// Merges each two neighbours. The last of an odd number stays as it is.
 fn merged(pair: &[HistoryPoint]) -> HistoryPoint {
     let [first, second] = pair else { return pair[0] };
     let mean = |one: f64, other: f64| (one + other) / 2.0;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn when_it_is_full_neighbours_become_one_and_points_come_half_as_often() {
+    fn a_full_history_merges_neighbours_and_points_come_half_as_often() {
         let mut history = History::with_capacity(4);
         for second in 0_u32..=5 {
             history.add(at(f64::from(second)), moment(second.into(), f64::from(second)));
@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_never_long_and_covers_all_of_the_time_in_order(
+        fn a_history_is_bounded_and_covers_the_whole_time_in_order(
             gaps in prop::collection::vec(0.0_f64..5.0, 1..400), most in 2_usize..20
         ) {
             let mut history = History::with_capacity(most);
@@ -184,7 +184,7 @@ mod tests {
             let points = history.points();
             prop_assert!(points.len() <= most);
             prop_assert!(points.is_sorted_by(|one, other| one.at_ms < other.at_ms && one.step < other.step));
-            // Constants stay what they are, however often they are averaged.
+            // An average of equal values is that value, however often it is taken.
             prop_assert!(points.iter().all(|point| (point.samples_per_second - 100.0).abs() < 1e-9));
             let largest = points.iter().map(|point| point.staleness).max().unwrap_or(0).max(history.current.staleness);
             prop_assert_eq!(largest, stalest);

@@ -1,8 +1,8 @@
 //! The split ledger: which worker reads which split of which epoch.
 //!
-//! A split goes free → held → done, and back to free when its holder is gone. A run that goes on from where another run
-//! was left has resume cursors besides. The splits of a resume cursor are kept for the worker that takes it, and are held
-//! from then on.
+//! A split goes free → held → done. It goes back to free when its holder is gone. A resumed run also has resume cursors.
+//! The
+//! splits of a resume cursor are reserved for the worker that takes the cursor, which then holds them.
 
 mod epoch;
 mod ids;
@@ -39,10 +39,10 @@ impl SplitLedger {
         Self { epochs, plan, shares, suspended: BTreeSet::new() }
     }
 
-    /// The ledger of a run that goes on from where another run was left. The plan is that run's, for all epochs.
+    /// The ledger of a run that continues an earlier run. The plan is that of the earlier run, for all epochs.
     ///
     /// # Errors
-    /// `Invalid` when the position is none of a run over `files` files.
+    /// `Invalid` when the position does not fit a run over `files` files.
     pub(crate) fn resume(position: &Position, epochs: u32, shares: SplitShares, files: usize) -> Result<Self, Refusal> {
         let plan = plan_of(position, files)?;
         let mut ledger = Self::new(plan, epochs, shares);
@@ -54,12 +54,12 @@ impl SplitLedger {
         Ok(ledger)
     }
 
-    /// What a worker reads next. The first of these that there is:
+    /// What a worker reads next. The first of these that exists:
     /// 1. a resume cursor, unless the worker is in the middle of a stream;
     /// 2. the first free split of the worker's share;
     /// 3. the first free split, unless shares are fixed;
     /// 4. [`Wait`] while other workers hold splits, which come back when a holder is lost;
-    /// 5. [`EpochDone`]: the splits that are not done are held by the worker itself, or are never its to read.
+    /// 5. [`EpochDone`]: each split that is not done is held by this worker, or belongs to the fixed share of another.
     pub(crate) fn assign(&mut self, request: &AssignRequest, slot: MemberSlot) -> Result<AssignResponse, Refusal> {
         let AssignRequest { epoch, continuing, .. } = *request;
         self.check_epoch(epoch)?;
@@ -78,13 +78,13 @@ impl SplitLedger {
         Ok(AssignResponse { work: Some(work) })
     }
 
-    /// Books splits as complete; all of them or none. A repeated call changes nothing. Answers whether the epoch became
+    /// Marks splits as complete: all of them or none. A repeated call changes nothing. Returns whether the epoch became
     /// complete.
     pub(crate) fn complete(&mut self, epoch: u32, ids: &[u64], slot: MemberSlot) -> Result<bool, Refusal> {
         self.check_epoch(epoch)?;
         let splits = self.plan.len() as u32;
         let Some(open) = self.open(epoch) else {
-            // Every split that there is was completed before.
+            // Every split was completed before, unless the id is wrong.
             let unknown = ids.iter().find(|id| **id != split_id(epoch, **id as u32) || **id as u32 >= splits);
             return unknown.map_or(Ok(false), |id| Err(refused_split(epoch, *id, "does not exist")));
         };
@@ -104,18 +104,18 @@ impl SplitLedger {
         is_planned && self.epochs.get(epoch as usize).is_some_and(|epoch| epoch.is_done(index))
     }
 
-    /// The lease of a holder has expired. Answers how many splits it holds.
+    /// Notes that the lease of a holder has expired. Returns how many splits it holds.
     pub(crate) fn suspend(&mut self, slot: MemberSlot) -> usize {
         self.suspended.insert(slot);
         self.held_by(slot)
     }
 
-    /// A suspended holder is heard again. Answers whether its splits are still its own.
+    /// Notes that a suspended holder is heard again. Returns whether it still holds its splits.
     pub(crate) fn reclaim(&mut self, slot: MemberSlot) -> bool {
         self.suspended.remove(&slot)
     }
 
-    /// Where nothing else is left for the asker, the splits of a suspended holder are (invariant SP-2), unless shares are
+    /// Frees the splits of suspended holders for a worker that has nothing else to read (invariant SP-2), unless shares are
     /// fixed.
     fn free_splits_of_suspended_holders(&mut self, epoch: u32, asker: MemberSlot) {
         let Some(open) = self.epochs[epoch as usize].under_way() else { return };
@@ -124,7 +124,7 @@ impl SplitLedger {
         }
     }
 
-    /// Frees what a member holds, for others to read (invariant SP-2). Answers how many splits that were.
+    /// Frees the splits of a member, so that others read them (invariant SP-2). Returns how many.
     pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
         self.suspended.remove(&slot);
         self.epochs.iter_mut().filter_map(EpochLedger::under_way).map(|epoch| epoch.release(slot)).sum()
@@ -154,7 +154,7 @@ impl SplitLedger {
         (index as u32, self.epochs.get(index).map_or(0, |epoch| epoch.done(splits).count() as u32))
     }
 
-    /// Where an epoch is, without the workers' resume cursors and the bad rows.
+    /// How much of an epoch has been read, without the workers' resume cursors and the bad rows.
     pub(crate) fn position(&self, epoch: u32) -> Result<Position, Refusal> {
         self.check_epoch(epoch)?;
         let plan = (0..).zip(&self.plan).map(|(index, range)| range.on_wire(split_id(epoch, index)));
@@ -162,7 +162,7 @@ impl SplitLedger {
         Ok(Position { epoch, plan: plan.collect(), done: done.collect(), ..Position::default() })
     }
 
-    /// Whether nobody was given anything to read yet.
+    /// Whether no split was dealt out yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.epochs.iter().all(EpochLedger::is_untouched)
     }

@@ -1,4 +1,4 @@
-//! Who holds which slot: joined under an incarnation, kept by heartbeats, lost after a lease of silence.
+//! Who holds which slot. A join takes a slot, heartbeats keep it, and a lease of silence loses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,11 +30,11 @@ pub(crate) struct MemberRecord {
     pub(crate) disk: Option<Disk>,
     /// When its reported step last changed.
     pub(crate) stepped: Option<Duration>,
-    /// Its epoch, and the splits of that epoch that were reported as complete in its name, by id.
+    /// Its epoch, and the ids of that epoch's splits that were reported as complete in its name.
     completed: (u32, BTreeSet<u64>),
 }
 
-/// Whether the holder still holds its slot.
+/// Whether a member still holds its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemberState {
     Alive,
@@ -64,7 +64,7 @@ impl Members {
         Self { lease, by_slot: BTreeMap::new() }
     }
 
-    /// Whether a process of this instance may take the slot: it is free, or its own.
+    /// Checks that a process of this instance may take the slot: the slot is free, or its own.
     pub(crate) fn check_vacant(&self, now: Duration, slot: MemberSlot, instance: u64) -> Result<(), Refusal> {
         let Some(holder) = self.held(slot, instance) else { return Ok(()) };
         let silence = now.saturating_sub(holder.heard);
@@ -77,7 +77,7 @@ impl Members {
         Err(Refusal::new(RefusalKind::Unavailable, message))
     }
 
-    /// Gives the slot to the process that asks for it. Answers its incarnation.
+    /// Gives the slot to the process that asks for it. Returns its incarnation.
     pub(crate) fn admit(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> u32 {
         let incarnation = self.by_slot.get(&slot).map_or(0, |member| member.incarnation) + 1;
         let member = MemberRecord {
@@ -97,11 +97,11 @@ impl Members {
         incarnation
     }
 
-    /// The slot of a caller, whatever its state, if nobody has taken it since (invariant MB-1).
+    /// The slot of a caller in any state, unless another process has taken it (invariant MB-1).
     pub(crate) fn known(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
         let fenced = |message: String| Err(Refusal::new(RefusalKind::Fenced, message));
         let Some(slot) = MemberSlot::from_member(member) else {
-            return fenced(format!("member {member} is none of this run's"));
+            return fenced(format!("member {member} does not belong to this run"));
         };
         match self.by_slot.get(&slot).map(|member| member.incarnation) {
             Some(current) if current == incarnation => Ok(slot),
@@ -132,7 +132,7 @@ impl Members {
         Err(Refusal::new(RefusalKind::Fenced, format!("{slot} {why}; start it again to join anew")))
     }
 
-    /// Renews the lease of a caller. A silent member returns where `may_return` allows it. Answers the slot, and whether
+    /// Renews the lease of a caller. A silent member returns where `may_return` allows it. Returns the slot, and whether
     /// the member was silent.
     pub(crate) fn renew(
         &mut self,
@@ -170,7 +170,7 @@ impl Members {
         member.waits.clone_from(&report.waits);
     }
 
-    /// Splits were reported as complete in a member's name.
+    /// Notes splits that were reported as complete in a member's name.
     pub(crate) fn add_completed(&mut self, slot: MemberSlot, epoch: u32, splits: &[u64]) {
         let Some(MemberRecord { completed: (current, all), .. }) = self.by_slot.get_mut(&slot) else { return };
         if *current != epoch {
@@ -191,7 +191,7 @@ impl Members {
         }
     }
 
-    /// Marks members as silent whose lease has expired.
+    /// Marks each member whose lease has expired as silent.
     pub(crate) fn expire(&mut self, now: Duration) -> Vec<ExpiredLease> {
         let mut expired = Vec::new();
         for (slot, member) in &mut self.by_slot {
@@ -204,12 +204,12 @@ impl Members {
         expired
     }
 
-    /// The holder of a slot, where it is another process than that of this instance.
+    /// The holder of a slot, if it is another process than that of `instance`.
     pub(crate) fn held(&self, slot: MemberSlot, instance: u64) -> Option<&MemberRecord> {
         self.alive(slot).filter(|holder| holder.instance != instance)
     }
 
-    /// Ends the lease of a member whose process is known to be gone. Answers how long it has been silent.
+    /// Ends the lease of a member whose process is known to be gone. Returns how long the member has been silent.
     pub(crate) fn lose(&mut self, now: Duration, slot: MemberSlot) -> Duration {
         self.by_slot.get_mut(&slot).map_or(Duration::ZERO, |member| {
             member.state = MemberState::Lost;
@@ -217,7 +217,7 @@ impl Members {
         })
     }
 
-    /// No other process is expected in the slot of a lost member any more.
+    /// Notes that no other process is expected in the slot of a lost member.
     pub(crate) fn give_up(&mut self, slot: MemberSlot) {
         if let Some(member) = self.by_slot.get_mut(&slot) {
             member.state = MemberState::GivenUp;
@@ -225,7 +225,7 @@ impl Members {
     }
 
     /// A worker that was lost so long ago that no other process is expected in its slot (invariant WT-1). The coordinator
-    /// gives up no server: workers reach servers without it, and decide for themselves.
+    /// never gives up a server: workers reach servers without the coordinator, and decide for themselves.
     pub(crate) fn overdue(&self, now: Duration, timeout: Duration) -> Option<ExpiredLease> {
         let lost = self.iter().filter(|(slot, member)| slot.role == Role::DenseWorker && member.state.is_missing());
         let mut expired = lost.map(|(slot, member)| ExpiredLease { slot, silence: now.saturating_sub(member.heard) });
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_did_not_hear_its_answer_may_join_again() {
+    fn a_process_that_missed_its_answer_may_join_again() {
         let mut members = Members::new(LEASE);
         assert_eq!(join(&mut members, 0, SLOT, 1), Ok(1));
         assert_eq!(join(&mut members, 1, SLOT, 1), Ok(2));

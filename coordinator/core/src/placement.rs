@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use zagros_protocol::{BucketMap, Generation};
 
-/// The placement of a run. Owners are decided once, when every server has joined for the first time. A later generation only
-/// says that a server has another address or is another process.
+/// The placement of a run. Owners are decided once, when every server has joined for the first time. A later generation
+/// changes only the address or the process of a server.
 #[derive(Debug)]
 pub(crate) struct ServerPlacement {
     server_count: u32,
@@ -26,7 +26,7 @@ impl ServerPlacement {
         Self { server_count: servers, buckets, addresses: BTreeMap::new(), map: None }
     }
 
-    /// A server has joined. Answers the new generation where that makes or changes the placement.
+    /// Notes that a server has joined. Returns the new generation if this creates or changes the placement.
     pub(crate) fn set_address(&mut self, index: u32, address: ServerAddress) -> Option<Generation> {
         let is_new = self.addresses.get(&index) != Some(&address);
         self.addresses.insert(index, address);

@@ -1,4 +1,4 @@
-//! Who is in the run and who is missing: questions about all members at once.
+//! Questions about all members at once: who has joined, and who is missing.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::config::CoreConfig;
 use crate::members::{ExpiredLease, MemberRecord, MemberState, Members};
 use crate::{MemberSlot, Role};
 
-/// The members of a run, held against the slots that the job has.
+/// The members of a run, compared with the slots of the job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Roster<'a> {
     pub(crate) config: &'a CoreConfig,
@@ -14,12 +14,12 @@ pub(crate) struct Roster<'a> {
 }
 
 impl<'a> Roster<'a> {
-    /// The workers that are missing, in words: `dense worker 2 has not joined`; `None` when everyone is there.
+    /// The missing workers, in words: `dense worker 2 has not joined`; `None` when none is missing.
     pub(crate) fn missing_workers(self) -> Option<String> {
         self.missing((0..self.config.workers).map(MemberSlot::worker))
     }
 
-    /// The servers that are missing, in words.
+    /// The missing servers, in words.
     pub(crate) fn missing_servers(self) -> Option<String> {
         self.missing((0..self.config.servers).map(MemberSlot::server))
     }
@@ -60,7 +60,7 @@ impl<'a> Roster<'a> {
         self.members.iter().find(is_gone).map(|(slot, _)| slot)
     }
 
-    /// Whether no member is left that hears the coordinator.
+    /// Whether every member has left or is lost.
     pub(crate) fn is_deserted(self) -> bool {
         self.members.iter().all(|(_, member)| member.state != MemberState::Alive)
     }
@@ -71,8 +71,7 @@ impl<'a> Roster<'a> {
         first.and_then(|(_, first)| first.progress).is_some_and(|progress| progress.trained)
     }
 
-    /// Whether the work of all workers is done: the first worker has finished, which saves what all have trained, and
-    /// none of the others still works.
+    /// Whether all work is done: the first worker, which saves the model, has finished, and no other worker still works.
     pub(crate) fn is_finished(self) -> bool {
         let has_finished = self.members.state(MemberSlot::worker(0)) == Some(MemberState::Left { finished: true });
         // A process that took the slot of a lost worker too late to train waits for a group that never forms.
@@ -85,7 +84,7 @@ impl<'a> Roster<'a> {
         self.members.overdue(now, self.config.timeout)
     }
 
-    /// Whether the run goes on without a lost worker.
+    /// Whether the run continues without a lost worker.
     pub(crate) fn can_do_without(self, slot: MemberSlot, has_group: bool) -> bool {
         let are_enough = has_group && self.alive_worker_count() >= self.config.min_workers;
         slot != MemberSlot::worker(0) && (are_enough || self.is_trained())

@@ -1,4 +1,4 @@
-//! Who is who: a role and a position within it.
+//! Member slots: a role and an index within the role.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Role {
     DenseWorker,
 }
 
-/// A position that one process at a time takes. A process that restarts takes the same slot.
+/// The slot of one process at a time. A process that restarts takes the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberSlot {
     /// What its holder does.
@@ -33,7 +33,7 @@ impl Role {
         }
     }
 
-    /// As the wire has it.
+    /// The number of the role on the wire.
     #[must_use]
     pub fn to_wire(self) -> i32 {
         match self {
@@ -44,19 +44,19 @@ impl Role {
 }
 
 impl MemberSlot {
-    /// MemberSlot of an embedding server.
+    /// The slot of an embedding server.
     #[must_use]
     pub const fn server(index: u32) -> Self {
         Self { role: Role::EmbeddingServer, index }
     }
 
-    /// MemberSlot of a dense worker.
+    /// The slot of a dense worker.
     #[must_use]
     pub const fn worker(index: u32) -> Self {
         Self { role: Role::DenseWorker, index }
     }
 
-    /// The member id, the same for every process that takes the slot; the incarnation tells them apart.
+    /// The member id. It is the same for every process that takes the slot; the incarnation differs.
     #[must_use]
     pub fn member(self) -> u64 {
         (self.role.to_wire() as u64) << 32 | u64::from(self.index)

@@ -1,9 +1,9 @@
-//! The plan: files divided into byte ranges, and the order in which an epoch deals them out.
+//! The plan: files divided into byte ranges; and the order in which an epoch deals them out.
 
 use zagros_protocol::control::{DataFile, Split};
 
-/// Splits per worker and epoch that the plan aims at. With so many, a lost worker's share is re-read in small parts, and
-/// all workers end an epoch within a hundredth of it. A worker that ends first only waits.
+/// The number of splits per worker and epoch that the plan aims at. With so many, a lost worker's share is read again in
+/// small parts, and all workers end an epoch within a hundredth of it. A worker that ends first only waits.
 const SPLITS_PER_WORKER: u64 = 64;
 /// Splits per epoch that the plan of shuffled files aims at. A shuffle window then holds the rows of many splits, from all
 /// parts of the files.
@@ -15,10 +15,10 @@ const LEAST_BYTES: u64 = 1 << 20;
 const LEAST_SHUFFLED_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
 /// The largest split. With larger splits a lost worker costs too much.
 const MOST_BYTES: u64 = 64 << 20;
-/// Splits of a plan beyond one per file. A run of more than 32 TiB has larger splits. A split takes memory here, and about
-/// 30 bytes of each message that holds the whole plan.
+/// Splits of a plan beyond one per file. A run of more than 32 TiB has larger splits. A split takes memory in the
+/// coordinator, and about 30 bytes of each message that holds the whole plan.
 pub(crate) const MOST_SPLITS: usize = 1 << 19;
-/// Splits per worker that a small file is divided into, so that every worker has some.
+/// Splits per worker that a small file is divided into, so that every worker reads some.
 const SPLITS_OF_LITTLE: u64 = 8;
 /// The smallest split of a small file, bytes: a row or more.
 const TINY_BYTES: u64 = 512;
@@ -44,8 +44,8 @@ impl SplitRange {
     }
 }
 
-/// In which order an epoch deals out its splits. A function of (seed, epoch, split) alone (invariant SP-3), so that a run
-/// which resumes deals out the rest of its epoch in the order of the first run.
+/// In which order an epoch deals out its splits. The order is a function of (seed, epoch, split) alone (invariant SP-3). A
+/// resumed run therefore deals out the remaining splits in the order of the first run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitOrder {
     /// The order of the files.
@@ -78,7 +78,7 @@ impl SplitOrder {
     }
 }
 
-/// SplitMix64 (Steele, Lea & Flood 2014): near inputs get outputs that have nothing in common.
+/// SplitMix64 (Steele, Lea & Flood 2014): neighbouring inputs have unrelated outputs.
 fn mix(value: u64) -> u64 {
     let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -86,12 +86,13 @@ fn mix(value: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Divides files into near-equal ranges; a file that cannot be split is one range. Without gap or overlap (invariant SP-1),
-/// in file order.
+/// Divides files into near-equal ranges, in file order, without gap or overlap (invariant SP-1). A file that cannot be
+/// split
+/// is one range.
 ///
-/// A range has at most clamp(total / (workers × 64), 1 MiB, 64 MiB) bytes, of files that are shuffled
-/// clamp(total / max(workers × 64, 4096), 4 to 64 KiB, 64 MiB); and at most an eighth of a worker's share of the data,
-/// unless that is less than 512 bytes. Where these would be more than [`MOST_SPLITS`], ranges are larger.
+/// A range has at most clamp(total / (workers × 64), 1 MiB, 64 MiB) bytes. For shuffled files the limit is
+/// clamp(total / max(workers × 64, 4096), 4 to 64 KiB, 64 MiB). A range also has at most an eighth of a worker's share of
+/// the data, unless that is less than 512 bytes. If this makes more than [`MOST_SPLITS`] ranges, they are larger.
 #[must_use]
 pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<SplitRange> {
     let (total, workers) = (total_bytes(files), u64::from(workers.max(1)));
@@ -104,13 +105,13 @@ pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<S
     };
     let most = (total / splits).clamp(least, MOST_BYTES);
     let most = most.min((total / (workers * SPLITS_OF_LITTLE)).max(TINY_BYTES));
-    // Of fewer than 2^18 files of fewer than 2^64 bytes each, divided by 2^19.
+    // Fits into u64: fewer than 2^18 files of fewer than 2^64 bytes each, divided by 2^19.
     let most = most.max(whole_bytes(files).div_ceil(MOST_SPLITS as u128) as u64);
     (0..).zip(files).flat_map(|(index, file)| divide(index, file, most)).collect()
 }
 
-/// Which workers have no or little data to read, in words, with what to do about it; `None` where each has at least
-/// half of an even share.
+/// The workers that have no or little data to read, in words, with what to do; `None` if each has at least half of an even
+/// share.
 pub(crate) fn uneven_shares(plan: &[SplitRange], files: &[DataFile], workers: u32) -> Option<String> {
     let mut shares = vec![0_u64; workers as usize];
     for (split, worker) in plan.iter().zip((0..shares.len()).cycle()) {
@@ -207,7 +208,7 @@ mod tests {
         positions.into_iter().map(|position| position.split).collect()
     }
 
-    /// Pinned: a run that resumes after an upgrade must deal out the rest of an epoch in the order of the first run.
+    /// Pinned: a run that resumes after an upgrade deals out the remaining splits in the order of the first run.
     #[test]
     fn the_order_is_one_for_each_seed_and_epoch() {
         let shuffled = |seed, epoch| order(SplitOrder::Shuffled { seed, window_rows: 9 }, epoch, 8);
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(plan, expected);
     }
 
-    /// Thousands of gigabytes for a plan once ended the coordinator.
+    /// Regression: a plan once took thousands of gigabytes and ended the coordinator.
     #[test]
     fn the_plan_of_any_files_is_small() {
         let whole = [file(u64::MAX, true)];
@@ -290,7 +291,7 @@ mod tests {
         }
 
         #[test]
-        fn an_epoch_deals_out_every_split_once_in_an_order_without_runs(seed: u64, epoch in 0_u32..100) {
+        fn an_epoch_deals_out_every_split_once_and_hardly_any_neighbours_in_a_row(seed: u64, epoch in 0_u32..100) {
             let found = order(SplitOrder::Shuffled { seed, window_rows: 9 }, epoch, 256);
             let neighbours = found.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count();
             prop_assert!(neighbours < 20, "{} neighbours stay neighbours", neighbours);

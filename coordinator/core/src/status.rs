@@ -28,7 +28,7 @@ pub(crate) struct StatusView<'a> {
 }
 
 impl StatusView<'_> {
-    /// The run at a glance.
+    /// The status of the run.
     pub(crate) fn status(self, now: Duration) -> StatusResponse {
         let Self { config, watch, .. } = self;
         let (epoch, splits_done) = self.data.ledger().map_or((0, 0), |ledger| ledger.current());

@@ -1,4 +1,4 @@
-//! The totals of training: what all workers report, as one picture.
+//! The totals of training: the reports of all workers, added up.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::Role;
 use crate::history::TrainingMoment;
 use crate::members::{MemberRecord, Members};
 
-/// A worker that has made no step for so long makes none: the speed that it reported last is of the past.
+/// A worker without a step for so long stands still. The speed that it last reported is then void.
 const STILL: Duration = Duration::from_secs(10);
 
 /// The training of all workers.
@@ -19,8 +19,8 @@ pub(crate) struct TrainingTotals {
 }
 
 impl TrainingTotals {
-    /// Workers of a process group make the same steps and report the samples of all. Asynchronous workers report steps and
-    /// samples of their own, which add up. The speed that a worker reports is its own in both cases.
+    /// The workers of a process group make the same steps, and each reports the samples of all. Asynchronous workers report
+    /// their own steps and samples, which add up. In both cases the speed that a worker reports is its own.
     pub(crate) fn of(members: &Members, asynchronous: bool, now: Duration) -> Self {
         let workers: Vec<(&MemberRecord, Progress)> = members
             .iter()
@@ -44,7 +44,7 @@ impl TrainingTotals {
     }
 }
 
-/// Samples per second of a worker: 0 where it stands still.
+/// Samples per second of a worker; 0 while it stands still.
 fn speed(now: Duration, member: &MemberRecord, progress: &Progress) -> f64 {
     let is_still = member.stepped.is_none_or(|stepped| now.saturating_sub(stepped) > STILL);
     if is_still || !progress.samples_per_second.is_finite() { 0.0 } else { progress.samples_per_second }
@@ -61,7 +61,7 @@ pub(crate) mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Two workers at a step each, which were heard at `seconds`.
+    /// Two workers with their steps, last heard at `seconds`.
     pub(crate) fn workers(seconds: u64, steps: [u64; 2]) -> Members {
         let mut members = Members::new(at(10));
         for (index, step) in (0..).zip(steps) {
@@ -94,7 +94,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_worker_that_stands_still_has_no_speed_whatever_it_reported_last() {
+    fn a_worker_that_stands_still_has_no_speed_whatever_its_last_report() {
         let members = workers(1, [3, 3]);
         let rate = |seconds| TrainingTotals::of(&members, false, at(seconds)).moment.samples_per_second;
         assert_eq!((rate(11), rate(12)), (200.0, 0.0));

@@ -8,7 +8,7 @@ use crate::MemberSlot;
 /// Columns that a job may have.
 const MOST_COLUMNS: usize = 1 << 16;
 
-/// What the first worker has reported of its measurement.
+/// The measurement that the first worker has reported.
 #[derive(Debug, Default)]
 pub(crate) struct Transforms {
     measured: Vec<Transform>,
@@ -16,7 +16,8 @@ pub(crate) struct Transforms {
 }
 
 impl Transforms {
-    /// A worker reports what it has measured, or asks for it. The first report stays: a worker that starts again must
+    /// Keeps what a worker has measured, or answers with it. The first report stays, because a worker that starts again
+    /// must
     /// train on the same values as the others.
     pub(crate) fn exchange(
         &mut self,
@@ -30,7 +31,7 @@ impl Transforms {
                 self.measured.clone_from(&request.measured);
             }
         } else if !request.measured.is_empty() {
-            return Err(Refusal::invalid(format!("{slot} reports transforms, which dense worker 0 measures")));
+            return Err(Refusal::invalid(format!("{slot} reports transforms, but only dense worker 0 measures them")));
         }
         Ok(TransformsResponse { measured: self.measured.clone(), bytes: self.bytes })
     }
@@ -39,7 +40,7 @@ impl Transforms {
 fn check(measured: &[Transform]) -> Result<(), Refusal> {
     let is_number = |of: &Transform| of.mean.is_finite() && of.deviation.is_finite() && of.deviation > 0.0;
     if measured.len() > MOST_COLUMNS || !measured.iter().all(is_number) {
-        return Err(Refusal::invalid("the transforms are no means and deviations of a job's columns"));
+        return Err(Refusal::invalid("a mean or deviation of the transforms is not finite, or there are too many"));
     }
     Ok(())
 }

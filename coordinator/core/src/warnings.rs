@@ -1,4 +1,4 @@
-//! What a person should look at, in words: a function of the status and of nothing else.
+//! Warnings for a person, in words: a function of the status alone.
 
 use std::collections::BTreeMap;
 use std::f64::consts::LN_2;
@@ -8,9 +8,9 @@ use zagros_protocol::control::{Disk, MemberStatus, ServerWait, StatusResponse};
 
 use crate::{MemberSlot, Role};
 
-/// A server is slow from this wait on. Workers warn of the same wait in their logs.
+/// A server counts as slow after a wait of this length. Workers warn of the same wait in their logs.
 const SLOW: Duration = Duration::from_secs(3);
-/// A worker that makes no step for so long is named. Scoring a held-out part may take as long, so it is no fault.
+/// A worker without a step for so long is named. Scoring a held-out part may take as long, so this is no fault.
 const STILL: Duration = Duration::from_secs(60);
 /// A member that is silent for so long is named: three heartbeats, which come each second or more often.
 const SILENT: Duration = Duration::from_secs(3);
@@ -19,8 +19,9 @@ const FREE: f64 = 0.1;
 /// A checkpoint is late after so many intervals, as in monitoring/rules.
 const LATE: u32 = 3;
 
-/// Warnings, worst first. `training` says for how long the run has trained. A run that is over has no warnings: its reason
-/// says what went wrong.
+/// The warnings, worst first. `training` is how long the run has trained. A run that is over has no warnings: its reason
+/// says
+/// what went wrong.
 pub(crate) fn warnings(status: &StatusResponse, training: Duration) -> Vec<String> {
     if !matches!(status.state.as_str(), "training" | "waiting") {
         return Vec::new();
@@ -67,7 +68,7 @@ fn not_finite(status: &StatusResponse) -> Option<String> {
     Some(format!("loss is not finite on {}: training has diverged; a lower learning rate may help", slot(broken)?))
 }
 
-/// Divergence is reported from this step on: the first weights and the warm-up are past.
+/// Divergence is reported from this step on, when the first weights and the warm-up have no effect any more.
 const WARMED_UP: u64 = 200;
 
 fn diverging(status: &StatusResponse) -> Option<String> {

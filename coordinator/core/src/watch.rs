@@ -1,4 +1,4 @@
-//! The course of training over time, as members report it: its curve, its checkpoints, its evaluations.
+//! Training over time, as members report it: its curve, its checkpoints, its evaluations.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const CHECKPOINTS_KEPT: usize = 12;
 /// Evaluations that are remembered. Older ones are in the worker's run folder.
 pub(crate) const EVALUATIONS_KEPT: usize = 1000;
 
-/// What is remembered of the training besides the members' last reports.
+/// The part of the training that is remembered besides the members' last reports.
 #[derive(Debug, Default)]
 pub(crate) struct TrainingWatch {
     history: History,
@@ -46,7 +46,7 @@ impl TrainingWatch {
         }
     }
 
-    /// A worker reports its progress.
+    /// Notes the progress that a worker reports.
     pub(crate) fn report(&mut self, now: Duration, progress: Progress) {
         self.newest_batch = self.newest_batch.max(progress.step).max(progress.batch);
         let newest = self.checkpoints.back().map_or(0, |(newest, _)| *newest);
@@ -55,7 +55,7 @@ impl TrainingWatch {
         }
     }
 
-    /// A worker reports an evaluation.
+    /// Notes an evaluation that a worker reports.
     pub(crate) fn add_evaluation(&mut self, evaluation: Evaluation) {
         push_bounded(&mut self.evaluations, EVALUATIONS_KEPT, evaluation);
     }
@@ -65,7 +65,7 @@ impl TrainingWatch {
         self.newest_batch
     }
 
-    /// How training went until now.
+    /// The curve of training until now.
     pub(crate) fn history(&self) -> &History {
         &self.history
     }
@@ -75,7 +75,7 @@ impl TrainingWatch {
         self.evaluations.iter().copied()
     }
 
-    /// For how long there has been training.
+    /// How long training has run.
     pub(crate) fn duration(&self, now: Duration) -> Duration {
         self.since.map(|since| now.saturating_sub(since)).unwrap_or_default()
     }
@@ -88,7 +88,7 @@ impl TrainingWatch {
     }
 }
 
-/// Adds a value. The oldest value makes room for it.
+/// Adds a value. Drops the oldest value if there is no room.
 fn push_bounded<T>(values: &mut VecDeque<T>, most: usize, value: T) {
     if values.len() == most {
         values.pop_front();
@@ -96,7 +96,7 @@ fn push_bounded<T>(values: &mut VecDeque<T>, most: usize, value: T) {
     values.push_back(value);
 }
 
-/// Milliseconds. No run is too long for them.
+/// Milliseconds. No run is too long for `u64`.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

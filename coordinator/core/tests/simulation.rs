@@ -1,8 +1,8 @@
-//! Random runs: joins, kills, silences and late calls, played to the core through its public calls.
+//! Random runs: joins, kills, silences and late calls, given to the core through its public calls.
 //!
-//! In every run these hold. No split is held by two live workers (invariant SP-1). An epoch is complete only when each of
-//! its splits was completed (SP-2). Generations only rise. A stale process changes nothing (MB-1). Once faults end, the run
-//! finishes.
+//! Every run checks these properties. No split is held by two live workers (invariant SP-1). An epoch is complete only when
+//! each of its splits was completed (SP-2). Generations only rise. A stale process changes nothing (MB-1). Once faults end,
+//! the run finishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,21 +20,21 @@ const LEASE: Duration = Duration::from_secs(8);
 const EPOCHS: u32 = 2;
 const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
 
-/// What happens. `usize` picks the slot, modulo their number.
+/// One event. The `usize` picks the slot, modulo the number of slots.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     /// A process is started at a slot whose process is gone.
     Start(usize),
-    /// A process that did not hear the answer to its join asks again.
+    /// A process that missed the answer to its join asks again.
     Rejoin(usize),
     /// kill -9.
     Kill(usize),
-    /// The process goes on but is not heard for a while.
+    /// The process works on, but its heartbeats do not arrive.
     Mute(usize),
     Unmute(usize),
     /// A worker asks for a split.
     Ask(usize),
-    /// A process ends, and the process that replaces it vouches for that.
+    /// A process ends. The process that replaces it vouches for that.
     Replace(usize),
     /// A worker asks for the newest process group.
     JoinGroup(usize),
@@ -82,7 +82,7 @@ struct SimulatedRun {
     files: Vec<DataFile>,
     slots: Vec<MemberSlot>,
     processes: BTreeMap<MemberSlot, SimulatedProcess>,
-    /// Processes that were replaced or lost. Their every call must be refused.
+    /// Processes that were replaced or lost. Every call of theirs must be refused.
     stale: Vec<SimulatedProcess>,
     /// Who may work on a split now, by epoch and id.
     holders: BTreeMap<(u32, u64), MemberSlot>,
@@ -91,11 +91,11 @@ struct SimulatedRun {
     ranges: BTreeSet<(u32, u32, u64, u64)>,
     range_of: BTreeMap<(u32, u64), (u32, u64, u64)>,
     finished: BTreeSet<MemberSlot>,
-    /// Not heard for a lease: what they hold may be given to others.
+    /// The members that were silent for a lease. Others may get their splits.
     silent: BTreeSet<MemberSlot>,
     generation: u64,
     group: u64,
-    /// Whose process is being replaced.
+    /// The slot whose process is being replaced.
     replaced: Option<MemberSlot>,
     instances: u64,
 }
@@ -195,7 +195,7 @@ impl SimulatedRun {
         }
     }
 
-    /// A group is of live workers only, the asker among them, and never an older one than before.
+    /// A group has live workers only. The asker is one of them. The group is never older than the last one.
     fn join_group(&mut self, slot: MemberSlot) {
         let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned() else {
             return;
@@ -281,7 +281,7 @@ impl SimulatedRun {
                 self.read_events();
                 let other = self.holders.get(&(epoch, split.id)).copied();
                 assert!(other.is_none_or(|other| self.silent.contains(&other)), "split {} given to two", split.id);
-                // One that has lost a split has lost them all.
+                // A worker that has lost one split has lost them all.
                 self.holders.retain(|_, holder| Some(*holder) != other);
                 self.holders.insert((epoch, split.id), slot);
                 assert!(!self.completed.contains(&(epoch, split.id)), "a complete split is read again");
@@ -317,14 +317,14 @@ impl SimulatedRun {
                 assert!(self.ranges.insert((epoch, file, start, end)), "a range of bytes was completed twice");
                 self.completed.insert((epoch, id));
                 self.change(slot, |process| process.held.retain(|held| *held != (epoch, id)));
-                // The same call once more, as when its answer was lost.
+                // Repeats the call, as if its answer was lost.
                 self.core.complete(self.now, &request).expect("a repeated completion was refused");
             }
             Err(refusal) => self.refused(slot, refusal.kind),
         }
     }
 
-    /// Every call of a process that is no longer a member is refused and leaves no trace.
+    /// Makes every call of a process that is no longer a member. Each is refused and changes nothing.
     fn call_stale(&mut self, index: usize) {
         let Some(stale) = self.stale.get(index % self.stale.len().max(1)).cloned() else { return };
         let before = self.core.status(self.now);
@@ -352,7 +352,7 @@ impl SimulatedRun {
         change(self.processes.get_mut(&slot).expect("no process at this slot"));
     }
 
-    /// A process that was not heard for a lease asks again once its heartbeat is answered.
+    /// Handles the refusal of a process that was silent for a lease. The process asks again once its heartbeat is answered.
     fn refused(&mut self, slot: MemberSlot, kind: RefusalKind) {
         if kind == RefusalKind::Unavailable {
             assert!(self.silent.contains(&slot), "{slot} must wait though it was heard");
@@ -361,7 +361,7 @@ impl SimulatedRun {
         }
     }
 
-    /// A process that learns that it is fenced stops.
+    /// Stops a process that learns that it is fenced.
     fn fence(&mut self, slot: MemberSlot, kind: RefusalKind) {
         assert_eq!(kind, RefusalKind::Fenced);
         assert_eq!(slot.role, Role::DenseWorker, "a server that nobody replaced was fenced");
@@ -391,7 +391,7 @@ impl SimulatedRun {
         for event in self.core.take_events() {
             match event {
                 RunEvent::MemberLost { slot, silence, .. } => {
-                    // Or another process has replaced it on purpose.
+                    // The silence is shorter than a lease only when another process has replaced the member on purpose.
                     assert!(silence > LEASE || self.replaced == Some(slot));
                     self.silent.insert(slot);
                 }
@@ -404,7 +404,7 @@ impl SimulatedRun {
                 }
                 RunEvent::EpochCompleted { epoch } => {
                     let done = self.completed.iter().filter(|key| key.0 == epoch).count();
-                    // The completion that ended the epoch is booked here after the call.
+                    // The call adds its completion to this list only after the epoch has ended.
                     assert_eq!(done, plan_splits(&self.files, self.workers(), ORDER).len());
                 }
                 RunEvent::CoordinatorStalled { gap } => panic!("the clock jumped by {gap:?}"),
@@ -413,7 +413,7 @@ impl SimulatedRun {
         }
     }
 
-    /// No more faults: every process is started, is heard, and works until the run is over.
+    /// Plays without faults: every process is started, is heard, and works until the run is over.
     fn play_without_faults(&mut self) {
         for _ in 0..2000 {
             if self.core.outcome().is_some() {
@@ -439,7 +439,7 @@ impl SimulatedRun {
             let outcome = Outcome::Finished as i32;
             let leave = LeaveRequest { member, incarnation, outcome, reason: String::new() };
             if let Err(refusal) = self.core.leave(self.now, &leave) {
-                // Silent for so long that others completed its splits.
+                // The worker was silent for so long that others completed its splits.
                 assert!(self.silent.contains(&slot), "{refusal}");
                 return self.refused(slot, refusal.kind);
             }

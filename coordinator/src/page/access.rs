@@ -1,4 +1,4 @@
-//! Who may see the page: on a loopback address those of this machine, elsewhere those who have the token.
+//! Access to the page. On a loopback address, every user of this machine has access. On another address, a token is needed.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,27 +6,27 @@ use std::net::SocketAddr;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use subtle::ConstantTimeEq;
 
-/// Fewest characters of a token: 16 random ones of 64 are 96 bits.
+/// The fewest characters of a token: 16 random ones out of 64 are 96 bits.
 const SHORTEST: usize = 16;
 const LONGEST: usize = 256;
 
-/// What opens the page, from an operator or made at random.
+/// The token that opens the page: an operator's, or a random one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PageToken(String);
 
 /// Why a text is no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
-    /// It can be guessed, or is no token at all.
+    /// It can be guessed, or is too long.
     #[error("the token of the page has {0} characters, and must have {SHORTEST} to {LONGEST}")]
     Length(usize),
-    /// It would not survive an address or a cookie.
+    /// It has characters that are special in an address or a cookie.
     #[error("the token of the page may hold letters, digits and `-._~` alone")]
     Characters,
 }
 
 impl PageToken {
-    /// A token that somebody has chosen: 16 to 256 letters, digits and `-._~`.
+    /// A token that an operator has chosen: 16 to 256 letters, digits and `-._~`.
     ///
     /// # Errors
     /// When it is anything else.
@@ -50,7 +50,7 @@ impl PageToken {
         &self.0
     }
 
-    /// Takes as long for a wrong token as for the right one.
+    /// Compares in constant time, so that the time of a wrong guess says nothing about the token.
     fn opens(&self, given: &str) -> bool {
         self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
@@ -62,28 +62,28 @@ impl fmt::Debug for PageToken {
     }
 }
 
-/// The rule of one address.
+/// The access rule of one address.
 #[derive(Debug)]
 pub(crate) enum PageAccess {
-    /// Whoever reaches a loopback address.
+    /// Whoever reaches a loopback address has access.
     ThisMachine,
-    /// Whoever has the token.
+    /// Whoever has the token has access.
     Token {
         token: PageToken,
-        /// With the port in it: a browser has one jar for all ports of a host.
+        /// The name has the port in it, because a browser shares its cookies between all ports of a host.
         cookie: String,
     },
 }
 
-/// How somebody came in.
+/// How a request was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageEntry {
     Allowed,
-    /// By an address with the token in it, which is to be forgotten for a cookie.
+    /// By an address with the token in it. From then on the browser uses this cookie.
     WithCookie(HeaderValue),
 }
 
-/// Why somebody did not.
+/// Why a request was not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AccessRefusal {
     pub(crate) status: StatusCode,
@@ -96,7 +96,7 @@ const NO_TOKEN: AccessRefusal = AccessRefusal {
            /?token= and what ZAGROS_PAGE_TOKEN was set to; programs send `Authorization: Bearer TOKEN`\n",
 };
 impl PageAccess {
-    /// Of a page at `address`: with a token where one is given, and where others than this machine's users reach it.
+    /// The rule of a page at `address`. It needs a token if one is given, or if other machines reach the address.
     pub(crate) fn of(address: SocketAddr, token: Option<PageToken>) -> Self {
         let cookie = format!("zagros_page_{}", address.port());
         match token {
@@ -108,7 +108,7 @@ impl PageAccess {
     /// Whether a request may go on.
     pub(crate) fn entry(&self, headers: &HeaderMap, uri: &Uri) -> Result<PageEntry, AccessRefusal> {
         match self {
-            // A port on a loopback address answers nobody else ([`zagros_plumbing::admin::serve`]).
+            // A port on a loopback address answers no other machine ([`zagros_plumbing::admin::serve`]).
             Self::ThisMachine => Ok(PageEntry::Allowed),
             Self::Token { token, cookie } => {
                 if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|given| token.opens(given)) {
@@ -150,7 +150,7 @@ mod tests {
         headers
     }
 
-    fn elsewhere() -> PageAccess {
+    fn on_another_address() -> PageAccess {
         PageAccess::of("0.0.0.0:7780".parse().unwrap(), Some(PageToken::parse(TOKEN).unwrap()))
     }
 
@@ -161,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_the_token_opens_in_three_ways_and_nothing_else_does() {
-        let access = elsewhere();
+    fn on_another_address_the_token_opens_the_page_in_three_ways_and_nothing_else_does() {
+        let access = on_another_address();
         let root = Uri::from_static("/");
         let ask = |headers: &HeaderMap, uri: &Uri| access.entry(headers, uri);
         assert_eq!(ask(&request("authorization", &format!("Bearer {TOKEN}")), &root), Ok(PageEntry::Allowed));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_made_where_one_is_needed_and_is_another_each_time() {
+    fn a_page_that_needs_a_token_gets_a_new_random_one() {
         let made = |address: &str| match PageAccess::of(address.parse().unwrap(), None) {
             PageAccess::Token { token, .. } => Some(token),
             PageAccess::ThisMachine => None,

@@ -1,4 +1,4 @@
-//! One event a second to each listener. A listener that does not read holds up its own connection and nobody else.
+//! Sends each listener one event a second. A listener that does not read delays its own connection only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use zagros_plumbing::Shutdown;
 
 use crate::{LocalCoordinator, StatusReport};
 
-/// Listeners at a time.
+/// The most listeners at a time.
 const MOST: usize = 32;
 const PERIOD: Duration = Duration::from_secs(1);
-/// After which a browser connects again by itself.
+/// How long a browser waits before it connects again.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Where listeners are let in.
+/// Makes the stream of events of each listener.
 pub(super) struct Events {
     coordinator: Arc<LocalCoordinator>,
     shutdown: Shutdown,
@@ -62,7 +62,7 @@ struct Listener {
     _place: OwnedSemaphorePermit,
 }
 
-/// How much of the lists in a report a listener has been sent.
+/// How much of the lists of a report was sent to a listener.
 #[derive(Debug, Default, PartialEq)]
 struct SentLists {
     /// End of the last point of the history, seconds.
@@ -81,8 +81,9 @@ impl Listener {
         })
     }
 
-    /// The next event. The first is `whole`, then come `next` events with new points only. The last is `end`, with the whole
-    /// report.
+    /// The next event. The first is `whole`. Then come `next` events, which have new points only. The last is `end`, which
+    /// has
+    /// the whole report.
     async fn next(&mut self) -> Result<Event, axum::Error> {
         tokio::select! {
             _ = self.ticks.tick() => {}
@@ -109,7 +110,7 @@ impl SentLists {
         }
     }
 
-    /// The report with the points that were not sent. It has no evaluations where all were sent.
+    /// The report with the points that were not sent. It has no evaluations if all of them were sent.
     fn unsent(&self, mut report: StatusReport) -> StatusReport {
         let now = Self::of(&report);
         report.history.retain(|point| point.seconds > self.seconds);
@@ -140,7 +141,7 @@ mod tests {
         let seen = SentLists::of(&report(&[1.0, 2.0], &[8]));
         assert_eq!(seen.unsent(report(&[1.0, 2.0, 3.0], &[8])), report(&[3.0], &[]));
         assert_eq!(seen.unsent(report(&[1.0, 2.0], &[8, 16])), report(&[], &[8, 16]));
-        // Thinned since: the last point stands for the same time as before.
+        // The history was thinned in between: its last point covers the same time as before.
         assert_eq!(seen.unsent(report(&[2.0, 4.0], &[8])), report(&[4.0], &[]));
     }
 }

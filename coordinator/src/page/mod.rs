@@ -1,7 +1,7 @@
-//! The live page of a run: what the coordinator knows, drawn in a browser while it happens. Read-only.
+//! The live page of a run: a browser draws what the coordinator knows while the run goes on. Read-only.
 //!
-//! `/` is one document without anything from elsewhere; `/events` feeds it (server-sent events). Names of jobs and
-//! addresses reach the document as JSON alone and are put into it as text.
+//! `/` is one document that loads nothing else. `/events` feeds it with server-sent events. Names of jobs and addresses
+//! reach the document as JSON only, and the script inserts them as text.
 
 mod access;
 mod events;
@@ -30,7 +30,7 @@ const SCRIPTS: [&str; 4] = [
     include_str!("../../page/live.js"),
 ];
 
-/// `/` and `/events`. What they send ends with `shutdown`.
+/// The routes `/` and `/events`. Their responses end with `shutdown`.
 pub(crate) fn routes(coordinator: &Arc<LocalCoordinator>, access: PageAccess, shutdown: Shutdown) -> Router {
     let access = Arc::new(access);
     let events = Arc::new(Events::new(Arc::clone(coordinator), shutdown));
@@ -65,7 +65,7 @@ fn document(nonce: &str) -> String {
     HTML.replace("{{nonce}}", nonce).replace("{{css}}", CSS).replace("{{script}}", &SCRIPTS.concat())
 }
 
-/// The browser runs this script, asks this server, and nothing else.
+/// The browser runs this script only and connects to this server only.
 fn policies(nonce: &str) -> Vec<(HeaderName, HeaderValue)> {
     let content = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
@@ -92,7 +92,7 @@ mod tests {
         for foreign in ["src=", "@import", "url(", "//cdn", "https://", "innerHTML", "document.write"] {
             assert!(!document.contains(foreign), "{foreign} is in the page");
         }
-        // The name space of SVG is a name, and never asked.
+        // The name space of SVG looks like an address, but no browser connects to it.
         let addresses = document.matches("http://").count() - document.matches("http://www.w3.org/2000/svg").count();
         assert_eq!(addresses, 0);
         assert!(SCRIPTS.iter().all(|script| !script.contains("</")), "a script would end early");

@@ -17,7 +17,7 @@ pub struct MemberReport {
     pub address: String,
     /// `alive`, `left` or `lost`.
     pub state: String,
-    /// How many processes have taken this place.
+    /// How many processes have taken this slot.
     pub incarnation: u32,
     /// Seconds since it was last heard.
     pub silent_seconds: f64,
@@ -62,31 +62,32 @@ pub struct ProgressReport {
     pub stages: Option<StageReport>,
 }
 
-/// Seconds that a worker has spent in each stage. Waiting, gather, dense, reduce and scatter follow each other in a step; the
-/// others overlap with steps.
+/// Seconds that a worker has spent in each stage. The stages waiting, gather, dense, reduce and scatter follow each other
+/// in
+/// a step. The other stages overlap with steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StageReport {
     /// Processor time of reading and parsing.
     pub parse: f64,
     /// Finding unique ids.
     pub dedup: f64,
-    /// From request to rows.
+    /// The time from a lookup's request to its rows.
     pub lookup: f64,
-    /// Rows to the network's input.
+    /// Copying rows to the network's input.
     pub gather: f64,
     /// Forward, backward, optimiser.
     pub dense: f64,
-    /// Gradients to unique rows.
+    /// Adding up gradients by unique row.
     pub scatter: f64,
-    /// From gradients to acknowledgement.
+    /// The time from gradients to acknowledgement.
     pub push: f64,
-    /// No batch was ready.
+    /// Waiting for a batch.
     pub waiting: f64,
     /// Waiting for the other workers and summing gradients with them.
     pub reduce: f64,
 }
 
-/// What an embedding server holds and does.
+/// The load of an embedding server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LoadReport {
     /// Rows.
@@ -97,11 +98,11 @@ pub struct LoadReport {
     pub requests: u64,
     /// Requests begun and not answered.
     pub under_way: u32,
-    /// Of the ids of the last ten seconds' lookups, the share whose rows were in memory; `null` without lookups.
+    /// The share of the ids looked up in the last ten seconds whose rows were in memory; `null` without lookups.
     pub hit_rate: Option<f64>,
     /// Mean time of the same lookups, seconds.
     pub lookup_seconds_mean: Option<f64>,
-    /// 99th percentile of the same, seconds: the bound of its histogram's bucket.
+    /// 99th percentile of the same lookups, seconds, rounded up to the bound of a histogram bucket.
     pub lookup_seconds_p99: Option<f64>,
 }
 
@@ -121,9 +122,9 @@ pub struct WaitReport {
 /// Room on a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiskReport {
-    /// What may still be written.
+    /// Free bytes.
     pub free_bytes: u64,
-    /// What there is.
+    /// Bytes in all.
     pub size_bytes: u64,
 }
 

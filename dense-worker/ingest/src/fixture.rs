@@ -161,5 +161,7 @@ fn cluster() -> Cluster {
         wire: Wire::F32,
         memory: None,
         cold_folder: None,
+        durability: zagros_job::Durability::Checkpoint,
+        log_folder: None,
     }
 }

@@ -35,7 +35,7 @@ impl LossScale {
         }
     }
 
-    /// A step's were not. Answers whether that may be for the scale, which is smaller from now on.
+    /// A step's were not. Returns whether that may be for the scale, which is smaller from now on.
     pub(super) fn fall(&mut self) -> bool {
         let falls = self.value > LEAST;
         *self = Self { value: (self.value / 2.0).max(LEAST), held: 0 };

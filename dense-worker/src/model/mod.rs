@@ -197,7 +197,7 @@ impl DenseModel {
         self.buffers.made()
     }
 
-    /// A step is not made, because something is not finite; it counts for the schedule all the same. Answers whether its
+    /// A step is not made, because something is not finite; it counts for the schedule all the same. Returns whether its
     /// batch is only skipped: because the job wants that, or because it is the loss scale that was too large.
     pub fn leave_out(&mut self) -> bool {
         self.steps += 1;

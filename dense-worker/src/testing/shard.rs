@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use zagros_embedding_client::Shard;
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, FileDigest, LoadRequest, LoadResponse, SaveRequest, SaveResponse, TableStatus,
 };
@@ -76,7 +77,7 @@ impl Shard for FakeShard {
         "fake shard"
     }
 
-    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+    fn lookup(&self, request: LookupRequest, _: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
         let call = self.lookups.fetch_add(1, Ordering::AcqRel) + 1;
         let open = self.open.fetch_add(1, Ordering::AcqRel) + 1;
         self.most_open.fetch_max(open, Ordering::AcqRel);
@@ -95,7 +96,7 @@ impl Shard for FakeShard {
         .boxed()
     }
 
-    fn push(&self, _: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+    fn push(&self, _: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         async move {
             while self.most_open() < self.open_first {
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use zagros_embedding_client::Shard;
+use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
@@ -39,21 +40,21 @@ impl<W: Watch> Shard for Watched<W> {
         self.shard.name()
     }
 
-    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+    fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
         async move {
             self.watch.looks_up(&request);
-            let answer = self.shard.lookup(request).await?;
+            let answer = self.shard.lookup(request, deadline).await?;
             self.watch.looked_up(&answer);
             Ok(answer)
         }
         .boxed()
     }
 
-    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+    fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         async move {
             self.watch.pushes(&request);
             let ids = request.ids.clone();
-            let answer = self.shard.push(request).await?;
+            let answer = self.shard.push(request, deadline).await?;
             self.watch.pushed(&ids);
             Ok(answer)
         }

@@ -4,6 +4,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::future::join_all;
 use zagros_collective::{InProcess, Rendezvous};
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::packed::{decode_values, encode_ids};
@@ -146,7 +147,7 @@ async fn norm(cluster: &Cluster, table: u32, ids: u64) -> f32 {
         encoding: Encoding::F32 as i32,
         ..LookupRequest::default()
     };
-    let answer = server.lookup(request).await.unwrap();
+    let answer = server.lookup(request, Deadline::after(Duration::from_secs(60))).await.unwrap();
     let mut values = vec![f32::NAN; 4 * ids as usize];
     decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
     values.iter().map(|value| value * value).sum::<f32>().sqrt()

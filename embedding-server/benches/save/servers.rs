@@ -2,12 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus::Registry;
 use tokio::runtime::Runtime;
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_job::{Job, Overrides};
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest, SaveResponse};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::packed::encode_ids;
@@ -20,6 +22,8 @@ pub(crate) const WIDTH: usize = 2 * DIM as usize;
 /// Rows of a request.
 pub(crate) const BATCH: u64 = 4096;
 const BUCKETS: u32 = 1024;
+/// Longer than any request takes.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// All servers of a run.
 pub(crate) struct Servers<'a> {
@@ -53,7 +57,7 @@ impl<'a> Servers<'a> {
                 encoding: Encoding::F32 as i32,
                 ..LookupRequest::default()
             };
-            self.runtime.block_on(self.shards[0].lookup(request)).expect("rows are made");
+            self.runtime.block_on(self.shards[0].lookup(request, Deadline::after(TIMEOUT))).expect("rows are made");
         }
     }
 

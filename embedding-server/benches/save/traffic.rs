@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::LocalShard;
+use zagros_plumbing::Deadline;
 use zagros_protocol::datapath::{Encoding, PushRequest};
 use zagros_protocol::packed::encode_values;
 
-use crate::servers::{BATCH, DIM, request_of};
+use crate::servers::{BATCH, DIM, TIMEOUT, request_of};
 
 /// When a push began, and how long it took.
 type Timed = (Instant, Duration);
@@ -52,7 +53,7 @@ impl Traffic {
 
 fn timed(runtime: &Handle, shard: &LocalShard, request: PushRequest) -> Timed {
     let start = Instant::now();
-    runtime.block_on(shard.push(request)).expect("a push");
+    runtime.block_on(shard.push(request, Deadline::after(TIMEOUT))).expect("a push");
     (start, start.elapsed())
 }
 

@@ -27,6 +27,10 @@ use crate::Shard;
 /// Saving or loading writes or reads every row a server holds: minutes for a large table on a slow disk.
 const STORAGE_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// Tonic ends a call as well, after the time in the header. The call's own deadline comes first: its error says what was
+/// waited for, and for how long.
+const OWN_FIRST: Duration = Duration::from_millis(10);
+
 /// An embedding server in another process.
 #[derive(Clone, Debug)]
 pub struct GrpcShard {
@@ -39,8 +43,8 @@ pub struct GrpcShard {
 }
 
 impl GrpcShard {
-    /// Prepares calls to the server at `entry.address`, as a member of the run that it belongs to. A lookup or push ends after `call_timeout`, a save or load
-    /// after an hour. Connections are made by the first call and made again when they break.
+    /// Prepares calls to the server at `entry.address`, as a member of the run that it belongs to. A lookup or push ends by
+    /// its deadline, which the request states, a save or load after an hour, any other call after `call_timeout`. Connections are made by the first call and made again when they break.
     ///
     /// # Errors
     /// [`zagros_protocol::RefusalKind::Invalid`] when the address does not parse.
@@ -64,13 +68,20 @@ impl GrpcShard {
         request
     }
 
+    /// The headers of a request whose sender gives up at `deadline`.
+    fn headers_until(&self, deadline: Deadline) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        grpc::state_timeout(&mut headers, deadline.left().saturating_add(OWN_FIRST));
+        headers
+    }
+
     fn bounded<'a, T: 'a>(
         &'a self,
-        within: Duration,
+        deadline: Deadline,
         call: impl Future<Output = Result<T, Status>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T, Refusal>> {
         async move {
-            let answer = Deadline::after(within).bound(call).await.map_err(Refusal::no_answer)?;
+            let answer = deadline.bound(call).await.map_err(Refusal::no_answer)?;
             answer.map_err(refusal_of)
         }
         .boxed()
@@ -82,38 +93,46 @@ impl Shard for GrpcShard {
         &self.name
     }
 
-    fn lookup(&self, mut request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+    fn lookup(&self, mut request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
         // A clone shares the connection; calls want `&mut self`.
-        let (mut channel, headers) = (self.embedding.clone(), self.headers.clone());
+        let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
         let message = OutgoingMessage::new(request, payloads);
-        self.bounded(self.call_timeout, async move {
+        self.bounded(deadline, async move {
             unary::call(&mut channel, PathAndQuery::from_static(LOOKUP), headers, message).await
         })
     }
 
-    fn push(&self, mut request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        let (mut channel, headers) = (self.embedding.clone(), self.headers.clone());
+    fn push(&self, mut request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
         let message = OutgoingMessage::new(request, payloads);
-        self.bounded(self.call_timeout, async move {
+        self.bounded(deadline, async move {
             unary::call(&mut channel, PathAndQuery::from_static(PUSH), headers, message).await
         })
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(self.call_timeout, async move { client.describe(request).await.map(Response::into_inner) })
+        self.bounded(Deadline::after(self.call_timeout), async move {
+            client.describe(request).await.map(Response::into_inner)
+        })
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(STORAGE_TIMEOUT, async move { client.save(request).await.map(Response::into_inner) })
+        self.bounded(
+            Deadline::after(STORAGE_TIMEOUT),
+            async move { client.save(request).await.map(Response::into_inner) },
+        )
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(STORAGE_TIMEOUT, async move { client.load(request).await.map(Response::into_inner) })
+        self.bounded(
+            Deadline::after(STORAGE_TIMEOUT),
+            async move { client.load(request).await.map(Response::into_inner) },
+        )
     }
 }
 
@@ -126,6 +145,8 @@ mod tests {
     use zagros_transport::status_of;
 
     use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     /// A server made of generated code: it answers a lookup with its ids, and refuses every push.
     struct Generated;
@@ -149,15 +170,16 @@ mod tests {
         let serving = grpc::server().add_service(EmbeddingServer::new(Generated));
         let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
-        let shard = GrpcShard::connect(&entry, Duration::from_secs(30)).unwrap();
+        let shard = GrpcShard::connect(&entry, TIMEOUT).unwrap();
         // From nothing to most of what a generated server reads.
         for ids in [0, 8, 80_000, 2_000_000] {
             let ids = Bytes::from_iter((0..ids).map(|byte| byte as u8));
             let request = LookupRequest { generation: 5, ids: ids.clone(), encoding: 3, ..Default::default() };
-            let answer = shard.lookup(request).await.unwrap();
+            let answer = shard.lookup(request, Deadline::after(TIMEOUT)).await.unwrap();
             assert_eq!(answer, LookupResponse { rows: ids.clone(), encoding: 3, created: 7 });
             let push = PushRequest { seq: 1, gradients: ids.clone(), ids, ..Default::default() };
-            assert_eq!(shard.push(push).await.unwrap_err(), Refusal::new(RefusalKind::Moved, "not mine"));
+            let refusal = shard.push(push, Deadline::after(TIMEOUT)).await.unwrap_err();
+            assert_eq!(refusal, Refusal::new(RefusalKind::Moved, "not mine"));
         }
         serving.abort();
     }
@@ -179,8 +201,8 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
         let within = Duration::from_millis(50);
-        let shard = GrpcShard::connect(&entry, within).unwrap();
-        let refusal = shard.lookup(LookupRequest::default()).await.unwrap_err();
+        let shard = GrpcShard::connect(&entry, TIMEOUT).unwrap();
+        let refusal = shard.lookup(LookupRequest::default(), Deadline::after(within)).await.unwrap_err();
         assert_eq!(refusal, Refusal::no_answer(within));
     }
 

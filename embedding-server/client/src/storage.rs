@@ -56,12 +56,12 @@ impl Shard for PatientShard {
         self.shard.name()
     }
 
-    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        self.shard.lookup(request)
+    fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        self.shard.lookup(request, deadline)
     }
 
-    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        self.shard.push(request)
+    fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        self.shard.push(request, deadline)
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
@@ -111,11 +111,11 @@ mod tests {
             "flaky"
         }
 
-        fn lookup(&self, _: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        fn lookup(&self, _: LookupRequest, _: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
             self.answer(LookupResponse::default())
         }
 
-        fn push(&self, _: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        fn push(&self, _: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
             self.answer(PushResponse::default())
         }
 

@@ -7,6 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use zagros_fakes::FakeControlPlane;
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, PlacementResponse, SaveRequest, SaveResponse,
     ServerEntry,
@@ -166,11 +167,11 @@ impl Shard for FakeShard {
         &self.name
     }
 
-    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+    fn lookup(&self, request: LookupRequest, _: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
         async move { self.serve(|| self.answer_lookup(&request)).await }.boxed()
     }
 
-    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+    fn push(&self, request: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         async move { self.serve(|| self.answer_push(&request)).await }.boxed()
     }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rocksdb::{DB, DEFAULT_COLUMN_FAMILY_NAME, Options, WriteBatch, WriteOptions};
 use zagros_table::{ColdError, ColdRows};
+use zagros_zip::ZipEq;
 
 use crate::keys::{key, words};
 
@@ -61,7 +62,7 @@ impl Database {
                 let Some(row) = row.map_err(|error| self.failed("read", &error))? else { continue };
                 let index = part[position] as usize;
                 into.found[index] = true;
-                for (word, read) in std::iter::zip(&mut into.rows[index * width..][..width], words(&row, width)?) {
+                for (word, read) in into.rows[index * width..][..width].iter_mut().zip_eq(words(&row, width)?) {
                     *word = read;
                 }
             }

@@ -28,7 +28,7 @@ pub(crate) fn cold_key(table: u32, key: &[u8]) -> Option<u64> {
 ///
 /// # Errors
 /// When it is not `width` words long: this store did not write it.
-pub(crate) fn words(row: &[u8], width: usize) -> Result<impl Iterator<Item = u32>, ColdError> {
+pub(crate) fn words(row: &[u8], width: usize) -> Result<impl ExactSizeIterator<Item = u32>, ColdError> {
     let (words, rest) = row.as_chunks::<4>();
     if words.len() != width || !rest.is_empty() {
         let reason = format!("a row of {} bytes where {} were written", row.len(), width * 4);

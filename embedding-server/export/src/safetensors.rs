@@ -7,6 +7,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use serde_json::{Map, Value, json};
 use zagros_snapshot::{Part, RowBatch};
 use zagros_table::Element;
+use zagros_zip::ZipEq;
 
 use crate::table::{column_bytes, dtype, is_scalar};
 use crate::{ExportError, Exported, Source};
@@ -42,7 +43,7 @@ pub(crate) fn write(
     let (mut done, mut bytes) = (0, Vec::new());
     source.each_block(|rows, read| {
         passed(read);
-        for (tensor, start) in std::iter::zip(&tensors, &starts) {
+        for (tensor, start) in tensors.iter().zip_eq(&starts) {
             tensor_bytes(tensor, source.header().width, &rows, &mut bytes);
             to.seek(SeekFrom::Start(start + done * tensor.row_bytes))?;
             to.write_all(&bytes)?;

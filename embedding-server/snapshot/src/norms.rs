@@ -1,5 +1,7 @@
 //! How large rows are: the Euclidean norms of their weights, in one pass and constant memory.
 
+use zagros_zip::ZipEq;
+
 /// Steps of the histogram in each doubling of the norm.
 const STEPS: i32 = 4;
 /// Doublings that the histogram tells apart: 2⁻⁴⁰ to 2²⁴. Smaller and larger ones fall into the outermost bins.
@@ -68,7 +70,7 @@ impl Norms {
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
         // Both have the bins of `RANGE`.
-        std::iter::zip(&mut self.bins, &other.bins).for_each(|(bin, other)| *bin += other);
+        self.bins.iter_mut().zip_eq(&other.bins).for_each(|(bin, other)| *bin += other);
     }
 
     /// Mean norm of the finite ones, `None` without any.

@@ -40,12 +40,12 @@ impl Order {
     }
 
     /// Ids of a range, in order.
-    pub(crate) fn ids(&self, range: &RowRange) -> impl Iterator<Item = u64> {
+    pub(crate) fn ids(&self, range: &RowRange) -> impl ExactSizeIterator<Item = u64> {
         self.places[range.rows.clone()].iter().map(|place| place.1)
     }
 
     /// Positions before sorting of a range's rows, in order.
-    pub(crate) fn positions(&self, range: &RowRange) -> impl Iterator<Item = usize> {
+    pub(crate) fn positions(&self, range: &RowRange) -> impl ExactSizeIterator<Item = usize> {
         self.places[range.rows.clone()].iter().map(|place| place.2 as usize)
     }
 }
@@ -53,6 +53,7 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
 
@@ -65,7 +66,7 @@ mod tests {
                 prop_assert!(range.rows.len() <= most && !range.rows.is_empty());
                 prop_assert!(range.buckets.start >= last);
                 last = range.buckets.end - 1;
-                for (id, position) in std::iter::zip(order.ids(&range), order.positions(&range)) {
+                for (id, position) in order.ids(&range).zip_eq(order.positions(&range)) {
                     prop_assert_eq!(ids[position], id);
                     let bucket = bucket_of(RowKey { table: TableId(3), id }, 64);
                     prop_assert!(range.buckets.contains(&bucket));

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use sha2::{Digest, Sha256};
 use zagros_table::RowBatch;
+use zagros_zip::ZipEq;
 
 use crate::block::Clock;
 use crate::format::{BLOCK_BYTES, BlockHead, Header, Kind, MAGIC, TableHeader, VERSION};
@@ -159,7 +160,7 @@ fn put_words(payload: &mut Vec<u8>, words: &[u32]) {
     let start = payload.len();
     payload.resize(start + 4 * words.len(), 0);
     // Four bytes for each word, by the line above.
-    for (bytes, word) in std::iter::zip(payload[start..].as_chunks_mut::<4>().0, words) {
+    for (bytes, word) in payload[start..].as_chunks_mut::<4>().0.iter_mut().zip_eq(words) {
         *bytes = word.to_le_bytes();
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use zagros_snapshot::{
     Block, Clock, Content, Header, Reader, RowBatch, SavedFile, SnapshotError, TableHeader, Writer, verify,
 };
+use zagros_zip::ZipEq;
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -96,7 +97,7 @@ fn version_2_loads_and_is_what_is_written_today() {
     assert_eq!(sorted(&contents[1], 4), sorted(&rows(&[3, 1 << 40, u64::MAX], &user_words(), &[]), 4));
     assert_eq!(sorted(&contents[2], 3), sorted(&rows(&[0, 7], &[1, 2, 3, 4, 5, 6], &[40, u32::MAX]), 3));
     let Content::Counts { ids, counts } = &contents[3] else { panic!("{:?}", contents[3]) };
-    let mut pairs: Vec<_> = std::iter::zip(ids, counts).collect();
+    let mut pairs: Vec<_> = ids.iter().zip_eq(counts).collect();
     pairs.sort_unstable();
     assert_eq!(pairs, [(&8, &2), (&9, &1)]);
     assert_eq!(contents[4], rows(&[11], &[0x3c00_c000], &[]));

@@ -191,7 +191,7 @@ mod tests {
     use zagros_protocol::datapath::Access;
 
     use super::*;
-    use crate::datapath;
+    use crate::testing;
     use crate::testing::{lookup_of, placed};
 
     const TIMEOUT: Duration = Duration::from_secs(30);
@@ -206,7 +206,7 @@ mod tests {
         let mut idle = IdleTime::new();
         wait(40).await;
         assert_eq!(idle.look(&service), Duration::from_secs(40));
-        let lookup = || datapath::lookup(&service, &lookup_of(&[(0, &[1])], Access::Train));
+        let lookup = || testing::lookup(&service, &lookup_of(&[(0, &[1])], Access::Train));
         service.metrics.lookup.observe(lookup).unwrap();
         assert_eq!(idle.look(&service), Duration::ZERO);
         wait(40).await;

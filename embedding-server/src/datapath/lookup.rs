@@ -5,11 +5,16 @@ use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupRespo
 use zagros_protocol::packed::value_bytes;
 use zagros_table::LookupMode;
 
+use super::deadline::RequestTimes;
 use super::request::RequestRows;
 use crate::EmbeddingService;
 
 /// Checks a request whole, then reads (and for training creates) its rows.
-pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Result<LookupResponse, Refusal> {
+pub(crate) fn lookup(
+    service: &EmbeddingService,
+    request: &LookupRequest,
+    times: RequestTimes,
+) -> Result<LookupResponse, Refusal> {
     let placement = service.placement()?;
     placement.check_generation(request.generation)?;
     let access = access(request.access)?;
@@ -20,9 +25,11 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     let wanted = rows.wanted("the answer", values, value_bytes)?;
     placement.check_rows(&parts)?;
 
+    let entry = service.tables.enter_before(times.deadline()).map_err(|error| times.refuse(service, &error))?;
     let mut weights = service.buffers.take(values);
-    let found = service.with_scratch(|scratch| service.tables.lookup(&parts, access, &mut weights, scratch));
-    let report = found.map_err(|error| service.refuse(&error))?;
+    let found = service.with_scratch(|scratch| entry.lookup(&parts, access, &mut weights, scratch));
+    let report = found.map_err(|error| times.refuse(service, &error))?;
+    drop(entry);
     service.metrics.lookup.rows.observe((request.ids.len() / 8) as f64);
     service.metrics.looked_up.inc_by(request.ids.len() as u64 / 8);
     service.metrics.created.inc_by(report.created);
@@ -55,7 +62,7 @@ mod tests {
     use zagros_zip::ZipEq;
 
     use super::*;
-    use crate::testing::{BUCKETS, DIM, answered, bags, lookup_of, placed, read, rows, service};
+    use crate::testing::{BUCKETS, DIM, answered, bags, lookup, lookup_of, placed, read, rows, service};
 
     fn refused(service: &EmbeddingService, request: &LookupRequest) -> Refusal {
         let before = service.held().rows;

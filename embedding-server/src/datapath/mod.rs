@@ -4,6 +4,7 @@
 //! request says is checked before anything is touched, so a refused request has changed nothing (invariant DP-2).
 
 mod bags;
+mod deadline;
 mod lookup;
 mod placement;
 mod push;
@@ -11,6 +12,7 @@ mod request;
 mod sequence_window;
 mod writers;
 
+pub(crate) use deadline::RequestTimes;
 pub(crate) use lookup::lookup;
 pub(crate) use placement::OwnedBuckets;
 pub(crate) use push::push;

@@ -5,12 +5,17 @@ use zagros_protocol::datapath::{PushRequest, PushResponse};
 use zagros_protocol::packed::{Values, value_bytes};
 use zagros_table::PushStep;
 
+use super::deadline::RequestTimes;
 use super::request::RequestRows;
 use super::sequence_window::{PushClaim, PushId};
 use crate::EmbeddingService;
 
 /// Checks a request whole, then applies it unless it was applied before (invariant DP-3).
-pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
+pub(crate) fn push(
+    service: &EmbeddingService,
+    request: &PushRequest,
+    times: RequestTimes,
+) -> Result<PushResponse, Refusal> {
     let placement = service.placement()?;
     placement.check_generation(request.generation)?;
     let step = PushStep { number: request.step, share: share(request)? };
@@ -24,7 +29,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     let push = PushId { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
     service.writers.admit(push, request.step)?;
     // The push and the memory of it are in a snapshot both, or neither.
-    let entry = service.tables.enter();
+    let entry = service.tables.enter_before(times.deadline()).map_err(|error| times.refuse(service, &error))?;
     let ticket = match service.windows.begin(push)? {
         PushClaim::First(ticket) => ticket,
         PushClaim::Duplicate => {
@@ -36,7 +41,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     let gradients = rows.spread(gradients, count, &service.buffers);
     // A refusal drops the ticket, which leaves the push as if it had never come.
     let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, step, scratch));
-    let report = pushed.map_err(|error| service.refuse(&error))?;
+    let report = pushed.map_err(|error| times.refuse(service, &error))?;
     ticket.applied();
     service.metrics.push.rows.observe((request.ids.len() / 8) as f64);
     service.metrics.staleness.observe(f64::from(request.staleness));
@@ -61,15 +66,17 @@ fn share(request: &PushRequest) -> Result<f32, Refusal> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use bytes::Bytes;
     use prometheus::Registry;
+    use zagros_plumbing::Deadline;
     use zagros_protocol::datapath::Encoding;
     use zagros_protocol::packed::encode_values;
     use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
 
     use super::*;
-    use crate::testing::{BUCKETS, DIM, bags, placed, push_of, read};
+    use crate::testing::{BUCKETS, DIM, HeldGate, bags, placed, push, push_of, read};
 
     /// `item` learns with SGD at a rate of 1: a row is its first value minus what was pushed.
     const ITEM: u32 = 1;
@@ -115,6 +122,25 @@ mod tests {
         assert_eq!(read(&service, &[(ITEM, &[5, 6])]), first);
         assert!(pushed(&service, &good));
         assert_eq!(read(&service, &[(ITEM, &[5, 6])]), less(&first, 0.25));
+    }
+
+    /// Invariant DP-2.
+    #[test]
+    fn a_push_whose_sender_gave_up_at_the_gate_is_refused_by_name_and_may_be_sent_again() {
+        let service = placed(1, 0);
+        let first = read(&service, &[(ITEM, &[5])]);
+        let request = push_of(&[(ITEM, &[5])], 1, 0.5);
+        let held = HeldGate::of(&service);
+        let times = RequestTimes::of(Deadline::after(Duration::from_millis(100)));
+        let refusal = super::push(&service, &request, times).unwrap_err();
+        drop(held);
+        assert_eq!(refusal.kind, RefusalKind::Deadline);
+        let why =
+            "embedding server 0: the request waited for a snapshot of the tables, which waits for earlier requests";
+        assert!(refusal.message.starts_with(why), "{refusal}");
+        assert_eq!(read(&service, &[(ITEM, &[5])]), first);
+        assert!(pushed(&service, &request), "what was not applied is no duplicate");
+        assert_eq!(read(&service, &[(ITEM, &[5])]), less(&first, 0.5));
     }
 
     #[test]

@@ -96,7 +96,7 @@ mod tests {
     use zagros_protocol::datapath::Access;
 
     use super::*;
-    use crate::datapath;
+    use crate::testing;
     use crate::testing::{lookup_of, placed};
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!((look().hit_rate, look().lookup_seconds_p99), (None, None));
         let lookup = |ids: &[u64]| {
             let request = lookup_of(&[(0, ids)], Access::Train);
-            service.metrics.lookup.observe(|| datapath::lookup(&service, &request)).unwrap();
+            service.metrics.lookup.observe(|| testing::lookup(&service, &request)).unwrap();
         };
         lookup(&[1, 2, 3, 4]);
         lookup(&[1, 2, 3, 4]);

@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
     use crate::LocalShard;
-    use crate::testing::{lookup_of, placed, push_of};
+    use crate::testing::{later, lookup_of, placed, push_of};
 
     fn request(folder: &tempfile::TempDir, stage: SaveStage) -> SaveRequest {
         SaveRequest { folder: folder.path().display().to_string(), stage: stage.into(), ..SaveRequest::default() }
@@ -96,17 +96,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shard = LocalShard::new(placed(1, 0));
         let lookup = || lookup_of(&[(0, &[1, 2, 3])], Access::Train);
-        let before = shard.lookup(lookup()).await.unwrap().rows;
+        let before = shard.lookup(lookup(), later()).await.unwrap().rows;
         let captured = shard.save(request(&folder, SaveStage::Capture)).await.unwrap();
         assert!(captured.files.is_empty() && captured.pause_seconds >= 0.0);
-        shard.push(push_of(&[(0, &[1, 2, 3])], 1, 0.5)).await.unwrap();
-        assert_ne!(shard.lookup(lookup()).await.unwrap().rows, before);
+        shard.push(push_of(&[(0, &[1, 2, 3])], 1, 0.5), later()).await.unwrap();
+        assert_ne!(shard.lookup(lookup(), later()).await.unwrap().rows, before);
         let saved = shard.save(request(&folder, SaveStage::Files)).await.unwrap();
         assert_eq!((saved.files.len(), saved.rows), (1, 3));
         let again = LocalShard::new(placed(1, 0));
         let folder = folder.path().display().to_string();
         again.load(LoadRequest { folder, files: saved.files, replace: true }).await.unwrap();
-        assert_eq!(again.lookup(lookup()).await.unwrap().rows, before);
+        assert_eq!(again.lookup(lookup(), later()).await.unwrap().rows, before);
     }
 
     /// A retry is of the same moment, however late it comes.
@@ -115,7 +115,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shard = LocalShard::new(placed(1, 0));
         let save = |attempt, stage| shard.save(SaveRequest { attempt, ..request(&folder, stage) });
-        let touch = |ids: &'static [u64]| shard.lookup(lookup_of(&[(0, ids)], Access::Train));
+        let touch = |ids: &'static [u64]| shard.lookup(lookup_of(&[(0, ids)], Access::Train), later());
         touch(&[1, 2, 3]).await.unwrap();
         let first = save(7, SaveStage::Whole).await.unwrap();
         touch(&[4]).await.unwrap();

@@ -15,7 +15,7 @@ use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Serve
 use zagros_table::RowBatch;
 
 use crate::testing::{BUCKETS, DIM, job, job_with, lookup_of, placed, push_of, read, service};
-use crate::{EmbeddingService, datapath, storage};
+use crate::{EmbeddingService, storage, testing};
 
 /// Slot and mark of each row.
 type Content = BTreeMap<(u32, u64), (Vec<u32>, Option<u32>)>;
@@ -28,9 +28,9 @@ fn trained(servers: u32) -> Vec<Arc<EmbeddingService>> {
     for service in &all {
         let own = |table| (0..IDS).filter(|id| owner(table, *id, servers) == service.index.0).collect::<Vec<_>>();
         let (users, items) = (own(0), own(1));
-        datapath::lookup(service, &lookup_of(&[(0, &users), (1, &items)], Access::Train)).unwrap();
+        testing::lookup(service, &lookup_of(&[(0, &users), (1, &items)], Access::Train)).unwrap();
         let half = users.len() / 2;
-        datapath::push(service, &push_of(&[(0, &users[..half])], 1, 0.5)).unwrap();
+        testing::push(service, &push_of(&[(0, &users[..half])], 1, 0.5)).unwrap();
     }
     all
 }
@@ -80,8 +80,8 @@ fn a_load_that_replaces_goes_back_to_the_saved_state() {
     let (files, before) = (save(&servers, folder.path()), content(&servers));
     for service in &servers {
         let own: Vec<u64> = (0..2 * IDS).filter(|id| owner(0, *id, 2) == service.index.0).collect();
-        datapath::lookup(service, &lookup_of(&[(0, &own)], Access::Train)).unwrap();
-        datapath::push(service, &push_of(&[(0, &own)], 2, 0.25)).unwrap();
+        testing::lookup(service, &lookup_of(&[(0, &own)], Access::Train)).unwrap();
+        testing::push(service, &push_of(&[(0, &own)], 2, 0.25)).unwrap();
     }
     let later = content(&servers);
     assert!(later.len() > before.len());
@@ -122,7 +122,7 @@ fn equal_tables_make_equal_files() {
 fn small() -> (tempfile::TempDir, Vec<String>, Arc<EmbeddingService>) {
     let folder = tempfile::tempdir().unwrap();
     let saved = placed(1, 0);
-    datapath::lookup(&saved, &lookup_of(&[(0, &[1, 2, 3]), (1, &[4])], Access::Train)).unwrap();
+    testing::lookup(&saved, &lookup_of(&[(0, &[1, 2, 3]), (1, &[4])], Access::Train)).unwrap();
     let files = save(&[saved], folder.path());
     (folder, files, placed(1, 0))
 }
@@ -213,7 +213,7 @@ fn a_save_tells_size_checksum_and_time() {
 fn a_save_under_traffic_is_of_one_instant() {
     let service = placed(1, 0);
     let ids: Vec<u64> = (0..50).collect();
-    let pushed = |seq| datapath::push(&service, &push_of(&[(1, &ids)], seq, 1.0)).unwrap();
+    let pushed = |seq| testing::push(&service, &push_of(&[(1, &ids)], seq, 1.0)).unwrap();
     pushed(1);
     let folder = tempfile::tempdir().unwrap();
     let saves: Vec<Content> = std::thread::scope(|scope| {
@@ -263,7 +263,7 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_taken() {
     let then = saved(older.path());
     for service in &servers {
         let [users, _] = own(service, 0..IDS);
-        datapath::push(service, &push_of(&[(0, &users)], 2, 0.25)).unwrap();
+        testing::push(service, &push_of(&[(0, &users)], 2, 0.25)).unwrap();
     }
     let now = saved(newer.path());
     assert_eq!((then[1].bytes, &then[1].name), (now[1].bytes, &now[1].name));
@@ -351,7 +351,7 @@ fn own(service: &EmbeddingService, range: Range<u64>) -> [Vec<u64>; 2] {
 fn sight(services: &[Arc<EmbeddingService>], range: &Range<u64>) -> u32 {
     let sight = |service: &Arc<EmbeddingService>| {
         let [users, items] = own(service, range.clone());
-        datapath::lookup(service, &lookup_of(&[(0, &users), (1, &items)], Access::Train)).unwrap().created
+        testing::lookup(service, &lookup_of(&[(0, &users), (1, &items)], Access::Train)).unwrap().created
     };
     services.iter().map(sight).sum()
 }
@@ -459,11 +459,11 @@ fn rows_beyond_memory_are_saved_and_load_anywhere() {
     limited.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
     let ids: Vec<u64> = (0..20_000).collect();
     for ids in ids.chunks(1000) {
-        datapath::lookup(&limited, &lookup_of(&[(0, ids)], Access::Train)).unwrap();
+        testing::lookup(&limited, &lookup_of(&[(0, ids)], Access::Train)).unwrap();
     }
     let in_memory: usize = limited.tables.iter().map(zagros_table::Table::rows).sum();
     assert!(in_memory < 20_000, "{in_memory} rows fit in memory");
-    datapath::push(&limited, &push_of(&[(0, &ids[..3000])], 1, 0.5)).unwrap();
+    testing::push(&limited, &push_of(&[(0, &ids[..3000])], 1, 0.5)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let files = save(std::slice::from_ref(&limited), folder.path());
     let expected = slots(content(std::slice::from_ref(&limited)));

@@ -9,7 +9,7 @@ use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, ServerIndex};
 
 use crate::testing::{BUCKETS, job, job_with, lookup_of, read};
-use crate::{EmbeddingService, ServerError, datapath};
+use crate::{EmbeddingService, ServerError, testing};
 
 fn limited(folder: &Path, registry: &Registry) -> Result<Arc<EmbeddingService>, ServerError> {
     let cluster = format!("memory = \"1MiB\"\ncold_folder = {folder:?}");
@@ -61,7 +61,7 @@ fn grow(
 ) -> (u64, Result<(), Refusal>) {
     for start in (first..first + 1_000_000).step_by(1000) {
         let ids: Vec<u64> = (start..start + 1000).collect();
-        let looked_up = datapath::lookup(service, &lookup_of(&[(0, &ids)], Access::Train)).map(|_| ());
+        let looked_up = testing::lookup(service, &lookup_of(&[(0, &ids)], Access::Train)).map(|_| ());
         if ended(&looked_up) {
             return (start, looked_up);
         }

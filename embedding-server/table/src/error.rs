@@ -100,6 +100,13 @@ pub enum TableError {
         #[source]
         source: ColdError,
     },
+    /// A request that waited until its sender gave up. Of a push nothing is applied. Of a lookup rows may have come to
+    /// memory, which changes no row.
+    #[error("the request waited for {whom} until its sender gave up, and is not carried out")]
+    Late {
+        /// What it waited for.
+        whom: &'static str,
+    },
     /// A stripe that was read from a snapshot before, and is not kept for it any more.
     #[error("table {table}: stripe {stripe} was read from this snapshot before; take another one")]
     AlreadyRead {
@@ -123,7 +130,7 @@ impl TableError {
     /// Whether the same request may succeed later; else it is wrong in itself.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Cold { .. })
+        matches!(self, Self::Full { .. } | Self::Cold { .. } | Self::Late { .. })
     }
 
     /// Position of the table that is meant, where there is one.
@@ -139,7 +146,7 @@ impl TableError {
             | Self::Full { table, .. }
             | Self::AlreadyRead { table, .. }
             | Self::Cold { table, .. } => Some(*table),
-            Self::UnknownTable { .. } | Self::Length { .. } => None,
+            Self::UnknownTable { .. } | Self::Length { .. } | Self::Late { .. } => None,
         }
     }
 }

@@ -42,6 +42,7 @@ pub use counts::TableCounts;
 pub use error::TableError;
 pub use machine::{memory, prefetch, wide};
 pub use optimizer::{Limits, Optimizer};
+pub use request::deadline::RequestDeadline;
 pub use request::group::Scratch;
 pub use request::report::{LookupMode, LookupReport, PushReport};
 pub use request::step::PushStep;

@@ -14,6 +14,8 @@
 
 mod loops;
 
+use zagros_zip::ZipEq;
+
 use loops::{Shaping, each};
 
 pub use loops::{LARGEST, Limits};
@@ -160,7 +162,7 @@ impl Optimizer {
             Self::Ftrl { lr, beta, l1, l2 } => {
                 let (z, n) = state.split_at_mut(weights.len());
                 n.fill(0.0);
-                for (z, weight) in std::iter::zip(z, weights) {
+                for (z, weight) in z.iter_mut().zip_eq(weights) {
                     *z = if *weight == 0.0 { 0.0 } else { -(weight * (beta / lr + l2)) - weight.signum() * l1 };
                 }
             }
@@ -327,7 +329,7 @@ fn row_adagrad(
     [lr, epsilon, l2]: [f32; 3],
 ) {
     let total = |weight: f32, gradient: f32| shaping.gradient(gradient) + l2 * weight;
-    let squares = std::iter::zip(&*weights, gradient).map(|(weight, gradient)| total(*weight, *gradient).powi(2));
+    let squares = weights.iter().zip_eq(gradient).map(|(weight, gradient)| total(*weight, *gradient).powi(2));
     state[0] += squares.sum::<f32>() / weights.len() as f32;
     let rate = lr / (state[0].sqrt() + epsilon);
     // Nothing but zeros so far, and ε of zero.

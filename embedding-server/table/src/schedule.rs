@@ -115,6 +115,8 @@ fn falling(step: u64, warmup: u64, decay: u64, floor: f32, left: impl Fn(f64) ->
 
 #[cfg(test)]
 mod tests {
+    use zagros_zip::ZipEq;
+
     use super::*;
 
     fn factors(schedule: Schedule, steps: [u64; 5]) -> [f32; 5] {
@@ -128,7 +130,7 @@ mod tests {
         assert_eq!(factors(linear, [0, 3, 4, 6, 100]), [0.25, 1.0, 1.0, 0.75, 0.5]);
         let cosine = Schedule::Cosine { warmup: 0, decay: 4, floor: 0.0 };
         let expected = [1.0, 0.853_553_4, 0.5, 0.146_446_6, 0.0];
-        for (found, expected) in std::iter::zip(factors(cosine, [0, 1, 2, 3, 4]), expected) {
+        for (found, expected) in factors(cosine, [0, 1, 2, 3, 4]).iter().zip_eq(expected) {
             assert!((found - expected).abs() < 1e-6, "{found} {expected}");
         }
         let step = Schedule::Step { warmup: 2, every: 10, factor: 0.5 };

@@ -196,7 +196,7 @@ impl TableSet {
             managed.as_ref().map_or(0, |prepared| table.bytes_of_copies(prepared))
         };
         let copies = prepared.iter().map(|(table, _, _, managed)| bytes(managed, table)).sum();
-        let _held = self.shared.acquire_copies(copies);
+        let _held = self.shared.acquire_copies(copies, scratch.deadline)?;
         for (table, _, _, managed) in &mut prepared {
             managed.iter_mut().try_for_each(|prepared| table.read_copies(prepared))?;
         }

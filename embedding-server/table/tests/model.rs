@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use zagros_table::init::RowSeed;
 use zagros_table::{Initializer, Limits, LookupMode, Optimizer, RowBatch, Scratch, Table, TableConfig};
+use zagros_zip::ZipEq;
 
 const SEED: u64 = 11;
 const TABLE: u32 = 4;
@@ -119,7 +120,7 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut Scratch) {
             let slots: Vec<f32> = values(rows, table.stride()).into_iter().map(state).collect();
             let words = slots.iter().map(|value| value.to_bits()).collect();
             table.insert(&RowBatch { ids: ids_of(rows), slots: words, access: Vec::new() }, scratch).unwrap();
-            for (row, slot) in rows.iter().zip(slots.chunks(table.stride())) {
+            for (row, slot) in rows.iter().zip_eq(slots.chunks(table.stride())) {
                 model.rows.insert(row.0, slot.to_vec());
             }
         }
@@ -132,7 +133,7 @@ fn scan(table: &Table) -> Vec<(u64, Vec<f32>)> {
     let mut all = RowBatch::default();
     (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut all));
     let slots = all.slots.chunks(table.stride()).map(|slot| slot.iter().map(|word| f32::from_bits(*word)).collect());
-    let mut rows: Vec<_> = all.ids.into_iter().zip(slots).collect();
+    let mut rows: Vec<_> = all.ids.into_iter().zip_eq(slots).collect();
     rows.sort_by_key(|row| row.0);
     rows
 }

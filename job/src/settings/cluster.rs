@@ -64,6 +64,12 @@ pub struct Cluster {
     /// Folder for the rows that a server's memory does not hold. Default: a folder below `output.folder`.
     #[schemars(length(min = 1))]
     pub cold_folder: Option<PathBuf>,
+    /// What survives the end of an embedding server's process besides checkpoints. In one process (`zagros train`) it is always
+    /// `"checkpoint"`: if that process ends, nobody is left to train.
+    pub durability: Durability,
+    /// Folder for the servers' logs, where `durability` asks for them. Default: a folder below `output.folder`.
+    #[schemars(length(min = 1))]
+    pub log_folder: Option<PathBuf>,
 }
 
 impl Default for Cluster {
@@ -84,7 +90,31 @@ impl Default for Cluster {
             server_threads: 0,
             memory: None,
             cold_folder: None,
+            durability: Durability::Checkpoint,
+            log_folder: None,
         }
+    }
+}
+
+/// What an embedding server has done before it acknowledges a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// It has handed the changed rows to the system, in its log: an acknowledged push survives the end of the process, not a
+    /// loss of power.
+    Process,
+    /// It has written the changed rows to the disk, in its log: an acknowledged push survives a loss of power as well. Pushes that
+    /// arrive together share a write.
+    Machine,
+    /// It has changed the rows in memory, and has no log. What was pushed since the newest checkpoint is lost with the process.
+    Checkpoint,
+}
+
+impl Durability {
+    /// Whether servers keep a log.
+    #[must_use]
+    pub fn has_log(self) -> bool {
+        self != Self::Checkpoint
     }
 }
 

@@ -1,4 +1,4 @@
-//! Objects of other operators: groups of pods that are placed together, and what Prometheus is reported.
+//! Objects of other operators: groups of pods that are scheduled together, and the monitor that Prometheus reads.
 
 use kube::api::{ApiResource, ObjectMeta};
 use kube::core::GroupVersionKind;
@@ -8,7 +8,7 @@ use super::BuildPlan;
 use crate::crd::{Gang, GangScheduler};
 use crate::names::{JOB_LABEL, Role};
 
-/// Kind of a gang scheduler's group.
+/// Kind of the PodGroup of a gang scheduler.
 #[must_use]
 pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
     let (group, version) = match scheduler {
@@ -18,7 +18,7 @@ pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, "PodGroup"), "podgroups")
 }
 
-/// All pods of the attempt or none.
+/// A group that is scheduled whole or not at all.
 pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &Gang) -> (ApiResource, ObjectMeta, Value) {
     let mut spec = json!({ "minMember": plan.job.pods() });
     match gang.scheduler {
@@ -37,13 +37,13 @@ pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &Gang) -> (ApiResource, Obje
     (group_resource(gang.scheduler), plan.metadata(plan.attempt.gang()), json!({ "spec": spec }))
 }
 
-/// Kind of what the Prometheus operator is reported.
+/// Kind of the object by which the Prometheus operator finds pods.
 pub(super) fn monitor_resource() -> ApiResource {
     let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
     ApiResource::from_gvk_with_plural(&kind, "podmonitors")
 }
 
-/// Where Prometheus finds the pods.
+/// Says where Prometheus finds the pods.
 pub(super) fn pod_monitor(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
     let spec = json!({
         "selector": { "matchLabels": { JOB_LABEL: plan.attempt.job } },

@@ -1,7 +1,7 @@
-//! Coordinator and workers: they run to an end, so they are Jobs, whose pods are never restarted in place.
+//! Coordinator and workers run to an end, so they are Jobs. Their pods are never restarted in place.
 //!
-//! A StatefulSet would start a worker anew that has finished. The workers' Job is indexed: each pod has a number, and
-//! a name that does not change.
+//! A StatefulSet would restart a worker that has finished. The workers' Job is indexed: each pod has a number and a name
+//! that does not change.
 
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
@@ -11,13 +11,13 @@ use k8s_openapi::api::batch::v1::{
 use super::{BuildPlan, pod};
 use crate::names::Role;
 
-/// The coordinator. It ends with the run, and its exit code is the run's.
+/// The coordinator. It ends with the run. Its exit code is that of the run.
 pub(super) fn coordinator(plan: &BuildPlan<'_>) -> Job {
     job(plan, Role::Coordinator, JobSpec { backoff_limit: Some(0), ..JobSpec::default() })
 }
 
-/// The workers. Where the others wait for a lost one, its Job makes another pod of the same number and name; else the
-/// operator starts the whole group anew where a Job would replace one pod.
+/// The workers. If the other workers wait for a lost one, the Job replaces its pod under the same number and name.
+/// Otherwise the operator restarts the whole group.
 pub(super) fn workers(plan: &BuildPlan<'_>) -> Job {
     let workers = plan.job.replicas(Role::Worker);
     let replacing = if plan.job.rejoins() { replacing(plan) } else { None };
@@ -31,13 +31,13 @@ pub(super) fn workers(plan: &BuildPlan<'_>) -> Job {
     job(plan, Role::Worker, indexed)
 }
 
-/// Whether Kubernetes starts a lost worker again by itself.
+/// Whether Kubernetes restarts a lost worker.
 pub(super) fn replaces_workers(plan: &BuildPlan<'_>) -> bool {
     plan.job.rejoins() && replacing(plan).is_some()
 }
 
-/// Each worker is started again as often as the run policy says, unless its exit code says that the same would happen
-/// again. Evictions are nobody's fault and not counted. `None` where no worker ever is.
+/// Each worker restarts as often as the run policy says, unless its exit code says that it would fail again. Evictions are
+/// not counted. `None` if no worker is ever replaced.
 fn replacing(plan: &BuildPlan<'_>) -> Option<JobSpec> {
     let policy = &plan.job.spec.run_policy;
     let mut retryable = policy.exit_codes.retryable.clone();
@@ -67,14 +67,14 @@ fn replacing(plan: &BuildPlan<'_>) -> Option<JobSpec> {
     ];
     Some(JobSpec {
         backoff_limit_per_index: Some(policy.backoff_limit),
-        // The others could not go on with fewer.
+        // The others could not continue with fewer.
         max_failed_indexes: Some(dispensable(plan)),
         pod_failure_policy: Some(PodFailurePolicy { rules }),
         ..JobSpec::default()
     })
 }
 
-/// How many workers the run can do without in the end.
+/// How many workers the run can lose for good.
 fn dispensable(plan: &BuildPlan<'_>) -> i32 {
     let workers = plan.job.replicas(Role::Worker);
     let least = plan.job.job.cluster.min_workers.and_then(|least| i32::try_from(least).ok());

@@ -1,4 +1,4 @@
-//! From a valid job to Kubernetes objects. Total and without a client: the same job and attempt give the same objects.
+//! From a valid job to Kubernetes objects. Total, and without a client: the same job and attempt give the same objects.
 
 mod gang;
 mod jobs;
@@ -44,9 +44,9 @@ impl ObjectManifest {
 /// How much of the attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildStage {
-    /// All but the workers: a worker that starts before its servers are there may give up waiting.
+    /// All objects but the workers: a worker that starts before its servers may give up waiting for them.
     Servers,
-    /// All.
+    /// All objects.
     Everything,
 }
 
@@ -116,7 +116,7 @@ impl BuildPlan<'_> {
     }
 }
 
-/// The job file of the attempt. It never changes: what pods read after a restart is what they read before.
+/// The job file of the attempt. It never changes, so a restarted pod reads the same file.
 fn config(plan: &BuildPlan<'_>) -> ConfigMap {
     ConfigMap {
         metadata: plan.metadata(plan.attempt.config()),

@@ -1,4 +1,4 @@
-//! How pods are found, who may reach them, and what keeps evictions away.
+//! How pods are found, who may reach them, and which evictions are allowed.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
@@ -34,7 +34,8 @@ pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
     }
 }
 
-/// Members reach each other at every port, as the workers' connections choose theirs; anyone reads health and metrics.
+/// Members reach each other at every port, because the workers' connections choose their ports. Anyone reads health and
+/// metrics.
 pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
     let members = LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), ..LabelSelector::default() };
     let from_members = NetworkPolicyIngressRule {
@@ -60,8 +61,8 @@ pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolic
     }
 }
 
-/// Pods whose loss starts the whole group anew: they stay. A number, since Jobs have no scale that a share of them could
-/// be taken of.
+/// Pods whose loss restarts the whole group are not evicted. The budget is a number, because a Job has no scale of which it
+/// could be a share.
 pub(super) fn disruption_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
     let roles: &[Role] = match jobs::replaces_workers(plan) {
         true => &[Role::Coordinator, Role::Server],
@@ -71,7 +72,7 @@ pub(super) fn disruption_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> P
     budget(plan, metadata, roles, pods)
 }
 
-/// Workers that are started again alone, while the others wait: a drain takes one, and the next once that is back.
+/// Workers that restart alone while the others wait: a node drain evicts one, and the next once that one is back.
 pub(super) fn worker_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
     budget(plan, metadata, &[Role::Worker], plan.job.replicas(Role::Worker) - 1)
 }
@@ -90,7 +91,7 @@ fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[Role], least: i32
                 match_labels: Some(job_labels(&plan.attempt.job)),
                 match_expressions: Some(vec![of_roles]),
             }),
-            // Pods that are not ready hold nothing back: a broken run may be drained away.
+            // Pods that are not ready do not count: the nodes of a broken run may be drained.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
             ..PodDisruptionBudgetSpec::default()
         }),

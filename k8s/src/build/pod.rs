@@ -1,4 +1,4 @@
-//! The pod of a role: what it runs, what it may, how it is asked whether it lives.
+//! The pod of a role: its program, its rights, its probes.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use crate::crd::{EnvName, GangScheduler, PodSettings, Sidecar};
 use crate::names::{ADMIN_PORT, Role};
 use crate::paths::JOB_FILE;
 
-/// What a role may take to end, in seconds, beside what it waits for.
+/// Seconds that a role may take to end, besides what it waits for.
 const GRACE_SECONDS: i64 = 60;
-/// Label that a StatefulSet's pod has its number in, since Kubernetes 1.28.
+/// Label with the number of a StatefulSet's pod, since Kubernetes 1.28.
 const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
-/// Annotation that an indexed Job's pod has its number in.
+/// Annotation with the number of an indexed Job's pod.
 const WORKER_INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
 /// The template of a role's pods.
@@ -43,7 +43,7 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTe
             containers: vec![container(plan, role)],
             init_containers: Some(sidecars(plan, role)).filter(|sidecars| !sidecars.is_empty()),
             restart_policy: Some(restart.to_owned()),
-            // With the Job's index as host name, this makes each worker's name resolve.
+            // Together with the Job's host names, this makes each worker's name resolve.
             subdomain: Some(plan.attempt.name(role)),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
@@ -64,9 +64,9 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTe
     }
 }
 
-/// Long enough for what a role does at its end. A worker writes a checkpoint, which may take what the job file lets members
-/// wait for each other; coordinator and servers serve until it has, and end after it. Killed before, the run loses all
-/// since the checkpoint before.
+/// Long enough for the end of a role. A worker writes a checkpoint, which may take as long as members wait for each other.
+/// Coordinator and servers serve until it is written, and end after it. If one is killed before, the run loses its work
+/// since the previous checkpoint.
 fn grace(plan: &BuildPlan<'_>, role: Role) -> i64 {
     let checkpoint = i64::try_from(plan.job.job.cluster.timeout.as_secs()).unwrap_or(i64::MAX);
     let after = match role {
@@ -77,7 +77,7 @@ fn grace(plan: &BuildPlan<'_>, role: Role) -> i64 {
     given.unwrap_or_else(|| checkpoint.saturating_add(GRACE_SECONDS + after))
 }
 
-/// Constraints that are about no pods by themselves are about those of the role.
+/// A constraint without a selector applies to the pods of the role.
 fn spread(plan: &BuildPlan<'_>, role: Role) -> Vec<TopologySpreadConstraint> {
     let ours = || LabelSelector { match_labels: Some(plan.attempt.role_labels(role)), ..LabelSelector::default() };
     let constraints = plan.job.pod(role).topology_spread_constraints.iter().cloned();
@@ -92,7 +92,7 @@ fn scheduler(plan: &BuildPlan<'_>) -> Option<String> {
     scheduling.scheduler_name.clone().or_else(|| volcano.then(|| "volcano".to_owned()))
 }
 
-/// How a pod says which group it belongs to.
+/// Marks a pod as a member of its group.
 fn gang_marks(
     plan: &BuildPlan<'_>,
     role: Role,
@@ -112,7 +112,7 @@ fn gang_marks(
     }
 }
 
-/// Pods of a role rather on different nodes: their memory and network are what the run lives of.
+/// Pods of a role prefer different nodes, because memory and network limit the run.
 fn apart(plan: &BuildPlan<'_>, role: Role) -> Affinity {
     let labels = plan.attempt.role_labels(role);
     let term = PodAffinityTerm {
@@ -144,7 +144,7 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
         name: role.word().to_owned(),
         image: Some(settings.image.as_ref().unwrap_or(&spec.image).clone()),
         image_pull_policy: spec.image_pull_policy.map(|policy| policy.as_str().to_owned()),
-        // The program of another image may have another name.
+        // In another image the program may have another name.
         command: settings.image.is_none().then(|| vec!["zagros".to_owned()]),
         args: Some(arguments(plan, role)),
         env: Some(environment(settings, role)),
@@ -152,7 +152,7 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
         ports: Some(vec![port("data", role.port()), port("http", ADMIN_PORT)]),
         resources: Some(resources(plan, role)),
         security_context: Some(security::of_container(settings.container_security_context.as_ref(), pod_security)),
-        // Ten minutes for an image's first start on a slow disk; after that the two others count.
+        // Ten minutes for an image's first start on a slow disk. After that the two other probes count.
         startup_probe: Some(probe("/healthz", 2, 300)),
         liveness_probe: Some(probe("/healthz", 10, 6)),
         readiness_probe: Some(probe("/readyz", 3, 2)),
@@ -163,8 +163,8 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
     }
 }
 
-/// An init container that is always restarted: Kubernetes starts it before the role's and ends it after that, so a Job
-/// ends though its sidecar would not.
+/// A sidecar is an init container that always restarts. Kubernetes starts it before the role's container and ends it after
+/// that, so a Job ends although its sidecar would not.
 fn sidecars(plan: &BuildPlan<'_>, role: Role) -> Vec<Container> {
     let pod_security = plan.job.spec.pod_security_context.as_ref();
     let sidecar = |one: &Sidecar| Container {
@@ -197,7 +197,7 @@ fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
     let mut arguments = vec![role.command().to_owned(), "--config".to_owned(), JOB_FILE.to_owned()];
     let host = plan.attempt.host(role);
     match role {
-        // The file has the address that the others reach it at.
+        // The job file has the address at which others reach the coordinator; it listens on all addresses.
         Role::Coordinator => {
             arguments.extend(["--set".to_owned(), format!("cluster.coordinator=0.0.0.0:{}", role.port())]);
         }
@@ -228,11 +228,11 @@ fn environment(settings: &PodSettings, role: Role) -> Vec<EnvVar> {
     index.into_iter().chain(settings.env.iter().cloned()).collect()
 }
 
-/// What the user gave; for the rest a default of the role. A server's memory follows from `cluster.memory`.
+/// The user's resources, and for the rest a default of the role. A server's memory follows from `cluster.memory`.
 fn resources(plan: &BuildPlan<'_>, role: Role) -> ResourceRequirements {
     let memory = match (role, plan.job.job.cluster.memory) {
         (Role::Coordinator, _) => "512Mi".to_owned(),
-        // An eighth for the store that rows leave for, an eighth for requests, and the process itself.
+        // An eighth for rows on their way to the cold tier, an eighth for requests, and the process itself.
         (Role::Server, Some(bytes)) => format!("{}Mi", (bytes + bytes / 4).div_ceil(1 << 20) + 512),
         (Role::Server | Role::Worker, _) => "4Gi".to_owned(),
     };
@@ -242,7 +242,7 @@ fn resources(plan: &BuildPlan<'_>, role: Role) -> ResourceRequirements {
     let defaults = [("cpu", cpu.0, cpu.1), ("memory", memory.as_str(), memory.as_str())];
     let (mut requests, mut limits) = (requested.clone(), limited.clone());
     for (name, request, limit) in defaults {
-        // A default never stands above or below what the user gave for the other of the two.
+        // A default request is never above the user's limit, and a default limit never below the user's request.
         let other = |given: &BTreeMap<String, Quantity>, default: &str| {
             given.get(name).cloned().unwrap_or_else(|| Quantity(default.to_owned()))
         };

@@ -1,11 +1,11 @@
-//! What pods and containers may do: as the restricted profile of Pod Security has it, unless the user says otherwise.
+//! Rights of pods and containers: those of the restricted Pod Security profile, unless the user gives others.
 
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 
-/// Neither root nor anyone of the node.
+/// A user that is neither root nor a user of the node.
 const USER: i64 = 65532;
 
-/// Of a pod. What the user gives says who it runs as; the rest of the profile stays.
+/// Security of a pod. The user may say who the pod runs as. The rest of the profile stays.
 pub(super) fn of_pod(given: Option<&PodSecurityContext>) -> PodSecurityContext {
     let ours = || PodSecurityContext {
         run_as_user: Some(USER),
@@ -23,7 +23,7 @@ pub(super) fn of_pod(given: Option<&PodSecurityContext>) -> PodSecurityContext {
     }
 }
 
-/// Of a container in a pod of the job.
+/// Security of a container in a pod of the job.
 pub(super) fn of_container(given: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> SecurityContext {
     let given = given.cloned().unwrap_or_default();
     let none = || Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None };
@@ -31,7 +31,7 @@ pub(super) fn of_container(given: Option<&SecurityContext>, pod: Option<&PodSecu
         .capabilities
         .clone()
         .map_or_else(none, |one| Capabilities { drop: one.drop.or_else(|| none().drop), add: one.add });
-    // Kubernetes refuses one that has all rights and may not gain any.
+    // Kubernetes refuses a container that has all rights and may not gain any.
     let adds = |name: &str| capabilities.add.iter().flatten().any(|one| one == name);
     let has_all = given.privileged == Some(true) || adds("SYS_ADMIN") || adds("CAP_SYS_ADMIN");
     SecurityContext {

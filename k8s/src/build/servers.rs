@@ -1,4 +1,4 @@
-//! Embedding servers: a StatefulSet, with a disk for each where one is asked for.
+//! Embedding servers: a StatefulSet, with a disk for each server if the spec asks for one.
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -9,7 +9,7 @@ use super::{BuildPlan, pod, volumes};
 use crate::crd::ClaimTemplate;
 use crate::names::Role;
 
-/// All servers, started at once: none needs another to come up.
+/// All servers. They start at once, because no server needs another to start.
 pub(super) fn stateful_set(plan: &BuildPlan<'_>) -> StatefulSet {
     let attempt = plan.attempt;
     let storage = plan.job.spec.embedding_servers.storage.as_ref();

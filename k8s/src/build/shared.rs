@@ -1,4 +1,4 @@
-//! What all attempts of a job share, and a job may do without: an edit turns each of them on and off while it runs.
+//! Optional objects that all attempts of a job share. An edit turns each on and off while the run goes on.
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -6,14 +6,14 @@ use kube::api::ApiResource;
 
 use super::{BuildPlan, ObjectManifest, gang, jobs, network};
 
-/// One of them.
+/// An optional object that all attempts share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedObject {
     /// Who may reach the pods.
     NetworkPolicy,
-    /// Keeps evictions away from pods whose loss starts the whole group anew.
+    /// Keeps pods from being evicted whose loss restarts the whole group.
     Budget,
-    /// Lets evictions have one worker at a time.
+    /// Allows the eviction of one worker at a time.
     WorkerBudget,
     /// Where Prometheus finds the pods.
     PodMonitor,
@@ -22,7 +22,7 @@ pub enum SharedObject {
 impl SharedObject {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::NetworkPolicy, Self::Budget, Self::WorkerBudget, Self::PodMonitor];
-    /// Those that keep pods from being evicted.
+    /// The objects that limit evictions.
     pub const BUDGETS: [Self; 2] = [Self::Budget, Self::WorkerBudget];
 
     /// Its kind.
@@ -35,7 +35,7 @@ impl SharedObject {
         }
     }
 
-    /// Its name. No HybridJob has a dot in its own, so none has another's worker budget.
+    /// Its name. The name of a HybridJob has no dot, so this name cannot be that of another job's object.
     #[must_use]
     pub fn name(self, job: &str) -> String {
         match self {

@@ -55,9 +55,9 @@ fn the_same_job_gives_the_same_objects() {
     assert_eq!(built(|_| (), BuildStage::Everything), built(|_| (), BuildStage::Everything));
 }
 
-/// Another value for the same spec restarts every run when the operator is upgraded.
+/// Another hash of the same spec would restart every run when the operator is upgraded.
 #[test]
-fn what_an_attempt_is_made_from_is_known_by_the_same_value_in_every_version() {
+fn the_hash_of_a_spec_is_the_same_in_every_version() {
     let value = |change: Value| {
         let mut job = hybrid_job();
         spec_of(change)(&mut job);
@@ -71,7 +71,7 @@ fn what_an_attempt_is_made_from_is_known_by_the_same_value_in_every_version() {
 }
 
 #[test]
-fn a_role_may_have_an_image_of_its_own_which_its_entrypoint_starts() {
+fn a_role_may_have_its_own_image_which_starts_by_its_entrypoint() {
     let own = |job: &mut HybridJob| job.spec.embedding_servers.pod.image = Some("zagros-server:1".to_owned());
     let object = all(own);
     let container = |title: &str| object(title)["spec"]["template"]["spec"]["containers"][0].clone();
@@ -94,7 +94,7 @@ fn every_object_is_owned_labelled_and_in_the_jobs_namespace() {
 }
 
 #[test]
-fn roles_are_started_by_the_command_line_they_have() {
+fn each_role_starts_with_its_command_line() {
     let object = all(|_| ());
     let container = |title: &str| object(title)["spec"]["template"]["spec"]["containers"][0].clone();
     let coordinator = ["coordinator", "--config", "/zagros/job.toml", "--set", "cluster.coordinator=0.0.0.0:7700"];
@@ -111,7 +111,7 @@ fn roles_are_started_by_the_command_line_they_have() {
     }
 }
 
-/// The addresses that pods are reported are those that Services and host names give.
+/// Services and host names make the addresses that pods advertise.
 #[test]
 fn names_that_are_advertised_resolve() {
     let object = all(|_| ());
@@ -153,7 +153,7 @@ fn every_pod_is_restricted_probed_and_bounded() {
         for (kind, resource) in [("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory")] {
             assert!(container["resources"][kind][resource].is_string(), "{title} {kind} {resource}");
         }
-        // Everything that a role writes to has a volume, as its root is read-only.
+        // Every path that a role writes to has a volume, because the root is read-only.
         for path in ["/tmp", "/output", "/var/lib/zagros"] {
             let mounts = container["volumeMounts"].as_array().unwrap();
             let mount = mounts.iter().find(|mount| mount["mountPath"] == path).unwrap();
@@ -164,7 +164,7 @@ fn every_pod_is_restricted_probed_and_bounded() {
 }
 
 #[test]
-fn a_run_to_completion_is_never_started_anew_in_place() {
+fn a_role_that_runs_to_an_end_is_never_restarted_in_place() {
     let object = all(|_| ());
     assert_eq!(object(POD_OWNERS[0])["spec"]["backoffLimit"], 0);
     for title in [POD_OWNERS[0], POD_OWNERS[2]] {
@@ -175,7 +175,7 @@ fn a_run_to_completion_is_never_started_anew_in_place() {
     assert_eq!(object(POD_OWNERS[1])["spec"]["podManagementPolicy"], "Parallel");
 }
 
-/// Where the others wait for it (invariant RK-3), a Job makes a lost worker anew; elsewhere none is replaced.
+/// If the others wait for a lost worker (invariant RK-3), its Job replaces it; otherwise no worker is replaced.
 #[test]
 fn a_lost_worker_is_replaced_where_the_others_wait_for_it() {
     let spec = |change: fn(&mut HybridJob)| all(change)(POD_OWNERS[2])["spec"].clone();
@@ -251,7 +251,7 @@ fn storage_is_a_claim_of_each_server() {
 }
 
 #[test]
-fn output_and_data_are_mounted_where_the_job_reads_them() {
+fn output_and_data_are_mounted_at_the_paths_of_the_job() {
     use crate::crd::OutputClaim;
     let object = all(|job| {
         job.spec.output = Some(OutputClaim { claim_name: "models".to_owned(), sub_path: Some("ctr".to_owned()) });
@@ -297,7 +297,7 @@ fn gangs_count_every_pod_and_mark_each() {
 }
 
 #[test]
-fn options_leave_their_objects_out() {
+fn options_remove_their_objects() {
     let titles = |change: fn(&mut HybridJob)| {
         built(change, BuildStage::Everything).into_iter().map(|one| one.0).collect::<Vec<_>>()
     };
@@ -320,9 +320,9 @@ fn spec_of(value: Value) -> impl FnOnce(&mut HybridJob) {
     }
 }
 
-/// A worker is replaced alone, so a drain may have one at a time; the loss of another role starts all anew.
+/// A worker is replaced alone, so one at a time may be evicted. The loss of another role restarts the whole group.
 #[test]
-fn evictions_may_have_one_worker_and_nobody_else() {
+fn one_worker_may_be_evicted_and_no_other_role() {
     let budget = |object: &dyn Fn(&str) -> Value, name: &str| {
         let spec = object(&format!("PodDisruptionBudget {name}"))["spec"].clone();
         let roles = spec["selector"]["matchExpressions"][0].clone();
@@ -347,9 +347,10 @@ fn evictions_may_have_one_worker_and_nobody_else() {
     }
 }
 
-/// A worker's end may hold a checkpoint, for which the others serve; a role without a `pod` block has as long as any.
+/// A worker writes a checkpoint at its end, and the others serve it. A role without a `pod` block has as much time as one
+/// with it.
 #[test]
-fn every_role_has_the_time_that_its_end_takes() {
+fn every_role_gets_the_time_that_its_end_takes() {
     let grace = |change: Value| {
         let object = all(spec_of(change));
         POD_OWNERS.map(|title| object(title)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].clone())
@@ -362,7 +363,7 @@ fn every_role_has_the_time_that_its_end_takes() {
 }
 
 #[test]
-fn users_and_groups_may_be_the_platforms() {
+fn users_and_groups_may_come_from_the_platform() {
     let security = |change: Value| {
         let object = all(spec_of(change));
         let pods = POD_OWNERS.map(|title| object(title)["spec"]["template"]["spec"].clone());
@@ -379,7 +380,7 @@ fn users_and_groups_may_be_the_platforms() {
         both
     };
     assert_eq!(security(json!({})).0, both(&fixed));
-    // What OpenShift's restricted-v2 admits: nothing that it chooses itself.
+    // What OpenShift's restricted-v2 admits: no value that it chooses itself.
     assert_eq!(security(json!({"podSecurityContext": {}})).0, profile);
     let given = json!({"runAsUser": 1000, "fsGroupChangePolicy": "Always", "supplementalGroups": [7]});
     assert_eq!(security(json!({"podSecurityContext": given})).0, both(&given));
@@ -399,7 +400,7 @@ fn users_and_groups_may_be_the_platforms() {
 }
 
 #[test]
-fn pods_are_placed_and_sized_as_the_user_says() {
+fn pods_have_the_placement_and_size_that_the_user_gives() {
     let constraint = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"});
     let mut own = constraint.clone();
     own["labelSelector"] = json!({"matchLabels": {"team": "ads"}});
@@ -423,9 +424,9 @@ fn pods_are_placed_and_sized_as_the_user_says() {
     assert!(server["volumes"].as_array().unwrap().iter().all(|volume| volume["name"] != shared["name"]));
 }
 
-/// A Job ends with its role's container: a sidecar is an init container that is always restarted, which Kubernetes ends.
+/// A Job ends with its role's container. A sidecar is an init container that always restarts, and Kubernetes ends it.
 #[test]
-fn sidecars_run_beside_the_role_and_hold_up_no_end() {
+fn sidecars_run_beside_the_role_and_do_not_delay_its_end() {
     let sidecar = json!({
         "name": "shipper", "image": "shipper:1", "imagePullPolicy": "Never", "command": ["ship"], "args": ["--follow"],
         "env": [{"name": "TO", "value": "logs"}], "envFrom": [{"secretName": "keys"}],
@@ -446,7 +447,7 @@ fn sidecars_run_beside_the_role_and_hold_up_no_end() {
 }
 
 #[test]
-fn every_kind_of_volume_is_what_kubernetes_mounts() {
+fn every_kind_of_volume_becomes_a_volume_of_kubernetes() {
     let cases = [
         (json!({"configMapName": "c"}), json!({"configMap": {"name": "c"}})),
         (json!({"secretName": "s"}), json!({"secret": {"secretName": "s"}})),

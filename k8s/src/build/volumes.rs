@@ -1,4 +1,4 @@
-//! What the containers of a pod see.
+//! Volumes and mounts of a pod's containers.
 
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, EmptyDirVolumeSource, EphemeralVolumeSource, KeyToPath, PersistentVolumeClaimSpec,
@@ -14,7 +14,7 @@ use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
 
 /// Name of the volume that a server keeps rows on.
 pub(super) const STATE: &str = "state";
-/// Name of the volume that is memory shared by the pod's processes.
+/// Name of the volume for memory that the pod's processes share.
 const SHARED_MEMORY: &str = "shared-memory";
 
 /// Where the volumes of a role's pod are mounted.
@@ -54,7 +54,7 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
         |output| Volume { persistent_volume_claim: Some(claim(&output.claim_name, false)), ..named("output") },
     );
     let mut volumes = vec![Volume { config_map: Some(job), ..named("job") }, empty("tmp"), output];
-    // A claim template makes the servers' volume of that name.
+    // A claim template makes a volume of this name for each server.
     if role != Role::Server || spec.embedding_servers.storage.is_none() {
         volumes.push(empty(STATE));
     }
@@ -70,7 +70,7 @@ fn user_volume(index: usize) -> String {
     format!("volume-{index}")
 }
 
-/// A volume of the user's.
+/// A volume that the user gives.
 fn mounted(index: usize, volume: &MountedVolume) -> Volume {
     let source = &volume.source;
     Volume {
@@ -110,7 +110,7 @@ fn ephemeral(given: &EphemeralClaim) -> EphemeralVolumeSource {
     EphemeralVolumeSource { volume_claim_template: Some(PersistentVolumeClaimTemplate { spec, metadata: None }) }
 }
 
-/// A disk of a pod's own.
+/// A disk for one pod.
 pub(super) fn disk(size: &Quantity, class: Option<&String>) -> PersistentVolumeClaimSpec {
     PersistentVolumeClaimSpec {
         access_modes: Some(vec!["ReadWriteOnce".to_owned()]),

@@ -1,7 +1,7 @@
-//! What Kubernetes checks when a HybridJob is written: the definition's schema, then its rules.
+//! The checks that Kubernetes makes when a HybridJob is written: the definition's schema, then its rules.
 //!
-//! The API server does this before it stores an object. The operator does it again with its own definition, since the
-//! one that is installed may be older, and `zagros-operator render` does it without a cluster.
+//! The API server makes them before it stores an object. The operator repeats them with its own definition, because the
+//! installed one may be older. `zagros-operator render` makes them without a cluster.
 
 use std::sync::LazyLock;
 
@@ -20,31 +20,31 @@ static DEFINITION: LazyLock<(Value, CompiledSchema)> = LazyLock::new(|| {
     (schema, compiled)
 });
 
-/// All that Kubernetes would say to a HybridJob, or to a change of an old one.
+/// All reasons for which Kubernetes would refuse a HybridJob, or a change of an old one.
 #[must_use]
 pub fn refusals(object: &Value, old: Option<&Value>) -> Vec<SpecProblem> {
     let (schema, rules) = &*DEFINITION;
     let mut own = apply_defaults(schema, object);
-    // What every object of Kubernetes has is no part of the schema.
+    // The schema does not contain the fields that every object of Kubernetes has.
     for field in ["apiVersion", "kind", "metadata"] {
         own.as_object_mut().and_then(|fields| fields.shift_remove(field));
     }
     let mut problems = schema_problems(schema, &own);
-    // Rules read fields that the schema has not vouched for.
+    // The rules read fields without a check of their own, so the schema's checks come first.
     if problems.is_empty() {
         let checked = Validator::new().validate_compiled(rules, object, old);
         let errors = checked.err().map(kube_cel::ValidationErrors::into_vec).unwrap_or_default();
-        // A field that a rule of the whole object names comes with a dot before it.
+        // If a rule of the whole object names a field, the path starts with a dot.
         let place = |path: &str| path.trim_start_matches('.').to_owned();
         problems.extend(errors.into_iter().map(|error| problem(place(&error.field_path), error.message)));
     }
-    // Always in one order: what is reported again in another would be written again.
+    // In a fixed order: a status with another order would be written again.
     problems.sort();
     problems
 }
 
-/// Where a value does not meet a schema: types, bounds, patterns, required and unknown fields. What a structural schema
-/// has no use for (`$ref`, `anyOf`, …) is not looked at.
+/// Where a value does not fit a schema: types, bounds, patterns, required and unknown fields. Keywords that a structural
+/// schema does not use (`$ref`, `anyOf`, …) are ignored.
 #[must_use]
 pub fn schema_problems(schema: &Value, value: &Value) -> Vec<SpecProblem> {
     let mut problems = Vec::new();
@@ -72,7 +72,7 @@ fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<SpecProbl
     }
 }
 
-/// What was expected, where the value is of another type.
+/// The expected type, if the value has another.
 fn wrong_type<'a>(schema: &'a Value, value: &Value) -> Option<&'a str> {
     if schema["x-kubernetes-int-or-string"] == true {
         return (!value.is_string() && !value.is_number()).then_some("integer or string");
@@ -97,7 +97,9 @@ fn check_text(schema: &Value, text: &str, path: &str, problems: &mut Vec<SpecPro
         match Regex::new(pattern) {
             Ok(regex) if regex.is_match(text) => {}
             Ok(_) => problems.push(problem(path, format!("is \"{text}\", expected to match {pattern}"))),
-            Err(error) => problems.push(problem(path, format!("the pattern {pattern} is none: {error}"))),
+            Err(error) => {
+                problems.push(problem(path, format!("the pattern {pattern} of the schema is not valid: {error}")))
+            }
         }
     }
 }
@@ -122,13 +124,13 @@ fn check_items(schema: &Value, items: &[Value], path: &str, problems: &mut Vec<S
     }
 }
 
-/// Items that are known by their keys are there once.
+/// Checks that each key of a list occurs once.
 fn check_keys(keys: &Value, items: &[Value], path: &str, problems: &mut Vec<SpecProblem>) {
     let names: Vec<&str> = keys.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let key_of = |item: &Value| names.iter().map(|name| item[*name].clone()).collect::<Vec<_>>();
     for (index, item) in items.iter().enumerate() {
         if items[..index].iter().any(|before| key_of(before) == key_of(item)) {
-            let message = format!("has the {} of an item before it", names.join(" and "));
+            let message = format!("repeats the {} of an earlier item", names.join(" and "));
             problems.push(problem(format!("{path}[{index}]"), message));
         }
     }
@@ -149,7 +151,7 @@ fn check_fields(schema: &Value, fields: &Map<String, Value>, path: &str, problem
             () if own.is_object() => check(own, value, &below(name), problems),
             () if others.is_object() => check(others, value, &below(name), problems),
             () if *others == true || schema["x-kubernetes-preserve-unknown-fields"] == true => {}
-            () => problems.push(problem(below(name), "is no field of it")),
+            () => problems.push(problem(below(name), "is not a known field")),
         }
     }
 }
@@ -167,7 +169,7 @@ fn bounds(schema: &Value, keys: [&str; 2], count: usize, what: &str, path: &str,
     }
 }
 
-/// A value, no longer than a line.
+/// A value, shortened to a line.
 fn shown(value: &Value) -> String {
     const MOST: usize = 60;
     let text = value.to_string();
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_meet_the_schema_is_reported_by_its_path() {
+    fn each_violation_of_the_schema_is_reported_with_its_path() {
         let schema = json!({"type": "object", "required": ["name"], "properties": {
             "name": {"type": "string", "maxLength": 3, "pattern": "^[a-z]+$"},
             "count": {"type": "integer", "minimum": 1, "maximum": 9},
@@ -208,7 +210,7 @@ mod tests {
             (json!({"name": "a", "kinds": ["c"]}), "kinds[0]: is \"c\", expected one of [\"a\",\"b\"]"),
             (json!({"name": "a", "kinds": ["a", "b"]}), "kinds: has 2 items, expected at most 1"),
             (json!({"name": "a", "amounts": {"cpu": true}}), "amounts.cpu: is true, expected integer or string"),
-            (json!({"name": "a", "nmae": 1}), "nmae: is no field of it"),
+            (json!({"name": "a", "nmae": 1}), "nmae: is not a known field"),
         ] {
             assert_eq!(reported(schema.clone(), value), [expected]);
         }

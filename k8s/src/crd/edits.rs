@@ -1,35 +1,35 @@
-//! Which edits a run admits while it is under way.
+//! Which edits are admitted while a run is under way.
 //!
-//! What pods are made from cannot change under them: Kubernetes keeps a Job's template for good, and a StatefulSet with
-//! another template would lose the rows in its servers' memory. So an edit of it is refused while the run is under way,
-//! and admitted where nothing of the run exists: before its first attempt, while it is suspended, and while it is
-//! invalid. All else is applied at once, without a restart. Scaling within `elasticity` is the one edit that restarts.
+//! The template of existing pods cannot change: Kubernetes keeps a Job's template for good, and a StatefulSet with another
+//! template would lose the rows in its servers' memory. An edit of such a field is therefore refused while the run is under
+//! way. It is admitted while nothing of the run exists: before its first attempt, while it is suspended, and while it is
+//! invalid. All other edits are applied at once, without a restart. Only scaling within `elasticity` restarts the run.
 
 use kube::core::Rule;
 
-/// Nothing of the run exists, or nothing of it will be kept.
+/// Nothing of the run exists, or nothing of it is kept.
 const EDITABLE: &str = "oldSelf.spec.runPolicy.suspend || !has(oldSelf.status) || !has(oldSelf.status.phase) || \
                         oldSelf.status.phase == 'Invalid'";
 
-/// A field of the spec that always has a value stays as it is.
+/// A required field of the spec stays as it is.
 pub(super) fn fixed(field: &str, why: &str) -> Rule {
     rule(field, &format!("self.spec.{field} == oldSelf.spec.{field}"), why)
 }
 
-/// A field of the spec that may be skipped stays as it is.
+/// An optional field of the spec stays as it is.
 pub(super) fn fixed_option(field: &str, why: &str) -> Rule {
     let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
     rule(field, &format!("has({new}) ? has({old}) && {new} == {old} : !has({old})"), why)
 }
 
-/// The number of workers stays as it is where it is not elastic.
+/// The number of workers stays as it is, unless the job is elastic.
 pub(super) fn fixed_workers() -> Rule {
     let field = "denseWorkers.replicas";
     let holds = format!("has(self.spec.elasticity) || self.spec.{field} == oldSelf.spec.{field}");
     rule(field, &holds, "it changes only with elasticity, which says how many workers the run may have")
 }
 
-/// The lower bound of elasticity stays as it is: the attempt's job file holds it.
+/// The lower bound of elasticity stays as it is, because the attempt's job file contains it.
 pub(super) fn fixed_least_workers() -> Rule {
     let holds = "has(self.spec.elasticity) ? has(oldSelf.spec.elasticity) && \
                  self.spec.elasticity.minWorkers == oldSelf.spec.elasticity.minWorkers : !has(oldSelf.spec.elasticity)";

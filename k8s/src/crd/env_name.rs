@@ -1,4 +1,4 @@
-//! Where a container has variables from that the job does not name one by one.
+//! Sources of environment variables that the job does not name one by one.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
-//! The definition as it is installed: the schema of the types, and Kubernetes' own rules for the types within.
+//! The definition as it is installed: the schema of the types, and Kubernetes' own rules for nested types.
 //!
-//! Kubernetes refuses a pod with a wrong label or amount when the Job or StatefulSet is made, long after it has taken the
-//! HybridJob. The schema refuses it at once and names the field.
+//! Kubernetes refuses a pod with a wrong label or amount only when the Job or StatefulSet is made, long after it admitted
+//! the HybridJob. The schema refuses it at once and names the field.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::{HybridJob, pattern};
 
-/// Fields of Kubernetes' own types. Their descriptions are shortened to the first sentence. Whole, they would make the
-/// definition too large for the annotation in which `kubectl apply` keeps it.
+/// Fields of Kubernetes' own types. Their descriptions are shortened to the first sentence. With the whole descriptions,
+/// the definition would be too large for the annotation in which `kubectl apply` keeps it.
 pub const KUBERNETES_FIELDS: [&str; 11] = [
     "affinity",
     "containerSecurityContext",
@@ -150,7 +150,7 @@ fn rule(place: &mut Value, field: &str, holds: &str, message: &str) {
     }
 }
 
-/// Shortens the descriptions below Kubernetes' own fields.
+/// Shortens the descriptions of Kubernetes' own fields.
 fn shorten(fields: &mut Map<String, Value>) {
     for (name, schema) in fields {
         let is_foreign = KUBERNETES_FIELDS.contains(&name.as_str());

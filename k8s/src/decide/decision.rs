@@ -1,4 +1,4 @@
-//! What a decision is made on, and what it says.
+//! The input of a decision, and its result.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::build::BuildStage;
 use crate::crd::{CleanPodPolicy, HybridJobSpec, HybridJobStatus, Progress};
 use crate::observe::ObservedObjects;
 
-/// What a decision is made on.
+/// The input of a decision.
 #[derive(Debug)]
 pub struct DecisionFacts<'a> {
     /// Name of the job.
@@ -19,13 +19,13 @@ pub struct DecisionFacts<'a> {
     pub spec: &'a HybridJobSpec,
     /// Generation of the spec.
     pub generation: Option<i64>,
-    /// Its status as it is recorded.
+    /// Its recorded status.
     pub status: &'a HybridJobStatus,
-    /// What the attempt would be made from now.
+    /// Hash of the spec from which an attempt would be made now.
     pub template: &'a str,
-    /// What there is.
+    /// The objects that exist.
     pub observed: &'a ObservedObjects,
-    /// Whether the others wait for a lost worker, which Kubernetes then starts again.
+    /// Whether the other workers wait for a lost one, which Kubernetes then restarts.
     pub rejoins: bool,
     /// What the coordinator reported just now.
     pub progress: Option<Progress>,
@@ -42,9 +42,9 @@ pub struct Decision {
     pub work: OperatorWork,
     /// When to look again, if nothing happens before.
     pub again: Option<Duration>,
-    /// What to tell as an Event.
+    /// What to publish as an Event.
     pub news: Option<EventNote>,
-    /// Workers' pods on nodes that nobody hears of, which their Job waits for.
+    /// Workers' pods on nodes that do not report, for which their Job waits.
     pub given_up: Vec<String>,
 }
 
@@ -53,25 +53,25 @@ pub struct Decision {
 pub enum OperatorWork {
     /// Record the status and look again.
     Record,
-    /// Make the objects of the attempt up to a stage; what is left of others goes, one step at a time.
+    /// Make the objects of the attempt up to a stage. Remove those of other attempts, one step at a time.
     Run(BuildStage),
-    /// Other attempts go, and nothing of this one is made before their workers have ended.
+    /// Remove other attempts. Make nothing of this one before the workers of the others have ended.
     Drain,
-    /// Everything that runs goes, one step at a time.
+    /// Remove everything that runs, one step at a time.
     Clear,
-    /// The job is over: pods go as the policy says, one step at a time.
+    /// The job is over: remove pods as the policy says, one step at a time.
     Tidy(CleanPodPolicy),
-    /// The job itself goes.
+    /// Delete the job itself.
     Delete,
 }
 
-/// Something that happened.
+/// An event for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventNote {
-    /// Whether someone should look at it.
+    /// Whether a person should look at it.
     pub is_warning: bool,
-    /// In one CamelCase word.
+    /// The reason, as one CamelCase word.
     pub reason: &'static str,
-    /// For a person.
+    /// The reason, in words.
     pub note: String,
 }

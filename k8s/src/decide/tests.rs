@@ -3,9 +3,9 @@
 use super::*;
 use crate::crd::{CleanPodPolicy, Elasticity, ExitCodes, HybridJobSpec, Progress};
 use crate::fixture::{hybrid_job, pod};
-use crate::observe::{JobEnd, JobState, OwnedKind, OwnedObject, PodExit, PodState, Remaining};
+use crate::observe::{JobEnd, JobState, OwnedKind, OwnedObject, PodExit, PodState, RemainingPod};
 
-/// A job whose status is carried from decision to decision, as reconciling does.
+/// A job whose status goes from decision to decision, as in the operator.
 struct DecisionCase {
     spec: HybridJobSpec,
     status: HybridJobStatus,
@@ -30,7 +30,7 @@ impl DecisionCase {
         }
     }
 
-    /// Up to an attempt of which every pod is ready.
+    /// The case up to an attempt whose pods are all ready.
     fn running() -> Self {
         let mut case = Self::new();
         assert_eq!(case.step().work, OperatorWork::Record);
@@ -61,7 +61,7 @@ impl DecisionCase {
         decision
     }
 
-    /// The coordinator's Job fails, as a pod ended with this code.
+    /// The coordinator's Job fails, because a pod ended with this code.
     fn fails(&mut self, code: i32) -> Decision {
         self.ends(code);
         self.step()
@@ -99,7 +99,7 @@ fn complete() -> Option<JobEnd> {
     Some(JobEnd::Complete { at: Timestamp::UNIX_EPOCH })
 }
 
-/// Twice in a row decides the same: an operator that restarts half-way does no harm.
+/// The second decision equals the first: an operator that restarts half-way does no harm.
 #[test]
 fn an_attempt_is_recorded_before_anything_of_it_is_made() {
     let mut case = DecisionCase::new();
@@ -119,15 +119,15 @@ fn workers_come_when_servers_and_coordinator_are_ready() {
     assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Servers));
     case.observed.servers = Some(3);
     assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Everything));
-    // A server that is unready for a moment takes no workers away.
+    // A server that is unready for a moment removes no workers.
     case.observed.workers = job(2, None);
     case.observed.servers = Some(2);
     assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Everything));
 }
 
-/// A gang of which workers are missing would never be placed.
+/// A gang without its workers would never be scheduled.
 #[test]
-fn a_gang_comes_at_once() {
+fn a_gang_starts_at_once() {
     let mut case = DecisionCase::new();
     let gang = serde_json::json!({"scheduler": "Volcano"});
     case.spec.scheduling.gang = Some(serde_json::from_value(gang).unwrap());
@@ -136,7 +136,7 @@ fn a_gang_comes_at_once() {
 }
 
 #[test]
-fn a_finished_run_succeeds_is_tidied_and_goes_after_its_time() {
+fn a_finished_run_succeeds_is_cleaned_up_and_is_deleted_after_its_time() {
     let mut case = DecisionCase::running();
     case.spec.run_policy.ttl_seconds_after_finished = Some(60);
     case.observed.coordinator = job(0, complete());
@@ -203,7 +203,7 @@ fn a_wrong_job_file_is_not_tried_again() {
 }
 
 #[test]
-fn suspending_clears_and_resuming_begins_anew_without_a_charge() {
+fn suspending_removes_pods_and_resuming_starts_an_attempt_that_counts_no_failure() {
     let mut case = DecisionCase::running();
     case.spec.run_policy.suspend = true;
     let suspended = case.step();
@@ -217,13 +217,13 @@ fn suspending_clears_and_resuming_begins_anew_without_a_charge() {
     assert_eq!(case.condition("Suspended"), (false, "Resumed".to_owned()));
 }
 
-/// What is waited for is decision, and looked at again: the pods of a lost node are waited for only so long.
+/// The status names the awaited pod, and the job is looked at again: pods of a lost node are waited for only so long.
 #[test]
-fn a_suspended_job_tells_which_pod_it_waits_for() {
+fn a_suspended_job_names_the_pod_that_it_waits_for() {
     let mut case = DecisionCase::running();
     case.spec.run_policy.suspend = true;
     let (name, role) = ("ctr-1-worker-0".to_owned(), Role::Worker);
-    case.observed.remaining = vec![Remaining { name, role, attempt: Some(1), until: None }];
+    case.observed.remaining = vec![RemainingPod { name, role, attempt: Some(1), until: None }];
     let waiting = case.step();
     assert_eq!((waiting.work, waiting.again), (OperatorWork::Clear, Some(GLANCE)));
     assert_eq!(
@@ -235,7 +235,7 @@ fn a_suspended_job_tells_which_pod_it_waits_for() {
     assert_eq!((done.again, done.status.message.as_deref()), (None, Some("waits: runPolicy.suspend is true")));
 }
 
-/// Made now, its members would give up waiting for each other where the old worker takes long to write its checkpoint.
+/// Members made now would give up waiting for each other if the old worker takes long to write its checkpoint.
 #[test]
 fn nothing_of_an_attempt_is_made_while_a_worker_of_another_runs() {
     let mut case = DecisionCase::running();
@@ -245,18 +245,18 @@ fn nothing_of_an_attempt_is_made_while_a_worker_of_another_runs() {
     let draining = case.step();
     assert_eq!((draining.work, draining.status.phase), (OperatorWork::Drain, Some(Phase::Starting)));
     let (name, role) = ("ctr-1-worker-0-x".to_owned(), Role::Worker);
-    let mut pod = Remaining { name, role, attempt: Some(1), until: None };
+    let mut pod = RemainingPod { name, role, attempt: Some(1), until: None };
     case.observed = ObservedObjects { remaining: vec![pod.clone()], ..ObservedObjects::default() };
     let message = case.step().status.message.unwrap();
     assert_eq!(message, "attempt 2 starts once ctr-1-worker-0-x of an earlier attempt has ended");
-    // On a node that nobody hears of it never ends.
+    // A pod on a node that does not report never ends.
     pod.until = Some(Timestamp::from_second(case.now - 30).unwrap());
     case.observed = ObservedObjects { remaining: vec![pod], ..ObservedObjects::default() };
     assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Servers));
 }
 
 #[test]
-fn scaling_starts_the_whole_group_anew() {
+fn scaling_restarts_the_whole_group() {
     let mut case = DecisionCase::running();
     case.spec.elasticity = Some(Elasticity { min_workers: 1, max_workers: 4 });
     assert_eq!(case.step().status.attempt, 1);
@@ -281,7 +281,7 @@ fn the_deadline_counts_all_attempts() {
 }
 
 #[test]
-fn what_is_over_stays_over() {
+fn a_job_that_is_over_stays_over() {
     let mut case = DecisionCase::running();
     case.fails(3);
     let before = case.status.clone();
@@ -302,7 +302,7 @@ fn a_first_failure_waits_for_the_others_codes() {
     assert_eq!((settling.status.phase, settling.again), (Some(Phase::Running), Some(Duration::from_secs(15))));
 }
 
-/// In mode hybrid the others wait, and Kubernetes starts the lost one again.
+/// In mode `hybrid` the others wait, and Kubernetes restarts the lost one.
 #[test]
 fn a_lost_worker_that_comes_back_is_reported_and_begins_no_attempt() {
     let mut case = DecisionCase::running();
@@ -318,15 +318,11 @@ fn a_lost_worker_that_comes_back_is_reported_and_begins_no_attempt() {
     assert_eq!((waiting.status.attempt, waiting.status.worker_restarts), (1, 1));
     let decision = waiting.news.unwrap();
     assert_eq!((decision.is_warning, decision.reason), (true, "WorkerLost"));
-    assert!(
-        decision.note.starts_with("ctr-1-worker-1-x ended with 137 (killed); it is started again"),
-        "{}",
-        decision.note
-    );
+    assert!(decision.note.starts_with("ctr-1-worker-1-x ended with 137 (killed); it restarts"), "{}", decision.note);
     let message = waiting.status.message.unwrap();
     assert!(message.contains("dense workers 1/2") && message.contains("ended with 137"), "{message}");
     assert_eq!(case.condition("Ready"), (false, "WorkerLost".to_owned()));
-    assert_eq!(case.step().news, None, "decision once");
+    assert_eq!(case.step().news, None, "it is reported once");
 
     // The Job's count is older than the pod's end.
     case.observed.workers = Some(JobState { ready: 2, failed: 1, ..JobState::default() });
@@ -340,7 +336,7 @@ fn a_lost_worker_that_comes_back_is_reported_and_begins_no_attempt() {
     assert_eq!(back.status.workers_back.map(|time| time.0.as_second()), Some(case.now));
     assert_eq!(case.step().news, None);
 
-    // Much later something else fails: the worker that came back is not the cause.
+    // Something else fails much later. The worker that came back is not the cause.
     case.now += 1000;
     let later = Timestamp::from_second(case.now).unwrap();
     let exit = PodExit { code: 1, reason: "Error".to_owned(), message: String::new(), at: Some(later) };
@@ -355,9 +351,9 @@ fn a_lost_worker_that_comes_back_is_reported_and_begins_no_attempt() {
     assert_eq!(next.status.last_failure.unwrap().pod.as_deref(), Some("c"));
 }
 
-/// Evicted or deleted, it tells no code, and its Job may not even count it.
+/// A worker that is evicted or deleted has no exit code, and its Job may not even count it.
 #[test]
-fn a_worker_that_vanished_is_reported_when_it_is_gone_and_when_it_is_back() {
+fn a_worker_that_vanished_is_reported_as_lost_and_then_as_back() {
     let mut case = DecisionCase::running();
     case.rejoins = true;
     let worker = |name: &str, is_ready| PodState { is_ready, ..pod(name, Role::Worker) };
@@ -377,7 +373,7 @@ fn a_worker_that_vanished_is_reported_when_it_is_gone_and_when_it_is_back() {
     assert_eq!(case.step().news, None);
 }
 
-/// Its Job makes no other in its place before it has ended, and on that node it never does.
+/// The worker's Job makes no other pod before this one has ended, and on that node it never ends.
 #[test]
 fn a_worker_on_a_lost_node_is_given_up_long_after_its_time() {
     let mut case = DecisionCase::running();
@@ -407,7 +403,7 @@ fn a_job_that_somebody_suspended_is_reported_once() {
     assert_eq!(case.step().news, None);
 }
 
-/// The work may be refused: only who has done it knows.
+/// Only the code that does the work knows whether it succeeded.
 #[test]
 fn a_refusal_stands_until_the_work_is_done() {
     let mut case = DecisionCase::running();
@@ -417,7 +413,7 @@ fn a_refusal_stands_until_the_work_is_done() {
 }
 
 #[test]
-fn a_worker_that_used_its_restarts_up_ends_the_job() {
+fn a_worker_without_restarts_left_ends_the_job() {
     let mut case = DecisionCase::running();
     case.rejoins = true;
     case.ends(139);
@@ -428,10 +424,7 @@ fn a_worker_that_used_its_restarts_up_ends_the_job() {
     case.step();
     assert_eq!(case.condition("Failed"), (true, "BackoffLimitExceeded".to_owned()));
     let message = case.status.message.unwrap();
-    assert!(
-        message.contains("ctr-1-worker-0 ended with 139") && message.contains("started again 3 times"),
-        "{message}"
-    );
+    assert!(message.contains("ctr-1-worker-0 ended with 139") && message.contains("restarted 3 times"), "{message}");
 }
 
 #[test]
@@ -448,7 +441,7 @@ fn the_newest_checkpoint_is_reported_with_its_time_and_stays_for_the_next_attemp
     assert_eq!(seen(&mut case, 300), Some((300, 1_010)));
     case.now += 10;
     assert_eq!(seen(&mut case, 600), Some((600, 1_030)));
-    // The coordinator is gone: what is known stays.
+    // The coordinator is gone. The status keeps what is known.
     case.progress = None;
     let next = case.fails(4);
     assert_eq!((next.status.attempt, next.status.last_checkpoint.map(|last| last.step)), (2, Some(600)));

@@ -1,4 +1,4 @@
-//! What is seen of objects, by value.
+//! Facts about objects, by value.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ fn pod(status: Value) -> PodState {
     let metadata = json!({"name": "ctr-1-worker-0-abcde", "labels": labels});
     let object = json!({"metadata": metadata, "spec": {"containers": [], "nodeName": "n7"}, "status": status});
     let pods = vec![Arc::new(serde_json::from_value(object).unwrap())];
-    ObservedObjects::new(1, &Objects { pods, ..Objects::default() }).pods.remove(0)
+    ObservedObjects::new(1, &JobObjects { pods, ..JobObjects::default() }).pods.remove(0)
 }
 
 fn container(state: Value, last: Value) -> Value {
@@ -38,7 +38,7 @@ fn an_end_is_a_code_and_the_last_line_of_the_log() {
 }
 
 #[test]
-fn what_keeps_a_pod_from_starting_is_reported_in_the_kubelets_words() {
+fn the_reason_why_a_pod_does_not_start_is_in_the_kubelets_words() {
     let waiting =
         |reason: &str| container(json!({"waiting": {"reason": reason, "message": "no such image"}}), json!({}));
     let trouble = pod(waiting("ImagePullBackOff")).trouble.unwrap();
@@ -50,9 +50,9 @@ fn what_keeps_a_pod_from_starting_is_reported_in_the_kubelets_words() {
     assert!(pod(unscheduled).trouble.unwrap().message.contains("criteo"));
 }
 
-/// Sidecars that a mesh puts into a pod are listed too, first or last, and end for reasons of their own.
+/// Sidecars that a mesh puts into a pod are listed too, first or last. They end for reasons of their own.
 #[test]
-fn an_end_is_that_of_the_roles_container() {
+fn the_end_of_a_pod_is_that_of_the_roles_container() {
     let beside = |name: &str, code: i32| {
         let ended = json!({"terminated": {"exitCode": code, "reason": "Error"}});
         let mut of = container(ended, json!({}))["containerStatuses"][0].clone();
@@ -91,7 +91,7 @@ fn a_pod_of_a_lost_node_is_leaving() {
     assert_eq!(pod(json!({"phase": "Running"})).departure, None);
 }
 
-/// Whatever else a stand-in for the kubelet says of it.
+/// A fake kubelet may still report the pod as ready.
 #[test]
 fn a_pod_whose_image_has_a_bad_name_is_not_ready() {
     let mut status = container(json!({"waiting": {"reason": "InvalidImageName", "message": "A:B:C"}}), json!({}));
@@ -108,7 +108,7 @@ fn job(attempt: &str, role: &str, conditions: &Value) -> Arc<Job> {
 }
 
 fn seen(attempt: i32, jobs: &[Arc<Job>]) -> ObservedObjects {
-    ObservedObjects::new(attempt, &Objects { jobs: jobs.to_vec(), ..Objects::default() })
+    ObservedObjects::new(attempt, &JobObjects { jobs: jobs.to_vec(), ..JobObjects::default() })
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn jobs_and_sets_are_those_of_the_attempt() {
     assert_eq!(seen(2, &[]), ObservedObjects::default());
 }
 
-/// With a pod on a node that nobody hears of, Kubernetes never adds the last condition.
+/// If a pod is on a node that does not report, Kubernetes never adds the last condition.
 #[test]
 fn a_job_that_is_about_to_fail_has_failed() {
     let target = json!([{

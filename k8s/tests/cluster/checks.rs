@@ -1,10 +1,10 @@
-//! `zagros-operator check`: what an operator lacks is found before a job needs it.
+//! `zagros-operator check` finds what an operator lacks before a job needs it.
 
-use zagros_operator::check::{Findings, RIGHTS, check};
+use zagros_operator::check::{CheckFindings, RIGHTS, check};
 
 use crate::world::ClusterWorld;
 
-async fn findings(world: &ClusterWorld, lease_namespace: Option<&str>) -> Findings {
+async fn findings(world: &ClusterWorld, lease_namespace: Option<&str>) -> CheckFindings {
     check(&world.api.client(), None, lease_namespace).await.unwrap()
 }
 

@@ -1,9 +1,9 @@
-//! The time of the cluster: virtual, like that of its tests.
+//! The cluster's time: virtual, as in its tests.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// From when a cluster was made.
+/// Counts from when the cluster was made.
 #[derive(Clone, Copy)]
 pub(crate) struct ClusterClock {
     started: Instant,

@@ -1,4 +1,4 @@
-//! Edits of a job that runs: refused, or applied at once and without a restart. None is admitted and forgotten.
+//! Edits of a running job are refused, or applied at once without a restart. No admitted edit is ignored.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn shared(world: &ClusterWorld) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_edit_turns_off_is_removed_and_comes_back() {
+async fn an_object_that_an_edit_turns_off_is_removed_and_comes_back() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
@@ -42,9 +42,9 @@ async fn a_pod_monitor_goes_with_its_option() {
     operator.stop().await;
 }
 
-/// Only what bears the job's labels is the job's.
+/// Only an object with the job's labels is the job's.
 #[tokio::test(start_paused = true)]
-async fn an_object_of_somebody_elses_stays() {
+async fn an_object_without_the_jobs_labels_stays() {
     let world = ClusterWorld::new();
     let place = key("networking.k8s.io", "networkpolicies", "ctr");
     let theirs = json!({
@@ -59,7 +59,7 @@ async fn an_object_of_somebody_elses_stays() {
     operator.stop().await;
 }
 
-/// `kubectl delete --cascade=orphan`: dependants lose their owner before the finalizer is asked.
+/// `kubectl delete --cascade=orphan` removes the owner from dependants before the finalizer acts.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_deleted_with_its_dependants_orphaned_leaves_none() {
     let world = ClusterWorld::new();
@@ -88,7 +88,7 @@ async fn a_job_that_is_deleted_with_its_dependants_orphaned_leaves_none() {
     operator.stop().await;
 }
 
-/// Servers that stay up to be looked at keep no node from being drained.
+/// Servers that stay up for inspection must not keep a node from being drained.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_over_has_no_budget() {
     let world = ClusterWorld::new();
@@ -101,7 +101,7 @@ async fn a_run_that_is_over_has_no_budget() {
     operator.stop().await;
 }
 
-/// Nothing was made of it, so all of it may change, without a detour over `suspend`.
+/// No object of the job exists, so all of it may change without suspending it.
 #[tokio::test(start_paused = true)]
 async fn an_invalid_job_is_corrected_in_place() {
     let world = ClusterWorld::new();
@@ -121,9 +121,9 @@ async fn an_invalid_job_is_corrected_in_place() {
     operator.stop().await;
 }
 
-/// Whatever the rules admit while a job runs makes no new attempt, but for a new size of an elastic one.
+/// Of all edits that the rules admit while a job runs, only a new size of an elastic job starts an attempt.
 #[tokio::test(start_paused = true)]
-async fn no_edit_that_is_admitted_restarts_the_run() {
+async fn no_admitted_edit_restarts_the_run() {
     let edits: Vec<(&str, Value)> = vec![
         ("/spec/coordinator/pod/env", json!([{"name": "ZAGROS_LOG", "value": "debug"}])),
         ("/spec/volumes", json!([{"mountPath": "/data", "source": {"claimName": "other"}}])),
@@ -158,7 +158,7 @@ async fn no_edit_that_is_admitted_restarts_the_run() {
     operator.stop().await;
 }
 
-/// The one edit that restarts says so, by an Event and in the status.
+/// The edit that restarts the run is named in an Event and in the status.
 #[tokio::test(start_paused = true)]
 async fn an_edit_that_restarts_says_which_field_it_was() {
     let world = ClusterWorld::new();

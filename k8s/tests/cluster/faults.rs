@@ -1,4 +1,4 @@
-//! Pods, nodes and objects that are lost, and what follows.
+//! Lost pods, nodes and objects, and what follows.
 
 use serde_json::json;
 
@@ -28,7 +28,7 @@ async fn a_lost_coordinator_restarts_the_whole_group() {
     operator.stop().await;
 }
 
-/// The server is killed for its memory; coordinator and workers then end with 4, which is not the cause.
+/// The server is killed for its memory. Coordinator and workers then end with 4, which is not the cause.
 #[tokio::test(start_paused = true)]
 async fn a_killed_server_is_named_as_the_cause() {
     let world = ClusterWorld::new();
@@ -48,9 +48,9 @@ async fn a_killed_server_is_named_as_the_cause() {
     operator.stop().await;
 }
 
-/// The node is gone: its pod hangs for as long as nobody removes the node, and the next attempt does not wait for it.
+/// The node is gone: its pod stays until somebody removes the node, and the next attempt does not wait for that.
 #[tokio::test(start_paused = true)]
-async fn a_lost_node_holds_nothing_up() {
+async fn a_lost_node_delays_nothing() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
@@ -125,7 +125,7 @@ async fn the_deadline_ends_a_run_that_hangs() {
     operator.stop().await;
 }
 
-/// Someone changes or deletes what the operator made.
+/// Somebody changes or deletes an object of the operator.
 #[tokio::test(start_paused = true)]
 async fn drift_is_repaired() {
     let world = ClusterWorld::new();
@@ -152,7 +152,7 @@ async fn drift_is_repaired() {
     operator.stop().await;
 }
 
-/// A job that runs undisturbed is not written to again and again.
+/// A job that runs undisturbed is not written repeatedly.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_run_is_left_alone() {
     let world = ClusterWorld::new();

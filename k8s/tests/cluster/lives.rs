@@ -1,4 +1,4 @@
-//! Lives without a fault: trained, suspended, scaled, deleted.
+//! Jobs without a fault: trained, suspended, scaled, deleted.
 
 use serde_json::json;
 use zagros_operator::crd::Progress;
@@ -128,7 +128,7 @@ async fn a_deleted_job_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_job_file_of_an_attempt_does_not_change_under_it() {
+async fn the_job_file_of_an_attempt_never_changes() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     let config = |seed: i64| {

@@ -1,11 +1,11 @@
-//! How much the operator asks of Kubernetes: at rest, while a run trains, while something is refused, and with many jobs.
+//! The number of requests to Kubernetes: at rest, during training, after refusals, and with many jobs.
 
 use serde_json::json;
 use zagros_operator::crd::Progress;
 
 use crate::world::{ClusterWorld, RunningOperator};
 
-/// Requests of some kind since a moment, without watches, which end and begin anew by themselves.
+/// The requests of a kind since a moment. Watches do not count, because they end and start by themselves.
 fn requests(world: &ClusterWorld, since: usize, what: &str) -> usize {
     let store = world.api.store();
     let asked = store.requests[since..].iter().filter(|request| !request.starts_with("watch"));
@@ -44,7 +44,7 @@ async fn progress_is_written_every_fifteen_seconds_and_nothing_else() {
     assert!(writes.iter().all(|write| write == "update hybridjobs/status ctr"), "{writes:?}");
     assert!((30..=40).contains(&writes.len()), "{}", writes.len());
     assert!(world.status("/progress/step").as_i64().unwrap() > 550);
-    // A look every 15 s reads the job, and every five minutes what is not watched is applied once more.
+    // A look every 15 s reads the job. Objects that are not watched are applied again every five minutes.
     let all = requests(&world, asked, "");
     assert!(all <= 40 + 40 + 3 * 10, "{all}: {:?}", &world.api.store().requests[asked..]);
     operator.stop().await;
@@ -72,9 +72,9 @@ async fn a_run_at_rest_is_read_and_not_written() {
     operator.stop().await;
 }
 
-/// Without the right, or under a quota, the operator reports once, and tries again less and less often.
+/// Without a right, or under a quota, the operator reports once and then tries again less and less often.
 #[tokio::test(start_paused = true)]
-async fn a_refused_write_is_no_hot_loop() {
+async fn a_refused_write_is_not_repeated_in_a_loop() {
     let refusals =
         ["patch services", "patch statefulsets", "patch jobs", "patch networkpolicies", "quota services", "quota jobs"];
     for refusal in refusals {
@@ -110,9 +110,9 @@ async fn a_refused_write_is_no_hot_loop() {
     }
 }
 
-/// The status itself cannot be written, so only the log reports it.
+/// If the status itself cannot be written, only the log reports that.
 #[tokio::test(start_paused = true)]
-async fn a_status_that_cannot_be_written_is_no_hot_loop() {
+async fn a_status_that_cannot_be_written_is_not_written_in_a_loop() {
     let world = ClusterWorld::new();
     world.api.store().denied.insert("update hybridjobs/status".to_owned());
     let operator = world.operator(None).await;
@@ -126,8 +126,9 @@ async fn a_status_that_cannot_be_written_is_no_hot_loop() {
     operator.stop().await;
 }
 
-/// A look asks for no lists and applies what is not there yet, all that it can at once. The virtual time of this test is
-/// that of requests that take 50 ms each, of pods that start at once, and of no other limit.
+/// A look asks for no lists, and applies all missing objects at once. The virtual time of this test comes from requests
+/// that
+/// take 50 ms each and from pods that start at once. There is no other limit.
 #[tokio::test(start_paused = true)]
 async fn two_hundred_jobs_at_once_cost_few_requests_and_few_turns() {
     const JOBS: usize = 200;

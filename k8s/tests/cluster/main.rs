@@ -1,4 +1,4 @@
-//! The operator against a stand-in for Kubernetes: whole lives of jobs, faults included.
+//! The operator against a fake Kubernetes: whole lives of jobs, with faults.
 //!
 //! Time is virtual: pauses of minutes pass at once, and nothing here depends on how fast the machine is.
 

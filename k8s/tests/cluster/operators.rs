@@ -1,10 +1,10 @@
-//! Operators that end half-way, and several at once.
+//! Operators that end half-way, and several operators at once.
 
 use serde_json::{Value, json};
 
 use crate::world::{ClusterWorld, key};
 
-/// What there is in the end, without what differs from run to run.
+/// The final state, without what differs from run to run.
 fn outcome(world: &ClusterWorld) -> (Vec<String>, Value, Value) {
     let mut all = Vec::new();
     for (group, plural) in
@@ -26,7 +26,7 @@ async fn live(world: &ClusterWorld) {
     world.until("first gone", |world| world.pods().iter().all(|pod| pod.starts_with("ctr-2-"))).await;
 }
 
-/// The operator is killed after so many of its writes; the next one takes over, and all ends as without a kill.
+/// The operator is killed after so many of its writes. The next one takes over, and the result is that without a kill.
 #[tokio::test(start_paused = true)]
 async fn an_operator_may_end_between_any_two_writes() {
     let world = ClusterWorld::new();
@@ -61,7 +61,7 @@ async fn an_operator_may_end_between_any_two_writes() {
     }
 }
 
-/// Kubernetes ends a pod at any time, also before its operator has learnt what there is: nothing is waited for then.
+/// Kubernetes may end a pod before its operator has seen any job. The operator then waits for nothing.
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_is_stopped_before_it_has_seen_any_job_ends_at_once() {
     for denied in [None, Some("list hybridjobs")] {
@@ -114,7 +114,7 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
     assert!(holder(&world).is_null(), "given back");
 }
 
-/// An operator that hung and comes back finds another in its place, and stops before it writes anything.
+/// An operator that hung finds another leader when it wakes up, and stops before it writes anything.
 #[tokio::test(start_paused = true)]
 async fn a_deposed_operator_stops_and_says_who_leads() {
     let world = ClusterWorld::new();

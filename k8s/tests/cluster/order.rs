@@ -1,4 +1,4 @@
-//! In which order a run is removed, and for how long it is held.
+//! The order in which a run is removed, and how long its job is held.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn workers(world: &ClusterWorld) -> usize {
     world.pods().iter().filter(|pod| pod.starts_with("ctr-1-worker-")).count()
 }
 
-/// Names of objects that went, and of pods that ended, in order.
+/// Names of deleted objects and of ended pods, in order.
 fn gone(world: &ClusterWorld, plurals: &[&str]) -> Vec<String> {
     let store = world.api.store();
     let has_ended = |one: &Happened| one.object["status"]["phase"] == "Failed";
@@ -31,7 +31,7 @@ fn gone(world: &ClusterWorld, plurals: &[&str]) -> Vec<String> {
     names
 }
 
-/// Reported to end, a worker writes a checkpoint, for which it needs servers and coordinator.
+/// A worker that is asked to end writes a checkpoint. That needs servers and coordinator.
 async fn ends_in_order(world: &ClusterWorld) {
     world.until("asked to end", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
     world.advance(40).await;
@@ -72,7 +72,7 @@ async fn a_suspended_run_ends_workers_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scaled_run_ends_workers_first_and_starts_then() {
+async fn a_scaled_run_ends_workers_first_and_then_starts() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
@@ -100,9 +100,9 @@ async fn an_operator_that_takes_over_keeps_the_order() {
     second.stop().await;
 }
 
-/// The deadline is over, and the workers may still write what they have.
+/// The deadline is over, but the workers may still write a checkpoint.
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_time_is_over_ends_workers_first() {
+async fn a_run_beyond_its_deadline_ends_workers_first() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300}));
@@ -120,7 +120,7 @@ fn is_held(world: &ClusterWorld) -> bool {
     world.job().is_some_and(|job| job["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty()))
 }
 
-/// A definition and a namespace can be deleted without an operator where nothing runs.
+/// While nothing runs, a definition and a namespace can be deleted without an operator.
 #[tokio::test(start_paused = true)]
 async fn only_a_job_with_workers_is_held() {
     let world = ClusterWorld::new();
@@ -162,9 +162,9 @@ async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
     operator.stop().await;
 }
 
-/// The role went with the namespace, or the pod is on a lost node: Kubernetes removes the rest, in any order.
+/// The role went with the namespace, or the pod is on a lost node. Kubernetes then removes the rest in any order.
 #[tokio::test(start_paused = true)]
-async fn a_deleted_job_is_not_held_for_what_cannot_be_done() {
+async fn a_deleted_job_is_not_held_for_an_impossible_step() {
     for is_denied in [true, false] {
         let world = ClusterWorld::new();
         let operator = world.operator(None).await;
@@ -185,7 +185,7 @@ async fn a_deleted_job_is_not_held_for_what_cannot_be_done() {
     }
 }
 
-/// A pause that somebody made past the HybridJob is theirs to end, and reported.
+/// A person who suspends a Job directly must resume it too. The status says so.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_somebody_suspended_is_reported() {
     let world = ClusterWorld::new();

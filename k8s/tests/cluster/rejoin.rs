@@ -1,4 +1,4 @@
-//! Workers that are lost where the others wait for them (mode hybrid), and where they do not.
+//! Lost workers, in mode `hybrid`, where the others wait for them, and in other modes.
 
 use serde_json::json;
 
@@ -28,9 +28,9 @@ async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
     operator.stop().await;
 }
 
-/// Nothing is left that could tell a code.
+/// Without the node, nothing reports an exit code.
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_vanishes_with_its_node_comes_back_as_well() {
+async fn a_worker_that_vanishes_with_its_node_is_replaced_too() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
@@ -44,7 +44,7 @@ async fn a_worker_that_vanishes_with_its_node_comes_back_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_mode_sync_the_whole_group_starts_anew() {
+async fn in_mode_sync_the_whole_group_restarts() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["job"]["inline"] = json!(SYNC));
@@ -73,12 +73,12 @@ async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
     assert_eq!(failed["reason"], "BackoffLimitExceeded");
     let message = failed["message"].as_str().unwrap();
     assert!(message.contains("ctr-1-worker-1-again2 ended with 139 (crashed)"), "{message}");
-    assert!(message.contains("it was started again 2 times, the limit (runPolicy.backoffLimit)"), "{message}");
+    assert!(message.contains("it was restarted 2 times, which is the limit (runPolicy.backoffLimit)"), "{message}");
     assert_eq!((world.status("/attempt"), world.status("/restarts")), (json!(1), json!(0)));
     operator.stop().await;
 }
 
-/// Kubernetes gives it up; the run goes on with those left and comes to its end.
+/// Kubernetes gives the worker up. The run continues with the others and ends well.
 #[tokio::test(start_paused = true)]
 async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
     let world = ClusterWorld::new();
@@ -106,9 +106,9 @@ async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
     operator.stop().await;
 }
 
-/// The coordinator gives a worker up for which none came in time, and all end with it.
+/// No replacement came in time, so the coordinator gives the worker up, and all end.
 #[tokio::test(start_paused = true)]
-async fn when_the_run_gives_a_worker_up_the_whole_group_starts_anew() {
+async fn when_the_run_gives_a_worker_up_the_whole_group_restarts() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
@@ -123,7 +123,7 @@ async fn when_the_run_gives_a_worker_up_the_whole_group_starts_anew() {
     operator.stop().await;
 }
 
-/// Evicted, with its kubelet there to end it: its Job does not count it.
+/// The worker is evicted, and its kubelet ends it: its Job does not count it.
 #[tokio::test(start_paused = true)]
 async fn an_evicted_worker_is_reported_when_it_is_lost_and_when_it_is_back() {
     let world = ClusterWorld::new();
@@ -139,10 +139,10 @@ async fn an_evicted_worker_is_reported_when_it_is_lost_and_when_it_is_back() {
     operator.stop().await;
 }
 
-/// Its Job waits for the kubelet's word that the pod has ended, which never comes: a policy for exit codes leaves it no
-/// other choice.
+/// The Job waits until the kubelet confirms the end of the pod, which never happens. With a policy for exit codes it must
+/// wait.
 #[tokio::test(start_paused = true)]
-async fn a_worker_on_a_node_that_is_not_heard_of_is_given_up_and_started_again() {
+async fn a_worker_on_a_silent_node_is_given_up_and_replaced() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
@@ -161,7 +161,7 @@ async fn a_worker_on_a_node_that_is_not_heard_of_is_given_up_and_started_again()
     operator.stop().await;
 }
 
-/// The old worker 0 still has the run folder: the next would not go on with it.
+/// The old worker 0 may still use the run folder, so the next attempt must not start.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
     for is_on_a_lost_node in [false, true] {
@@ -190,9 +190,9 @@ async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
     }
 }
 
-/// A lost coordinator's Job does not fail before its pod is gone, and on that node it never goes.
+/// The Job of a lost coordinator does not fail before its pod is gone, and on that node the pod never goes.
 #[tokio::test(start_paused = true)]
-async fn a_coordinator_on_a_node_that_is_not_heard_of_is_followed_by_another_attempt() {
+async fn a_coordinator_on_a_silent_node_is_followed_by_another_attempt() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
@@ -212,9 +212,9 @@ async fn a_coordinator_on_a_node_that_is_not_heard_of_is_followed_by_another_att
     operator.stop().await;
 }
 
-/// What a job file says of training lies below the same folder in each attempt, so the next one finds checkpoints.
+/// Every attempt has the same output folder, so the next one finds checkpoints.
 #[tokio::test(start_paused = true)]
-async fn the_next_attempt_goes_on_where_the_last_one_was() {
+async fn the_next_attempt_continues_from_the_last_checkpoint() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());

@@ -1,5 +1,6 @@
-//! What Kubernetes' Job controller does with a pod that ended badly: it gives the Job up, or makes the pod of that number
-//! anew after a pause.
+//! How Kubernetes' Job controller treats a pod that ended badly: it ends the Job, or replaces the pod of that number after
+//! a
+//! pause.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// Kubernetes' first pause before a pod is made anew.
+/// Kubernetes' first pause before it replaces a pod.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Failures by Job and number.
@@ -18,16 +19,16 @@ pub(crate) struct Replaced {
 }
 
 struct Failures {
-    /// Pods that were there before.
+    /// Earlier pods of this number.
     pods: u64,
-    /// Those of them that count.
+    /// How many of them count as failures.
     count: u64,
     last: Instant,
     is_given_up: bool,
 }
 
 impl Replaced {
-    /// The end of the name of the pod that a number should have now; `None` during the pause, and for one given up.
+    /// The suffix of the pod that a number should have now; `None` during the pause, and for a number that was given up.
     pub(crate) fn suffix(&self, job: &str, index: i64) -> Option<String> {
         match self.failures.lock().unwrap().get(&(job.to_owned(), index)) {
             None => Some(format!("{index}-x7k2p")),
@@ -36,8 +37,9 @@ impl Replaced {
         }
     }
 
-    /// A pod ended with a code, or was lost without one. Answers the Job's end, if that was it: the type of its condition
-    /// and the reason.
+    /// Notes that a pod ended with a code, or was lost without one. If this ends the Job, returns the type of its
+    /// condition and
+    /// the reason.
     pub(crate) fn ends(&self, job: &mut Value, pod: &str, code: Option<i32>) -> Option<(&'static str, &'static str)> {
         let (name, index) = (pod.rsplitn(3, '-').last().unwrap(), pod.rsplit('-').nth(1).unwrap());
         let more = |value: &Value| json!(value.as_u64().unwrap_or(0) + 1);
@@ -59,7 +61,8 @@ impl Replaced {
         is_over.then_some(if given_up == 0 { ("Complete", "") } else { ("Failed", "FailedIndexes") })
     }
 
-    /// A pod was evicted or lost with its node: nobody's fault, and not counted where the Job's policy says so.
+    /// Notes that a pod was evicted or lost with its node. This is nobody's fault, and not counted if the Job's policy
+    /// says so.
     pub(crate) fn is_disrupted(&self, job: &str, index: i64) {
         let mut failures = self.failures.lock().unwrap();
         let last = Instant::now();

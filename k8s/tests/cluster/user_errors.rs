@@ -1,4 +1,4 @@
-//! Errors that a user or an administrator mends: the status reports each one, none is a crash, none needs a restart.
+//! Errors that a user or an administrator must correct: the status reports each one, none is a crash or needs a restart.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
     assert!(message(&world, "Valid").starts_with("spec.job.configMap: "));
     world.advance(600).await;
     assert!(world.pods().is_empty());
-    // One Event, of which Kubernetes' recorder counts how often it happened: once for each problem.
+    // One Event per problem. Kubernetes' recorder counts its repetitions.
     assert_eq!(world.events(), ["InvalidSpec"]);
     assert_eq!(world.api.store().list("events.k8s.io", "events", None, "")[0]["series"]["count"], 2);
     world.write(&key("", "configmaps", "mine"), config(good));
@@ -31,7 +31,8 @@ async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
     operator.stop().await;
 }
 
-/// Written past the rules, as by a cluster whose definition is older: the operator neither crashes nor loses the others.
+/// An object that the rules never checked, because the cluster's definition is older, neither ends the operator nor delays
+/// other jobs.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_harms_no_other() {
     let world = ClusterWorld::new();
@@ -73,7 +74,7 @@ async fn an_image_that_cannot_be_pulled_is_reported_in_the_kubelets_words() {
     operator.stop().await;
 }
 
-/// In the words of the scheduler and the kubelet, and where they have none, what may be missing.
+/// The status has the words of the scheduler and the kubelet. If they say nothing, it names what may be missing.
 #[tokio::test(start_paused = true)]
 async fn a_missing_claim_secret_or_config_is_named() {
     let cases = [
@@ -97,9 +98,9 @@ async fn a_missing_claim_secret_or_config_is_named() {
     }
 }
 
-/// A quota of objects keeps the operator from making one; the controllers of pods report a quota of pods.
+/// A quota of objects stops the operator. A quota of pods stops the controllers of the pods.
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_is_used_up_is_reported_and_work_goes_on_once_it_is_raised() {
+async fn an_exhausted_quota_is_reported_and_work_continues_once_it_is_raised() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.api.store().exceeded.insert("services".to_owned());
@@ -118,7 +119,7 @@ async fn a_quota_that_is_used_up_is_reported_and_work_goes_on_once_it_is_raised(
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_a_quota_keeps_away_are_reported() {
+async fn pods_that_a_quota_prevents_are_reported() {
     let mut world = ClusterWorld::new();
     world.idle.push("statefulsets");
     let operator = world.operator(None).await;
@@ -132,7 +133,7 @@ async fn pods_that_a_quota_keeps_away_are_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_permission_is_named_and_work_goes_on_once_it_is_given() {
+async fn a_missing_permission_is_named_and_work_continues_once_it_is_given() {
     for denied in
         ["patch services", "patch statefulsets", "list pods", "deletecollection jobs", "patch poddisruptionbudgets"]
     {
@@ -173,9 +174,9 @@ async fn a_kind_that_is_not_installed_is_named() {
     operator.stop().await;
 }
 
-/// The definition's rules answer at once, so none of it is ever stored.
+/// The definition's rules answer at once, so a refused object is never stored.
 #[tokio::test(start_paused = true)]
-async fn what_the_rules_refuse_is_never_seen_by_the_operator() {
+async fn the_operator_never_sees_an_object_that_the_rules_refuse() {
     let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());

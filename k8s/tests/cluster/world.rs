@@ -1,4 +1,4 @@
-//! A small cluster: the API, the controllers and the kubelet that the operator relies on, and operators.
+//! A small cluster: the API, controllers and kubelets that the operator relies on, and operators.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -23,11 +23,11 @@ use crate::replaced::Replaced;
 pub(crate) const ADS: &str = "ads";
 /// Longest wait, in virtual time.
 const TIMEOUT: Duration = Duration::from_secs(1200);
-/// When an operator should be gone that was asked to end, in virtual time.
+/// An operator that was asked to end should be gone after this virtual time.
 const LATE: Duration = Duration::from_secs(60);
 /// How soon a pod ends once it is asked to.
 const ENDS_WITHIN: SignedDuration = SignedDuration::from_secs(2);
-/// Of Kubernetes' Job controller.
+/// Finalizer of Kubernetes' Job controller.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -35,15 +35,15 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The cluster.
 pub(crate) struct ClusterWorld {
     pub(crate) api: Api,
-    /// What the coordinators tell.
+    /// The progress that the coordinators report.
     pub(crate) progress: Arc<Mutex<Option<Progress>>>,
     /// Pods that do not become ready, by a part of their name: Kubernetes' reason and its message.
     pub(crate) stuck: BTreeMap<String, (&'static str, &'static str)>,
     /// Kinds whose controller makes no pods, as under a quota.
     pub(crate) idle: Vec<&'static str>,
-    /// Pods whose kubelet is not heard of.
+    /// Pods whose kubelet does not report.
     pub(crate) unheard: Mutex<BTreeSet<String>>,
-    /// Pods that Jobs made anew.
+    /// Pods that Jobs have replaced.
     pub(crate) replaced: Replaced,
     clock: ClusterClock,
 }
@@ -85,7 +85,7 @@ impl ClusterWorld {
         self.clock.now()
     }
 
-    /// Starts an operator; with a name it takes part in the election.
+    /// Starts an operator. With a name it takes part in the election.
     pub(crate) async fn operator(&self, name: Option<&str>) -> RunningOperator {
         let (progress, time, registry) = (Arc::clone(&self.progress), self.clock, Registry::new());
         let shutdown = Shutdown::new();
@@ -106,7 +106,7 @@ impl ClusterWorld {
         RunningOperator { shutdown, task, registry }
     }
 
-    /// Creates `ctr`, changed.
+    /// Creates `ctr`, after `change`.
     pub(crate) fn create(&self, change: impl FnOnce(&mut Value)) {
         self.create_named("ctr", change);
     }
@@ -118,7 +118,7 @@ impl ClusterWorld {
         self.write(&key("zagros.dev", "hybridjobs", name), job);
     }
 
-    /// As a user edits: refused by the definition's rules, or done.
+    /// Edits the job as a user would. Fails if the definition's rules refuse the edit.
     pub(crate) fn edit(&self, change: impl FnOnce(&mut Value)) -> Result<(), String> {
         let place = key("zagros.dev", "hybridjobs", "ctr");
         let mut job = self.api.store().get(&place).unwrap();
@@ -128,7 +128,7 @@ impl ClusterWorld {
         put.map(|_| ()).map_err(|refusal| refusal.message)
     }
 
-    /// A pod's kubelet is not heard of any more, and Kubernetes evicts the pod: from then on it only waits to be gone.
+    /// A pod's kubelet no longer reports, and Kubernetes evicts the pod. From then on the pod only waits to be deleted.
     pub(crate) fn loses_node_of(&self, pod: &str) {
         self.unheard.lock().unwrap().insert(pod.to_owned());
         let place = key("", "pods", pod);
@@ -141,7 +141,7 @@ impl ClusterWorld {
         self.delete(&place);
     }
 
-    /// As another controller writes.
+    /// Writes an object as another controller would.
     pub(crate) fn write(&self, place: &ObjectKey, object: Value) {
         self.api
             .store()
@@ -192,7 +192,7 @@ impl ClusterWorld {
         events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Lets the cluster go on until something holds.
+    /// Advances the cluster until a condition holds.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let started = Instant::now();
         while !holds(self) {
@@ -203,7 +203,7 @@ impl ClusterWorld {
         }
     }
 
-    /// Lets the cluster go on for a while.
+    /// Advances the cluster for a while.
     pub(crate) async fn advance(&self, seconds: u64) {
         let end = Instant::now() + Duration::from_secs(seconds);
         let step = if seconds > 100 { LOOK * 4 } else { LOOK };
@@ -217,7 +217,7 @@ impl ClusterWorld {
         self.until("running", |world| world.phase() == "Running").await;
     }
 
-    /// What controllers and kubelets do in a moment: end pods, make pods, start them, count them.
+    /// One moment of controllers and kubelets: they end pods, make pods, start them and count them.
     fn tick(&self) {
         let pods = self.api.store().list("", "pods", None, "");
         pods.into_iter().for_each(|pod| self.kubelet(pod));
@@ -244,7 +244,7 @@ impl ClusterWorld {
         let message = until.parse::<Timestamp>().unwrap() - SignedDuration::from_secs(grace);
         if has_ended(&pod) {
             pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
-            // Nobody counts the pods of a Job that is gone.
+            // If the Job is gone, nobody counts its pods.
             if !self.has_owner(&pod) {
                 pod["metadata"].as_object_mut().unwrap().remove("finalizers");
             }
@@ -293,8 +293,9 @@ impl ClusterWorld {
         self.write(&key(group, plural, name), counted);
     }
 
-    /// What Kubernetes' Job controller does with pods that are there: those of a Job that is over or suspended are asked to
-    /// end, those that have ended are counted, and a Job that fails has failed once no pod is left.
+    /// Kubernetes' Job controller with existing pods: it ends the pods of a Job that is over or suspended, counts ended
+    /// pods, and
+    /// marks a failing Job as failed once no pod is left.
     fn job_controller(&self, name: &str) {
         let place = key("batch", "jobs", name);
         let job = self.api.store().get(&place).unwrap();
@@ -354,7 +355,7 @@ impl ClusterWorld {
             None => {}
         }
         let template = &owner["spec"]["template"];
-        // Kept until its Job has counted its end.
+        // The pod stays until its Job has counted its end.
         let tracked = if owner["kind"] == "Job" { json!([TRACKING]) } else { Value::Null };
         json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -376,7 +377,7 @@ impl ClusterWorld {
         })
     }
 
-    /// The container of a pod ends; a Job's pod with it, and the Job as Kubernetes decides.
+    /// The container of a pod ends. A Job's pod ends with it, and the Job decides as in Kubernetes.
     pub(crate) fn ends(&self, pod: &str, code: i32) {
         let place = key("", "pods", pod);
         let mut object = self.api.store().get(&place).unwrap();
@@ -388,7 +389,7 @@ impl ClusterWorld {
         }
     }
 
-    /// A pod vanishes, with its node or by hand.
+    /// A pod vanishes with its node, or by hand.
     pub(crate) fn vanishes(&self, pod: &str) {
         let place = key("", "pods", pod);
         let mut object = self.api.store().get(&place).unwrap();
@@ -446,7 +447,7 @@ fn end(pod: &mut Value, code: i32, now: &str) {
     }
 }
 
-/// Statuses of a pod's containers: the role's, after that of a sidecar which a mesh put first.
+/// Statuses of a pod's containers: first a sidecar that a mesh added, then the role's.
 fn containers(role: &Value, state: Value) -> Value {
     json!([
         container("istio-proxy", json!({"terminated": {"exitCode": 2, "reason": "Error"}})),

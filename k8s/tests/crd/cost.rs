@@ -1,9 +1,9 @@
-//! What an API server asks of the rules before it takes a definition: they compile, name fields that there are, and cost
-//! no more than their budget in the worst case that the schema's bounds leave.
+//! The checks that an API server makes of the rules before it admits a definition: they compile, name existing fields, and
+//! cost no more than their budget in the worst case that the schema's bounds allow.
 //!
-//! `kube-cel` compiles rules and carries them out. It does not know the types of what they read, and its own estimate
-//! takes one bound for all lists, against another budget. The cost here is that of cel-go's `checker/cost.go` with the
-//! sizes of `k8s.io/apiserver/pkg/cel`, rounded up where they differ by release.
+//! `kube-cel` compiles and runs rules, but does not check the types of what they read. Its own estimate uses one bound for
+//! all lists, and another budget. The cost here follows cel-go's `checker/cost.go`, with the sizes of
+//! `k8s.io/apiserver/pkg/cel`. If those differ by release, the larger size counts.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use serde_json::{Value, json};
 
 use crate::places::{SchemaPlace, places, size};
 
-/// Most that one rule may cost, times the values it is asked of.
+/// The most that one rule may cost, times the number of values that it checks.
 const RULE: u64 = 10_000_000;
-/// Most that all of a definition may cost.
+/// The most that all rules of a definition may cost.
 const ALL: u64 = 100_000_000;
 
-/// What is known of an expression.
+/// What is known about an expression.
 #[derive(Clone)]
 struct Priced {
     cost: u64,
     /// How large its value may be.
     size: u64,
-    /// The schema of its value, where it is a part of the object.
+    /// The schema of its value, if that is a part of the object.
     schema: Option<Value>,
 }
 
@@ -33,7 +33,7 @@ fn plain(cost: u64) -> Priced {
     Priced { cost, size: 1, schema: None }
 }
 
-/// Prices expressions; what does not type-check is an error.
+/// Computes the cost of expressions. An expression that does not type-check is an error.
 struct Pricer {
     variables: BTreeMap<String, Priced>,
 }
@@ -110,7 +110,7 @@ impl Pricer {
         let range = self.price(&of.iter_range)?;
         let start = self.price(&of.accu_init)?;
         let item = range.schema.as_ref().map_or(json!({}), |schema| schema["items"].clone());
-        // Keys of a map are texts of no known length, which count as empty.
+        // The length of a map's keys is unknown and counts as 0.
         let is_list = item.is_object();
         let schema = is_list.then_some(item).filter(|item| item["type"].is_string());
         let one = Priced { cost: 1, size: schema.as_ref().map_or(0, size), schema };
@@ -128,7 +128,7 @@ fn field(of: &Priced, name: &str) -> Result<Priced, String> {
     let found = [&schema["properties"][name], &schema["additionalProperties"]].into_iter().find(|one| one.is_object());
     let is_root = schema["properties"]["spec"].is_object();
     let schema = match (name, found) {
-        // A root has these, whatever its schema says.
+        // A root has these fields, whatever its schema says.
         ("metadata", _) if is_root => json!({"type": "object", "properties": {"name": {"type": "string"}}}),
         (_, Some(found)) => found.clone(),
         _ => return Err(format!("undefined field {name}")),
@@ -136,7 +136,7 @@ fn field(of: &Priced, name: &str) -> Result<Priced, String> {
     Ok(Priced { cost: of.cost + 1, size: size(&schema), schema: Some(schema) })
 }
 
-/// What is wrong with the rules of a schema, and what all of them cost together.
+/// The problems of a schema's rules, and the cost of all rules.
 fn rules(schema: &Value) -> (Vec<String>, u64) {
     let (mut wrong, mut all) = (Vec::new(), 0_u64);
     for SchemaPlace { path, schema, cardinality } in places(schema) {
@@ -160,7 +160,7 @@ fn price(rule: &str, schema: &Value) -> Result<u64, String> {
     Pricer::new(schema).price(program.expression()).map(|priced| priced.cost)
 }
 
-/// A message is one line, and the field that it is said of exists.
+/// Checks that a message is one line, and that its field exists.
 fn wrong_words(rule: &Value, schema: &Value) -> Option<String> {
     let message = rule["message"].as_str().unwrap_or_default();
     if message.trim().is_empty() || message.contains('\n') {
@@ -178,7 +178,7 @@ fn every_rule_compiles_within_its_cost() {
     assert!(all < ALL, "{all}");
 }
 
-/// Each check says no to a rule that is broken on purpose.
+/// Each check finds a rule that is broken on purpose.
 #[test]
 fn a_rule_that_is_broken_is_found() {
     let with = |path: &str, rule: Value| {
@@ -208,7 +208,7 @@ fn a_rule_that_is_broken_is_found() {
     }
 }
 
-/// Without bounds the worst case is what a request can hold.
+/// Without bounds, the worst case is a request of full size.
 #[test]
 fn lists_without_bounds_cost_too_much() {
     let mut schema = crate::schema();

@@ -1,4 +1,4 @@
-//! The definition: the file is what the types say, its defaults hold, and its rules refuse what they should.
+//! The definition: the file equals the types, its defaults are the types', and its rules refuse what they should.
 
 mod cost;
 mod places;
@@ -32,7 +32,7 @@ fn job() -> Value {
     })
 }
 
-/// What is said to a new object, or to a change of an old one.
+/// The refusals of a new object, or of a change.
 fn refusals(object: &Value, old: Option<&Value>) -> Vec<String> {
     zagros_operator::crd::refusals(object, old).iter().map(ToString::to_string).collect()
 }
@@ -70,7 +70,7 @@ fn the_committed_definition_is_the_generated_one() {
     assert!(committed == generated, "run UPDATE_DOCS=1 cargo test --release -p zagros-operator --test crd");
 }
 
-/// A larger one could not be applied by a client that keeps it in an annotation.
+/// A larger definition could not be applied by a client that keeps it in an annotation.
 #[test]
 fn the_definition_fits_an_annotation() {
     assert!(serde_json::to_string(&definition()).unwrap().len() < 262_144);
@@ -82,7 +82,7 @@ fn a_plain_job_is_accepted() {
     assert_eq!(refusals(&job(), Some(&job())), Vec::<String>::new());
 }
 
-/// The API server fills in defaults from the schema; the types would fill in the same.
+/// The API server takes defaults from the schema. The types have the same ones.
 #[test]
 fn schema_and_types_have_the_same_defaults() {
     let filled = kube_cel::apply_defaults(&schema(), &job());
@@ -94,7 +94,7 @@ fn schema_and_types_have_the_same_defaults() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason() {
+fn an_impossible_spec_is_refused_with_the_reason() {
     let volume = |path: &str| json!({"mountPath": path, "source": {"claimName": "c"}});
     for (pointer, value, reason) in [
         ("/spec/job", json!({}), "exactly one of job.inline and job.configMap"),
@@ -118,9 +118,9 @@ fn what_cannot_be_is_refused_with_the_reason() {
     }
 }
 
-/// What Kubernetes would refuse when the pods are made is refused when the HybridJob is written, by the field's name.
+/// A value that Kubernetes would refuse in a pod is refused when the HybridJob is written, with the name of its field.
 #[test]
-fn what_pods_would_be_refused_for_is_named_by_its_field() {
+fn a_value_that_a_pod_cannot_have_is_refused_with_its_field() {
     let cases = [
         ("nodeSelector", json!({"disk": "very fast"}), "nodeSelector.disk: is \"very fast\""),
         ("nodeSelector", json!({"a b": "x"}), "nodeSelector: a key of nodeSelector is a name"),
@@ -133,7 +133,7 @@ fn what_pods_would_be_refused_for_is_named_by_its_field() {
         ("env", json!([{"name": "A=B"}]), "env[0].name: is \"A=B\""),
         ("env", json!([{"name": "ZAGROS__TRAIN__SEED"}]), "env: ZAGROS__"),
         ("env", json!([{"name": "POD_INDEX"}]), "POD_INDEX is the operator's"),
-        ("env", json!([{"name": "A"}, {"name": "A"}]), "env[1]: has the name of an item before it"),
+        ("env", json!([{"name": "A"}, {"name": "A"}]), "env[1]: repeats the name of an earlier item"),
         ("resources", json!({"requests": {"memory": "8GB"}}), "resources.requests.memory: is \"8GB\""),
         ("resources", json!({"limits": {"cpu": "-1"}}), "resources.limits.cpu: is \"-1\""),
         ("resources", json!({"limits": {"gpu": "1"}}), "resources.limits: a resource is cpu"),
@@ -176,9 +176,9 @@ fn what_pods_would_be_refused_for_is_named_by_its_field() {
     assert!(refusals(&object, None)[0].starts_with("spec.embeddingServers.storage.size: is \"many\""));
 }
 
-/// Amounts as numbers, and what Kubernetes takes, is taken.
+/// Numbers as amounts, and everything else that Kubernetes accepts, are accepted.
 #[test]
-fn what_pods_may_have_is_accepted() {
+fn a_value_that_a_pod_may_have_is_accepted() {
     let pod = json!({
         "nodeSelector": {"node.example/kind": "high-memory", "plain": ""},
         "labels": {"team": "ads"},
@@ -207,8 +207,8 @@ fn what_pods_may_have_is_accepted() {
     }
 }
 
-/// Edits of what pods are made from, each with the field that is named.
-fn edits_that_pods_would_have_to_be_made_anew_for() -> Vec<(&'static str, Value, &'static str)> {
+/// Edits of fields that the pods depend on, each with the field that the refusal names.
+fn edits_that_would_need_new_pods() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("/spec/job", json!({"inline": "[data] # other\n"}), "spec.job"),
         ("/spec/image", json!("zagros:2"), "spec.image"),
@@ -230,13 +230,13 @@ fn edits_that_pods_would_have_to_be_made_anew_for() -> Vec<(&'static str, Value,
 }
 
 #[test]
-fn what_a_run_is_made_from_changes_only_while_nothing_of_it_runs() {
-    for (pointer, value, field) in edits_that_pods_would_have_to_be_made_anew_for() {
+fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
+    for (pointer, value, field) in edits_that_would_need_new_pods() {
         let after = changed(pointer, value);
         let found = refusals(&after, Some(&running()));
         let message = format!("{field}: {field} is fixed while the run is not suspended: ");
         assert!(found.len() == 1 && found[0].starts_with(&message), "{pointer}: {found:?}");
-        // The other way round too: what was given is taken away.
+        // Removing a given value is an edit too.
         let mut before = after.clone();
         before["status"] = running()["status"].clone();
         assert_eq!(refusals(&job(), Some(&before)).len(), 1, "{pointer}");
@@ -271,7 +271,7 @@ fn an_elastic_run_is_scaled_within_its_bounds() {
 }
 
 #[test]
-fn what_needs_no_pod_made_anew_may_change_at_any_time() {
+fn fields_that_need_no_new_pod_may_change_at_any_time() {
     for (pointer, value) in [
         ("/spec/runPolicy", json!({"suspend": true, "ttlSecondsAfterFinished": 60, "cleanPodPolicy": "All"})),
         ("/spec/runPolicy", json!({"activeDeadlineSeconds": 60})),
@@ -305,7 +305,7 @@ fn the_definition_has_columns_status_and_scale() {
     assert!(version["subresources"]["status"].is_object());
 }
 
-/// `kubectl explain` answers for every field.
+/// `kubectl explain` describes every field.
 #[test]
 fn every_field_of_ours_is_described() {
     let mut places = vec![(String::new(), schema())];

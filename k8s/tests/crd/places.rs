@@ -1,21 +1,21 @@
-//! All places of a schema.
+//! All nested schemas of a schema.
 
 use serde_json::Value;
 
-/// Most that a request may have, in bytes.
+/// The largest request, in bytes.
 pub(crate) const REQUEST: u64 = 3 << 20;
 
-/// A schema within a schema.
+/// A nested schema.
 pub(crate) struct SchemaPlace {
-    /// By the names of properties: `.spec.volumes[]`.
+    /// Its path by the names of properties: `.spec.volumes[]`.
     pub(crate) path: String,
-    /// What is there.
+    /// The schema.
     pub(crate) schema: Value,
-    /// How many values an object may have here.
+    /// How many values an object may have at this path.
     pub(crate) cardinality: u64,
 }
 
-/// The schema itself and every one within, outer ones first.
+/// The schema itself and every nested one, outer ones first.
 pub(crate) fn places(schema: &Value) -> Vec<SchemaPlace> {
     let mut found = vec![SchemaPlace { path: String::new(), schema: schema.clone(), cardinality: 1 }];
     let mut next = 0;
@@ -41,13 +41,13 @@ pub(crate) fn places(schema: &Value) -> Vec<SchemaPlace> {
     found
 }
 
-/// How large a value may be: bytes of a text, items of a list, entries of a map; 0 of anything else.
+/// How large a value may be: bytes of a text, items of a list, entries of a map; 0 for other types.
 pub(crate) fn size(schema: &Value) -> u64 {
     let bound = |key: &str| schema[key].as_u64();
     let is_text = schema["type"] == "string" || schema["x-kubernetes-int-or-string"] == true;
     let longest = |words: &Vec<Value>| words.iter().filter_map(Value::as_str).map(|word| word.len() as u64).max();
     match () {
-        // A character may take four bytes.
+        // A character takes up to four bytes.
         () if is_text => {
             let words = schema["enum"].as_array().and_then(longest);
             bound("maxLength").map(|most| 4 * most).or(words).unwrap_or(REQUEST)

@@ -1,6 +1,8 @@
-//! What an API server demands of a definition before it takes it: a structural schema, and defaults that meet it.
-//! By <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/>. `kube-cel`
-//! looks at neither.
+//! The conditions that a definition must meet before an API server admits it: a structural schema, and defaults that fit
+//! it.
+//! They follow <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/>.
+//! `kube-cel`
+//! checks neither.
 
 use kube_cel::{Validator, apply_defaults};
 use regex::Regex;
@@ -9,8 +11,8 @@ use zagros_operator::crd::schema_problems;
 
 use crate::places::{SchemaPlace, places};
 
-/// All that a schema may say here. `$ref`, `patternProperties`, `readOnly` and others are forbidden, `anyOf` and its like
-/// may say little, and are not needed.
+/// The keywords that a schema may use here. `$ref`, `patternProperties`, `readOnly` and others are forbidden. `anyOf` and
+/// similar ones are restricted, and not needed.
 const KNOWN: [&str; 29] = [
     "additionalProperties",
     "default",
@@ -100,7 +102,7 @@ fn broken_by(schema: &Value) -> Vec<String> {
     broken
 }
 
-/// A list whose items are known by keys has keys that each item is sure to have.
+/// Checks that a list with keys has keys that every item has.
 fn broken_list(schema: &Value) -> Vec<String> {
     let Some(kind) = schema["x-kubernetes-list-type"].as_str() else {
         let has_keys = !schema["x-kubernetes-list-map-keys"].is_null();
@@ -122,7 +124,7 @@ fn broken_list(schema: &Value) -> Vec<String> {
     }
 }
 
-/// Defaults that the schema would refuse, as a value of a user's: by its types and bounds, and by its rules.
+/// The defaults that the schema would refuse as a user's values, by its types and bounds and by its rules.
 fn wrong_defaults(schema: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     for SchemaPlace { path, schema, .. } in
@@ -161,13 +163,13 @@ fn broken(path: &str, key: &str, value: Value) -> Value {
     schema
 }
 
-/// Each check says no to a schema that is broken on purpose.
+/// Each check finds a schema that is broken on purpose.
 #[test]
 fn a_default_that_its_schema_refuses_is_found() {
     let grace = "/properties/spec/properties/coordinator";
     for (path, key, value, said) in [
         (grace, "default", json!({"pod": {"terminationGracePeriodSeconds": 0}}), "is 0, expected at least 1"),
-        (grace, "default", json!({"pod": {"grace": 1}}), "pod.grace: is no field of it"),
+        (grace, "default", json!({"pod": {"grace": 1}}), "pod.grace: is not a known field"),
         (grace, "default", json!({"pod": 1}), "pod: is 1, expected object"),
         ("/properties/spec/properties/runPolicy", "default", json!({"backoffLimit": 1001}), "expected at most 1000"),
         ("/properties/spec/properties/job", "default", json!({}), "give exactly one of job.inline and job.configMap"),

@@ -6,6 +6,7 @@
 //! compares at each pair.
 
 use std::iter::Zip;
+use std::ops::RangeFrom;
 
 /// `zip` for sequences that know their length.
 pub trait ZipEq: ExactSizeIterator + Sized {
@@ -13,7 +14,7 @@ pub trait ZipEq: ExactSizeIterator + Sized {
     ///
     /// # Panics
     /// When the lengths differ: the caller has mixed up two sequences, and no pair of them is right.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     fn zip_eq<B>(self, other: B) -> Zip<Self, B::IntoIter>
     where
@@ -21,12 +22,34 @@ pub trait ZipEq: ExactSizeIterator + Sized {
     {
         let other = other.into_iter();
         let (left, right) = (self.len(), other.len());
-        assert!(left == right, "{left} items cannot be paired with {right}");
+        if left != right {
+            unequal(left, right);
+        }
         self.zip(other)
     }
 }
 
 impl<I: ExactSizeIterator> ZipEq for I {}
+
+/// Outside the caller's loop, so that the loop holds no text of the message.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn unequal(left: usize, right: usize) -> ! {
+    panic!("{left} items cannot be paired with {right}")
+}
+
+/// Pairs each item with its number: the first with `first`, the next with one more.
+///
+/// It is `Iterator::enumerate` for numbers of any integer type, such as the ranks of a process group.
+#[inline(always)]
+pub fn number_from<N, I>(first: N, items: I) -> Zip<RangeFrom<N>, I::IntoIter>
+where
+    RangeFrom<N>: Iterator<Item = N>,
+    I: IntoIterator,
+{
+    (first..).zip(items)
+}
 
 #[cfg(test)]
 mod tests {
@@ -37,6 +60,12 @@ mod tests {
         let pairs: Vec<_> = [1, 2, 3].iter().zip_eq(["a", "b", "c"]).collect();
         assert_eq!(pairs, [(&1, "a"), (&2, "b"), (&3, "c")]);
         assert_eq!([0_u8; 0].iter().zip_eq([0_u8; 0]).len(), 0);
+    }
+
+    #[test]
+    fn items_are_numbered_in_the_type_that_is_asked_for() {
+        let numbered: Vec<(u8, char)> = number_from(7, "ab".chars()).collect();
+        assert_eq!(numbered, [(7, 'a'), (8, 'b')]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bolero::check;
 use prometheus::Registry;
@@ -11,6 +12,7 @@ use prost::Message;
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_job::{Job, Overrides};
+use zagros_plumbing::Deadline;
 use zagros_protocol::datapath::{LookupRequest, PushRequest};
 use zagros_protocol::{BucketMap, Generation, ServerIndex};
 
@@ -28,6 +30,11 @@ dim = 2
 [model]
 kind = "ffnn"
 "#;
+
+/// Longer than any request takes.
+fn later() -> Deadline {
+    Deadline::after(Duration::from_secs(3600))
+}
 
 struct FuzzedServer {
     service: Arc<EmbeddingService>,
@@ -48,7 +55,7 @@ impl FuzzedServer {
     fn lookup(&self, request: LookupRequest) -> bool {
         let before = self.service.held().rows;
         let ids = request.ids.len() / 8;
-        match self.runtime.block_on(self.shard.lookup(request)) {
+        match self.runtime.block_on(self.shard.lookup(request, later())) {
             Ok(answer) => {
                 assert!(answer.rows.len() == ids * 8 || answer.rows.len() == ids * 4, "two values for each id");
                 true
@@ -62,7 +69,7 @@ impl FuzzedServer {
 
     fn push(&self, request: PushRequest) -> bool {
         let before = self.service.held().rows;
-        let pushed = self.runtime.block_on(self.shard.push(request));
+        let pushed = self.runtime.block_on(self.shard.push(request, later()));
         assert!(pushed.is_ok() || self.service.held().rows == before, "a refused push created rows");
         pushed.is_ok()
     }

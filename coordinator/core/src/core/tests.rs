@@ -76,7 +76,7 @@ fn beat(core: &mut Core, seconds: u64, member: &JoinResponse) -> Result<Heartbea
     core.heartbeat(at(seconds), &request)
 }
 
-/// Reports in a member's name that a split of the first epoch is complete.
+/// A report in a member's name that a split of the first epoch is complete.
 fn completion(member: &JoinResponse, split: &Split) -> CompleteRequest {
     let JoinResponse { member, incarnation, .. } = *member;
     CompleteRequest { member, incarnation, epoch: 0, splits: vec![split.id], bad_rows: vec![] }
@@ -167,7 +167,7 @@ fn workers_must_read_the_same_files() {
 }
 
 #[test]
-fn workers_form_a_group_once_all_are_in_and_another_when_one_is_replaced() {
+fn workers_form_a_group_once_all_have_joined_and_another_when_one_is_replaced() {
     let mut core = core(1, 2);
     let at_port = |slot: MemberSlot, instance| {
         let address = format!("127.0.0.1:80{}", slot.index);
@@ -200,7 +200,7 @@ fn a_group_that_lost_a_worker_waits_for_the_next_group_and_names_that_worker() {
     let first = core.join(at(0), &at_port(MemberSlot::worker(0), 1)).unwrap();
     let second = core.join(at(0), &at_port(MemberSlot::worker(1), 1)).unwrap();
     assert_eq!(core.group(at(0), &ask_after(&first, 0)).unwrap().generation, 1);
-    // Nobody has missed the second one yet.
+    // The loss of the second worker is not known yet.
     let answer = core.group(at(1), &ask_after(&first, 1)).unwrap();
     assert_eq!(answer.generation, 0);
     assert!(
@@ -317,13 +317,13 @@ fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
     assert_eq!(ada.incarnation, 2);
     assert_eq!(assign(&mut core, 0, &ada, 0).unwrap(), Work::Split(first));
     leave(&mut core, &ada, Outcome::Finished, "").unwrap();
-    // Its own share first.
+    // Its own share comes first.
     assert!(matches!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(own) if own.id == 1));
     assert_eq!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(first));
     assert_eq!(core.outcome(), None, "the other worker has not finished");
 }
 
-/// One of two workers trained alone on a compressed file, and nobody was answer.
+/// Regression: one of two workers trained alone on a compressed file, and no message said so.
 #[test]
 fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
     let mut core = core(1, 2);
@@ -334,7 +334,7 @@ fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
     let events = core.take_events();
     let answer =
         events.iter().find_map(|event| matches!(event, RunEvent::UnevenShares { .. }).then(|| event.to_string()));
-    let answer = answer.expect("nobody was answer");
+    let answer = answer.expect("no event names the workers without data");
     assert!(
         answer.starts_with("1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)"),
         "{answer}"
@@ -344,7 +344,7 @@ fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
     assert!(core.status(at(2)).warnings.is_empty());
 }
 
-/// Each worker counted its own, from 0 in each incarnation.
+/// Each worker counts its own malformed rows, from 0 in each incarnation.
 #[test]
 fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
     let mut core = core(1, 2);
@@ -375,7 +375,7 @@ fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
 }
 
 #[test]
-fn transforms_are_reported_by_the_first_worker_and_stay() {
+fn the_first_worker_reports_the_transforms_and_a_later_report_changes_nothing() {
     let mut core = core(1, 2);
     let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
     let answer = |mean: f64| vec![Transform { mean, deviation: 2.0 }];
@@ -406,7 +406,7 @@ fn a_coordinator_that_stood_still_blames_nobody() {
 }
 
 #[test]
-fn an_epoch_is_complete_when_its_splits_are_and_status_tells() {
+fn the_status_shows_an_epoch_as_complete_once_its_splits_are() {
     let (mut core, _, worker) = running();
     let mut splits = Vec::new();
     while let Work::Split(split) = assign(&mut core, 1, &worker, 0).unwrap() {
@@ -425,7 +425,7 @@ fn an_epoch_is_complete_when_its_splits_are_and_status_tells() {
 }
 
 #[test]
-fn a_failure_ends_the_run_for_everyone_and_stays_the_cause() {
+fn a_failure_ends_the_run_for_everyone_and_stays_its_reason() {
     let (mut core, server, worker) = running();
     leave(&mut core, &worker, Outcome::Failed, "loss is not finite at step 7").unwrap();
     leave(&mut core, &worker, Outcome::Failed, "the answer was lost").unwrap();
@@ -464,7 +464,7 @@ fn only_workers_get_work_and_report_measures() {
 }
 
 #[test]
-fn what_members_tell_is_kept() {
+fn the_reports_of_members_are_kept() {
     let (mut core, server, worker) = running();
     let progress = Progress { step: 40, ..Progress::default() };
     let answer = HeartbeatRequest {

@@ -1,4 +1,4 @@
-//! The splits of one epoch: free → held → done, and back to free when the holder is gone.
+//! The splits of one epoch: free → held → done. A split goes back to free when its holder is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ use crate::splits::{DealPosition, SplitOrder};
 pub(crate) enum EpochLedger {
     /// Every split is free.
     Untouched,
-    /// Somebody has asked for a split, and not every split is done.
+    /// A worker has asked for a split, and some splits are not done.
     Open(OpenEpoch),
     /// Every split is done.
     Complete,
 }
 
-/// One epoch over the plan. Every split is in exactly one of free, held, done and a resume cursor that nobody has taken,
-/// and has at most one holder (invariant SP-1).
+/// One epoch over the plan. Every split is in exactly one state: free, held, done, or in a resume cursor that nobody has
+/// taken. A split has at most one holder (invariant SP-1).
 #[derive(Debug)]
 pub(crate) struct OpenEpoch {
     /// Number of the epoch.
@@ -32,15 +32,15 @@ pub(crate) struct OpenEpoch {
     free: BTreeSet<DealPosition>,
     held: BTreeMap<u32, MemberSlot>,
     done: BTreeSet<u32>,
-    /// Resume cursors that nobody has taken. Some of their splits may be done: they are read once more, so that the other
-    /// rows come in the same order as before.
+    /// Resume cursors that nobody has taken. Some of their splits may be done. These are read again, so that the other rows
+    /// come in the same order as before.
     resume_cursors: Vec<ResumeCursor>,
 }
 
 /// What a worker is given to read.
 #[derive(Debug)]
 pub(crate) enum SplitDeal {
-    /// Where the stream of an earlier run goes on.
+    /// A cursor at which the stream of an earlier run continues.
     Cursor(ResumeCursor),
     /// A split, by index.
     Split(u32),
@@ -56,7 +56,7 @@ pub(crate) enum SplitDeal {
 }
 
 impl EpochLedger {
-    /// The open epoch; `None` once it is complete. One that is untouched is opened.
+    /// The open epoch; `None` once it is complete. An untouched epoch is opened.
     pub(crate) fn open(&mut self, number: u32, splits: usize, order: SplitOrder) -> Option<&mut OpenEpoch> {
         if matches!(self, Self::Untouched) {
             *self = Self::Open(OpenEpoch::fresh(number, splits as u32, order));
@@ -109,7 +109,7 @@ impl EpochLedger {
         }
     }
 
-    /// Whether nothing was dealt out, or taken over from another run.
+    /// Whether no split was dealt out or taken over from another run.
     pub(crate) fn is_untouched(&self) -> bool {
         match self {
             Self::Open(epoch) => epoch.held.is_empty() && epoch.done.is_empty() && epoch.resume_cursors.is_empty(),
@@ -136,7 +136,7 @@ impl OpenEpoch {
         self.order.position(self.number, split)
     }
 
-    /// Takes over what another run has read.
+    /// Takes over the position of another run.
     pub(crate) fn go_on(&mut self, position: &Position) -> Result<(), Refusal> {
         for id in &position.done {
             let index = planned(position, *id)?;
@@ -170,7 +170,7 @@ impl OpenEpoch {
                 self.held.insert(next.split, slot);
                 SplitDeal::Split(next.split)
             }
-            // The worker comes back for the resume cursor once its stream has ended.
+            // The worker gets the resume cursor once its stream has ended.
             (Some(_), None) => SplitDeal::Nothing,
             (None, None) if shares.fixed => SplitDeal::Nothing,
             (None, None) => self.wait_for_others(slot),
@@ -192,7 +192,7 @@ impl OpenEpoch {
         }
     }
 
-    /// A silent holder other than the asker, where nothing else is left for the asker.
+    /// A suspended holder other than the asker, if the asker has nothing else to read.
     pub(crate) fn silent_holder(
         &self,
         shares: SplitShares,
@@ -205,7 +205,7 @@ impl OpenEpoch {
         self.held.values().find(|holder| **holder != asker && silent.contains(holder)).copied()
     }
 
-    /// Books splits as done.
+    /// Marks splits as done.
     pub(crate) fn complete(&mut self, indices: &[u32]) {
         for index in indices {
             self.held.remove(index);
@@ -227,7 +227,7 @@ impl OpenEpoch {
         }
     }
 
-    /// Frees the splits that a worker holds. Answers how many.
+    /// Frees the splits that a worker holds. Returns how many.
     pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
         let before = self.held.len();
         let (free, order, number) = (&mut self.free, self.order, self.number);

@@ -17,7 +17,7 @@ fn epochs(splits: u64, epochs: u32) -> SplitLedger {
     SplitLedger::new(plan.collect(), epochs, shares(1, false))
 }
 
-/// Start of the split that is handed out, or what is said instead.
+/// The start of the split that is dealt out, or the answer that replaces it.
 fn ask(ledger: &mut SplitLedger, epoch: u32, slot: MemberSlot) -> Result<u64, &'static str> {
     let request = AssignRequest { epoch, ..AssignRequest::default() };
     match ledger.assign(&request, slot).unwrap().work.unwrap() {
@@ -32,7 +32,7 @@ fn ask(ledger: &mut SplitLedger, epoch: u32, slot: MemberSlot) -> Result<u64, &'
 fn one_worker_reads_in_order_and_never_waits_for_itself() {
     let mut ledger = epochs(3, 1);
     assert_eq!([0, 1, 2].map(|_| ask(&mut ledger, 0, ADA).unwrap()), [0, 10, 20]);
-    // Its last batch is not trained yet, and it will not be while the reader waits: so it must go on.
+    // The worker's last batch is not trained yet, and is not trained while the reader waits. So the reader must not wait.
     assert_eq!(ask(&mut ledger, 0, ADA), Err("done"));
     assert_eq!(ledger.current(), (0, 0));
     assert_eq!(ledger.complete(0, &[0, 1], ADA), Ok(false));
@@ -51,9 +51,9 @@ fn a_split_of_a_lost_worker_is_read_by_another() {
     assert_eq!(held(&ledger), (0, 2));
 }
 
-/// An epoch that nobody reads takes no memory, however many there are and however many splits each has.
+/// An epoch that nobody reads takes no memory, whatever the number of epochs and of splits.
 #[test]
-fn books_are_kept_of_epochs_under_way_alone() {
+fn only_open_epochs_take_memory() {
     let mut ledger = epochs(2, 1000);
     for epoch in 0..999 {
         assert_eq!([ask(&mut ledger, epoch, ADA), ask(&mut ledger, epoch, ADA)], [Ok(0), Ok(10)]);
@@ -80,7 +80,7 @@ fn a_silent_holder_keeps_its_splits_until_another_worker_has_nothing_else_to_rea
 }
 
 #[test]
-fn a_completion_counts_only_for_the_holder_and_all_of_it_or_nothing() {
+fn only_the_holder_completes_splits_and_a_call_completes_all_or_none() {
     let mut ledger = epochs(3, 2);
     ask(&mut ledger, 0, ADA).unwrap();
     ask(&mut ledger, 0, BOB).unwrap();
@@ -94,7 +94,7 @@ fn a_completion_counts_only_for_the_holder_and_all_of_it_or_nothing() {
 }
 
 #[test]
-fn workers_read_their_own_share_first_and_then_what_is_left_unless_shares_are_fixed() {
+fn workers_read_their_own_share_first_and_then_any_split_unless_shares_are_fixed() {
     let plan = |splits: u64| (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
     let ledger = |fixed| SplitLedger::new(plan(3).collect(), 1, shares(2, fixed));
     let mut shared = ledger(false);
@@ -109,9 +109,9 @@ fn workers_read_their_own_share_first_and_then_what_is_left_unless_shares_are_fi
     assert_eq!([ask(&mut fixed, 0, BOB), ask(&mut fixed, 0, ADA)], [Err("done"), Ok(0)]);
 }
 
-/// Label-sorted files were read in the same order in each epoch.
+/// Regression: label-sorted files were read in the same order in each epoch.
 #[test]
-fn each_epoch_deals_out_its_splits_in_an_order_of_its_own_that_a_resumed_run_goes_on_with() {
+fn each_epoch_has_its_own_order_of_splits_and_a_resumed_run_keeps_it() {
     let plan = || (0..20).map(|split| SplitRange { file: 0, start: split, end: split + 1 }).collect::<Vec<_>>();
     let shares = SplitShares { order: SplitOrder::Shuffled { seed: 5, window_rows: 1 }, ..shares(1, false) };
     let all = |ledger: &mut SplitLedger, epoch| std::iter::from_fn(|| ask(ledger, epoch, ADA).ok()).collect::<Vec<_>>();
@@ -126,7 +126,7 @@ fn each_epoch_deals_out_its_splits_in_an_order_of_its_own_that_a_resumed_run_goe
     ledger.complete(1, &done, ADA).unwrap();
     let mut resumed = SplitLedger::resume(&ledger.position(1).unwrap(), 2, shares, 1).unwrap();
     assert_eq!([dealt, all(&mut resumed, 1)].concat(), second);
-    // What a lost worker held has its position back.
+    // A split of a lost worker has its former position in the order.
     assert_eq!(resumed.release(ADA), 13);
     assert_eq!(all(&mut resumed, 1), second[7..]);
 }
@@ -181,11 +181,11 @@ fn reader(ledger: &mut SplitLedger, slot: MemberSlot) -> Option<(u32, u64)> {
 }
 
 #[test]
-fn each_worker_goes_on_with_its_own_rest_and_then_with_its_share() {
+fn each_worker_reads_its_own_resume_cursor_and_then_its_share() {
     let mut ledger = resumed(2, true);
     assert_eq!(ledger.current(), (1, 1));
     assert_eq!((reader(&mut ledger, BOB), reader(&mut ledger, ADA)), (Some((1, 3)), Some((0, 3))));
-    // Held besides the split that is done and only read again.
+    // Each also holds the split that is done, which it only reads again.
     assert_eq!(held(&ledger), (1, 1));
     assert_eq!([ask(&mut ledger, 1, ADA), ask(&mut ledger, 1, BOB)], [Ok(40), Ok(30)]);
     assert_eq!([ask(&mut ledger, 1, ADA), ask(&mut ledger, 1, BOB)], [Err("done"); 2]);
@@ -196,7 +196,7 @@ fn each_worker_goes_on_with_its_own_rest_and_then_with_its_share() {
 }
 
 #[test]
-fn fewer_workers_take_all_cursors_each_as_a_stream_of_its_own() {
+fn fewer_workers_take_all_cursors_one_after_another() {
     let mut ledger = resumed(1, false);
     assert_eq!(reader(&mut ledger, ADA), Some((0, 3)));
     let continuing = AssignRequest { epoch: 1, continuing: true, ..AssignRequest::default() };
@@ -210,7 +210,7 @@ fn fewer_workers_take_all_cursors_each_as_a_stream_of_its_own() {
 }
 
 #[test]
-fn the_splits_of_a_lost_workers_rest_are_read_from_their_start() {
+fn the_splits_of_a_lost_workers_cursor_are_read_from_their_start() {
     let mut ledger = resumed(2, false);
     assert_eq!(reader(&mut ledger, ADA), Some((0, 3)));
     assert_eq!(ledger.release(ADA), 1);
@@ -219,7 +219,7 @@ fn the_splits_of_a_lost_workers_rest_are_read_from_their_start() {
 }
 
 #[test]
-fn a_position_leads_back_to_itself() {
+fn a_resumed_ledger_has_the_position_that_it_resumed_from() {
     let ledger = resumed(2, false);
     assert!(!ledger.is_untouched() && epochs(3, 1).is_untouched());
     assert_eq!(ledger.position(1).unwrap(), Position { resume_cursors: Vec::new(), ..position() });
@@ -227,15 +227,15 @@ fn a_position_leads_back_to_itself() {
 }
 
 #[test]
-fn a_position_that_cannot_be_is_refused() {
+fn an_impossible_position_is_refused() {
     let shares = shares(1, false);
     let refused = |change: fn(&mut Position)| {
         let mut position = position();
         change(&mut position);
         SplitLedger::resume(&position, 3, shares, 1).unwrap_err().message
     };
-    assert!(refused(|position| position.epoch = 3).contains("no split 0"));
-    assert!(refused(|position| position.plan[2].file = 1).contains("no split 2"));
-    assert!(refused(|position| position.done.push(77)).contains("no split 77"));
+    assert!(refused(|position| position.epoch = 3).contains("split 0 of the position"));
+    assert!(refused(|position| position.plan[2].file = 1).contains("split 2 of the position"));
+    assert!(refused(|position| position.done.push(77)).contains("split 77 is not in"));
     assert!(refused(|position| position.resume_cursors[1].splits = vec![split(2)]).contains("in two resume cursors"));
 }

@@ -231,11 +231,12 @@ impl EmbeddingClient {
     ) -> Result<(String, C::Answer), ClientError> {
         let deadline = Deadline::after(self.config.timeout);
         let _under_way = self.requests.begin(server, C::PUSHES);
-        let mut tries = 0;
+        // What the server says that the request waited for. The last tries have no time left to hear it again.
+        let (mut tries, mut waited_for) = (0, None);
         loop {
             let placement = self.directory.current().await?;
             let shard = placement.shard(server);
-            let sent = deadline.bound(request.send(shard.as_ref(), placement.map().generation())).await;
+            let sent = deadline.bound(request.send(shard.as_ref(), placement.map().generation(), deadline)).await;
             let refusal = match sent.unwrap_or_else(|within| Err(Refusal::no_answer(within))) {
                 Ok(answer) => return Ok((shard.name().to_owned(), answer)),
                 Err(refusal) => refusal,
@@ -245,6 +246,9 @@ impl EmbeddingClient {
                 return Err(ClientError::Refused { server, what: C::WHAT, refusal });
             }
             debug!(server, tries, %refusal, "request was not served");
+            if refusal.kind == RefusalKind::Deadline {
+                waited_for.get_or_insert_with(|| refusal.clone());
+            }
             // A first `moved` usually means only that the client's map is old: fetch it at once.
             if tries > 0 || refusal.kind != RefusalKind::Moved {
                 tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
@@ -252,7 +256,8 @@ impl EmbeddingClient {
             self.directory.follow(&placement, deadline).await?;
             if deadline.is_past() {
                 let (what, waited) = (C::WHAT, deadline.waited());
-                return Err(ClientError::Unreachable { server, what, waited, last: refusal });
+                let last = waited_for.filter(|_| refusal.kind == RefusalKind::Deadline).unwrap_or(refusal);
+                return Err(ClientError::Unreachable { server, what, waited, last });
             }
             metrics.retries.inc();
             tries += 1;
@@ -265,16 +270,26 @@ trait ShardCall: Sync {
     type Answer: Send;
     const WHAT: &'static str;
     const PUSHES: bool;
-    fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
+    fn send<'a>(
+        &self,
+        shard: &'a dyn Shard,
+        at: Generation,
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
 }
 
 impl ShardCall for LookupRequest {
     type Answer = LookupResponse;
     const WHAT: &'static str = "look up rows at";
     const PUSHES: bool = false;
-    fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<LookupResponse, Refusal>> {
+    fn send<'a>(
+        &self,
+        shard: &'a dyn Shard,
+        at: Generation,
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<LookupResponse, Refusal>> {
         // Payloads are shared, not copied.
-        shard.lookup(Self { generation: at.0, ..self.clone() })
+        shard.lookup(Self { generation: at.0, ..self.clone() }, deadline)
     }
 }
 
@@ -282,8 +297,13 @@ impl ShardCall for PushRequest {
     type Answer = PushResponse;
     const WHAT: &'static str = "push gradients to";
     const PUSHES: bool = true;
-    fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<PushResponse, Refusal>> {
-        shard.push(Self { generation: at.0, ..self.clone() })
+    fn send<'a>(
+        &self,
+        shard: &'a dyn Shard,
+        at: Generation,
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<PushResponse, Refusal>> {
+        shard.push(Self { generation: at.0, ..self.clone() }, deadline)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use zagros_table::memory::Pages;
 use zagros_table::{LookupMode, Scratch, Table};
+use zagros_zip::ZipEq;
 
 use crate::limits::{Places, Plain};
 use crate::workload::{Ids, Requests, id_of};
@@ -119,7 +120,7 @@ impl<'a> Bench<'a> {
         let mut fastest = vec![[f64::INFINITY; 3]; self.ids.len()];
         for _ in 0..self.plan.passes {
             for (request, fastest) in fastest.iter_mut().enumerate() {
-                for (side, fastest) in std::iter::zip(&mut sides, fastest) {
+                for (side, fastest) in sides.iter_mut().zip_eq(fastest) {
                     let start = Instant::now();
                     side(request);
                     *fastest = fastest.min(start.elapsed().as_secs_f64());
@@ -135,7 +136,7 @@ impl<'a> Bench<'a> {
     fn check(&self, plain: &Plain) {
         let mut scratch = Scratch::new();
         let [mut want, mut found] = [0; 2].map(|_| vec![0.0; self.gradients.len()]);
-        for (rows, ids) in std::iter::zip(&self.requests.rows, &self.ids) {
+        for (rows, ids) in self.requests.rows.iter().zip_eq(&self.ids) {
             plain.gather(Places::Known, rows, &mut want);
             self.table.lookup(ids, LookupMode::Train, &mut found, &mut scratch).expect("lengths agree");
             assert!(want == found, "the table's rows are not the plain array's");

@@ -18,6 +18,7 @@ use std::time::Instant;
 use limits::{EPSILON, LR};
 use workload::id_of;
 use zagros_table::{LookupMode, Optimizer, Scratch, Table, TableConfig};
+use zagros_zip::ZipEq;
 
 /// Rows named in one pass, enough that their memory is many times the caches.
 const REQUESTS: usize = 64;
@@ -73,7 +74,7 @@ fn gradients(len: usize) -> Vec<f32> {
 fn best<T>(passes: usize, requests: &[Vec<T>], mut pass: impl FnMut(&Vec<T>)) -> f64 {
     let mut fastest = vec![f64::INFINITY; requests.len()];
     for _ in 0..passes {
-        for (request, fastest) in std::iter::zip(requests, &mut fastest) {
+        for (request, fastest) in requests.iter().zip_eq(&mut fastest) {
             let start = Instant::now();
             pass(request);
             *fastest = fastest.min(start.elapsed().as_secs_f64());

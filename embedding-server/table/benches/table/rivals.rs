@@ -7,6 +7,7 @@ use hashbrown::{HashMap, HashTable};
 use parking_lot::Mutex;
 use zagros_table::Scratch;
 use zagros_table::wide::wide;
+use zagros_zip::ZipEq;
 
 use crate::limits::{EPSILON, LR};
 use crate::workload::{Ids, Requests, id_of};
@@ -108,13 +109,13 @@ impl Rows for DashBoxes {
     }
 
     fn lookup(&self, ids: &[u64], dim: usize, out: &mut [f32]) {
-        for (id, out) in std::iter::zip(ids, out.chunks_exact_mut(dim)) {
+        for (id, out) in ids.iter().zip_eq(out.chunks_exact_mut(dim)) {
             out.copy_from_slice(&self.0.get(id).expect("it was inserted")[..dim]);
         }
     }
 
     fn update(&mut self, ids: &[u64], dim: usize, gradients: &[f32]) {
-        for (id, gradient) in std::iter::zip(ids, gradients.chunks_exact(dim)) {
+        for (id, gradient) in ids.iter().zip_eq(gradients.chunks_exact(dim)) {
             adagrad(&mut self.0.get_mut(id).expect("it was inserted"), gradient);
         }
     }
@@ -127,14 +128,14 @@ impl Rows for DashSlots {
     }
 
     fn lookup(&self, ids: &[u64], dim: usize, out: &mut [f32]) {
-        for (id, out) in std::iter::zip(ids, out.chunks_exact_mut(dim)) {
+        for (id, out) in ids.iter().zip_eq(out.chunks_exact_mut(dim)) {
             let start = *self.0.get(id).expect("it was inserted");
             out.copy_from_slice(&self.1[start..][..dim]);
         }
     }
 
     fn update(&mut self, ids: &[u64], dim: usize, gradients: &[f32]) {
-        for (id, gradient) in std::iter::zip(ids, gradients.chunks_exact(dim)) {
+        for (id, gradient) in ids.iter().zip_eq(gradients.chunks_exact(dim)) {
             let start = *self.0.get(id).expect("it was inserted");
             adagrad(&mut self.1[start..][..2 * dim], gradient);
         }
@@ -147,13 +148,13 @@ impl Rows for Boxes {
     }
 
     fn lookup(&self, ids: &[u64], dim: usize, out: &mut [f32]) {
-        for (id, out) in std::iter::zip(ids, out.chunks_exact_mut(dim)) {
+        for (id, out) in ids.iter().zip_eq(out.chunks_exact_mut(dim)) {
             out.copy_from_slice(&self.0[id][..dim]);
         }
     }
 
     fn update(&mut self, ids: &[u64], dim: usize, gradients: &[f32]) {
-        for (id, gradient) in std::iter::zip(ids, gradients.chunks_exact(dim)) {
+        for (id, gradient) in ids.iter().zip_eq(gradients.chunks_exact(dim)) {
             adagrad(self.0.get_mut(id).expect("it was inserted"), gradient);
         }
     }
@@ -168,14 +169,14 @@ impl Rows for Stripes {
     }
 
     fn lookup(&self, ids: &[u64], dim: usize, out: &mut [f32]) {
-        for (id, out) in std::iter::zip(ids, out.chunks_exact_mut(dim)) {
+        for (id, out) in ids.iter().zip_eq(out.chunks_exact_mut(dim)) {
             let stripe = self.0[*id as usize % STRIPES].lock();
             out.copy_from_slice(&stripe.rows[stripe.start(*id)..][..dim]);
         }
     }
 
     fn update(&mut self, ids: &[u64], dim: usize, gradients: &[f32]) {
-        for (id, gradient) in std::iter::zip(ids, gradients.chunks_exact(dim)) {
+        for (id, gradient) in ids.iter().zip_eq(gradients.chunks_exact(dim)) {
             let mut stripe = self.0[*id as usize % STRIPES].lock();
             let start = stripe.start(*id);
             adagrad(&mut stripe.rows[start..][..2 * dim], gradient);

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use zagros_table::memory::Pages;
 use zagros_table::{LookupMode, Scratch, Table};
+use zagros_zip::ZipEq;
 
 use crate::limits::{Places, Plain};
 use crate::workload::{Ids, Requests, id_of};
@@ -93,9 +94,9 @@ fn divided(passes: usize, threads: usize, table: &Table, requests: &[Vec<u64>]) 
         let mut fastest = f64::INFINITY;
         for _ in 0..passes {
             let start = Instant::now();
-            let parts = std::iter::zip(ids.chunks(share), out.chunks_mut(share * table.dim()));
+            let parts = ids.chunks(share).zip_eq(out.chunks_mut(share * table.dim()));
             std::thread::scope(|scope| {
-                for ((ids, out), scratch) in std::iter::zip(parts, &mut scratches) {
+                for ((ids, out), scratch) in parts.zip_eq(&mut scratches[..ids.len().div_ceil(share)]) {
                     let mut work = move || table.lookup(ids, LookupMode::Train, out, scratch).expect("lengths agree");
                     if threads == 1 {
                         work();

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zagros_table::{Capacity, ColdStore, LookupMode, MemoryColdStore, RequestPart, Scratch, TableCounts, TableSet};
+use zagros_zip::ZipEq;
 
 use crate::workload::{Ids, Requests, id_of};
 use crate::{DIM, ledger};
@@ -99,7 +100,7 @@ fn check(tables: &TableSet, all: &[u64], requests: &Requests) {
     let mut rows = vec![f32::NAN; all.len() * DIM];
     let part = [RequestPart { table: 0, dim: DIM as u32, ids: all }];
     tables.lookup(&part, LookupMode::Read, &mut rows, &mut Scratch::new()).expect("rows can be read");
-    for (row, pushes) in rows.chunks(DIM).zip(&pushes) {
+    for (row, pushes) in rows.chunks(DIM).zip_eq(&pushes) {
         assert!(row.iter().all(|value| *value == -pushes), "{row:?} after {pushes} pushes");
     }
 }

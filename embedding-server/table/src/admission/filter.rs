@@ -159,6 +159,7 @@ mod tests {
     use std::collections::HashMap;
 
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
 
@@ -193,7 +194,7 @@ mod tests {
             let mut expected: Vec<(u64, u32)> = map.into_iter().collect();
             expected.sort_unstable();
             let FrequencyCounts { ids, counts, cells } = saved(&exact);
-            prop_assert_eq!(ids.into_iter().zip(counts).collect::<Vec<_>>(), expected);
+            prop_assert_eq!(ids.into_iter().zip_eq(counts).collect::<Vec<_>>(), expected);
             prop_assert!(cells.is_empty());
         }
 
@@ -211,7 +212,7 @@ mod tests {
             });
             let mut second = frequency_counts(AdmissionPolicy::Count { threshold: 3, counter });
             let FrequencyCounts { ids, counts, cells } = saved(&first);
-            ids.iter().zip(&counts).for_each(|(id, count)| second.restore(*id, *count));
+            ids.iter().zip_eq(&counts).for_each(|(id, count)| second.restore(*id, *count));
             if sketch {
                 prop_assert_eq!(second.merge(&cells), Ok(()));
             }

@@ -1,5 +1,7 @@
 //! Frequency counts of a whole table: described for a saved model, and read back from one.
 
+use zagros_zip::ZipEq;
+
 use crate::key::key_of;
 use crate::{Table, TableError};
 
@@ -18,7 +20,7 @@ impl Table {
     /// When there is not one count for each id. Then nothing is added.
     pub fn insert_frequency_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
         self.check_rows("frequency counts", ids, 1, counts.len())?;
-        for (id, count) in std::iter::zip(ids, counts) {
+        for (id, count) in ids.iter().zip_eq(counts) {
             let key = key_of(*id);
             let mut stripe = self.lock(self.stripe_of(key));
             if stripe.find(key).is_none() {

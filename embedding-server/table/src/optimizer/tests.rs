@@ -1,6 +1,7 @@
 //! Every optimiser against its equations written out in f64, and by hand.
 
 use proptest::prelude::*;
+use zagros_zip::ZipEq;
 
 use super::*;
 
@@ -119,7 +120,7 @@ fn after(optimizer: Optimizer, weight: f32, gradients: &[f32]) -> Vec<f32> {
 fn near(found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len(), "{found:?} {expected:?}");
     let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 2e-6 * b.abs().max(1.0);
-    assert!(std::iter::zip(found, expected).all(close), "{found:?} {expected:?}");
+    assert!(found.iter().zip_eq(expected).all(close), "{found:?} {expected:?}");
 }
 
 proptest! {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use zagros_zip::ZipEq;
+
 use crate::machine::wide::wide;
 use crate::request::group::Scratch;
 use crate::request::hot::row;
@@ -44,7 +46,7 @@ impl Table {
             return Ok(self.push_checked(ids, gradients, step, scratch));
         }
         let mut prepared = self.prepare_push(ids, gradients, scratch)?;
-        let _held = self.shared().acquire_copies(self.bytes_of_copies(&prepared));
+        let _held = self.shared().acquire_copies(self.bytes_of_copies(&prepared), scratch.deadline)?;
         self.read_copies(&mut prepared)?;
         Ok(self.apply_push(prepared, step, scratch))
     }
@@ -65,7 +67,7 @@ impl Table {
         scratch.group(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
             let before = stripe.rows();
-            for (key, position) in std::iter::zip(group.keys, group.positions) {
+            for (key, position) in group.keys.iter().zip_eq(group.positions) {
                 stripe.put(*key, row(slots, *position, self.stride()));
             }
             new += (stripe.rows() - before) as u64;

@@ -9,6 +9,7 @@
 //! ```
 
 use crate::key::{key_of, stripe_of};
+use crate::request::deadline::RequestDeadline;
 use crate::row::slab::SlotAddress;
 use crate::tier::page_in_rows::PageIn;
 
@@ -18,6 +19,8 @@ const PAGE_IN_KEPT: usize = 128 << 10;
 /// Working memory of one request. Keep it and pass it again: then a request allocates nothing per row.
 #[derive(Debug, Default)]
 pub struct Scratch {
+    /// Until when the present request may wait.
+    pub(crate) deadline: RequestDeadline,
     /// Key of each id, in the order of the request.
     hashed: Vec<u64>,
     /// Key of each id, stripe after stripe; within a stripe in the order of the request.
@@ -110,6 +113,7 @@ pub(crate) struct StripeGroup<'a> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
 
@@ -126,7 +130,7 @@ mod tests {
                 let group = scratch.at(stripe);
                 prop_assert!(group.positions.is_sorted(), "request order is kept inside a stripe");
                 prop_assert_eq!(group.positions.len(), group.keys.len());
-                for (position, key) in group.positions.iter().zip(group.keys) {
+                for (position, key) in group.positions.iter().zip_eq(group.keys) {
                     prop_assert_eq!(*key, key_of(ids[*position as usize]));
                     prop_assert_eq!(stripe_of(*key, stripes), stripe);
                 }

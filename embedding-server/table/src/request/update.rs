@@ -52,6 +52,7 @@ impl<'a> RowUpdate<'a> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::{Initializer, Schedule, TableConfig};
@@ -100,8 +101,8 @@ mod tests {
                 let exact = trained(layout(Element::F32, optimizer, Schedule::Constant, 19), &gradients);
                 for (element, unit) in NARROW {
                     let narrow = trained(layout(element, optimizer, Schedule::Constant, 19), &gradients);
-                    for (push, (narrow, exact)) in std::iter::zip(&narrow, &exact).enumerate() {
-                        for (narrow, exact) in std::iter::zip(narrow, exact) {
+                    for (push, (narrow, exact)) in narrow.iter().zip_eq(&exact).enumerate() {
+                        for (narrow, exact) in narrow.iter().zip_eq(exact) {
                             // Errors before a step shrink or stay in it; the l2 terms move them by little more.
                             let allowed = unit * (push + 2) as f64 * 2.0;
                             let error = f64::from((narrow - exact).abs());

@@ -5,6 +5,7 @@ mod noise;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use zagros_zip::ZipEq;
 
 pub(crate) use noise::{Noise, RowNoise};
 
@@ -115,10 +116,10 @@ const LANES: usize = 8;
 #[inline(always)]
 fn copy(from: &[f32], to: &mut [f32]) {
     let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
-    for (from, to) in std::iter::zip(from, to) {
+    for (from, to) in from.iter().zip_eq(to) {
         *to = *from;
     }
-    for (from, to) in std::iter::zip(from_rest, to_rest) {
+    for (from, to) in from_rest.iter().zip_eq(to_rest) {
         *to = *from;
     }
 }

@@ -1,8 +1,12 @@
 //! The way into the tables: all that a request does under one guard is wholly in a snapshot or wholly after it.
 
+use std::sync::atomic::Ordering;
+
 use parking_lot::RwLockReadGuard;
 
-use crate::{LookupMode, LookupReport, PushReport, PushStep, RequestPart, Scratch, TableError, TableSet};
+use crate::{
+    LookupMode, LookupReport, PushReport, PushStep, RequestDeadline, RequestPart, Scratch, TableError, TableSet,
+};
 
 /// Permission to look up and push. All that is done before it is dropped, on one thread or several, is on one side of
 /// every [`crate::TableSnapshot`].
@@ -11,14 +15,40 @@ use crate::{LookupMode, LookupReport, PushReport, PushStep, RequestPart, Scratch
 #[derive(Debug)]
 pub struct RequestGuard<'a> {
     set: &'a TableSet,
+    deadline: RequestDeadline,
     _gate: RwLockReadGuard<'a, ()>,
 }
 
+/// What a request may have waited for before it starts, in the words of [`TableError::Late`].
+const ITS_TURN: &str = "a thread of the server";
+const SNAPSHOT: &str = "a snapshot of the tables, which waits for earlier requests to end";
+const CLEAR: &str = "the removal of all rows of the tables";
+
 impl TableSet {
-    /// Starts a request. Waits while a snapshot is being taken, which is microseconds.
+    /// Starts a request whose sender waits for as long as it takes. Waits while a snapshot is being taken or the tables
+    /// are cleared: either waits for the requests that started before.
     #[must_use]
     pub fn enter(&self) -> RequestGuard<'_> {
-        RequestGuard { set: self, _gate: self.gate().read() }
+        RequestGuard { set: self, deadline: RequestDeadline::NONE, _gate: self.gate().read() }
+    }
+
+    /// As [`Self::enter`], for a request whose sender gives up at `deadline`. What is done under the guard waits no longer
+    /// either.
+    ///
+    /// # Errors
+    /// [`TableError::Late`] when the sender gives up before a snapshot is taken or the tables are cleared.
+    pub fn enter_before(&self, deadline: RequestDeadline) -> Result<RequestGuard<'_>, TableError> {
+        self.shared().check(deadline, ITS_TURN)?;
+        let gate = match (self.gate().try_read(), self.shared().left(deadline)) {
+            (Some(gate), _) => Some(gate),
+            (None, Some(left)) => self.gate().try_read_for(left),
+            (None, None) => Some(self.gate().read()),
+        };
+        let gate = gate.ok_or_else(|| {
+            let has_snapshot = self.has_snapshot().load(Ordering::Relaxed);
+            TableError::Late { whom: if has_snapshot { SNAPSHOT } else { CLEAR } }
+        })?;
+        Ok(RequestGuard { set: self, deadline, _gate: gate })
     }
 }
 
@@ -34,6 +64,7 @@ impl RequestGuard<'_> {
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
+        scratch.deadline = self.deadline;
         self.set.lookup_inside(parts, access, out, scratch)
     }
 
@@ -48,6 +79,7 @@ impl RequestGuard<'_> {
         step: impl Into<PushStep>,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
+        scratch.deadline = self.deadline;
         self.set.push_inside(parts, gradients, step.into(), scratch)
     }
 }

@@ -28,7 +28,7 @@ impl CopyBudget {
     }
 
     /// Waits while the sum would be beyond the limit, but not longer than `wait`. After that the push goes on beyond the
-    /// limit.
+    /// limit, unless its sender has given up by then, which the caller finds out.
     pub(crate) fn acquire(&self, bytes: usize, wait: Duration) -> CopyPermit<'_> {
         let mut held = self.held.lock();
         let is_much = |held: &mut usize| *held > 0 && held.saturating_add(bytes) > self.limit;

@@ -21,7 +21,7 @@ use crate::key::cold_key_of;
 use crate::stripe::Stripe;
 use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
 use crate::tier::page_in_rows::PageInEntry;
-use crate::{ColdError, Table};
+use crate::{ColdError, RequestDeadline, Table};
 
 /// Rows that are compared to find those of the lowest rank: all rows of a stripe that has no more, else as many
 /// neighbours in its index. Neighbours in the index are as good as random rows. Each search goes on where the one
@@ -54,17 +54,23 @@ pub(crate) enum EvictionOutcome {
 
 impl Table {
     /// Makes room in a stripe for those of the first `now` entries that are not in memory. The lock may be given up and
-    /// taken again. Where rows cannot be evicted, memory grows beyond the budget.
-    pub(crate) fn make_room(&self, stripe: &mut MutexGuard<'_, Stripe>, entries: &mut [PageInEntry], now: usize) {
+    /// taken again. Where rows cannot be evicted, memory grows beyond the budget. Nothing is waited for after `deadline`.
+    pub(crate) fn make_room(
+        &self,
+        stripe: &mut MutexGuard<'_, Stripe>,
+        entries: &mut [PageInEntry],
+        now: usize,
+        deadline: RequestDeadline,
+    ) {
         for _ in 0..ROUNDS {
             let missing = entries[..now].iter().filter(|entry| stripe.find(entry.key).is_none()).count();
             if self.reserve(stripe, missing) {
                 return;
             }
             let count = missing.max((stripe.rows() / SHARE).min(BATCH));
-            match self.evict(stripe, entries, now, count) {
+            match self.evict(stripe, entries, now, count, self.eviction_wait(deadline)) {
                 Ok(EvictionOutcome::Evicted(_) | EvictionOutcome::OtherThread) => {}
-                Ok(EvictionOutcome::Frozen) if self.wait_for_thaw(stripe) => {}
+                Ok(EvictionOutcome::Frozen) if self.wait_for_thaw(stripe, deadline) => {}
                 Ok(EvictionOutcome::Frozen) | Err(_) => return,
             }
         }
@@ -72,14 +78,16 @@ impl Table {
 
     /// Waits until rows may go to the cold tier again, and answers whether they may. The wait is short unless memory is
     /// exhausted.
-    fn wait_for_thaw(&self, stripe: &mut MutexGuard<'_, Stripe>) -> bool {
-        let wait = if self.shared().budget.is_exhausted() { self.wait() } else { SHORT_WAIT };
+    fn wait_for_thaw(&self, stripe: &mut MutexGuard<'_, Stripe>, deadline: RequestDeadline) -> bool {
+        let wait = self.eviction_wait(deadline);
+        let wait = if self.shared().budget.is_exhausted() { wait } else { wait.min(SHORT_WAIT) };
         MutexGuard::unlocked(stripe, || self.shared().cold_writes.try_read_for(wait).is_some())
     }
 
-    /// The longest wait of one round.
-    fn wait(&self) -> Duration {
-        self.shared().capacity.wait(WAIT, WAIT_SHARE)
+    /// The longest wait of one round: a part of the timeout, and never longer than the sender of a request waits.
+    pub(crate) fn eviction_wait(&self, deadline: RequestDeadline) -> Duration {
+        let shared = self.shared();
+        shared.wait_until(deadline, shared.capacity.wait(WAIT, WAIT_SHARE))
     }
 
     /// Whether this many more rows fit in. Takes memory from the budget where they need it.
@@ -108,13 +116,15 @@ impl Table {
         stripe.charged = bytes;
     }
 
-    /// Evicts the `count` rows of the lowest rank, but none of the first `now` entries, which are of this stripe.
+    /// Evicts the `count` rows of the lowest rank, but none of the first `now` entries, which are of this stripe. Waits for
+    /// another thread that evicts from the stripe, but not longer than `wait`.
     pub(crate) fn evict(
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
         entries: &mut [PageInEntry],
         now: usize,
         count: usize,
+        wait: Duration,
     ) -> Result<EvictionOutcome, ColdError> {
         let tick = self.tick();
         self.with_eviction_buffer(|buffer| {
@@ -122,7 +132,7 @@ impl Table {
             buffer.needed.extend(entries[..now].iter().map(|entry| entry.key));
             buffer.needed.sort_unstable();
             let choose = |stripe: &mut Stripe, buffer: &mut EvictionBuffer| buffer.choose(self, stripe, count, tick);
-            self.evict_chosen(stripe, buffer, entries, choose)
+            self.evict_chosen(stripe, buffer, entries, wait, choose)
         })
     }
 
@@ -132,6 +142,7 @@ impl Table {
         stripe: &mut MutexGuard<'_, Stripe>,
         buffer: &mut EvictionBuffer,
         entries: &mut [PageInEntry],
+        wait: Duration,
         choose: impl FnOnce(&mut Stripe, &mut EvictionBuffer),
     ) -> Result<EvictionOutcome, ColdError> {
         if !self.is_tiered() {
@@ -140,7 +151,7 @@ impl Table {
         }
         let eviction_lock = self.eviction_lock(stripe.number);
         let Some(_only) = eviction_lock.try_lock() else {
-            MutexGuard::unlocked(stripe, || drop(eviction_lock.try_lock_for(self.wait())));
+            MutexGuard::unlocked(stripe, || drop(eviction_lock.try_lock_for(wait)));
             return Ok(EvictionOutcome::OtherThread);
         };
         let Some(_writing) = self.shared().cold_writes.try_read() else {

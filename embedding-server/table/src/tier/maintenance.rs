@@ -14,7 +14,7 @@ use parking_lot::MutexGuard;
 use crate::stripe::Stripe;
 use crate::tier::eviction::EvictionOutcome;
 use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
-use crate::{ColdError, Table, TableError, TableSet};
+use crate::{ColdError, RequestDeadline, Table, TableError, TableSet};
 
 /// One row in this many of a stripe is kept free where memory is short.
 const FREE_SHARE: usize = 20;
@@ -101,7 +101,7 @@ impl Table {
             return Ok(MaintenanceReport::default());
         }
         let count = wanted - stripe.vacant();
-        Ok(done(count, self.evict(stripe, &mut [], 0, count)?))
+        Ok(done(count, self.evict(stripe, &mut [], 0, count, self.eviction_wait(RequestDeadline::NONE))?))
     }
 
     /// Looks for rows of a stripe that are past their time to live or of small norm, if a sweep is due. Removing a row
@@ -113,7 +113,8 @@ impl Table {
         };
         self.with_eviction_buffer(|buffer| {
             let mut scanned = 0;
-            let outcome = self.evict_chosen(stripe, buffer, &mut [], |stripe, buffer| {
+            let wait = self.eviction_wait(RequestDeadline::NONE);
+            let outcome = self.evict_chosen(stripe, buffer, &mut [], wait, |stripe, buffer| {
                 scanned = buffer.choose_expired(self, stripe, bucket, tick);
             })?;
             Ok(done(scanned, outcome))

@@ -6,6 +6,8 @@
 //! insert   list the rows ─► make room ─► write them                                chunk by chunk
 //! ```
 
+use zagros_zip::ZipEq;
+
 use crate::key::id_of;
 use crate::machine::wide::wide;
 use crate::request::batch::DistinctGradients;
@@ -13,7 +15,8 @@ use crate::request::group::Scratch;
 use crate::request::hot::{row, row_mut};
 use crate::request::update::RowUpdate;
 use crate::tier::page_in_rows::PageIn;
-use crate::{LookupMode, LookupReport, PushReport, PushStep, RowBatch, Table, TableError};
+use crate::tier::shared_memory::COLD_READ;
+use crate::{LookupMode, LookupReport, PushReport, PushStep, RequestDeadline, RowBatch, Table, TableError};
 
 /// Ids of a lookup that are searched for together. Their cold copies are in memory at once.
 const LOOKUP_CHUNK: usize = 4096;
@@ -27,7 +30,7 @@ impl Table {
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
         let mut total = LookupReport::default();
-        for (ids, out) in std::iter::zip(ids.chunks(LOOKUP_CHUNK), out.chunks_mut(LOOKUP_CHUNK * self.dim())) {
+        for (ids, out) in ids.chunks(LOOKUP_CHUNK).zip_eq(out.chunks_mut(LOOKUP_CHUNK * self.dim())) {
             total += self.lookup_some(ids, access, out, scratch)?;
         }
         Ok(total)
@@ -41,7 +44,7 @@ impl Table {
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
         let mut page_in = scratch.page_ins.pop().unwrap_or_default();
-        page_in.clear();
+        page_in.begin(scratch.deadline);
         self.copy_from_memory(ids, access, out, scratch, &mut page_in);
         if access == LookupMode::Read && !page_in.entries.is_empty() && self.has_pending() {
             self.apply_all_pending()?;
@@ -90,7 +93,7 @@ impl Table {
     /// For training: pages the other rows in, or makes them, and copies them.
     fn copy_paged_in(&self, page_in: &mut PageIn, out: &mut [f32]) -> Result<LookupReport, TableError> {
         self.check_room(page_in)?;
-        self.read_cold(page_in)?;
+        self.read_in_time(page_in)?;
         page_in.counts_access = true;
         let (layout, mut refused) = (*self.layout(), 0);
         self.page_in_all(page_in, &mut |stripe, entry, slot| {
@@ -106,7 +109,7 @@ impl Table {
 
     /// For reading: copies the other rows from the cold tier, and moves none.
     fn copy_cold(&self, page_in: &mut PageIn, out: &mut [f32]) -> Result<LookupReport, TableError> {
-        self.read_cold(page_in)?;
+        self.read_in_time(page_in)?;
         let (layout, tick, mut report) = (*self.layout(), self.tick(), LookupReport::default());
         for entry in &page_in.entries {
             let weights = row_mut(out, entry.position, layout.dim);
@@ -138,10 +141,10 @@ impl Table {
     ) -> Result<PreparedPush<'a>, TableError> {
         let distinct = self.distinct(ids, gradients, scratch);
         let mut page_in = scratch.page_ins.pop().unwrap_or_default();
-        page_in.clear();
+        page_in.begin(scratch.deadline);
         self.for_each_group(scratch, |stripe, group| {
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
-            for (key, position) in std::iter::zip(group.keys, group.positions) {
+            for (key, position) in group.keys.iter().zip_eq(group.positions) {
                 page_in.add(*key, *position, stripe.cold_version, stripe.find(*key).is_none());
             }
         });
@@ -152,9 +155,14 @@ impl Table {
     /// Reads the cold copies of the rows of a push that are not in memory.
     ///
     /// # Errors
-    /// When the cold tier cannot be read.
+    /// When the cold tier cannot be read, or is not read before the sender of the push gives up.
     pub(crate) fn read_copies(&self, prepared: &mut PreparedPush<'_>) -> Result<(), TableError> {
-        self.read_cold(&mut prepared.page_in)
+        self.read_in_time(&mut prepared.page_in)
+    }
+
+    fn read_in_time(&self, page_in: &mut PageIn) -> Result<(), TableError> {
+        self.read_cold(page_in)?;
+        self.shared().check(page_in.deadline, COLD_READ)
     }
 
     /// Bytes of the cold copies that a push needs at most.
@@ -167,7 +175,7 @@ impl Table {
         rows * (self.stride() + 1) * size_of::<u32>()
     }
 
-    /// Applies a prepared push. It cannot fail: if a row was evicted meanwhile and cannot be read back, its gradient
+    /// Applies a prepared push, whether or not its sender gives up meanwhile. It cannot fail: if a row was evicted meanwhile and cannot be read back, its gradient
     /// waits until it can ([`Self::defer_gradients`]).
     pub(crate) fn apply_push(&self, prepared: PreparedPush<'_>, step: PushStep, scratch: &mut Scratch) -> PushReport {
         let PreparedPush { distinct, mut page_in } = prepared;
@@ -200,13 +208,13 @@ impl Table {
         self.apply_all_pending()?;
         let (tick, mut new, mut page_in) = (self.tick(), 0, scratch.page_ins.pop().unwrap_or_default());
         scratch.group(&rows.ids, self.stripes());
-        page_in.clear();
+        page_in.begin(RequestDeadline::NONE);
         self.for_each_group(scratch, |_, group| {
-            std::iter::zip(group.keys, group.positions)
-                .for_each(|(key, position)| page_in.add(*key, *position, 0, true));
+            let entries = group.keys.iter().zip_eq(group.positions);
+            entries.for_each(|(key, position)| page_in.add(*key, *position, 0, true));
         });
         self.check_room(&page_in)?;
-        self.for_each_chunk(&mut page_in.entries, &mut |stripe, entry| {
+        self.for_each_chunk(&mut page_in.entries, page_in.deadline, &mut |stripe, entry| {
             new += u64::from(stripe.find(entry.key).is_none());
             let slot = stripe.put(entry.key, row(&rows.slots, entry.position, self.stride()));
             let access = rows.access.get(entry.position as usize).copied();
@@ -225,7 +233,7 @@ impl Table {
         };
         let mut stripe = self.lock(self.stripe_of(first.key));
         let (used, limit) = shared.budget.used();
-        match self.evict(&mut stripe, &mut [], 0, 1) {
+        match self.evict(&mut stripe, &mut [], 0, 1, self.eviction_wait(page_in.deadline)) {
             Ok(_) => Ok(()),
             Err(source) => Err(TableError::Full { table: self.number(), used, limit, source }),
         }

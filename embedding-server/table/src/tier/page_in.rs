@@ -25,7 +25,7 @@ use crate::config::STRIPE_FLOOR;
 use crate::key::stripe_of;
 use crate::stripe::Stripe;
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
-use crate::{ColdError, ColdRows, Table, TableError};
+use crate::{ColdError, ColdRows, RequestDeadline, Table, TableError};
 
 /// Rows that are paged in under one lock. Every stripe has room for them.
 const CHUNK: usize = STRIPE_FLOOR;
@@ -73,20 +73,29 @@ impl Table {
     fn run_round(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) {
         let mut entries = std::mem::take(&mut page_in.entries);
         let tick = self.tick();
-        self.for_each_chunk(&mut entries, &mut |stripe, entry| self.page_in_one(stripe, entry, page_in, tick, action));
+        let deadline = page_in.deadline;
+        self.for_each_chunk(&mut entries, deadline, &mut |stripe, entry| {
+            self.page_in_one(stripe, entry, page_in, tick, action);
+        });
         entries.clear();
         page_in.entries = std::mem::replace(&mut page_in.stale, entries);
     }
 
-    /// Calls `work` for each row, chunk by chunk of one stripe, and makes room in the stripe for each chunk.
-    pub(crate) fn for_each_chunk(&self, entries: &mut [PageInEntry], work: &mut dyn FnMut(&mut Stripe, PageInEntry)) {
+    /// Calls `work` for each row, chunk by chunk of one stripe, and makes room in the stripe for each chunk. Waits for room
+    /// until `deadline` at most.
+    pub(crate) fn for_each_chunk(
+        &self,
+        entries: &mut [PageInEntry],
+        deadline: RequestDeadline,
+        work: &mut dyn FnMut(&mut Stripe, PageInEntry),
+    ) {
         let mut start = 0;
         while start < entries.len() {
             let of_stripe = self.range_of_stripe(entries, start);
             let end = of_stripe.end.min(start + CHUNK);
             let mut stripe = self.lock(self.stripe_of(entries[start].key));
             entries[start..end].iter().for_each(|entry| stripe.prefetch_entry(entry.key));
-            self.make_room(&mut stripe, &mut entries[of_stripe], end - start);
+            self.make_room(&mut stripe, &mut entries[of_stripe], end - start, deadline);
             entries[start..end].iter().for_each(|entry| work(&mut stripe, *entry));
             self.charge(&mut stripe);
             start = end;

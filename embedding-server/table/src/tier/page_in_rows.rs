@@ -2,6 +2,7 @@
 
 use crate::ColdRows;
 use crate::key::cold_key_of;
+use crate::request::deadline::RequestDeadline;
 
 /// A row that was in memory needs no cold copy.
 const NOT_NEEDED: u32 = u32::MAX;
@@ -23,6 +24,8 @@ pub(crate) struct PageIn {
     pub(crate) created: u64,
     /// Whether the request counts towards the admission of ids that have no row.
     pub(crate) counts_access: bool,
+    /// Until when the request may wait.
+    pub(crate) deadline: RequestDeadline,
 }
 
 /// One row that a request pages in.
@@ -55,6 +58,12 @@ impl PageIn {
         let cold = self.cold.rows.capacity() * size_of::<u32>() + self.cold.found.capacity();
         let rows = (self.entries.capacity() + self.stale.capacity()) * size_of::<PageInEntry>();
         cold + rows + self.cold_keys.capacity() * size_of::<u64>()
+    }
+
+    /// Forgets all rows, keeps the buffers, and serves a request that may wait until `deadline`.
+    pub(crate) fn begin(&mut self, deadline: RequestDeadline) {
+        self.clear();
+        self.deadline = deadline;
     }
 
     /// Forgets all rows and keeps the buffers.

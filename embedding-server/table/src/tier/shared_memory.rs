@@ -10,7 +10,7 @@ use crate::tier::capacity::MemoryBudget;
 use crate::tier::clock::TableClock;
 use crate::tier::copy_budget::{CopyBudget, CopyPermit};
 use crate::tier::eviction_buffer::EvictionBuffer;
-use crate::{Capacity, ColdError};
+use crate::{Capacity, ColdError, RequestDeadline, TableError};
 
 /// Pushes may hold one part in this many of the budget beside it, and a little in any case.
 const COPIES_SHARE: usize = 16;
@@ -18,6 +18,10 @@ const LEAST_COPIES: usize = 1 << 20;
 /// How long a push waits for other pushes to free their copies, and the part of its timeout that the wait may take.
 const COPIES_WAIT: Duration = Duration::from_secs(5);
 const COPIES_WAIT_SHARE: u32 = 4;
+
+/// What requests wait for, in the words of [`TableError::Late`].
+const OTHER_PUSHES: &str = "other pushes that hold copies of rows of the cold tier";
+pub(crate) const COLD_READ: &str = "rows of the cold tier";
 
 /// What the tables of one server share.
 #[derive(Debug)]
@@ -52,8 +56,35 @@ impl SharedMemory {
     }
 
     /// Permission to hold the cold copies that a push needs.
-    pub(crate) fn acquire_copies(&self, bytes: usize) -> CopyPermit<'_> {
-        self.copies.acquire(bytes, self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE))
+    ///
+    /// # Errors
+    /// When the push's sender gives up meanwhile.
+    pub(crate) fn acquire_copies(&self, bytes: usize, deadline: RequestDeadline) -> Result<CopyPermit<'_>, TableError> {
+        let most = self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE);
+        let permit = self.copies.acquire(bytes, self.wait_until(deadline, most));
+        self.check(deadline, OTHER_PUSHES)?;
+        Ok(permit)
+    }
+
+    /// The shorter of `most` and what is left until the sender of a request gives up.
+    pub(crate) fn wait_until(&self, deadline: RequestDeadline, most: Duration) -> Duration {
+        self.left(deadline).map_or(most, |left| left.min(most))
+    }
+
+    /// What is left until the sender of a request gives up; `None` where there is no end.
+    pub(crate) fn left(&self, deadline: RequestDeadline) -> Option<Duration> {
+        deadline.left(self.capacity.nanos?()).map(Duration::from_nanos)
+    }
+
+    /// Lets a request go on whose sender still waits. `whom` the request has waited for.
+    ///
+    /// # Errors
+    /// [`TableError::Late`] when the sender has given up.
+    pub(crate) fn check(&self, deadline: RequestDeadline, whom: &'static str) -> Result<(), TableError> {
+        match self.left(deadline) {
+            Some(Duration::ZERO) => Err(TableError::Late { whom }),
+            _ => Ok(()),
+        }
     }
 
     /// Notes the result of the last write.

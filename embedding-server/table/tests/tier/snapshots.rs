@@ -9,6 +9,7 @@ use zagros_table::{
     Capacity, ColdStore, EvictionOrder, EvictionTarget, RequestPart, Retention, RowBatch, Scratch, TableConfig,
     TableError, TableSet, TableSnapshot, TableSnapshotError, Ttl,
 };
+use zagros_zip::ZipEq;
 
 use crate::support::{by_id, hot, ledger_config, push, read, tiny, train, within};
 
@@ -93,7 +94,7 @@ fn a_loaded_snapshot_is_the_same_table() {
     let (mut again, snapshot) = (RowBatch::default(), loaded.snapshot().unwrap());
     (0..4).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut again).unwrap());
     let access =
-        |rows: &RowBatch| rows.ids.iter().copied().zip(rows.access.iter().copied()).collect::<BTreeMap<_, _>>();
+        |rows: &RowBatch| rows.ids.iter().copied().zip_eq(rows.access.iter().copied()).collect::<BTreeMap<_, _>>();
     assert_eq!((by_id(&again, 2), access(&again)), (by_id(&rows, 2), access(&rows)));
 }
 

@@ -9,6 +9,7 @@ use zagros_table::{
     Capacity, ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, MemoryColdStore, Optimizer,
     RequestPart, RowBatch, Scratch, TableConfig, TableSet,
 };
+use zagros_zip::ZipEq;
 
 /// SGD with a rate of 1 from zeros: a row is minus the sum of what was pushed to it.
 pub(crate) fn ledger_config(dim: usize, stripes: usize) -> TableConfig {
@@ -23,15 +24,20 @@ pub(crate) fn tiny(configs: &[TableConfig]) -> (TableSet, Arc<HookedStore>) {
 
 /// Tables with a budget, and the store behind them.
 pub(crate) fn within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<HookedStore>) {
-    let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
-    let store = Arc::new(HookedStore {
-        inner: MemoryColdStore::new(&widths),
-        hooks: Mutex::default(),
-        full: AtomicBool::new(false),
-    });
+    let store = hooked(configs);
     let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
     let capacity = Capacity { budget: Some(budget), cold: Some(cold), ..Capacity::default() };
     (TableSet::new(0, configs, capacity).unwrap(), store)
+}
+
+/// An empty store for the rows of these tables.
+pub(crate) fn hooked(configs: &[TableConfig]) -> Arc<HookedStore> {
+    let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
+    Arc::new(HookedStore {
+        inner: MemoryColdStore::new(&widths),
+        hooks: Mutex::default(),
+        full: AtomicBool::new(false),
+    })
 }
 
 pub(crate) fn train(tables: &TableSet, ids: &[u64]) -> Vec<f32> {
@@ -68,7 +74,7 @@ pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
 pub(crate) fn by_id(rows: &RowBatch, stride: usize) -> BTreeMap<u64, Vec<f32>> {
     assert_eq!(rows.slots.len(), rows.ids.len() * stride);
     let floats = |slot: &[u32]| slot.iter().map(|word| f32::from_bits(*word)).collect();
-    let all: BTreeMap<_, _> = rows.ids.iter().copied().zip(rows.slots.chunks(stride).map(floats)).collect();
+    let all: BTreeMap<_, _> = rows.ids.iter().copied().zip_eq(rows.slots.chunks(stride).map(floats)).collect();
     assert_eq!(all.len(), rows.ids.len(), "an id occurs twice");
     all
 }

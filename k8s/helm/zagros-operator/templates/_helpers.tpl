@@ -1,4 +1,4 @@
-{{/* Name of every object: the release's, with the chart's unless it is in it. */}}
+{{/* Name of every object: the release's name, followed by the chart's unless the release's contains it. */}}
 {{- define "zagros-operator.name" -}}
 {{- $name := .Release.Name -}}
 {{- if not (contains .Chart.Name $name) }}{{ $name = printf "%s-%s" $name .Chart.Name }}{{ end -}}
@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
-{{/* What a pod of the operator may: the restricted profile of Pod Security. */}}
+{{/* Rights of the operator's pod: the restricted profile of Pod Security. */}}
 {{- define "zagros-operator.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -51,16 +51,16 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Rights on the jobs and what they are made of. */}}
+{{/* Rights on jobs and on their objects. */}}
 {{- define "zagros-operator.rules" -}}
-# Jobs are read and deleted (after their time to live); specs are the user's, finalizers and status the operator's.
+# The operator reads jobs and deletes them (after their time to live). It writes finalizers and status, never a spec.
 - apiGroups: [zagros.dev]
   resources: [hybridjobs]
   verbs: [get, list, watch, patch, delete]
 - apiGroups: [zagros.dev]
   resources: [hybridjobs/status]
   verbs: [update, patch]
-# Owners with blockOwnerDeletion need this where OwnerReferencesPermissionEnforcement is on.
+# Needed for owners with blockOwnerDeletion if OwnerReferencesPermissionEnforcement is on.
 - apiGroups: [zagros.dev]
   resources: [hybridjobs/finalizers]
   verbs: [update]
@@ -70,8 +70,8 @@ capabilities:
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, deletecollection]
-# Pods are never made or entered by the operator. A worker's on a node that is not heard of is given up: it counts as
-# failed, and goes. No rule names secrets.
+# The operator never makes or enters a pod. It gives up a worker's pod on a node that does not report: the pod is marked
+# as failed and deleted. No rule names secrets.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete]
@@ -93,7 +93,7 @@ capabilities:
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
-# Of other operators; without them the rules do nothing.
+# Kinds of other operators. Without those operators the rules have no effect.
 - apiGroups: [scheduling.volcano.sh, scheduling.x-k8s.io]
   resources: [podgroups]
   verbs: [get, create, patch, deletecollection]

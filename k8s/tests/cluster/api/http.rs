@@ -1,4 +1,4 @@
-//! From requests to the store, and back.
+//! Turns requests into calls of the store, and results into responses.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use super::store::{ApiRefusal, ObjectKey, ObjectPart, ObjectStore, refusal};
 use super::{Api, merge, selector};
 
-/// A body: at once, or for as long as a watch lasts.
+/// A body that is complete at once, or lasts as long as a watch.
 pub(crate) type ApiBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
-/// Kinds that Kubernetes has.
+/// The kinds of Kubernetes.
 const KINDS: [(&str, &str); 13] = [
     ("", "configmaps"),
     ("", "pods"),
@@ -34,7 +34,7 @@ const KINDS: [(&str, &str); 13] = [
     ("", "nodes"),
 ];
 
-/// What the manifests' roles allow, as (group, `verb resource`): the operator of these tests may do nothing else.
+/// The rights that the manifests' roles give, as (group, `verb resource`). The operator of these tests has no others.
 static PERMITTED: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
     let mut permitted = BTreeSet::new();
@@ -59,7 +59,7 @@ static PERMITTED: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
     permitted
 });
 
-/// A request, taken apart.
+/// A parsed request.
 struct ApiCall {
     method: Method,
     group: String,
@@ -123,7 +123,7 @@ impl ApiCall {
         }
     }
 
-    /// Whether the field selector, which can only be a name here, has an object.
+    /// Whether an object matches the field selector, which can only be a name here.
     fn selects(&self, object: &Value) -> bool {
         let Some(fields) = self.parameter("fieldSelector") else { return true };
         let name = fields.strip_prefix("metadata.name=").expect("a field that every kind has");
@@ -166,7 +166,7 @@ fn pairs(query: &str) -> Vec<(String, String)> {
     pairs.map(|(key, value)| (decode(key), decode(value))).collect()
 }
 
-/// Answers a request.
+/// Returns a request.
 pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<ApiBody> {
     let call = ApiCall::read(request).await;
     let verb = call.verb();
@@ -175,7 +175,7 @@ pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<ApiBod
     }
     let is_write = !matches!(verb, "get" | "list" | "watch");
     if is_write && api.store().is_dead() {
-        // Whoever asks is gone before an answer comes.
+        // The client is gone before an answer comes.
         std::future::pending::<()>().await;
     }
     api.store().requests.push(format!("{verb} {}", call.resource()));
@@ -223,7 +223,7 @@ fn may(store: &ObjectStore, group: &str, asked: &str) -> bool {
     !store.denied.contains(asked) && PERMITTED.contains(&(group.to_owned(), asked.to_owned()))
 }
 
-/// Answers who asks what it may do.
+/// Answers a question for rights.
 fn reviewed(api: &Api, mut review: Value) -> Value {
     let asked = &review["spec"]["resourceAttributes"];
     let word = |key: &str| asked[key].as_str().unwrap_or_default();
@@ -288,7 +288,7 @@ fn carry_out(api: &Api, call: &ApiCall, verb: &str) -> Result<Value, ApiRefusal>
     }
 }
 
-/// Everything that happened to a kind after a version, and what happens from then on.
+/// All events of a kind after a version, and those that follow.
 fn watch(api: Api, call: ApiCall) -> impl Stream<Item = Result<Frame<Bytes>, std::convert::Infallible>> {
     let from: u64 = call.parameter("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
     let changes = api.changed.subscribe();

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Lays `patch` over `target`: maps are merged, everything else replaced, null removes.
+/// Applies `patch` to `target`: maps are merged, everything else is replaced, null removes.
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         target.clone_from(patch);
@@ -20,7 +20,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Takes away what a manager had applied before and does not any more.
+/// Removes the fields that a manager applied before and applies no more.
 pub(crate) fn prune(target: &mut Value, before: &Value, now: &Value) {
     let (Some(fields), Some(before)) = (target.as_object_mut(), before.as_object()) else { return };
     for (key, old) in before {
@@ -37,7 +37,7 @@ pub(crate) fn prune(target: &mut Value, before: &Value, now: &Value) {
     }
 }
 
-/// A JSON patch. A test for null holds where there is nothing, as in Kubernetes.
+/// Applies a JSON patch. As in Kubernetes, a test for null holds if there is no value.
 pub(crate) fn json_patch(target: &mut Value, patch: &Value) -> Result<(), String> {
     let operations: Vec<Value> = patch.as_array().cloned().unwrap_or_default();
     let holds = |operation: &Value| {
@@ -50,7 +50,7 @@ pub(crate) fn json_patch(target: &mut Value, patch: &Value) -> Result<(), String
 }
 
 #[test]
-fn what_is_no_longer_applied_goes_and_what_others_set_stays() {
+fn fields_that_are_no_longer_applied_go_and_those_of_others_stay() {
     let mut object = serde_json::json!({"a": {"mine": 1, "theirs": 2}, "list": [1, 2]});
     let (before, now) = (serde_json::json!({"a": {"mine": 1}}), serde_json::json!({"a": {"new": 3}, "list": [9]}));
     prune(&mut object, &before, &now);

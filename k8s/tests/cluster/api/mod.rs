@@ -1,5 +1,6 @@
-//! A stand-in for Kubernetes' API server: keeps objects, versions and watches; runs the definition's rules; collects
-//! what has lost its owner. Fields of other managers survive an apply, lists are replaced whole.
+//! A fake API server of Kubernetes. It keeps objects, versions and watches, runs the definition's rules, and deletes
+//! objects
+//! without an owner. An apply keeps the fields of other managers, and replaces lists whole.
 
 mod http;
 mod merge;
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 
 pub(crate) use store::{Happened, ObjectKey, ObjectPart, ObjectStore};
 
-/// The server. Clones are the same one.
+/// The server. All clones share one state.
 #[derive(Clone)]
 pub(crate) struct Api {
     store: Arc<Mutex<ObjectStore>>,
@@ -39,12 +40,12 @@ impl Api {
         Self { store: Arc::default(), changed: watch::Sender::new(0), load: Arc::default() }
     }
 
-    /// From now on each request takes so long, in virtual time.
+    /// From now on each request takes this long, in virtual time.
     pub(crate) fn slow_down(&self, millis: u64) {
         self.load.millis.store(millis, Ordering::Relaxed);
     }
 
-    /// The most requests that were under way at once.
+    /// The largest number of requests that were in progress at once.
     pub(crate) fn most_at_once(&self) -> usize {
         self.load.most.load(Ordering::Relaxed)
     }
@@ -59,7 +60,7 @@ impl Api {
         self.load.now.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What it holds, to look at and to change as other controllers and users do.
+    /// The store, which tests read and change as other controllers and users would.
     pub(crate) fn store(&self) -> MutexGuard<'_, ObjectStore> {
         self.store.lock().unwrap()
     }
@@ -75,7 +76,7 @@ impl Api {
     }
 }
 
-/// As a service that a client sends requests to.
+/// The server as a service that a client sends requests to.
 #[derive(Clone)]
 struct Server(Api);
 

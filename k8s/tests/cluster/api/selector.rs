@@ -17,7 +17,7 @@ pub(crate) fn matches(selector: &str, object: &Value) -> bool {
 }
 
 #[test]
-fn selectors_mean_what_kubernetes_has_them_mean() {
+fn selectors_have_the_meaning_that_kubernetes_gives_them() {
     let object = serde_json::json!({"metadata": {"labels": {"a": "1", "b/c": "2"}}});
     for (selector, expected) in [
         ("", true),

@@ -1,4 +1,4 @@
-//! Objects by place, their versions, and what happened to them in order.
+//! Objects by key, their versions, and their events in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -28,7 +28,7 @@ const IMMUTABLE_OF_JOBS: [&str; 8] = [
 /// Fields of a StatefulSet's spec that never change.
 const IMMUTABLE_OF_SETS: [&str; 4] = ["selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"];
 
-/// Where an object is.
+/// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectKey {
     pub(crate) group: String,
@@ -37,7 +37,7 @@ pub(crate) struct ObjectKey {
     pub(crate) name: String,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub(crate) struct Happened {
     pub(crate) version: u64,
@@ -58,7 +58,7 @@ pub(crate) fn refusal(code: u16, reason: &'static str, message: impl Into<String
     ApiRefusal { code, reason, message: message.into() }
 }
 
-/// All there is.
+/// All objects and settings.
 #[derive(Default)]
 pub(crate) struct ObjectStore {
     pub(crate) version: u64,
@@ -72,15 +72,15 @@ pub(crate) struct ObjectStore {
     pub(crate) requests: Vec<String>,
     /// Writes so far that changed something, as `verb plural name`.
     pub(crate) writes: Vec<String>,
-    /// After this many writes nothing is answered any more.
+    /// After this many writes, no request is answered any more.
     pub(crate) dies_after: Option<usize>,
-    /// Kinds of other operators that are installed.
+    /// The installed kinds of other operators.
     pub(crate) installed: BTreeSet<String>,
-    /// Kinds that are not.
+    /// The kinds that are not installed.
     pub(crate) missing: BTreeSet<String>,
-    /// Whether the definition that is installed is an older one, which has no rules.
+    /// Whether the installed definition is an older one without rules.
     pub(crate) has_old_definition: bool,
-    /// Kinds of which the namespace may have no more.
+    /// The kinds of which a quota admits no more in the namespace.
     pub(crate) exceeded: BTreeSet<String>,
     /// Namespaces that are being deleted.
     pub(crate) terminating: BTreeSet<String>,
@@ -125,7 +125,7 @@ impl ObjectStore {
         self.objects.range(ObjectKey { group, plural, namespace, name }..)
     }
 
-    /// Puts an object where none or an older one is. Status and spec are written apart where there is a status.
+    /// Puts an object in place of none or of an older one. Spec and status are written separately if there is a status.
     pub(crate) fn put(&mut self, key: &ObjectKey, mut object: Value, part: ObjectPart) -> Result<Value, ApiRefusal> {
         let old = self.objects.get(key).cloned();
         if let Some(old) = &old {
@@ -155,7 +155,7 @@ impl ObjectStore {
         }
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        // A pod that runs is there until its kubelet has ended it.
+        // A running pod stays until its kubelet has ended it.
         let is_ended = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0;
         let is_gone = object["metadata"]["deletionTimestamp"].is_string() && finalizers(&object) == 0 && is_ended;
         let what = if old.is_none() { "ADDED" } else { "MODIFIED" };
@@ -183,7 +183,7 @@ impl ObjectStore {
         metadata["namespace"] = json!(key.namespace);
     }
 
-    /// What a manager wants of an object; its other fields stay.
+    /// Applies the fields that a manager sets. Other fields stay.
     pub(crate) fn apply(
         &mut self,
         key: &ObjectKey,
@@ -202,12 +202,12 @@ impl ObjectStore {
         Ok(put)
     }
 
-    /// Deletes, or marks for deletion what has finalizers, and a pod that has not ended.
+    /// Deletes an object. An object with finalizers, and a pod that has not ended, is only marked.
     pub(crate) fn delete(&mut self, key: &ObjectKey) -> Result<Value, ApiRefusal> {
         self.delete_within(key, None)
     }
 
-    /// The same with another time to end than the pod's own.
+    /// The same with another grace period than the pod's own.
     pub(crate) fn delete_within(&mut self, key: &ObjectKey, seconds: Option<i64>) -> Result<Value, ApiRefusal> {
         let mut object = self.get(key)?;
         let has_ended = ["Succeeded", "Failed"].iter().any(|phase| object["status"]["phase"] == *phase);
@@ -225,7 +225,7 @@ impl ObjectStore {
         Ok(object)
     }
 
-    /// Removes an object and all that it owned.
+    /// Removes an object and all objects that it owned.
     fn erase(&mut self, key: &ObjectKey) {
         let Some(object) = self.objects.remove(key) else { return };
         self.applied.retain(|(place, _), _| place != key);
@@ -240,7 +240,7 @@ impl ObjectStore {
         let orphans: Vec<ObjectKey> =
             self.objects.iter().filter(|(_, child)| owned(child)).map(|(key, _)| key.clone()).collect();
         for orphan in orphans {
-            // Marked, if a finalizer holds it.
+            // A finalizer may hold the object; then it is only marked.
             let deleted = self.delete(&orphan);
             assert!(deleted.is_ok(), "{deleted:?}");
         }
@@ -260,7 +260,7 @@ pub(crate) enum ObjectPart {
     Main,
     /// The status.
     Status,
-    /// Everything: what the stand-ins for other controllers write.
+    /// Everything: the fake controllers write this.
     Whole,
 }
 
@@ -297,7 +297,7 @@ fn finalizers(object: &Value) -> usize {
     object["metadata"]["finalizers"].as_array().map_or(0, Vec::len)
 }
 
-/// What Kubernetes checks before it takes an object: rules of the definition, fields that never change.
+/// The checks that Kubernetes makes before it admits an object: the definition's rules, and fields that never change.
 fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(), ApiRefusal> {
     let invalid =
         |message: String| refusal(422, "Invalid", format!("{} \"{}\" is invalid: {message}", key.plural, key.name));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn all_asynchronous_workers_hear_of_a_barrier_that_one_requests() {
+fn every_asynchronous_worker_learns_of_a_barrier_that_one_requests() {
     for asynchronous in [true, false] {
         let mut core = Core::new(CoreConfig { asynchronous, ..core(1, 2).config });
         join(&mut core, 0, MemberSlot::server(0));

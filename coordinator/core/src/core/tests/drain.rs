@@ -1,4 +1,4 @@
-//! A process is asked to end: workers save and leave before the run is over.
+//! Drains: a process is asked to end, and the workers save and leave before the run is over.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn leaving(core: &mut Core, seconds: u64, member: &JoinResponse) -> HeartbeatRes
 }
 
 #[test]
-fn workers_hear_of_a_drain_and_the_run_goes_on_until_they_have_left() {
+fn workers_learn_of_a_drain_and_the_run_continues_until_they_have_left() {
     let (mut core, server, worker) = running();
     core.drain(at(1), REASON);
     assert!(core.outcome().is_none());
@@ -40,7 +40,7 @@ fn a_server_that_is_asked_to_end_drains_the_run() {
 }
 
 #[test]
-fn without_a_worker_there_is_nothing_to_wait_for() {
+fn a_drain_without_workers_ends_at_once() {
     let mut core = core(1, 1);
     let server = join(&mut core, 0, MemberSlot::server(0));
     core.drain(at(1), REASON);
@@ -49,7 +49,7 @@ fn without_a_worker_there_is_nothing_to_wait_for() {
 }
 
 #[test]
-fn nobody_is_waited_for_who_is_lost_or_cannot_save_any_more() {
+fn a_drain_does_not_wait_for_a_worker_that_is_lost_or_cannot_save() {
     let (mut core, server, worker) = running();
     core.drain(at(1), REASON);
     for second in [5, 9, 12] {

@@ -1,8 +1,8 @@
-//! Workers that are lost: replaced, missed, back again, or no longer needed.
+//! Lost workers: one is replaced, returns, is given up, or is no longer needed.
 
 use super::*;
 
-/// One server and workers that have met, of whom as many must stay.
+/// One server, and `workers` workers in one group, of which `min_workers` must stay.
 fn met(workers: u32, min_workers: u32) -> (Core, Vec<JoinResponse>) {
     let mut core = Core::new(CoreConfig { min_workers, ..core(1, workers).config });
     join(&mut core, 0, MemberSlot::server(0));
@@ -17,7 +17,7 @@ fn reachable(index: u32, instance: u64) -> JoinRequest {
     JoinRequest { address: format!("127.0.0.1:80{index}"), ..request(MemberSlot::worker(index), instance) }
 }
 
-/// Time goes by, in which these are heard.
+/// Lets time pass. Only `members` send heartbeats.
 fn hear(core: &mut Core, seconds: std::ops::RangeInclusive<u64>, members: &[&JoinResponse]) {
     for second in seconds.step_by(2) {
         for member in members {
@@ -47,7 +47,7 @@ fn the_run_goes_on_without_a_lost_worker_while_enough_are_left() {
     let given_up = RunEvent::WorkerGivenUp { slot: MemberSlot::worker(2), timeout: TIMEOUT, left: 2 };
     assert_eq!(core.take_events().last(), Some(&given_up));
 
-    // One less would be too few.
+    // With one worker less the run has too few.
     hear(&mut core, 44..=82, &[first]);
     let answer = beat(&mut core, 84, first).unwrap();
     assert!(answer.reason.contains("dense worker 1 is lost: silent for"), "{}", answer.reason);
@@ -78,12 +78,12 @@ fn the_first_worker_is_always_needed() {
 }
 
 #[test]
-fn whoever_has_seen_the_end_of_a_worker_gets_its_slot_at_once() {
+fn a_process_that_vouches_for_the_end_of_a_worker_takes_its_slot_at_once() {
     let (mut core, workers) = met(2, 2);
     let Work::Split(first) = assign(&mut core, 1, &workers[1], 0).unwrap() else { panic!("no split") };
     assert_eq!(core.join(at(2), &reachable(1, 2)).unwrap_err().kind, RefusalKind::Unavailable);
     let successor = JoinRequest { supersede: true, ..reachable(1, 2) };
-    // What does not fit takes nobody's slot.
+    // A refused request changes no slot.
     let other = JoinRequest { files: Vec::new(), ..successor.clone() };
     assert_eq!(core.join(at(2), &other).unwrap_err().kind, RefusalKind::Invalid);
     assert!(core.take_events().is_empty() && beat(&mut core, 2, &workers[1]).is_ok());
@@ -110,7 +110,7 @@ fn a_worker_that_comes_too_late_to_train_is_not_waited_for() {
 }
 
 #[test]
-fn a_worker_that_is_lost_after_training_is_missed_by_nobody() {
+fn a_worker_that_is_lost_after_training_fails_no_run() {
     for leaves_first in [true, false] {
         let (mut core, workers) = met(2, 2);
         trained(&mut core, 1, &workers[0]);
@@ -139,18 +139,18 @@ fn a_lost_worker_breaks_its_group_and_not_the_next_one() {
     let first = &workers[0];
     hear(&mut core, 2..=10, &[first]);
     assert_eq!(beat(&mut core, 10, first).unwrap().broken_group, 0);
-    // Its lease runs out: whoever waits for it in a sum hears so with the next heartbeat.
+    // Its lease expires. A worker that waits for it in an all-reduce learns so with its next heartbeat.
     assert_eq!(beat(&mut core, 11, first).unwrap().broken_group, 1);
     let back = core.join(at(12), &reachable(1, 2)).unwrap();
     let group = core.group(at(12), &ask_after(first, 1)).unwrap();
     assert_eq!((group.generation, beat(&mut core, 12, first).unwrap().broken_group), (2, 1));
-    // A process that is known to be gone need not be silent for a lease.
+    // A process that is known to be gone loses its slot before its lease expires.
     core.join(at(13), &JoinRequest { supersede: true, ..reachable(1, 3) }).unwrap();
     assert_eq!(beat(&mut core, 13, first).unwrap().broken_group, 2);
     assert!(beat(&mut core, 13, &back).is_err());
 }
 
-/// As when a link to the coordinator was down for longer than a lease.
+/// The link to the coordinator was down for longer than a lease.
 #[test]
 fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() {
     let (mut core, server, worker) = running();

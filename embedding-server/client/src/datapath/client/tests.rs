@@ -195,6 +195,15 @@ fn a_server_and_a_coordinator_that_hang_cost_no_more_than_the_timeout() {
     assert_eq!(waited, TIMEOUT);
 }
 
+/// A server stops waiting a little before the timeout and says what for. The tries after that are cut short.
+#[test]
+fn what_a_server_waited_for_is_reported_although_later_tries_hear_nothing() {
+    let cluster = Cluster::new(1);
+    cluster.shards[0].faults.lock().unwrap().extend([Fault::Refuse(RefusalKind::Deadline), Fault::Hang]);
+    let error = run(client(&cluster).lookup(&some_ids(), Access::Train)).unwrap_err().to_string();
+    assert!(error.contains("embedding server 0 (fake) for 30.0s: scripted fault"), "{error}");
+}
+
 #[test]
 fn many_calls_wait_for_a_silent_coordinator_together() {
     let cluster = Cluster::new(4);
