@@ -37,7 +37,7 @@ use crate::datapath::dense::DenseThread;
 use crate::datapath::push::Pushes;
 use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{Event, Observer, Several};
+use crate::event::{Event, Observer, Several, Silent};
 use crate::metrics::Metrics;
 use crate::report::{Recorder, RunFolder};
 use crate::summary::{Outcome, Summary};
@@ -93,6 +93,25 @@ struct Data {
 }
 
 impl Worker {
+    /// The only worker of a job, in the process of its coordinator and servers. It reports to nobody, writes nothing and starts
+    /// anew; fields of the result say otherwise.
+    #[must_use]
+    pub fn alone(job: Job, control: Arc<dyn ControlPlane>, connect: Connect, registry: Registry) -> Self {
+        Self {
+            job,
+            control,
+            connect,
+            index: 0,
+            supersede: false,
+            rendezvous: None,
+            registry,
+            observer: Arc::new(Silent),
+            folder: None,
+            resume: None,
+            shutdown: Shutdown::new(),
+        }
+    }
+
     /// Trains on the job's files.
     ///
     /// # Errors

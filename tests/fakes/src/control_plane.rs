@@ -8,10 +8,10 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, EpochDone,
-    GroupRequest, GroupResponse,
-    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest,
-    PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse,
-    ServerEntry, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse, assign_response::Work,
+    GroupRequest, GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest,
+    LeaveResponse, PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, ServerEntry, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
+    assign_response::Work,
 };
 use zagros_protocol::{BucketMap, Generation};
 

@@ -170,7 +170,7 @@ fn a_worker_that_has_finished_is_not_waited_for() {
 }
 
 #[test]
-fn workers_at_different_points_of_their_runs_are_told_so() {
+fn workers_at_different_points_of_their_runs_learn_so() {
     let (mut core, workers) = group_of(2);
     comes(&mut core, 1, &workers[0], BarrierReason::Ready);
     let found = failure(comes(&mut core, 1, &workers[1], BarrierReason::EpochEnd));
