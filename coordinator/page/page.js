@@ -22,7 +22,7 @@ const STATES = {
   interrupted: ["■ interrupted", "warn"],
   failed: ["✕ failed", "bad"],
 };
-const MEMBER_STATES = { alive: ["● alive", "good"], left: ["■ left", "soft"], lost: ["✕ lost", "bad"] };
+const MEMBER_STATES = { alive: ["● alive", "good"], left: ["■ left", "soft"], lost: ["✕ lost", "bad"], away: ["◌ away", "bad"] };
 // Follow each other in a step; together they are the time of training.
 const STEP_STAGES = [
   ["waiting", "waiting for rows"],

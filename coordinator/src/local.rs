@@ -243,6 +243,7 @@ fn log(event: &RunEvent) {
     match event {
         RunEvent::RunEnded(RunOutcome::Failed(_)) => error!("{event}"),
         RunEvent::MemberLost { .. }
+        | RunEvent::ServerAway { .. }
         | RunEvent::WorkerGivenUp { .. }
         | RunEvent::CoordinatorStalled { .. }
         | RunEvent::DrainStarted { .. }

@@ -23,6 +23,7 @@ use zagros_dense_worker::datapath::buckets::{BUCKET, Buckets};
 use zagros_dense_worker::datapath::kernels::{Columns, Positions, scatter_add};
 use zagros_dense_worker::model::DenseModel;
 use zagros_job::{Job, Overrides};
+use zagros_zip::{ZipEq, number_from};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -88,7 +89,7 @@ fn compare<const N: usize>(
         let mut group = group;
         let mut times = vec![Vec::new(); N];
         for round in 0..rounds + 2 {
-            for (worker, times) in workers.iter_mut().zip(&mut times) {
+            for (worker, times) in workers.iter_mut().zip_eq(&mut times) {
                 group.barrier()?;
                 let started = Instant::now();
                 worker.step(&mut group)?;
@@ -101,7 +102,7 @@ fn compare<const N: usize>(
         Ok(times)
     };
     let times = thread::scope(|scope| {
-        let ranks = (0..).zip(rendezvous).map(|(rank, rendezvous)| {
+        let ranks = number_from(0, rendezvous).map(|(rank, rendezvous)| {
             let play = &play;
             scope.spawn(move || play(rank, rendezvous?))
         });

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use zagros_eval::{Evaluation, Sums};
+use zagros_zip::ZipEq;
 
 /// Exponential mean that is unbiased from the first value on (as Adam's moments are).
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -64,7 +65,7 @@ impl Histogram {
     fn merge(&mut self, other: &Self) {
         let classes = [(&mut self.positives, &other.positives), (&mut self.negatives, &other.negatives)];
         for (mine, its) in classes {
-            mine.iter_mut().zip(its).for_each(|(mine, its)| *mine += its);
+            mine.iter_mut().zip_eq(its).for_each(|(mine, its)| *mine += its);
         }
     }
 
@@ -107,7 +108,7 @@ impl Predicted {
             // A NaN casts to bin 0; the step that made one ends the run anyway.
             (((probability * BINS as f32) as usize).min(BINS - 1) as u16, is_positive)
         };
-        let bins = std::iter::zip(labels, logits).map(count).collect();
+        let bins = labels.iter().zip_eq(logits).map(count).collect();
         Self { bins, sums }
     }
 }

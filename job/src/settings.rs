@@ -29,7 +29,8 @@ pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use train::{DenseUpdates, Device, Mode, Precision, Train};
 pub use zagros_table::{
-    AdmissionPolicy, Element, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, NonFinite, Schedule,
+    AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,
+    NonFinitePolicy, WeightType,
 };
 
 /// A whole job.

@@ -51,6 +51,14 @@ impl fmt::Display for RunId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lineage(pub u64);
 
+impl Lineage {
+    /// The lineage that a message carries; `None` for 0, which says that there is no log.
+    #[must_use]
+    pub fn from_wire(number: u64) -> Option<Self> {
+        (number != 0).then_some(Self(number))
+    }
+}
+
 impl fmt::Display for Lineage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use zagros_coordinator_client::Membership;
 use zagros_embedding_client::{
-    ClientConfig, ClientError, Deduplicator, EmbeddingClient, FeatureIds, RoutedIds, Rows, UniqueIds,
+    BatchRows, ClientConfig, ClientError, Deduplicator, EmbeddingClient, FeatureIds, RoutedIds, UniqueIds,
 };
 use zagros_ingest::Batch;
 use zagros_plumbing::Shutdown;
@@ -14,6 +14,7 @@ use zagros_protocol::control::{DataFile, DescribeRequest, JoinRequest, Outcome, 
 use zagros_protocol::datapath::{Access, Encoding};
 use zagros_protocol::{PROTOCOL_VERSION, TableId};
 use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_zip::number_from;
 
 use super::side::{CpuTimes, ServerSide};
 
@@ -51,7 +52,7 @@ pub(super) struct MeasuredCase {
     /// Pushes alone.
     pub(super) pushed: MeasuredStretch,
     /// Rows of the last batches after training.
-    pub(super) rows: Vec<Rows>,
+    pub(super) rows: Vec<BatchRows>,
     /// Rows that the servers held after training.
     pub(super) held: u64,
 }
@@ -68,7 +69,7 @@ struct BenchClient {
     deduplicator: Deduplicator,
     seq: u64,
     /// The last batches trained and their rows, which serve as gradients.
-    kept: Vec<(RoutedIds, Rows)>,
+    kept: Vec<(RoutedIds, BatchRows)>,
     tally: ClientTally,
 }
 
@@ -133,7 +134,7 @@ impl BenchClients {
     }
 
     /// Rows of the first client's last batches as they are now.
-    pub(super) async fn read_last(&self) -> Result<Vec<Rows>, Failure> {
+    pub(super) async fn read_last(&self) -> Result<Vec<BatchRows>, Failure> {
         let Some(first) = self.0.first() else { return Ok(Vec::new()) };
         let reads = first.kept.iter().map(|(unique, _)| first.client.lookup(unique, Access::Read));
         try_join_all(reads).await.map_err(refused)
@@ -263,7 +264,7 @@ impl ClientTally {
 
 /// By the job, each column has the table of its own number.
 fn features(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
-    let columns = (0..).zip(&batch.categorical);
+    let columns = number_from(0, &batch.categorical);
     columns.map(|(table, ids)| FeatureIds { table: TableId(table), dim, ids: &ids.ids }).collect()
 }
 
@@ -284,7 +285,7 @@ mod tests {
     use crate::workload;
 
     fn measured(clients: usize, value: f32, held: u64) -> MeasuredCase {
-        let rows = vec![Rows { tables: vec![vec![value]] }];
+        let rows = vec![BatchRows { tables: vec![vec![value]] }];
         let (trained, looked_up, pushed) = Default::default();
         MeasuredCase { clients, trained, looked_up, pushed, rows, held }
     }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use zagros_shell::out;
+use zagros_zip::ZipEq;
 
 use super::cluster::RunResult;
 use super::workload::ModeSetting;
@@ -56,7 +57,7 @@ impl ModeCase {
     pub(super) fn means(&self, sync: &Self) -> ModeMeans {
         let count = self.runs.len().max(1) as f64;
         let mean = |of: &dyn Fn(&RunResult) -> f64| self.runs.iter().map(of).sum::<f64>() / count;
-        let pairs = || self.runs.iter().zip(&sync.runs);
+        let pairs = || self.runs.iter().zip_eq(&sync.runs);
         let gaps: Option<Vec<f64>> = pairs().map(|(own, other)| Some(own.auc? - other.auc?)).collect();
         let aucs: Option<Vec<f64>> = self.runs.iter().map(|ran| ran.auc).collect();
         ModeMeans {
@@ -105,7 +106,7 @@ impl ModeFigures {
 
     /// The goals beside what was measured; none for what was not run.
     pub(super) fn goals(&self) -> Vec<String> {
-        let hybrid = || self.cases.iter().zip(&self.means).filter(|(case, _)| case.mode == "hybrid");
+        let hybrid = || self.cases.iter().zip_eq(&self.means).filter(|(case, _)| case.mode == "hybrid");
         let fastest = hybrid().max_by(|one, other| one.1.times_sync.total_cmp(&other.1.times_sync));
         let speed = fastest.map(|(case, means)| {
             let (times, staleness) = (means.times_sync, case.staleness);
@@ -122,12 +123,12 @@ impl ModeFigures {
     pub(super) fn print(&self) {
         out!("{}", self.lead());
         let rows: Vec<Vec<String>> = std::iter::once(COLUMNS.map(str::to_owned).to_vec())
-            .chain(self.cases.iter().zip(&self.means).map(|(case, means)| case.cells(means)))
+            .chain(self.cases.iter().zip_eq(&self.means).map(|(case, means)| case.cells(means)))
             .collect();
         for row in rows {
             let cells = row
                 .iter()
-                .zip(COLUMNS)
+                .zip_eq(COLUMNS)
                 .map(|(cell, head)| format!("{cell:>width$}", width = head.chars().count().max(7)));
             out!("  {}", cells.collect::<Vec<_>>().join("  "));
         }

@@ -21,6 +21,7 @@ use self::link::NetworkLine;
 use self::workload::{ModeSetting, SERVERS, WORKERS};
 use crate::args::ModesArgs;
 use zagros_shell::{Exit, Failure, OrInternal, answer, err};
+use zagros_zip::ZipEq;
 
 /// Staleness of mode async where hybrid's own is not given: the default of both.
 const USUAL: usize = 4;
@@ -36,7 +37,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     let mut cases: Vec<ModeCase> = settings.iter().copied().map(ModeCase::new).collect();
     for seed in 0..seeds {
         // Mode after mode with one seed, so that what else the machine does strikes pairs alike.
-        for (case, setting) in cases.iter_mut().zip(&settings) {
+        for (case, setting) in cases.iter_mut().zip_eq(&settings) {
             err!("seed {} of {seeds}: {} with staleness {}", seed + 1, case.mode, case.staleness);
             case.runs.push(cluster::run(&setting.apply(&job, job.train.seed + seed), line).await?);
         }

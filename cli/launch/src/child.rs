@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{ChildStdin, Command};
 use tokio::task::JoinHandle;
 use zagros_plumbing::Deadline;
+use zagros_plumbing::exit_codes::EXIT_CODES;
 use zagros_shell::{Announcement, Exit, Failure, OrInternal};
 
 use crate::prefix::{ChildOutput, LastLines, LinePrefix};
@@ -200,6 +201,14 @@ impl ChildProcess {
         let is_fenced = |status: &ExitStatus| status.code() == Some(i32::from(Exit::Fenced.code()));
         let is_lost = |status: ExitStatus| status.signal().is_some() || is_fenced(&status);
         matches!(self.role, RoleName::DenseWorker(_)) && self.ended.is_some_and(is_lost)
+    }
+
+    /// Whether it has ended in a way that another process in its place may not: killed, or with a code after which another
+    /// attempt may help. A child that was asked to end is not lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        let Some(status) = self.ended else { return false };
+        let may_help = |code: i32| EXIT_CODES.iter().any(|known| i32::from(known.code) == code && known.is_retryable);
+        !self.asked && !self.ended_as_asked() && status.code().is_none_or(may_help)
     }
 
     /// How it ended, in words.

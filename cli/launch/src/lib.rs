@@ -15,6 +15,7 @@ mod embedded;
 mod log_file;
 mod plan;
 mod prefix;
+mod restart;
 mod stop;
 mod supervise;
 
@@ -25,5 +26,6 @@ pub use self::embedded::EmbeddedCluster;
 pub use self::log_file::{FOLDER as LOG_FOLDER, LogFile, earlier_log, split_time};
 pub use self::plan::LaunchPlan;
 pub use self::prefix::ChildOutput;
+pub use self::restart::RestartBudget;
 pub use self::stop::GracePeriods;
-pub use self::supervise::{RestartBudget, Supervisor, WatchEnd};
+pub use self::supervise::{Supervisor, WatchEnd};

@@ -12,7 +12,7 @@ use std::path::Path;
 use indicatif::HumanBytes;
 use zagros_dense_worker::ResumePoint;
 use zagros_job::threads::Machine;
-use zagros_job::{Job, Mode};
+use zagros_job::{Durability, Job, Mode};
 use zagros_launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RunConsole, Supervisor,
     WatchEnd, reachable,
@@ -97,6 +97,11 @@ fn restarts(job: &Job, asked: u32) -> u32 {
     if others_wait { asked } else { 0 }
 }
 
+/// Whether a role comes back with what it held: an embedding server reads its rows from its log.
+fn is_in_place(job: &Job, role: RoleName) -> bool {
+    matches!(role, RoleName::EmbeddingServer(_)) && job.cluster.durability != Durability::Checkpoint
+}
+
 fn overrides(args: &UpArgs) -> Vec<String> {
     let mut sets = args.job.sets.clone();
     sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
@@ -156,10 +161,14 @@ async fn supervise(
             return Err(cause);
         }
     };
-    // The end of the worker's earlier process was seen here.
-    let restart = |index| plan.start_worker(index, &coordinator, &["--supersede"]);
+    let start = |role| match role {
+        // The end of the worker's earlier process was seen here.
+        RoleName::DenseWorker(index) => plan.start_worker(index, &coordinator, &["--supersede"]),
+        RoleName::EmbeddingServer(_) | RoleName::Coordinator => plan.start(role, &coordinator, &[]),
+    };
     let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
-    let restarts = RestartBudget { left: restarts, least, start: &restart };
+    let is_in_place = |role| is_in_place(job, role);
+    let restarts = RestartBudget { left: restarts, least, is_in_place: &is_in_place, start: &start };
     let watched = supervisor.watch_and_restart(&stop.first, restarts).await;
     if let Ok(WatchEnd::StopRequested) = watched {
         stop_in_order(plan, job, &mut supervisor).await;

@@ -9,20 +9,22 @@
 //! a slot     which split     a bucket     steps together what follows    checkpoints draining, ended
 //! ```
 
+mod group_calls;
+
 use std::time::Duration;
 
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
-    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse,
-    ServerEntry, StatusResponse, TransformsRequest, TransformsResponse, Writer,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
+    JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest, PositionResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, StatusResponse, TransformsRequest, TransformsResponse,
 };
-use zagros_protocol::{BucketMap, Refusal};
+use zagros_protocol::{Lineage, Refusal};
 
 use crate::admission::{check_join_payload, check_report, check_same_run, requested_slot};
 use crate::ballots::Ballots;
 use crate::barriers::BarrierSchedule;
 use crate::config::CoreConfig;
+use crate::content::{ServerContent, why_lost};
 use crate::data::{ResumedData, TrainingData};
 use crate::groups::ProcessGroups;
 use crate::members::{ExpiredLease, MemberState, Members};
@@ -91,12 +93,28 @@ impl Core {
             self.data.check_files(slot, &request.files)?;
         }
         let resumed = self.data.resume(&self.config, slot, request)?;
-        self.check_vacant(now, slot, request)?;
+        let content = self.content_of(slot, request);
+        if content == ServerContent::Foreign {
+            return Ok(JoinResponse { discard: true, ..JoinResponse::default() });
+        }
+        if content != ServerContent::Kept {
+            self.check_vacant(now, slot, request)?;
+        }
+        if let ServerContent::Lost { known, brought } = content {
+            self.finish(RunOutcome::Failed(why_lost(slot, known, brought)));
+            self.run.check_not_ended()?;
+        }
 
+        let before = self.members.get(slot).map(|before| (before.instance, now.saturating_sub(before.heard)));
         let incarnation = self.members.admit(now, slot, request);
         self.events.push(RunEvent::MemberJoined { slot, incarnation, address: request.address.clone() });
+        if let (ServerContent::Kept, Some((instance, silence))) = (content, before)
+            && instance != request.instance
+        {
+            self.events.push(RunEvent::ServerRecovered { slot, incarnation, silence });
+        }
         match slot.role {
-            Role::EmbeddingServer => self.take_server(slot, request),
+            Role::EmbeddingServer => self.take_server(slot, request, content),
             Role::DenseWorker => self.take_worker(slot, request, resumed),
         }
         self.start_when_ready();
@@ -107,6 +125,7 @@ impl Core {
             generation: self.placement.generation().0,
             over: false,
             run: self.config.run.0,
+            discard: false,
         })
     }
 
@@ -170,47 +189,7 @@ impl Core {
     /// Which server owns which bucket, and which servers are missing.
     pub fn placement(&mut self, now: Duration) -> PlacementResponse {
         self.advance(now);
-        let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
-            index,
-            address: server.address.clone(),
-            instance: server.instance,
-            alive: self.members.alive(MemberSlot::server(index)).is_some(),
-            run: self.config.run.0,
-        };
-        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member(), incarnation };
-        PlacementResponse {
-            generation: self.placement.generation().0,
-            owners: self.placement.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
-            servers: self.placement.servers().map(entry).collect(),
-            waiting_for: self.roster().missing_servers().unwrap_or_default(),
-            writers: self.members.workers().map(writer).collect(),
-        }
-    }
-
-    /// The process group of a worker, once every worker is in.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member or the run is over. `Invalid` when rank 0 has no address, or when a
-    /// worker has finished, because a finished worker joins no group.
-    pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
-        self.advance(now);
-        self.run.check_not_ended()?;
-        let slot = self.worker(request.member, request.incarnation)?;
-        let roster = Roster { config: &self.config, members: &self.members };
-        self.groups.form(roster, slot, request.after)
-    }
-
-    /// A worker votes at a barrier of its process group, or is on its way there. The same request once more changes nothing.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when its process is not in the newest
-    /// group, or the ballot is not its next one.
-    pub fn barrier(&mut self, now: Duration, request: &BarrierRequest) -> Result<BarrierResponse, Refusal> {
-        let now = self.advance(now);
-        self.run.check_not_ended()?;
-        let slot = self.worker(request.member, request.incarnation)?;
-        let voters = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
-        self.ballots.take((now, self.config.timeout), (request.group, &voters), slot.index, request)
+        self.placement.response(self.roster())
     }
 
     /// The next split for a worker.
@@ -355,8 +334,18 @@ impl Core {
         now
     }
 
-    fn take_server(&mut self, slot: MemberSlot, request: &JoinRequest) {
-        let address = ServerAddress { address: request.address.clone(), instance: request.instance };
+    /// The content of an embedding server that joins. Before training a run has put no rows anywhere.
+    fn content_of(&self, slot: MemberSlot, request: &JoinRequest) -> ServerContent {
+        let content = ServerContent::of(slot, self.members.get(slot), request);
+        if self.run == RunState::Waiting { content.before_training(request) } else { content }
+    }
+
+    fn take_server(&mut self, slot: MemberSlot, request: &JoinRequest, content: ServerContent) {
+        let lineage = Lineage::from_wire(request.lineage);
+        let address = ServerAddress { address: request.address.clone(), instance: request.instance, lineage };
+        if content == ServerContent::Kept && self.placement.map().is_some() {
+            return self.placement.keep_rows_at(slot.index, address);
+        }
         if let Some(generation) = self.placement.set_address(slot.index, address) {
             self.events.push(RunEvent::PlacementChanged { generation });
         }
@@ -434,7 +423,10 @@ impl Core {
         let ExpiredLease { slot, silence } = expired;
         let splits = self.data.suspend(slot);
         self.groups.note_loss(slot);
-        self.events.push(RunEvent::MemberLost { slot, silence, splits });
+        self.events.push(match self.members.state(slot) {
+            Some(MemberState::Away) => RunEvent::ServerAway { slot, silence, timeout: self.config.timeout },
+            _ => RunEvent::MemberLost { slot, silence, splits },
+        });
         self.finish_when_done();
     }
 
@@ -453,7 +445,7 @@ impl Core {
         if self.roster().alive_worker_count() == 0 {
             return self.finish(RunOutcome::Interrupted(reason));
         }
-        if let Some(server) = self.roster().lost_server() {
+        if let Some(server) = self.roster().lost_server(self.now.unwrap_or_default()) {
             let why = format!("{reason}, and {server} is gone: no worker can write a checkpoint any more");
             self.finish(RunOutcome::Failed(why));
         }

@@ -2,6 +2,7 @@
 
 use zagros_protocol::control::{AssignRequest, AssignResponse, CompleteRequest, DataFile, JoinRequest, Position};
 use zagros_protocol::{Refusal, RefusalKind};
+use zagros_zip::ZipEq;
 
 use crate::MemberSlot;
 use crate::config::CoreConfig;
@@ -120,7 +121,8 @@ impl TrainingData {
         let ledger = self.ledger.as_mut().ok_or_else(unknown)?;
         // A repeated call names splits that were counted before.
         let is_new = |split: u64| !ledger.is_done(*epoch, split);
-        let new = std::iter::zip(splits, bad_rows).filter(|(split, _)| is_new(**split)).map(|(_, bad)| *bad);
+        let counted = if bad_rows.is_empty() { &[] } else { splits.as_slice() };
+        let new = counted.iter().zip_eq(bad_rows).filter(|(split, _)| is_new(**split)).map(|(_, bad)| *bad);
         let new = new.fold(0, u64::saturating_add);
         let is_complete = ledger.complete(*epoch, splits, slot)?;
         self.bad_rows = self.bad_rows.saturating_add(new);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use zagros_protocol::Refusal;
 use zagros_protocol::control::GroupResponse;
+use zagros_zip::ZipEq;
 
 use crate::ballots::{Presence, Voter};
 use crate::members::MemberState;
@@ -115,7 +116,7 @@ impl ProcessGroups {
     /// Indices of the workers that have not given the group up.
     fn remaining(&self) -> impl Iterator<Item = u32> {
         let remains = |(member, after): (&GroupMember, &u64)| (*after < self.generation).then_some(member.index);
-        self.members.iter().zip(&self.given_up).filter_map(remains)
+        self.members.iter().zip_eq(&self.given_up).filter_map(remains)
     }
 
     /// Why there is no newer group yet, in words.
@@ -133,13 +134,13 @@ impl GroupMember {
     /// Whether this process can still vote at a barrier.
     fn presence(self, roster: Roster<'_>, now: Duration) -> Presence {
         let slot = MemberSlot::worker(self.index);
-        let Some(holder) = roster.members.holder(slot).filter(|holder| holder.incarnation == self.incarnation) else {
+        let Some(holder) = roster.members.get(slot).filter(|holder| holder.incarnation == self.incarnation) else {
             return Presence::Gone("was replaced by another process, which is not in this group".to_owned());
         };
         let silence = now.saturating_sub(holder.heard);
         match holder.state {
             MemberState::Alive => Presence::Expected(format!("it was last heard {silence:.1?} ago")),
-            MemberState::Silent => Presence::Expected(format!("it is lost: silent for {silence:.1?}")),
+            MemberState::Silent | MemberState::Away => Presence::Expected(format!("it is lost: silent for {silence:.1?}")),
             MemberState::Left { finished: true } | MemberState::GivenUp => Presence::Left,
             MemberState::Left { finished: false } => Presence::Gone("has left the run".to_owned()),
             MemberState::Lost => Presence::Gone(format!("is lost: silent for {silence:.1?}")),

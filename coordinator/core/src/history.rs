@@ -124,6 +124,7 @@ fn merged(pair: &[HistoryPoint]) -> HistoryPoint {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::number_from;
 
     use super::*;
 
@@ -175,7 +176,7 @@ mod tests {
         ) {
             let mut history = History::with_capacity(most);
             let (mut now, mut stalest) = (0.0, 0);
-            for (step, gap) in (0..).zip(&gaps) {
+            for (step, gap) in number_from(0, &gaps) {
                 now += gap;
                 let staleness = (step % 7) as u32;
                 stalest = stalest.max(staleness);

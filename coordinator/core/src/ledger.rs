@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{AssignRequest, AssignResponse, EpochDone, Position, Wait, assign_response::Work};
+use zagros_zip::number_from;
 
 use crate::MemberSlot;
 use crate::splits::SplitRange;
@@ -157,7 +158,7 @@ impl SplitLedger {
     /// How much of an epoch has been read, without the workers' resume cursors and the bad rows.
     pub(crate) fn position(&self, epoch: u32) -> Result<Position, Refusal> {
         self.check_epoch(epoch)?;
-        let plan = (0..).zip(&self.plan).map(|(index, range)| range.on_wire(split_id(epoch, index)));
+        let plan = number_from(0, &self.plan).map(|(index, range)| range.on_wire(split_id(epoch, index)));
         let done = self.epochs[epoch as usize].done(self.plan.len()).map(|index| split_id(epoch, index));
         Ok(Position { epoch, plan: plan.collect(), done: done.collect(), ..Position::default() })
     }

@@ -8,6 +8,7 @@ mod admission;
 mod ballots;
 mod barriers;
 mod config;
+mod content;
 mod core;
 mod data;
 mod event;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use zagros_protocol::control::{Disk, HeartbeatRequest, JoinRequest, Progress, ServerLoad, ServerWait};
-use zagros_protocol::{Refusal, RefusalKind};
+use zagros_protocol::{Lineage, Refusal, RefusalKind};
 
 use crate::{MemberSlot, Role};
 
@@ -21,6 +21,8 @@ pub(crate) struct MemberRecord {
     pub(crate) address: String,
     pub(crate) instance: u64,
     pub(crate) incarnation: u32,
+    /// Which log holds the rows of an embedding server. Without a log its rows end with its process.
+    pub(crate) lineage: Option<Lineage>,
     pub(crate) state: MemberState,
     /// When it was last heard.
     pub(crate) heard: Duration,
@@ -45,6 +47,9 @@ pub(crate) enum MemberState {
     },
     /// It was silent for a lease. None of its work was given to others, so it returns when it is heard again.
     Silent,
+    /// An embedding server whose rows are in a log was silent for a lease. The run waits for this process, or for another
+    /// process that recovers the rows.
+    Away,
     /// It was silent for a lease and its work was given to others, or its process is known to be gone. Only another process
     /// may take its slot.
     Lost,
@@ -84,6 +89,7 @@ impl Members {
             address: request.address.clone(),
             instance: request.instance,
             incarnation,
+            lineage: Lineage::from_wire(request.lineage),
             state: MemberState::Alive,
             heard: now,
             progress: None,
@@ -121,7 +127,7 @@ impl Members {
         let why = match self.by_slot.get(&slot).map(|member| member.state) {
             Some(MemberState::Alive) => return Ok(slot),
             Some(MemberState::Left { .. }) => "has left the run",
-            Some(MemberState::Silent) => {
+            Some(MemberState::Silent | MemberState::Away) => {
                 let message = format!("{slot} was silent for longer than its lease; its next heartbeat renews it");
                 return Err(Refusal::new(RefusalKind::Unavailable, message));
             }
@@ -142,11 +148,12 @@ impl Members {
         may_return: impl FnOnce(MemberSlot) -> bool,
     ) -> Result<(MemberSlot, bool), Refusal> {
         let slot = self.known(member, incarnation)?;
-        let was_silent = self.state(slot) == Some(MemberState::Silent);
-        if was_silent && !may_return(slot) {
+        let was_silent = matches!(self.state(slot), Some(MemberState::Silent | MemberState::Away));
+        let returns = was_silent && may_return(slot);
+        if was_silent && !returns {
             self.lose(now, slot);
         }
-        if self.state(slot) != Some(MemberState::Silent) {
+        if !returns {
             self.active(member, incarnation)?;
         }
         if let Some(member) = self.by_slot.get_mut(&slot) {
@@ -191,13 +198,13 @@ impl Members {
         }
     }
 
-    /// Marks each member whose lease has expired as silent.
+    /// Marks each member whose lease has expired as silent, or as away.
     pub(crate) fn expire(&mut self, now: Duration) -> Vec<ExpiredLease> {
         let mut expired = Vec::new();
         for (slot, member) in &mut self.by_slot {
             let silence = now.saturating_sub(member.heard);
             if member.state == MemberState::Alive && silence > self.lease {
-                member.state = MemberState::Silent;
+                member.state = if member.lineage.is_some() { MemberState::Away } else { MemberState::Silent };
                 expired.push(ExpiredLease { slot: *slot, silence });
             }
         }
@@ -247,8 +254,8 @@ impl Members {
         self.by_slot.get(&slot).map(|member| member.state)
     }
 
-    /// The latest holder of a slot, whatever its state.
-    pub(crate) fn holder(&self, slot: MemberSlot) -> Option<&MemberRecord> {
+    /// The newest process that has joined in a slot.
+    pub(crate) fn get(&self, slot: MemberSlot) -> Option<&MemberRecord> {
         self.by_slot.get(&slot)
     }
 
@@ -268,6 +275,7 @@ impl MemberState {
             Self::Alive => "alive",
             Self::Left { .. } => "left",
             Self::Silent | Self::Lost => "lost",
+            Self::Away => "away",
             Self::GivenUp => "given up",
         }
     }

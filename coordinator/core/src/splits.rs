@@ -1,6 +1,7 @@
 //! The plan: files divided into byte ranges; and the order in which an epoch deals them out.
 
 use zagros_protocol::control::{DataFile, Split};
+use zagros_zip::number_from;
 
 /// The number of splits per worker and epoch that the plan aims at. With so many, a lost worker's share is read again in
 /// small parts, and all workers end an epoch within a hundredth of it. A worker that ends first only waits.
@@ -107,18 +108,20 @@ pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<S
     let most = most.min((total / (workers * SPLITS_OF_LITTLE)).max(TINY_BYTES));
     // Fits into u64: fewer than 2^18 files of fewer than 2^64 bytes each, divided by 2^19.
     let most = most.max(whole_bytes(files).div_ceil(MOST_SPLITS as u128) as u64);
-    (0..).zip(files).flat_map(|(index, file)| divide(index, file, most)).collect()
+    number_from(0, files).flat_map(|(index, file)| divide(index, file, most)).collect()
 }
 
 /// The workers that have no or little data to read, in words, with what to do; `None` if each has at least half of an even
 /// share.
 pub(crate) fn uneven_shares(plan: &[SplitRange], files: &[DataFile], workers: u32) -> Option<String> {
+    let workers = workers.max(1);
     let mut shares = vec![0_u64; workers as usize];
-    for (split, worker) in plan.iter().zip((0..shares.len()).cycle()) {
-        shares[worker] = shares[worker].saturating_add(split.end - split.start);
+    for (index, split) in plan.iter().enumerate() {
+        let share = &mut shares[index % workers as usize];
+        *share = share.saturating_add(split.end - split.start);
     }
-    let even = total_bytes(files) / u64::from(workers.max(1));
-    let few: Vec<String> = (0..).zip(&shares).filter(|(_, share)| **share < even / 2).map(name_of).collect();
+    let even = total_bytes(files) / u64::from(workers);
+    let few: Vec<String> = number_from(0, &shares).filter(|(_, share)| **share < even / 2).map(name_of).collect();
     if few.is_empty() {
         return None;
     }
@@ -267,7 +270,7 @@ mod tests {
             let files: Vec<_> = files.into_iter().map(|(bytes, splittable)| file(bytes, splittable)).collect();
             let plan = plan_splits(&files, workers, SHUFFLED);
             let mut splits = plan.iter();
-            for (index, data) in (0..).zip(&files) {
+            for (index, data) in number_from(0, &files) {
                 let mut covered = 0;
                 while covered < data.bytes {
                     let split = splits.next().expect("a file is not covered");

@@ -53,6 +53,11 @@ fn lost(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
         return Some(format!("{slot} was given up: it was lost, and the run goes on without it"));
     }
     let silence = words(Duration::from_millis(member.silent_ms));
+    if member.state == "away" {
+        return Some(format!(
+            "{slot} is away: silent for {silence}; its rows are in its log, and the run waits for it"
+        ));
+    }
     (member.state == "lost").then(|| format!("{slot} is lost: silent for {silence}; {next}"))
 }
 

@@ -15,6 +15,7 @@ use zagros_protocol::control::{
     BarrierReason, BarrierRequest, BarrierVote, DataFile, GroupRequest, HeartbeatRequest, JoinRequest, JoinResponse,
 };
 use zagros_protocol::{PROTOCOL_VERSION, RunId};
+use zagros_zip::number_from;
 
 const LEASE: Duration = Duration::from_secs(8);
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -164,7 +165,7 @@ impl VotingRun {
     fn pass(&mut self) {
         self.now += STEP;
         let is_heard = |(index, worker): &(u32, &VotingWorker)| !worker.is_muted && !self.gone.contains(index);
-        let heard = (0..).zip(&self.workers).filter(is_heard).map(|(_, worker)| &worker.joined);
+        let heard = number_from(0, &self.workers).filter(is_heard).map(|(_, worker)| &worker.joined);
         for JoinResponse { member, incarnation, .. } in heard.chain(&self.replacements) {
             let beat = HeartbeatRequest { member: *member, incarnation: *incarnation, ..HeartbeatRequest::default() };
             self.core.heartbeat(self.now, &beat).expect("a member is heard");

@@ -15,6 +15,7 @@ use zagros_protocol::control::{
     Outcome, ReportEvaluationRequest,
 };
 use zagros_protocol::{PROTOCOL_VERSION, RefusalKind, RunId};
+use zagros_zip::number_from;
 
 const LEASE: Duration = Duration::from_secs(8);
 const EPOCHS: u32 = 2;
@@ -98,10 +99,14 @@ struct SimulatedRun {
     /// The slot whose process is being replaced.
     replaced: Option<MemberSlot>,
     instances: u64,
+    /// Whether the rows of servers are in logs, which outlast their processes.
+    has_logs: bool,
+    /// Servers that have made their log.
+    logs: BTreeSet<MemberSlot>,
 }
 
 impl SimulatedRun {
-    fn new(servers: u32, workers: u32, sizes: &[u64]) -> Self {
+    fn new(servers: u32, workers: u32, sizes: &[u64], has_logs: bool) -> Self {
         let config = CoreConfig {
             run: RunId(1),
             job: "simulation".to_owned(),
@@ -143,6 +148,8 @@ impl SimulatedRun {
             group: 0,
             replaced: None,
             instances: 0,
+            has_logs,
+            logs: BTreeSet::new(),
         }
     }
 
@@ -224,7 +231,10 @@ impl SimulatedRun {
 
     fn join(&mut self, slot: MemberSlot, instance: u64, supersede: bool) {
         let is_worker = slot.role == Role::DenseWorker;
+        let has_log = self.has_logs && !is_worker;
         let request = JoinRequest {
+            lineage: if has_log { u64::from(slot.index) + 1 } else { 0 },
+            recovered: has_log && self.logs.contains(&slot),
             role: slot.role.to_wire(),
             index: slot.index,
             address: format!("host:{instance}"),
@@ -233,8 +243,8 @@ impl SimulatedRun {
             protocol_version: PROTOCOL_VERSION,
             release: String::new(),
             files: if is_worker { self.files.clone() } else { Vec::new() },
-            position: None,
             supersede,
+            ..JoinRequest::default()
         };
         match self.core.join(self.now, &request) {
             Ok(joined) if joined.over => {
@@ -242,7 +252,9 @@ impl SimulatedRun {
                 self.finished.insert(slot);
             }
             Ok(joined) => {
+                assert!(!joined.discard, "{slot} has no rows of another run");
                 self.see_generation(joined.generation);
+                self.logs.extend(has_log.then_some(slot));
                 let (member, incarnation) = (joined.member, joined.incarnation);
                 let process =
                     SimulatedProcess { member, incarnation, instance, muted: false, epoch: 0, held: Vec::new() };
@@ -395,6 +407,10 @@ impl SimulatedRun {
                     assert!(silence > LEASE || self.replaced == Some(slot));
                     self.silent.insert(slot);
                 }
+                RunEvent::ServerAway { slot, silence, .. } => {
+                    assert!(silence > LEASE && self.has_logs);
+                    self.silent.insert(slot);
+                }
                 RunEvent::MemberReturned { slot } => {
                     assert!(self.silent.remove(&slot), "{slot} is back and was never gone")
                 }
@@ -458,15 +474,18 @@ proptest! {
         servers in 1_u32..4,
         workers in 1_u32..4,
         sizes in prop::collection::vec(1_u64..20 << 20, 1..4),
+        has_logs in any::<bool>(),
     ) {
-        let mut world = SimulatedRun::new(servers, workers, &sizes);
+        let mut world = SimulatedRun::new(servers, workers, &sizes, has_logs);
         for action in actions {
             world.play(action);
         }
         world.play_without_faults();
         prop_assert_eq!(world.core.outcome(), Some(&RunOutcome::Finished));
+        // Whoever came back had its rows.
+        prop_assert!(!has_logs || world.generation == 1, "generation {}", world.generation);
         for epoch in 0..EPOCHS {
-            for (file, size) in (0_u32..).zip(&sizes) {
+            for (file, size) in number_from(0_u32, &sizes) {
                 let ranges = world.ranges.iter().filter(|range| (range.0, range.1) == (epoch, file));
                 let covered = ranges.fold(0, |covered, (_, _, start, end)| {
                     assert_eq!(*start, covered, "a hole in file {file} of epoch {epoch}");

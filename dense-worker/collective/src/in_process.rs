@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use zagros_zip::ZipEq;
 
 use crate::{Collective, CollectiveError, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous, Sum};
 
@@ -146,7 +147,7 @@ impl Collective for InProcessRank {
         let PendingSum(Sum::Call(number, length)) = pending else { return Err(CollectiveError::foreign()) };
         let mut values = vec![0.0; length];
         for brought in self.all("an all-reduce", number)? {
-            for (value, word) in values.iter_mut().zip(brought.as_chunks::<4>().0) {
+            for (value, word) in values.iter_mut().zip_eq(brought.as_chunks::<4>().0) {
                 *value += f32::from_ne_bytes(*word);
             }
         }
@@ -155,7 +156,7 @@ impl Collective for InProcessRank {
 
     fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
         let all = self.exchange("a broadcast", bytemuck::cast_slice(values).to_vec())?;
-        for (value, word) in values.iter_mut().zip(all[root].as_chunks::<4>().0) {
+        for (value, word) in values.iter_mut().zip_eq(all[root].as_chunks::<4>().0) {
             *value = f32::from_ne_bytes(*word);
         }
         Ok(())

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use zagros_zip::number_from;
+
 use crate::guard::within;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::NativeGroup;
@@ -138,7 +140,7 @@ impl Collective for Processes {
         let mut padded = mine.to_vec();
         padded.resize(longest, 0);
         let all = self.gather_padded(&mut padded)?;
-        Ok((0..).zip(lengths).map(|(rank, length): (usize, _)| all[rank * longest..][..length].to_vec()).collect())
+        Ok(number_from(0, lengths).map(|(rank, length): (usize, _)| all[rank * longest..][..length].to_vec()).collect())
     }
 }
 

@@ -4,6 +4,8 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use zagros_zip::ZipEq;
+
 use crate::{Backend, Collective, ProcessGroupConfig, Rendezvous, StoreRendezvous};
 
 /// Long enough for a busy machine; only a test that fails waits for it.
@@ -71,7 +73,7 @@ fn check(group: &mut dyn Collective, length: usize) {
     // Several at once, waited for in another order than they were started in.
     let started: Vec<_> =
         (1..=3).map(|part| group.start_all_reduce_sum(values(rank, length / part)).unwrap()).collect();
-    for (part, pending) in [1, 2, 3].into_iter().zip(started).rev() {
+    for (part, pending) in [1, 2, 3].into_iter().zip_eq(started).rev() {
         assert_eq!(group.wait(pending).unwrap(), plain[..length / part], "rank {rank} of {world}, {length} / {part}");
     }
 

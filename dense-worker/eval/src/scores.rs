@@ -1,6 +1,7 @@
 //! Collected scores of a scored part: what the measures are computed from.
 
 use serde::{Deserialize, Serialize};
+use zagros_zip::ZipEq;
 
 use std::fmt;
 
@@ -76,7 +77,7 @@ impl Scores {
         if labels.len() != logits.len() {
             return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: logits.len() });
         }
-        for (label, logit) in labels.iter().zip(logits) {
+        for (label, logit) in labels.iter().zip_eq(logits) {
             self.push(*label, *logit);
         }
         Ok(())
@@ -93,8 +94,9 @@ impl Scores {
         self.extend(labels, logits)?;
         if let Some(grouped) = &mut self.grouped {
             // As many of each: checked above.
-            std::iter::zip(groups, std::iter::zip(labels, logits))
-                .for_each(|(group, (label, logit))| grouped.push(*group, *label, *logit));
+            for (group, (label, logit)) in groups.iter().zip_eq(labels.iter().zip_eq(logits)) {
+                grouped.push(*group, *label, *logit);
+            }
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use zagros_zip::ZipEq;
+
 /// Samples in columns. Feature order is the job's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
@@ -75,7 +77,7 @@ impl Batch {
         self.numeric.extend_from_slice(&other.numeric[samples.start * width..samples.end * width]);
         self.groups.extend_from_slice(other.groups.get(samples.clone()).unwrap_or_default());
         assert_eq!(self.categorical.len(), other.categorical.len(), "batches of one stream have the same features");
-        for (column, from) in self.categorical.iter_mut().zip(&other.categorical) {
+        for (column, from) in self.categorical.iter_mut().zip_eq(&other.categorical) {
             column.append(from, samples.clone());
         }
     }
@@ -93,7 +95,7 @@ impl Batch {
         }
         self.groups.extend(order.iter().filter_map(|sample| other.groups.get(*sample)));
         assert_eq!(self.categorical.len(), other.categorical.len(), "batches of one stream have the same features");
-        for (column, from) in self.categorical.iter_mut().zip(&other.categorical) {
+        for (column, from) in self.categorical.iter_mut().zip_eq(&other.categorical) {
             column.append_picked(from, order);
         }
     }
@@ -104,7 +106,7 @@ impl Batch {
         empty.labels.reserve(self.labels.len());
         empty.numeric.reserve(self.numeric.len());
         let ids = self.categorical.iter().map(|column| column.ids.len());
-        empty.categorical.iter_mut().zip(ids).for_each(|(column, ids)| column.ids.reserve(ids));
+        empty.categorical.iter_mut().zip_eq(ids).for_each(|(column, ids)| column.ids.reserve(ids));
         empty
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use zagros_job::{Job, Standardise};
+use zagros_zip::ZipEq;
 
 use crate::moments::Moments;
 use crate::parse::bad::{BadBudget, LISTED};
@@ -34,7 +35,7 @@ pub fn fit_numeric(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) ->
         return Ok(FitReport::default());
     }
     let (total, bad_rows) = measure(job, read, cancel)?;
-    for (column, moments) in job.features.numeric.iter_mut().zip(&total.columns) {
+    for (column, moments) in job.features.numeric.iter_mut().zip_eq(&total.columns) {
         if column.standardise == Standardise::Fit {
             let deviation = moments.deviation();
             let deviation = if deviation > 0.0 { deviation } else { 1.0 };
@@ -86,7 +87,7 @@ impl FitSink {
 
     fn merge(&mut self, other: &Self) {
         assert_eq!(self.columns.len(), other.columns.len(), "sinks of one job have the same columns");
-        for (column, from) in self.columns.iter_mut().zip(&other.columns) {
+        for (column, from) in self.columns.iter_mut().zip_eq(&other.columns) {
             column.merge(from);
         }
         self.rows += other.rows;

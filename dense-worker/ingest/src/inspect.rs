@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zagros_job::{Job, Values};
+use zagros_zip::ZipEq;
 
 use crate::moments::Moments;
 use crate::parse::bad::{BadBudget, LISTED};
@@ -139,9 +140,9 @@ impl InspectSink {
 
     fn merge(&mut self, other: &Self) {
         assert_eq!(self.numeric.len(), other.numeric.len(), "sinks of one job have the same columns");
-        self.numeric.iter_mut().zip(&other.numeric).for_each(|(column, from)| column.merge(from));
+        self.numeric.iter_mut().zip_eq(&other.numeric).for_each(|(column, from)| column.merge(from));
         assert_eq!(self.categorical.len(), other.categorical.len(), "sinks of one job have the same columns");
-        self.categorical.iter_mut().zip(&other.categorical).for_each(|(column, from)| column.merge(from));
+        self.categorical.iter_mut().zip_eq(&other.categorical).for_each(|(column, from)| column.merge(from));
         self.rows += other.rows;
         self.positives += other.positives;
     }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
+use zagros_zip::ZipEq;
+
 /// A data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
@@ -68,7 +70,7 @@ impl WholeFiles {
         let mut whole = Self::new(files);
         // u128: a product of a byte count.
         let bound = |end: u64, part: u32| (u128::from(end) * u128::from(part) / u128::from(world.max(1))) as u64;
-        for (task, file) in whole.tasks.iter_mut().zip(files).filter(|(_, file)| file.splittable) {
+        for (task, file) in whole.tasks.iter_mut().zip_eq(files).filter(|(_, file)| file.splittable) {
             let (start, end) = (bound(file.bytes, rank), bound(file.bytes, rank + 1));
             (task.start, task.end) = (start, end);
         }

@@ -78,6 +78,8 @@ fn thousands(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zagros_zip::number_from;
+
     use super::*;
 
     fn auc(value: Option<f64>) -> Evaluation {
@@ -87,7 +89,7 @@ mod tests {
     /// What is said after these evaluations, made every 100 steps.
     fn explained(early_stop: EarlyStop, evaluations: &[Evaluation]) -> String {
         let mut search = SearchState::default();
-        for (number, evaluation) in (1..).zip(evaluations) {
+        for (number, evaluation) in number_from(1, evaluations) {
             search.note(rule(early_stop), 100 * number, measure(early_stop.metric, evaluation));
         }
         explain(early_stop, &search, StateUse::Saved)

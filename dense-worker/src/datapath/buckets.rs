@@ -107,6 +107,7 @@ impl Buckets {
 #[cfg(test)]
 mod tests {
     use zagros_collective::Alone;
+    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::error::WorkerError;
@@ -132,7 +133,7 @@ mod tests {
             Ok::<_, WorkerError>(())
         };
         assert_eq!(buckets.finish(&mut Alone, put).unwrap(), [7.0, 8.0]);
-        assert!(sums.iter().zip(&gradients).all(|(sum, gradient)| *sum == 2.0 * gradient), "{sums:?}");
+        assert!(sums.iter().zip_eq(&gradients).all(|(sum, gradient)| *sum == 2.0 * gradient), "{sums:?}");
         (after, all)
     }
 

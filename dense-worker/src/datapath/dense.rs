@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 use tracing::warn;
-use zagros_embedding_client::Rows;
+use zagros_embedding_client::BatchRows;
 use zagros_job::Job;
 
 use super::kernels::{Columns, gather, scatter_add};
@@ -47,7 +47,7 @@ pub(crate) struct Stepped {
     pub(crate) loss: f32,
     pub(crate) logits: Vec<f32>,
     /// Per row and sum that was looked up, the sum over its occurrences.
-    pub(crate) gradients: Rows,
+    pub(crate) gradients: BatchRows,
     /// What this worker's samples count in the step, by which the gradients were weighed: all, where it steps alone.
     pub(crate) share: f32,
 }
@@ -120,7 +120,7 @@ impl Dense {
     ///
     /// # Errors
     /// As [`DenseModel::step`].
-    pub(crate) fn step(&mut self, prepared: &Prepared, mut rows: Rows) -> Result<Stepped, ModelError> {
+    pub(crate) fn step(&mut self, prepared: &Prepared, mut rows: BatchRows) -> Result<Stepped, ModelError> {
         let timer = self.metrics.step_seconds.start_timer();
         let started = Instant::now();
         self.take_weights(&rows)?;
@@ -145,7 +145,7 @@ impl Dense {
     ///
     /// # Errors
     /// When they are not as many as the network's, or not numbers.
-    pub(crate) fn take_weights(&mut self, rows: &Rows) -> Result<(), ModelError> {
+    pub(crate) fn take_weights(&mut self, rows: &BatchRows) -> Result<(), ModelError> {
         self.server_weights.as_mut().map_or(Ok(()), |weights| weights.take(&mut self.model, rows))
     }
 
@@ -153,12 +153,12 @@ impl Dense {
     ///
     /// # Errors
     /// As [`DenseModel::predict`].
-    pub(crate) fn predict(&mut self, prepared: &Prepared, rows: &Rows) -> Result<Vec<f32>, ModelError> {
+    pub(crate) fn predict(&mut self, prepared: &Prepared, rows: &BatchRows) -> Result<Vec<f32>, ModelError> {
         self.gather(prepared, rows);
         self.model.predict(&prepared.batch.numeric, &self.input, prepared.batch.size)
     }
 
-    pub(super) fn gather(&mut self, prepared: &Prepared, rows: &Rows) {
+    pub(super) fn gather(&mut self, prepared: &Prepared, rows: &BatchRows) {
         self.input.resize(prepared.batch.size * self.columns.width, 0.0);
         for (index, column) in self.columns.features.iter().enumerate() {
             let (slot, positions) = prepared.feature(index);
@@ -166,7 +166,7 @@ impl Dense {
         }
     }
 
-    pub(super) fn scatter(&self, prepared: &Prepared, gradients: &[f32], into: &mut Rows) {
+    pub(super) fn scatter(&self, prepared: &Prepared, gradients: &[f32], into: &mut BatchRows) {
         let started = Instant::now();
         into.tables.iter_mut().for_each(|table| table.fill(0.0));
         for (index, column) in self.columns.features.iter().enumerate() {
@@ -207,7 +207,7 @@ mod tests {
             let mut batch = batch(2, &[ids]);
             batch.categorical[0].offsets = Some(vec![0, 1, 2]);
             let prepared = Preparer::new(&job, Access::Train).prepare(batch).unwrap();
-            let rows = Rows { tables: vec![rows] };
+            let rows = BatchRows { tables: vec![rows] };
             thread(&job).await.call(move |dense| dense.step(&prepared, rows)).await.unwrap().unwrap()
         };
         let shared = step(&[7, 7], vec![0.5, -0.25]).await;

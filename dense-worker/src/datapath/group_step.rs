@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use zagros_embedding_client::Rows;
+use zagros_embedding_client::BatchRows;
+use zagros_zip::number_from;
 
 use super::dense::{Dense, Stepped};
 use super::prepared::{Prepared, inconsistent};
@@ -41,7 +42,7 @@ impl Dense {
     /// ([`WorkerError::Skipped`] where training goes on). When a worker does not take part, or libtorch fails.
     pub(crate) fn group_step(
         &mut self,
-        batch: Option<(&Prepared, Rows)>,
+        batch: Option<(&Prepared, BatchRows)>,
         share: f32,
         step: u64,
         ahead: &TurnAhead,
@@ -55,7 +56,7 @@ impl Dense {
     fn step_in(
         &mut self,
         process_group: &mut ProcessGroup,
-        batch: Option<(&Prepared, Rows)>,
+        batch: Option<(&Prepared, BatchRows)>,
         share: f32,
         step: u64,
         ahead: &TurnAhead,
@@ -166,7 +167,7 @@ impl Dense {
         &mut self,
         process_group: &mut ProcessGroup,
         prepared: Option<&Prepared>,
-        rows: Option<&Rows>,
+        rows: Option<&BatchRows>,
     ) -> Result<Option<StepOutput>, ModelError> {
         let (Some(prepared), Some(rows)) = (prepared, rows) else {
             self.model.clear_gradients()?;
@@ -195,7 +196,7 @@ pub(super) fn all_gather_values<T: Serialize + DeserializeOwned>(
     // A value that cannot be written is read by nobody.
     let mine = serde_json::to_vec(mine).unwrap_or_default();
     let all = all_gather(&mine)?;
-    (0..).zip(&all).map(|(rank, bytes)| serde_json::from_slice(bytes).map_err(odd(rank))).collect()
+    number_from(0, &all).map(|(rank, bytes)| serde_json::from_slice(bytes).map_err(odd(rank))).collect()
 }
 
 fn no_group() -> WorkerError {

@@ -4,6 +4,7 @@
 
 use zagros_job::{Job, Pooling, Values};
 use zagros_protocol::TableId;
+use zagros_zip::ZipEq;
 
 /// Where one feature's vector lies in a sample's row of `[batch, ΣD]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,13 +146,13 @@ fn row_mut(rows: &mut [f32], position: u32, dim: usize) -> &mut [f32] {
 
 /// Both sides have `dim` values: the callers cut them so.
 fn add(into: &mut [f32], values: &[f32]) {
-    for (sum, value) in into.iter_mut().zip(values) {
+    for (sum, value) in into.iter_mut().zip_eq(values) {
         *sum += value;
     }
 }
 
 fn add_scaled(into: &mut [f32], values: &[f32], scale: f32) {
-    for (sum, value) in into.iter_mut().zip(values) {
+    for (sum, value) in into.iter_mut().zip_eq(values) {
         *sum += value * scale;
     }
 }

@@ -1,7 +1,7 @@
 //! Who adds up the rows of a multi-valued feature: the worker, from rows that it looks up, or the embedding servers,
 //! which then answer one row per sample (ADR 16).
 
-use zagros_embedding_client::{Bags, UniqueIds, bag_bytes};
+use zagros_embedding_client::{TableBags, UniqueIds, bag_bytes};
 use zagros_ingest::Ids;
 use zagros_job::{Job, PoolAt, Values, Wire};
 use zagros_protocol::datapath::Access;
@@ -76,7 +76,7 @@ impl PoolPlan {
             let bags = of(PoolAt::Auto).filter_map(|feature| columns.ids[feature].offsets.as_deref());
             let bags: u64 = bags.map(|offsets| bag_bytes(offsets, row_bytes, self.servers)).sum();
             let pays = bags < u64::from(rows - certain) * row_bytes as u64;
-            let mut wanted = Bags::new(if pays { certain } else { rows });
+            let mut wanted = TableBags::new(if pays { certain } else { rows });
             for feature in of(PoolAt::Auto).filter(|_| pays).chain(of(PoolAt::Server)) {
                 sums[feature] = Some(wanted.wanted() as u32);
                 wanted.extend(&columns.inverse[feature], columns.ids[feature].offsets.as_deref().unwrap_or(&[]));
@@ -103,6 +103,7 @@ mod tests {
     use zagros_embedding_client::{Deduplicator, FeatureIds};
     use zagros_job::{Model, Pooling};
     use zagros_protocol::TableId;
+    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::testing::{job, pool_at};
@@ -116,7 +117,7 @@ mod tests {
         let of = |feature: &usize| FeatureIds { table: TableId(0), dim: DIM as u32, ids: &ids[*feature].ids };
         let (mut unique, found) = Deduplicator::new().dedup(&order.iter().map(of).collect::<Vec<_>>());
         let mut inverse = vec![Vec::new(); ids.len()];
-        order.into_iter().zip(found).for_each(|(feature, found)| inverse[feature] = found);
+        order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
         let columns = Columns { ids, inverse: &inverse, slots: &vec![0; ids.len()] };
         let sums = plan.choose(&columns, &mut unique);
         (unique, sums)

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
-use zagros_embedding_client::{EmbeddingClient, Permit, Window};
+use zagros_embedding_client::{EmbeddingClient, StalenessWindow, WindowPermit};
 use zagros_protocol::datapath::Access;
 
 use super::prepared::{Fetched, Prepared, fits, inconsistent};
@@ -19,7 +19,7 @@ use crate::metrics::{Metrics, Stage};
 pub(crate) struct Lookups {
     pub(crate) client: Arc<EmbeddingClient>,
     pub(crate) access: Access,
-    pub(crate) window: Window,
+    pub(crate) window: StalenessWindow,
     pub(crate) metrics: Metrics,
 }
 
@@ -105,7 +105,7 @@ impl Lookups {
         self,
         seq: u64,
         prepared: Result<Prepared, WorkerError>,
-        permit: Permit,
+        permit: WindowPermit,
     ) -> Result<Fetched, WorkerError> {
         let prepared = prepared?;
         let started = Instant::now();
@@ -156,7 +156,7 @@ mod tests {
         let config = ClientConfig { writer: 1, incarnation: 1, wire: Encoding::F32, timeout: Duration::from_secs(60) };
         let connect = Arc::new(move |_: &_| Ok(Arc::clone(&shard)));
         let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControlPlane::default()), connect));
-        let window = Window::new(staleness);
+        let window = StalenessWindow::new(staleness);
         let (_reader, incoming) = Reader::start(open, Preparer::new(&job, Access::Train), metrics.clone()).unwrap();
         let lookups = Lookups { client: Arc::clone(&client), access: Access::Train, window: window.clone(), metrics };
         let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);

@@ -1,9 +1,10 @@
 //! A batch with its unique ids, checked: behind this door every length is right.
 
-use zagros_embedding_client::{Deduplicator, FeatureIds, Permit, RoutedIds, Rows, TableIds, UniqueIds};
+use zagros_embedding_client::{BatchRows, Deduplicator, FeatureIds, RoutedIds, TableIds, UniqueIds, WindowPermit};
 use zagros_ingest::{Batch, Ids};
 use zagros_job::Job;
 use zagros_protocol::datapath::Access;
+use zagros_zip::ZipEq;
 
 use super::kernels::{Columns, Positions};
 use super::pooling::{self, PoolPlan};
@@ -38,9 +39,9 @@ pub(crate) struct Fetched {
     /// Counts up from 0 over the life of the worker; the number of its push.
     pub(crate) seq: u64,
     pub(crate) prepared: Prepared,
-    pub(crate) rows: Rows,
+    pub(crate) rows: BatchRows,
     /// Its place in the staleness window.
-    pub(crate) permit: Permit,
+    pub(crate) permit: WindowPermit,
 }
 
 impl Preparer {
@@ -86,7 +87,7 @@ impl Preparer {
         let (unique, found) = self.deduplicator.dedup(&features);
         let mut inverse = vec![Vec::new(); order.len()];
         // One list per feature that was asked for.
-        order.into_iter().zip(found).for_each(|(feature, found)| inverse[feature] = found);
+        order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
         (unique, inverse)
     }
 }
@@ -105,9 +106,9 @@ impl Prepared {
 }
 
 /// Whether `rows` has a full row for each row and sum that is wanted.
-pub(crate) fn fits(rows: &Rows, unique: &UniqueIds) -> bool {
+pub(crate) fn fits(rows: &BatchRows, unique: &UniqueIds) -> bool {
     rows.tables.len() == unique.tables.len()
-        && (rows.tables.iter().zip(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
+        && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
 }
 
 fn check(batch: &Batch, columns: &Columns, numeric: usize) -> Result<(), String> {
@@ -180,9 +181,9 @@ mod tests {
         assert_eq!(prepared.unique.tables[0].ids, [7, 8, 9]);
         let (slot, positions) = prepared.feature(1);
         assert_eq!((slot, positions), (0, Positions::Bags { inverse: &[1, 2, 0], offsets: &[0, 3, 3] }));
-        assert!(fits(&Rows { tables: vec![vec![0.0; 6]] }, &prepared.unique));
-        assert!(!fits(&Rows { tables: vec![vec![0.0; 5]] }, &prepared.unique));
-        assert!(!fits(&Rows { tables: vec![] }, &prepared.unique));
+        assert!(fits(&BatchRows { tables: vec![vec![0.0; 6]] }, &prepared.unique));
+        assert!(!fits(&BatchRows { tables: vec![vec![0.0; 5]] }, &prepared.unique));
+        assert!(!fits(&BatchRows { tables: vec![] }, &prepared.unique));
     }
 
     #[test]
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!(prepared.feature(0), (0, Positions::One(&[0, 1])));
         assert_eq!(prepared.feature(1), (0, Positions::Sums { first: 2, offsets: &[0, 3, 3] }));
         // Two rows, the sum of three, and that of none.
-        assert!(fits(&Rows { tables: vec![vec![0.0; 8]] }, &prepared.unique));
+        assert!(fits(&BatchRows { tables: vec![vec![0.0; 8]] }, &prepared.unique));
     }
 
     #[test]

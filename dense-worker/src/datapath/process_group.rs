@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use zagros_collective::Collective;
 use zagros_ingest::Batch;
 use zagros_worker_core::{StepAgreement, StepVote};
+use zagros_zip::number_from;
 
 use super::buckets::{BUCKET, Buckets};
 use crate::error::WorkerError;
@@ -165,7 +166,7 @@ impl ProcessGroup {
         model.replace_buffer_changes(changes).map_err(failed)?;
         Ok(Reduced {
             loss: *loss,
-            diverged: (0..).zip(flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),
+            diverged: number_from(0, flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),
             next: AgreedTurns::if_all(turns),
         })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::task::{JoinError, JoinSet};
-use zagros_embedding_client::{Batch, EmbeddingClient, Permit, RoutedIds, Rows};
+use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RoutedIds, WindowPermit};
 
 use super::ledger::Ledger;
 use crate::error::WorkerError;
@@ -17,13 +17,13 @@ pub(crate) struct Gradients {
     /// Steps of training before the batch's own.
     pub(crate) step: u64,
     pub(crate) unique: RoutedIds,
-    pub(crate) values: Rows,
+    pub(crate) values: BatchRows,
     /// What its samples count in the step, by which the values were weighed.
     pub(crate) share: f32,
     /// Splits whose last row is in the batch.
     pub(crate) ends: Vec<u64>,
     /// Shared with whoever lets no batch be looked up before more has happened than the acknowledgement.
-    pub(crate) permit: Arc<Permit>,
+    pub(crate) permit: Arc<WindowPermit>,
 }
 
 /// Pushes under way. Dropping it ends them.
@@ -51,7 +51,7 @@ impl Pushes {
             let Gradients { seq, step, unique, values, share, ends, permit } = gradients;
             let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
             let started = Instant::now();
-            let pushed = client.push(Batch { seq, step, staleness, share }, &unique, &values).await;
+            let pushed = client.push(PushedBatch { seq, step, staleness, share }, &unique, &values).await;
             metrics.spent(Stage::Push, started.elapsed());
             pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
             // Only now may another batch be looked up (invariant DP-4).

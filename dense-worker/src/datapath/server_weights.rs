@@ -5,9 +5,10 @@
 //! looked up with those of a batch, so that they are as old as these, at most τ batches of this worker, and their
 //! gradients, which are those of the worker's own batch alone, go with the batch's push: at most once, within one window.
 
-use zagros_embedding_client::{Rows, TableIds};
+use zagros_embedding_client::{BatchRows, TableIds};
 use zagros_job::{DenseOptimizer, Job};
 use zagros_protocol::TableId;
+use zagros_zip::ZipEq;
 
 use crate::model::{DenseModel, ModelError};
 
@@ -48,11 +49,12 @@ impl ServerWeights {
     ///
     /// # Errors
     /// When they are not as many as the network's, or not numbers.
-    pub(super) fn take(&mut self, model: &mut DenseModel, rows: &Rows) -> Result<(), ModelError> {
+    pub(super) fn take(&mut self, model: &mut DenseModel, rows: &BatchRows) -> Result<(), ModelError> {
         let Some(changes) = rows.tables.last() else { return Ok(()) };
         let values = self.first.len().next_multiple_of(self.dim as usize);
         crate::model::expect("changes of dense weights", values, changes.len())?;
-        for ((weight, first), change) in self.weights.iter_mut().zip(&self.first).zip(changes) {
+        let changes = &changes[..self.first.len()];
+        for ((weight, first), change) in self.weights.iter_mut().zip_eq(&self.first).zip_eq(changes) {
             *weight = first + change;
         }
         model.set_weights(&self.weights)
@@ -62,13 +64,13 @@ impl ServerWeights {
     ///
     /// # Errors
     /// When libtorch fails.
-    pub(super) fn give_gradients(&self, model: &DenseModel, rows: &mut Rows) -> Result<(), ModelError> {
+    pub(super) fn give_gradients(&self, model: &DenseModel, rows: &mut BatchRows) -> Result<(), ModelError> {
         let Some(gradients) = rows.tables.last_mut() else { return Ok(()) };
         let gradients = &mut gradients[..self.first.len()];
         crate::model::expect("dense gradients", gradients.len(), model.gradients().len())?;
         gradients.copy_from_slice(model.gradients());
         if self.decay > 0.0 {
-            let decayed = gradients.iter_mut().zip(&self.weights);
+            let decayed = gradients.iter_mut().zip_eq(&self.weights);
             decayed.for_each(|(gradient, weight)| *gradient += self.decay * weight);
         }
         Ok(())

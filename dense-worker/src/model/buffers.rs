@@ -3,10 +3,9 @@
 //! Forward changes them before anyone knows whether its step is made. So forward works on copies, and they become what it made of
 //! these once the step is made: between steps they belong to the weights.
 
-use std::iter::zip;
-
 use tch::kind::Element;
 use tch::{Kind, Tensor};
+use zagros_zip::ZipEq;
 
 use super::{ModelError, to_vec};
 
@@ -25,8 +24,8 @@ impl ModuleBuffers {
         Self { names, live, next: None }
     }
 
-    fn named(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        zip(self.names.iter().map(String::as_str), &self.live)
+    fn named(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
+        self.names.iter().map(String::as_str).zip_eq(&self.live)
     }
 
     /// For the next forward to work on: names in the module, and copies.
@@ -39,7 +38,7 @@ impl ModuleBuffers {
     /// # Errors
     /// When one has another shape than before.
     pub(super) fn keep(&mut self, left: Vec<Tensor>) -> Result<(), ModelError> {
-        for ((name, live), left) in zip(self.named(), &left) {
+        for ((name, live), left) in self.named().zip_eq(&left) {
             if live.size() != left.size() {
                 let (was, is) = (live.size(), left.size());
                 let reason = format!("its buffer {name} was of shape {was:?} and became {is:?}");
@@ -52,8 +51,8 @@ impl ModuleBuffers {
 
     /// The step of the last forward is made.
     pub(super) fn made(&mut self) -> Result<(), ModelError> {
-        let next = self.next.take().into_iter().flatten();
-        zip(&mut self.live, next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
+        let Some(next) = self.next.take() else { return Ok(()) };
+        self.live.iter_mut().zip_eq(next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
     }
 
     /// The step of the last forward is not made, or it is forgotten for another.
@@ -63,9 +62,10 @@ impl ModuleBuffers {
 
     /// Whether the last forward left what is no number where one was.
     pub(super) fn diverge(&self) -> Result<bool, ModelError> {
-        for (live, next) in zip(&self.live, self.next.iter().flatten()) {
+        let Some(next) = &self.next else { return Ok(false) };
+        for (live, next) in self.live.iter().zip_eq(next) {
             let (before, after) = (values::<f64>(live)?, values::<f64>(next)?);
-            if zip(before, after).any(|(before, after)| before.is_finite() && !after.is_finite()) {
+            if before.into_iter().zip_eq(after).any(|(before, after)| before.is_finite() && !after.is_finite()) {
                 return Ok(true);
             }
         }
@@ -84,7 +84,7 @@ impl ModuleBuffers {
     pub(super) fn changes(&self) -> Result<Vec<f32>, ModelError> {
         let Some(next) = &self.next else { return Ok(vec![0.0; self.values()]) };
         let mut all = Vec::with_capacity(self.values());
-        for ((name, live), next) in zip(self.named(), next) {
+        for ((name, live), next) in self.named().zip_eq(next) {
             let changes = changes(live, next)?;
             if let Some(change) = changes.iter().find(|change| !change.is_finite()) {
                 let reason = format!("its buffer {name} changes by {change}, which cannot be summed over workers");
@@ -127,13 +127,13 @@ fn copy_of(tensor: &Tensor) -> Result<Tensor, ModelError> {
 fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
     if !is_real(before.f_kind()?) {
         let change = |(before, after): (i64, i64)| after.wrapping_sub(before) as f32;
-        return Ok(zip(values(before)?, values(after)?).map(change).collect());
+        return Ok(values(before)?.into_iter().zip_eq(values(after)?).map(change).collect());
     }
     let change = |(before, after): (f64, f64)| {
         let same = before == after || (before.is_nan() && after.is_nan());
         if same { 0.0 } else { (after - before) as f32 }
     };
-    Ok(zip(values(before)?, values(after)?).map(change).collect())
+    Ok(values(before)?.into_iter().zip_eq(values(after)?).map(change).collect())
 }
 
 /// A count stays a whole number: each of several workers adds its share of one.
@@ -141,10 +141,10 @@ fn changed(before: &Tensor, changes: &[f32]) -> Result<Tensor, ModelError> {
     let kind = before.f_kind()?;
     let after = if is_real(kind) {
         let add = |(value, change): (f64, &f32)| if *change == 0.0 { value } else { value + f64::from(*change) };
-        Tensor::f_from_slice(&zip(values(before)?, changes).map(add).collect::<Vec<f64>>())?
+        Tensor::f_from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<f64>>())?
     } else {
         let add = |(value, change): (i64, &f32)| value.wrapping_add(change.round() as i64);
-        Tensor::f_from_slice(&zip(values(before)?, changes).map(add).collect::<Vec<i64>>())?
+        Tensor::f_from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<i64>>())?
     };
     Ok(after.f_reshape(before.size())?.f_to_device(before.device())?.f_to_kind(kind)?)
 }

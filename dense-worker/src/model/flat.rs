@@ -3,6 +3,7 @@
 
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
+use zagros_zip::ZipEq;
 
 use super::forward_backward::{values, values_mut};
 use super::{ModelError, int};
@@ -22,7 +23,7 @@ impl FlatParameters {
     pub(super) fn weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
         let mut variables = variables.trainable_variables();
         let mut flat = Self::shaped_like(&variables, mirrored)?;
-        for (variable, view) in variables.iter_mut().zip(&flat.views) {
+        for (variable, view) in variables.iter_mut().zip_eq(&flat.views) {
             view.shallow_clone().f_copy_(&variable.f_detach()?)?;
             variable.f_set_data(view)?;
         }
@@ -34,7 +35,7 @@ impl FlatParameters {
     pub(super) fn gradients(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
         let variables = variables.trainable_variables();
         let gradients = Self::shaped_like(&variables, mirrored)?;
-        for (variable, view) in variables.iter().zip(&gradients.views) {
+        for (variable, view) in variables.iter().zip_eq(&gradients.views) {
             // A gradient exists only after a backward; then it can be given other memory.
             variable.f_sum(Kind::Float)?.f_backward()?;
             variable.f_grad()?.f_set_data(view)?;

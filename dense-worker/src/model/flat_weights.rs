@@ -46,6 +46,7 @@ impl DenseModel {
 #[cfg(test)]
 mod tests {
     use zagros_job::Model;
+    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::testing::job;
@@ -73,9 +74,9 @@ mod tests {
                 let expected = local.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
                 assert_eq!(remote.gradients_of(BATCH.0, BATCH.1, BATCH.2).unwrap(), expected);
                 let mut made = weights(&remote);
-                std::iter::zip(&mut made, remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
+                made.iter_mut().zip_eq(remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
                 remote.set_weights(&made).unwrap();
-                for (one, other) in std::iter::zip(weights(&local), &made) {
+                for (one, other) in weights(&local).iter().zip_eq(&made) {
                     assert!((one - other).abs() < 1e-6, "{one} local, {other} remote");
                 }
                 // From the same bits again, so that losses stay equal.

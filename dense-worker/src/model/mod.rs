@@ -24,7 +24,7 @@ mod wide_deep;
 use tch::kind::Element;
 use tch::nn::VarStore;
 use tch::{Device, Reduction, Tensor};
-use zagros_job::{Job, Model, NonFinite, Precision};
+use zagros_job::{Job, Model, NonFinitePolicy, Precision};
 
 use buffers::ModuleBuffers;
 use dcnv2::{Dcnv2, Form};
@@ -105,7 +105,7 @@ pub struct DenseModel {
     /// Of the step with autograd.
     dropout: Dropout,
     /// What a batch with something that is not finite does to the run.
-    non_finite: NonFinite,
+    non_finite: NonFinitePolicy,
     /// Of products in f16.
     loss_scale: Option<LossScale>,
     threads: usize,
@@ -203,7 +203,7 @@ impl DenseModel {
         self.steps += 1;
         self.buffers.skipped();
         let was_too_large = self.loss_scale.as_mut().is_some_and(LossScale::fall);
-        was_too_large || self.non_finite == NonFinite::Skip
+        was_too_large || self.non_finite == NonFinitePolicy::Skip
     }
 
     fn skipped(&mut self, error: ModelError) -> ModelError {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use zagros_job::{DenseOptimizer, DenseUpdates};
 use zagros_table::wide::wide;
+use zagros_zip::ZipEq;
 
 use super::ModelError;
 
@@ -137,12 +138,12 @@ fn sgd(weights: &mut [f32], gradients: &[f32], velocity: &mut [f32], lr: f32, mo
         #[inline(always)]
         || {
             if velocity.is_empty() {
-                for (weight, gradient) in weights.iter_mut().zip(gradients) {
+                for (weight, gradient) in weights.iter_mut().zip_eq(gradients) {
                     *weight -= lr * (gradient + weight_decay * *weight);
                 }
                 return;
             }
-            for ((weight, gradient), velocity) in weights.iter_mut().zip(gradients).zip(velocity.iter_mut()) {
+            for ((weight, gradient), velocity) in weights.iter_mut().zip_eq(gradients).zip_eq(velocity.iter_mut()) {
                 *velocity = momentum * *velocity + (gradient + weight_decay * *weight);
                 *weight -= lr * *velocity;
             }
@@ -155,7 +156,7 @@ fn adagrad(weights: &mut [f32], gradients: &[f32], squares: &mut [f32], lr: f32,
     wide(
         #[inline(always)]
         || {
-            for ((weight, gradient), square) in weights.iter_mut().zip(gradients).zip(squares.iter_mut()) {
+            for ((weight, gradient), square) in weights.iter_mut().zip_eq(gradients).zip_eq(squares.iter_mut()) {
                 let gradient = gradient + weight_decay * *weight;
                 *square += gradient * gradient;
                 *weight -= lr * gradient / (square.sqrt() + epsilon);
@@ -196,8 +197,8 @@ fn adam(weights: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut 
     wide(
         #[inline(always)]
         || {
-            let moments = first.iter_mut().zip(second.iter_mut());
-            for ((weight, gradient), (first, second)) in weights.iter_mut().zip(gradients).zip(moments) {
+            let moments = first.iter_mut().zip_eq(second.iter_mut());
+            for ((weight, gradient), (first, second)) in weights.iter_mut().zip_eq(gradients).zip_eq(moments) {
                 let gradient = gradient + weight_decay * *weight;
                 *first = BETAS.0 * *first + (1.0 - BETAS.0) * gradient;
                 *second = BETAS.1 * *second + (1.0 - BETAS.1) * gradient * gradient;

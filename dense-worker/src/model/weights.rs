@@ -6,6 +6,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
+use zagros_zip::ZipEq;
 
 use super::ModelError;
 
@@ -51,7 +52,7 @@ pub(super) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), ModelErro
     for (name, variable) in &variables {
         values.push(read(&stored, name, variable)?);
     }
-    for (mut variable, values) in variables.into_values().zip(values) {
+    for (mut variable, values) in variables.into_values().zip_eq(values) {
         tch::no_grad(|| variable.f_copy_(&values))?;
     }
     Ok(())

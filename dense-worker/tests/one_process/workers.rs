@@ -9,6 +9,7 @@ use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::packed::{decode_values, encode_ids};
 use zagros_protocol::{Segment, Segments, TableId};
+use zagros_zip::{ZipEq, number_from};
 
 use super::*;
 
@@ -47,7 +48,7 @@ async fn train_parts_on(
     let rendezvous = Arc::new(InProcess::default());
     let recording = Arc::new(Recording::default());
     let run = RunFolder::create(&job).unwrap();
-    let workers = (0..).zip(parts).map(|(index, part)| {
+    let workers = number_from(0, parts).map(|(index, part)| {
         let observer: Arc<dyn Observer> =
             if index == 0 { Arc::new(Both(recording.clone(), part.observer)) } else { part.observer };
         let worker = Worker {
@@ -125,7 +126,7 @@ async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
     let parts = vec![Part::of_batches(batches(0, 5)), Part::of_batches(batches(5, 3))];
     let (together, found, _) = train_parts(with(2), parts).await;
     assert_eq!((expected.steps().len(), found.steps().len()), (STEPS as usize, STEPS as usize));
-    for (one, other) in expected.steps().iter().zip(found.steps()) {
+    for (one, other) in expected.steps().iter().zip_eq(found.steps()) {
         assert!((one.loss - other.loss).abs() < 1e-5, "step {}: {} alone, {}", one.step, one.loss, other.loss);
         assert_eq!(one.samples, other.samples);
     }
@@ -177,7 +178,7 @@ async fn rows_decay_as_much_with_two_workers_as_with_one() {
         };
         let (alone, together) = (norms(1, 64).await, norms(2, 32).await);
         println!("{optimizer}: norms {alone:?} of one worker, {together:?} of two");
-        for (alone, together) in std::iter::zip(alone, together) {
+        for (alone, together) in alone.iter().zip_eq(together) {
             assert!((together / alone - 1.0).abs() < 0.03, "{optimizer}: {alone} of one worker, {together} of two");
         }
     }

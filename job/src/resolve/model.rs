@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{CRITEO, job, problems};
-    use crate::settings::{DenseOptimizer, DenseUpdates, NonFinite, Schedule, Structure};
+    use crate::settings::{DenseOptimizer, DenseUpdates, LearningRateSchedule, NonFinitePolicy, Structure};
 
     #[test]
     fn a_device_is_not_bit_exact() {
@@ -210,8 +210,8 @@ mod tests {
         assert_eq!(job(CRITEO, "").train.updates, DenseUpdates::default());
         let text = "[train]\nclip_value = 5\nclip_norm = 1.5\nnon_finite = 'skip'\n\
                     schedule = { kind = 'cosine', warmup = 10, decay = 90, floor = 0.5 }\n";
-        let schedule = Schedule::Cosine { warmup: 10, decay: 90, floor: 0.5 };
-        let (clip_value, clip_norm, non_finite) = (Some(5.0), Some(1.5), NonFinite::Skip);
+        let schedule = LearningRateSchedule::Cosine { warmup: 10, decay: 90, floor: 0.5 };
+        let (clip_value, clip_norm, non_finite) = (Some(5.0), Some(1.5), NonFinitePolicy::Skip);
         assert_eq!(job(CRITEO, text).train.updates, DenseUpdates { schedule, clip_value, clip_norm, non_finite });
     }
 

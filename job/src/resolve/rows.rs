@@ -50,11 +50,12 @@ impl Resolver<'_> {
 
 #[cfg(test)]
 mod tests {
-    use zagros_table::{Retention, Ttl};
+    use zagros_table::{EvictionPolicy, Ttl};
 
     use crate::fixture::{DELIMITED, job, problems};
     use crate::settings::{
-        AdmissionPolicy, Element, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinite, Schedule, Table,
+        AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, LearningRateSchedule, NonFinitePolicy, Table,
+        WeightType,
     };
 
     /// Tables `a` and `b`.
@@ -69,19 +70,25 @@ mod tests {
     #[test]
     fn by_default_a_table_holds_every_row_exactly_and_for_ever() {
         let [table, _] = tables("");
-        assert_eq!((table.element, table.non_finite), (Element::F32, NonFinite::Refuse));
-        assert_eq!((table.schedule, table.admission), (Schedule::Constant, AdmissionPolicy::Always));
-        assert_eq!(table.retention(), Retention::default());
+        assert_eq!((table.element, table.non_finite), (WeightType::F32, NonFinitePolicy::Refuse));
+        assert_eq!((table.schedule, table.admission), (LearningRateSchedule::Constant, AdmissionPolicy::Always));
+        assert_eq!(table.retention(), EvictionPolicy::default());
     }
 
     #[test]
     fn every_kind_has_a_name() {
         let schedule = |keys: &str| tables(&format!("[embedding]\nschedule = {{ {keys} }}\n"))[0].schedule;
         let (warmup, decay) = (5, 9);
-        assert_eq!(schedule("kind = 'linear', decay = 9"), Schedule::Linear { warmup: 0, decay, floor: 0.0 });
+        assert_eq!(
+            schedule("kind = 'linear', decay = 9"),
+            LearningRateSchedule::Linear { warmup: 0, decay, floor: 0.0 }
+        );
         let cosine = schedule("kind = 'cosine', warmup = 5, decay = 9, floor = 0.5");
-        assert_eq!(cosine, Schedule::Cosine { warmup, decay, floor: 0.5 });
-        assert_eq!(schedule("kind = 'step', every = 3"), Schedule::Step { warmup: 0, every: 3, factor: 0.5 });
+        assert_eq!(cosine, LearningRateSchedule::Cosine { warmup, decay, floor: 0.5 });
+        assert_eq!(
+            schedule("kind = 'step', every = 3"),
+            LearningRateSchedule::Step { warmup: 0, every: 3, factor: 0.5 }
+        );
         let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
         assert_eq!(
             admission("kind = 'count'"),
@@ -98,9 +105,12 @@ mod tests {
         let common = "[embedding]\nelement = 'bf16'\nevict = { kind = 'lfu' }\nsmall_norm = 0.5\nvictims = 'drop'\n";
         let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\nevict = {{ kind = 'lru' }}\n"));
         let order = EvictionOrder::Lfu { half_life: 10_000 };
-        let expected = Retention { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
-        assert_eq!((a.element, a.retention()), (Element::Bf16, expected));
-        assert_eq!((b.element, b.retention()), (Element::F16, Retention { order: EvictionOrder::Lru, ..expected }));
+        let expected = EvictionPolicy { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
+        assert_eq!((a.element, a.retention()), (WeightType::Bf16, expected));
+        assert_eq!(
+            (b.element, b.retention()),
+            (WeightType::F16, EvictionPolicy { order: EvictionOrder::Lru, ..expected })
+        );
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn table_optimizer(optimizer: DenseOptimizer) -> TableOptimizer {
 
 #[cfg(test)]
 mod tests {
-    use zagros_table::Element;
+    use zagros_table::WeightType;
 
     use super::*;
     use crate::fixture::{CRITEO, job};
@@ -75,7 +75,7 @@ mod tests {
         let tables = job.server_tables();
         assert_eq!(tables.len(), job.tables.len() + 1);
         let dense = tables.last().unwrap();
-        assert_eq!((dense.name.as_str(), dense.init, dense.element), (DENSE_TABLE, Initializer::Zero, Element::F32));
+        assert_eq!((dense.name.as_str(), dense.init, dense.element), (DENSE_TABLE, Initializer::Zero, WeightType::F32));
         assert_eq!(dense.optimizer, TableOptimizer::Sgd { lr: 0.5, momentum: 0.25, l2: 0.0 });
         assert_eq!(dense.schedule, job.train.updates.schedule);
     }

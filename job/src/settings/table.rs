@@ -7,8 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use zagros_table::{
-    AdmissionPolicy, Element, EvictionOrder, EvictionTarget, Initializer, Limits, NonFinite, Retention, Schedule,
-    TableConfig, Ttl,
+    AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, Initializer, LearningRateSchedule, NonFinitePolicy,
+    TableConfig, Ttl, UpdateLimits, WeightType,
 };
 
 use super::admission::{self, AdmissionKeys};
@@ -61,12 +61,12 @@ pub struct TableSettings {
     /// What happens to a gradient that is infinite or not a number. The same happens to an unclipped gradient beyond ±2⁴⁰
     /// (1.1e12), after which a row might not stay finite. `refuse` refuses the whole push; `skip` skips the row, and the other
     /// rows of the push are updated.
-    pub non_finite: NonFinite,
+    pub non_finite: NonFinitePolicy,
     /// How weights are stored. Arithmetic and the optimiser's state are f32 throughout.
-    pub element: Element,
+    pub element: WeightType,
     /// Factor on the optimiser's learning rate by step. A step is a step of training, which all workers make together; a worker
     /// that joins late counts from the same step. In mode `async` each worker counts its own batches.
-    pub schedule: Schedule,
+    pub schedule: LearningRateSchedule,
     /// Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
     #[serde(with = "admission")]
     #[schemars(with = "AdmissionKeys")]
@@ -99,9 +99,9 @@ impl Default for TableSettings {
             clip_value: 0.0,
             clip_norm: 0.0,
             weight_bound: 0.0,
-            non_finite: NonFinite::default(),
-            element: Element::default(),
-            schedule: Schedule::default(),
+            non_finite: NonFinitePolicy::default(),
+            element: WeightType::default(),
+            schedule: LearningRateSchedule::default(),
             admission: AdmissionPolicy::default(),
             evict: EvictionOrder::default(),
             ttl_steps: 0,
@@ -130,21 +130,21 @@ impl TableSettings {
         }
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> UpdateLimits {
         let or_none = |limit: f32| if limit > 0.0 { limit } else { f32::INFINITY };
         let [clip_value, clip_norm, weight_bound] = [self.clip_value, self.clip_norm, self.weight_bound].map(or_none);
-        Limits { clip_value, clip_norm, weight_bound }
+        UpdateLimits { clip_value, clip_norm, weight_bound }
     }
 
     /// Which rows leave memory, and where they go.
     #[must_use]
-    pub fn retention(&self) -> Retention {
+    pub fn retention(&self) -> EvictionPolicy {
         let ttl = match (self.ttl_steps, self.ttl_seconds) {
             (0, 0) => None,
             (0, seconds) => Some(Ttl::Seconds(seconds)),
             (steps, _) => Some(Ttl::Steps(steps)),
         };
-        Retention { order: self.evict, ttl, small_norm: self.small_norm, target: self.victims }
+        EvictionPolicy { order: self.evict, ttl, small_norm: self.small_norm, target: self.victims }
     }
 }
 
@@ -240,9 +240,12 @@ mod tests {
     #[test]
     fn limits_and_retention_reach_the_table() {
         let settings = TableSettings::default();
-        assert_eq!((settings.config().limits, settings.config().retention), (Limits::default(), Retention::default()));
+        assert_eq!(
+            (settings.config().limits, settings.config().retention),
+            (UpdateLimits::default(), EvictionPolicy::default())
+        );
         let limited = TableSettings { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0, ttl_seconds: 9, ..settings };
-        assert_eq!(limited.config().limits, Limits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
+        assert_eq!(limited.config().limits, UpdateLimits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
         assert_eq!(limited.config().retention.ttl, Some(Ttl::Seconds(9)));
     }
 }

@@ -216,6 +216,7 @@ fn alive(member: &MemberReport) -> String {
         "alive" if member.silent_seconds >= 3.0 => format!("◌ silent {:.0} s", member.silent_seconds),
         "alive" => "● alive".to_owned(),
         "lost" => "✕ lost".to_owned(),
+        "away" => format!("◌ away {:.0} s", member.silent_seconds),
         other => format!("■ {other}"),
     }
 }
@@ -223,6 +224,7 @@ fn alive(member: &MemberReport) -> String {
 fn tone(member: &MemberReport) -> Style {
     match member.state.as_str() {
         "lost" => Style::new().fg(Color::Red),
+        "away" => Style::new().fg(Color::Yellow),
         "alive" if member.silent_seconds >= 3.0 => Style::new().fg(Color::Yellow),
         _ => Style::new(),
     }

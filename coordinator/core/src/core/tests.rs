@@ -4,7 +4,7 @@ use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     GroupRequest, GroupResponse, Progress, ServerLoad, Transform, TransformsRequest, TransformsResponse,
 };
-use zagros_protocol::{Generation, PROTOCOL_VERSION, RefusalKind};
+use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 
 use zagros_protocol::RunId;
 use zagros_protocol::control::{DataFile, Evaluation, Outcome, Split};
@@ -53,8 +53,7 @@ fn request(slot: MemberSlot, instance: u64) -> JoinRequest {
         protocol_version: PROTOCOL_VERSION,
         release: "0.1.0".to_owned(),
         files: if is_worker { vec![file] } else { Vec::new() },
-        position: None,
-        supersede: false,
+        ..JoinRequest::default()
     }
 }
 
@@ -484,6 +483,7 @@ fn the_reports_of_members_are_kept() {
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
 }
 
+mod away;
 mod ballot;
 mod barrier;
 mod drain;

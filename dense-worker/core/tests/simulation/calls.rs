@@ -8,6 +8,7 @@ use zagros_worker_core::{
     Action, BarrierDecision, BarrierReason, Event, GroupMember, InFlight, LoopCounts, MeasuredState, Policy,
     RankProgress, StepAgreement, StepFacts,
 };
+use zagros_zip::{ZipEq, number_from};
 
 use super::{BatchId, Split, World};
 
@@ -44,7 +45,7 @@ impl World {
         let calls: BTreeSet<String> = ranks.iter().map(|index| self.call_of(*index)).collect();
         assert_eq!(calls.len(), 1, "workers are in different calls: {:?}", self.states());
         let events = self.events_of_all(&ranks);
-        for (index, event) in ranks.into_iter().zip(events) {
+        for (index, event) in ranks.into_iter().zip_eq(events) {
             self.report(index, event);
         }
     }
@@ -99,8 +100,7 @@ impl World {
             })
             .collect();
         let generation = self.generation;
-        (0..)
-            .zip(ranks)
+        number_from(0, ranks)
             .map(|(rank, index)| {
                 let worker = self.worker(*index);
                 (worker.rank, worker.generation) = (rank, generation);

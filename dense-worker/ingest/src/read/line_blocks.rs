@@ -136,6 +136,7 @@ impl<R: Read> LineBlocks<R> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
 
@@ -204,7 +205,7 @@ mod tests {
             let text: Vec<u8> = lengths.iter().flat_map(|length| [b"x".repeat(*length), b"\n".to_vec()].concat()).collect();
             let found = lines_of(&text, 0, u64::MAX, BlockLimits { block_bytes, max_line_bytes });
             prop_assert_eq!(found.len(), lengths.len());
-            for (line, length) in found.iter().zip(lengths) {
+            for (line, length) in found.iter().zip_eq(lengths) {
                 let kept = line.len() - 1;
                 prop_assert!(kept == length || (length > max_line_bytes && kept == max_line_bytes + 1));
             }

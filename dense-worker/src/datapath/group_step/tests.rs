@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use safetensors::SafeTensors;
 use zagros_collective::{InProcess, ProcessGroupConfig, Rendezvous};
-use zagros_job::{DenseOptimizer, Job, Model, NonFinite, Precision};
+use zagros_job::{DenseOptimizer, Job, Model, NonFinitePolicy, Precision};
 use zagros_protocol::datapath::Access;
 
 use super::*;
@@ -14,6 +14,7 @@ use crate::datapath::prepared::Preparer;
 use crate::metrics::Metrics;
 use crate::testing::{batch, job, normed_net};
 use zagros_worker_core::{RankProgress, StepAgreement, StepVote};
+use zagros_zip::ZipEq;
 
 fn job_of(seed: u64) -> Job {
     let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
@@ -40,13 +41,13 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<
 }
 
 /// One sample per value, each with a row of its own.
-fn samples(values: &[f32]) -> (Prepared, Rows) {
+fn samples(values: &[f32]) -> (Prepared, BatchRows) {
     let ids: Vec<u64> = (0..values.len() as u64).collect();
     let mut batch = batch(values.len(), &[&ids]);
     batch.numeric = values.to_vec();
     batch.labels = values.iter().map(|value| f32::from(*value > 0.0)).collect();
     let prepared = Preparer::new(&job_of(1), Access::Train).prepare(batch).unwrap();
-    (prepared, Rows { tables: vec![values.iter().flat_map(|value| [value / 2.0, -value]).collect()] })
+    (prepared, BatchRows { tables: vec![values.iter().flat_map(|value| [value / 2.0, -value]).collect()] })
 }
 
 /// A step with these samples on this rank and so many on all; loss and row gradients.
@@ -61,7 +62,7 @@ fn step(dense: &mut Dense, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerErro
 }
 
 fn near(found: &[f32], expected: &[f32]) -> bool {
-    found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
+    found.len() == expected.len() && found.iter().zip_eq(expected).all(|(a, b)| (a - b).abs() < 1e-6)
 }
 
 /// Invariant RK-1.
@@ -180,7 +181,7 @@ fn what_is_no_number_on_one_worker_stops_all_by_name_and_changes_nothing() {
 fn what_is_no_number_on_one_worker_is_skipped_by_all_where_the_job_says_so() {
     let skips = |precision| {
         let mut job = job_of(1);
-        (job.train.updates.non_finite, job.train.precision) = (NonFinite::Skip, precision);
+        (job.train.updates.non_finite, job.train.precision) = (NonFinitePolicy::Skip, precision);
         job
     };
     for precision in [Precision::F32, Precision::F16] {

@@ -1,6 +1,7 @@
 //! A chunk through DLRM ([`crate::model::dlrm`]) and back.
 
 use tch::Tensor;
+use zagros_zip::ZipEq;
 
 use super::matrix::Matrix;
 use super::pairs::{Pairs, PairsPlace};
@@ -83,7 +84,7 @@ impl Bottom {
         self.numeric.values_mut(rows).copy_from_slice(numeric);
         self.stack.forward(&self.numeric.rows(rows)?, rows, None)?;
         let output = self.stack.output(rows);
-        for (into, vector) in input.values_mut(rows).chunks_exact_mut(stride).zip(output.chunks_exact(self.dim)) {
+        for (into, vector) in input.values_mut(rows).chunks_exact_mut(stride).zip_eq(output.chunks_exact(self.dim)) {
             into[..self.dim].copy_from_slice(vector);
         }
         Ok(output)
@@ -99,7 +100,7 @@ impl Bottom {
     ) -> Result<(), ModelError> {
         let rows = slopes.len() / place.stride;
         let (dense, d_dense) = self.stack.ends(rows);
-        for (into, slopes) in d_dense.chunks_exact_mut(self.dim).zip(slopes.chunks_exact(place.stride)) {
+        for (into, slopes) in d_dense.chunks_exact_mut(self.dim).zip_eq(slopes.chunks_exact(place.stride)) {
             into.copy_from_slice(&slopes[..self.dim]);
         }
         pairs.backward((dense, embeddings), (slopes, place), d_dense, gradients);

@@ -6,6 +6,7 @@
 //! processor's vectors are: each of their lanes is a sum of its own.
 
 use pulp::{Arch, Simd, WithSimd};
+use zagros_zip::ZipEq;
 
 /// Floats of the widest vectors; rows of the buffers are whole numbers of them.
 const LANES: usize = 16;
@@ -84,7 +85,7 @@ impl Pairs {
         let vectors = dense.chunks_exact(self.dim).chain(embeddings.chunks_exact(self.dim));
         for (vector, values) in vectors.enumerate() {
             let places = self.transposed[vector..].iter_mut().step_by(columns);
-            values.iter().zip(places).for_each(|(value, place)| *place = *value);
+            values.iter().zip_eq(places).for_each(|(value, place)| *place = *value);
         }
     }
 
@@ -97,7 +98,7 @@ impl Pairs {
         for (row, values) in vectors.enumerate() {
             for block in (0..row).step_by(S::F32_LANES) {
                 let mut sum = simd.splat_f32s(0.0);
-                for (value, others) in values.iter().zip(self.transposed.chunks_exact(columns)) {
+                for (value, others) in values.iter().zip_eq(self.transposed.chunks_exact(columns)) {
                     let others = S::as_simd_f32s(&others[block..][..S::F32_LANES]).0[0];
                     sum = simd.add_f32s(sum, simd.mul_f32s(simd.splat_f32s(*value), others));
                 }
@@ -110,20 +111,23 @@ impl Pairs {
     #[inline(always)]
     fn pad(&mut self, dense: &[f32], embeddings: &[f32]) {
         let width = self.dim.next_multiple_of(LANES);
-        let vectors = dense.chunks_exact(self.dim).chain(embeddings.chunks_exact(self.dim));
-        for (values, into) in vectors.zip(self.values.chunks_exact_mut(width)) {
-            into[..self.dim].copy_from_slice(values);
+        let (of_dense, of_embeddings) = self.values.split_at_mut(dense.len() / self.dim * width);
+        for (vectors, rows) in [(dense, of_dense), (embeddings, of_embeddings)] {
+            for (values, into) in vectors.chunks_exact(self.dim).zip_eq(rows.chunks_exact_mut(width)) {
+                into[..self.dim].copy_from_slice(values);
+            }
         }
     }
 
     #[inline(always)]
     fn mirror(&mut self, slopes: &[f32]) {
-        let (mut slopes, vectors) = (slopes.iter(), self.vectors);
+        let (mut next, vectors) = (0, self.vectors);
         for row in 0..vectors {
-            for (column, slope) in (0..row).zip(slopes.by_ref()) {
+            for (column, slope) in slopes[next..][..row].iter().enumerate() {
                 self.slopes[row * vectors + column] = *slope;
                 self.slopes[column * vectors + row] = *slope;
             }
+            next += row;
         }
     }
 
@@ -131,7 +135,7 @@ impl Pairs {
     #[inline(always)]
     fn derive<S: Simd>(&mut self, simd: S) {
         let width = self.dim.next_multiple_of(LANES);
-        let rows = self.slopes.chunks_exact(self.vectors).zip(self.gradients.chunks_exact_mut(width));
+        let rows = self.slopes.chunks_exact(self.vectors).zip_eq(self.gradients.chunks_exact_mut(width));
         for (slopes, gradient) in rows {
             for block in (0..width).step_by(LANES) {
                 // As many sums as fill the widest vector, so that narrower ones work on several at once.
@@ -139,10 +143,10 @@ impl Pairs {
                 gradient.fill(simd.splat_f32s(0.0));
                 let mut sums = [simd.splat_f32s(0.0); LANES];
                 let sums = &mut sums[..LANES / S::F32_LANES];
-                for (slope, other) in slopes.iter().zip(self.values.chunks_exact(width)) {
+                for (slope, other) in slopes.iter().zip_eq(self.values.chunks_exact(width)) {
                     let slope = simd.splat_f32s(*slope);
                     let (other, _) = S::as_simd_f32s(&other[block..][..LANES]);
-                    for (sum, other) in sums.iter_mut().zip(other) {
+                    for (sum, other) in sums.iter_mut().zip_eq(other) {
                         *sum = simd.add_f32s(*sum, simd.mul_f32s(slope, *other));
                     }
                 }
@@ -156,9 +160,9 @@ impl Pairs {
         let mut gradients = self.gradients.chunks_exact(self.dim.next_multiple_of(LANES));
         if !d_dense.is_empty() {
             let gradient = gradients.next().unwrap_or_default();
-            d_dense.iter_mut().zip(gradient).for_each(|(sum, gradient)| *sum += gradient);
+            d_dense.iter_mut().zip_eq(&gradient[..self.dim]).for_each(|(sum, gradient)| *sum += gradient);
         }
-        for (into, gradient) in d_embeddings.chunks_exact_mut(self.dim).zip(gradients) {
+        for (into, gradient) in d_embeddings.chunks_exact_mut(self.dim).zip_eq(gradients) {
             into.copy_from_slice(&gradient[..self.dim]);
         }
     }

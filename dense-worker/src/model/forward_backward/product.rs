@@ -146,6 +146,8 @@ fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, ModelError> {
 
 #[cfg(test)]
 mod tests {
+    use zagros_zip::ZipEq;
+
     use super::*;
 
     #[test]
@@ -167,7 +169,7 @@ mod tests {
             products.input_gradient(&slopes, &mut d_input).unwrap();
             [output, d_weight, d_input]
         };
-        for (rounded, half) in all(Kind::Float).iter().zip(&all(Kind::BFloat16)) {
+        for (rounded, half) in all(Kind::Float).iter().zip_eq(&all(Kind::BFloat16)) {
             // Sums in another order may round to the neighbour: one of 2^8.
             assert!(rounded.allclose(half, 0.008, 1e-6, false));
             assert!(rounded.to_kind(Kind::BFloat16).to_kind(Kind::Float).allclose(rounded, 0.008, 1e-6, false));

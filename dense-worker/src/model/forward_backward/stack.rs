@@ -3,6 +3,7 @@
 use tch::{Kind, Tensor};
 use zagros_job::Precision;
 use zagros_table::wide::wide;
+use zagros_zip::ZipEq;
 
 use super::loss::cross_entropy;
 use super::matrix::{Matrix, values, values_mut};
@@ -91,7 +92,7 @@ impl Stack {
             layer.mask.clear();
             if let Some(dropout) = dropout.as_deref_mut().filter(|_| layer.activate) {
                 dropout.draw(rows * layer.output.columns(), &mut layer.mask);
-                multiply(layer.output.values_mut(rows), &layer.mask);
+                apply_mask(layer.output.values_mut(rows), &layer.mask);
             }
             input = output;
         }
@@ -170,9 +171,7 @@ impl Layer {
     fn undo_activation(&mut self, rows: usize, earlier: bool) {
         let width = self.output.columns();
         let slopes = self.d_output.values_mut(rows);
-        if !self.mask.is_empty() {
-            multiply(slopes, &self.mask);
-        }
+        apply_mask(slopes, &self.mask);
         let d_bias = values_mut(&mut self.d_bias);
         if !earlier {
             d_bias.fill(0.0);
@@ -182,8 +181,8 @@ impl Layer {
             #[inline(always)]
             || match output {
                 Some(output) => {
-                    for (slopes, output) in slopes.chunks_exact_mut(width).zip(output.chunks_exact(width)) {
-                        for ((slope, output), sum) in slopes.iter_mut().zip(output).zip(d_bias.iter_mut()) {
+                    for (slopes, output) in slopes.chunks_exact_mut(width).zip_eq(output.chunks_exact(width)) {
+                        for ((slope, output), sum) in slopes.iter_mut().zip_eq(output).zip_eq(d_bias.iter_mut()) {
                             *slope = if *output <= 0.0 { 0.0 } else { *slope };
                             *sum += *slope;
                         }
@@ -191,7 +190,7 @@ impl Layer {
                 }
                 None => {
                     for slopes in slopes.chunks_exact(width) {
-                        slopes.iter().zip(d_bias.iter_mut()).for_each(|(slope, sum)| *sum += slope);
+                        slopes.iter().zip_eq(d_bias.iter_mut()).for_each(|(slope, sum)| *sum += slope);
                     }
                 }
             },
@@ -205,7 +204,7 @@ fn add_bias(values: &mut [f32], bias: &[f32], activate: bool) {
         #[inline(always)]
         || {
             for row in values.chunks_exact_mut(bias.len()) {
-                for (value, bias) in row.iter_mut().zip(bias) {
+                for (value, bias) in row.iter_mut().zip_eq(bias) {
                     let sum = *value + bias;
                     *value = if activate && sum <= 0.0 { 0.0 } else { sum };
                 }
@@ -214,6 +213,9 @@ fn add_bias(values: &mut [f32], bias: &[f32], activate: bool) {
     );
 }
 
-fn multiply(values: &mut [f32], by: &[f32]) {
-    values.iter_mut().zip(by).for_each(|(value, by)| *value *= by);
+/// Multiplies by what dropout drew. An empty mask drops nothing.
+fn apply_mask(values: &mut [f32], mask: &[f32]) {
+    if !mask.is_empty() {
+        values.iter_mut().zip_eq(mask).for_each(|(value, factor)| *value *= factor);
+    }
 }

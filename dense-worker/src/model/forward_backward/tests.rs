@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use zagros_job::{DenseOptimizer, Job, Model, Precision};
+use zagros_zip::{ZipEq, number_from};
 
 use super::CHUNK;
 use super::pairs::{Pairs, PairsPlace};
@@ -44,7 +45,7 @@ fn step(job: &Job, by_autograd: bool, steps: &[[Vec<f32>; 3]]) -> (StepOutput, V
 fn assert_near(what: &str, found: &[f32], expected: &[f32]) {
     let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     assert_eq!(found.len(), expected.len(), "{what}");
-    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+    for (index, (found, expected)) in found.iter().zip_eq(expected).enumerate() {
         let off = (found - expected).abs();
         assert!(off <= 2e-5 * largest, "{what} {index}: {found}, by autograd {expected}, largest {largest}");
     }
@@ -116,7 +117,7 @@ fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
             (&by_autograd.logits, &exact.logits),
         ] {
             let size = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
-            let off = size(&mut found.iter().zip(exact).map(|(found, exact)| found - exact));
+            let off = size(&mut found.iter().zip_eq(exact).map(|(found, exact)| found - exact));
             let share = off / size(&mut exact.iter().copied());
             assert!(share > 1e-6 && share < 0.05, "{share}");
         }
@@ -182,16 +183,16 @@ proptest! {
             let first = sample * stride + extra;
             prop_assert!(out[sample * stride..first].iter().all(|value| *value == 9.0));
             let all_pairs = (0..vectors).flat_map(|row| (0..row).map(move |column| (row, column)));
-            for (place, (row, column)) in (first..).zip(all_pairs) {
+            for (place, (row, column)) in number_from(first, all_pairs) {
                 let (a, b) = (&all[row * dim..][..dim], &all[column * dim..][..dim]);
-                let product: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                let product: f64 = a.iter().zip_eq(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
                 prop_assert!((f64::from(out[place]) - product).abs() < 1e-5);
                 for d in 0..dim {
                     expected[row * dim + d] += f64::from(slopes[place]) * f64::from(b[d]);
                     expected[column * dim + d] += f64::from(slopes[place]) * f64::from(a[d]);
                 }
             }
-            for (found, expected) in [of_sample(&d_dense), of_sample(&d_embeddings)].concat().into_iter().zip(expected) {
+            for (found, expected) in [of_sample(&d_dense), of_sample(&d_embeddings)].concat().into_iter().zip_eq(expected) {
                 prop_assert!((f64::from(found) - expected).abs() < 1e-5, "{} is not {}", found, expected);
             }
         }

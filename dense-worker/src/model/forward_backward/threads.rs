@@ -1,5 +1,7 @@
 //! The threads of a step: each takes a share of the batch, then a share of summing up the gradients.
 
+use zagros_zip::ZipEq;
+
 use super::{BatchShare, ForwardBackward};
 use crate::model::Final;
 use crate::model::flat::FlatParameters;
@@ -80,12 +82,12 @@ impl ComputeThreads {
         let (sum, busy) = std::thread::scope(|scope| {
             let mut running = Vec::new();
             // A thread without samples would bring what it wrote for an earlier batch.
-            for ((thread, _), size) in others.iter_mut().zip(sizes) {
+            let busy = sizes.len();
+            for ((thread, _), size) in others[..busy].iter_mut().zip_eq(sizes) {
                 let share = batch.split_off(size);
                 running.push(scope.spawn(move || thread.run(share, samples, &mut |_| ())));
             }
             let mut sum = lead.run(first, samples, &mut finished)?;
-            let busy = running.len();
             for thread in running {
                 sum += thread.join().unwrap_or(Err(ModelError::Thread))?;
             }
@@ -106,7 +108,7 @@ impl ComputeThread {
 }
 
 /// How many samples each thread has, of as many as are worth it: as even as can be, so that none waits for another.
-fn share_sizes(samples: usize, threads: usize) -> impl Iterator<Item = usize> {
+fn share_sizes(samples: usize, threads: usize) -> impl ExactSizeIterator<Item = usize> {
     let threads = threads.min(samples.div_ceil(LEAST)).max(1);
     (0..threads).map(move |thread| samples / threads + usize::from(thread < samples % threads))
 }
@@ -122,7 +124,7 @@ fn add_up(sum: &mut [f32], parts: &[&[f32]]) {
             scope.spawn(move || {
                 for part in parts {
                     let part = &part[index * piece..][..sum.len()];
-                    sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
+                    sum.iter_mut().zip_eq(part).for_each(|(sum, value)| *sum += value);
                 }
             });
         }

@@ -1,6 +1,7 @@
 //! Products in f16, whose loss is scaled.
 
-use zagros_job::{NonFinite, Precision};
+use zagros_job::{NonFinitePolicy, Precision};
+use zagros_zip::ZipEq;
 
 use super::*;
 
@@ -32,7 +33,7 @@ fn gradients_are_near_those_of_f32_and_not_equal() {
         for (found, exact) in
             [(&found.logits, &exact.logits), (&found.gradients, &exact.gradients), (&of_weights, &exact_of_weights)]
         {
-            let off = size(&mut found.iter().zip(exact).map(|(found, exact)| found - exact));
+            let off = size(&mut found.iter().zip_eq(exact).map(|(found, exact)| found - exact));
             let share = off / size(&mut exact.iter().copied());
             assert!(share > 1e-7 && share < 0.01, "{share}");
         }
@@ -74,7 +75,7 @@ fn a_gradient_that_overflows_costs_its_batch_until_the_scale_is_small_enough() {
 
 #[test]
 fn what_no_scale_helps_ends_as_the_job_wants() {
-    for (wanted, ends) in [(NonFinite::Refuse, true), (NonFinite::Skip, false)] {
+    for (wanted, ends) in [(NonFinitePolicy::Refuse, true), (NonFinitePolicy::Skip, false)] {
         let mut job = half(ffnn());
         job.train.updates.non_finite = wanted;
         let mut model = DenseModel::new(&job).unwrap();

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use safetensors::SafeTensors;
-use zagros_job::{Job, Model, NonFinite};
+use zagros_job::{Job, Model, NonFinitePolicy};
+use zagros_zip::ZipEq;
 
 use super::Samples;
 use crate::WorkerError;
@@ -68,7 +69,7 @@ fn a_module_trains_as_the_network_that_it_is() {
         let [mine, its] =
             [&mut module, &mut built].map(|m| m.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap());
         assert!((mine.loss - its.loss).abs() < 1e-6, "step {step}: {} {}", mine.loss, its.loss);
-        for (mine, its) in mine.gradients.iter().zip(&its.gradients) {
+        for (mine, its) in mine.gradients.iter().zip_eq(&its.gradients) {
             assert!((mine - its).abs() < 1e-6, "step {step}: {mine} {its}");
         }
     }
@@ -100,7 +101,7 @@ fn each_rank_drops_units_of_its_own_and_the_same_in_every_run() {
     let all: std::collections::HashSet<_> = ranks.iter().flatten().collect();
     assert_eq!(all.len(), 9, "two ranks or steps drop the same units");
     // Where half of each is dropped, two that are independent differ in half of the places.
-    let differ = |one: &[bool], other: &[bool]| one.iter().zip(other).filter(|(one, other)| one != other).count();
+    let differ = |one: &[bool], other: &[bool]| one.iter().zip_eq(other).filter(|(one, other)| one != other).count();
     assert!((12..=52).contains(&differ(&ranks[0][0], &ranks[1][0])), "{ranks:?}");
 }
 
@@ -180,7 +181,7 @@ fn what_a_module_counts_is_saved_with_its_weights() {
 #[test]
 fn a_batch_that_is_skipped_or_fails_is_not_counted() {
     let mut job = normed();
-    job.train.updates.non_finite = NonFinite::Skip;
+    job.train.updates.non_finite = NonFinitePolicy::Skip;
     let samples = Samples::random(&job, 4);
     let mut model = DenseModel::new(&job).unwrap();
     let before = model.to_safetensors().unwrap();
