@@ -140,7 +140,9 @@ impl GroupMember {
         let silence = now.saturating_sub(holder.heard);
         match holder.state {
             MemberState::Alive => Presence::Expected(format!("it was last heard {silence:.1?} ago")),
-            MemberState::Silent | MemberState::Away => Presence::Expected(format!("it is lost: silent for {silence:.1?}")),
+            MemberState::Silent | MemberState::Away => {
+                Presence::Expected(format!("it is lost: silent for {silence:.1?}"))
+            }
             MemberState::Left { finished: true } | MemberState::GivenUp => Presence::Left,
             MemberState::Left { finished: false } => Presence::Gone("has left the run".to_owned()),
             MemberState::Lost => Presence::Gone(format!("is lost: silent for {silence:.1?}")),

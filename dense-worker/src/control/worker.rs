@@ -94,8 +94,8 @@ struct Data {
 }
 
 impl Worker {
-    /// The only worker of a job, in the process of its coordinator and servers. It reports to nobody, writes nothing and starts
-    /// anew; fields of the result say otherwise.
+    /// The only worker of a job, in the process of its coordinator and servers. It reports to nobody, writes nothing, and does
+    /// not resume. The caller sets the fields that differ.
     #[must_use]
     pub fn alone(job: Job, control: Arc<dyn ControlPlane>, connect: Connect, registry: Registry) -> Self {
         Self {

@@ -45,7 +45,7 @@ impl ControlPlane for FaultyVotes {
         })
     }
 
-    pass_on! {
+    delegate_calls! {
         join(JoinRequest) -> JoinResponse,
         heartbeat(HeartbeatRequest) -> HeartbeatResponse,
         leave(LeaveRequest) -> LeaveResponse,

@@ -55,7 +55,7 @@ impl ControlPlane for Between {
         })
     }
 
-    pass_on! {
+    delegate_calls! {
         join(JoinRequest) -> JoinResponse,
         heartbeat(HeartbeatRequest) -> HeartbeatResponse,
         leave(LeaveRequest) -> LeaveResponse,

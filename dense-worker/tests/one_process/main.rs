@@ -1,7 +1,7 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
 #[macro_use]
-mod pass_on;
+mod delegate;
 
 mod asynchronous;
 mod asynchronous_resume;
