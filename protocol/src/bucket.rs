@@ -1,5 +1,7 @@
 //! Placement: key → bucket by a pinned hash, bucket → server by a map the coordinator owns.
 
+use serde::{Deserialize, Serialize};
+
 use crate::bucket_hash::bucket_hash;
 use crate::{Generation, PackError, RowKey, ServerIndex};
 
@@ -16,7 +18,7 @@ pub fn bucket_of(key: RowKey, buckets: u32) -> u32 {
 }
 
 /// Which server owns which bucket, at one generation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketMap {
     generation: Generation,
     owners: Vec<ServerIndex>,

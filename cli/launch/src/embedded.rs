@@ -38,14 +38,14 @@ impl EmbeddedCluster {
     }
 }
 
-/// The servers of one process, joined and placed.
+/// The embedding servers of one process, after they joined and got a placement.
 struct EmbeddedServers {
     shards: Vec<Arc<dyn Shard>>,
     members: Vec<Membership>,
 }
 
 impl EmbeddedServers {
-    /// One service per server of the job.
+    /// Starts one service per server of the job.
     async fn start(job: &Job, control: Arc<dyn ControlPlane>, registry: &Registry) -> Result<Self, Failure> {
         let mut services = Vec::new();
         let mut members = Vec::new();
@@ -64,7 +64,7 @@ impl EmbeddedServers {
         Ok(Self { shards, members })
     }
 
-    /// How a worker reaches them. The memberships live as long as this does.
+    /// The connection of a worker to the servers. It keeps their memberships alive.
     fn connect(self) -> Connect {
         Arc::new(move |entry| {
             let _kept_alive = &self.members;

@@ -1,4 +1,4 @@
-//! Starts the roles of a job: a coordinator and embedding servers inside this process, or each role as a process of its own.
+//! Starts the roles of a job: a coordinator and embedding servers inside this process, or each role as its own process.
 //!
 //! `zagros train` and `zagros eval` embed their cluster. `zagros up` and `zagros-bench` start processes:
 //!

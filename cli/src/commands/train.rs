@@ -24,8 +24,8 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Success);
     }
     if job.cluster.workers > 1 {
-        let what = format!("`cluster.workers` is {}, and `zagros train` runs one dense worker", job.cluster.workers);
-        let help = "start them with `zagros up`, or take one: --set cluster.workers=1";
+        let what = format!("`cluster.workers` is {}, but `zagros train` runs one dense worker", job.cluster.workers);
+        let help = "start them with `zagros up`, or use one: --set cluster.workers=1";
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
     memory::check(&job, &Machine::this())?;

@@ -15,6 +15,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{
@@ -66,7 +67,7 @@ pub(crate) enum Presence {
 }
 
 /// The ballots of the newest process group that has voted.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Ballots {
     group: u64,
     /// The newest ballot, and the one before it: a worker that did not hear its result asks for that one.
@@ -74,13 +75,13 @@ pub(crate) struct Ballots {
     before: Option<Ballot>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Ballot {
     number: u64,
     state: BallotState,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum BallotState {
     Open(OpenBallot),
     Decided(BarrierResult),
@@ -88,7 +89,7 @@ enum BallotState {
 }
 
 /// The votes so far. Workers are in the order of the group.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct OpenBallot {
     first_vote: Option<Duration>,
     votes: Vec<Option<BarrierVote>>,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::GroupResponse;
 use zagros_zip::ZipEq;
@@ -13,7 +14,7 @@ use crate::{MemberSlot, Role};
 
 /// The process groups of a run. A new group forms when a worker is replaced, and when all workers of a group have given it
 /// up.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ProcessGroups {
     generation: u64,
     /// The newest group, by rank.
@@ -25,7 +26,7 @@ pub(crate) struct ProcessGroups {
 }
 
 /// A process in a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct GroupMember {
     index: u32,
     incarnation: u32,

@@ -1,8 +1,7 @@
 //! The split ledger: which worker reads which split of which epoch.
 //!
 //! A split goes free → held → done. It goes back to free when its holder is gone. A resumed run also has resume cursors.
-//! The
-//! splits of a resume cursor are reserved for the worker that takes the cursor, which then holds them.
+//! The splits of a resume cursor are reserved for the worker that takes the cursor, which then holds them.
 
 mod epoch;
 mod ids;
@@ -10,6 +9,7 @@ mod shares;
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{AssignRequest, AssignResponse, EpochDone, Position, Wait, assign_response::Work};
 use zagros_zip::number_from;
@@ -24,7 +24,7 @@ pub(crate) use shares::SplitShares;
 const RETRY_MS: u32 = 200;
 
 /// The ledger over all epochs of the run.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SplitLedger {
     plan: Vec<SplitRange>,
     epochs: Vec<EpochLedger>,

@@ -1,5 +1,5 @@
 //! Votes at barriers under 2,000 random runs of one to four workers: votes, repeated requests, lost answers, workers on their
-//! way, silent workers, replacements.
+//! way, silent workers, replacements, restarts of the coordinator.
 //!
 //! In every run these hold. Whoever gets a final answer of a ballot gets the same one. A decision comes after every worker has
 //! voted or left, and it is the function of the votes ([`decide`]). A failure names workers that have not voted, and none that
@@ -40,6 +40,8 @@ enum BallotAction {
     /// A worker is heard no more.
     Mute(usize),
     Wait(u8),
+    /// The coordinator's process is replaced by one that has its state.
+    Restart,
 }
 
 fn actions() -> impl Strategy<Value = Vec<BallotAction>> {
@@ -51,6 +53,7 @@ fn actions() -> impl Strategy<Value = Vec<BallotAction>> {
         1 => worker.clone().prop_map(BallotAction::Replace),
         1 => worker.prop_map(BallotAction::Mute),
         3 => (1_u8..8).prop_map(BallotAction::Wait),
+        1 => Just(BallotAction::Restart),
     ];
     prop::collection::vec(action, 0..120)
 }
@@ -157,6 +160,11 @@ impl VotingRun {
                 }
             }
             BallotAction::Mute(worker) => self.workers[worker % count].is_muted = true,
+            BallotAction::Restart => {
+                let state = postcard::to_allocvec(&self.core).expect("a state can be written");
+                self.core = postcard::from_bytes(&state).expect("a state can be read");
+                self.core.recover(self.now);
+            }
             BallotAction::Wait(seconds) => (0..seconds).for_each(|_| self.pass()),
         }
         self.pass();
@@ -182,7 +190,7 @@ impl VotingRun {
             (false, 1..=3) => BarrierReason::Checkpoint,
             (false, _) => BarrierReason::EpochEnd,
         };
-        let vote = BarrierVote { reason: reason.into(), called: ballot, counts: vec![worker as u8].into() };
+        let vote = BarrierVote { reason: reason.into(), called: ballot, counts: worker.to_string() };
         self.ask(worker, Some(vote), answer_lost);
     }
 
@@ -246,7 +254,7 @@ impl VotingRun {
                 let counts: Vec<u32> = result
                     .votes
                     .iter()
-                    .map(|counted| u32::from(counted.vote.as_ref().expect("a vote").counts[0]))
+                    .map(|counted| counted.vote.as_ref().expect("a vote").counts.parse().expect("a number"))
                     .collect();
                 assert_eq!(counts, result.votes.iter().map(|counted| counted.worker).collect::<Vec<_>>());
             }

@@ -23,7 +23,7 @@ impl Trainer {
         };
         let mine = WorkerCounts { untrained_rows: self.stream.untrained_rows, ..self.tracker.counts() };
         // Numbers can always be written.
-        let counts = serde_json::to_vec(&mine).unwrap_or_default().into();
+        let counts = serde_json::to_string(&mine).unwrap_or_default();
         let vote = BarrierVote { reason: reason.into(), called: self.barrier_calls.newest(), counts };
         let result = self.ballots.vote(vote).await?;
         let decision = match result.decision() {
@@ -57,7 +57,7 @@ fn others(votes: &[CountedVote], index: u32) -> Result<WorkerCounts, WorkerError
         WorkerCounts::default(),
         |all, (worker, vote)| {
             let odd = |error| inconsistent(0, format!("the counts of dense worker {worker} ({error})"));
-            Ok(all.plus(serde_json::from_slice(&vote.counts).map_err(odd)?))
+            Ok(all.plus(serde_json::from_str(&vote.counts).map_err(odd)?))
         },
     )
 }

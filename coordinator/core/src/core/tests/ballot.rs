@@ -26,7 +26,7 @@ fn join_worker(core: &mut Core, seconds: u64, index: u32, instance: u64) -> Join
 }
 
 fn vote(reason: BarrierReason, counts: &'static str) -> BarrierVote {
-    BarrierVote { reason: reason.into(), called: 3, counts: counts.as_bytes().into() }
+    BarrierVote { reason: reason.into(), called: 3, counts: counts.to_owned() }
 }
 
 fn ask(member: &JoinResponse, ballot: u64, vote: Option<BarrierVote>) -> BarrierRequest {
@@ -181,7 +181,7 @@ fn workers_at_different_points_of_their_runs_learn_so() {
 fn a_vote_without_a_reason_or_with_many_bytes_and_one_after_the_end_change_nothing() {
     let (mut core, workers) = group_of(2);
     let mut refused = |vote| core.barrier(at(1), &ask(&workers[0], 1, Some(vote))).unwrap_err();
-    let long = BarrierVote { counts: vec![0; 4097].into(), ..vote(BarrierReason::Ready, "") };
+    let long = BarrierVote { counts: "0".repeat(4097), ..vote(BarrierReason::Ready, "") };
     assert_eq!(refused(long).message, "the vote of dense worker 0 has 4097 bytes of counts, at most 4096");
     assert_eq!(refused(BarrierVote::default()).message, "dense worker 0 votes without a reason");
     core.end(at(2), RunOutcome::Interrupted("ctrl-c".to_owned()));
