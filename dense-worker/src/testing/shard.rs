@@ -11,7 +11,7 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, FileDigest, LoadRequest, LoadResponse, SaveRequest, SaveResponse, TableStatus,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::packed::{Bags, encode_values};
+use zagros_protocol::packed::{RequestBags, encode_values};
 use zagros_protocol::{Refusal, RefusalKind, Segments};
 
 /// Every value of every row is 0.5. Gradients are ignored. Reports one row.
@@ -89,7 +89,7 @@ impl Shard for FakeShard {
                 return Err(broken());
             }
             let segments = Segments::unpack(&request.segments, &request.ids)?;
-            let values = Bags::unpack(&request.bags, &segments)?.wanted_values(&segments)?;
+            let values = RequestBags::unpack(&request.bags, &segments)?.wanted_values(&segments)?;
             let rows = encode_values(&vec![0.5; values], request.encoding)?.into();
             Ok(LookupResponse { rows, encoding: request.encoding, created: 0 })
         }
