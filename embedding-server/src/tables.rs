@@ -118,7 +118,7 @@ mod tests {
     fn what_the_job_file_allows_the_table_takes() {
         for counter in ["exact", "count_min"] {
             let config = config(&format!(
-                "admission = {{ kind = 'count', sightings = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
+                "admission = {{ kind = 'count', min_count = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
             ));
             assert!(matches!(config.admission, AdmissionPolicy::Count { threshold: 65535, .. }));
         }
