@@ -2,7 +2,11 @@
 //! compiler in Rust, so the machine needs no `protoc`.
 
 /// Messages that the coordinator keeps as part of its state, which it writes to its journal.
-const KEPT: [&str; 11] = [
+const KEPT: [&str; 15] = [
+    "BarrierFailure",
+    "BarrierResult",
+    "BarrierVote",
+    "CountedVote",
     "DataFile",
     "Disk",
     "Evaluation",
