@@ -18,6 +18,8 @@ pub struct RocksStore {
     /// Keeps the counters.
     options: Options,
     memory: usize,
+    /// Bytes that a scan reads ahead in each file.
+    read_ahead: usize,
 }
 
 /// How often blocks were found in memory.
@@ -43,7 +45,7 @@ impl RocksStore {
         let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
         let db = DB::open_cf_descriptors(&set, folder, [rows]).map_err(|error| failed(&error))?;
         let database = Arc::new(Database::new(db, folder, widths));
-        Ok(Self { database, options: set, memory: options.bound() })
+        Ok(Self { database, options: set, memory: options.bound(), read_ahead: options.read_ahead() })
     }
 
     /// Bytes of memory that its buffers and its cache take at most.
@@ -103,7 +105,7 @@ impl ColdStore for RocksStore {
     }
 
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
-        Ok(Box::new(RocksView::new(Arc::clone(&self.database))))
+        Ok(Box::new(RocksView::new(Arc::clone(&self.database), self.read_ahead)))
     }
 
     fn size(&self) -> ColdSize {
