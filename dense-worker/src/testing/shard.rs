@@ -59,6 +59,10 @@ impl FakeShard {
         Self { cannot_save: true, ..self }
     }
 
+    pub(crate) fn lookups(&self) -> u64 {
+        self.lookups.load(Ordering::Acquire)
+    }
+
     pub(crate) fn pushes(&self) -> u64 {
         self.pushes.load(Ordering::Acquire)
     }
