@@ -1,5 +1,21 @@
 //! Generates the messages of the proto files. zagros-transport generates their services. protox is a protobuf compiler in Rust: no `protoc` on the machine.
 
+/// Messages that the coordinator keeps as part of its state, which it writes to its journal.
+const KEPT: [&str; 11] = [
+    "DataFile",
+    "Disk",
+    "Evaluation",
+    "HistoryPoint",
+    "Progress",
+    "ResumeCursor",
+    "ServerLoad",
+    "ServerWait",
+    "Split",
+    "StageSeconds",
+    "Transform",
+];
+const KEEPS: &str = "#[derive(serde::Serialize, serde::Deserialize)]";
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protos = [
         "proto/zagros/datapath/v1/embedding.proto",
@@ -7,9 +23,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "proto/zagros/control/v1/storage.proto",
     ];
     let descriptors = protox::compile(protos, ["proto"])?;
-    tonic_prost_build::configure()
-        .build_client(false)
-        .build_server(false)
+    let mut config = tonic_prost_build::configure().build_client(false).build_server(false);
+    for message in KEPT {
+        config = config.type_attribute(format!("zagros.control.v1.{message}"), KEEPS);
+    }
+    config
         // Payloads arrive as slices of the receive buffer instead of copies.
         .bytes(".")
         .compile_fds(descriptors)?;

@@ -6,13 +6,15 @@ use zagros_plumbing::metrics::{Gauge, IntCounter, IntGauge, register};
 use zagros_protocol::control::StatusResponse;
 
 /// Member states, as in `MemberStatus.state`.
-const STATES: [&str; 4] = ["alive", "left", "lost", "given up"];
+const STATES: [&str; 5] = ["alive", "left", "lost", "away", "given up"];
 
 /// Metric children, resolved once.
 #[derive(Clone, Debug)]
 pub(crate) struct CoordinatorMetrics {
     pub(crate) heartbeats: IntCounter,
     expired_leases: IntCounter,
+    recovered_servers: IntCounter,
+    recoveries: IntCounter,
     /// Role, state, gauge.
     members: Vec<(i32, &'static str, IntGauge)>,
     generation: IntGauge,
@@ -35,6 +37,14 @@ impl CoordinatorMetrics {
             expired_leases: counter(
                 "zagros_coordinator_expired_leases_total",
                 "Members lost after a lease of silence.",
+            ),
+            recoveries: counter(
+                "zagros_coordinator_recoveries_total",
+                "Starts of this process with the state of the coordinator process before.",
+            ),
+            recovered_servers: counter(
+                "zagros_coordinator_recovered_servers_total",
+                "Embedding servers that came back as another process with the rows that they held.",
             ),
             members: members(registry),
             generation: int_gauge("zagros_coordinator_generation", "Generation of the placement; 0 before the first."),
@@ -68,8 +78,11 @@ impl CoordinatorMetrics {
 
     /// Counts an event.
     pub(crate) fn count(&self, event: &RunEvent) {
-        if matches!(event, RunEvent::MemberLost { .. }) {
-            self.expired_leases.inc();
+        match event {
+            RunEvent::MemberLost { .. } | RunEvent::ServerAway { .. } => self.expired_leases.inc(),
+            RunEvent::CoordinatorRecovered { .. } => self.recoveries.inc(),
+            RunEvent::ServerRecovered { .. } => self.recovered_servers.inc(),
+            _ => {}
         }
     }
 }

@@ -26,7 +26,7 @@ use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{Membership, wait_for_placement};
 use zagros_dense_worker::datapath::kernels::{Column, Positions, gather, scatter_add};
 use zagros_embedding_client::{
-    Bags, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, Rows, Shard, bag_bytes,
+    BatchRows, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, Shard, TableBags, bag_bytes,
 };
 use zagros_embedding_server::ServerConfig;
 use zagros_job::{Job, Overrides, Pooling};
@@ -34,6 +34,7 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_protocol::datapath::{Access, Encoding};
 use zagros_protocol::{PROTOCOL_VERSION, ServerIndex, TableId};
+use zagros_zip::ZipEq;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -110,12 +111,12 @@ async fn measure(plan: &Plan) -> Outcome<()> {
 async fn compare(side: &mut Side, batch: &Batch, rounds: usize) -> Outcome<(Cost, Cost)> {
     let (at_worker, at_server) = (side.look(batch, false).await?, side.look(batch, true).await?);
     assert_eq!(at_worker.len(), at_server.len());
-    for (expected, found) in at_worker.iter().zip(&at_server) {
+    for (expected, found) in at_worker.iter().zip_eq(&at_server) {
         assert!((expected - found).abs() < 1e-5, "{expected} at the worker, {found} at the servers");
     }
     let mut costs = [false, true].map(|_| Cost { bytes: 0, cpu: Duration::MAX });
     for _ in 0..rounds {
-        for (at_server, cost) in [false, true].into_iter().zip(&mut costs) {
+        for (at_server, cost) in [false, true].into_iter().zip_eq(&mut costs) {
             let (bytes, cpu) = (side.bytes.load(Ordering::Acquire), cpu());
             side.step(batch, at_server).await?;
             cost.bytes = side.bytes.load(Ordering::Acquire) - bytes;
@@ -144,7 +145,7 @@ impl Side {
     /// Looked up, pooled, pushed.
     async fn step(&mut self, batch: &Batch, at_server: bool) -> Outcome<()> {
         let (vectors, unique, inverse) = self.pooled(batch, at_server, Access::Train).await?;
-        let mut gradients = Rows::zeroed(&unique);
+        let mut gradients = BatchRows::zeroed(&unique);
         let positions = positions(batch, &inverse, at_server);
         scatter_add(&column(), DIM, positions, &vectors, &mut gradients.tables[0]);
         self.pushes += 1;
@@ -161,7 +162,7 @@ impl Side {
         let (mut unique, mut inverse) = self.unique(batch);
         let inverse = inverse.remove(0);
         if at_server {
-            let mut bags = Bags::new(0);
+            let mut bags = TableBags::new(0);
             bags.extend(&inverse, &batch.offsets);
             unique.tables[0].bags = Some(bags);
         }

@@ -1,4 +1,4 @@
-//! Why an embedding server could not start, or had to stop.
+//! Errors of an embedding server that end its process.
 
 use std::time::Duration;
 
@@ -9,81 +9,81 @@ use zagros_table::{ColdError, TableError};
 /// Why an embedding server could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The job describes a table that cannot be made.
+    /// A table of the job has a setting out of range.
     #[error("table `{name}` cannot be made")]
     Table {
-        /// Name in the job file.
+        /// Name of the table in the job file.
         name: String,
-        /// What is out of range.
+        /// The setting that is out of range.
         #[source]
         source: TableError,
     },
-    /// The folder for rows beyond memory cannot be used.
-    #[error("embedding server {index} has no place for rows beyond `cluster.memory`")]
+    /// The folder of the cold tier cannot be used.
+    #[error("embedding server {index} cannot open the cold tier for rows beyond `cluster.memory`")]
     Cold {
-        /// Position among the servers.
+        /// Index of the server.
         index: u32,
-        /// Which folder, and why.
+        /// The folder and the failure.
         #[source]
         source: ColdError,
     },
-    /// What rows may be saved to is no folder.
-    #[error("embedding server {index} cannot tell where rows may be saved")]
+    /// A folder for saved rows is not a folder.
+    #[error("embedding server {index} cannot use a folder for saved rows")]
     StorageFolder {
-        /// Position among the servers.
+        /// Index of the server.
         index: u32,
-        /// Which text, and what is wrong with it.
+        /// The text and what is wrong with it.
         #[source]
         source: StoreError,
     },
-    /// The system gives no thread.
-    #[error("embedding server {index} cannot start the thread that maintains its tables")]
+    /// The operating system cannot start a thread.
+    #[error("embedding server {index} cannot start the maintenance thread of its tables")]
     Maintenance {
-        /// Position among the servers.
+        /// Index of the server.
         index: u32,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The run did not take this server in.
+    /// The coordinator did not admit this server.
     #[error("embedding server {index} could not join the run")]
     Join {
-        /// Position among the servers.
+        /// Index of the server.
         index: u32,
-        /// Who was asked, and what it said.
+        /// The coordinator's name and its answer.
         #[source]
         source: MemberError,
     },
-    /// Another process took this server's place, or its lease ended.
+    /// Another process took this server's member slot, or the server's lease ended.
     #[error("embedding server {index} is no longer part of the run: {reason}")]
     Fenced {
-        /// Position among the servers.
+        /// Index of the server.
         index: u32,
-        /// In the coordinator's words.
+        /// The coordinator's reason.
         reason: String,
     },
     /// A listener failed.
     #[error("embedding server {index} cannot serve its {port} port")]
     Serve {
-        /// Position among the servers.
+        /// Index of the server.
         index: u32,
         /// `data` or `admin`.
         port: &'static str,
-        /// What the transport says.
+        /// The error of the transport.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The coordinator is gone and nobody asks for rows: the run ended and this server did not hear of it.
+    /// Coordinator and workers are silent. The run has ended, and this server has not been informed.
     #[error(
-        "embedding server {index} stops: {silence}, and no worker has asked it for anything in the last {idle:.1?} \
+        "embedding server {index} stops: {silence}, and no worker has sent a request in the last {idle:.1?} \
          (a longer `cluster.timeout_seconds` waits longer)"
     )]
     Abandoned {
-        /// Position among the servers.
+        /// Index of the server.
         index: u32,
         /// Who has not answered, and for how long.
         silence: String,
-        /// How long there was no request.
+        /// How long ago the last request came.
         idle: Duration,
     },
 }

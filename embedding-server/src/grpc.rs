@@ -1,4 +1,4 @@
-//! tonic adapters: take a decoded message, call the shard, hand back the answer.
+//! The adapters to gRPC: they decode a message, call the shard and encode its answer.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use zagros_transport::status_of;
 
 use crate::control::{RunCheck, StorageFolders};
 
-/// A shard behind both services.
+/// A shard behind both gRPC services.
 #[derive(Clone)]
 pub(crate) struct Adapter {
     shard: Arc<dyn Shard>,
@@ -37,13 +37,13 @@ pub(crate) struct Adapter {
     timeout: Duration,
 }
 
-/// The data path: as a generated service, without the copies that one makes.
+/// The data path. It speaks the protocol of a generated service, but copies less.
 #[derive(Clone)]
 pub(crate) struct Embedding(Adapter);
 
 impl Adapter {
-    /// Lets those that `guard` lets pass call the shard, and have it write and read in `roots`. A lookup or push waits for
-    /// `timeout` at most, or less where its sender says so.
+    /// Serves requests that `guard` accepts. Saves and loads use the folders `roots` only. A lookup or push waits for
+    /// `timeout` at most, or until the earlier deadline of its sender.
     pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunCheck>, roots: StorageFolders, timeout: Duration) -> Self {
         Self { shard, guard, roots: Arc::new(roots), timeout }
     }
@@ -88,7 +88,7 @@ impl Service<Request<Body>> for Embedding {
             match request.uri().path() {
                 LOOKUP => unary::answer(request, |message| lookup(shard, message, deadline)).await,
                 PUSH => unary::answer(request, |message| push(shard, message, deadline)).await,
-                other => Status::unimplemented(format!("{other} is not a call of this server")).into_http(),
+                other => Status::unimplemented(format!("this server has no call {other}")).into_http(),
             }
         };
         answered.map(Ok).boxed()

@@ -1,20 +1,21 @@
-//! The parameter server process: rows of a model's embedding tables, looked up and updated over the network.
+//! The embedding server: holds the rows of a model's embedding tables, and looks them up and updates them over the
+//! network.
 //!
 //! ```text
 //! datapath/  lookup and push: check everything, then touch the tables
 //! storage/   describe, save, load: rows as files
-//! tier/      rows beyond memory: the store behind the tables, its health, the thread that tends them
+//! tier/      rows beyond memory: the cold store, its health, the maintenance thread
 //! control/   the server as a member of a run: join, placement, load, stop
 //! ```
 //!
-//! [`EmbeddingService`] is all of it without a socket; [`LocalShard`] is its face inside a process, and the same face
-//! stands behind gRPC when [`run`] serves it.
+//! [`EmbeddingService`] is the server without a socket. [`LocalShard`] calls it inside a process. [`run`] serves the
+//! same [`LocalShard`] over gRPC.
 
 mod control;
 mod datapath;
 mod errors;
 mod grpc;
-mod local;
+mod local_shard;
 mod metrics;
 mod server;
 mod service;
@@ -25,6 +26,6 @@ mod testing;
 mod tier;
 
 pub use errors::ServerError;
-pub use local::LocalShard;
+pub use local_shard::LocalShard;
 pub use server::{ServerConfig, run};
 pub use service::EmbeddingService;

@@ -1,7 +1,7 @@
-//! What an embedding server counts. Children are resolved once, here.
+//! Metrics of an embedding server. Children are resolved once, here.
 
 mod cold;
-mod recent;
+mod recent_lookups;
 mod tables;
 
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
 use zagros_table::TableSet;
 
 pub(crate) use cold::ColdMetrics;
-pub(crate) use recent::RecentLookups;
+pub(crate) use recent_lookups::RecentLookups;
 use tables::TableCollector;
 
-/// Metric children of one server.
+/// The metrics of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerMetrics {
     pub(crate) lookup: CallMetrics,
@@ -23,34 +23,34 @@ pub(crate) struct ServerMetrics {
     pub(crate) save: CallMetrics,
     pub(crate) load: CallMetrics,
     pub(crate) looked_up: IntCounter,
-    /// Answered with their first value because they do not exist.
+    /// Rows that do not exist. The answer was their first value.
     pub(crate) missing: IntCounter,
     pub(crate) created: IntCounter,
     pub(crate) updated: IntCounter,
-    /// Gradients of an id that occurred before in the same push.
+    /// Gradients of an id that occurred earlier in the same push.
     pub(crate) repeated: IntCounter,
-    /// Gradients skipped because they were not finite, or too large.
+    /// Gradients that were skipped because they were not finite or too large.
     pub(crate) skipped: IntCounter,
-    /// Rows of ids that are not admitted: lookups answered with zeros, gradients dropped.
+    /// Ids that are not admitted: lookups answered with zeros, and gradients dropped.
     pub(crate) refused: IntCounter,
-    /// Bags whose rows were summed for an answer.
+    /// Bags that were summed for a lookup.
     pub(crate) bags_summed: IntCounter,
     /// Bags whose gradient was spread over their rows.
     pub(crate) bags_spread: IntCounter,
-    /// Of applied pushes: batches under way when their rows were looked up.
+    /// For each applied push, the number of earlier batches in flight when its rows were looked up.
     pub(crate) staleness: Histogram,
-    /// Pushes answered as applied before.
+    /// Pushes that were answered as duplicates.
     pub(crate) duplicates: IntCounter,
 }
 
-/// One kind of call.
+/// The metrics of one kind of call.
 #[derive(Clone, Debug)]
 pub(crate) struct CallMetrics {
     requests: IntCounter,
     seconds: Histogram,
-    /// Rows per request that was served.
+    /// Rows of each served request.
     pub(crate) rows: Histogram,
-    /// By kind, in the order of the kinds.
+    /// One counter for each kind of refusal, in the order of the kinds.
     refusals: Vec<(RefusalKind, IntCounter)>,
 }
 
@@ -61,21 +61,21 @@ impl ServerMetrics {
         let refusals = of.counters("refusals_total", "Requests refused, by kind.", &["call", "kind"]);
         let seconds = of.seconds("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
         let sizes = of.histograms("request_rows", "Rows that a served request named.", &["call"], powers(0..20));
-        let staleness = "Batches that were under way when a pushed batch's rows were looked up.";
+        let staleness = "Earlier batches in flight when the rows of a pushed batch were looked up.";
         let staleness = of.histograms("push_staleness_batches", staleness, &[], powers(0..10));
-        let rows = of.counters("rows_total", "Rows that requests met, by what became of them.", &["what"]);
+        let rows = of.counters("rows_total", "Rows of requests, by what happened to them.", &["what"]);
         let call = |name: &str| CallMetrics {
             requests: requests.with_label_values(&[name]),
             seconds: seconds.with_label_values(&[name]),
             rows: sizes.with_label_values(&[name]),
-            // All from the start: a series that appears with its first count has no rate.
+            // All series exist from the start. A series that appears with its first count has no rate.
             refusals: RefusalKind::ALL
                 .into_iter()
                 .map(|kind| (kind, refusals.with_label_values(&[name, kind.name()])))
                 .collect(),
         };
         let bags =
-            of.counters("bags_total", "Bags of rows summed at lookups, and whose gradients pushes brought.", &["call"]);
+            of.counters("bags_total", "Bags that lookups summed, and bags whose gradients pushes brought.", &["call"]);
         let row = |what: &str| rows.with_label_values(&[what]);
         TableCollector::register(&of, tables, names);
         Self {
@@ -94,17 +94,17 @@ impl ServerMetrics {
             bags_spread: bags.with_label_values(&["push"]),
             staleness: staleness.with_label_values::<&str>(&[]),
             duplicates: of
-                .counters("duplicates_total", "Pushes that had been applied before.", &[])
+                .counters("duplicates_total", "Pushes that were duplicates, because they had been applied before.", &[])
                 .with_label_values::<&str>(&[]),
         }
     }
 }
 
 impl ServerMetrics {
-    /// How many requests have started, and how many of them are under way.
+    /// How many requests have started, and how many of them are in progress.
     pub(crate) fn requests(&self) -> (u64, u64) {
         let calls = [&self.lookup, &self.push, &self.save, &self.load];
-        // In this order: a request that ends in between is still under way, not one that never began.
+        // The order matters: a request that ends between the two reads counts as in progress, not as never started.
         let ended: u64 = calls.iter().map(|call| call.seconds.get_sample_count()).sum();
         let started: u64 = calls.iter().map(|call| call.requests.get()).sum();
         (started, started.saturating_sub(ended))
@@ -124,12 +124,12 @@ impl CallMetrics {
     }
 }
 
-/// Buckets for counts: 0 and powers of two.
+/// Histogram buckets for counts: 0 and powers of two.
 fn powers(of: std::ops::Range<i32>) -> Vec<f64> {
     std::iter::once(0.0).chain(of.map(|power| 2_f64.powi(power))).collect()
 }
 
-/// Makes metrics that carry the server's number, so that servers of one process can share a registry.
+/// Makes metrics with the server's index as a label, so that servers in one process can share a registry.
 struct ServerLabel<'a> {
     registry: &'a Registry,
     server: String,

@@ -1,4 +1,4 @@
-//! The embedding server as a process: ports, membership, an orderly end.
+//! The embedding server as a process: ports, membership, and an orderly end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,34 +20,34 @@ use crate::grpc::Adapter;
 use crate::tier::keep_little;
 use crate::{EmbeddingService, LocalShard, ServerError};
 
-/// How long requests under way may take to end after the server stops taking new ones, if timeout lasts so long.
+/// How long running requests may take after the server stops accepting new ones, if the job's timeout is not shorter.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What an embedding server needs from its process.
+/// The settings and resources of an embedding server.
 pub struct ServerConfig {
-    /// The job that all roles share.
+    /// The job, which all roles share.
     pub job: Arc<Job>,
-    /// Position among the servers.
+    /// Index of the server.
     pub index: ServerIndex,
     /// The coordinator.
     pub control: Arc<dyn ControlPlane>,
-    /// Port of the data path, bound.
+    /// The bound port of the data path.
     pub data_listener: TcpListener,
-    /// `host:port` by which workers reach it.
+    /// The address `host:port` where workers reach the server.
     pub advertised: String,
-    /// Port of health and metrics, bound.
+    /// The bound port of health and metrics.
     pub admin_listener: Option<TcpListener>,
-    /// Folders and prefixes besides those of the job that rows may be saved to and loaded from.
+    /// Folders and prefixes, besides those of the job, where rows may be saved and loaded.
     pub storage_folders: Vec<String>,
-    /// Where metrics are registered.
+    /// The registry of its metrics.
     pub registry: Registry,
 }
 
 /// Serves until shutdown is requested or the coordinator says that the run is over.
 ///
 /// # Errors
-/// When a folder is none, the run does not take the server in, another process takes its place, a port fails, or
-/// coordinator and workers are gone.
+/// If a folder is not a folder, if the coordinator does not admit the server, if another process takes its member slot,
+/// if a port fails, or if coordinator and workers are silent.
 pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerError> {
     let index = config.index.0;
     if config.job.cluster.memory.is_some() {
@@ -56,7 +56,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
     let roots = StorageFolders::new(&config.job, &config.storage_folders);
     let roots = roots.map_err(|source| ServerError::StorageFolder { index, source })?;
     let service = EmbeddingService::new(&config.job, config.index, &config.registry)?;
-    // A token of its own: a server that is asked to stop does not stop its whole process.
+    // A token of its own: stopping the server does not stop its whole process.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(1);
     let grace = GRACE.min(config.job.cluster.timeout);
@@ -78,7 +78,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
         ended = member.take_part() => ended,
         Some(failure) = failures.recv() => Err(failure),
     };
-    // The run is over: a connection that somebody keeps half open is no failure of it.
+    // The run is over. A connection that a peer keeps half open is not a failure.
     if let Err(late) = life.finish(grace).await {
         warn!(server = index, %late, "ports did not close in time");
     }
@@ -115,7 +115,7 @@ fn serve_admin(
     life.spawn("admin port", report(serving, index, "admin", failed));
 }
 
-/// Tells the failure of a port. Only the first one matters.
+/// Reports the failure of a port. Only the first failure matters.
 async fn report<E: std::error::Error + Send + Sync + 'static>(
     serving: impl Future<Output = Result<(), E>>,
     index: u32,
@@ -127,7 +127,7 @@ async fn report<E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
-/// The server's part in the run, from joining to leaving.
+/// The server as a member of the run, from joining to leaving.
 struct RunMember {
     service: Arc<EmbeddingService>,
     guard: Arc<RunCheck>,
@@ -141,7 +141,7 @@ impl RunMember {
     async fn take_part(&self) -> Result<(), ServerError> {
         let index = self.service.index();
         let (control, instance) = (Arc::clone(&self.control), rand::random());
-        let joined = join(&self.job, index, &self.advertised, instance, control, &self.shutdown).await;
+        let joined = join(&self.job, &self.service, &self.advertised, instance, control, &self.shutdown).await;
         let membership = match joined {
             Ok(membership) => membership,
             Err(_) if self.shutdown.is_requested() => return Ok(()),
@@ -164,10 +164,10 @@ impl RunMember {
         Ok(())
     }
 
-    /// The run notices a silent end as well, a lease later.
+    /// Leaves the run. If this fails, the coordinator notices the end when the lease ends.
     async fn leave(&self, membership: &Membership, outcome: Outcome, reason: &str) {
         if let Err(error) = membership.leave(outcome, reason).await {
-            warn!(server = self.service.index().0, %error, "could not say goodbye");
+            warn!(server = self.service.index().0, %error, "could not report the end to the coordinator");
         }
     }
 }

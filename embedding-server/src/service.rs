@@ -1,4 +1,4 @@
-//! The embedding server without a socket: tables, placement, writers' windows.
+//! The embedding server without a socket: tables, placement, sequence windows of the writers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
 use zagros_protocol::packed::Buffers;
 use zagros_protocol::{BucketMap, Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_table::{Scratch, TableConfig, TableError, TableSet};
+use zagros_table::{RequestBuffers, TableConfig, TableError, TableSet};
 use zagros_zip::ZipEq;
 
 use crate::ServerError;
@@ -23,45 +23,45 @@ use crate::storage::{SnapshotCaptures, StorageLock};
 use crate::tables::{make_tables, table_configs};
 use crate::tier::{self, ColdTier, MemoryBudget, TableMaintenance};
 
-/// One embedding server's rows and everything needed to serve them.
+/// The rows of one embedding server, and everything that serves them.
 pub struct EmbeddingService {
     pub(crate) index: ServerIndex,
-    /// Servers of the run.
+    /// The number of servers in the run.
     pub(crate) servers: u32,
     pub(crate) tables: Arc<TableSet>,
-    /// Names in the order of the tables.
+    /// Names of the tables, in their order.
     pub(crate) names: Arc<[String]>,
-    /// What each table was made from, in their order.
+    /// Settings of the tables, in their order.
     pub(crate) configs: Box<[TableConfig]>,
     pub(crate) storage: StorageLock,
     /// Bytes of rows that a save sorts and writes together.
     pub(crate) run_bytes: usize,
-    /// How long a request to an object store may take.
+    /// Timeout of a request to an object store.
     pub(crate) timeout: Duration,
     pub(crate) captures: SnapshotCaptures,
     pub(crate) windows: SequenceWindows,
     pub(crate) writers: KnownWriters,
     pub(crate) metrics: ServerMetrics,
-    /// Memory for rows and gradients.
+    /// Reusable memory for rows and gradients.
     pub(crate) buffers: Arc<Buffers>,
     placement: ArcSwapOption<OwnedBuckets>,
-    /// Working memory that earlier requests left behind.
-    scratches: Mutex<Vec<Scratch>>,
-    /// Where rows are that memory has no room for.
+    /// Request buffers that earlier requests have used.
+    scratches: Mutex<Vec<RequestBuffers>>,
+    /// The cold tier, for rows that do not fit into memory.
     tier: Option<ColdTier>,
-    /// Its folder, where there is a tier.
+    /// The folder of the cold tier, if there is one.
     cold_folder: Option<PathBuf>,
-    /// Ends with the service.
+    /// The maintenance thread, which ends with the service.
     _maintenance: Option<TableMaintenance>,
 }
 
 impl EmbeddingService {
-    /// A server with empty tables, which serves nothing until [`Self::set_placement`]. Its metrics carry the label
-    /// `server`, so that several servers may share a registry.
+    /// A server with empty tables. It serves nothing before [`Self::set_placement`]. Its metrics have the label
+    /// `server`, so several servers may share a registry.
     ///
     /// # Errors
-    /// [`ServerError::Table`] when a setting of a table is out of range, [`ServerError::Cold`] when rows are to go to a
-    /// folder that cannot be used.
+    /// [`ServerError::Table`] if a setting of a table is out of range. [`ServerError::Cold`] if the folder of the cold
+    /// tier cannot be used.
     pub fn new(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
         let configs = table_configs(job);
         let tier = tier::open(job, index, &configs, registry)?;
@@ -93,48 +93,47 @@ impl EmbeddingService {
         }))
     }
 
-    /// Serves the buckets that `map` gives to this server, and refuses requests of any other generation.
+    /// Serves the buckets that `map` assigns to this server. Requests of any other generation are refused.
     ///
-    /// A request that was admitted before ends under the map it was admitted with: no bucket changes hands with rows
-    /// in it.
+    /// A request that was accepted earlier ends under the earlier map. No bucket with rows moves to another server.
     pub fn set_placement(&self, map: Arc<BucketMap>) {
         self.placement.store(Some(Arc::new(OwnedBuckets::new(map, self.index))));
     }
 
-    /// Position among the servers.
+    /// Index of the server.
     #[must_use]
     pub fn index(&self) -> ServerIndex {
         self.index
     }
 
-    /// The lineage of its rows, if it keeps a log of them. `None` if they are lost with this process.
+    /// The lineage of the server's rows. `None` if the server keeps no log, so that the rows are lost with its process.
     #[must_use]
     pub fn lineage(&self) -> Option<Lineage> {
         None
     }
 
-    /// Whether it recovered rows of an earlier process from its log.
+    /// Whether the server recovered rows of an earlier process from its log.
     #[must_use]
     pub fn has_recovered(&self) -> bool {
         false
     }
 
-    /// Whether requests can be served, all of them: with a cold tier that fails, rows in memory are served still.
+    /// Whether every request can be served. With a failed cold tier the server still serves rows in memory.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason why not.
     pub fn ready(&self) -> Result<(), String> {
         self.placement().map_err(|refusal| refusal.message)?;
         let health = self.tier.as_ref().map_or(Ok(()), |tier| tier.health());
         health.map_err(|reason| format!("embedding server {} serves from memory alone: {reason}", self.index))
     }
 
-    /// Whether a request may have to wait for a disk.
+    /// Whether a request may wait for a disk.
     pub(crate) fn may_block(&self) -> bool {
         self.tier.is_some()
     }
 
-    /// Rows and bytes per table.
+    /// Rows and bytes of each table.
     #[must_use]
     pub fn describe(&self) -> DescribeResponse {
         let status = |(table, name): (&zagros_table::Table, &String)| TableStatus {
@@ -142,7 +141,7 @@ impl EmbeddingService {
             rows: table.rows() as u64,
             bytes: table.bytes() as u64,
         };
-        // One name per table, by construction.
+        // The service has one name per table.
         DescribeResponse { tables: self.tables.iter().zip_eq(self.names.iter()).map(status).collect() }
     }
 
@@ -154,7 +153,7 @@ impl EmbeddingService {
         ServerLoad { rows, bytes, ..ServerLoad::default() }
     }
 
-    /// Room on the disk of the cold tier, where there is one.
+    /// Free space on the disk of the cold tier. `None` without a cold tier.
     pub(crate) fn disk(&self) -> Option<Space> {
         self.cold_folder.as_deref().and_then(|folder| Space::at(folder).ok())
     }
@@ -166,15 +165,15 @@ impl EmbeddingService {
         })
     }
 
-    /// Lends working memory for the length of a request.
-    pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
+    /// Lends request buffers.
+    pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&mut RequestBuffers) -> T) -> T {
         let mut scratch = self.scratches.lock().pop().unwrap_or_default();
         let done = work(&mut scratch);
         self.scratches.lock().push(scratch);
         done
     }
 
-    /// What a table refused, with its name for a person.
+    /// Turns a table's error into a refusal that names the table.
     pub(crate) fn refuse(&self, error: &TableError) -> Refusal {
         let name = error.table().and_then(|table| self.names.get(table as usize));
         let message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));

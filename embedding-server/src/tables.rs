@@ -1,18 +1,18 @@
-//! From the job's tables to the tables of a server.
+//! Makes the tables of a server from the tables of the job.
 
 use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use zagros_job::Job;
-use zagros_table::{Capacity, ColdStore, DEFAULT_STRIPES, TableConfig, TableSet};
+use zagros_table::{ColdStore, DEFAULT_STRIPES, TableConfig, TableResources, TableSet};
 
 use crate::ServerError;
 use crate::tier::{ColdTier, MemoryBudget};
 
-/// Of the memory for rows, at most one part in this many is for those that stripes hold whatever the budget says.
+/// The rows that stripes may hold whatever the budget take at most one part in this many of the budget.
 const FLOOR_SHARE: usize = 4;
 
-/// What a server makes its tables from, in order.
+/// The settings of a server's tables, in order.
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
     let mut configs: Vec<TableConfig> = job.server_tables().iter().map(|table| table.config()).collect();
     if let Some(memory) = MemoryBudget::of(job) {
@@ -22,17 +22,17 @@ pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
     configs
 }
 
-/// Stripes of each table: as many as usual, unless the rows that each of them holds whatever the budget says would
-/// take more than these bytes.
+/// The number of stripes per table. It is the default, unless the rows that the stripes may hold whatever the budget
+/// would take more than `bytes`.
 fn stripes_within(bytes: usize, configs: &[TableConfig]) -> usize {
     let floor: usize = configs.iter().map(TableConfig::stripe_floor).sum();
     let most = (bytes / floor.max(1)).clamp(1, DEFAULT_STRIPES);
     1 << most.ilog2()
 }
 
-/// Empty tables, within the memory that the job gives a server.
+/// Makes empty tables within the memory that the job gives a server.
 pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdTier>) -> Result<TableSet, ServerError> {
-    let capacity = Capacity {
+    let capacity = TableResources {
         budget: MemoryBudget::of(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(nanos),
@@ -44,7 +44,7 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdT
     })
 }
 
-/// A clock that never goes back.
+/// Nanoseconds of a monotonic clock.
 pub(crate) fn nanos() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
@@ -56,8 +56,8 @@ mod tests {
 
     use zagros_job::Overrides;
     use zagros_table::{
-        AdmissionPolicy, Element, EvictionOrder, EvictionTarget, Initializer, NonFinite, Optimizer, Retention,
-        Schedule, Ttl,
+        AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, Initializer, LearningRateSchedule,
+        NonFinitePolicy, Optimizer, Ttl, WeightType,
     };
 
     use super::*;
@@ -71,13 +71,13 @@ mod tests {
         job.dense_optimizer = zagros_job::DenseOptimizer::Adam { lr: 0.5, weight_decay: 0.25 };
         let configs = table_configs(&job);
         assert_eq!((configs.len(), configs[tables].init), (tables + 1, Initializer::Zero));
-        // The decay is the worker's part.
+        // The worker applies the weight decay.
         let expected = Optimizer::Adam { lr: 0.5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0, weight_decay: 0.0 };
         assert_eq!(configs[tables].optimizer, expected);
         assert_eq!(make_tables(&job, &configs, None).unwrap().iter().count(), tables + 1);
     }
 
-    /// 26 tables of dim 64 with the usual stripes would hold 55 MiB whatever the budget says.
+    /// With the default number of stripes, 26 tables of dim 64 would hold 55 MiB whatever the budget.
     #[test]
     fn stripes_are_few_where_memory_is_short() {
         let optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.0, l2: 0.0 };
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// The table of a job with these keys in `[embedding]`, as its server checks it.
+    /// The settings of a table of a job with these keys in `[embedding]`.
     fn config(keys: &str) -> TableConfig {
         let text = format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\n{keys}\n");
         let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
@@ -106,19 +106,19 @@ mod tests {
              schedule = { kind = 'cosine', warmup = 5, decay = 7, floor = 0.5 }\nttl_steps = 9\n\
              evict = { kind = 'lfu', half_life = 3 }\nsmall_norm = 0.125\nvictims = 'drop'",
         );
-        assert_eq!((config.element, config.non_finite), (Element::Bf16, NonFinite::Skip));
+        assert_eq!((config.element, config.non_finite), (WeightType::Bf16, NonFinitePolicy::Skip));
         assert_eq!(config.admission, AdmissionPolicy::Probability { share: 0.25 });
-        assert_eq!(config.schedule, Schedule::Cosine { warmup: 5, decay: 7, floor: 0.5 });
+        assert_eq!(config.schedule, LearningRateSchedule::Cosine { warmup: 5, decay: 7, floor: 0.5 });
         let (order, ttl) = (EvictionOrder::Lfu { half_life: 3 }, Some(Ttl::Steps(9)));
-        assert_eq!(config.retention, Retention { order, ttl, small_norm: 0.125, target: EvictionTarget::Drop });
+        assert_eq!(config.retention, EvictionPolicy { order, ttl, small_norm: 0.125, target: EvictionTarget::Drop });
     }
 
-    /// The widest ranges of the job file are within those of the table.
+    /// The widest ranges of the job file are within the ranges of the table.
     #[test]
     fn what_the_job_file_allows_the_table_takes() {
         for counter in ["exact", "count_min"] {
             let config = config(&format!(
-                "admission = {{ kind = 'count', sightings = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
+                "admission = {{ kind = 'count', min_count = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
             ));
             assert!(matches!(config.admission, AdmissionPolicy::Count { threshold: 65535, .. }));
         }

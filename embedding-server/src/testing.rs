@@ -22,15 +22,15 @@ pub(crate) const DIM: u32 = 4;
 /// Buckets of [`placed`].
 pub(crate) const BUCKETS: u32 = 64;
 
-/// A sender that waits for so long hardly waits.
+/// A sender with this timeout hardly waits.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Two tables: `user` learns with Adagrad, `item` with SGD at a rate of 1.
+/// A job with two tables: `user` uses Adagrad, `item` uses SGD with learning rate 1.
 pub(crate) fn job(servers: u32) -> Job {
     job_with(servers, "")
 }
 
-/// The same with more keys of `[cluster]`.
+/// The same job with more keys in `[cluster]`.
 pub(crate) fn job_with(servers: u32, cluster: &str) -> Job {
     let text = format!(
         r#"
@@ -83,7 +83,7 @@ pub(crate) fn lookup_of(parts: &[(u32, &[u64])], access: Access) -> LookupReques
     LookupRequest { generation: 1, segments, ids, access, encoding, bags: Bytes::new() }
 }
 
-/// Push number `seq` of writer 9 at generation 1, every gradient the same.
+/// Push number `seq` of writer 9 at generation 1. All gradients are equal.
 pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushRequest {
     let (segments, ids) = rows(parts);
     let values = vec![gradient; ids.len() / 8 * DIM as usize];
@@ -105,7 +105,7 @@ pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushR
     }
 }
 
-/// Bags of segment `segment` of a request, none of whose rows is wanted itself.
+/// Bags of segment `segment` of a request. No row is returned by itself.
 pub(crate) fn bags(segment: u32, list: &[&[u32]]) -> Bytes {
     let lengths: Vec<u32> = list.iter().map(|bag| bag.len() as u32).collect();
     pack_bags(&[SegmentBags { segment, direct: 0, lengths: &lengths, members: &list.concat() }])
@@ -126,7 +126,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     datapath::push(service, request, RequestTimes::of(later()))
 }
 
-/// Holds up requests as a snapshot does that waits for a request under way: until this is dropped.
+/// Holds up requests like a snapshot that waits for a running request. Dropping this value ends it.
 pub(crate) struct HeldGate {
     end: Option<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -158,12 +158,12 @@ impl Drop for HeldGate {
     }
 }
 
-/// What a lookup answers, as numbers.
+/// The values that a lookup for reading returns.
 pub(crate) fn read(service: &EmbeddingService, parts: &[(u32, &[u64])]) -> Vec<f32> {
     answered(service, &lookup_of(parts, Access::Read))
 }
 
-/// What this lookup answers, as numbers.
+/// The values that this lookup returns.
 pub(crate) fn answered(service: &EmbeddingService, request: &LookupRequest) -> Vec<f32> {
     let answer = lookup(service, request).unwrap();
     let mut values = vec![f32::NAN; answer.rows.len() / 4];

@@ -1,6 +1,7 @@
 //! Words that both ends of a wire must agree on: messages, ids, placement, packed rows, refusals.
 
 pub mod bucket;
+mod bucket_hash;
 pub mod id;
 pub mod packed;
 pub mod payloads;
@@ -25,7 +26,7 @@ pub use refusal::{Refusal, RefusalKind};
 
 /// Version of the messages and of every pinned constant in this crate. Both ends of a
 /// connection must be equal; the coordinator checks it at join.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// Pushes that a server remembers of each writer, by their numbers: it answers a retry of one of them as a duplicate, and
 /// refuses an older number. A writer sends none so far beyond its oldest push that is not acknowledged. Four times as many as

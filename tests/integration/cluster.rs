@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::fixture::{Fixture, http_get};
 use zagros_tests::zagros_in;
+use zagros_zip::ZipEq;
 
 #[test]
 fn three_server_processes_give_the_loss_curve_of_the_embedded_run() {
@@ -14,7 +15,7 @@ fn three_server_processes_give_the_loss_curve_of_the_embedded_run() {
     let cluster = fixture.losses();
     assert_eq!(embedded.len(), 32);
     assert_eq!(embedded.len(), cluster.len());
-    for (step, (one, other)) in embedded.iter().zip(&cluster).enumerate() {
+    for (step, (one, other)) in embedded.iter().zip_eq(&cluster).enumerate() {
         assert!((one - other).abs() <= 1e-6, "step {step}: {one} embedded, {other} as a cluster");
     }
 }

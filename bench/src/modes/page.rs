@@ -1,25 +1,26 @@
-//! The same as a page that opens offline: speed and AUC by staleness.
+//! The figures as a page that opens offline: speed and AUC by staleness.
 
 use super::figures::{COLUMNS, ModeCase, ModeFigures, ModeMeans};
 use zagros_chart::html::{document, escaped, table};
 use zagros_chart::{Chart, ChartSeries};
+use zagros_zip::ZipEq;
 
 pub(super) fn page(figures: &ModeFigures) -> String {
     let speed = chart(figures, "Samples a second", "over those of sync", |means| Some(means.times_sync));
     let auc = chart(figures, "Test AUC", "less that of sync, by pairs with one seed", |means| means.auc_gap);
     let charts: String = [speed, auc].iter().filter_map(Chart::figure).collect();
     let rows: Vec<(&str, Vec<String>)> =
-        figures.cases.iter().zip(&figures.means).map(|(case, means)| ("", case.cells(means))).collect();
+        figures.cases.iter().zip_eq(&figures.means).map(|(case, means)| ("", case.cells(means))).collect();
     let goals: String = figures.goals().iter().map(|goal| format!("<p>{}</p>", escaped(goal))).collect();
     let body = format!(
-        "<h1>Modes of training</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>ModeFigures</h2>{}",
+        "<h1>Modes of training</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>Figures</h2>{}",
         escaped(&figures.lead()),
         table(&COLUMNS, &rows)
     );
     document("Modes of training", &body)
 }
 
-/// Hybrid as a curve over τ, the others where they stand.
+/// Hybrid as a curve over τ, the other modes as points.
 fn chart(
     figures: &ModeFigures,
     title: &'static str,
@@ -27,7 +28,7 @@ fn chart(
     of: fn(&ModeMeans) -> Option<f64>,
 ) -> Chart {
     let points = |mode: &str| {
-        let of_mode = figures.cases.iter().zip(&figures.means).filter(|(case, _)| case.mode == mode);
+        let of_mode = figures.cases.iter().zip_eq(&figures.means).filter(|(case, _)| case.mode == mode);
         of_mode.filter_map(|(case, means)| point(case, of(means))).collect()
     };
     let series = [("hybrid", 0), ("sync", 1), ("async", 2)];
@@ -48,7 +49,7 @@ mod tests {
     fn every_mode_is_drawn_and_listed() {
         let page = page(&figures());
         assert_eq!(page.matches("<figure>").count(), 2);
-        // Two of hybrid, one of each other mode, in each chart.
+        // Two points of hybrid and one of each other mode, in each chart.
         assert_eq!(page.matches("<circle").count(), 8);
         assert!(
             page.contains("staleness τ</text>") && page.contains("<td>async</td>") && page.contains("goal at 1 ms")

@@ -1,4 +1,4 @@
-//! Starts the roles of a job: embedding servers inside this process, or each role as a process of its own.
+//! Starts the roles of a job: embedding servers inside this process, or each role as its own process.
 //!
 //! `zagros train` and `zagros eval` embed their servers. `zagros up` and `zagros-bench` start processes:
 //!
@@ -15,6 +15,7 @@ mod embedded;
 mod log_file;
 mod plan;
 mod prefix;
+mod restart;
 mod stop;
 mod supervise;
 
@@ -25,5 +26,6 @@ pub use self::embedded::EmbeddedServers;
 pub use self::log_file::{FOLDER as LOG_FOLDER, LogFile, earlier_log, split_time};
 pub use self::plan::LaunchPlan;
 pub use self::prefix::ChildOutput;
+pub use self::restart::RestartBudget;
 pub use self::stop::GracePeriods;
-pub use self::supervise::{RestartBudget, Supervisor, WatchEnd};
+pub use self::supervise::{Supervisor, WatchEnd};

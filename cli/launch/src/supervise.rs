@@ -1,17 +1,20 @@
-//! Watches the children: ends when the workers are done, or with the first one that died.
+//! Watches the children: ends when the workers are done, or with the first one that died and is not started again.
 
+use std::collections::BTreeMap;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use futures::future::{FutureExt, select_all};
 use rustix::process::Pid;
+use tokio::time::Instant;
 use zagros_plumbing::{Deadline, Shutdown};
 use zagros_shell::{Exit, Failure};
 
 use crate::child::{ChildProcess, RoleName};
 use crate::console::RunConsole;
+use crate::restart::{InPlaceRestarts, RestartBudget, limit};
 
-/// Time for a coordinator that learned of a failure to end what it can.
+/// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// The children of one run.
@@ -20,41 +23,42 @@ pub struct Supervisor {
     pub(crate) children: Vec<ChildProcess>,
     pub(crate) timeout: Duration,
     pub(crate) console: RunConsole,
-    /// Pulled by someone who will not wait for an orderly end.
+    /// Requested by a person who does not wait for an orderly end.
     pub(crate) hurry: Shutdown,
+    /// Children that are started again after a pause, by their place.
+    due: Vec<(usize, Instant)>,
+    /// Restarts in place of each child, by its place.
+    in_place: BTreeMap<usize, InPlaceRestarts>,
 }
 
-/// Why there is nothing more to watch.
+/// Why the watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
     /// Every worker is done.
     Done,
-    /// The run is to be stopped; every child still runs as it did.
+    /// The run must stop. Every child still runs.
     StopRequested,
 }
 
-/// Starts lost workers again, each in its own place.
-pub struct RestartBudget<'a> {
-    /// How often, over all of them.
-    pub left: u32,
-    /// Training goes on without a lost one while as many are left.
-    pub least: usize,
-    /// Starts the dense worker of this index.
-    pub start: &'a dyn Fn(u32) -> Result<ChildProcess, Failure>,
-}
-
 impl Supervisor {
-    /// With no children yet; `timeout` bounds how long an asked-for end may take.
+    /// A supervisor without children. `timeout` bounds a requested end.
     pub fn new(timeout: Duration) -> Self {
-        Self { children: Vec::new(), timeout, console: RunConsole::default(), hurry: Shutdown::new() }
+        Self {
+            children: Vec::new(),
+            timeout,
+            console: RunConsole::default(),
+            hurry: Shutdown::new(),
+            due: Vec::new(),
+            in_place: BTreeMap::new(),
+        }
     }
 
-    /// Kills what still runs once `hurry` is requested.
+    /// Kills the running children once `hurry` is requested.
     pub fn hurried_by(self, hurry: Shutdown) -> Self {
         Self { hurry, ..self }
     }
 
-    /// Reports what it does to `console`.
+    /// Reports its actions to `console`.
     pub fn reporting_to(self, console: RunConsole) -> Self {
         Self { console, ..self }
     }
@@ -63,61 +67,99 @@ impl Supervisor {
         self.children.push(child);
     }
 
-    /// Process ids of the embedding servers that run.
+    /// Process ids of the running embedding servers.
     pub fn servers(&self) -> Vec<Pid> {
         let servers = self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_)));
         servers.filter_map(ChildProcess::pid).collect()
     }
 
-    /// Resolves once every worker is done, or with the obituary of the first child that died.
+    /// Returns once every worker is done, or with an error about the first child that died.
     pub async fn watch(&mut self) -> Result<(), Failure> {
-        let start = &|index: u32| {
-            let what = format!("dense worker {index} is not started again");
+        let start = &|role: RoleName| {
+            let what = format!("{} is not started again", role.display());
             Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
         };
-        let restarts = RestartBudget { left: 0, least: usize::MAX, start };
+        let restarts = RestartBudget { left: 0, least: usize::MAX, is_in_place: &|_| false, start };
         self.watch_and_restart(&Shutdown::new(), restarts).await.map(|_| ())
     }
 
-    /// As [`Self::watch`], but workers that were killed are started again, and a request for `shutdown` is an end, too.
+    /// As [`Self::watch`], but lost processes are started again as `restarts` says, and a request for `shutdown` is an end,
+    /// too.
     pub async fn watch_and_restart(
         &mut self,
         shutdown: &Shutdown,
         mut restarts: RestartBudget<'_>,
     ) -> Result<WatchEnd, Failure> {
         while self.workers_running() {
+            let next = self.due.iter().map(|(_, at)| *at).min();
             tokio::select! {
                 biased;
-                () = shutdown.requested() => return Ok(WatchEnd::StopRequested),
+                () = shutdown.requested() => {
+                    // The workers need every server for their last checkpoint.
+                    self.start_due(None, &restarts)?;
+                    return Ok(WatchEnd::StopRequested);
+                }
                 index = next_to_end(&mut self.children) => {
                     let is_survived = is_success(self.children[index].ended)
-                        || self.restart(index, &mut restarts)?
+                        || self.restart_in_place(index, &restarts)
+                        || self.restart_worker(index, &mut restarts)?
                         || self.goes_on(index, restarts.least);
                     if !is_survived {
                         let cause = self.cause(index).await;
                         return Err(self.children[cause].obituary().await);
                     }
                 }
+                () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
+            self.start_due(Some(Instant::now()), &restarts)?;
         }
         Ok(WatchEnd::Done)
     }
 
-    /// Puts another process into the place of a child that was lost; answers whether it did.
-    fn restart(&mut self, index: usize, restarts: &mut RestartBudget<'_>) -> Result<bool, Failure> {
+    /// Plans the restart of a child that comes back with what it held; answers whether it does.
+    fn restart_in_place(&mut self, index: usize, restarts: &RestartBudget<'_>) -> bool {
         let child = &self.children[index];
-        let RoleName::DenseWorker(number) = child.role else { return Ok(false) };
+        if !(restarts.is_in_place)(child.role) || !child.is_lost() {
+            return false;
+        }
+        let (name, how, now) = (child.role.display(), child.end(), Instant::now());
+        let Some(pause) = self.in_place.entry(index).or_default().next(now) else {
+            self.console.warn(format!("{name} {how}; it was started again {} and still ends", limit()));
+            return false;
+        };
+        let when = if pause.is_zero() { "now".to_owned() } else { format!("in {pause:?}") };
+        self.console.warn(format!("{name} {how}; starting it again in place {when}, the others wait for it"));
+        self.due.push((index, now + pause));
+        true
+    }
+
+    /// Starts the children that are due at a moment, or all of those that are to be started.
+    fn start_due(&mut self, now: Option<Instant>, restarts: &RestartBudget<'_>) -> Result<(), Failure> {
+        let is_due = |at: Instant| now.is_none_or(|now| at <= now);
+        let (due, later) = self.due.iter().copied().partition(|(_, at)| is_due(*at));
+        self.due = later;
+        let due: Vec<(usize, Instant)> = due;
+        for (index, _) in due {
+            self.children[index] = (restarts.start)(self.children[index].role)?;
+        }
+        Ok(())
+    }
+
+    /// Puts another process into the place of a dense worker that was lost; answers whether it did.
+    fn restart_worker(&mut self, index: usize, restarts: &mut RestartBudget<'_>) -> Result<bool, Failure> {
+        let child = &self.children[index];
         if restarts.left == 0 || !child.is_lost_worker() {
             return Ok(false);
         }
         restarts.left -= 1;
-        let (name, how, left) = (child.role.display(), child.end(), restarts.left);
+        let (role, how, left) = (child.role, child.end(), restarts.left);
+        let name = role.display();
         self.console.warn(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
-        self.children[index] = (restarts.start)(number)?;
+        self.children[index] = (restarts.start)(role)?;
         Ok(true)
     }
 
-    /// Whether the run goes on, or has ended well, without a worker that was lost.
+    /// Whether the run continues, or has ended well, without a lost worker.
     fn goes_on(&self, index: usize, least: usize) -> bool {
         let child = &self.children[index];
         let (name, how) = (child.role.display(), child.end());
@@ -126,7 +168,7 @@ impl Supervisor {
         }
         let first = self.children.iter().find(|child| child.role == RoleName::DenseWorker(0));
         if first.is_some_and(|first| is_success(first.ended)) {
-            self.console.warn(format!("{name} {how} after training, and is missed by nobody"));
+            self.console.warn(format!("{name} {how} after training; the run does not need it any more"));
             return true;
         }
         let runs = |child: &&ChildProcess| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none();
@@ -134,14 +176,14 @@ impl Supervisor {
         let goes_on = child.is_lost_worker() && left >= least;
         if goes_on {
             self.console.warn(format!(
-                "{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})"
+                "{name} {how}; {left} workers are left and continue without it (cluster.min_workers = {least})"
             ));
         }
         goes_on
     }
 
-    /// Whose death ended the run, when this child was seen dead first: a coordinator that learns of a failure ends with
-    /// it, sometimes before the worker whose failure it was.
+    /// The child whose death ended the run, when child `first` was seen dead first. A coordinator that learns of a failed
+    /// worker also fails, and sometimes ends before that worker.
     async fn cause(&mut self, first: usize) -> usize {
         let relays = |child: &ChildProcess| {
             let code = child.ended.and_then(|status| status.code());
@@ -164,8 +206,8 @@ impl Supervisor {
     }
 }
 
-/// No death: a server or the coordinator ends so once it learns that the run is over, which may be before the
-/// worker, whose report that was, has printed its own.
+/// A successful end. A server or the coordinator ends so once it learns that the run is over. That may be before the worker
+/// that reported the end has printed its report.
 pub(crate) fn is_success(ended: Option<ExitStatus>) -> bool {
     ended.is_some_and(|status| status.success())
 }
@@ -200,6 +242,43 @@ mod tests {
         ChildProcess::start(program.as_ref(), role, &arguments, PathBuf::new(), &ChildOutput::default()).unwrap()
     }
 
+    /// Restarts of dense workers alone.
+    fn workers(
+        left: u32,
+        least: usize,
+        start: &dyn Fn(RoleName) -> Result<ChildProcess, Failure>,
+    ) -> RestartBudget<'_> {
+        RestartBudget { left, least, is_in_place: &|_| false, start }
+    }
+
+    /// Restarts of embedding servers alone.
+    fn servers(start: &dyn Fn(RoleName) -> Result<ChildProcess, Failure>) -> RestartBudget<'_> {
+        let is_in_place = &|role| matches!(role, RoleName::EmbeddingServer(_));
+        RestartBudget { left: 0, least: usize::MAX, is_in_place, start }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_comes_back_with_its_rows_is_started_again_in_place_unless_it_ends_for_good() {
+        let ends = |how: &str| child(RoleName::EmbeddingServer(1), "sh", &["-c", how]);
+        for (how, is_good) in [("kill -9 $$", true), ("exit 4", true), ("exit 2", false), ("exit 143", false)] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            let started = std::cell::Cell::new(0);
+            supervisor.add(ends(how));
+            supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["2"]));
+            // It is killed twice more.
+            let start = |role: RoleName| {
+                started.set(started.get() + 1);
+                assert_eq!(role, RoleName::EmbeddingServer(1));
+                Ok(if started.get() < 3 { ends("kill -9 $$") } else { child(role, "sleep", &["60"]) })
+            };
+            let ended = supervisor.watch_and_restart(&Shutdown::new(), servers(&start)).await;
+            assert_eq!((ended.is_ok(), started.get()), (is_good, if is_good { 3 } else { 0 }), "{how}");
+            let said = supervisor.console.last().join("\n");
+            assert_eq!(said.contains("starting it again in place now"), is_good, "{said}");
+            supervisor.stop_all().await;
+        }
+    }
+
     #[tokio::test]
     async fn a_server_that_ends_well_before_its_worker_ends_no_run_but_one_that_fails_does() {
         for (server, is_good) in [("true", true), ("false", false)] {
@@ -212,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_coordinator_that_ends_with_a_failure_is_not_its_cause_unless_it_was_killed() {
+    async fn a_failed_coordinator_is_not_the_cause_unless_it_was_killed() {
         for (end, named) in [("exit 4", "dense worker 0"), ("kill -9 $$", "coordinator")] {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
             supervisor.add(child(RoleName::Coordinator, "sh", &["-c", end]));
@@ -233,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_that_was_killed_is_started_again_as_often_as_is_allowed() {
+    async fn a_killed_worker_restarts_as_often_as_allowed() {
         let killed = |index| child(RoleName::DenseWorker(index), "sh", &["-c", "kill -9 $$"]);
         for (restarts, is_good) in [(2, true), (1, false)] {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
@@ -241,42 +320,37 @@ mod tests {
             supervisor.add(killed(0));
             supervisor.add(child(RoleName::DenseWorker(1), "sleep", &["2"]));
             // The second of them lives.
-            let start = |index: u32| {
+            let start = |role: RoleName| {
                 started.set(started.get() + 1);
-                assert_eq!(index, 0);
+                assert_eq!(role, RoleName::DenseWorker(0));
                 Ok(if started.get() < 2 { killed(0) } else { child(RoleName::DenseWorker(0), "true", &[]) })
             };
-            let ended = supervisor
-                .watch_and_restart(&Shutdown::new(), RestartBudget { left: restarts, least: 9, start: &start })
-                .await;
+            let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(restarts, 9, &start)).await;
             assert_eq!((ended.is_ok(), started.get()), (is_good, restarts), "{restarts}");
             supervisor.stop_all().await;
         }
-        // So is one that was fenced.
+        // A fenced worker restarts too.
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
         supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
-        let start = |index: u32| Ok(child(RoleName::DenseWorker(index), "true", &[]));
-        let ended =
-            supervisor.watch_and_restart(&Shutdown::new(), RestartBudget { left: 1, least: 9, start: &start }).await;
+        let start = |role: RoleName| Ok(child(role, "true", &[]));
+        let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(1, 9, &start)).await;
         assert!(ended.is_ok());
-        // One that fails by itself is not.
+        // A worker that fails by itself does not.
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
         supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
-        let start = |_: u32| panic!("it was started again");
-        let ended =
-            supervisor.watch_and_restart(&Shutdown::new(), RestartBudget { left: 9, least: 9, start: &start }).await;
+        let start = |_: RoleName| panic!("it was started again");
+        let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(9, 9, &start)).await;
         assert!(ended.is_err());
     }
 
     #[tokio::test]
     async fn a_worker_is_missed_by_nobody_where_enough_are_left_or_the_first_has_finished() {
-        let start = |_: u32| panic!("it was started again");
+        let start = |_: RoleName| panic!("it was started again");
         let ended = async |first: &'static [&'static str], second: &str, least: usize| {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
             supervisor.add(child(RoleName::DenseWorker(0), "sh", first));
             supervisor.add(child(RoleName::DenseWorker(1), "sh", &["-c", second]));
-            let ended =
-                supervisor.watch_and_restart(&Shutdown::new(), RestartBudget { left: 0, least, start: &start }).await;
+            let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(0, least, &start)).await;
             supervisor.stop_all().await;
             ended.is_ok()
         };

@@ -38,6 +38,14 @@ pub enum MemberError {
         /// Who was asked.
         coordinator: String,
     },
+    /// The rows that an embedding server has recovered are of another run: it starts empty and joins again.
+    #[error(
+        "{coordinator} says that the rows in the log of this server are of another run; it must start with empty tables"
+    )]
+    ForeignRows {
+        /// Who was asked.
+        coordinator: String,
+    },
     /// The run did not become ready before the timeout.
     #[error(
         "{coordinator} has no {what} after {waited:.1?}: {waiting_for}; start the missing process, or read its log"
@@ -77,7 +85,7 @@ impl MemberError {
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Unreachable { last: refusal, .. } | Self::Refused { refusal, .. } => Some(refusal),
-            Self::Over { .. } | Self::NotReady { .. } | Self::Stopped { .. } => None,
+            Self::Over { .. } | Self::ForeignRows { .. } | Self::NotReady { .. } | Self::Stopped { .. } => None,
         }
     }
 }

@@ -95,7 +95,8 @@ impl ControlPlane for GrpcControlPlane {
         self.bounded(async move {
             let joined = client.join(request).await?;
             let named = RunId(joined.get_ref().run);
-            if !joined.get_ref().over && *run.get_or_init(|| named) != named {
+            let is_member = !joined.get_ref().over && !joined.get_ref().discard;
+            if is_member && *run.get_or_init(|| named) != named {
                 let first = run.get().copied().unwrap_or(named);
                 let another =
                     format!("the coordinator was restarted: it belongs to run {named}, this process to run {first}");

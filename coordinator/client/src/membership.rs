@@ -84,7 +84,8 @@ impl Membership {
     ///
     /// # Errors
     /// [`MemberError::Unreachable`] after `timeout`, [`MemberError::Refused`] at once when a retry cannot help,
-    /// [`MemberError::Over`] where nothing is left to do, [`MemberError::Stopped`] when shutdown is requested first.
+    /// [`MemberError::Over`] where nothing is left to do, [`MemberError::ForeignRows`] where an embedding server has rows of
+    /// another run, [`MemberError::Stopped`] when shutdown is requested first.
     pub async fn join(
         control: Arc<dyn ControlPlane>,
         request: JoinRequest,
@@ -102,6 +103,7 @@ impl Membership {
         };
         match joined {
             Ok(joined) if joined.over => Err(MemberError::Over { coordinator: control.name().to_owned() }),
+            Ok(joined) if joined.discard => Err(MemberError::ForeignRows { coordinator: control.name().to_owned() }),
             Ok(joined) => Ok(Self::start(control, joined)),
             Err(refusal) => Err(MemberError::from_refusal(control.name(), WHAT, deadline.waited(), refusal)),
         }

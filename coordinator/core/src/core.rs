@@ -9,19 +9,23 @@
 //! a slot     which split     a bucket     steps together workers meet    checkpoints draining, ended
 //! ```
 
+mod ending;
+
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest,
-    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, StatusResponse,
-    TransformsRequest, TransformsResponse, Writer,
+    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusResponse, TransformsRequest,
+    TransformsResponse,
 };
-use zagros_protocol::{BucketMap, Refusal};
+use zagros_protocol::{Lineage, Refusal};
 
 use crate::admission::{check_join_payload, check_report, check_same_run, requested_slot};
 use crate::barriers::BarrierSchedule;
 use crate::config::CoreConfig;
+use crate::content::{ServerContent, why_lost};
 use crate::data::{ResumedData, TrainingData};
 use crate::groups::ProcessGroups;
 use crate::members::{ExpiredLease, MemberState, Members};
@@ -35,7 +39,7 @@ use crate::watch::TrainingWatch;
 use crate::{MemberSlot, Role, RunEvent, RunOutcome};
 
 /// The coordinator's whole memory. `now` is the time since any fixed moment; it may repeat but not run backwards.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Core {
     config: CoreConfig,
     run: RunState,
@@ -48,6 +52,7 @@ pub struct Core {
     watch: TrainingWatch,
     /// Time of the last call.
     now: Option<Duration>,
+    #[serde(skip)]
     events: Vec<RunEvent>,
 }
 
@@ -88,12 +93,28 @@ impl Core {
             self.data.check_files(slot, &request.files)?;
         }
         let resumed = self.data.resume(&self.config, slot, request)?;
-        self.check_vacant(now, slot, request)?;
+        let content = self.content_of(slot, request);
+        if content == ServerContent::Foreign {
+            return Ok(JoinResponse { discard: true, ..JoinResponse::default() });
+        }
+        if content != ServerContent::Kept {
+            self.check_vacant(now, slot, request)?;
+        }
+        if let ServerContent::Lost { known, brought } = content {
+            self.finish(RunOutcome::Failed(why_lost(slot, known, brought)));
+            self.run.check_not_ended()?;
+        }
 
+        let before = self.members.get(slot).map(|before| (before.instance, now.saturating_sub(before.heard)));
         let incarnation = self.members.admit(now, slot, request);
         self.events.push(RunEvent::MemberJoined { slot, incarnation, address: request.address.clone() });
+        if let (ServerContent::Kept, Some((instance, silence))) = (content, before)
+            && instance != request.instance
+        {
+            self.events.push(RunEvent::ServerRecovered { slot, incarnation, silence });
+        }
         match slot.role {
-            Role::EmbeddingServer => self.take_server(slot, request),
+            Role::EmbeddingServer => self.take_server(slot, request, content),
             Role::DenseWorker => self.take_worker(slot, request, resumed),
         }
         self.start_when_ready();
@@ -104,6 +125,7 @@ impl Core {
             generation: self.placement.generation().0,
             over: false,
             run: self.config.run.0,
+            discard: false,
         })
     }
 
@@ -167,21 +189,7 @@ impl Core {
     /// Which server owns which bucket, and which servers are missing.
     pub fn placement(&mut self, now: Duration) -> PlacementResponse {
         self.advance(now);
-        let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
-            index,
-            address: server.address.clone(),
-            instance: server.instance,
-            alive: self.members.alive(MemberSlot::server(index)).is_some(),
-            run: self.config.run.0,
-        };
-        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member(), incarnation };
-        PlacementResponse {
-            generation: self.placement.generation().0,
-            owners: self.placement.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
-            servers: self.placement.servers().map(entry).collect(),
-            waiting_for: self.roster().missing_servers().unwrap_or_default(),
-            writers: self.members.workers().map(writer).collect(),
-        }
+        self.placement.response(self.roster())
     }
 
     /// The process group of a worker, once every worker is in.
@@ -265,9 +273,14 @@ impl Core {
     #[must_use]
     pub fn status(&mut self, now: Duration) -> StatusResponse {
         let now = self.advance(now);
+        self.view(now)
+    }
+
+    /// The status as of the last call, at a time that is not before it. It changes nothing.
+    #[must_use]
+    pub fn view(&self, now: Duration) -> StatusResponse {
         let Self { config, run, placement, data, watch, .. } = self;
-        let roster = Roster { config, members: &self.members };
-        StatusView { config, run, roster, placement, data, watch }.status(now)
+        StatusView { config, run, roster: self.roster(), placement, data, watch }.status(now)
     }
 
     /// Lets leases expire. Every other call does this first.
@@ -284,6 +297,25 @@ impl Core {
     pub fn drain(&mut self, now: Duration, reason: &str) {
         self.advance(now);
         self.start_drain(reason);
+    }
+
+    /// The coordinator's process came back after a pause up to `now`, with the state of the process before. Nobody could be
+    /// heard meanwhile: the leases start anew, and whoever is missing is waited for as if no time had passed.
+    ///
+    /// A worker's proof of its lease ended at most a lease after the process before answered it last. Its splits are given to
+    /// others a lease after `now` at the earliest, which is later (invariant MB-3).
+    pub fn recover(&mut self, now: Duration) {
+        let last = self.now.unwrap_or(now);
+        let now = now.max(last);
+        self.now = Some(now);
+        self.members.start_leases_anew(now, now - last);
+        self.events.push(RunEvent::CoordinatorRecovered { gap: now - last });
+    }
+
+    /// The run that it coordinates.
+    #[must_use]
+    pub fn config(&self) -> &CoreConfig {
+        &self.config
     }
 
     /// Ends the run from outside, as when the coordinator's process is asked to stop. The first outcome stays.
@@ -338,8 +370,18 @@ impl Core {
         now
     }
 
-    fn take_server(&mut self, slot: MemberSlot, request: &JoinRequest) {
-        let address = ServerAddress { address: request.address.clone(), instance: request.instance };
+    /// The content of an embedding server that joins. Before training a run has put no rows anywhere.
+    fn content_of(&self, slot: MemberSlot, request: &JoinRequest) -> ServerContent {
+        let content = ServerContent::of(slot, self.members.get(slot), request);
+        if self.run == RunState::Waiting { content.before_training(request) } else { content }
+    }
+
+    fn take_server(&mut self, slot: MemberSlot, request: &JoinRequest, content: ServerContent) {
+        let lineage = Lineage::from_wire(request.lineage);
+        let address = ServerAddress { address: request.address.clone(), instance: request.instance, lineage };
+        if content == ServerContent::Kept && self.placement.map().is_some() {
+            return self.placement.keep_rows_at(slot.index, address);
+        }
         if let Some(generation) = self.placement.set_address(slot.index, address) {
             self.events.push(RunEvent::PlacementChanged { generation });
         }
@@ -417,52 +459,11 @@ impl Core {
         let ExpiredLease { slot, silence } = expired;
         let splits = self.data.suspend(slot);
         self.groups.note_loss(slot);
-        self.events.push(RunEvent::MemberLost { slot, silence, splits });
+        self.events.push(match self.members.state(slot) {
+            Some(MemberState::Away) => RunEvent::ServerAway { slot, silence, timeout: self.config.timeout },
+            _ => RunEvent::MemberLost { slot, silence, splits },
+        });
         self.finish_when_done();
-    }
-
-    fn start_drain(&mut self, reason: &str) {
-        if matches!(self.run, RunState::Waiting | RunState::Training) {
-            self.run = RunState::Draining(reason.to_owned());
-            let waiting_for = self.drain_waits_for();
-            self.events.push(RunEvent::DrainStarted { reason: reason.to_owned(), waiting_for });
-        }
-        self.end_drain();
-    }
-
-    /// Ends a drain once no worker is left. A drain without all servers fails: no worker can write a checkpoint.
-    fn end_drain(&mut self) {
-        let Some(reason) = self.run.draining().map(str::to_owned) else { return };
-        if self.roster().alive_worker_count() == 0 {
-            return self.finish(RunOutcome::Interrupted(reason));
-        }
-        if let Some(server) = self.roster().lost_server() {
-            let why = format!("{reason}, and {server} is gone: no worker can write a checkpoint any more");
-            self.finish(RunOutcome::Failed(why));
-        }
-    }
-
-    fn end_after(&mut self, slot: MemberSlot, outcome: RunOutcome) {
-        match (slot.role, outcome) {
-            (Role::DenseWorker, RunOutcome::Finished) => self.finish_when_done(),
-            (Role::EmbeddingServer, RunOutcome::Finished) => {
-                self.finish(RunOutcome::Failed(format!("{slot} left before the run was over")));
-            }
-            (_, outcome) => self.finish(outcome),
-        }
-    }
-
-    fn finish_when_done(&mut self) {
-        if self.roster().is_finished() {
-            self.finish(RunOutcome::Finished);
-        }
-    }
-
-    fn finish(&mut self, outcome: RunOutcome) {
-        if self.run.outcome().is_none() {
-            self.run = RunState::Ended(outcome.clone());
-            self.events.push(RunEvent::RunEnded(outcome));
-        }
     }
 }
 

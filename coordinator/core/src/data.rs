@@ -1,7 +1,9 @@
 //! The training data of a run: its files, and who reads which split.
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{AssignRequest, AssignResponse, CompleteRequest, DataFile, JoinRequest, Position};
 use zagros_protocol::{Refusal, RefusalKind};
+use zagros_zip::ZipEq;
 
 use crate::MemberSlot;
 use crate::config::CoreConfig;
@@ -12,7 +14,7 @@ use crate::splits::{plan_splits, uneven_shares};
 const MOST_FILES: usize = 1 << 18;
 
 /// The training data. It is known once the first worker has joined: that worker's list of files is the run's list.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingData {
     files: Vec<DataFile>,
     ledger: Option<SplitLedger>,
@@ -93,8 +95,7 @@ impl TrainingData {
     }
 
     /// Plans the splits of a worker's files, unless the files are known. For a new plan, returns which workers have little
-    /// to
-    /// read.
+    /// to read.
     pub(crate) fn plan(&mut self, config: &CoreConfig, files: &[DataFile]) -> Option<String> {
         if self.is_known() {
             return None;
@@ -120,7 +121,8 @@ impl TrainingData {
         let ledger = self.ledger.as_mut().ok_or_else(unknown)?;
         // A repeated call names splits that were counted before.
         let is_new = |split: u64| !ledger.is_done(*epoch, split);
-        let new = std::iter::zip(splits, bad_rows).filter(|(split, _)| is_new(**split)).map(|(_, bad)| *bad);
+        let counted = if bad_rows.is_empty() { &[] } else { splits.as_slice() };
+        let new = counted.iter().zip_eq(bad_rows).filter(|(split, _)| is_new(**split)).map(|(_, bad)| *bad);
         let new = new.fold(0, u64::saturating_add);
         let is_complete = ledger.complete(*epoch, splits, slot)?;
         self.bad_rows = self.bad_rows.saturating_add(new);

@@ -35,6 +35,24 @@ pub enum RunEvent {
         /// Splits that it held, which others will read.
         splits: usize,
     },
+    /// An embedding server was silent for longer than its lease, and its rows are in a log: the run waits for it.
+    ServerAway {
+        /// Which slot.
+        slot: MemberSlot,
+        /// Since its last heartbeat.
+        silence: Duration,
+        /// How long workers wait for it.
+        timeout: Duration,
+    },
+    /// An embedding server came back as another process, with the rows that it held.
+    ServerRecovered {
+        /// Which slot.
+        slot: MemberSlot,
+        /// How many processes have held the slot so far.
+        incarnation: u32,
+        /// Since the last heartbeat of the process before.
+        silence: Duration,
+    },
     /// A worker was lost, and the run continues without it.
     WorkerGivenUp {
         /// Its slot, in which no other process is expected any more.
@@ -71,6 +89,11 @@ pub enum RunEvent {
         /// For how long.
         gap: Duration,
     },
+    /// The coordinator's process came back with the state of the process before. Leases start anew.
+    CoordinatorRecovered {
+        /// How long there was no coordinator.
+        gap: Duration,
+    },
     /// A process was asked to end: workers save and leave first.
     DrainStarted {
         /// Which process, in words.
@@ -96,6 +119,15 @@ impl fmt::Display for RunEvent {
             Self::MemberLost { slot, silence, splits } => {
                 write!(f, "{slot} is lost: silent for {silence:.1?}; its {splits} splits will be read again")
             }
+            Self::ServerAway { slot, silence, timeout } => write!(
+                f,
+                "{slot} is away: silent for {silence:.1?}; its rows are in its log, and workers wait for it for {timeout:.1?}"
+            ),
+            Self::ServerRecovered { slot, incarnation, silence } => write!(
+                f,
+                "{slot} is back with its rows (incarnation {incarnation}), {silence:.1?} after the last heartbeat of the \
+                 process before; the run continues"
+            ),
             Self::WorkerGivenUp { slot, timeout, left } => write!(
                 f,
                 "no other process has taken the slot of {slot} within {timeout:.1?}: the run continues with {left} of its \
@@ -107,6 +139,9 @@ impl fmt::Display for RunEvent {
             Self::UnevenShares { why } => f.write_str(why),
             Self::EpochCompleted { epoch } => write!(f, "epoch {epoch} is complete"),
             Self::CoordinatorStalled { gap } => write!(f, "coordinator did not run for {gap:.1?}; leases are extended"),
+            Self::CoordinatorRecovered { gap } => {
+                write!(f, "coordinator is back after {gap:.1?} with the state of the process before; leases start anew")
+            }
             Self::DrainStarted { reason, waiting_for } if waiting_for.is_empty() => {
                 write!(f, "{reason}; no worker trains")
             }

@@ -1,7 +1,9 @@
 //! The process group: the dense workers that make steps together.
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::GroupResponse;
+use zagros_zip::ZipEq;
 
 use crate::members::MemberState;
 use crate::roster::Roster;
@@ -9,7 +11,7 @@ use crate::{MemberSlot, Role};
 
 /// The process groups of a run. A new group forms when a worker is replaced, and when all workers of a group have given it
 /// up.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ProcessGroups {
     generation: u64,
     /// The newest group, by rank.
@@ -21,7 +23,7 @@ pub(crate) struct ProcessGroups {
 }
 
 /// A process in a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct GroupMember {
     index: u32,
     incarnation: u32,
@@ -89,7 +91,7 @@ impl ProcessGroups {
     /// Indices of the workers that have not given the group up.
     fn remaining(&self) -> impl Iterator<Item = u32> {
         let remains = |(member, after): (&GroupMember, &u64)| (*after < self.generation).then_some(member.index);
-        self.members.iter().zip(&self.given_up).filter_map(remains)
+        self.members.iter().zip_eq(&self.given_up).filter_map(remains)
     }
 
     /// Why there is no newer group yet, in words.

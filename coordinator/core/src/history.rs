@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::HistoryPoint;
 
 /// The time that one point covers at first.
@@ -21,7 +22,7 @@ pub(crate) struct TrainingMoment {
 }
 
 /// Points over time, oldest first.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct History {
     points: Vec<HistoryPoint>,
     most: usize,
@@ -32,7 +33,7 @@ pub(crate) struct History {
 }
 
 /// The moments of the next point.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct PointSum {
     rate: RunningMean,
     loss: RunningMean,
@@ -40,7 +41,7 @@ struct PointSum {
 }
 
 /// The mean of the values added so far.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct RunningMean {
     sum: f64,
     count: u32,
@@ -124,6 +125,7 @@ fn merged(pair: &[HistoryPoint]) -> HistoryPoint {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::number_from;
 
     use super::*;
 
@@ -175,7 +177,7 @@ mod tests {
         ) {
             let mut history = History::with_capacity(most);
             let (mut now, mut stalest) = (0.0, 0);
-            for (step, gap) in (0..).zip(&gaps) {
+            for (step, gap) in number_from(0, &gaps) {
                 now += gap;
                 let staleness = (step % 7) as u32;
                 stalest = stalest.max(staleness);

@@ -1,8 +1,7 @@
 //! The split ledger: which worker reads which split of which epoch.
 //!
 //! A split goes free → held → done. It goes back to free when its holder is gone. A resumed run also has resume cursors.
-//! The
-//! splits of a resume cursor are reserved for the worker that takes the cursor, which then holds them.
+//! The splits of a resume cursor are reserved for the worker that takes the cursor, which then holds them.
 
 mod epoch;
 mod ids;
@@ -10,8 +9,10 @@ mod shares;
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{AssignRequest, AssignResponse, EpochDone, Position, Wait, assign_response::Work};
+use zagros_zip::number_from;
 
 use crate::MemberSlot;
 use crate::splits::SplitRange;
@@ -23,7 +24,7 @@ pub(crate) use shares::SplitShares;
 const RETRY_MS: u32 = 200;
 
 /// The ledger over all epochs of the run.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SplitLedger {
     plan: Vec<SplitRange>,
     epochs: Vec<EpochLedger>,
@@ -157,7 +158,7 @@ impl SplitLedger {
     /// How much of an epoch has been read, without the workers' resume cursors and the bad rows.
     pub(crate) fn position(&self, epoch: u32) -> Result<Position, Refusal> {
         self.check_epoch(epoch)?;
-        let plan = (0..).zip(&self.plan).map(|(index, range)| range.on_wire(split_id(epoch, index)));
+        let plan = number_from(0, &self.plan).map(|(index, range)| range.on_wire(split_id(epoch, index)));
         let done = self.epochs[epoch as usize].done(self.plan.len()).map(|index| split_id(epoch, index));
         Ok(Position { epoch, plan: plan.collect(), done: done.collect(), ..Position::default() })
     }

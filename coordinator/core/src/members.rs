@@ -3,24 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{Disk, HeartbeatRequest, JoinRequest, Progress, ServerLoad, ServerWait};
-use zagros_protocol::{Refusal, RefusalKind};
+use zagros_protocol::{Lineage, Refusal, RefusalKind};
 
 use crate::{MemberSlot, Role};
 
 /// Everyone who ever joined, by slot.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Members {
     lease: Duration,
     by_slot: BTreeMap<MemberSlot, MemberRecord>,
 }
 
 /// The latest holder of a slot.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MemberRecord {
     pub(crate) address: String,
     pub(crate) instance: u64,
     pub(crate) incarnation: u32,
+    /// Which log holds the rows of an embedding server. Without a log its rows end with its process.
+    pub(crate) lineage: Option<Lineage>,
     pub(crate) state: MemberState,
     /// When it was last heard.
     pub(crate) heard: Duration,
@@ -35,7 +38,7 @@ pub(crate) struct MemberRecord {
 }
 
 /// Whether a member still holds its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MemberState {
     Alive,
     /// It has left.
@@ -45,6 +48,9 @@ pub(crate) enum MemberState {
     },
     /// It was silent for a lease. None of its work was given to others, so it returns when it is heard again.
     Silent,
+    /// An embedding server whose rows are in a log was silent for a lease. The run waits for this process, or for another
+    /// process that recovers the rows.
+    Away,
     /// It was silent for a lease and its work was given to others, or its process is known to be gone. Only another process
     /// may take its slot.
     Lost,
@@ -84,6 +90,7 @@ impl Members {
             address: request.address.clone(),
             instance: request.instance,
             incarnation,
+            lineage: Lineage::from_wire(request.lineage),
             state: MemberState::Alive,
             heard: now,
             progress: None,
@@ -121,7 +128,7 @@ impl Members {
         let why = match self.by_slot.get(&slot).map(|member| member.state) {
             Some(MemberState::Alive) => return Ok(slot),
             Some(MemberState::Left { .. }) => "has left the run",
-            Some(MemberState::Silent) => {
+            Some(MemberState::Silent | MemberState::Away) => {
                 let message = format!("{slot} was silent for longer than its lease; its next heartbeat renews it");
                 return Err(Refusal::new(RefusalKind::Unavailable, message));
             }
@@ -142,11 +149,12 @@ impl Members {
         may_return: impl FnOnce(MemberSlot) -> bool,
     ) -> Result<(MemberSlot, bool), Refusal> {
         let slot = self.known(member, incarnation)?;
-        let was_silent = self.state(slot) == Some(MemberState::Silent);
-        if was_silent && !may_return(slot) {
+        let was_silent = matches!(self.state(slot), Some(MemberState::Silent | MemberState::Away));
+        let returns = was_silent && may_return(slot);
+        if was_silent && !returns {
             self.lose(now, slot);
         }
-        if self.state(slot) != Some(MemberState::Silent) {
+        if !returns {
             self.active(member, incarnation)?;
         }
         if let Some(member) = self.by_slot.get_mut(&slot) {
@@ -191,13 +199,13 @@ impl Members {
         }
     }
 
-    /// Marks each member whose lease has expired as silent.
+    /// Marks each member whose lease has expired as silent, or as away.
     pub(crate) fn expire(&mut self, now: Duration) -> Vec<ExpiredLease> {
         let mut expired = Vec::new();
         for (slot, member) in &mut self.by_slot {
             let silence = now.saturating_sub(member.heard);
             if member.state == MemberState::Alive && silence > self.lease {
-                member.state = MemberState::Silent;
+                member.state = if member.lineage.is_some() { MemberState::Away } else { MemberState::Silent };
                 expired.push(ExpiredLease { slot: *slot, silence });
             }
         }
@@ -237,6 +245,13 @@ impl Members {
         self.by_slot.values_mut().for_each(|member| member.heard += gap);
     }
 
+    /// Every lease starts at `now`. Whoever was lost before a pause of `gap` was lost as much later.
+    pub(crate) fn start_leases_anew(&mut self, now: Duration, gap: Duration) {
+        for member in self.by_slot.values_mut() {
+            member.heard = if member.state == MemberState::Alive { now } else { member.heard + gap };
+        }
+    }
+
     /// Dense workers that have ever joined, with the incarnation of the newest process of each.
     pub(crate) fn workers(&self) -> impl Iterator<Item = (MemberSlot, u32)> {
         let workers = self.iter().filter(|(slot, _)| slot.role == Role::DenseWorker);
@@ -245,6 +260,11 @@ impl Members {
 
     pub(crate) fn state(&self, slot: MemberSlot) -> Option<MemberState> {
         self.by_slot.get(&slot).map(|member| member.state)
+    }
+
+    /// The newest process that has joined in a slot.
+    pub(crate) fn get(&self, slot: MemberSlot) -> Option<&MemberRecord> {
+        self.by_slot.get(&slot)
     }
 
     pub(crate) fn alive(&self, slot: MemberSlot) -> Option<&MemberRecord> {
@@ -263,6 +283,7 @@ impl MemberState {
             Self::Alive => "alive",
             Self::Left { .. } => "left",
             Self::Silent | Self::Lost => "lost",
+            Self::Away => "away",
             Self::GivenUp => "given up",
         }
     }

@@ -1,12 +1,20 @@
 //! The placement: which server owns which bucket, and the address of each server.
+//!
+//! A generation is of the bucket map. A server that comes back with its rows changes its address and its instance within a
+//! generation: requests that are under way at other servers stay valid.
 
 use std::collections::BTreeMap;
 
-use zagros_protocol::{BucketMap, Generation};
+use serde::{Deserialize, Serialize};
+use zagros_protocol::control::{PlacementResponse, ServerEntry, Writer};
+use zagros_protocol::{BucketMap, Generation, Lineage};
 
-/// The placement of a run. Owners are decided once, when every server has joined for the first time. A later generation
-/// changes only the address or the process of a server.
-#[derive(Debug)]
+use crate::MemberSlot;
+use crate::roster::Roster;
+
+/// The placement of a run. Owners are decided once, when every server has joined for the first time. A later generation only
+/// says that a server is another process, without the rows of the process before.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ServerPlacement {
     server_count: u32,
     buckets: u32,
@@ -15,10 +23,12 @@ pub(crate) struct ServerPlacement {
 }
 
 /// The address of a server, and which process listens there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerAddress {
     pub(crate) address: String,
     pub(crate) instance: u64,
+    /// Which log holds its rows.
+    pub(crate) lineage: Option<Lineage>,
 }
 
 impl ServerPlacement {
@@ -38,6 +48,32 @@ impl ServerPlacement {
             None | Some(_) => return None,
         };
         Some(self.map.insert(next).generation())
+    }
+
+    /// A server has come back with its rows, perhaps as another process at another address. The generation stays.
+    pub(crate) fn keep_rows_at(&mut self, index: u32, address: ServerAddress) {
+        self.addresses.insert(index, address);
+    }
+
+    /// The placement as members get it: owners, servers, who may push, and what is waited for.
+    pub(crate) fn response(&self, roster: Roster<'_>) -> PlacementResponse {
+        let run = roster.config.run.0;
+        let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
+            index,
+            address: server.address.clone(),
+            instance: server.instance,
+            alive: roster.members.alive(MemberSlot::server(index)).is_some(),
+            run,
+            lineage: server.lineage.map_or(0, |lineage| lineage.0),
+        };
+        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member(), incarnation };
+        PlacementResponse {
+            generation: self.generation().0,
+            owners: self.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
+            servers: self.servers().map(entry).collect(),
+            waiting_for: roster.missing_servers().unwrap_or_default(),
+            writers: roster.members.workers().map(writer).collect(),
+        }
     }
 
     /// [`Generation::NONE`] before the first placement.
@@ -68,7 +104,7 @@ mod tests {
     use super::*;
 
     fn address(port: u32, instance: u64) -> ServerAddress {
-        ServerAddress { address: format!("127.0.0.1:{port}"), instance }
+        ServerAddress { address: format!("127.0.0.1:{port}"), instance, lineage: None }
     }
 
     #[test]
@@ -88,6 +124,15 @@ mod tests {
         assert_eq!(placement.set_address(0, address(0, 10)), None);
         assert_eq!(placement.set_address(0, address(0, 11)), Some(Generation(2)));
         assert_eq!(placement.set_address(0, address(9, 11)), Some(Generation(3)));
+    }
+
+    #[test]
+    fn a_server_that_comes_back_with_its_rows_keeps_the_generation() {
+        let mut placement = ServerPlacement::new(1, 64);
+        placement.set_address(0, address(0, 10));
+        placement.keep_rows_at(0, address(9, 11));
+        assert_eq!(placement.generation(), Generation(1));
+        assert_eq!(placement.servers().next(), Some((0, &address(9, 11))));
     }
 
     proptest! {

@@ -35,6 +35,7 @@ impl<'a> Roster<'a> {
             Some(MemberState::Silent | MemberState::Lost) => {
                 Some(format!("{slot} is lost: silent for longer than its lease"))
             }
+            Some(MemberState::Away) => Some(format!("{slot} is away: silent for longer than its lease")),
             Some(MemberState::Left { finished: false }) => Some(format!("{slot} has left")),
             Some(MemberState::Alive | MemberState::Left { finished: true } | MemberState::GivenUp) => None,
         }
@@ -52,10 +53,16 @@ impl<'a> Roster<'a> {
         self.alive_workers().count() as u32
     }
 
-    /// A server that has joined and is gone.
-    pub(crate) fn lost_server(self) -> Option<MemberSlot> {
-        let is_gone = |(slot, member): &(MemberSlot, &MemberRecord)| {
-            slot.role == Role::EmbeddingServer && member.state != MemberState::Alive
+    /// A server that has joined and is gone. A server that is away is gone once nobody waits for it any more.
+    pub(crate) fn lost_server(self, now: Duration) -> Option<MemberSlot> {
+        let is_overdue = |member: &MemberRecord| {
+            now.saturating_sub(member.heard).saturating_sub(self.config.lease) > self.config.timeout
+        };
+        let is_gone = |(slot, member): &(MemberSlot, &MemberRecord)| match member.state {
+            _ if slot.role != Role::EmbeddingServer => false,
+            MemberState::Alive => false,
+            MemberState::Away => is_overdue(member),
+            MemberState::Silent | MemberState::Lost | MemberState::GivenUp | MemberState::Left { .. } => true,
         };
         self.members.iter().find(is_gone).map(|(slot, _)| slot)
     }

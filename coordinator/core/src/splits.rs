@@ -1,6 +1,8 @@
 //! The plan: files divided into byte ranges; and the order in which an epoch deals them out.
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{DataFile, Split};
+use zagros_zip::number_from;
 
 /// The number of splits per worker and epoch that the plan aims at. With so many, a lost worker's share is read again in
 /// small parts, and all workers end an epoch within a hundredth of it. A worker that ends first only waits.
@@ -26,7 +28,7 @@ const TINY_BYTES: u64 = 512;
 const NAMED: usize = 4;
 
 /// Bytes `start .. end` of a file: the lines whose first byte lies in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitRange {
     /// Index into the run's files.
     pub file: u32,
@@ -46,7 +48,7 @@ impl SplitRange {
 
 /// In which order an epoch deals out its splits. The order is a function of (seed, epoch, split) alone (invariant SP-3). A
 /// resumed run therefore deals out the remaining splits in the order of the first run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SplitOrder {
     /// The order of the files.
     AsInFiles,
@@ -60,7 +62,7 @@ pub enum SplitOrder {
 }
 
 /// The position of a split in the order in which an epoch deals out its splits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct DealPosition {
     key: u64,
     /// Index into the plan. It makes positions unique.
@@ -87,8 +89,7 @@ fn mix(value: u64) -> u64 {
 }
 
 /// Divides files into near-equal ranges, in file order, without gap or overlap (invariant SP-1). A file that cannot be
-/// split
-/// is one range.
+/// split is one range.
 ///
 /// A range has at most clamp(total / (workers × 64), 1 MiB, 64 MiB) bytes. For shuffled files the limit is
 /// clamp(total / max(workers × 64, 4096), 4 to 64 KiB, 64 MiB). A range also has at most an eighth of a worker's share of
@@ -107,18 +108,20 @@ pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<S
     let most = most.min((total / (workers * SPLITS_OF_LITTLE)).max(TINY_BYTES));
     // Fits into u64: fewer than 2^18 files of fewer than 2^64 bytes each, divided by 2^19.
     let most = most.max(whole_bytes(files).div_ceil(MOST_SPLITS as u128) as u64);
-    (0..).zip(files).flat_map(|(index, file)| divide(index, file, most)).collect()
+    number_from(0, files).flat_map(|(index, file)| divide(index, file, most)).collect()
 }
 
 /// The workers that have no or little data to read, in words, with what to do; `None` if each has at least half of an even
 /// share.
 pub(crate) fn uneven_shares(plan: &[SplitRange], files: &[DataFile], workers: u32) -> Option<String> {
+    let workers = workers.max(1);
     let mut shares = vec![0_u64; workers as usize];
-    for (split, worker) in plan.iter().zip((0..shares.len()).cycle()) {
-        shares[worker] = shares[worker].saturating_add(split.end - split.start);
+    for (index, split) in plan.iter().enumerate() {
+        let share = &mut shares[index % workers as usize];
+        *share = share.saturating_add(split.end - split.start);
     }
-    let even = total_bytes(files) / u64::from(workers.max(1));
-    let few: Vec<String> = (0..).zip(&shares).filter(|(_, share)| **share < even / 2).map(name_of).collect();
+    let even = total_bytes(files) / u64::from(workers);
+    let few: Vec<String> = number_from(0, &shares).filter(|(_, share)| **share < even / 2).map(name_of).collect();
     if few.is_empty() {
         return None;
     }
@@ -267,7 +270,7 @@ mod tests {
             let files: Vec<_> = files.into_iter().map(|(bytes, splittable)| file(bytes, splittable)).collect();
             let plan = plan_splits(&files, workers, SHUFFLED);
             let mut splits = plan.iter();
-            for (index, data) in (0..).zip(&files) {
+            for (index, data) in number_from(0, &files) {
                 let mut covered = 0;
                 while covered < data.bytes {
                     let split = splits.next().expect("a file is not covered");

@@ -53,6 +53,7 @@ fn speed(now: Duration, member: &MemberRecord, progress: &Progress) -> f64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use zagros_protocol::control::{HeartbeatRequest, JoinRequest};
+    use zagros_zip::number_from;
 
     use super::*;
     use crate::MemberSlot;
@@ -64,7 +65,7 @@ pub(crate) mod tests {
     /// Two workers with their steps, last heard at `seconds`.
     pub(crate) fn workers(seconds: u64, steps: [u64; 2]) -> Members {
         let mut members = Members::new(at(10));
-        for (index, step) in (0..).zip(steps) {
+        for (index, step) in number_from(0, steps) {
             members.admit(at(0), MemberSlot::worker(index), &JoinRequest::default());
             let progress = Progress {
                 step,

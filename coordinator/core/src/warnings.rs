@@ -20,8 +20,7 @@ const FREE: f64 = 0.1;
 const LATE: u32 = 3;
 
 /// The warnings, worst first. `training` is how long the run has trained. A run that is over has no warnings: its reason
-/// says
-/// what went wrong.
+/// says what went wrong.
 pub(crate) fn warnings(status: &StatusResponse, training: Duration) -> Vec<String> {
     if !matches!(status.state.as_str(), "training" | "waiting") {
         return Vec::new();
@@ -53,6 +52,11 @@ fn lost(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
         return Some(format!("{slot} was given up: it was lost, and the run goes on without it"));
     }
     let silence = words(Duration::from_millis(member.silent_ms));
+    if member.state == "away" {
+        return Some(format!(
+            "{slot} is away: silent for {silence}; its rows are in its log, and the run waits for it"
+        ));
+    }
     (member.state == "lost").then(|| format!("{slot} is lost: silent for {silence}; {next}"))
 }
 

@@ -9,7 +9,8 @@ use std::time::Instant;
 use futures::future::try_join_all;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
-use zagros_plumbing::Deadline;
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::Refusal;
 use zagros_protocol::control::{Position, PositionRequest, SaveStage};
 
 use super::blocking::blocking;
@@ -169,17 +170,19 @@ impl Trainer {
         }
     }
 
-    /// Which splits are complete, by the coordinator.
+    /// Which splits are complete, by the coordinator. One that is away for a while is asked again.
     async fn position(&self, epoch: u32) -> Result<Position, WorkerError> {
         let request =
             PositionRequest { member: self.run.splits.member, incarnation: self.run.splits.incarnation, epoch };
         let deadline = Deadline::after(self.run.job.cluster.timeout);
-        let answer = tokio::time::timeout(deadline.left(), self.run.splits.control.position(request)).await;
-        let refusal = match answer {
-            Ok(Ok(answer)) => return Ok(answer.position.unwrap_or_default()),
-            Ok(Err(refusal)) => refusal,
-            Err(_) => zagros_protocol::Refusal::no_answer(deadline.waited()),
+        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
+        let ask = || async {
+            let asked = deadline.bound(self.run.splits.control.position(request)).await;
+            asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
         };
-        Err(control_error(&*self.run.splits.control, "tell the position", deadline, refusal))
+        match Backoff::default().retry(deadline, is_away, ask).await {
+            Ok(answer) => Ok(answer.position.unwrap_or_default()),
+            Err(refusal) => Err(control_error(&*self.run.splits.control, "tell the position", deadline, refusal)),
+        }
     }
 }

@@ -80,6 +80,8 @@ impl Divergence {
 
 #[cfg(test)]
 mod tests {
+    use zagros_zip::number_from;
+
     use super::*;
 
     /// What it says last, and the first step at which it says anything but fine.
@@ -87,7 +89,7 @@ mod tests {
         let mut divergence = Divergence::default();
         let mut first = None;
         let mut last = Sense::Fine;
-        for (step, loss) in (1..).zip(losses) {
+        for (step, loss) in number_from(1, losses) {
             last = divergence.note(loss);
             first = first.or((last != Sense::Fine).then_some(step));
         }

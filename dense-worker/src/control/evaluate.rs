@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 use zagros_coordinator_client::ControlPlane;
-use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
+use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
 use zagros_eval::Scores;
 use zagros_ingest::{
     BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows, files,
@@ -168,7 +168,7 @@ impl Scorer {
         let metrics = Metrics::new(&Registry::new());
         let preparer = Preparer::new(&self.job, Access::Read);
         let (reader, incoming) = Reader::start(self.open(held_out), preparer, metrics.clone())?;
-        let (client, window) = (Arc::clone(&self.client), Window::new(AHEAD));
+        let (client, window) = (Arc::clone(&self.client), StalenessWindow::new(AHEAD));
         let lookups = Lookups { client, access: Access::Read, window, metrics };
         let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
         let total = held_out.files.iter().map(|file| file.bytes).sum();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::task::AbortOnDropHandle;
 use zagros_collective::Rendezvous;
-use zagros_embedding_client::Permit;
+use zagros_embedding_client::WindowPermit;
 use zagros_job::{Job, Mode};
 use zagros_protocol::control::GroupResponse;
 
@@ -34,7 +34,7 @@ pub(crate) struct GroupSession {
 pub(crate) struct InFlightBatch {
     pub(crate) seq: u64,
     pub(crate) prepared: Prepared,
-    pub(crate) permit: Permit,
+    pub(crate) permit: WindowPermit,
     /// What the step gave here, where other ranks may have made it.
     pub(crate) stepped: Option<Stepped>,
 }

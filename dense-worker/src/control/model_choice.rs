@@ -113,6 +113,8 @@ pub(super) fn better_than_last(evaluated: &[EvaluatedState]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use zagros_zip::number_from;
+
     use super::*;
 
     fn states(aucs: &[Option<f64>]) -> Vec<EvaluatedState> {
@@ -121,7 +123,7 @@ mod tests {
             samples: 0,
             evaluation: Evaluation { auc: *auc, ..Evaluation::default() },
         };
-        (1..).zip(aucs).map(state).collect()
+        number_from(1, aucs).map(state).collect()
     }
 
     #[test]

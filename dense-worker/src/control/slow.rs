@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use prometheus::{GaugeVec, Opts, Registry};
 use tokio_util::task::AbortOnDropHandle;
-use zagros_embedding_client::{EmbeddingClient, Waiting, Window};
+use zagros_embedding_client::{EmbeddingClient, StalenessWindow, UnansweredRequests};
 use zagros_plumbing::metrics::register;
 
 use crate::event::{Event, Observer};
@@ -29,7 +29,7 @@ impl SlowServers {
     /// Tells of the servers of `client`, whose batches are in `window` of `places`.
     pub(crate) fn watch(
         client: Arc<EmbeddingClient>,
-        window: Window,
+        window: StalenessWindow,
         places: usize,
         registry: &Registry,
         observer: Arc<dyn Observer>,
@@ -57,7 +57,7 @@ impl SlowServers {
 }
 
 /// Every server has a wait, most of them none: a series that comes and goes is no base for an alert.
-fn show(gauge: &GaugeVec, servers: usize, waiting: &[Waiting]) {
+fn show(gauge: &GaugeVec, servers: usize, waiting: &[UnansweredRequests]) {
     for server in 0..servers as u32 {
         let wait = waiting.iter().find(|other| other.server == server).map_or(0.0, |other| other.oldest.as_secs_f64());
         gauge.with_label_values(&[server.to_string().as_str()]).set(wait);
@@ -67,7 +67,7 @@ fn show(gauge: &GaugeVec, servers: usize, waiting: &[Waiting]) {
 /// Something to tell of a server.
 #[derive(Clone, Debug, PartialEq)]
 enum News {
-    Slow(Waiting),
+    Slow(UnansweredRequests),
     /// It answers again.
     Back(u32),
 }
@@ -79,7 +79,7 @@ struct Reported {
 }
 
 impl Reported {
-    fn news(&mut self, waiting: &[Waiting]) -> Vec<News> {
+    fn news(&mut self, waiting: &[UnansweredRequests]) -> Vec<News> {
         let is_slow = |server: u32| waiting.iter().any(|other| other.server == server && other.oldest >= SLOW);
         let back: Vec<u32> = self.again_at.keys().copied().filter(|server| !is_slow(*server)).collect();
         self.again_at.retain(|server, _| is_slow(*server));
@@ -103,7 +103,7 @@ fn tell(news: &News, client: &EmbeddingClient, (inside, places): (usize, usize),
             .map_or_else(|| format!("embedding server {server}"), |shard| shard.name().to_owned())
     };
     match news {
-        News::Slow(Waiting { server, lookups, pushes, oldest }) => {
+        News::Slow(UnansweredRequests { server, lookups, pushes, oldest }) => {
             let server = name(*server);
             let seconds = oldest.as_secs_f64();
             let full = if inside >= places { ", and the window is full: training waits for it" } else { "" };
@@ -121,8 +121,8 @@ fn tell(news: &News, client: &EmbeddingClient, (inside, places): (usize, usize),
 mod tests {
     use super::*;
 
-    fn waiting(server: u32, seconds: u64) -> Waiting {
-        Waiting { server, lookups: 1, pushes: 2, oldest: Duration::from_secs(seconds) }
+    fn waiting(server: u32, seconds: u64) -> UnansweredRequests {
+        UnansweredRequests { server, lookups: 1, pushes: 2, oldest: Duration::from_secs(seconds) }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
 use zagros_coordinator_client::Membership;
-use zagros_embedding_client::{EmbeddingClient, Waiting};
+use zagros_embedding_client::{EmbeddingClient, UnansweredRequests};
 use zagros_plumbing::metrics::Space;
 use zagros_protocol::control::{Disk, ServerWait};
 
@@ -41,8 +41,8 @@ impl StatusReport {
     }
 }
 
-fn worth_reporting(waiting: &[Waiting]) -> Vec<ServerWait> {
-    let wait = |waiting: &Waiting| ServerWait {
+fn worth_reporting(waiting: &[UnansweredRequests]) -> Vec<ServerWait> {
+    let wait = |waiting: &UnansweredRequests| ServerWait {
         server: waiting.server,
         lookups: u32::try_from(waiting.lookups).unwrap_or(u32::MAX),
         pushes: u32::try_from(waiting.pushes).unwrap_or(u32::MAX),
@@ -57,7 +57,12 @@ mod tests {
 
     #[test]
     fn a_wait_is_reported_once_it_is_long() {
-        let waiting = |server, millis| Waiting { server, lookups: 1, pushes: 2, oldest: Duration::from_millis(millis) };
+        let waiting = |server, millis| UnansweredRequests {
+            server,
+            lookups: 1,
+            pushes: 2,
+            oldest: Duration::from_millis(millis),
+        };
         let reported = worth_reporting(&[waiting(0, 999), waiting(3, 1500)]);
         assert_eq!(reported, [ServerWait { server: 3, lookups: 1, pushes: 2, oldest_ms: 1500 }]);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use zagros_embedding_client::{Permit, TableIds, Window};
+use zagros_embedding_client::{StalenessWindow, TableIds, WindowPermit};
 use zagros_ingest::Batch;
 
 use super::splits::AssignedStream;
@@ -28,9 +28,9 @@ pub(crate) struct StreamState {
     pub(crate) prefetch: Option<Prefetch>,
     /// The batch of the next step, its rows looked up.
     pub(crate) batch: Option<Box<Fetched>>,
-    pub(crate) window: Window,
+    pub(crate) window: StalenessWindow,
     /// The last batch's place in the window, kept until nothing more is to be done between it and the next.
-    pub(crate) permit: Option<Arc<Permit>>,
+    pub(crate) permit: Option<Arc<WindowPermit>>,
     /// Rows that hold the dense network's weights, in mode `async`.
     pub(crate) weights: Option<TableIds>,
     pub(crate) pushes: Pushes,
@@ -44,7 +44,7 @@ pub(crate) struct StreamState {
 
 impl StreamState {
     /// Nothing is read yet. At most `window` batches are between lookup and acknowledgement.
-    pub(crate) fn new(pushes: Pushes, window: Window, weights: Option<TableIds>) -> Self {
+    pub(crate) fn new(pushes: Pushes, window: StalenessWindow, weights: Option<TableIds>) -> Self {
         Self {
             position: StreamPosition::default(),
             found: None,

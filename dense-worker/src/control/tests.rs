@@ -9,7 +9,7 @@ use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::{ClientError, Shard};
 use zagros_fakes::FakeControlPlane;
 use zagros_ingest::Batch;
-use zagros_job::{Model, NonFinite};
+use zagros_job::{Model, NonFinitePolicy};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 
@@ -305,7 +305,7 @@ async fn a_step_that_diverges_is_named_and_nothing_of_it_is_pushed() {
 async fn a_batch_that_diverges_is_skipped_where_the_job_says_so() {
     let setting = Setting::new(FakeShard::default());
     let mut worker = setting.worker(1);
-    worker.job.train.updates.non_finite = NonFinite::Skip;
+    worker.job.train.updates.non_finite = NonFinitePolicy::Skip;
     // The bad one counts as a step, so that the run ends after three.
     worker.job.train.max_steps = Some(3);
     let mut bad = batch(2, &[&[1, 2]]);

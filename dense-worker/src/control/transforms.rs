@@ -19,6 +19,7 @@ use zagros_job::{Job, Standardise};
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse};
+use zagros_zip::ZipEq;
 
 use super::blocking::blocking;
 use super::measured_columns::measured_columns;
@@ -188,7 +189,7 @@ fn apply(job: &mut Job, columns: &[usize], measured: &[Transform]) -> Result<(),
         let reason = format!("{} transforms for {} numeric columns", measured.len(), columns.len());
         return Err(WorkerError::Thread { thread: "transforms", reason });
     }
-    for (column, Transform { mean, deviation }) in std::iter::zip(columns, measured) {
+    for (column, Transform { mean, deviation }) in columns.iter().zip_eq(measured) {
         job.features.numeric[*column].standardise = Standardise::Given { mean: *mean, deviation: *deviation };
     }
     Ok(())

@@ -7,13 +7,14 @@ use std::time::Duration;
 use prometheus::Registry;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
-use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, TableIds, Window};
+use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
 use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, JoinRequest, Role};
+use zagros_zip::ZipEq;
 
 use super::barrier_calls::BarrierCalls;
 use super::blocking::blocking;
@@ -36,9 +37,9 @@ use crate::datapath::dense::DenseThread;
 use crate::datapath::push::Pushes;
 use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{Event, Observer, Several};
+use crate::event::{Event, Observer, ObserverList};
 use crate::metrics::Metrics;
-use crate::report::{Recorder, RunFolder};
+use crate::report::{MeasureRecorder, RunFolder};
 use crate::summary::{Outcome, Summary};
 
 /// How long a worker has to end by itself once the run is over: what it does then may be all but done.
@@ -162,9 +163,10 @@ impl Worker {
     async fn record(&mut self) -> Result<(), WorkerError> {
         let Some(folder) = self.folder.clone() else { return Ok(()) };
         let job = self.job.clone();
-        let start = move || folder.write_job(&job).and_then(|()| Recorder::start(&folder, job.output.tensorboard));
+        let start =
+            move || folder.write_job(&job).and_then(|()| MeasureRecorder::start(&folder, job.output.tensorboard));
         let recorder = Arc::new(blocking("recorder", start).await??);
-        self.observer = Arc::new(Several(vec![Arc::clone(&self.observer), recorder]));
+        self.observer = Arc::new(ObserverList(vec![Arc::clone(&self.observer), recorder]));
         Ok(())
     }
 
@@ -178,9 +180,10 @@ impl Worker {
             job_fingerprint: fingerprint,
             protocol_version: PROTOCOL_VERSION,
             release: env!("CARGO_PKG_VERSION").to_owned(),
-            files: std::iter::zip(&data.files, &data.fingerprints).map(data_file).collect(),
+            files: data.files.iter().zip_eq(&data.fingerprints).map(data_file).collect(),
             position: self.resume.as_ref().map(|point| point.training().position()),
             supersede: self.supersede,
+            ..JoinRequest::default()
         };
         let timeout = self.job.cluster.timeout;
         Ok(Membership::join(Arc::clone(&self.control), request, timeout, &self.shutdown).await?)
@@ -274,7 +277,7 @@ impl Worker {
             stop: stop.clone(),
         };
         let pushes = Pushes::new(Arc::clone(&client), metrics.clone());
-        let window = Window::new(job.staleness());
+        let window = StalenessWindow::new(job.staleness());
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState::new(pushes, window, weights),
@@ -322,7 +325,7 @@ fn sizes(files: &[FileInfo], fingerprints: &[u64]) -> Vec<FileSize> {
         bytes: file.bytes,
         fingerprint: Some(*fingerprint),
     };
-    std::iter::zip(files, fingerprints).map(size).collect()
+    files.iter().zip_eq(fingerprints).map(size).collect()
 }
 
 fn data_file((file, fingerprint): (&FileInfo, &u64)) -> DataFile {

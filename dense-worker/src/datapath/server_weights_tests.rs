@@ -1,10 +1,11 @@
-//! A network whose weights live on the servers learns as one that holds them itself.
+//! A network whose weights are on the servers learns like one that holds its weights itself.
 
 use prometheus::Registry;
-use zagros_embedding_client::Rows;
+use zagros_embedding_client::BatchRows;
 use zagros_job::{DenseOptimizer, Job, Mode, Model};
 use zagros_protocol::TableId;
 use zagros_protocol::datapath::Access;
+use zagros_zip::ZipEq;
 
 use super::dense::Dense;
 use super::prepared::{Prepared, Preparer};
@@ -25,35 +26,35 @@ fn prepared(job: &Job, dense: &Dense) -> Prepared {
     Preparer::new(job, Access::Train).beside(beside).prepare(batch(2, &[&[7, 8]])).unwrap()
 }
 
-/// With a server that is only subtraction: the same losses as a worker that holds its weights itself.
+/// With a server that only subtracts, the losses equal those of a worker that holds its weights itself.
 #[test]
-fn weights_on_a_server_learn_as_weights_here() {
+fn weights_on_a_server_learn_like_local_weights() {
     for weight_decay in [0.0, 0.1] {
         let (here, mut alone) = dense(Mode::Hybrid, weight_decay);
         let (there, mut remote) = dense(Mode::Async, weight_decay);
         let vectors = vec![0.5, -0.25, 0.125, 1.0];
         let mut changes = vec![0.0_f32; 256];
         for step in 0..4 {
-            let rows = Rows { tables: vec![vectors.clone()] };
+            let rows = BatchRows { tables: vec![vectors.clone()] };
             let expected = alone.step(&prepared(&here, &alone), rows).unwrap();
-            let rows = Rows { tables: vec![vectors.clone(), changes.clone()] };
+            let rows = BatchRows { tables: vec![vectors.clone(), changes.clone()] };
             let found = remote.step(&prepared(&there, &remote), rows).unwrap();
             assert!((found.loss - expected.loss).abs() < 1e-6, "step {step}: {} not {}", found.loss, expected.loss);
             assert_eq!(found.gradients.tables.len(), 2);
             let gradients = &found.gradients.tables[1];
             assert!(gradients[remote.model.weights()..].iter().all(|gradient| *gradient == 0.0));
-            changes.iter_mut().zip(gradients).for_each(|(change, gradient)| *change -= 0.1 * gradient);
+            changes.iter_mut().zip_eq(gradients).for_each(|(change, gradient)| *change -= 0.1 * gradient);
         }
         assert!(changes.iter().any(|change| change.abs() > 1e-3));
     }
 }
 
 #[test]
-fn the_rows_of_the_weights_are_the_last_of_a_batch_and_all_must_come() {
+fn the_rows_of_the_weights_are_the_last_of_a_batch_and_all_must_arrive() {
     let (job, mut dense) = dense(Mode::Async, 0.0);
     let prepared = prepared(&job, &dense);
     let rows = prepared.unique.tables.last().unwrap();
     assert_eq!((rows.table, rows.dim, rows.ids.as_slice()), (TableId(1), 256, [0].as_slice()));
-    assert!(dense.take_weights(&Rows { tables: vec![vec![0.0; 255]] }).is_err());
-    dense.take_weights(&Rows { tables: vec![vec![0.0; 256]] }).unwrap();
+    assert!(dense.take_weights(&BatchRows { tables: vec![vec![0.0; 255]] }).is_err());
+    dense.take_weights(&BatchRows { tables: vec![vec![0.0; 256]] }).unwrap();
 }

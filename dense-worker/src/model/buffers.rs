@@ -1,21 +1,20 @@
-//! What a network remembers besides its weights: the buffers of a module, such as the running statistics of a batch norm.
+//! The state of a network besides its weights: the buffers of a module, such as the running statistics of a batch norm.
 //!
-//! Forward changes them before anyone knows whether its step is made. So forward works on copies, and they become what it made of
-//! these once the step is made: between steps they belong to the weights.
-
-use std::iter::zip;
+//! Forward changes the buffers before it is known whether its step is made. Forward therefore works on copies. Once the
+//! step is made, the buffers take the values of the copies. Between steps the buffers belong to the weights.
 
 use tch::kind::Element;
 use tch::{Kind, Tensor};
+use zagros_zip::ZipEq;
 
 use super::{ModelError, to_vec};
 
 #[derive(Debug, Default)]
 pub(super) struct ModuleBuffers {
-    /// In the module.
+    /// Their names in the module.
     names: Vec<String>,
     live: Vec<Tensor>,
-    /// What the last forward made of them, until its step is made or skipped.
+    /// The values after the last forward, until its step is made or skipped.
     next: Option<Vec<Tensor>>,
 }
 
@@ -25,21 +24,21 @@ impl ModuleBuffers {
         Self { names, live, next: None }
     }
 
-    fn named(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        zip(self.names.iter().map(String::as_str), &self.live)
+    fn named(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
+        self.names.iter().map(String::as_str).zip_eq(&self.live)
     }
 
-    /// For the next forward to work on: names in the module, and copies.
+    /// Copies for the next forward, with their names in the module.
     pub(super) fn copies(&self) -> impl Iterator<Item = Result<(&str, Tensor), ModelError>> {
         self.named().map(|(name, live)| Ok((name, copy_of(live)?)))
     }
 
-    /// What forward left in training: it counts once its step is made.
+    /// Keeps the values that forward left in training. They count once the step is made.
     ///
     /// # Errors
-    /// When one has another shape than before.
+    /// When a buffer has another shape than before.
     pub(super) fn keep(&mut self, left: Vec<Tensor>) -> Result<(), ModelError> {
-        for ((name, live), left) in zip(self.named(), &left) {
+        for ((name, live), left) in self.named().zip_eq(&left) {
             if live.size() != left.size() {
                 let (was, is) = (live.size(), left.size());
                 let reason = format!("its buffer {name} was of shape {was:?} and became {is:?}");
@@ -52,39 +51,40 @@ impl ModuleBuffers {
 
     /// The step of the last forward is made.
     pub(super) fn made(&mut self) -> Result<(), ModelError> {
-        let next = self.next.take().into_iter().flatten();
-        zip(&mut self.live, next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
+        let Some(next) = self.next.take() else { return Ok(()) };
+        self.live.iter_mut().zip_eq(next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
     }
 
-    /// The step of the last forward is not made, or it is forgotten for another.
+    /// The step of the last forward is not made, or another forward replaces it.
     pub(super) fn skipped(&mut self) {
         self.next = None;
     }
 
-    /// Whether the last forward left what is no number where one was.
+    /// Whether the last forward replaced a number by a value that is not a number.
     pub(super) fn diverge(&self) -> Result<bool, ModelError> {
-        for (live, next) in zip(&self.live, self.next.iter().flatten()) {
+        let Some(next) = &self.next else { return Ok(false) };
+        for (live, next) in self.live.iter().zip_eq(next) {
             let (before, after) = (values::<f64>(live)?, values::<f64>(next)?);
-            if zip(before, after).any(|(before, after)| before.is_finite() && !after.is_finite()) {
+            if before.into_iter().zip_eq(after).any(|(before, after)| before.is_finite() && !after.is_finite()) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// How many values there are.
+    /// The number of values in all buffers.
     pub(super) fn values(&self) -> usize {
         self.live.iter().map(Tensor::numel).sum()
     }
 
-    /// By how much the last forward changed each value: zeros where there was none.
+    /// The change of each value by the last forward; zeros if there was none.
     ///
     /// # Errors
     /// When a change is not finite, which cannot be added to others.
     pub(super) fn changes(&self) -> Result<Vec<f32>, ModelError> {
         let Some(next) = &self.next else { return Ok(vec![0.0; self.values()]) };
         let mut all = Vec::with_capacity(self.values());
-        for ((name, live), next) in zip(self.named(), next) {
+        for ((name, live), next) in self.named().zip_eq(next) {
             let changes = changes(live, next)?;
             if let Some(change) = changes.iter().find(|change| !change.is_finite()) {
                 let reason = format!("its buffer {name} changes by {change}, which cannot be summed over workers");
@@ -95,7 +95,7 @@ impl ModuleBuffers {
         Ok(all)
     }
 
-    /// Makes these the changes of the last forward, or of a step for which this worker made no forward.
+    /// Sets the changes of the last forward, or of a step for which this worker made no forward.
     pub(super) fn replace_changes(&mut self, changes: &[f32]) -> Result<(), ModelError> {
         let (mut rest, mut next) = (changes, Vec::with_capacity(self.live.len()));
         for live in &self.live {
@@ -108,7 +108,7 @@ impl ModuleBuffers {
     }
 }
 
-/// Numbers that are kept, and added to, without loss.
+/// Whether tensors of this kind are kept, and added to, without loss.
 pub(super) fn is_number(kind: Kind) -> bool {
     is_real(kind) || matches!(kind, Kind::Uint8 | Kind::Int8 | Kind::Int16 | Kind::Int | Kind::Int64 | Kind::Bool)
 }
@@ -123,28 +123,28 @@ fn copy_of(tensor: &Tensor) -> Result<Tensor, ModelError> {
     Ok(copy)
 }
 
-/// What did not change may well be infinite, a mask for instance.
+/// The changes. A value that did not change may be infinite, as in a mask.
 fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
     if !is_real(before.f_kind()?) {
         let change = |(before, after): (i64, i64)| after.wrapping_sub(before) as f32;
-        return Ok(zip(values(before)?, values(after)?).map(change).collect());
+        return Ok(values(before)?.into_iter().zip_eq(values(after)?).map(change).collect());
     }
     let change = |(before, after): (f64, f64)| {
         let same = before == after || (before.is_nan() && after.is_nan());
         if same { 0.0 } else { (after - before) as f32 }
     };
-    Ok(zip(values(before)?, values(after)?).map(change).collect())
+    Ok(values(before)?.into_iter().zip_eq(values(after)?).map(change).collect())
 }
 
-/// A count stays a whole number: each of several workers adds its share of one.
+/// The value after the changes. A count stays a whole number, although each of several workers adds its share.
 fn changed(before: &Tensor, changes: &[f32]) -> Result<Tensor, ModelError> {
     let kind = before.f_kind()?;
     let after = if is_real(kind) {
         let add = |(value, change): (f64, &f32)| if *change == 0.0 { value } else { value + f64::from(*change) };
-        Tensor::f_from_slice(&zip(values(before)?, changes).map(add).collect::<Vec<f64>>())?
+        Tensor::f_from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<f64>>())?
     } else {
         let add = |(value, change): (i64, &f32)| value.wrapping_add(change.round() as i64);
-        Tensor::f_from_slice(&zip(values(before)?, changes).map(add).collect::<Vec<i64>>())?
+        Tensor::f_from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<i64>>())?
     };
     Ok(after.f_reshape(before.size())?.f_to_device(before.device())?.f_to_kind(kind)?)
 }
@@ -170,17 +170,17 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_no_number_is_found_and_what_never_was_one_is_not() {
+    fn a_value_that_stops_being_a_number_is_found_and_one_that_never_was_is_not() {
         assert!(after(&[1.0, 2.0], &[1.0, f32::NAN]).diverge().unwrap());
         let masks = [0.0, -INFINITY, f32::NAN];
         assert!(!after(&masks, &masks).diverge().unwrap());
         assert_eq!(after(&masks, &masks).changes().unwrap(), [0.0; 3]);
-        // The highest value so far, of which there was none.
+        // The highest value so far; there was none before.
         assert!(!after(&[-INFINITY], &[3.0]).diverge().unwrap());
     }
 
     #[test]
-    fn a_change_that_cannot_be_summed_and_another_shape_are_reported_by_name() {
+    fn a_buffer_with_an_infinite_change_or_another_shape_is_named() {
         let refused = after(&[-INFINITY], &[3.0]).changes().unwrap_err().to_string();
         assert!(refused.contains("norm.highest changes by inf, which cannot be summed"), "{refused}");
         let refused = buffers(&[1.0]).keep(vec![Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_a_count_make_a_whole_one() {
+    fn shares_of_a_count_add_up_to_a_whole_number() {
         let mut buffers = ModuleBuffers::of(vec![("count".to_owned(), Tensor::from_slice(&[7_i64, i64::MAX]))]);
         buffers.replace_changes(&[0.666_666_7 + 0.333_333_3, 0.0]).unwrap();
         buffers.made().unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_two_parts_are_not_kept() {
+    fn complex_numbers_are_not_kept() {
         assert!(is_number(Kind::Bool) && is_number(Kind::Half) && !is_number(Kind::ComplexFloat));
     }
 }

@@ -1,5 +1,4 @@
-//! All weights one after another, in the order of the gradients ([`super::shared`]): as they are sent to others, and
-//! taken from them.
+//! All weights one after another, in the order of the gradients ([`super::shared`]), to be sent and received.
 
 use super::{DenseModel, ModelError, StepOutput, expect};
 
@@ -14,7 +13,7 @@ impl DenseModel {
         Ok(())
     }
 
-    /// Takes these weights; the optimiser's state stays.
+    /// Takes these weights. The optimiser's state stays.
     ///
     /// # Errors
     /// When their length is not [`Self::weights`]: nothing is taken then.
@@ -24,8 +23,8 @@ impl DenseModel {
         Ok(())
     }
 
-    /// Forward, backward and clipping: all of a step but its update, which the caller makes, with
-    /// [`Self::copy_gradients`]. Inputs as for [`Self::step`].
+    /// A step without its update: forward, backward and clipping. The caller reads the gradients with
+    /// [`Self::copy_gradients`] and makes the update. Inputs as for [`Self::step`].
     ///
     /// # Errors
     /// As [`Self::step`].
@@ -46,6 +45,7 @@ impl DenseModel {
 #[cfg(test)]
 mod tests {
     use zagros_job::Model;
+    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::testing::job;
@@ -64,21 +64,22 @@ mod tests {
         weights
     }
 
-    /// One's weights and gradients, an SGD step by hand, and the other's weights after its own step.
+    /// One network's weights and gradients with an SGD step by hand, against the other network's weights after its own
+    /// step.
     #[test]
-    fn an_update_made_elsewhere_is_the_one_made_here() {
+    fn an_update_by_the_caller_equals_the_networks_own() {
         for clip_norm in [None, Some(0.05)] {
             let (mut local, mut remote) = (model(clip_norm), model(clip_norm));
             for _ in 0..3 {
                 let expected = local.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
                 assert_eq!(remote.gradients_of(BATCH.0, BATCH.1, BATCH.2).unwrap(), expected);
                 let mut made = weights(&remote);
-                std::iter::zip(&mut made, remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
+                made.iter_mut().zip_eq(remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
                 remote.set_weights(&made).unwrap();
-                for (one, other) in std::iter::zip(weights(&local), &made) {
+                for (one, other) in weights(&local).iter().zip_eq(&made) {
                     assert!((one - other).abs() < 1e-6, "{one} local, {other} remote");
                 }
-                // From the same bits again, so that losses stay equal.
+                // Start from the same bits again, so that losses stay equal.
                 remote.set_weights(&weights(&local)).unwrap();
             }
             let norm =

@@ -1,5 +1,7 @@
 //! Mode `async`: dense weights on the embedding servers, workers that wait for nobody but at the ends of epochs.
 
+use zagros_zip::ZipEq;
+
 use super::workers::{Part, train_parts};
 use super::*;
 
@@ -26,7 +28,7 @@ async fn one_worker_alone_makes_the_steps_of_mode_sync() {
         let (apart, found, run) = train(with(ASYNC)).await;
         let (sync, apart) = (sync.unwrap(), apart.unwrap());
         assert_eq!((expected.steps().len(), found.steps().len()), (40, 40));
-        for (one, other) in expected.steps().iter().zip(found.steps()) {
+        for (one, other) in expected.steps().iter().zip_eq(found.steps()) {
             assert!((one.loss - other.loss).abs() < 1e-5, "step {}: {} sync, {} async", one.step, one.loss, other.loss);
         }
         let (first, last) = (found.steps()[0].loss, apart.loss);

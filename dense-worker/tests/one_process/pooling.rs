@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_dense_worker::{Input, Silent};
+use zagros_dense_worker::{Input, SilentObserver};
 use zagros_ingest::{Batch, Ids};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
+use zagros_zip::ZipEq;
 
 use crate::{Cluster, JOB, job_of, rows, train};
 
@@ -37,7 +38,7 @@ async fn several_servers_pool_as_the_worker_does_but_for_rounding() {
     let (at_worker, expected, _) = train(job_at("worker", folder.path(), &["train.epochs=4"])).await;
     let (at_server, losses, _) = train(job_at("server", folder.path(), &["train.epochs=4", "cluster.servers=3"])).await;
     let (at_worker, at_server) = (at_worker.unwrap(), at_server.unwrap());
-    for (expected, found) in expected.steps().iter().zip(losses.steps()) {
+    for (expected, found) in expected.steps().iter().zip_eq(losses.steps()) {
         assert!((expected.loss - found.loss).abs() < 1e-3, "step {}: {} {}", found.step, expected.loss, found.loss);
     }
     let auc = |summary: &zagros_dense_worker::Summary| summary.evaluation.unwrap().auc.unwrap();
@@ -64,7 +65,7 @@ async fn bytes(pool_at: &str, batch: &Batch, sets: &[&str]) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let job = job_at(pool_at, folder.path(), &[&["train.staleness=1"], sets].concat());
     let cluster = Cluster::start(&job).await;
-    let worker = cluster.worker(job, Arc::new(Silent), Shutdown::new());
+    let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
     let summary = worker.run_on(Input::Preloaded(Arc::new(vec![batch.clone(); 3]))).await.unwrap();
     assert_eq!(summary.steps, 6);
     cluster.bytes()

@@ -9,6 +9,7 @@ use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::packed::{decode_values, encode_ids};
 use zagros_protocol::{Segment, Segments, TableId};
+use zagros_zip::{ZipEq, number_from};
 
 use super::*;
 
@@ -21,7 +22,7 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn of_files() -> Self {
-        Self { input: Input::Files, shutdown: Shutdown::new(), observer: Arc::new(Silent) }
+        Self { input: Input::Files, shutdown: Shutdown::new(), observer: Arc::new(SilentObserver) }
     }
 
     pub(super) fn of_batches(batches: Vec<Batch>) -> Self {
@@ -47,7 +48,7 @@ async fn train_parts_on(
     let rendezvous = Arc::new(InProcess::default());
     let recording = Arc::new(Recording::default());
     let run = RunFolder::create(&job).unwrap();
-    let workers = (0..).zip(parts).map(|(index, part)| {
+    let workers = number_from(0, parts).map(|(index, part)| {
         let observer: Arc<dyn Observer> =
             if index == 0 { Arc::new(Both(recording.clone(), part.observer)) } else { part.observer };
         let worker = Worker {
@@ -125,7 +126,7 @@ async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
     let parts = vec![Part::of_batches(batches(0, 5)), Part::of_batches(batches(5, 3))];
     let (together, found, _) = train_parts(with(2), parts).await;
     assert_eq!((expected.steps().len(), found.steps().len()), (STEPS as usize, STEPS as usize));
-    for (one, other) in expected.steps().iter().zip(found.steps()) {
+    for (one, other) in expected.steps().iter().zip_eq(found.steps()) {
         assert!((one.loss - other.loss).abs() < 1e-5, "step {}: {} alone, {}", one.step, one.loss, other.loss);
         assert_eq!(one.samples, other.samples);
     }
@@ -177,7 +178,7 @@ async fn rows_decay_as_much_with_two_workers_as_with_one() {
         };
         let (alone, together) = (norms(1, 64).await, norms(2, 32).await);
         println!("{optimizer}: norms {alone:?} of one worker, {together:?} of two");
-        for (alone, together) in std::iter::zip(alone, together) {
+        for (alone, together) in alone.iter().zip_eq(together) {
             assert!((together / alone - 1.0).abs() < 0.03, "{optimizer}: {alone} of one worker, {together} of two");
         }
     }
@@ -310,7 +311,7 @@ async fn workers_without_a_row_among_them_are_refused_as_one_is() {
     let folder = tempfile::tempdir().unwrap();
     let head = rows(0);
     for (text, sets, reported) in [
-        (head, vec![], "no rows, at most empty lines"),
+        (head, vec![], "no rows (only empty lines"),
         (rows(3), vec!["data.test_fraction=0.999999"], "3 rows read, none in the train part"),
     ] {
         for workers in [1, 2] {
@@ -399,12 +400,12 @@ async fn a_worker_that_never_comes_is_named_and_so_is_one_that_cannot_reach_othe
     let mut two = job(folder.path(), &["cluster.timeout_seconds=1"]);
     two.cluster.workers = 2;
     let cluster = Cluster::start(&two).await;
-    let worker = cluster.worker(two.clone(), Arc::new(Silent), Shutdown::new());
+    let worker = cluster.worker(two.clone(), Arc::new(SilentObserver), Shutdown::new());
     let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
     assert!(ended.unwrap_err().to_string().contains("start the run with `zagros up`"));
 
     let cluster = Cluster::start(&two).await;
-    let mut worker = cluster.worker(two, Arc::new(Silent), Shutdown::new());
+    let mut worker = cluster.worker(two, Arc::new(SilentObserver), Shutdown::new());
     worker.rendezvous = Some(Arc::new(InProcess::default()));
     let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
     let error = ended.unwrap_err();

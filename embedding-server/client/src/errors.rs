@@ -1,93 +1,97 @@
-//! Why rows could not be looked up or gradients not pushed.
+//! Errors of a lookup or a push.
 
 use std::time::Duration;
 
 use zagros_protocol::{PackError, Refusal};
 
-/// Why rows could not be looked up or gradients not pushed. Every variant names who was asked.
+/// Why a lookup or a push failed. Every message names the process that was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// A server did not serve within the client's timeout.
+    /// A server did not serve the request within the client's timeout.
     #[error(
-        "could not {what} {server} for {waited:.1?}: {last}; see whether it still runs and what its log says \
+        "could not {what} {server} for {waited:.1?}: {last}; check that the server runs, and read its log \
          (a longer `cluster.timeout_seconds` waits longer)"
     )]
     Unreachable {
         /// Name and address.
         server: String,
-        /// `look up rows at`, `push gradients to`.
+        /// `look up rows at` or `push gradients to`.
         what: &'static str,
-        /// How long it was tried.
+        /// How long the client tried.
         waited: Duration,
-        /// The last answer.
+        /// The server's last refusal.
         last: Refusal,
     },
-    /// A server said no, and will say no again.
+    /// A server refused the request, and would refuse a retry.
     #[error("could not {what} {server}: {refusal}")]
     Refused {
         /// Name and address.
         server: String,
-        /// What was asked.
+        /// `look up rows at`, `push gradients to` or `connect to`.
         what: &'static str,
-        /// Its answer.
+        /// The server's refusal.
         refusal: Refusal,
     },
-    /// A server answered something that does not fit the request.
-    #[error("{server} answered a lookup with a payload of the wrong shape: {source}; are both ends the same release?")]
+    /// A server's answer does not fit the request.
+    #[error(
+        "{server} answered a lookup with a payload of the wrong shape: {source}; run the same release in all roles"
+    )]
     Malformed {
         /// Name and address.
         server: String,
-        /// What is wrong.
+        /// The difference.
         source: PackError,
     },
-    /// A server process was replaced; what it had learned is gone.
+    /// A server process was replaced. The rows in its memory are lost.
     #[error(
-        "embedding server {index} ({address}) was restarted and the rows it held in memory are lost; \
-         start the run again, or evaluate the last saved model"
+        "embedding server {index} ({address}) was restarted, and its rows are lost; start the run again: it resumes from \
+         the newest checkpoint"
     )]
     ServerRestarted {
-        /// Its index.
+        /// Index of the server.
         index: u32,
-        /// Where the new process listens.
+        /// Address of the new process.
         address: String,
     },
-    /// The map changed under the client's feet.
+    /// The bucket map gives buckets to other servers than before.
     #[error(
-        "the bucket map of generation {generation} gives rows to other servers than before, which this release cannot follow; start the run again"
+        "the bucket map of generation {generation} moves rows to other servers, which this release does not support; start the run again"
     )]
     OwnersChanged {
         /// Generation of the new map.
         generation: u64,
     },
-    /// No placement was there within the client's timeout.
-    #[error("no placement from {coordinator} after {waited:.1?}: {reason}")]
+    /// There was no placement within the client's timeout.
+    #[error(
+        "no placement from {coordinator} after {waited:.1?}: {reason}; check that the coordinator and all embedding servers run"
+    )]
     NoPlacement {
-        /// Who was asked.
+        /// The coordinator's name.
         coordinator: String,
-        /// How long it was tried.
+        /// How long the client tried.
         waited: Duration,
         /// What the coordinator waits for, or why it did not answer.
         reason: String,
     },
-    /// The placement does not fit together.
-    #[error("{coordinator} sent a placement that cannot be used: {reason}; are both ends the same release?")]
+    /// The parts of the placement contradict each other.
+    #[error("{coordinator} sent a placement that cannot be used: {reason}; run the same release in all roles")]
     BadPlacement {
-        /// Who sent it.
+        /// The coordinator's name.
         coordinator: String,
-        /// What is wrong.
+        /// The contradiction.
         reason: String,
     },
-    /// The client was made with a wire encoding that is none.
-    #[error("gradients cannot be written as configured: {0}")]
+    /// The client's wire encoding is not one that the protocol knows.
+    #[error("gradients cannot be encoded for the wire: {0}; this is a bug, report it")]
     Wire(#[from] PackError),
-    /// The caller's gradients do not match its ids.
+    /// The gradients do not match the ids.
     #[error("gradients of table {table}: expected {expected} values, found {found}")]
     GradientShape {
-        /// Table id, or the number of tables when that differs.
+        /// Number of the table, or `number of tables` if this number differs.
         table: String,
-        /// Wanted rows × dim.
+        /// Rows of the result × dim.
         expected: usize,
-        /// Values that came.
+        /// Values in the call.
         found: usize,
     },
 }

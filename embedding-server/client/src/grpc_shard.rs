@@ -1,4 +1,4 @@
-//! An embedding server across gRPC.
+//! An embedding server in another process, called over gRPC.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use zagros_transport::{refusal_of, stamp_run, stamp_server};
 
 use crate::Shard;
 
-/// Saving or loading writes or reads every row a server holds: minutes for a large table on a slow disk.
+/// A save or load writes or reads every row of a server, which takes minutes for a large table on a slow disk.
 const STORAGE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Tonic ends a call as well, after the time in the header. The call's own deadline comes first: its error says what was
@@ -36,22 +36,24 @@ const OWN_FIRST: Duration = Duration::from_millis(10);
 pub struct GrpcShard {
     name: String,
     call_timeout: Duration,
-    /// Of every request: the run (invariant MB-2), and the process that is meant.
+    /// The headers of every request: the run (invariant MB-2), and the instance of the server process.
     headers: HeaderMap,
     embedding: Channel,
     storage: StorageClient<Channel>,
 }
 
 impl GrpcShard {
-    /// Prepares calls to the server at `entry.address`, as a member of the run that it belongs to. A lookup or push ends by
-    /// its deadline, which the request states, a save or load after an hour, any other call after `call_timeout`. Connections are made by the first call and made again when they break.
+    /// Prepares calls to the server at `entry.address`, for the run that the server belongs to. A lookup or push ends at
+    /// its deadline, which the request carries. A save or load ends after an hour, any other call after `call_timeout`.
+    /// The first call connects. A later call connects again if the connection is broken.
     ///
     /// # Errors
-    /// [`zagros_protocol::RefusalKind::Invalid`] when the address does not parse.
+    /// [`zagros_protocol::RefusalKind::Invalid`] if the address does not parse.
     pub fn connect(entry: &ServerEntry, call_timeout: Duration) -> Result<Arc<dyn Shard>, Refusal> {
         let name = format!("embedding server {} ({})", entry.index, entry.address);
         let bad = |error: BadAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
-        // Two connections, so that a long save does not share the data path's flow-control window.
+        // Storage calls have a connection of their own, so a long save does not use the data path's flow-control
+        // window.
         let embedding = grpc::channel(&entry.address).map_err(bad)?;
         let storage = grpc::channel(&entry.address).map_err(bad)?;
         let storage = StorageClient::new(storage);
@@ -94,7 +96,7 @@ impl Shard for GrpcShard {
     }
 
     fn lookup(&self, mut request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        // A clone shares the connection; calls want `&mut self`.
+        // A clone shares the connection. A call needs `&mut self`.
         let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
         let message = OutgoingMessage::new(request, payloads);
@@ -148,7 +150,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// A server made of generated code: it answers a lookup with its ids, and refuses every push.
+    /// A server of generated code. It answers a lookup with its ids, and refuses every push.
     struct Generated;
 
     #[tonic::async_trait]
@@ -171,7 +173,7 @@ mod tests {
         let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
         let shard = GrpcShard::connect(&entry, TIMEOUT).unwrap();
-        // From nothing to most of what a generated server reads.
+        // Sizes from zero to nearly the largest message that a generated server reads.
         for ids in [0, 8, 80_000, 2_000_000] {
             let ids = Bytes::from_iter((0..ids).map(|byte| byte as u8));
             let request = LookupRequest { generation: 5, ids: ids.clone(), encoding: 3, ..Default::default() };
@@ -196,7 +198,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_silent_server_is_given_up_after_the_time_it_had() {
-        // Accepts connections into its backlog and never answers.
+        // The listener accepts connections into its backlog and never answers.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };

@@ -1,19 +1,19 @@
-//! What a worker links to reach the embedding servers: deduplicate, route, look up, push, window.
+//! The client of the embedding servers, for workers: deduplicate, route, look up, push, staleness window.
 
 mod datapath;
-mod directory;
 mod errors;
 mod grpc_shard;
 mod metrics;
 mod placement;
+mod placement_cache;
 pub mod shard;
 mod storage;
 #[cfg(test)]
 mod testing;
 
 pub use datapath::{
-    Bags, Batch, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, Permit, PushReport, RoutedIds, Rows,
-    TableIds, UniqueIds, Waiting, Window, bag_bytes,
+    BatchRows, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, PushAcknowledgement, PushedBatch, RoutedIds,
+    StalenessWindow, TableBags, TableIds, UnansweredRequests, UniqueIds, WindowPermit, bag_bytes,
 };
 pub use errors::ClientError;
 pub use grpc_shard::GrpcShard;

@@ -1,4 +1,4 @@
-//! What the client measures of its traffic.
+//! Metrics of the client's traffic.
 
 use prometheus::{GaugeVec, HistogramOpts, IntCounterVec, Opts, Registry};
 use zagros_plumbing::metrics::{Gauge, Histogram, IntCounter, latency_buckets, register};
@@ -7,25 +7,25 @@ use zagros_protocol::packed::value_bytes;
 
 use crate::datapath::{RoutePart, UniqueIds};
 
-/// Metric children, resolved once.
+/// The metrics of a client. Children are resolved once.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientMetrics {
-    pub(crate) lookup: CallMetrics,
-    pub(crate) push: CallMetrics,
+    pub(crate) lookup: ClientCallMetrics,
+    pub(crate) push: ClientCallMetrics,
 }
 
-/// One kind of call.
+/// The metrics of one kind of call.
 #[derive(Clone, Debug)]
-pub(crate) struct CallMetrics {
-    /// From the first request until every server has answered.
+pub(crate) struct ClientCallMetrics {
+    /// Time until every server has answered.
     pub(crate) seconds: Histogram,
-    /// Requests sent again, after whatever refusal.
+    /// Requests sent again after a refusal.
     pub(crate) retries: IntCounter,
     /// Bytes of rows or gradients.
     pub(crate) bytes: IntCounter,
-    /// Sums that servers made, or whose gradients they took.
+    /// Sums that servers returned, or whose gradients they took.
     bags: IntCounter,
-    /// Bytes that these sums spared.
+    /// Bytes that these sums saved.
     spared: Gauge,
 }
 
@@ -34,11 +34,14 @@ impl ClientMetrics {
         let counter = |name, help| register(registry, IntCounterVec::new(Opts::new(name, help), &["call"]));
         let retries = counter("zagros_client_retries_total", "Requests to embedding servers that were sent again.");
         let bytes = counter("zagros_client_bytes_total", "Bytes of rows received (lookup) and gradients sent (push).");
-        let bags = counter("zagros_client_bags_total", "Sums of bags at embedding servers, or their gradients.");
-        let help = "Bytes that sums of bags spared on the wire; below 0 they cost some.";
+        let bags = counter(
+            "zagros_client_bags_total",
+            "Bags that embedding servers summed (lookup), and bags whose gradients they took (push).",
+        );
+        let help = "Bytes on the wire that the sums of bags saved. Negative if the sums cost more than rows.";
         let spared = Opts::new("zagros_client_bags_spared_bytes", help);
         let spared = register(registry, GaugeVec::new(spared, &["call"]));
-        let call = |name: &str, help: &str| CallMetrics {
+        let call = |name: &str, help: &str| ClientCallMetrics {
             seconds: seconds(registry, name, help),
             retries: retries.with_label_values(&[name]),
             bytes: bytes.with_label_values(&[name]),
@@ -46,14 +49,14 @@ impl ClientMetrics {
             spared: spared.with_label_values(&[name]),
         };
         Self {
-            lookup: call("lookup", "Seconds from asking for a batch's rows until every server has answered."),
-            push: call("push", "Seconds from pushing a batch's gradients until every server has acknowledged."),
+            lookup: call("lookup", "Seconds of a lookup, until every server has answered."),
+            push: call("push", "Seconds of a push, until every server has acknowledged."),
         }
     }
 }
 
-impl CallMetrics {
-    /// Counts the bags of a batch: what their rows would have cost, less what was sent for them.
+impl ClientCallMetrics {
+    /// Counts the bags of a batch, and the bytes of their rows minus the bytes that were sent instead.
     pub(crate) fn pooled(&self, unique: &UniqueIds, parts: &[RoutePart], wire: Encoding) {
         let Ok(width) = value_bytes(wire as i32) else { return };
         let sums: usize = parts.iter().map(RoutePart::sums).sum();

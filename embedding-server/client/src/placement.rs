@@ -1,16 +1,16 @@
-//! The placement a client works with: the bucket map, and one connection per server.
+//! The placement of a client: the bucket map, and one connection per server.
 
 use std::sync::Arc;
 
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
-use zagros_protocol::{BucketMap, Generation, Refusal};
+use zagros_protocol::{BucketMap, Generation, Lineage, Refusal};
 
 use crate::{ClientError, Shard};
 
-/// Makes the connection to a server: a socket, or the service itself when it is in the same process.
+/// Connects to a server: through a socket, or directly to the service in the same process.
 pub type Connect = Arc<dyn Fn(&ServerEntry) -> Result<Arc<dyn Shard>, Refusal> + Send + Sync>;
 
-/// One generation's map and servers. Every owner in the map has a server (checked when it was made).
+/// The bucket map and the servers of one generation. Every owner in the map has a server, which the constructor checks.
 pub(crate) struct Placement {
     map: BucketMap,
     servers: Vec<ConnectedServer>,
@@ -22,11 +22,12 @@ struct ConnectedServer {
 }
 
 impl Placement {
-    /// Checks what the coordinator sent; connections to servers that are still the same are kept from `known`.
+    /// Checks the coordinator's placement. Keeps the connections of `known` to servers that have not changed.
     ///
     /// # Errors
-    /// [`ClientError::BadPlacement`] when it does not fit together, [`ClientError::ServerRestarted`] or
-    /// [`ClientError::OwnersChanged`] when rows this client has used are no longer where they were.
+    /// [`ClientError::BadPlacement`] if the parts of the placement contradict each other.
+    /// [`ClientError::ServerRestarted`] or [`ClientError::OwnersChanged`] if rows that this client has used are no
+    /// longer where they were.
     pub(crate) fn adopt(
         response: PlacementResponse,
         known: Option<&Self>,
@@ -51,12 +52,17 @@ impl Placement {
         &self.map
     }
 
-    /// The server of this index; every owner that the map names has one.
+    /// The server of this index. Every owner in the map has a server.
     pub(crate) fn shard(&self, index: u32) -> &Arc<dyn Shard> {
         &self.servers[index as usize].shard
     }
 
-    /// In the order of their indices.
+    /// The instance of a server's process.
+    pub(crate) fn instance(&self, index: u32) -> u64 {
+        self.servers[index as usize].entry.instance
+    }
+
+    /// The servers in the order of their indices.
     pub(crate) fn shards(&self) -> impl ExactSizeIterator<Item = &Arc<dyn Shard>> {
         self.servers.iter().map(|server| &server.shard)
     }
@@ -64,7 +70,7 @@ impl Placement {
     fn check_followed_by(&self, map: &BucketMap, entries: &[ServerEntry]) -> Result<(), ClientError> {
         for entry in entries {
             let before = self.servers.get(entry.index as usize);
-            if before.is_some_and(|before| before.entry.instance != entry.instance) {
+            if before.is_some_and(|before| !before.is_followed_by(entry)) {
                 return Err(ClientError::ServerRestarted { index: entry.index, address: entry.address.clone() });
             }
         }
@@ -76,9 +82,20 @@ impl Placement {
 }
 
 impl ConnectedServer {
+    /// Whether what this client has learned of the server's rows holds for `entry`: it is the same process, or another process
+    /// that has recovered the rows.
+    fn is_followed_by(&self, entry: &ServerEntry) -> bool {
+        let lineage = Lineage::from_wire(self.entry.lineage);
+        let has_rows = lineage.is_some() && lineage == Lineage::from_wire(entry.lineage);
+        has_rows || self.entry.instance == entry.instance
+    }
+
     fn open(entry: ServerEntry, known: Option<&Placement>, connect: &Connect) -> Result<Self, ClientError> {
         let before = known.and_then(|known| known.servers.get(entry.index as usize));
-        if let Some(before) = before.filter(|before| before.entry.address == entry.address) {
+        // Requests name the process that they are for.
+        let is_same =
+            |before: &&Self| (&before.entry.address, before.entry.instance) == (&entry.address, entry.instance);
+        if let Some(before) = before.filter(is_same) {
             return Ok(Self { entry, shard: Arc::clone(&before.shard) });
         }
         let refused = |refusal| ClientError::Refused {
@@ -91,7 +108,7 @@ impl ConnectedServer {
     }
 }
 
-/// `entries` are sorted: index `i` must be at position `i`, and the map must name no other server.
+/// Checks that index `i` is at position `i` of the sorted `entries`, and that the map names no other server.
 fn check_complete(map: &BucketMap, entries: &[ServerEntry]) -> Result<(), String> {
     if let Some(position) = (0..entries.len()).find(|position| entries[*position].index as usize != *position) {
         return Err(format!("embedding server {position} is missing or named twice"));
@@ -113,7 +130,7 @@ mod tests {
     use crate::testing::FakeShard;
 
     fn entry(index: u32, address: &str, instance: u64) -> ServerEntry {
-        ServerEntry { index, address: address.to_owned(), instance, alive: true, run: 1 }
+        ServerEntry { index, address: address.to_owned(), instance, alive: true, run: 1, lineage: 0 }
     }
 
     fn response(generation: u64, servers: Vec<ServerEntry>) -> PlacementResponse {
@@ -155,6 +172,21 @@ mod tests {
         let error = adopt(restarted, Some(&known)).err().unwrap();
         assert!(matches!(error, ClientError::ServerRestarted { index: 1, .. }), "{error}");
         assert!(error.to_string().contains("embedding server 1 (b:1) was restarted"), "{error}");
+    }
+
+    #[test]
+    fn a_server_that_has_recovered_its_rows_is_connected_again_under_the_same_generation() {
+        let (connect, calls) = counting_connect();
+        let with_lineage = |instance, lineage| ServerEntry { lineage, ..entry(0, "a:1", instance) };
+        let placement = |entry| response(1, vec![entry]);
+        let known = Placement::adopt(placement(with_lineage(11, 7)), None, &connect, "coordinator").unwrap();
+        let now = Placement::adopt(placement(with_lineage(99, 7)), Some(&known), &connect, "coordinator").unwrap();
+        // At the same address, too: the connection names the process.
+        assert!(!Arc::ptr_eq(now.shard(0), known.shard(0)) && calls.load(Ordering::Relaxed) == 2);
+        for other in [with_lineage(99, 8), with_lineage(99, 0)] {
+            let error = adopt(placement(other), Some(&known)).err().unwrap();
+            assert!(matches!(error, ClientError::ServerRestarted { index: 0, .. }), "{error}");
+        }
     }
 
     #[test]

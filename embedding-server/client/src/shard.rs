@@ -1,4 +1,4 @@
-//! One embedding server as its caller sees it: across gRPC, or in the same process with no socket.
+//! An embedding server as its caller sees it: over gRPC, or in the same process without a socket.
 
 use futures::future::BoxFuture;
 use zagros_plumbing::Deadline;
@@ -8,19 +8,19 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 
-/// An embedding server. A lookup or push ends by its deadline: the caller gives up then, and the server stops waiting for
-/// whatever the request waits for. Every other call ends within the time that its maker was given.
+/// An embedding server. A lookup or push ends at its deadline: the caller gives up, and the server stops waiting for the
+/// request. Every other call ends within a timeout that the constructor sets.
 pub trait Shard: Send + Sync {
-    /// For messages: `embedding server 1 (127.0.0.1:7701)`.
+    /// Name for messages, such as `embedding server 1 (127.0.0.1:7701)`.
     fn name(&self) -> &str;
-    /// Rows for ids.
+    /// Returns rows for ids.
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>>;
-    /// Gradients for ids.
+    /// Applies gradients for ids.
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>>;
-    /// Rows and bytes per table.
+    /// Reports rows and bytes per table.
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>>;
-    /// Write all rows.
+    /// Saves all rows.
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>>;
-    /// Take rows from a saved model.
+    /// Loads rows from a saved model.
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>>;
 }

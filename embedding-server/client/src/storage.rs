@@ -1,11 +1,12 @@
-//! A server's rows reported and saved, whatever becomes of the connection meanwhile.
+//! Storage calls of a server, retried until they succeed or the server has not answered for the timeout. They survive a
+//! broken connection and a restart of the server's process.
 //!
-//! At the end of a run hours of training hang on these calls. A retry is safe: telling changes nothing, a save says by a
-//! number of its own which one it is, so that the server answers with what the first try did, and a load that replaces
-//! starts over. A server that was started anew in between refuses, for it has none of the rows.
+//! At the end of a run, hours of training depend on these calls. A retry is safe. A describe call changes nothing. A
+//! save carries a number of its own, so the server answers a retry with the result of the first try. A load that
+//! replaces all rows starts again. A new process that has recovered the rows of the earlier process serves the call. A
+//! new process without these rows refuses it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,68 +18,107 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use crate::Shard;
+use crate::placement_cache::PlacementCache;
+use crate::{ClientError, Shard};
 
-/// A server whose storage calls are tried again while it cannot be reached.
-pub(crate) struct PatientShard {
-    shard: Arc<dyn Shard>,
-    timeout: Duration,
+/// A server whose storage calls are retried while it cannot be reached.
+pub(crate) struct RetryingShard {
+    index: u32,
+    name: String,
+    placements: Arc<PlacementCache>,
 }
 
-impl PatientShard {
-    /// Waits for a server that is away for so long.
-    pub(crate) fn new(shard: Arc<dyn Shard>, timeout: Duration) -> Self {
-        Self { shard, timeout }
+impl RetryingShard {
+    /// The server of this index, at the address in the current placement. A call waits as long as the timeout of
+    /// `placements`.
+    pub(crate) fn new(index: u32, shard: &Arc<dyn Shard>, placements: &Arc<PlacementCache>) -> Self {
+        Self { index, name: shard.name().to_owned(), placements: Arc::clone(placements) }
     }
 
-    /// Calls until it is served, refused for good, or the server has been away for as long as the timeout, counted from
-    /// the first try that failed: a save may take hours.
-    async fn retry<'a, T>(&'a self, call: impl Fn() -> BoxFuture<'a, Result<T, Refusal>>) -> Result<T, Refusal> {
+    /// Calls once.
+    async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
+        let placement = self.placements.current().await.map_err(no_server)?;
+        call(Arc::clone(placement.shard(self.index))).await
+    }
+
+    /// Calls until the server answers, refuses for good, or has not answered for the timeout. The timeout counts from
+    /// the first failed try, because a save may take hours.
+    async fn retry<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
         let (mut away, mut tries) = (None, 0);
         loop {
-            let refusal = match call().await {
-                Err(refusal) if refusal.kind == RefusalKind::Unavailable => refusal,
+            let placement = self.placements.current().await.map_err(no_server)?;
+            let refusal = match call(Arc::clone(placement.shard(self.index))).await {
+                Err(refusal) if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Moved) => refusal,
                 done => return done,
             };
-            let deadline = *away.get_or_insert_with(|| Deadline::after(self.timeout));
+            let deadline = *away.get_or_insert_with(|| Deadline::after(self.placements.timeout()));
             if deadline.is_past() {
                 return Err(refusal);
             }
-            debug!(server = self.shard.name(), tries, %refusal, "request was not served");
-            tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
+            debug!(server = self.name, tries, %refusal, "request was not served");
+            if refusal.kind == RefusalKind::Unavailable {
+                tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
+            }
+            self.placements.follow(&placement, deadline).await.map_err(no_server)?;
+            // Another process is in the server's place, and the directory does not know of a newer one.
+            let now = self.placements.current().await.map_err(no_server)?;
+            if refusal.kind == RefusalKind::Moved && now.instance(self.index) == placement.instance(self.index) {
+                return Err(refusal);
+            }
             tries += 1;
         }
     }
 }
 
-impl Shard for PatientShard {
+type Answer<T> = BoxFuture<'static, Result<T, Refusal>>;
+
+/// No server can answer: its rows are lost, or the coordinator does not report its address.
+fn no_server(error: ClientError) -> Refusal {
+    Refusal::new(RefusalKind::Internal, error)
+}
+
+impl Shard for RetryingShard {
     fn name(&self) -> &str {
-        self.shard.name()
+        &self.name
     }
 
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        self.shard.lookup(request, deadline)
+        let call = move |shard: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { shard.lookup(request, deadline).await }.boxed()
+        };
+        self.call(call).boxed()
     }
 
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        self.shard.push(request, deadline)
+        let call = move |shard: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { shard.push(request, deadline).await }.boxed()
+        };
+        self.call(call).boxed()
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-        async move { self.retry(|| self.shard.describe(request)).await }.boxed()
+        self.retry(move |shard| async move { shard.describe(request).await }.boxed()).boxed()
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         let request = SaveRequest { attempt: rand::random(), ..request };
-        async move { self.retry(|| self.shard.save(request.clone())).await }.boxed()
+        let call = move |shard: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { shard.save(request).await }.boxed()
+        };
+        self.retry(call).boxed()
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        if !request.replace {
-            // Counts that were added already would be added again.
-            return self.shard.load(request);
-        }
-        async move { self.retry(|| self.shard.load(request.clone())).await }.boxed()
+        let is_repeatable = request.replace;
+        let call = move |shard: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { shard.load(request).await }.boxed()
+        };
+        // A load that adds rows is not repeated: it would add the same counts again.
+        if is_repeatable { self.retry(call).boxed() } else { self.call(call).boxed() }
     }
 }
 
@@ -88,12 +128,16 @@ mod tests {
     use std::sync::Mutex;
 
     use futures::future::ready;
+    use zagros_fakes::FakeControlPlane;
+    use zagros_protocol::control::ServerEntry;
 
     use super::*;
+    use crate::placement::Connect;
+    use crate::testing::Cluster;
 
-    const TIMEOUT: Duration = Duration::from_secs(30);
+    const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
-    /// Fails as reported, first to last, and then serves.
+    /// Fails with these kinds in order, then serves.
     struct Flaky {
         failures: Mutex<VecDeque<RefusalKind>>,
         attempts: Mutex<Vec<u64>>,
@@ -133,10 +177,19 @@ mod tests {
         }
     }
 
-    fn flaky(failures: &[RefusalKind]) -> (Arc<Flaky>, PatientShard) {
+    fn flaky(failures: &[RefusalKind]) -> (Arc<Flaky>, RetryingShard) {
         let flaky =
             Arc::new(Flaky { failures: Mutex::new(failures.iter().copied().collect()), attempts: Mutex::default() });
-        (flaky.clone(), PatientShard::new(flaky, TIMEOUT))
+        let control = Cluster::new(1).control;
+        (flaky.clone(), retrying(control, flaky))
+    }
+
+    /// A server that the coordinator always names, with the same process or another one.
+    fn retrying(control: Arc<FakeControlPlane>, flaky: Arc<Flaky>) -> RetryingShard {
+        let server = flaky.clone();
+        let connect: Connect = Arc::new(move |_| Ok(server.clone() as Arc<dyn Shard>));
+        let placements = Arc::new(PlacementCache::new(control, connect, TIMEOUT));
+        RetryingShard::new(0, &(flaky as Arc<dyn Shard>), &placements)
     }
 
     #[tokio::test(start_paused = true)]
@@ -168,5 +221,27 @@ mod tests {
         let (_, shard) = flaky(&[Unavailable; 1000]);
         assert_eq!(shard.describe(DescribeRequest {}).await.unwrap_err().kind, Unavailable);
         assert!(started.elapsed() >= TIMEOUT && started.elapsed() < TIMEOUT * 2, "{:?}", started.elapsed());
+    }
+
+    /// The process before was killed: the server at its address refuses what is meant for that one.
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_has_the_rows_serves_in_the_place_of_the_one_before_and_another_does_not() {
+        use RefusalKind::{Internal, Moved, Unavailable};
+        for (lineage, fault, is_served) in
+            [(7, Moved, true), (7, Unavailable, true), (8, Moved, false), (8, Unavailable, false)]
+        {
+            let cluster = Cluster::new(1);
+            cluster.announce(1, |entry| ServerEntry { lineage: 7, ..entry });
+            let flaky = Arc::new(Flaky { failures: Mutex::default(), attempts: Mutex::default() });
+            let shard = retrying(cluster.control.clone(), flaky.clone());
+            shard.describe(DescribeRequest {}).await.unwrap();
+            cluster.announce(1, |entry| ServerEntry { lineage, instance: 2, ..entry });
+            flaky.failures.lock().unwrap().push_back(fault);
+            let saved = shard.save(SaveRequest::default()).await;
+            assert_eq!(saved.as_ref().err().map(|refusal| refusal.kind), (!is_served).then_some(Internal));
+            if let Err(refusal) = saved {
+                assert!(refusal.message.contains("embedding server 0 (fake) was restarted"), "{refusal}");
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Embedding servers for tests: rows are known, pushes are booked, faults are scripted.
+//! Embedding servers for tests: the rows are known, pushes are recorded, faults are scripted.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -17,29 +17,29 @@ use zagros_protocol::packed::{Bags, decode_ids, decode_values, encode_values};
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments, TableId};
 use zagros_zip::ZipEq;
 
-use crate::datapath::{Bags as WantedBags, TableIds, UniqueIds};
+use crate::datapath::{TableBags, TableIds, UniqueIds};
 use crate::placement::Connect;
 use crate::shard::Shard;
 
-/// What happens to the next request of a server.
+/// What a server does with its next request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
-    /// It is refused and nothing happens.
+pub(crate) enum ScriptedFault {
+    /// It refuses the request and changes nothing.
     Refuse(RefusalKind),
-    /// It is served, and the answer is lost on its way.
+    /// It serves the request, and the answer is lost.
     LoseAnswer,
-    /// Nothing ever comes back.
+    /// It never answers.
     Hang,
 }
 
-/// An embedding server that books every gradient it applies.
+/// An embedding server that records every gradient it applies.
 pub(crate) struct FakeShard {
     name: String,
     index: u32,
     map: Mutex<BucketMap>,
-    pub(crate) faults: Mutex<VecDeque<Fault>>,
+    pub(crate) faults: Mutex<VecDeque<ScriptedFault>>,
     seen: Mutex<HashSet<(u64, u32, u64)>>,
-    /// Every gradient applied, by row.
+    /// Every applied gradient, by row.
     pub(crate) ledger: Mutex<BTreeMap<RowKey, Vec<Vec<f32>>>>,
 }
 
@@ -61,13 +61,13 @@ impl FakeShard {
         })
     }
 
-    /// As after the server has heard of another generation.
+    /// Sets the generation, as if the server had fetched another placement.
     pub(crate) fn set_generation(&self, generation: u64) {
         let mut map = self.map.lock().unwrap();
         *map = map.at(Generation(generation));
     }
 
-    /// The rows a request names, after checking everything that a server checks.
+    /// The rows of a request, after the checks of a real server.
     fn keys(&self, generation: u64, segments: &[u8], ids: &[u8]) -> Result<Vec<(RowKey, usize)>, Refusal> {
         let map = self.map.lock().unwrap();
         if map.generation().0 != generation {
@@ -125,10 +125,10 @@ impl FakeShard {
     async fn serve<T>(&self, answer: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
         let fault = self.faults.lock().unwrap().pop_front();
         match fault {
-            Some(Fault::Hang) => std::future::pending().await,
+            Some(ScriptedFault::Hang) => std::future::pending().await,
             None => answer(),
-            Some(Fault::Refuse(kind)) => Err(Refusal::new(kind, "scripted fault")),
-            Some(Fault::LoseAnswer) => {
+            Some(ScriptedFault::Refuse(kind)) => Err(Refusal::new(kind, "scripted fault")),
+            Some(ScriptedFault::LoseAnswer) => {
                 answer()?;
                 Err(Refusal::new(RefusalKind::Unavailable, "connection reset"))
             }
@@ -136,7 +136,7 @@ impl FakeShard {
     }
 }
 
-/// Per row of an answer its dim and which of the request's rows it is the sum of.
+/// For each row of an answer: its dim, and which rows of the request it sums.
 fn wanted(segments: &[u8], ids: &[u8], bags: &[u8]) -> Result<Vec<(usize, Vec<usize>)>, Refusal> {
     let segments = Segments::unpack(segments, ids)?;
     let bags = Bags::unpack(bags, &segments)?;
@@ -152,7 +152,7 @@ fn wanted(segments: &[u8], ids: &[u8], bags: &[u8]) -> Result<Vec<(usize, Vec<us
     Ok(wanted)
 }
 
-/// Element-wise.
+/// Adds `values` to `sum`, value by value.
 pub(crate) fn added(mut sum: Vec<f32>, values: &[f32]) -> Vec<f32> {
     sum.iter_mut().zip_eq(values).for_each(|(sum, value)| *sum += value);
     sum
@@ -188,7 +188,7 @@ impl Shard for FakeShard {
     }
 }
 
-/// Servers and coordinator of one run.
+/// The servers and the coordinator of one run.
 pub(crate) struct Cluster {
     pub(crate) shards: Vec<Arc<FakeShard>>,
     pub(crate) control: Arc<FakeControlPlane>,
@@ -204,10 +204,11 @@ impl Cluster {
         cluster
     }
 
-    /// Lets the coordinator report this generation, with entries as `change` makes them.
+    /// Makes the coordinator report this generation, with entries changed by `change`.
     pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
         let servers = self.shards.len() as u32;
-        let entry = |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1 };
+        let entry =
+            |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1, lineage: 0 };
         let placement = PlacementResponse {
             generation,
             owners: BucketMap::even(Generation(generation), 64, servers).pack_owners().into(),
@@ -222,7 +223,7 @@ impl Cluster {
         Arc::new(move |entry| Ok(Arc::clone(&shards[entry.index as usize]) as Arc<dyn Shard>))
     }
 
-    /// Every gradient applied, over all servers.
+    /// Every applied gradient, over all servers.
     pub(crate) fn ledger(&self) -> BTreeMap<RowKey, Vec<Vec<f32>>> {
         let ledgers = self.shards.iter().map(|shard| shard.ledger.lock().unwrap().clone());
         let mut all = BTreeMap::new();
@@ -243,7 +244,7 @@ pub(crate) fn unique_ids() -> impl Strategy<Value = UniqueIds> {
     })
 }
 
-/// Bags over some of the tables: some empty, some with a row twice.
+/// Adds bags to some tables. Some bags are empty, some contain a row twice.
 pub(crate) fn with_bags(unique: UniqueIds) -> impl Strategy<Value = UniqueIds> {
     let bags = prop::collection::vec(prop::collection::vec(0_usize..1000, 0..6), 0..8);
     let choices = prop::collection::vec(prop::option::of((0_usize..1000, bags)), unique.tables.len());
@@ -252,7 +253,7 @@ pub(crate) fn with_bags(unique: UniqueIds) -> impl Strategy<Value = UniqueIds> {
         for (table, choice) in unique.tables.iter_mut().zip_eq(choices).filter(|(table, _)| !table.ids.is_empty()) {
             let rows = table.ids.len();
             table.bags = choice.map(|(direct, list)| {
-                let mut bags = WantedBags::new((direct % (rows + 1)) as u32);
+                let mut bags = TableBags::new((direct % (rows + 1)) as u32);
                 for bag in list {
                     let members: Vec<u32> = bag.into_iter().map(|member| (member % rows) as u32).collect();
                     bags.extend(&members, &[0, members.len() as u32]);

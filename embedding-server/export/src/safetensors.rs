@@ -6,7 +6,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 
 use serde_json::{Map, Value, json};
 use zagros_snapshot::{Part, RowBatch};
-use zagros_table::Element;
+use zagros_table::WeightType;
 use zagros_zip::ZipEq;
 
 use crate::table::{column_bytes, dtype, is_scalar};
@@ -99,7 +99,7 @@ fn tensor_bytes(tensor: &Tensor<'_>, width: usize, rows: &RowBatch, into: &mut V
             into.extend(rows.ids.iter().flat_map(|id| id.to_le_bytes()));
         }
         Column::Access => {
-            let whole = Part { name: "mark", element: Element::F32, values: 1, words: 0..1 };
+            let whole = Part { name: "mark", element: WeightType::F32, values: 1, words: 0..1 };
             column_bytes(&whole, 1, &rows.access, into);
         }
     }

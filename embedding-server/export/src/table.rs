@@ -1,7 +1,7 @@
 //! One table across the files of a save.
 
 use zagros_snapshot::{Content, Kind, Part, RowBatch, SavedFile, TableHeader, parts};
-use zagros_table::Element;
+use zagros_table::WeightType;
 
 use crate::ExportError;
 
@@ -119,11 +119,11 @@ pub(crate) fn is_scalar(column: &Part) -> bool {
 }
 
 /// safetensors' name of a type.
-pub(crate) fn dtype(element: Element) -> &'static str {
+pub(crate) fn dtype(element: WeightType) -> &'static str {
     match element {
-        Element::F32 => "F32",
-        Element::F16 => "F16",
-        Element::Bf16 => "BF16",
+        WeightType::F32 => "F32",
+        WeightType::F16 => "F16",
+        WeightType::Bf16 => "BF16",
     }
 }
 

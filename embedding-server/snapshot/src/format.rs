@@ -29,7 +29,7 @@
 //! Version 1 knew rows of f32 alone, had no CRC of heads, and ordered rows by stripe; it is still read.
 
 use serde::{Deserialize, Serialize};
-use zagros_table::Element;
+use zagros_table::WeightType;
 
 /// First bytes of a file. The line ends and the control byte show a transfer that changed text.
 pub const MAGIC: [u8; 8] = *b"ZROWS\r\n\x1a";
@@ -180,8 +180,8 @@ impl TableHeader {
     }
 
     /// Type of a stored weight, `None` for one of a later release.
-    pub(crate) fn element(&self) -> Option<Element> {
-        [Element::F32, Element::F16, Element::Bf16].into_iter().find(|element| element.name() == self.element)
+    pub(crate) fn element(&self) -> Option<WeightType> {
+        [WeightType::F32, WeightType::F16, WeightType::Bf16].into_iter().find(|element| element.name() == self.element)
     }
 
     /// What does not fit together.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use half::{bf16, f16};
-use zagros_table::Element;
+use zagros_table::WeightType;
 
 use crate::format::TableHeader;
 
@@ -13,7 +13,7 @@ pub struct Part {
     /// `weights`, or what the optimiser calls it.
     pub name: &'static str,
     /// Type of its values.
-    pub element: Element,
+    pub element: WeightType,
     /// Values a row.
     pub values: usize,
     /// Its words in the slot.
@@ -30,7 +30,7 @@ pub fn parts(table: &TableHeader) -> Vec<Part> {
     let mut start = weights.words.end;
     let mut parts = vec![weights];
     for (name, values) in state(&table.state, table.dim, table.width - start) {
-        parts.push(Part { name, element: Element::F32, values, words: start..start + values });
+        parts.push(Part { name, element: WeightType::F32, values, words: start..start + values });
         start += values;
     }
     parts
@@ -42,9 +42,9 @@ pub fn decode(part: &Part, slot: &[u32], into: &mut Vec<f32>) {
     let words = &slot[part.words.clone()];
     let halves = || words.iter().flat_map(|word| [*word as u16, (word >> 16) as u16]).take(part.values);
     match part.element {
-        Element::F32 => into.extend(words.iter().map(|word| f32::from_bits(*word))),
-        Element::F16 => into.extend(halves().map(|bits| f16::from_bits(bits).to_f32())),
-        Element::Bf16 => into.extend(halves().map(|bits| bf16::from_bits(bits).to_f32())),
+        WeightType::F32 => into.extend(words.iter().map(|word| f32::from_bits(*word))),
+        WeightType::F16 => into.extend(halves().map(|bits| f16::from_bits(bits).to_f32())),
+        WeightType::Bf16 => into.extend(halves().map(|bits| bf16::from_bits(bits).to_f32())),
     }
 }
 

@@ -1,17 +1,21 @@
-//! Enters the run.
+//! Joining the run.
 
 use std::sync::Arc;
 
 use zagros_coordinator_client::{ControlPlane, MemberError, Membership};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
+use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{JoinRequest, Role};
-use zagros_protocol::{PROTOCOL_VERSION, ServerIndex};
 
-/// Joins with the job's timeout, as a process that is known by `instance`. The coordinator refuses another job or another protocol version by name.
+use crate::EmbeddingService;
+
+/// Joins the run as the process `instance`, within the job's timeout. A process with a log reports the rows that it has
+/// recovered. The coordinator refuses a process with another job or another protocol version, and says which of them
+/// differs.
 pub(crate) async fn join(
     job: &Job,
-    index: ServerIndex,
+    service: &EmbeddingService,
     advertised: &str,
     instance: u64,
     control: Arc<dyn ControlPlane>,
@@ -19,12 +23,14 @@ pub(crate) async fn join(
 ) -> Result<Membership, MemberError> {
     let request = JoinRequest {
         role: Role::EmbeddingServer.into(),
-        index: index.0,
+        index: service.index().0,
         address: advertised.to_owned(),
         instance,
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
         release: env!("CARGO_PKG_VERSION").to_owned(),
+        lineage: service.lineage().map_or(0, |lineage| lineage.0),
+        recovered: service.has_recovered(),
         ..JoinRequest::default()
     };
     Membership::join(control, request, job.cluster.timeout, shutdown).await

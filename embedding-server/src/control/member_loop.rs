@@ -1,4 +1,4 @@
-//! A server's life as a member of the run: it fetches the placement, reports its load, and ends when the run is over.
+//! The server as a member of the run: it fetches the placement, reports its load, and ends when the run is over.
 //!
 //! A server that is asked to end does not end at once, because workers need it for their last checkpoint. It reports the
 //! request to the coordinator, which drains the run. The server serves until the coordinator says that the run is over.
@@ -18,26 +18,26 @@ use zagros_protocol::{BucketMap, Generation};
 use crate::EmbeddingService;
 use crate::metrics::RecentLookups;
 
-/// How often the load is reported, and a placement that could not be fetched is requested again.
+/// The period of load reports, and of retries to fetch the placement.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The longest time that a server waits for the end of the run after it was asked to end: as long as one save may take.
-/// Without a coordinator an idle server waits two periods.
+/// The longest wait for the end of the run after the server was asked to end. One save may take this long. If the
+/// coordinator does not answer, an idle server waits two periods.
 const DRAIN: Duration = Duration::from_secs(3600);
 
-/// Why a server stops.
+/// Why the server stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    /// Shutdown was requested in this process, and no worker is known to need it.
+    /// This process was asked to end, and as far as the server knows no worker needs it.
     Asked,
     /// The coordinator said that the run is over.
     RunOver(String),
     /// The coordinator no longer counts this server as a member.
     Fenced(String),
-    /// The coordinator is silent, and so are the workers.
+    /// Neither the coordinator nor a worker sends anything.
     Abandoned {
-        /// Who is silent and for how long, as the membership says it.
+        /// Who is silent and for how long, as the membership reports it.
         silence: String,
-        /// How long there was no request.
+        /// How long ago the last request came.
         idle: Duration,
     },
 }
@@ -47,16 +47,16 @@ impl fmt::Display for StopReason {
         match self {
             Self::Asked => f.write_str("asked to stop"),
             Self::RunOver(reason) => f.write_str(reason),
-            Self::Fenced(reason) => write!(f, "no longer counted in: {reason}"),
+            Self::Fenced(reason) => write!(f, "no longer a member of the run: {reason}"),
             Self::Abandoned { silence, idle } => write!(f, "{silence}, and no request for {idle:.0?}"),
         }
     }
 }
 
-/// The newest placement: the map, and who may push.
+/// The newest placement: the bucket map, and the writers that may push.
 type FetchedPlacement = (BucketMap, Vec<Writer>);
 
-/// How long there has been no request.
+/// Measures how long the server has had no request.
 struct IdleTime {
     /// Requests that had started at the last look.
     requests: u64,
@@ -78,8 +78,8 @@ impl IdleTime {
     }
 }
 
-/// Runs until the server must stop. It acts on a signal and on a timer, so that a missed signal costs one period.
-/// Without a coordinator it serves for as long as workers send requests, and `timeout` longer (invariant WT-1).
+/// Runs until the server must stop. It acts on signals and on a timer, so a missed signal costs one period. Without a
+/// coordinator it serves while workers send requests, and for `timeout` after the last one (invariant WT-1).
 pub(crate) async fn take_part_in_run(
     service: &EmbeddingService,
     control: &dyn ControlPlane,
@@ -97,7 +97,7 @@ pub(crate) async fn take_part_in_run(
     loop {
         let mut asks = false;
         tokio::select! {
-            // The channel closes only when the heartbeats are aborted. The timer goes on.
+            // The channel closes only when the heartbeats are aborted. The timer continues.
             Ok(()) = view.changed() => {}
             _ = ticks.tick() => report_load(service, membership, &mut recent),
             () = shutdown.requested(), if asked.is_none() => {
@@ -125,12 +125,12 @@ pub(crate) async fn take_part_in_run(
     }
 }
 
-/// Whether a server that was asked to end stops waiting for the end of the run: coordinator and workers are silent, or it has
-/// waited long enough.
+/// Whether a server that was asked to end stops its wait for the end of the run. It does so if coordinator and workers
+/// are silent, or if it has waited for [`DRAIN`].
 fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
     if deadline.is_past() {
         let waited = deadline.waited();
-        warn!("asked to end {waited:.0?} ago, and the workers have not left in time: ending without them");
+        warn!("asked to end {waited:.0?} ago, but the workers have not left; ends without them");
         return true;
     }
     view.lost.is_some() && idle > PERIOD * 2
@@ -150,7 +150,7 @@ fn ended(view: &MemberView, idle: Duration, timeout: Duration) -> Option<StopRea
     reported.or_else(|| abandoned().filter(|_| idle > timeout))
 }
 
-/// The placement as the coordinator has it now. `None` while there is none.
+/// Fetches the present placement. `None` if there is none yet.
 async fn fetch(control: &dyn ControlPlane, timeout: Duration) -> Result<Option<FetchedPlacement>, String> {
     let asked = Deadline::after(timeout).bound(control.placement(PlacementRequest {})).await;
     let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
@@ -162,7 +162,7 @@ async fn fetch(control: &dyn ControlPlane, timeout: Duration) -> Result<Option<F
     map.map(|map| Some((map, placement.writers))).map_err(|error| error.to_string())
 }
 
-/// Serves the map that was fetched, and the writers; answers the generation that is served now.
+/// Serves the fetched map and writers. Returns the generation that is served now.
 fn adopt(
     service: &EmbeddingService,
     serving: Generation,
@@ -180,7 +180,7 @@ fn adopt(
         }
         Ok(None) => serving,
         Err(reason) => {
-            warn!(reason, "placement could not be fetched, will ask again");
+            warn!(reason, "cannot fetch the placement; will ask again");
             serving
         }
     }
@@ -210,7 +210,7 @@ mod tests {
         service.metrics.lookup.observe(lookup).unwrap();
         assert_eq!(idle.look(&service), Duration::ZERO);
         wait(40).await;
-        // A save may take minutes.
+        // A save may take minutes. The server is not idle during a save.
         let saving = service.metrics.save.observe(|| Ok(idle.look(&service))).unwrap();
         assert_eq!(saving, Duration::ZERO);
         wait(5).await;

@@ -1,4 +1,4 @@
-//! The server as a member of a run. Never a sample.
+//! The server as a member of a run. This module touches no samples.
 
 mod join;
 mod member_loop;

@@ -1,4 +1,4 @@
-//! Checks that a request over a socket is of the run that the server has joined.
+//! Checks that a request over a socket belongs to the run that the server has joined.
 
 use std::sync::OnceLock;
 
@@ -6,30 +6,29 @@ use http::HeaderMap;
 use zagros_protocol::{Refusal, RefusalKind, RunId, ServerIndex};
 use zagros_transport::{check_run, check_server};
 
-/// Lets the requests of one run pass. A server that is called within its process has no such check.
+/// Accepts requests of one run. A server that is called inside its process needs no check.
 #[derive(Debug)]
 pub(crate) struct RunCheck {
     name: String,
-    /// The run, and the instance by which the coordinator knows this process.
+    /// The run, and the instance of this process.
     joined: OnceLock<(RunId, u64)>,
 }
 
 impl RunCheck {
-    /// The check of a server that has joined no run.
+    /// The check of a server that has not joined a run yet.
     pub(crate) fn new(server: ServerIndex) -> Self {
         Self { name: format!("embedding server {server}"), joined: OnceLock::new() }
     }
 
-    /// The server has joined this run as this instance, and joins no other.
+    /// Records the run and the instance. A server joins one run only.
     pub(crate) fn joined(&self, run: RunId, instance: u64) {
         let _ = self.joined.set((run, instance));
     }
 
-    /// Refuses a request of another run, or a request for another process of this server, before its message is read
-    /// (invariant MB-2).
+    /// Refuses a request of another run or for another process, before its message is read (invariant MB-2).
     ///
     /// # Errors
-    /// As [`check_run`] and [`check_server`]; `Unavailable` before the server has joined.
+    /// As [`check_run`] and [`check_server`]. `Unavailable` before the server has joined.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match self.joined.get() {
             Some((run, instance)) => {

@@ -1,33 +1,33 @@
-//! The folders in which a server writes and reads rows at the request of another process.
+//! The folders where a server writes and reads rows for other processes.
 
 use zagros_job::Job;
 use zagros_protocol::Refusal;
 use zagros_store::{AllowedFolders, StoreError};
 
-/// The folders that the job names, and the folders that `--storage-folder` adds. Without this check a process that may ask a
-/// server to save could make it write to any folder, or send rows to any bucket with the server's credentials.
+/// The folders in the job, and the folders of `--storage-folder`. Without this check, a process that may ask for a save
+/// could make the server write to any folder, or send rows to any bucket with the server's credentials.
 #[derive(Debug)]
 pub(crate) struct StorageFolders(AllowedFolders);
 
 impl StorageFolders {
-    /// The folders of a job, and more.
+    /// The folders of a job, and the folders in `more`.
     ///
     /// # Errors
-    /// When the text of one names no folder.
+    /// If a text is not a folder.
     pub(crate) fn new(job: &Job, more: &[String]) -> Result<Self, StoreError> {
         let runs = job.output.folder.display().to_string();
         let named = [Some(runs), job.output.model_folder.clone(), job.checkpoint.folder.clone()];
         Ok(Self(AllowedFolders::new(named.into_iter().flatten().chain(more.iter().cloned()))?))
     }
 
-    /// Refuses other folders.
+    /// Refuses all other folders.
     ///
     /// # Errors
-    /// `Invalid`, with the folder and the list of those that are allowed.
+    /// `Invalid`, with the folder and the list of allowed folders.
     pub(crate) fn check(&self, folder: &str) -> Result<(), Refusal> {
         self.0.check(folder).map_err(|outside| {
-            let help = "they are `output.folder`, `output.model_folder` and `checkpoint.folder` of the job, and what \
-                        `--storage-folder` of the embedding server adds; is it the same place for all roles?";
+            let help = "allowed are `output.folder`, `output.model_folder` and `checkpoint.folder` of the job, and the folders of \
+                        `--storage-folder` of the embedding server; check that all roles use the same job file";
             Refusal::invalid(format!("{outside}; {help}"))
         })
     }

@@ -1,7 +1,7 @@
-//! Sums of rows in place of rows, and their gradients back to the rows (ADR 16).
+//! Sums of rows instead of rows, and gradients of sums as gradients of rows (ADR 16).
 //!
-//! A table knows nothing of this: all rows of a segment are looked up once each and summed on the way out; gradients
-//! are spread over all rows of a segment and pushed as one gradient per row.
+//! A table knows no bags. A lookup reads all rows of a segment once and sums them for the answer. A push spreads the
+//! gradients over all rows of the segment, one gradient per row.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use zagros_protocol::packed::{Bags, Buffer, Buffers, SegmentBags, Values};
 use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
-/// One segment of a request: its rows, and what is wanted of them, as ranges of values.
+/// One segment of a request, as ranges of values.
 struct SegmentRun<'a> {
     bags: Option<SegmentBags<'a>>,
     dim: usize,
-    /// Among the values of all rows.
+    /// Its rows, in the values of all rows.
     rows: Range<usize>,
-    /// Among the wanted values.
+    /// Its rows and sums of the answer, in the values of the answer.
     wanted: Range<usize>,
 }
 
-/// What is wanted of `rows`, segment after segment: `[rows, dim]` each becomes `[wanted, dim]`. Members are added in
-/// the order of their bag, so that a sum is the same on every run.
+/// Computes the answer from `rows`, segment after segment: `[rows, dim]` becomes `[wanted, dim]`. The members of a bag
+/// are added in the order of the bag, so a sum is the same in every run.
 pub(crate) fn pool(
     bags: &Bags<'_>,
     segments: &Segments,
@@ -46,8 +46,8 @@ pub(crate) fn pool(
     out
 }
 
-/// The transpose of [`pool`]: `gradients` of what was wanted become `rows` values of gradients, one per row. Each row
-/// gets the gradients of its bags in the order of the bags, as often as it is a member.
+/// The transpose of [`pool`]: turns the gradients of an answer into `rows` values of gradients, one gradient per row. A
+/// row gets the gradients of its bags in the order of the bags, once for each time it is a member.
 pub(crate) fn spread<'a>(
     bags: &Bags<'_>,
     segments: &Segments,
@@ -106,7 +106,7 @@ fn spread_segment(run: &SegmentRun<'_>, gradients: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Adds a row's values element-wise.
+/// Adds one row to another, value by value.
 #[inline(always)]
 fn add(into: &mut [f32], values: &[f32]) {
     for (sum, value) in into.iter_mut().zip_eq(values) {
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows, rows wanted themselves and bags of one segment.
+    /// One segment: its number of rows, how many of them are returned as rows, and its bags.
     type Case = (u32, u32, Vec<Vec<u32>>);
 
     fn case() -> impl Strategy<Value = Option<Case>> {
@@ -135,7 +135,7 @@ mod tests {
 
     const PLAIN_ROWS: u32 = 3;
 
-    /// Buffers in which earlier requests left something.
+    /// Buffers with old values of earlier requests.
     fn buffers() -> Arc<Buffers> {
         let buffers = Arc::new(Buffers::default());
         buffers.take(100).fill(f32::NAN);
@@ -168,7 +168,7 @@ mod tests {
         pack_bags(&bags.collect::<Vec<_>>()).to_vec()
     }
 
-    /// Which rows each wanted row is the sum of.
+    /// For each row of the answer, its dim and the rows that it sums.
     fn wanted(cases: &[Option<Case>]) -> Vec<(usize, Vec<u32>)> {
         let single = |segment: usize, rows: u32| (0..rows).map(move |row| (segment, vec![row]));
         let of = |(segment, case): (usize, &Option<Case>)| match case {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     proptest! {
-        /// Small integers, so that any order of addition gives the same sum.
+        /// Small integers have exact sums in any order.
         #[test]
         fn pooling_and_spreading_equal_their_definitions(cases in prop::collection::vec(case(), 1..5)) {
             let (segments, packed) = (segments(&cases), packed(&cases));

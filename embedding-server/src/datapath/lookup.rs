@@ -1,4 +1,4 @@
-//! Rows for ids.
+//! Lookups: rows for ids.
 
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupResponse};
@@ -9,7 +9,7 @@ use super::deadline::RequestTimes;
 use super::request::RequestRows;
 use crate::EmbeddingService;
 
-/// Checks a request whole, then reads (and for training creates) its rows.
+/// Checks the whole request, then reads its rows. In training, it creates missing rows.
 pub(crate) fn lookup(
     service: &EmbeddingService,
     request: &LookupRequest,
@@ -133,7 +133,7 @@ mod tests {
         };
         let words = |words: [u32; 3]| words.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<u8>>().into();
         let dim = refused(LookupRequest { segments: words([0, 2, 8]), ..good.clone() });
-        assert!(dim.contains("table `user`") && dim.contains("has dim 4, the request says 8"), "{dim}");
+        assert!(dim.contains("table `user`") && dim.contains("has dim 4, but the request has dim 8"), "{dim}");
         let table = refused(LookupRequest { segments: words([2, 2, 4]), ..good.clone() });
         assert!(table.contains("no table 2; this model has 2 tables"), "{table}");
         let short = refused(LookupRequest { ids: good.ids.slice(..8), ..good.clone() });
@@ -157,7 +157,7 @@ mod tests {
             let expected = [&sums[..], &[0.0; DIM as usize], row(1), row(3)].concat();
             assert_eq!(answered(&service, &request), expected);
         }
-        // Every member is a row like any other.
+        // A member is a row like any other.
         assert_eq!((service.held().rows, service.metrics.bags_summed.get()), (4, 6));
     }
 

@@ -1,7 +1,7 @@
-//! Per-sample traffic: lookup and push.
+//! The traffic of samples: lookup and push.
 //!
-//! Performance-critical: no I/O, no info log, no lock held across a request, no allocation per row. Everything a
-//! request says is checked before anything is touched, so a refused request has changed nothing (invariant DP-2).
+//! Performance-critical: no I/O, no info log, no lock across a request, no allocation per row. Everything in a request
+//! is checked before anything changes, so a refused request has changed nothing (invariant DP-2).
 
 mod bags;
 mod deadline;

@@ -1,4 +1,4 @@
-//! What this server owns under the map it was given.
+//! The buckets that this server owns.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
 use zagros_table::RequestPart;
 
-/// A bucket map as one server sees it.
+/// A bucket map, as one server uses it.
 #[derive(Debug)]
 pub(crate) struct OwnedBuckets {
     map: Arc<BucketMap>,
     server: ServerIndex,
-    /// Per bucket, whether it is ours.
+    /// For each bucket, whether this server owns it.
     buckets: Box<[bool]>,
-    /// Every bucket is ours: nothing to hash.
+    /// This server owns all buckets, so no id is hashed.
     all: bool,
 }
 
@@ -23,24 +23,24 @@ impl OwnedBuckets {
         Self { server, all: buckets.iter().all(|ours| *ours), buckets, map }
     }
 
-    /// Whether a row is this server's.
+    /// Whether this server owns a row.
     #[inline]
     pub(crate) fn owns(&self, table: u32, id: u64) -> bool {
         self.all || self.buckets[bucket_of(RowKey { table: TableId(table), id }, self.map.buckets()) as usize]
     }
 
-    /// Whether any bucket of a range is this server's.
+    /// Whether this server owns any bucket of a range.
     pub(crate) fn owns_any(&self, buckets: Range<u32>) -> bool {
         let end = (buckets.end as usize).min(self.buckets.len());
         self.buckets.get(buckets.start as usize..end).is_some_and(|range| range.contains(&true))
     }
 
-    /// Buckets of the model.
+    /// The number of buckets of the model.
     pub(crate) fn buckets(&self) -> u32 {
         self.map.buckets()
     }
 
-    /// This server's buckets as ranges `[first, end)`.
+    /// The buckets of this server, as ranges `[first, end)`.
     pub(crate) fn ranges(&self) -> Vec<[u32; 2]> {
         let mut ranges: Vec<[u32; 2]> = Vec::new();
         for bucket in (0..self.buckets()).filter(|bucket| self.buckets[*bucket as usize]) {
@@ -52,17 +52,18 @@ impl OwnedBuckets {
         ranges
     }
 
-    /// Refuses a sender that routed by another map (invariant PL-2).
+    /// Refuses a request that was routed by another map (invariant PL-2).
     pub(crate) fn check_generation(&self, generation: u64) -> Result<(), Refusal> {
         let ours = self.map.generation();
         if generation == ours.0 {
             return Ok(());
         }
-        Err(self.moved(format!("the request was routed by generation {generation}, this server has {ours}")))
+        Err(self
+            .moved(format!("the request was routed by bucket map generation {generation}, but this server has {ours}")))
     }
 
-    /// Refuses rows that belong to another server. The hash costs a few nanoseconds per id; a row that is created on
-    /// the wrong server would be trained there and never found again.
+    /// Refuses rows that another server owns. A row created on the wrong server would be trained there and never found
+    /// again. The hash costs a few nanoseconds per id.
     pub(crate) fn check_rows(&self, parts: &[RequestPart<'_>]) -> Result<(), Refusal> {
         if self.all {
             return Ok(());
@@ -121,7 +122,7 @@ mod tests {
     fn a_refusal_names_both_generations() {
         let refusal = owned(2, 1).check_generation(2).unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::Moved);
-        assert!(refusal.message.contains("generation 2, this server has 3"), "{refusal}");
+        assert!(refusal.message.contains("generation 2, but this server has 3"), "{refusal}");
         assert_eq!(owned(2, 1).check_generation(3), Ok(()));
     }
 

@@ -1,4 +1,4 @@
-//! Gradients for ids, applied at once and at most once.
+//! Pushes: gradients for ids, each applied at once and at most once.
 
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{PushRequest, PushResponse};
@@ -10,7 +10,7 @@ use super::request::RequestRows;
 use super::sequence_window::{PushClaim, PushId};
 use crate::EmbeddingService;
 
-/// Checks a request whole, then applies it unless it was applied before (invariant DP-3).
+/// Checks the whole request, then applies it unless it was applied before (invariant DP-3).
 pub(crate) fn push(
     service: &EmbeddingService,
     request: &PushRequest,
@@ -28,7 +28,7 @@ pub(crate) fn push(
 
     let push = PushId { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
     service.writers.admit(push, request.step)?;
-    // The push and the memory of it are in a snapshot both, or neither.
+    // One guard for the tables and for the record of the push: a snapshot contains both or neither.
     let entry = service.tables.enter_before(times.deadline()).map_err(|error| times.refuse(service, &error))?;
     let ticket = match service.windows.begin(push)? {
         PushClaim::First(ticket) => ticket,
@@ -39,7 +39,7 @@ pub(crate) fn push(
     };
     service.tables.tick(request.step, 0);
     let gradients = rows.spread(gradients, count, &service.buffers);
-    // A refusal drops the ticket, which leaves the push as if it had never come.
+    // A refusal drops the ticket. The push then counts as never received.
     let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, step, scratch));
     let report = pushed.map_err(|error| times.refuse(service, &error))?;
     ticket.applied();
@@ -54,13 +54,13 @@ pub(crate) fn push(
     Ok(PushResponse { duplicate: false })
 }
 
-/// What the samples of a push count in their step.
+/// The share of a push in the samples of its step.
 fn share(request: &PushRequest) -> Result<f32, Refusal> {
     let share = request.share.unwrap_or(1.0);
     if (0.0..=1.0).contains(&share) {
         return Ok(share);
     }
-    Err(Refusal::invalid(format!("a push of a share of {share} of its step's samples; expected 0 to 1")))
+    Err(Refusal::invalid(format!("the push has a share of {share} of its step's samples; expected 0 to 1")))
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::testing::{BUCKETS, DIM, HeldGate, bags, placed, push, push_of, read};
 
-    /// `item` learns with SGD at a rate of 1: a row is its first value minus what was pushed.
+    /// `item` uses SGD with learning rate 1: a row is its first value minus the sum of its gradients.
     const ITEM: u32 = 1;
 
     fn pushed(service: &EmbeddingService, request: &PushRequest) -> bool {
@@ -168,11 +168,12 @@ mod tests {
         assert_eq!(service.held().rows, 0);
     }
 
-    /// Invariant DP-6: a worker that joined late counts its pushes from 0, and its steps from where the run is.
+    /// Invariant DP-6. A worker that joined late counts its pushes from 0, but its steps from the step of the run.
     #[test]
     fn the_learning_rate_is_that_of_the_step_and_not_of_the_number_of_the_push() {
         let mut job = crate::testing::job(1);
-        job.tables[ITEM as usize].schedule = zagros_job::Schedule::Linear { warmup: 0, decay: 100, floor: 0.0 };
+        job.tables[ITEM as usize].schedule =
+            zagros_job::LearningRateSchedule::Linear { warmup: 0, decay: 100, floor: 0.0 };
         let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
         service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
         let first = read(&service, &[(ITEM, &[5])]);
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!(service.metrics.repeated.get(), 1);
     }
 
-    /// A service whose `item` decays by half of itself with each whole step, and learns nothing else.
+    /// A service whose table `item` halves its rows with each whole step. The gradient of the loss is 0.
     fn decaying() -> std::sync::Arc<EmbeddingService> {
         let mut job = crate::testing::job(1);
         job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.5 };
@@ -221,7 +222,7 @@ mod tests {
         }
     }
 
-    /// A push of two bags over ids 5 and 6 of `item`, and the gradient of each.
+    /// A push of two bags over ids 5 and 6 of `item`, with one gradient each.
     fn push_of_bags(gradients: [f32; 2], seq: u64) -> PushRequest {
         let values = gradients.iter().flat_map(|gradient| [*gradient; DIM as usize]).collect::<Vec<_>>();
         let gradients = encode_values(&values, Encoding::F32 as i32).unwrap().into();

@@ -1,4 +1,4 @@
-//! The part that lookup and push requests share: which rows of which tables, and what is wanted of them.
+//! The common part of lookups and pushes: tables, ids and bags.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use zagros_table::RequestPart;
 
 use super::bags::{pool, spread};
 
-/// Segments, ids and bags of a request, their lengths checked against each other.
+/// Segments, ids and bags of a request. Their lengths agree.
 pub(crate) struct RequestRows<'a> {
     segments: Segments,
     ids: Cow<'a, [u64]>,
@@ -21,14 +21,14 @@ impl<'a> RequestRows<'a> {
     /// Reads the payloads.
     ///
     /// # Errors
-    /// When their lengths disagree (invariant DP-2).
+    /// If the lengths disagree (invariant DP-2).
     pub(crate) fn unpack(segments: &[u8], ids: &'a [u8], bags: &'a [u8]) -> Result<Self, Refusal> {
         let segments = Segments::unpack(segments, ids)?;
         let bags = Bags::unpack(bags, &segments)?;
         Ok(Self { segments, ids: ids_of(ids), bags })
     }
 
-    /// The ids table by table.
+    /// The ids by table.
     pub(crate) fn parts(&self) -> Vec<RequestPart<'_>> {
         let mut rest = &self.ids[..];
         let mut part = |table: u32, dim: u32, rows: usize| {
@@ -39,15 +39,15 @@ impl<'a> RequestRows<'a> {
         self.segments.iter().map(|segment| part(segment.table.0, segment.dim, segment.rows as usize)).collect()
     }
 
-    /// How many sums are wanted.
+    /// The number of sums in the answer.
     pub(crate) fn sums(&self) -> u64 {
         self.bags.count() as u64
     }
 
-    /// Values of what is wanted: of an answer, or of the gradients pushed.
+    /// The number of values in the answer, or in the gradients of a push.
     ///
     /// # Errors
-    /// When they, or the `values` of all rows, would take more memory than a message may.
+    /// If these values, or the `values` of all rows, take more memory than a message may.
     pub(crate) fn wanted(&self, what: &str, values: usize, value_bytes: usize) -> Result<usize, Refusal> {
         if !self.bags.is_empty() {
             refuse_oversize("the rows of the bags", values, size_of::<f32>())?;
@@ -57,18 +57,18 @@ impl<'a> RequestRows<'a> {
         Ok(wanted)
     }
 
-    /// What is wanted of all rows, `[rows, dim]` per table.
+    /// Computes the answer from all rows, `[rows, dim]` per table.
     pub(crate) fn pool(&self, rows: Buffer, wanted: usize, buffers: &Arc<Buffers>) -> Buffer {
         pool(&self.bags, &self.segments, rows, wanted, buffers)
     }
 
-    /// The gradients of what was wanted as gradients of all rows.
+    /// Turns the gradients of an answer into gradients of all rows.
     pub(crate) fn spread<'g>(&self, gradients: Values<'g>, values: usize, buffers: &Arc<Buffers>) -> Values<'g> {
         spread(&self.bags, &self.segments, gradients, values, buffers)
     }
 }
 
-/// Refuses a message of more bytes than either end of the wire accepts, before memory is taken for it.
+/// Refuses a message that exceeds the limit of the wire, before any memory is allocated for it.
 pub(crate) fn refuse_oversize(what: &str, values: usize, value_bytes: usize) -> Result<(), Refusal> {
     match values.checked_mul(value_bytes) {
         Some(bytes) if bytes <= MAX_MESSAGE_BYTES => Ok(()),

@@ -1,33 +1,33 @@
-//! The sequence window of each writer: which of its last pushes were applied. A retry of one of them is a duplicate: it is
-//! answered and not applied again (invariant DP-3).
+//! The sequence window of each writer records which of its last pushes were applied. A retry of an applied push is a
+//! duplicate: the server acknowledges it and does not apply it again (invariant DP-3).
 
 use dashmap::DashMap;
 use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind};
 
-/// Identity of a push.
+/// The identity of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PushId {
     pub(crate) writer: u64,
-    /// Counts up when a writer's process is replaced.
+    /// Increases when another process takes the writer's member slot.
     pub(crate) incarnation: u32,
-    /// Counts up by one a batch; a retry repeats it.
+    /// Increases by one with each batch. A retry repeats it.
     pub(crate) seq: u64,
 }
 
-/// The windows of all writers. No lock is held while a push is applied.
+/// The sequence windows of all writers. No lock is held while a push is applied.
 #[derive(Debug, Default)]
 pub(crate) struct SequenceWindows(DashMap<u64, SequenceWindow>);
 
-/// What is to be done with a push.
+/// What to do with a push.
 #[derive(Debug)]
 pub(crate) enum PushClaim<'a> {
     /// Apply it, then call [`PushTicket::applied`].
     First(PushTicket<'a>),
-    /// Nothing: it has been applied.
+    /// Nothing. It was applied before.
     Duplicate,
 }
 
-/// The exclusive right to apply a push. After a ticket is dropped unused, the push may be tried again.
+/// The exclusive right to apply a push. If a ticket is dropped unused, the push may be tried again.
 #[derive(Debug)]
 pub(crate) struct PushTicket<'a> {
     windows: &'a SequenceWindows,
@@ -39,8 +39,8 @@ impl SequenceWindows {
     /// Claims a push.
     ///
     /// # Errors
-    /// `Fenced` when the writer has been replaced (invariant MB-1), `Unavailable` while another try of the same push
-    /// is being applied, `Invalid` when it is too old to tell whether it was applied.
+    /// `Fenced` if the writer has been replaced (invariant MB-1). `Unavailable` while another try of the same push is
+    /// being applied. `Invalid` if the push is older than the window, which then cannot tell whether it was applied.
     pub(crate) fn begin(&self, push: PushId) -> Result<PushClaim<'_>, Refusal> {
         let began = self
             .0
@@ -56,7 +56,7 @@ impl SequenceWindows {
 }
 
 impl PushTicket<'_> {
-    /// The push is in the tables.
+    /// Records that the push was applied.
     pub(crate) fn applied(mut self) {
         self.applied = true;
     }
@@ -70,11 +70,11 @@ impl Drop for PushTicket<'_> {
     }
 }
 
-/// One writer's last pushes, by sequence number modulo the window's length.
+/// The last pushes of one writer, by sequence number modulo the window's length.
 #[derive(Debug)]
 struct SequenceWindow {
     incarnation: u32,
-    /// The highest number seen; `None` before the first.
+    /// The highest number seen. `None` before the first push.
     newest: Option<u64>,
     claimed: SequenceBits,
     applied: SequenceBits,
@@ -116,8 +116,8 @@ impl SequenceWindow {
         Ok(SequenceState::New)
     }
 
-    /// Ends a push that [`Self::begin`] found new. A push of an older incarnation, or one that is older than
-    /// the window, is no longer remembered: its retry is refused.
+    /// Ends a push that [`Self::begin`] found new. Pushes of an older incarnation, and pushes older than the window,
+    /// are not recorded. Their retries are refused.
     fn finish(&mut self, incarnation: u32, seq: u64, applied: bool) {
         let remembered = self.newest.is_some_and(|newest| seq <= newest && newest - seq < WINDOW);
         if incarnation == self.incarnation && remembered {
@@ -126,13 +126,13 @@ impl SequenceWindow {
         }
     }
 
-    /// Moves the window up to `seq`, forgetting what falls out of it.
+    /// Moves the window up to `seq`. Numbers that fall out of the window are forgotten.
     fn advance(&mut self, seq: u64) -> Result<(), SequenceError> {
         let newest = *self.newest.get_or_insert(seq);
         if seq <= newest {
             return if newest - seq < WINDOW { Ok(()) } else { Err(SequenceError::TooOld { newest }) };
         }
-        // Numbers skipped over take the places of the oldest ones, as not applied.
+        // Skipped numbers replace the oldest ones, as not applied.
         let fresh = (seq - newest).min(WINDOW);
         for skipped in 0..fresh {
             self.claimed.set(seq - skipped, false);
@@ -153,17 +153,17 @@ impl SequenceError {
                 Refusal::new(RefusalKind::Fenced, why)
             }
             Self::InProgress => {
-                Refusal::new(RefusalKind::Unavailable, format!("{this} is being applied by an earlier try; ask again"))
+                Refusal::new(RefusalKind::Unavailable, format!("{this} is being applied by an earlier try; try again"))
             }
             Self::TooOld { newest } => Refusal::invalid(format!(
-                "{this} is older than the last {WINDOW} pushes, of which the newest is {newest}; \
-                 whether it was applied is forgotten, so it is not applied now"
+                "{this} is not applied: it is older than the last {WINDOW} pushes, up to {newest}, \
+                 and this server no longer knows whether it was applied before"
             )),
         }
     }
 }
 
-/// One bit per remembered push.
+/// One bit per push in the window.
 #[derive(Debug)]
 struct SequenceBits([u64; (WINDOW / 64) as usize]);
 
@@ -208,7 +208,7 @@ mod tests {
         PushId { writer: 3, incarnation: 1, seq }
     }
 
-    /// Applies a push and says whether it was the first time.
+    /// Applies a push. Returns whether this was the first time.
     fn apply(windows: &SequenceWindows, push: PushId) -> Result<bool, RefusalKind> {
         match windows.begin(push).map_err(|refusal| refusal.kind)? {
             PushClaim::First(ticket) => {
@@ -220,7 +220,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set that forgets nothing: a push is new exactly once, and what fell out of the window is refused.
+        /// Compares with a set that forgets nothing. A push is new exactly once. A push that fell out of the window is
+        /// refused.
         #[test]
         fn each_push_is_new_once(steps in prop::collection::vec((0_u64..6 * WINDOW, any::<bool>()), 1..400)) {
             let windows = SequenceWindows::default();
@@ -263,7 +264,7 @@ mod tests {
         let PushClaim::First(late) = windows.begin(push(6)).unwrap() else { panic!("it is the first") };
         assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(5) }), Ok(true));
         assert_eq!(apply(&windows, push(7)), Err(RefusalKind::Fenced));
-        // The old incarnation's push ends without a trace in the new one's window.
+        // The push of the old incarnation leaves no trace in the window of the new one.
         late.applied();
         assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(6) }), Ok(true));
     }
@@ -275,7 +276,8 @@ mod tests {
         assert_eq!(apply(&windows, PushId { writer: 4, ..push(5) }), Ok(true));
     }
 
-    /// With the largest staleness that a job may have, and every batch but the oldest acknowledged and another claimed.
+    /// Uses the largest staleness that a job allows. All batches but the oldest are acknowledged, and one more is
+    /// claimed.
     #[test]
     fn the_oldest_push_of_the_largest_staleness_may_be_tried_again() {
         let job = |staleness: u64| {
@@ -287,7 +289,7 @@ mod tests {
         let windows = SequenceWindows::default();
         let PushClaim::First(oldest) = windows.begin(push(0)).unwrap() else { panic!("it is the first") };
         (1..=most).for_each(|seq| assert_eq!(apply(&windows, push(seq)), Ok(true)));
-        // Its answer was lost, or it failed.
+        // The acknowledgement of the oldest push was lost, or the push failed.
         drop(oldest);
         assert_eq!([apply(&windows, push(0)), apply(&windows, push(0))], [Ok(true), Ok(false)]);
     }
@@ -301,11 +303,11 @@ mod tests {
         assert_eq!(apply(&windows, push(0)), Err(RefusalKind::Invalid));
     }
 
-    /// Invariant DP-3 with retries that race each other: eight threads push the same numbers, each until it is
-    /// acknowledged, and every third try fails on the way.
+    /// Invariant DP-3 with concurrent retries. Eight threads push the same numbers until each is acknowledged. Every
+    /// third try fails before its acknowledgement.
     #[test]
     fn racing_retries_apply_a_push_once() {
-        // Fewer than a window: no thread can fall behind by more.
+        // Fewer pushes than the window, so no thread can fall out of it.
         const PUSHES: u64 = WINDOW - 1;
         let windows = SequenceWindows::default();
         let applied: Vec<AtomicU64> = (0..PUSHES).map(|_| AtomicU64::new(0)).collect();

@@ -1,11 +1,13 @@
-//! Who may push, and how far ahead: what the coordinator has reported of the workers.
+//! Which writers may push, and up to which number, as the coordinator has reported.
 //!
-//! A push names its writer, an incarnation and two numbers, of which none can be believed: a forged incarnation would fence the real
-//! writer, a forged number would void its window or end the time of rows that expire. So a server knows the incarnation of each
-//! writer from the coordinator, and admits numbers that are at most [`AHEAD`] beyond the largest that it knows: of pushes
-//! that it has admitted, of a checkpoint that it has loaded, and of any worker's heartbeat, which the coordinator forwards.
+//! A push names its writer, an incarnation, a sequence number and a step. A server must not trust them: a forged
+//! incarnation would fence the real writer, and a forged number would empty its window or expire rows. The server
+//! therefore gets the incarnation of each writer from the coordinator. It accepts numbers up to [`AHEAD`] above the
+//! largest number that it knows. It knows the numbers of pushes that it has admitted, of a checkpoint that it has
+//! loaded, and of the workers' heartbeats, which the coordinator forwards.
 //!
-//! A worker's first push may be faster than the news of it. It is refused for the moment, and the coordinator is asked.
+//! The first push of a worker may arrive before the coordinator has reported the worker. The server refuses it for the
+//! moment and asks the coordinator.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,44 +19,44 @@ use zagros_protocol::{Refusal, RefusalKind};
 
 use super::sequence_window::PushId;
 
-/// How far the number of a push may be beyond all that is known: minutes of the quickest training, which a server may be
-/// without a row of a batch, or without a coordinator.
+/// A push may have a number this far above the largest known number. It is worth minutes of the fastest training. A
+/// server may go without new numbers for that long, if no batch has a row on it or the coordinator is away.
 const AHEAD: u64 = 1 << 20;
 
-/// What is known of the writers. Until the coordinator has reported them, every writer is admitted. A server that is called
-/// within its process stays in that state.
+/// The known writers. Until the coordinator has reported writers, every writer is admitted. A server that is called
+/// inside its process stays in that state.
 #[derive(Debug, Default)]
 pub(crate) struct KnownWriters {
-    /// Incarnation of each writer's newest process.
+    /// The newest incarnation of each writer.
     incarnations: ArcSwapOption<HashMap<u64, u32>>,
-    /// The largest number of a step or push that is known.
+    /// The largest known number of a step or push.
     newest: AtomicU64,
-    /// Somebody pushed of whom nothing is known yet.
+    /// Notified when an unknown writer pushes.
     unknown: Notify,
 }
 
 impl KnownWriters {
-    /// Takes over the writers that the coordinator reports.
+    /// Sets the writers that the coordinator has reported.
     pub(crate) fn set(&self, writers: &[Writer]) {
         let incarnations = writers.iter().map(|writer| (writer.member, writer.incarnation)).collect();
         self.incarnations.store(Some(std::sync::Arc::new(incarnations)));
     }
 
-    /// Training is known to have come to this number.
+    /// Records that training has reached this number.
     pub(crate) fn reached(&self, number: u64) {
         self.newest.fetch_max(number, Ordering::AcqRel);
     }
 
-    /// Resolves when somebody pushed of whom nothing is known yet.
+    /// Waits until an unknown writer pushes.
     pub(crate) async fn unknown(&self) {
         self.unknown.notified().await;
     }
 
-    /// Whether a push may be looked at.
+    /// Checks whether a push may be applied.
     ///
     /// # Errors
-    /// `Fenced` when the writer has been replaced (invariant MB-1), `Unavailable` when the coordinator has not yet reported the
-    /// writer, or numbers near these.
+    /// `Fenced` if the writer has been replaced (invariant MB-1). `Unavailable` if the coordinator has not reported the
+    /// writer yet, or if the number is too far above all known numbers.
     pub(crate) fn admit(&self, push: PushId, step: u64) -> Result<(), Refusal> {
         let Some(incarnations) = &*self.incarnations.load() else { return Ok(()) };
         let PushId { writer, incarnation, seq } = push;
@@ -71,8 +73,8 @@ impl KnownWriters {
                 self.unknown.notify_one();
                 let known = known.map_or("nothing".to_owned(), |known| format!("incarnation {known}"));
                 let message = format!(
-                    "push {seq} of writer {writer} (incarnation {incarnation}): the coordinator has reported {known} of this writer so far; \
-                     try again"
+                    "push {seq} of writer {writer} (incarnation {incarnation}) is not applied: the coordinator has reported {known} of \
+                     this writer so far; try again"
                 );
                 return Err(Refusal::new(RefusalKind::Unavailable, message));
             }
@@ -80,8 +82,8 @@ impl KnownWriters {
         let (newest, number) = (self.newest.load(Ordering::Acquire), step.max(seq));
         if number.saturating_sub(newest) > AHEAD {
             let message = format!(
-                "push {seq} of writer {writer} (incarnation {incarnation}) at step {step} is more than {AHEAD} beyond {newest}, which is \
-                 as far as any worker is known to be; it is not applied"
+                "push {seq} of writer {writer} (incarnation {incarnation}) at step {step} is not applied: it is more than {AHEAD} \
+                 beyond {newest}, the largest number known of any worker; try again"
             );
             return Err(Refusal::new(RefusalKind::Unavailable, message));
         }
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!(KnownWriters::default().admit(push(u32::MAX, u64::MAX), u64::MAX), Ok(()));
     }
 
-    /// Invariant MB-1, also against incarnations that nobody gave.
+    /// Invariant MB-1, also for incarnations that the coordinator never assigned.
     #[test]
     fn an_incarnation_that_the_coordinator_did_not_give_is_not_admitted_and_fences_nobody() {
         let writers = known();
@@ -137,12 +139,12 @@ mod tests {
         let writers = known();
         for (seq, step) in [(u64::MAX, 1), (1, u64::MAX), (AHEAD + 1, 0)] {
             let refused = writers.admit(push(2, seq), step).unwrap_err();
-            assert!(refused.kind.is_retryable() && refused.message.contains("beyond 0, which is"), "{refused}");
+            assert!(refused.kind.is_retryable() && refused.message.contains("beyond 0, the largest"), "{refused}");
         }
         assert_eq!(writers.admit(push(2, AHEAD), 0), Ok(()));
         assert_eq!(writers.admit(push(2, AHEAD + 1), 2 * AHEAD), Ok(()));
         assert!(writers.admit(push(2, 3 * AHEAD + 1), 0).is_err());
-        // As a run that goes on from a checkpoint, or a worker that is far ahead.
+        // As after a load from a checkpoint, or after a report of a worker far ahead.
         writers.reached(1 << 40);
         assert_eq!(writers.admit(push(2, 1 << 40), 1 << 40), Ok(()));
     }

@@ -1,4 +1,4 @@
-//! What a server counts of its cold tier.
+//! Metrics of the cold tier.
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ use zagros_table::ColdStore;
 use super::ServerLabel;
 use crate::tier::{StoreCalls, WatchedStore};
 
-/// StoreCalls of the store.
+/// The metrics of a server's cold tier.
 pub(crate) struct ColdMetrics<'a> {
     of: ServerLabel<'a>,
 }
@@ -25,7 +25,7 @@ impl<'a> ColdMetrics<'a> {
         Self { of: ServerLabel::new(registry, index) }
     }
 
-    /// Those of reads and of writes.
+    /// The metrics of reads and of writes.
     pub(crate) fn calls(&self) -> (StoreCalls, StoreCalls) {
         let seconds = self.of.seconds("cold_call_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
         let rows = self.of.counters("cold_rows_total", "Rows asked from and written to the cold tier.", &["call"]);
@@ -33,29 +33,29 @@ impl<'a> ColdMetrics<'a> {
         (calls("read"), calls("write"))
     }
 
-    /// Tells the store's size, its cache's hits and the room below its folder from now on.
+    /// Registers the store's size, the hits of its cache, and the free space on the disk of its folder.
     pub(crate) fn register(&self, store: &Arc<WatchedStore<RocksStore>>, folder: &Path) {
         watch_disk(self.of.registry, &self.of.options("cold_disk", "the cold tier"), folder);
         register(self.of.registry, ColdCollector::new(&self.of, store));
     }
 }
 
-/// The store's own figures, asked when someone looks.
+/// Figures of the store, which are read when metrics are collected.
 #[derive(Clone)]
 struct ColdCollector {
-    /// Not kept alive by a registry that outlives the server.
+    /// Weak, so that a registry that outlives the server does not keep the store alive.
     store: Weak<WatchedStore<RocksStore>>,
     rows: IntGauge,
     bytes: IntGauge,
     blocks: IntCounterVec,
-    /// Blocks found in the cache and read from files. Held while they catch up.
+    /// Blocks found in the cache, and blocks read from files. Locked while the counters are updated.
     found: Arc<Mutex<[IntCounter; 2]>>,
 }
 
 impl ColdCollector {
     fn new(of: &ServerLabel<'_>, store: &Arc<WatchedStore<RocksStore>>) -> prometheus::Result<Self> {
-        let rows = "Rows in the cold tier, about; copies that memory has made void are among them.";
-        let blocks = "Blocks of the cold tier that reads needed, by where they were.";
+        let rows = "Approximate number of rows in the cold tier, with void copies of rows that are in memory.";
+        let blocks = "Blocks of the cold tier that reads needed, by where they were found.";
         let blocks = IntCounterVec::new(of.options("cold_blocks_total", blocks), &["found"])?;
         let found = ["cache", "file"].map(|found| blocks.with_label_values(&[found]));
         Ok(Self {

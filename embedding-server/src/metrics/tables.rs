@@ -1,4 +1,4 @@
-//! What each table holds and what happened to its rows, asked from the tables when someone looks.
+//! Metrics of each table: its size, and what happened to its rows. They are read when metrics are collected.
 
 use std::sync::{Arc, Weak};
 
@@ -12,10 +12,10 @@ use zagros_zip::ZipEq;
 
 use super::ServerLabel;
 
-/// One of the counts.
+/// Reads one of the counts.
 type CountOf = fn(&TableCounts) -> u64;
 
-/// What is counted of rows, by name.
+/// Names of the counted events.
 const EVENTS: [(&str, CountOf); 10] = [
     ("hit", |counts| counts.hits),
     ("miss", |counts| counts.misses),
@@ -29,13 +29,13 @@ const EVENTS: [(&str, CountOf); 10] = [
     ("promoted", |counts| counts.promoted),
 ];
 
-/// All tables of a server.
+/// Collects the metrics of all tables of a server.
 #[derive(Clone)]
 pub(crate) struct TableCollector {
-    /// Not kept alive by a registry that outlives the server.
+    /// Weak, so that a registry that outlives the server does not keep the tables alive.
     tables: Weak<TableSet>,
     families: TableFamilies,
-    /// One a table, in order. Held while counters catch up, so that two that look at once count nothing twice.
+    /// One per table, in order. Locked while the counters are updated, so that two collections count nothing twice.
     children: Arc<Mutex<Vec<TableChildren>>>,
 }
 
@@ -70,10 +70,10 @@ impl TableCollector {
 
 impl TableFamilies {
     fn new(of: &ServerLabel<'_>) -> prometheus::Result<Self> {
-        let bytes = "Bytes held by weights, optimiser state and index.";
-        let events = "Ids that requests met and rows that came or left, by what became of them.";
-        let waits = "Times that a part of a table was locked by another request.";
-        let waited = "Seconds spent waiting for locked parts of a table.";
+        let bytes = "Bytes of weights, optimiser state and index.";
+        let events = "Ids of requests, and rows created and removed, by event.";
+        let waits = "How often a request found a stripe of a table locked.";
+        let waited = "Seconds that requests waited for locked stripes of a table.";
         Ok(Self {
             rows: IntGaugeVec::new(of.options("table_rows", "Rows in memory."), &["table"])?,
             bytes: IntGaugeVec::new(of.options("table_bytes", bytes), &["table"])?,

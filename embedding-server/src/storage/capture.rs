@@ -1,5 +1,5 @@
-//! A save in two calls: the first returns once the snapshot is captured, the second once its files are written. Either call
-//! may be repeated, as after a lost answer.
+//! A save in two calls. The first returns when the snapshot is captured, the second when its files are written. Either
+//! call may be repeated, for example after a lost answer.
 
 use std::sync::Arc;
 
@@ -14,32 +14,32 @@ use super::save::save;
 use crate::EmbeddingService;
 
 impl SnapshotCaptures {
-    /// Answers as soon as the snapshot is captured. Later pushes are not in the files.
+    /// Captures a snapshot and returns. Later pushes are not in its files.
     ///
     /// # Errors
-    /// When the save fails before its snapshot is captured.
+    /// If the save fails before the snapshot is captured.
     pub(crate) async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
         let SnapshotCapture { pause_seconds, .. } = Self::begin(service, request).await?;
         Ok(SaveResponse { pause_seconds, ..SaveResponse::default() })
     }
 
-    /// Answers once the files are written.
+    /// Captures a snapshot and returns when its files are written.
     ///
     /// # Errors
-    /// As those of a save.
+    /// Any error of a save.
     pub(crate) async fn whole(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
         Self::begin(service, request).await?.files.await
     }
 
-    /// Waits for the files of the last capture.
+    /// Waits for the files of the last captured snapshot.
     ///
     /// # Errors
-    /// `Invalid` when no snapshot of this folder was captured. Otherwise as those of a save.
+    /// `Invalid` if no snapshot was captured for this folder. Otherwise any error of a save.
     pub(crate) async fn files(service: &EmbeddingService, request: &SaveRequest) -> Result<SaveResponse, Refusal> {
         let capture = service.captures.0.lock().clone().filter(|capture| capture.folder == request.folder);
         let none =
             || Refusal::invalid(format!("no snapshot is being written below {}; capture one first", request.folder));
-        // The moment of the snapshot is over: a retry cannot write its files.
+        // The instant of the snapshot is over, so a retry could not write the same files.
         let final_one = |refusal: Refusal| match refusal.kind.is_retryable() {
             true => Refusal { kind: RefusalKind::Internal, ..refusal },
             false => refusal,
@@ -47,8 +47,8 @@ impl SnapshotCaptures {
         capture.ok_or_else(none)?.files.await.map_err(final_one)
     }
 
-    /// Captures a snapshot, or finds the one that an earlier try of the same request captured. A caller that is gone does not
-    /// end the save: it may repeat the request.
+    /// Captures a snapshot, or finds the snapshot of an earlier try of the same request. The save continues if the
+    /// caller goes away, because the caller may repeat the request.
     async fn begin(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SnapshotCapture, Refusal> {
         if let Some(known) = service.captures.made_for(&request) {
             return Ok(known);
@@ -64,11 +64,11 @@ async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result
     let written = tokio::task::spawn_blocking(write);
     let files = async move { written.await.unwrap_or_else(|error| Err(ended(&error))) }.boxed().shared();
     let Ok(pause_seconds) = captured.await else {
-        let without = Refusal::new(RefusalKind::Internal, "the save ended without saying which rows are in it");
+        let without = Refusal::new(RefusalKind::Internal, "the save ended before it had captured a snapshot");
         return Err(files.await.err().unwrap_or(without));
     };
     let capture = SnapshotCapture { folder, attempt, pause_seconds, files };
-    // The next capture replaces it. Files that no caller asked for have no manifest.
+    // The next capture replaces this one. Files that no caller asked for get no manifest.
     *service.captures.0.lock() = Some(capture.clone());
     Ok(capture)
 }
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(again.lookup(lookup(), later()).await.unwrap().rows, before);
     }
 
-    /// A retry is of the same moment, however late it comes.
+    /// A retry gets the same snapshot, however late it comes.
     #[tokio::test]
     async fn a_save_that_is_asked_for_again_is_made_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(save(9, SaveStage::Capture).await.unwrap(), captured);
         let files = save(10, SaveStage::Files).await.unwrap();
         assert_eq!((files.rows, save(11, SaveStage::Files).await.unwrap()), (4, files));
-        // Without a name each is another.
+        // Requests without a name are different saves.
         assert_eq!(
             [save(0, SaveStage::Whole).await.unwrap().rows, save(0, SaveStage::Whole).await.unwrap().rows],
             [5, 5]

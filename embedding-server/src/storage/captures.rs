@@ -14,12 +14,12 @@ pub(super) struct SnapshotCapture {
     pub(super) folder: String,
     pub(super) attempt: u64,
     pub(super) pause_seconds: f64,
-    /// Resolves once the files are written.
+    /// Resolves when the files are written.
     pub(super) files: Shared<BoxFuture<'static, Result<SaveResponse, Refusal>>>,
 }
 
 impl SnapshotCaptures {
-    /// The snapshot of this attempt, unless its files could not be written.
+    /// The snapshot of this request, unless its files could not be written.
     pub(super) fn made_for(&self, request: &SaveRequest) -> Option<SnapshotCapture> {
         let is_retry = |known: &SnapshotCapture| {
             request.attempt != 0 && (known.attempt, &known.folder) == (request.attempt, &request.folder)

@@ -1,11 +1,11 @@
-//! What a table's rows look like, for a file's header: what must agree before rows are taken over.
+//! The description of a table in a file's header. It must agree before a table loads rows.
 
 use zagros_snapshot::TableHeader;
 use zagros_table::Table;
 
 use crate::EmbeddingService;
 
-/// Describes table `number`, which the service has.
+/// Describes table `number` of the service.
 pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader {
     let config = &service.configs[number];
     let table = service.tables.iter().nth(number);
@@ -21,7 +21,8 @@ pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader
     }
 }
 
-/// What keeps rows saved under `there` from being read here; marks and frequency counts do not: they can start anew.
+/// The difference that prevents a load of rows saved under `there`. Access metadata and frequency counts may differ:
+/// they start anew.
 pub(super) fn difference(there: &TableHeader, here: &TableHeader) -> Option<String> {
     let shape = |table: &TableHeader| (table.dim, table.element.clone(), table.width, table.state.clone());
     if shape(there) == shape(here) {

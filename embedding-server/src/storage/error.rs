@@ -1,4 +1,4 @@
-//! Why rows could not be saved or loaded.
+//! Errors of a save or a load.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,19 +17,19 @@ pub(crate) enum StorageError {
     Folder(#[from] StoreError),
     #[error(transparent)]
     Read(#[from] SnapshotError),
-    #[error("{file:?} is not the name of a file in the folder; name files without a path, as the save answered them")]
+    #[error("{file:?} is not the name of a file in the folder; name files without a path, as the save returned them")]
     FileName { file: String },
     #[error("{} was saved from another model: {problem}", path.display())]
     OtherModel { path: PathBuf, problem: String },
-    #[error("a load that replaces all rows names no file, which would only forget them; name the files of the save")]
+    #[error("a load that replaces all rows names no file, so it would only remove rows; name the files of the save")]
     NothingInPlace,
     #[error(
-        "{} is not the file that was saved: its SHA-256 is {found}, the manifest says {expected}; it is damaged or of \
-         another save, use another one",
+        "{} is not the file that was saved: its SHA-256 is {found}, but the manifest says {expected}; the file is \
+         damaged or belongs to another save; use another checkpoint or model",
         path.display()
     )]
     OtherSave { path: PathBuf, expected: String, found: String },
-    #[error("rows are being saved or loaded already; ask again when that is done")]
+    #[error("rows are being saved or loaded already; try again when this is done")]
     Busy,
     #[error(transparent)]
     Capture(#[from] TableSnapshotError),
@@ -40,7 +40,7 @@ pub(crate) enum StorageError {
 }
 
 impl StorageError {
-    /// Whether an object store did not answer, or could not.
+    /// Whether an object store did not answer, or cannot serve at the moment.
     fn is_away(&self) -> bool {
         match self {
             Self::Folder(error) => error.fault() == Fault::Away,
@@ -52,7 +52,7 @@ impl StorageError {
     }
 }
 
-/// Whether that a file cannot be read is the file's own fault, and not the disk's.
+/// Whether the file itself is the cause of a failed read, and not the disk.
 fn is_damage(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::NotADirectory)
 }
@@ -60,10 +60,10 @@ fn is_damage(kind: io::ErrorKind) -> bool {
 impl From<StorageError> for Refusal {
     fn from(error: StorageError) -> Self {
         if let StorageError::Read(SnapshotError::Magic { path, .. }) = &error {
-            // What is in a file that holds no rows is none of the caller's business.
+            // The message must not show the content of a file that is not ours.
             let path = path.display();
             return Self::invalid(format!(
-                "{path} is not a file of rows; they end in .zrows and lie in a model folder"
+                "{path} is not a file of rows; files of rows end in .zrows and are in a model folder"
             ));
         }
         let kind = match &error {

@@ -1,4 +1,4 @@
-//! Takes from saved files the rows whose buckets this server owns: a save of any number of servers loads into any.
+//! Loads the rows of this server's buckets from saved files. The files may come from any number of servers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::describe::{describe, difference};
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 
-/// How often it is looked whether the placement is there.
+/// How often the wait for the placement checks whether there is one.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Reads what concerns this server twice: once to verify all of it, once to take it. A file that turns out damaged
-/// leaves memory as it was, also where what is there was to be replaced.
+/// Reads the data of this server twice: first to verify it, then to load it. A damaged file therefore leaves memory
+/// unchanged, even when the load replaces all rows.
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
     if request.replace && request.files.is_empty() {
         return Err(StorageError::NothingInPlace.into());
@@ -36,8 +36,8 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     if request.replace {
         service.tables.clear().map_err(StorageError::Clear)?;
     }
-    // Before any row is put in, and by the newest of the files: the servers that wrote them heard of the last step at
-    // their own times.
+    // Set before any row is inserted, to the largest step of all files. The servers that wrote the files knew the last
+    // step at different times.
     let steps = sources.iter().map(|source| source.saved_at.steps).max().unwrap_or(0);
     service.writers.reached(steps);
     service.tables.tick(steps, 0);
@@ -49,8 +49,8 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     Ok(LoadResponse { rows })
 }
 
-/// The worker that asks has the placement already, and this server hears of it in its own time. Nothing was done yet, so
-/// that waiting is safe where the same request again would not be.
+/// The worker that asks for the load has the placement already. This server may get it a little later. Waiting here is
+/// safe, because nothing has been loaded yet. A retry of the request would not be safe.
 fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<OwnedBuckets>, Refusal> {
     let deadline = Deadline::after(service.timeout);
     loop {
@@ -61,7 +61,7 @@ fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<OwnedBuckets>, R
     }
 }
 
-/// A file of the folder itself: a name that leads elsewhere is refused.
+/// A file in the folder itself. A name with a path is refused.
 fn saved(folder: &Folder, file: &str) -> Result<SavedFile, StorageError> {
     if Path::new(file).file_name().is_none_or(|name| name != file) {
         return Err(StorageError::FileName { file: file.to_owned() });
@@ -70,41 +70,42 @@ fn saved(folder: &Folder, file: &str) -> Result<SavedFile, StorageError> {
     Ok(SavedFile::new(path, move || folder.input(&file)))
 }
 
-/// Whether the server that wrote a file owned buckets of ours.
+/// Whether the server that wrote a file owned some of this server's buckets.
 fn may_have_ours(header: &Header, placement: &OwnedBuckets) -> bool {
     let ours = |[first, end]: &[u32; 2]| placement.owns_any(*first..*end);
     header.owned.is_empty() || header.buckets != placement.buckets() || header.owned.iter().any(ours)
 }
 
-/// A file whose tables are ours.
+/// A file whose tables match the tables of this server.
 struct SavedTables<'a> {
     service: &'a EmbeddingService,
     placement: &'a OwnedBuckets,
     saved: SavedFile,
-    /// In the order of the file's tables.
+    /// One target per table of the file, in the order of the file.
     tables: Vec<TableTarget<'a>>,
-    /// The file may have frequency counts of our ids.
+    /// The file may have frequency counts of this server's ids.
     has_ours: bool,
-    /// By what the whole file is known, where this server is to compare that.
+    /// Size and hash of the file, if this server has to compare them.
     digest: Option<FileDigest>,
-    /// When its rows were saved, by the clock of the server that saved them.
+    /// The time of the save, by the clock of the server that saved the file.
     saved_at: TableTime,
 }
 
-/// Where the rows of a saved table go.
+/// The table that the rows of a saved table go to.
 struct TableTarget<'a> {
     number: u32,
     table: &'a Table,
-    /// The file's buckets are this model's, so that a block may be passed by what its head says.
+    /// The file has the same number of buckets, so a block can be skipped by its header.
     same_buckets: bool,
-    /// The file's marks are reported as ours are.
+    /// The file has access metadata of the same format.
     same_access: bool,
-    /// The file's sketches may be added to ours.
+    /// The file's sketches have the same layout and can be added.
     same_counter: bool,
 }
 
 impl<'a> SavedTables<'a> {
-    /// Finds for each table of the file ours of the same name. A model that has gained a table still loads.
+    /// Matches each table of the file with this server's table of the same name. A model that has gained a table still
+    /// loads.
     fn open(
         service: &'a EmbeddingService,
         placement: &'a OwnedBuckets,
@@ -120,7 +121,8 @@ impl<'a> SavedTables<'a> {
         match tables {
             Ok(tables) => {
                 let has_ours = may_have_ours(header, placement);
-                // A header may lie too: of every file one server compares all of it, whatever that says.
+                // A damaged header may hide what the file contains. One server therefore compares the whole of each
+                // file, whatever its header says.
                 let compares = has_ours || number % service.servers.max(1) as usize == service.index.0 as usize;
                 let digest = (compares && !file.sha256.is_empty()).then(|| file.clone());
                 Ok(Self { service, placement, saved, tables, has_ours, digest, saved_at: TableTime::default() })
@@ -129,8 +131,9 @@ impl<'a> SavedTables<'a> {
         }
     }
 
-    /// That all that will be taken is whole, and the file the one that was saved; keeps the time of the save. A file that
-    /// holds something of this server's is read to its end for that; of one that holds nothing a server reads the heads.
+    /// Verifies that the file is the saved one and that all data for this server is whole. Records the time of the
+    /// save. If this server compares the file, it reads the whole file. Otherwise it reads its own blocks and the
+    /// headers of the others.
     fn verify(&mut self) -> Result<(), StorageError> {
         if let Some(digest) = &self.digest {
             let Clock { steps, seconds } = self.compare(digest)?;
@@ -146,7 +149,7 @@ impl<'a> SavedTables<'a> {
         Ok(())
     }
 
-    /// Answers the time of the save.
+    /// Compares the whole file with its hash. Returns the time of the save.
     fn compare(&self, digest: &FileDigest) -> Result<Clock, StorageError> {
         let checked = zagros_snapshot::verify(&self.saved, |_| ())?;
         if checked.sha256[..] == digest.sha256[..] {
@@ -156,7 +159,7 @@ impl<'a> SavedTables<'a> {
         Err(StorageError::OtherSave { path: self.saved.path().to_owned(), expected, found })
     }
 
-    /// Puts in what is ours; answers how many rows.
+    /// Inserts the rows of this server. Returns how many there are.
     fn take(&self) -> Result<u64, StorageError> {
         let mut reader = self.saved.open()?;
         let mut rows = 0;
@@ -166,14 +169,14 @@ impl<'a> SavedTables<'a> {
         Ok(rows)
     }
 
-    /// Whether a block may hold something of this server's.
+    /// Whether a block may contain data of this server.
     fn concerns(&self, head: &BlockHead) -> bool {
         let target = self.tables.get(head.table as usize);
         match head.kind {
             Kind::Rows | Kind::Counts => {
                 target.is_none_or(|target| !target.same_buckets || self.placement.owns_any(head.from..head.until))
             }
-            // A sketch holds the ids of all buckets that its server owned.
+            // A sketch counts the ids of all buckets of its server.
             Kind::Sketch => self.has_ours || target.is_none_or(|target| !target.same_buckets),
             Kind::Clock | Kind::End => true,
         }
@@ -182,7 +185,7 @@ impl<'a> SavedTables<'a> {
     fn put(&self, block: Block) -> Result<u64, StorageError> {
         match block.content {
             Content::Rows(rows) => self.put_rows(&self.tables[block.table], rows),
-            // Known since the file was verified.
+            // Recorded when the file was verified.
             Content::Clock(_) => Ok(0),
             Content::Counts { ids, counts } => self.put_counts(&self.tables[block.table], &ids, &counts),
             Content::Sketch { stripe, cells } => self.put_sketch(&self.tables[block.table], stripe, &cells),
@@ -196,7 +199,7 @@ impl<'a> SavedTables<'a> {
         Ok(0)
     }
 
-    /// Sketches of another size cannot be added: their ids are counts anew.
+    /// Adds a sketch. A sketch of another size cannot be added, so its ids count from zero.
     fn put_sketch(&self, target: &TableTarget<'_>, stripe: u32, cells: &[u32]) -> Result<u64, StorageError> {
         if target.same_counter {
             let merged = target.table.merge_sketch(stripe as usize, cells);
@@ -239,7 +242,7 @@ impl<'a> TableTarget<'a> {
         Ok(Self { number: here.number, table, same_buckets, same_access, same_counter })
     }
 
-    /// Only the rows that are this server's. Marks that mean something else are skipped: the rows count as used now.
+    /// Keeps the rows of this server. Drops access metadata of another format: the rows then count as used now.
     fn owned(&self, placement: &OwnedBuckets, mut rows: RowBatch) -> RowBatch {
         let (width, mut kept) = (self.table.stride(), 0);
         if !self.same_access {

@@ -1,10 +1,10 @@
-//! At most one save or load at a time: a second one would take disk and memory from the first.
+//! Allows one save or load at a time. A second one would slow down the first.
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::StorageError;
 
-/// Held by the save or load in progress.
+/// Locked during a save or load.
 #[derive(Debug, Default)]
 pub(crate) struct StorageLock(Mutex<()>);
 

@@ -1,4 +1,4 @@
-//! Rows as files: save, load. Blocking file work, called on threads that may block.
+//! Rows as files: save and load. The calls block, so they run on threads that may block.
 
 mod capture;
 mod captures;

@@ -1,4 +1,5 @@
-//! Writes all rows of this server, in memory and beyond, as one file: one instant, while lookups and pushes go on.
+//! Saves all rows of this server, in memory and in the cold tier, to one file. The rows are of one instant, while
+//! lookups and pushes continue.
 
 use std::io::Write;
 use std::time::Instant;
@@ -16,8 +17,8 @@ use super::describe::describe;
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 
-/// Writes the file below the request's folder, whole or not at all (invariant CK-1). Reports how many seconds lookups and
-/// pushes waited, as soon as the snapshot is captured.
+/// Writes the file below the request's folder, whole or not at all (invariant CK-1). As soon as the snapshot is
+/// captured, it reports how many seconds lookups and pushes waited.
 pub(crate) fn save(
     service: &EmbeddingService,
     request: &SaveRequest,
@@ -69,7 +70,7 @@ fn write_tables(
     Ok(writer.finish()?)
 }
 
-/// Through a buffer of `run` bytes, part after part of each stripe, so that a save needs little memory besides the tables.
+/// Writes a table through a buffer of `run` bytes, in parts of a stripe. A save therefore needs little memory.
 fn write_table<W: Write>(
     writer: &mut Writer<W>,
     snapshot: &TableSnapshot<'_>,
@@ -96,7 +97,7 @@ fn write_run<W: Write>(writer: &mut Writer<W>, number: u32, rows: &mut RowBatch)
     Ok(())
 }
 
-/// What admission has counted; nothing for a table that counts nothing.
+/// Writes the frequency counts of a table. Writes nothing for a table that counts nothing.
 fn write_frequency_counts<W: Write>(
     writer: &mut Writer<W>,
     snapshot: &TableSnapshot<'_>,

@@ -1,4 +1,4 @@
-//! Save and load: between any numbers of servers, under traffic, and with files that are damaged.
+//! Save and load: between different numbers of servers, during training, and with damaged files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,12 +17,12 @@ use zagros_table::RowBatch;
 use crate::testing::{BUCKETS, DIM, job, job_with, lookup_of, placed, push_of, read, service};
 use crate::{EmbeddingService, storage, testing};
 
-/// Slot and mark of each row.
+/// Slot and access metadata of each row.
 type Content = BTreeMap<(u32, u64), (Vec<u32>, Option<u32>)>;
 
 const IDS: u64 = 300;
 
-/// Servers that hold [`IDS`] rows of each table between them, some trained.
+/// Servers with [`IDS`] rows per table in total. Some rows are trained.
 fn trained(servers: u32) -> Vec<Arc<EmbeddingService>> {
     let all: Vec<_> = (0..servers).map(|index| placed(servers, index)).collect();
     for service in &all {
@@ -72,7 +72,7 @@ fn request_load(service: &EmbeddingService, folder: &Path, files: &[String], rep
     storage::load(service, &request).map(|response| response.rows)
 }
 
-/// A state that came later leaves nothing behind; a damaged file takes nothing away.
+/// Rows created after the save are gone after the load. A load of a damaged file changes nothing.
 #[test]
 fn a_load_that_replaces_goes_back_to_the_saved_state() {
     let folder = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn equal_tables_make_equal_files() {
     assert_eq!(bytes[0], bytes[1]);
 }
 
-/// A small file, and an empty server to load it into.
+/// The folder and names of small saved files, and an empty server.
 fn small() -> (tempfile::TempDir, Vec<String>, Arc<EmbeddingService>) {
     let folder = tempfile::tempdir().unwrap();
     let saved = placed(1, 0);
@@ -127,7 +127,7 @@ fn small() -> (tempfile::TempDir, Vec<String>, Arc<EmbeddingService>) {
     (folder, files, placed(1, 0))
 }
 
-/// A worker that goes on from a checkpoint may know the placement before this server does.
+/// A worker that resumes from a checkpoint may get the placement before this server does.
 #[test]
 fn a_load_waits_for_the_placement_as_long_as_the_job_is_patient() {
     let (folder, files, _) = small();
@@ -148,7 +148,7 @@ fn a_load_waits_for_the_placement_as_long_as_the_job_is_patient() {
     assert!(refusal.message.contains("embedding server 0 has no placement yet"), "{refusal}");
 }
 
-/// Invariant CK-1, from the reader's side.
+/// Invariant CK-1, for readers.
 #[test]
 fn a_damaged_file_is_reported_and_leaves_memory_as_it_was() {
     let (folder, files, service) = small();
@@ -208,7 +208,7 @@ fn a_save_tells_size_checksum_and_time() {
     assert!(saved.pause_seconds <= saved.seconds);
 }
 
-/// Every push moves every row by as much, so in each save they have all moved equally far.
+/// Every push changes every row by the same amount. So all rows of a save have changed by the same amount.
 #[test]
 fn a_save_under_traffic_is_of_one_instant() {
     let service = placed(1, 0);
@@ -251,7 +251,7 @@ fn one_damaged_file_of_several_loads_none_of_them() {
     assert_eq!(service.held().rows, 0);
 }
 
-/// Two saves of the same tables at other steps: equal in names, sizes and the CRCs of all their parts' lengths.
+/// Two saves of the same tables at different steps. Names, sizes and block lengths are equal.
 #[test]
 fn a_whole_file_of_another_save_is_refused_and_nothing_is_taken() {
     let (older, newer) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -281,7 +281,7 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_taken() {
         });
         assert!(refused.count() >= 1, "{servers} servers");
     }
-    // Without a hash in the manifest, as in those of earlier releases, nobody can tell.
+    // A manifest of an earlier release has no hash, so a server cannot detect this.
     let unknown = now.into_iter().map(|file| FileDigest { sha256: Vec::new().into(), ..file }).collect();
     assert!(storage::load(&placed(1, 0), &LoadRequest { folder, files: unknown, replace: false }).is_ok());
 }
@@ -347,7 +347,7 @@ fn own(service: &EmbeddingService, range: Range<u64>) -> [Vec<u64>; 2] {
     [own(0), own(1)]
 }
 
-/// Looks up for training on whichever server owns an id; answers how many rows were made.
+/// Looks up `range` for training, each id on its server. Returns the number of rows created.
 fn sight(services: &[Arc<EmbeddingService>], range: &Range<u64>) -> u32 {
     let sight = |service: &Arc<EmbeddingService>| {
         let [users, items] = own(service, range.clone());
@@ -365,7 +365,7 @@ fn loaded(folder: &Path, files: &[String], servers: u32, change: fn(&mut Job)) -
 
 #[test]
 fn frequency_counts_come_back_on_any_number_of_servers() {
-    /// `user` counts each id, `item` with a sketch; both make a row at the third sighting.
+    /// `user` counts exactly, `item` counts with a sketch. Both create a row at the third use.
     fn counting(job: &mut Job) {
         let count = |counter| AdmissionPolicy::Count { threshold: 3, counter };
         job.tables[0].admission = count(FrequencyCounter::Exact);
@@ -380,7 +380,7 @@ fn frequency_counts_come_back_on_any_number_of_servers() {
         assert_eq!(sight(&services, &(0..200)), 2 * 100, "{servers} servers: those seen twice before");
         assert_eq!(sight(&services, &(0..200)), 2 * 100, "{servers} servers: the others");
     }
-    // A table that counts otherwise starts anew, a table that counts no more takes every id.
+    // A table with another counter starts from zero. A table without an admission filter admits every id.
     let services = loaded(folder.path(), &files, 1, |job| {
         job.tables[1].admission =
             AdmissionPolicy::Count { threshold: 3, counter: FrequencyCounter::CountMin { error: 1e-3, failure: 1e-3 } };
@@ -407,7 +407,7 @@ fn marks_and_the_time_they_are_reported_by_come_back() {
         assert_eq!(content(&services), content(&saved), "{servers} servers");
         assert!(services.iter().all(|service| service.tables.snapshot().unwrap().moment().steps == 60));
     }
-    // Marks that are reported otherwise are skipped: rows count as used at the time of the load.
+    // Access metadata of another format is skipped: the rows count as used at the time of the load.
     let services = loaded(folder.path(), &files, 1, |job| {
         aging(job);
         job.tables[0].evict = EvictionOrder::Lfu { half_life: 10 };
@@ -416,7 +416,7 @@ fn marks_and_the_time_they_are_reported_by_come_back() {
     assert_eq!((found.len(), access(&found)), (200, 100));
 }
 
-/// As early stopping does: back to the best state, after more steps and seconds than a row lives.
+/// As in early stopping: the run returns to its best state after more steps and seconds than the time to live.
 #[test]
 fn a_load_that_replaces_gives_rows_the_age_they_had() {
     fn aging_by_steps(job: &mut Job) {
@@ -428,7 +428,7 @@ fn a_load_that_replaces_gives_rows_the_age_they_had() {
     for aging in [aging_by_steps as fn(&mut Job), aging_by_seconds] {
         let servers = changed(2, aging);
         let tick = |steps, seconds| servers.iter().for_each(|service| service.tables.tick(steps, seconds));
-        // An hour and more of training before and after the save.
+        // Training runs more than an hour before the save, and again after it.
         tick(60, 4000);
         sight(&servers, &(0..50));
         let folder = tempfile::tempdir().unwrap();
@@ -438,14 +438,14 @@ fn a_load_that_replaces_gives_rows_the_age_they_had() {
         assert!(slots(content(&servers)).len() < best.len(), "rows grow old");
         let rows: u64 = servers.iter().map(|service| request_load(service, folder.path(), &files, true).unwrap()).sum();
         assert_eq!((rows, slots(content(&servers))), (100, best.clone()));
-        // What is saved of them is whole, and another process with a clock of its own takes it.
+        // The saved rows are whole. A process with another clock can load them.
         let files = save(&servers, folder.path());
         let others = loaded(folder.path(), &files, 1, aging);
         assert_eq!(slots(content(&others)), best);
     }
 }
 
-/// Content without marks.
+/// Content without access metadata.
 fn slots(content: Content) -> BTreeMap<(u32, u64), Vec<u32>> {
     content.into_iter().map(|(key, row)| (key, row.0)).collect()
 }

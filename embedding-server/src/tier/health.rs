@@ -1,11 +1,12 @@
-//! A store that remembers how its last calls went. While it fails the server goes on from memory, and says so.
+//! A cold store that records whether its last calls failed. While it fails, the server serves from memory and reports
+//! the failure.
 
 use parking_lot::Mutex;
 use tracing::{error, info};
 use zagros_plumbing::metrics::{Histogram, IntCounter};
 use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
 
-/// A cold store under watch.
+/// A cold store with a record of its last calls.
 #[derive(Debug)]
 pub(crate) struct WatchedStore<S> {
     store: S,
@@ -13,30 +14,30 @@ pub(crate) struct WatchedStore<S> {
     writes: StoreCalls,
 }
 
-/// One kind of call.
+/// Metrics and last result of one kind of call.
 #[derive(Debug)]
 pub(crate) struct StoreCalls {
     pub(crate) seconds: Histogram,
     pub(crate) rows: IntCounter,
-    /// Why the last one failed.
+    /// Why the last call failed. `None` if it succeeded.
     failure: Mutex<Option<String>>,
 }
 
 impl<S: ColdStore> WatchedStore<S> {
-    /// Watches `store` from now on.
+    /// Wraps `store`.
     pub(crate) fn new(store: S, reads: StoreCalls, writes: StoreCalls) -> Self {
         Self { store, reads, writes }
     }
 
-    /// The store itself.
+    /// The wrapped store.
     pub(crate) fn store(&self) -> &S {
         &self.store
     }
 
-    /// Whether rows can be read and written, as far as the last calls tell.
+    /// Whether rows can be read and written, judging by the last calls.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason why not.
     pub(crate) fn health(&self) -> Result<(), String> {
         let failure = || self.writes.failure.lock().clone();
         failure().or_else(|| self.reads.failure.lock().clone()).map_or(Ok(()), Err)
@@ -48,7 +49,7 @@ impl StoreCalls {
         Self { seconds, rows, failure: Mutex::default() }
     }
 
-    /// Does a call for so many rows, and remembers how it went.
+    /// Makes a call for `rows` rows, and records its result.
     fn observe<T>(&self, rows: usize, call: impl FnOnce() -> Result<T, ColdError>) -> Result<T, ColdError> {
         let timer = self.seconds.start_timer();
         let done = call();
@@ -63,9 +64,9 @@ impl StoreCalls {
             }
             Err(reason) => {
                 let reason = reason.to_string();
-                // Reported once, however often it is tried.
+                // Logged once, not for every further failure.
                 if failure.is_none() {
-                    error!(reason, "the cold tier failed; serving goes on from memory while there is room");
+                    error!(reason, "the cold tier failed; the server serves from memory while there is room");
                 }
                 *failure = Some(reason);
             }

@@ -1,18 +1,18 @@
-//! The heap of a server that has a budget: what requests took goes back to the system.
+//! Heap settings of a server with a memory budget: freed memory returns to the system.
 //!
-//! A request of a large batch takes tens of megabytes for some milliseconds. Left to itself, glibc's allocator raises the
-//! size from which on it maps blocks on their own to that of the largest block it has seen, cuts later ones from the
-//! heaps of the threads that ask, and keeps what is freed in the middle of those: a server would hold a copy of its
-//! largest requests for each thread that ever served one.
+//! A request of a large batch allocates tens of megabytes for some milliseconds. By default, glibc's allocator raises
+//! its threshold for mapping a block separately to the size of the largest freed block. It then allocates later blocks
+//! from the heaps of the threads, and keeps memory that is freed in the middle of a heap. A server would so hold a copy
+//! of its largest request for each thread that ever served one.
 
-/// Blocks from this size on are mapped on their own, and unmapped when they are freed.
+/// Blocks of at least this size are mapped separately. Freeing such a block unmaps it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED: std::ffi::c_int = 256 << 10;
-/// Heaps that threads share.
+/// The number of heaps. Threads share them.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const HEAPS: std::ffi::c_int = 2;
 
-/// Has the allocator of this process keep little of what is freed. Other allocators than glibc's are left as they are.
+/// Makes the allocator of this process keep little freed memory. It affects glibc's allocator only.
 pub(crate) fn keep_little() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -23,8 +23,9 @@ pub(crate) fn keep_little() {
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[expect(unsafe_code, reason = "there is no safe form of it")]
+#[expect(unsafe_code, reason = "mallopt has no safe wrapper")]
 fn set(parameter: std::ffi::c_int, value: std::ffi::c_int) {
-    // SAFETY: takes two numbers and no pointer, and may be called at any time. One that is refused changes nothing.
+    // SAFETY: `mallopt` takes two numbers and no pointer, and may be called at any time. If it refuses a value, nothing
+    // changes.
     let _ = unsafe { libc::mallopt(parameter, value) };
 }

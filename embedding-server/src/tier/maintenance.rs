@@ -1,5 +1,5 @@
-//! The maintenance thread: it evicts rows before memory is full, and drops rows past their time to live. Requests therefore
-//! need not wait for that.
+//! The maintenance thread: it evicts rows before memory is full, and removes expired rows. Requests then seldom wait
+//! for an eviction.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,27 +14,27 @@ use zagros_table::{TableConfig, TableSet};
 
 use crate::ServerError;
 
-/// Pause when there is nothing to do: short, since a busy server fills the last twentieth of its memory in a moment.
+/// Pause if there is nothing to do. It is short, because a busy server fills the last twentieth of its memory quickly.
 const IDLE: Duration = Duration::from_millis(10);
 /// Pause after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// The longest time that the end waits for the work in progress.
+/// The longest wait for the thread's present work when the server ends.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The running thread; it ends with this.
+/// The running thread. Dropping this value ends it.
 #[derive(Debug)]
 pub(crate) struct TableMaintenance {
     server: ServerIndex,
-    /// Dropped to ask for the end.
+    /// Dropping the sender asks the thread to end.
     stop: Option<Sender<()>>,
     ended: Mutex<Receiver<()>>,
 }
 
 impl TableMaintenance {
-    /// Starts maintenance of tables whose rows may have to be evicted.
+    /// Starts maintenance of the tables, if rows may have to be evicted.
     ///
     /// # Errors
-    /// [`ServerError::Maintenance`] when the system gives no thread.
+    /// [`ServerError::Maintenance`] if the operating system cannot start a thread.
     pub(crate) fn start_if_needed(
         job: &Job,
         server: ServerIndex,
@@ -54,7 +54,7 @@ impl TableMaintenance {
         let (end, ended) = channel();
         let run = move || {
             maintain(&tables, &stopped);
-            // The tables are released before the end is reported.
+            // The thread releases the tables before it reports its end.
             drop(tables);
             drop(end);
         };
@@ -67,17 +67,18 @@ impl Drop for TableMaintenance {
     fn drop(&mut self) {
         drop(self.stop.take());
         if self.ended.get_mut().recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-            warn!(server = %self.server, "the maintenance thread of the tables is still at work after {TIMEOUT:?}");
+            warn!(server = %self.server, "the maintenance thread of the tables has not ended within {TIMEOUT:?}; the server ends without it");
         }
     }
 }
 
 fn maintain(tables: &TableSet, stopped: &Receiver<()>) {
-    // Not the time of day: that may be set while the server runs, and every row would be as much older.
+    // A monotonic clock. If the wall clock were set forward while the server runs, every row would age by the
+    // difference.
     let started = Instant::now();
     loop {
         tables.tick(0, started.elapsed().as_secs());
-        // `WatchedStore` reports a failure.
+        // `WatchedStore` logs a failure.
         let pause = match tables.maintain() {
             Ok(tended) if tended.is_idle() => IDLE,
             Ok(_) => Duration::ZERO,
@@ -91,14 +92,14 @@ fn maintain(tables: &TableSet, stopped: &Receiver<()>) {
 
 #[cfg(test)]
 mod tests {
-    use zagros_table::Capacity;
+    use zagros_table::TableResources;
 
     use super::*;
 
-    /// The time of day is some fifty years after the moment in which its seconds start, and may be set.
+    /// A wall clock counts some fifty years of seconds since its epoch, and it may be set.
     #[test]
     fn rows_age_by_the_seconds_that_the_server_runs_and_not_by_the_time_of_day() {
-        let tables = Arc::new(TableSet::new(1, &[], Capacity::default()).unwrap());
+        let tables = Arc::new(TableSet::new(1, &[], TableResources::default()).unwrap());
         let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables)).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while tables.snapshot().unwrap().moment().seconds == 0 {
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn it_lets_go_of_the_tables_when_it_ends() {
-        let tables = Arc::new(TableSet::new(1, &[], Capacity::default()).unwrap());
+        let tables = Arc::new(TableSet::new(1, &[], TableResources::default()).unwrap());
         let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables)).unwrap();
         assert_eq!(Arc::strong_count(&tables), 2);
         drop(maintenance);

@@ -1,5 +1,5 @@
-//! Rows beyond memory, as a server runs them: the store behind the tables, what is known of its health, and the thread
-//! that keeps the tables within their memory.
+//! Rows beyond memory: the cold store, a record of its health, and the thread that keeps the tables within their memory
+//! budget.
 
 mod health;
 mod heap;

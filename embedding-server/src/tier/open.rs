@@ -1,4 +1,4 @@
-//! Makes the cold store that a job asks for.
+//! Opens the cold store of a job.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use super::health::WatchedStore;
 use crate::ServerError;
 use crate::metrics::ColdMetrics;
 
-/// The store behind the tables of a server.
+/// The cold store of a server's tables.
 pub(crate) type ColdTier = Arc<WatchedStore<RocksStore>>;
 
-/// MemoryBudget that the store takes: an eighth of the server's, within these bytes.
+/// Bytes of the store's buffers and cache: an eighth of the server's memory, within this range.
 const BUFFERS: std::ops::RangeInclusive<usize> = 4 << 20..=512 << 20;
 
-/// Least bytes of rows that a save gathers.
+/// Smallest number of bytes of rows that a save sorts and writes together.
 const LEAST_RUN: usize = 1 << 20;
 
-/// Where the memory of a server goes that has a limit.
+/// The parts of a server's memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryBudget {
     /// Bytes for rows and indexes.
     pub(crate) rows: usize,
     /// Bytes for the store's buffers and cache.
     pub(crate) store: usize,
-    /// Bytes that are kept from request to request, for the next one not to take them again.
+    /// Bytes of buffers that are kept for the next request.
     pub(crate) kept: usize,
 }
 
 impl MemoryBudget {
-    /// That of a job. The least that a store needs comes on top, like the program itself: a small budget would have no
-    /// room for rows else.
+    /// The memory budget of a job. The minimum of the store's buffers is added to the limit, like the memory of the
+    /// program itself. Otherwise a small limit would leave no room for rows.
     pub(crate) fn of(job: &Job) -> Option<Self> {
         let all = usize::try_from(job.cluster.memory?).unwrap_or(usize::MAX);
         let store = (all / 8).clamp(*BUFFERS.start(), *BUFFERS.end());
@@ -44,17 +44,17 @@ impl MemoryBudget {
         Some(Self { rows: all - (store - BUFFERS.start()) - kept, store, kept })
     }
 
-    /// Bytes of rows that a save may gather before it writes them: as much as is kept between requests. Fewer would make
-    /// blocks of many buckets, which a load of some of them cannot pass by.
+    /// Bytes of rows that a save sorts and writes together: as much as is kept for requests. With fewer bytes, a block
+    /// would span many buckets, and a load of some buckets could not skip it.
     pub(crate) fn run(&self) -> usize {
         self.kept.clamp(LEAST_RUN, RUN_BYTES)
     }
 }
 
-/// An empty store, if memory is limited and there is a table whose rows are not to be lost when they leave it.
+/// Opens an empty store, if memory is limited and a table keeps evicted rows. Otherwise returns `None`.
 ///
 /// # Errors
-/// When its folder cannot be used.
+/// If the folder of the store cannot be used.
 pub(crate) fn open(
     job: &Job,
     index: ServerIndex,
@@ -76,7 +76,7 @@ pub(crate) fn open(
     Ok(Some(tier))
 }
 
-/// A folder of this server's own, which goes when the server does; nothing else is left among the runs.
+/// The folder of this server's store. It is removed when the server ends.
 pub(crate) fn folder(job: &Job, index: ServerIndex) -> PathBuf {
     match &job.cluster.cold_folder {
         Some(below) => below.join(format!("server-{index}")),

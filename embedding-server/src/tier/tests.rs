@@ -1,4 +1,4 @@
-//! A server whose memory is limited.
+//! A server with limited memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn a_folder_of_another_server_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let _first = limited(folder.path(), &Registry::new()).unwrap();
     let error = limited(folder.path(), &Registry::new()).err().unwrap();
-    assert_eq!(error.to_string(), "embedding server 0 has no place for rows beyond `cluster.memory`");
+    assert_eq!(error.to_string(), "embedding server 0 cannot open the cold tier for rows beyond `cluster.memory`");
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("server-0 is in use by another process; give each run a `cluster.cold_folder`"), "{cause}");
 }
@@ -53,7 +53,7 @@ fn its_cold_tier_has_metrics_until_it_ends() {
     assert!(!render(&registry).contains("cold_bytes{"));
 }
 
-/// Asks for ids that are new, a thousand at a time, until `ended`; at most a million.
+/// Looks up a thousand new ids at a time until `ended`. At most a million ids.
 fn grow(
     service: &EmbeddingService,
     first: u64,
@@ -69,7 +69,8 @@ fn grow(
     panic!("a million new rows came into 1 MiB");
 }
 
-/// The folder of the rows is gone: rows in memory are served on, none is lost silently, and readiness tells why.
+/// The folder of the cold tier is deleted. The server still serves rows in memory, loses no row silently, and gives the
+/// reason in its readiness.
 #[test]
 fn without_a_disk_it_serves_from_memory_and_refuses_what_has_no_room() {
     let folder = tempfile::tempdir().unwrap();
@@ -85,6 +86,6 @@ fn without_a_disk_it_serves_from_memory_and_refuses_what_has_no_room() {
     let refusal = refused.unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}");
     assert!(refusal.message.contains("table `user`") && refusal.message.contains("memory is full"), "{refusal}");
-    // What was let in is served on.
+    // Rows that were admitted before are still served.
     assert!(read(&service, &[(0, &[next])]).iter().all(|value| value.is_finite()));
 }

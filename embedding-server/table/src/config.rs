@@ -1,59 +1,59 @@
-//! What a table is made from, and the checks of it.
+//! The settings of a table, and their checks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::optimizer::{LARGEST, Limits, Optimizer};
+use crate::optimizer::{LARGEST, Optimizer, UpdateLimits};
 use crate::row::init::Initializer;
-use crate::{AdmissionPolicy, Element, Retention, Schedule, TableError, init::RowSeed};
+use crate::{AdmissionPolicy, EvictionPolicy, LearningRateSchedule, TableError, WeightType, init::RowSeed};
 
-/// Stripes of a table unless the caller chooses: enough that threads rarely meet, few enough that a request with a
-/// few hundred ids of a table still finds several in each.
+/// The default number of stripes of a table. Threads rarely want the same stripe of 64, and a request with a few
+/// hundred ids of a table still finds several ids in each stripe.
 pub const DEFAULT_STRIPES: usize = 64;
 
-/// Rows that every stripe may hold, whatever the budget says. Requests page rows in by chunks of this size.
+/// Every stripe may hold this many rows, whatever the memory budget. Requests page rows in by chunks of this size.
 pub(crate) const STRIPE_FLOOR: usize = 64;
 
-/// Widest row accepted, in values.
+/// The largest accepted dim.
 const MAX_DIM: usize = 1 << 16;
-/// The stripe is chosen by hash bits that the index does not use; there are 25 of them.
+/// The hash bits that choose the stripe are not used by the index. There are 25 such bits.
 const MAX_STRIPES: usize = 1 << 16;
 
-/// What a table is made from.
+/// The settings of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableConfig {
     /// Weights per row, 1 to 65536.
     pub dim: usize,
-    /// First value of a row.
+    /// How the first weights of a row are drawn.
     pub init: Initializer,
     /// How gradients are applied.
     pub optimizer: Optimizer,
-    /// Clipping of gradients and bound of weights, which is [`LARGEST`] at most.
-    pub limits: Limits,
-    /// What becomes of gradients that are not finite, or larger than [`LARGEST`] where nothing clips them.
-    pub non_finite: NonFinite,
+    /// Clipping of gradients, and the bound of weights. [`LARGEST`] bounds both.
+    pub limits: UpdateLimits,
+    /// What the table does with a gradient that is not finite, or that is unclipped and larger than [`LARGEST`].
+    pub non_finite: NonFinitePolicy,
     /// How weights are stored.
-    pub element: Element,
-    /// Factor on the learning rate by step.
-    pub schedule: Schedule,
+    pub element: WeightType,
+    /// The factor on the learning rate, by step.
+    pub schedule: LearningRateSchedule,
     /// Which ids get a row.
     pub admission: AdmissionPolicy,
-    /// Which rows leave memory.
-    pub retention: Retention,
-    /// Independently locked parts, a power of two up to 65536.
+    /// Which rows are evicted, and where they go.
+    pub retention: EvictionPolicy,
+    /// The number of parts with a lock of their own, a power of two up to 65536.
     pub stripes: usize,
 }
 
-/// What happens to a gradient that is infinite, not a number, or too large for a row to stay finite.
+/// What the table does with a gradient that is infinite, not a number, or so large that the row might overflow.
 ///
-/// A table refuses the whole push, or skips the row and updates the others.
+/// A table refuses the whole push, or it skips the row and updates the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum NonFinite {
-    /// It is refused, and the run stops.
+pub enum NonFinitePolicy {
+    /// The push is refused, and the run stops.
     #[default]
     Refuse,
-    /// It is skipped and counted.
+    /// The gradient is skipped and counted.
     Skip,
 }
 
@@ -63,38 +63,38 @@ impl Default for TableConfig {
             dim: 16,
             init: Initializer::Zero,
             optimizer: Optimizer::Sgd { lr: 0.1, l2: 0.0 },
-            limits: Limits::default(),
-            non_finite: NonFinite::Refuse,
-            element: Element::F32,
-            schedule: Schedule::Constant,
+            limits: UpdateLimits::default(),
+            non_finite: NonFinitePolicy::Refuse,
+            element: WeightType::F32,
+            schedule: LearningRateSchedule::Constant,
             admission: AdmissionPolicy::Always,
-            retention: Retention::default(),
+            retention: EvictionPolicy::default(),
             stripes: DEFAULT_STRIPES,
         }
     }
 }
 
-/// Sizes and rules of one table's slots; copied to where they are needed.
+/// Sizes and rules of a table's slots. Each user has a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowLayout {
     /// Weights per row.
     pub(crate) dim: usize,
-    /// Words that a row's weights take.
+    /// Words of a row's weights.
     pub(crate) weights: usize,
     /// Words of a slot.
     pub(crate) stride: usize,
-    pub(crate) element: Element,
+    pub(crate) element: WeightType,
     pub(crate) optimizer: Optimizer,
-    pub(crate) limits: Limits,
-    pub(crate) schedule: Schedule,
-    pub(crate) non_finite: NonFinite,
+    pub(crate) limits: UpdateLimits,
+    pub(crate) schedule: LearningRateSchedule,
+    pub(crate) non_finite: NonFinitePolicy,
     pub(crate) seed: u64,
     pub(crate) table: u32,
     init: Initializer,
 }
 
 impl TableConfig {
-    /// Refuses settings out of range.
+    /// Refuses settings that are out of range.
     pub(crate) fn check(&self, table: u32) -> Result<(), TableError> {
         let sizes = if !(1..=MAX_DIM).contains(&self.dim) {
             Some(format!("dim is {}; expected 1 to {MAX_DIM}", self.dim))
@@ -116,13 +116,13 @@ impl TableConfig {
         self.element.words(self.dim) + self.optimizer.state_len(self.dim)
     }
 
-    /// Bytes of the rows that a stripe may hold whatever the budget says.
+    /// Bytes of the rows that a stripe may hold whatever the memory budget.
     #[must_use]
     pub fn stripe_floor(&self) -> usize {
         STRIPE_FLOOR * self.cold_words() * size_of::<u32>()
     }
 
-    /// Words of 32 bits of a row in the cold tier: its slot and its mark.
+    /// Words of 32 bits of a row in the cold tier: its slot and its access metadata.
     #[must_use]
     pub fn cold_words(&self) -> usize {
         self.stride() + 1
@@ -130,28 +130,28 @@ impl TableConfig {
 
     pub(crate) fn layout(&self, seed: u64, table: u32) -> RowLayout {
         let Self { dim, init, optimizer, element, schedule, non_finite, .. } = *self;
-        let limits = Limits { weight_bound: self.limits.weight_bound.min(LARGEST), ..self.limits };
+        let limits = UpdateLimits { weight_bound: self.limits.weight_bound.min(LARGEST), ..self.limits };
         let (weights, stride) = (element.words(dim), self.stride());
         RowLayout { dim, weights, stride, element, optimizer, limits, schedule, non_finite, seed, table, init }
     }
 }
 
 impl RowLayout {
-    /// Weights that a row starts from, as its slot would hold them.
+    /// Writes the first weights of a row, rounded as its slot stores them.
     #[inline]
     pub(crate) fn fill_weights(&self, id: u64, weights: &mut [f32]) {
         self.init.fill(RowSeed { seed: self.seed, table: self.table, id }, weights);
-        if self.element != Element::F32 {
+        if self.element != WeightType::F32 {
             weights.iter_mut().for_each(|weight| *weight = self.element.nearest(*weight));
         }
     }
 
-    /// First content of a whole slot.
+    /// Writes the first content of a slot.
     #[inline]
     pub(crate) fn fill_slot(&self, id: u64, slot: &mut [u32]) {
         let (words, state) = slot.split_at_mut(self.weights);
         let state = bytemuck::cast_slice_mut(state);
-        if self.element == Element::F32 {
+        if self.element == WeightType::F32 {
             let weights = bytemuck::cast_slice_mut(words);
             self.fill_weights(id, weights);
             self.optimizer.init_state(weights, state);
@@ -164,14 +164,14 @@ impl RowLayout {
         }
     }
 
-    /// Weights of a row.
+    /// Reads the weights of a row.
     #[inline(always)]
     pub(crate) fn read(&self, slot: &[u32], weights: &mut [f32]) {
         self.element.decode(&slot[..self.weights], weights);
     }
 }
 
-/// Lends a buffer of `dim` values: no allocation for a row of usual width.
+/// Lends a buffer of `dim` values. A row of usual width needs no allocation.
 #[inline]
 fn with_buffer(dim: usize, work: impl FnOnce(&mut [f32])) {
     const USUAL: usize = 256;
@@ -202,13 +202,13 @@ mod tests {
         assert!(refused(TableConfig { init, ..good() }).contains("normal deviation is NaN"));
         let optimizer = Optimizer::Sgd { lr: f32::INFINITY, l2: 0.0 };
         assert!(refused(TableConfig { optimizer, ..good() }).contains("lr of sgd is inf"));
-        let limits = Limits { weight_bound: 0.0, ..Limits::default() };
+        let limits = UpdateLimits { weight_bound: 0.0, ..UpdateLimits::default() };
         assert!(refused(TableConfig { limits, ..good() }).contains("weight_bound is 0"));
         let admission = AdmissionPolicy::Probability { share: 1.5 };
         assert!(refused(TableConfig { admission, ..good() }).contains("a share of 1.5"));
-        let retention = Retention { ttl: Some(Ttl::Steps(0)), ..Retention::default() };
+        let retention = EvictionPolicy { ttl: Some(Ttl::Steps(0)), ..EvictionPolicy::default() };
         assert!(refused(TableConfig { retention, ..good() }).contains("time to live is 0"));
-        let schedule = Schedule::Step { warmup: 0, every: 0, factor: 0.5 };
+        let schedule = LearningRateSchedule::Step { warmup: 0, every: 0, factor: 0.5 };
         assert!(refused(TableConfig { schedule, ..good() }).contains("every 0 steps"));
     }
 
@@ -224,13 +224,16 @@ mod tests {
         assert_eq!((&slot[..16], &slot[16..]), (&weights.map(f32::to_bits)[..], &[0; 16][..]));
     }
 
-    /// What reading answers before there is a row is what its slot will hold.
+    /// A lookup for reading returns the weights that the slot would hold.
     #[test]
     fn a_narrow_row_starts_from_the_nearest_values() {
         let ftrl = Optimizer::Ftrl { lr: 0.1, beta: 1.0, l1: 0.5, l2: 0.0 };
-        for (element, dim, error) in [(Element::F16, 5, 2.0_f32.powi(-11)), (Element::Bf16, 300, 2.0_f32.powi(-8))] {
+        for (element, dim, error) in
+            [(WeightType::F16, 5, 2.0_f32.powi(-11)), (WeightType::Bf16, 300, 2.0_f32.powi(-8))]
+        {
             let config = TableConfig { dim, element, optimizer: ftrl, ..good() };
-            let (layout, exact) = (config.layout(1, 2), TableConfig { element: Element::F32, ..config }.layout(1, 2));
+            let (layout, exact) =
+                (config.layout(1, 2), TableConfig { element: WeightType::F32, ..config }.layout(1, 2));
             assert_eq!(layout.stride, dim.div_ceil(2) + 2 * dim);
             let mut slot = vec![u32::MAX; layout.stride];
             layout.fill_slot(9, &mut slot);

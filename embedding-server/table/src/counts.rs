@@ -1,34 +1,34 @@
-//! What happened to a table's rows since it was made.
+//! Counters of a table since its creation.
 
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-/// What happened to a table's rows since it was made.
+/// Counters of a table since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableCounts {
-    /// Ids of lookups whose rows were in memory.
+    /// Ids in lookups whose row was in memory.
     pub hits: u64,
-    /// Ids of lookups whose rows were not.
+    /// Ids in lookups whose row was not in memory.
     pub misses: u64,
-    /// Rows made.
+    /// Rows created.
     pub created: u64,
-    /// Those of them that the admission filter let in.
+    /// Created rows whose id passed an admission filter.
     pub admitted: u64,
-    /// Ids that the admission filter refused, in lookups for training and in pushes. Each occurrence counts.
+    /// Ids that the admission filter refused, in training lookups and in pushes. Each occurrence counts.
     pub refused: u64,
     /// Rows evicted to the cold tier.
     pub evicted: u64,
-    /// Rows that were dropped for want of room or for their small norm.
+    /// Rows dropped because memory was short or their norm was small.
     pub dropped: u64,
-    /// Rows removed past their time to live.
+    /// Rows removed because they were past their time to live.
     pub expired: u64,
     /// Rows read from the cold tier.
     pub cold_reads: u64,
-    /// Those of them that were paged in.
+    /// Rows paged in from the cold tier.
     pub promoted: u64,
-    /// Times that the lock of a stripe was taken when a thread came to it.
+    /// How often a thread found the lock of a stripe taken.
     pub contended: u64,
-    /// Nanoseconds waited then; 0 without a clock.
+    /// Nanoseconds that threads waited for those locks. 0 without a clock.
     pub waited_nanos: u64,
 }
 

@@ -1,59 +1,61 @@
-//! What a table refuses. Whatever is refused has changed nothing.
+//! Errors of a table. A refused request has changed nothing.
 
 use crate::ColdError;
 use crate::optimizer::LARGEST;
 
-/// A request or a configuration that a table does not accept.
+/// A request or a setting that a table does not accept.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TableError {
-    /// A configuration out of range.
+    /// A setting out of range.
     #[error("table {table}: {problem}")]
     Config {
-        /// Position of the table.
+        /// Number of the table.
         table: u32,
-        /// What is wrong, and the range.
+        /// The setting, its value and the accepted range.
         problem: String,
     },
-    /// No such table.
+    /// No table has this number.
     #[error("there is no table {table}; this model has {tables} tables, numbered from 0")]
     UnknownTable {
-        /// What was asked for.
+        /// The number in the request.
         table: u32,
-        /// How many there are.
+        /// How many tables there are.
         tables: usize,
     },
-    /// A table named twice in one request: its gradients could not be summed by id.
+    /// A request names a table twice. Then gradients of one id could not be summed.
     #[error("table {table} is named more than once in one request; send one segment per table")]
     RepeatedTable {
         /// The table.
         table: u32,
     },
-    /// Row widths disagree.
-    #[error("table {table} has dim {expected}, the request says {found}")]
+    /// The dim in the request differs from the dim of the table.
+    #[error(
+        "table {table} has dim {expected}, but the request has dim {found}; start all processes with the same job file"
+    )]
     Dim {
         /// The table.
         table: u32,
-        /// Its width.
+        /// Dim of the table.
         expected: usize,
-        /// The width in the request.
+        /// Dim in the request.
         found: usize,
     },
-    /// Lengths disagree.
+    /// The number of values does not match the number of ids.
     #[error("{what}: expected {expected} values, found {found}")]
     Length {
-        /// Which argument.
+        /// The name of the argument.
         what: &'static str,
-        /// Values implied by the ids.
+        /// Values that the ids call for.
         expected: usize,
-        /// Values that came.
+        /// Values in the request.
         found: usize,
     },
-    /// More ids in one segment than positions can be counted.
+    /// A segment has more ids than a 32-bit position can count.
     #[error("table {table}: {rows} rows in one request, at most {} are accepted", u32::MAX)]
     TooManyRows {
         /// The table.
         table: u32,
-        /// How many came.
+        /// Rows in the request.
         rows: usize,
     },
     /// A gradient that is infinite or not a number.
@@ -64,14 +66,14 @@ pub enum TableError {
     NotFinite {
         /// The table.
         table: u32,
-        /// The row.
+        /// Id of the row.
         id: u64,
         /// Position within the row.
         position: usize,
-        /// The offending value.
+        /// The value that is not finite.
         value: f32,
     },
-    /// A gradient that a row might not stay finite with.
+    /// A gradient so large that the row might not stay finite.
     #[error(
         "table {table}: the gradient of id {id} is {value} at position {position}, beyond {LARGEST:e}, which would drive the \
          row out of the range of numbers; nothing of this push was applied (lower the learning rate, set clip_norm or \
@@ -80,34 +82,34 @@ pub enum TableError {
     TooLarge {
         /// The table.
         table: u32,
-        /// The row.
+        /// Id of the row.
         id: u64,
         /// Position within the row.
         position: usize,
-        /// The offending value.
+        /// The value that is too large.
         value: f32,
     },
-    /// No room for a row that would have to come to memory, because none can leave it.
+    /// Memory is full: a row has to be paged in, and no row can be evicted.
     #[error("table {table}: memory is full, {used} bytes of {limit}, and no row can leave it; try again later")]
     Full {
         /// The table.
         table: u32,
         /// Bytes in use.
         used: usize,
-        /// The budget, of which a quarter more may be used while rows cannot leave.
+        /// The budget. While rows cannot be evicted, a quarter more may be used.
         limit: usize,
-        /// Why rows cannot leave.
+        /// Why rows cannot be evicted.
         #[source]
         source: ColdError,
     },
-    /// A request that waited until its sender gave up. Of a push nothing is applied. Of a lookup rows may have come to
-    /// memory, which changes no row.
-    #[error("the request waited for {whom} until its sender gave up, and is not carried out")]
+    /// A request waited until its sender gave up. Nothing of a push is applied. A lookup may have paged rows in, which
+    /// changes no row.
+    #[error("the request waited for {whom} until its sender gave up; it is not carried out")]
     Late {
-        /// What it waited for.
+        /// What the request waited for.
         whom: &'static str,
     },
-    /// A stripe that was read from a snapshot before, and is not kept for it any more.
+    /// The snapshot has read this stripe before and no longer keeps its rows.
     #[error("table {table}: stripe {stripe} was read from this snapshot before; take another one")]
     AlreadyRead {
         /// The table.
@@ -115,25 +117,25 @@ pub enum TableError {
         /// The stripe.
         stripe: usize,
     },
-    /// Rows of the cold tier cannot be read.
+    /// The cold tier cannot be read.
     #[error("table {table}: {source}; try again later")]
     Cold {
         /// The table.
         table: u32,
-        /// What went wrong.
+        /// The failure of the cold tier.
         #[source]
         source: ColdError,
     },
 }
 
 impl TableError {
-    /// Whether the same request may succeed later; else it is wrong in itself.
+    /// Whether the same request may succeed later. If not, the request itself is wrong.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Cold { .. } | Self::Late { .. })
     }
 
-    /// Position of the table that is meant, where there is one.
+    /// Number of the table that the error is about, if there is one.
     #[must_use]
     pub fn table(&self) -> Option<u32> {
         match self {

@@ -1,7 +1,7 @@
-//! The index of a stripe: key → slot number, at 9 bytes an entry.
+//! The index of a stripe: it maps a key to a slot number, at 9 bytes per entry.
 //!
-//! A bucket is one cache line with seven entries. The home of a key is the bucket at its position in the order of all
-//! keys. A full bucket overflows into the next one:
+//! A bucket is one cache line with seven entries. The order of keys is divided evenly among the buckets. The bucket of
+//! a key in this order is its home. A full bucket overflows into the next one:
 //!
 //! ```text
 //! bucket    6                7                8                9
@@ -9,18 +9,19 @@
 //!                                           ▲ home 7, which is full
 //! ```
 //!
-//! Invariant: every bucket between a key's home and the bucket it lies in is full. So a search ends at a bucket with
-//! room. When a key is removed, a key that overflowed past the hole moves back into it.
+//! Invariant: every bucket between a key's home and the bucket it lies in is full. A search therefore ends at the first
+//! bucket with room. When a key is removed, a key that overflowed past the freed entry moves back into it.
 //!
-//! A bucket has five entries on average at most. Then one cache line answers nineteen of twenty searches. The index grows
-//! by a quarter at a time, which keeps it near that.
+//! A bucket has at most five entries on average. At this load, 19 of 20 searches read one cache line. The index grows
+//! by a quarter at a time, so the load stays close to this limit.
 //!
-//! An entry is a fingerprint, 8 bits of the key that are compared for a whole bucket at once, and 64 bits that hold the
-//! slot and a part of the key. The upper bits of the key follow from the bucket, because a key lies within [`REACH`]
-//! buckets of its home (Knuth's quotienting, The Art of Computer Programming 6.4, exercise 13).
+//! An entry has two parts: a fingerprint of 8 bits, and 64 bits with the slot and a part of the key. One operation
+//! compares all fingerprints of a bucket. The entry does not store the upper bits of the key. They follow from the
+//! bucket's position, because a key lies within [`REACH`] buckets of its home (Knuth's quotienting, The Art of Computer
+//! Programming 6.4, exercise 13).
 //!
-//! Keys that find no room within reach go to a map, the crowd. Good hashing makes next to none. Who chooses ids to collide
-//! makes that map longer, and no search slower.
+//! A key that finds no room within reach goes to a hash map, the crowd. With evenly spread hashes the crowd is almost
+//! empty. Someone who chooses ids that collide makes the crowd longer, but no search slower.
 
 mod bucket;
 
@@ -32,42 +33,42 @@ use hashbrown::HashMap;
 use crate::machine::memory::{Arena, MemoryBlock};
 use crate::machine::prefetch::prefetch;
 
-/// Entries for each bucket, on average, above which the index grows.
+/// The index grows when buckets have more entries than this on average.
 const FULL: usize = 5;
-/// Buckets in which a key may lie, its home first.
+/// A key lies in one of this many buckets, counted from its home.
 const REACH: usize = 12;
-/// Buckets of a block of memory; blocks of one size serve again when another stripe grows.
+/// Buckets of one memory block. All large indexes use blocks of this size, so another stripe can reuse a freed block.
 const SEGMENT: usize = 1024;
-/// The place of a key that no bucket in reach has room for.
+/// The position of a key that is in the crowd.
 const CROWD: usize = usize::MAX;
 
-/// Keys, hashed so well that their order is random, and their slots.
+/// Keys and their slots. The keys must be hashes whose order is random.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct SlotIndex {
     arena: Arc<Arena>,
     segments: Vec<MemoryBlock>,
     buckets: usize,
-    /// Bits of an entry that are the slot's.
+    /// How many bits of an entry hold the slot.
     slot_bits: u32,
     len: usize,
     crowd: HashMap<u64, u32>,
 }
 
-/// Where a search ended.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexEntry {
-    /// At the key's entry.
+    /// The slot of the key.
     Slot(u32),
-    /// At the place that would take it.
+    /// The key is absent. The position is where it would be added.
     Nothing(usize),
 }
 
-impl Index {
+impl SlotIndex {
     pub(crate) fn new(arena: &Arc<Arena>) -> Self {
         Self::sized(arena, 0)
     }
 
-    /// Asks for the memory of a key's home.
+    /// Prefetches the home bucket of a key.
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: u64) {
         if let Some(bucket) = self.bucket(self.home(key)) {
@@ -75,7 +76,8 @@ impl Index {
         }
     }
 
-    /// The slot of a key that lies at its home. Else, asks for the memory of the next bucket; [`Self::find`] then tells.
+    /// Returns the slot of a key that lies in its home bucket. Otherwise prefetches the next bucket. Then
+    /// [`Self::find`] decides.
     #[inline(always)]
     pub(crate) fn peek(&self, key: u64) -> Option<u32> {
         let home = self.home(key);
@@ -108,15 +110,15 @@ impl Index {
         self.find_in_crowd(key)
     }
 
-    /// Adds a key that is not there; `place` is where the search for it ended. Slots are numbered from 0, in the order
-    /// of their first use.
+    /// Adds an absent key. `place` is where the search for the key ended. Slots are numbered from 0, in the order of
+    /// their first use.
     pub(crate) fn add(&mut self, key: u64, place: usize, slot: u32) {
         let place = if self.len < FULL * self.buckets { place } else { self.grow(key) };
         self.put(key, place, slot);
         self.len += 1;
     }
 
-    /// Takes a key out and answers its slot.
+    /// Removes a key and returns its slot.
     pub(crate) fn remove(&mut self, key: u64) -> Option<u32> {
         let slot = match self.place_of(key) {
             Some((place, way)) => self.take(place, way).1,
@@ -126,14 +128,14 @@ impl Index {
         Some(slot)
     }
 
-    /// All keys and slots, in no order that means anything.
+    /// All keys and slots, in arbitrary order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32)> {
         let of_bucket = |place| self.entries(place).map(|(_, key, slot)| (key, slot));
         (0..self.buckets).flat_map(of_bucket).chain(self.crowd.iter().map(|(key, slot)| (*key, *slot)))
     }
 
-    /// Appends the keys and slots of whole buckets from bucket `from` on, until there are `enough` more; answers the
-    /// bucket to go on from, `None` at the end.
+    /// Appends the keys and slots of whole buckets, starting with bucket `from`, until it has appended at least
+    /// `enough`. Returns the bucket to continue with, or `None` at the end.
     pub(crate) fn scan(&self, from: usize, enough: usize, into: &mut Vec<(u64, u32)>) -> Option<usize> {
         let enough = into.len().saturating_add(enough);
         for place in from..self.buckets {
@@ -146,7 +148,7 @@ impl Index {
         None
     }
 
-    /// Bytes that the index would grow by for this many keys more.
+    /// Bytes that the index would grow by if `keys` more keys were added.
     pub(crate) fn growth(&self, keys: usize) -> usize {
         let mut buckets = self.buckets;
         while self.len + keys > FULL * buckets {
@@ -159,7 +161,7 @@ impl Index {
         self.len
     }
 
-    /// Bytes held.
+    /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         segment_bytes(self.buckets) + self.crowd.allocation_size()
     }
@@ -167,12 +169,12 @@ impl Index {
     fn sized(arena: &Arc<Arena>, buckets: usize) -> Self {
         let words = buckets.min(SEGMENT) * 2 * WORDS;
         let segments = (0..buckets.div_ceil(SEGMENT)).map(|_| arena.take(words)).collect();
-        // Slots are fewer than 8 for each bucket that there is or was.
+        // Slots are numbered below 8 × the largest number of buckets so far.
         let slot_bits = 4 + buckets.max(1).ilog2();
         Self { arena: Arc::clone(arena), segments, buckets, slot_bits, len: 0, crowd: HashMap::new() }
     }
 
-    /// Answers where `key`, which is not there, belongs afterwards.
+    /// Grows the index. Returns the position for the absent `key` in the larger index.
     #[cold]
     fn grow(&mut self, key: u64) -> usize {
         let wider = Self { len: self.len, ..Self::sized(&self.arena, wider(self.buckets)) };
@@ -196,7 +198,7 @@ impl Index {
         self.crowd.get(&key).map_or(IndexEntry::Nothing(CROWD), |slot| IndexEntry::Slot(*slot))
     }
 
-    /// Bucket and way of a key that is there and not in the crowd.
+    /// Bucket and way of a key, unless it is absent or in the crowd.
     fn place_of(&self, key: u64) -> Option<(usize, usize)> {
         (0..REACH.min(self.buckets)).find_map(|steps| {
             let place = self.after(self.home(key), steps);
@@ -214,7 +216,7 @@ impl Index {
         }
     }
 
-    /// Takes an entry out of its bucket, and what overflowed because of it back in.
+    /// Removes an entry from its bucket, and moves back each key that had overflowed because of it.
     fn take(&mut self, mut place: usize, mut way: usize) -> (u64, u32) {
         let taken = self.entry(place, way);
         while let Some(bucket) = self.bucket_mut(place) {
@@ -234,7 +236,7 @@ impl Index {
         taken
     }
 
-    /// Bucket and way of the nearest key behind `hole` whose search passed `hole` while it was full.
+    /// Bucket and way of the nearest key after `hole` that was put past `hole` because `hole` was full.
     fn overflowed_past(&self, hole: usize) -> Option<(usize, usize)> {
         for steps in 1..REACH.min(self.buckets) {
             let place = self.after(hole, steps);
@@ -249,7 +251,7 @@ impl Index {
         None
     }
 
-    /// Gives the room in `place` to one of the crowd that has it in reach.
+    /// Moves one key of the crowd to the free entry of bucket `place`, if a key has `place` in reach.
     fn admit_from_crowd(&mut self, place: usize) {
         let reaches = |key: u64| self.distance(self.home(key), place) < REACH;
         let Some(key) = self.crowd.keys().copied().find(|key| reaches(*key)) else {
@@ -260,7 +262,7 @@ impl Index {
         }
     }
 
-    /// Ways, keys and slots of a bucket.
+    /// The ways, keys and slots of a bucket.
     fn entries(&self, place: usize) -> impl Iterator<Item = (usize, u64, u32)> {
         let ways = self.bucket(place).map_or(0, count);
         (0..ways).map(move |way| {
@@ -269,10 +271,11 @@ impl Index {
         })
     }
 
-    /// Key and slot of an entry that is there: what the entry lacks of the key follows from where it lies.
+    /// Key and slot of a used entry. The upper bits of the key follow from the bucket's position.
     fn entry(&self, place: usize, way: usize) -> (u64, u32) {
         let bucket = self.bucket(place).map_or([[0; 2]; WORDS], |bucket| *bucket);
-        // The lowest upper half of a key that reaches this bucket; those that do are fewer than an entry tells apart.
+        // The smallest upper half of any key that can lie in this bucket. The keys that can lie here differ in the
+        // stored bits.
         let before = self.after(place, self.buckets - (REACH - 1).min(self.buckets - 1));
         let lowest = (((before as u64) << 32).div_ceil(self.buckets as u64)) as u32;
         take_apart(&bucket, way, self.slot_bits, lowest)
@@ -284,20 +287,21 @@ impl Index {
         Some(bucket::slot_of(bucket, way, self.slot_bits))
     }
 
-    /// Multiply-shift over the upper half of the key: any number of buckets will do.
+    /// Multiply-shift over the upper half of the key. It works for any number of buckets.
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
         ((key >> 32).wrapping_mul(self.buckets as u64) >> 32) as usize
     }
 
-    /// The bucket so many after `place`, at most as many as there are; the first follows the last.
+    /// The bucket `steps` after `place`. The first bucket follows the last one. `steps` is at most the number of
+    /// buckets.
     #[inline(always)]
     fn after(&self, place: usize, steps: usize) -> usize {
         let sum = place + steps;
         if sum < self.buckets { sum } else { sum - self.buckets }
     }
 
-    /// Buckets from `from` on to `to`, around the end if need be.
+    /// Steps from bucket `from` to bucket `to`, around the end if necessary.
     fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.buckets - from }
     }
@@ -315,7 +319,7 @@ impl Index {
     }
 }
 
-/// Buckets after growing, whole segments of them if more than one.
+/// The number of buckets after growing. An index of more than one segment has whole segments.
 fn wider(buckets: usize) -> usize {
     let more = buckets + buckets / 4 + 1;
     if more > SEGMENT { more.next_multiple_of(SEGMENT) } else { more }
@@ -331,13 +335,13 @@ mod tests {
 
     use super::*;
     use crate::key::key_of;
-    use crate::machine::memory::Pages;
+    use crate::machine::memory::PageSize;
 
-    fn empty() -> Index {
-        Index::new(&Arena::new(Pages::Huge))
+    fn empty() -> SlotIndex {
+        SlotIndex::new(&Arena::new(PageSize::Huge))
     }
 
-    fn filled(keys: impl IntoIterator<Item = u64>) -> (Index, HashMap<u64, u32>) {
+    fn filled(keys: impl IntoIterator<Item = u64>) -> (SlotIndex, HashMap<u64, u32>) {
         let (mut index, mut model) = (empty(), HashMap::new());
         for key in keys {
             let slot = model.len() as u32;
@@ -352,14 +356,14 @@ mod tests {
         (index, model)
     }
 
-    fn check(index: &Index, model: &HashMap<u64, u32>) {
+    fn check(index: &SlotIndex, model: &HashMap<u64, u32>) {
         assert_eq!(index.len(), model.len());
         assert_eq!(&index.iter().collect::<HashMap<_, _>>(), model);
         assert!(model.iter().all(|(key, slot)| index.find(*key) == IndexEntry::Slot(*slot)));
     }
 
     proptest! {
-        /// Keys that share a home, a half or all their bits: long overflows, also around the end.
+        /// Some keys share their home, one half, or all their bits. They make long overflows, also around the end.
         #[test]
         fn it_is_a_map_of_any_keys(keys in prop::collection::vec((0_u64..6, 0_u64..40, any::<bool>()), 0..300)) {
             let high = |part: u64, end: bool| if end { u64::from(u32::MAX) - part } else { part };
@@ -372,7 +376,7 @@ mod tests {
             }
         }
 
-        /// Removals between additions: holes in the middle of overflows, also around the end.
+        /// Removals between additions make holes in the middle of overflows, also around the end.
         #[test]
         fn what_is_removed_is_gone_and_the_rest_stays(
             calls in prop::collection::vec((0_u64..4, 0_u64..12, any::<bool>(), 0_u8..5), 0..600),

@@ -1,6 +1,6 @@
 //! The key of an id: the one hash that a table computes of each id of a request.
 //!
-//! Every place that needs hash bits takes other bits of the same key, so an id is hashed once:
+//! An id is hashed once. Each use takes different bits of the same key:
 //!
 //! ```text
 //!  bit 63                    32 31         24 23                16 15             0
@@ -11,18 +11,19 @@
 //!  admission sketch: hashes the key again, because its cells must not follow the stripe
 //! ```
 //!
-//! The key is a one-to-one function of the id. A table therefore stores keys alone and computes the id from the key
-//! where an id is asked for.
+//! The key is a one-to-one function of the id. A table therefore stores only keys and computes an id from its key when
+//! needed.
 //!
-//! The bucket of an id is another hash, xxh3 of (table, id). It decides which server owns the row and cannot serve
-//! here: all ids of one server have their bucket in that server's ranges, and bucket numbers do not lead back to ids.
+//! The bucket of an id, which decides the server of its row, comes from another hash: xxh3 of (table, id). That hash
+//! does not fit here. All ids of one server have buckets in that server's ranges, and an id cannot be computed from its
+//! bucket.
 
 use std::ops::RangeInclusive;
 
 /// The key of an id: the finaliser of MurmurHash3.
 ///
-/// Every bit of the id reaches every bit of the key, at the cost of two multiplications. The function is pinned: saved
-/// sketches, the keys of the cold tier and the rounding of narrow weights depend on it.
+/// Every bit of the id affects every bit of the key, at the cost of two multiplications. The function is pinned,
+/// because saved sketches, keys of the cold tier and the rounding of narrow weights depend on it.
 #[inline(always)]
 pub(crate) fn key_of(id: u64) -> u64 {
     let mut key = (id ^ (id >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -30,7 +31,7 @@ pub(crate) fn key_of(id: u64) -> u64 {
     key ^ (key >> 33)
 }
 
-/// The id of a key: the steps of [`key_of`] backwards, with the inverses of both factors modulo 2⁶⁴.
+/// The id of a key: the inverse of [`key_of`], with the inverses of both factors modulo 2⁶⁴.
 #[inline]
 pub(crate) fn id_of(key: u64) -> u64 {
     let mut id = (key ^ (key >> 33)).wrapping_mul(0x9cb4_b2f8_1293_37db);
@@ -40,8 +41,8 @@ pub(crate) fn id_of(key: u64) -> u64 {
 
 /// The stripe of a key. `stripes` is a power of two.
 ///
-/// The index takes the home bucket from the upper half of the key. The stripe comes from the lowest bits: with upper
-/// bits, all keys of a stripe would share one part of its index.
+/// The stripe comes from the lowest bits, because the index takes the home bucket from the upper half. If both used the
+/// upper bits, all keys of a stripe would lie in one part of its index.
 #[inline(always)]
 pub(crate) fn stripe_of(key: u64, stripes: usize) -> usize {
     key as usize & (stripes - 1)
@@ -49,13 +50,14 @@ pub(crate) fn stripe_of(key: u64, stripes: usize) -> usize {
 
 /// The key of a row in the cold tier: the bits of its key in reverse order. The function is its own inverse.
 ///
-/// The bits that choose the stripe come first, so the rows of a stripe are one range of the cold tier.
+/// The bits that choose the stripe come first. The rows of a stripe are therefore one contiguous range in the cold
+/// tier.
 #[inline]
 pub(crate) fn cold_key_of(key: u64) -> u64 {
     key.reverse_bits()
 }
 
-/// The cold keys of one of `stripes` stripes.
+/// The range of cold keys of one stripe.
 ///
 /// Example: with 4 stripes the two lowest bits of a key are its stripe. Stripe 1 (binary 01) has the cold keys that
 /// begin with the bits 10.

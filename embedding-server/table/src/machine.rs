@@ -1,4 +1,4 @@
-//! What the machine offers and plain Rust does not ask for: huge pages, memory ahead of need, wide vectors.
+//! Features of the machine that plain Rust does not use by itself: huge pages, prefetching, wide vectors.
 
 pub mod memory;
 pub mod prefetch;

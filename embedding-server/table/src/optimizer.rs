@@ -9,18 +9,18 @@
 //! | `adam` | `[m; dim] [v; dim] [β₁ᵗ] [β₂ᵗ]` | 2·dim + 2 |
 //! | `ftrl` | `[z; dim] [n; dim]` | 2·dim |
 //!
-//! Rows learn when they are in a batch and rest otherwise: momentum, moments and decay of a row that is not named stay
-//! as they are, which is what "lazy" means in other libraries.
+//! An update changes only the rows of a batch. Momentum, moments and decay of other rows stay as they are. Other
+//! libraries call this "lazy".
 
 mod loops;
 
 use zagros_zip::ZipEq;
 
-use loops::{Shaping, each};
+use loops::{RowLimits, each};
 
-pub use loops::{LARGEST, Limits};
+pub use loops::{LARGEST, UpdateLimits};
 
-/// An optimiser and its settings. g is the gradient after clipping; ε, β and the like are as named.
+/// An optimiser and its settings. In the formulas g is the gradient after clipping, w a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
     /// g ← g + l2·w; w ← w − lr·g
@@ -34,7 +34,7 @@ pub enum Optimizer {
     Momentum {
         /// Learning rate.
         lr: f32,
-        /// Share of the velocity that is kept, below 1.
+        /// Share of the velocity that an update keeps, below 1.
         momentum: f32,
         /// L2 penalty.
         l2: f32,
@@ -43,14 +43,14 @@ pub enum Optimizer {
     Adagrad {
         /// Learning rate.
         lr: f32,
-        /// Added to the root, so that a fresh accumulator of zero divides by something.
+        /// Added to the root, so that an accumulator of zero does not divide by zero.
         epsilon: f32,
         /// First value of the accumulator a.
         initial_accumulator: f32,
         /// L2 penalty.
         l2: f32,
     },
-    /// Adagrad with one accumulator a row: a ← a + mean(g²).
+    /// Adagrad with one accumulator per row: a ← a + mean(g²).
     RowAdagrad {
         /// Learning rate.
         lr: f32,
@@ -61,28 +61,29 @@ pub enum Optimizer {
         /// L2 penalty.
         l2: f32,
     },
-    /// g ← g + l2·w; m ← β₁m + (1−β₁)g; v ← β₂v + (1−β₂)g²;
-    /// w ← w − lr·(m / (1−β₁ᵗ) / (√(v / (1−β₂ᵗ)) + ε) + weight_decay·w), t being the row's own count of updates
-    /// (Kingma and Ba 2015; the decoupled decay of Loshchilov and Hutter 2019).
+    /// g ← g + l2·w; m ← β₁m + (1−β₁)g; v ← β₂v + (1−β₂)g²; w ← w − lr·(m / (1−β₁ᵗ) / (√(v / (1−β₂ᵗ)) + ε) +
+    /// weight_decay·w). t counts the updates of the row (Kingma and Ba 2015). The decay is decoupled (Loshchilov and
+    /// Hutter 2019).
     Adam {
         /// Learning rate.
         lr: f32,
-        /// Share of m that is kept, below 1.
+        /// Share of m that an update keeps, below 1.
         beta1: f32,
-        /// Share of v that is kept, below 1.
+        /// Share of v that an update keeps, below 1.
         beta2: f32,
         /// Added to the root.
         epsilon: f32,
         /// L2 penalty.
         l2: f32,
-        /// Decoupled decay.
+        /// Decoupled weight decay.
         weight_decay: f32,
     },
     /// σ = (√(n+g²) − √n) / lr; z ← z + g − σw; n ← n + g²;
     /// w = 0 where |z| ≤ l1, else (sign(z)·l1 − z) / ((β+√n) / lr + l2) (McMahan et al. 2013, algorithm 1).
     ///
-    /// z starts so that w is the row's first value, which a gradient of zero leaves alone. Under a schedule σ is the
-    /// difference of (β+√n) / lr, each at its own rate, as the paper defines it.
+    /// The first z is chosen so that the formula yields the row's first weights. A gradient of zero therefore changes
+    /// no weight. Under a schedule, σ is the difference of (β+√n) / lr at the new rate and at the old rate, as the
+    /// paper defines it.
     Ftrl {
         /// Learning rate, α in the paper, above 0.
         lr: f32,
@@ -95,25 +96,25 @@ pub enum Optimizer {
     },
 }
 
-/// A learning rate of FTRL's that moves nothing; it divides by it.
+/// A learning rate so small that FTRL moves no weight. FTRL divides by the rate, so 0 is not possible.
 const STILL: f32 = 1e-20;
 
-/// The learning rate of a push beside the optimiser's own.
+/// The schedule's factor on the optimiser's learning rate, for one push.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Rate {
-    /// The same at every step.
+pub(crate) enum RateFactor {
+    /// The factor is 1 at every step.
     Constant,
-    /// This factor now, another one at other steps.
+    /// The factor of this step. Other steps have other factors.
     Times(f32),
 }
 
-/// Settings of Adam for one update, bias corrections included.
+/// The settings of one Adam update, with bias corrections.
 struct AdamStep {
     beta1: f32,
     beta2: f32,
     epsilon: f32,
     l2: f32,
-    /// Share of the weight that decay leaves.
+    /// The share of a weight that remains after decay.
     kept: f32,
     lr: f32,
     /// 1 / √(1−β₂ᵗ).
@@ -121,7 +122,7 @@ struct AdamStep {
 }
 
 impl Optimizer {
-    /// Values of state kept for a row of `dim` weights.
+    /// Values of optimiser state for a row of `dim` weights.
     #[must_use]
     pub fn state_len(&self, dim: usize) -> usize {
         match self {
@@ -133,7 +134,7 @@ impl Optimizer {
         }
     }
 
-    /// Name of the state's layout, written into saved rows: rows saved under one layout are not read under another.
+    /// Name of the state's layout, for saved rows. Rows saved with one layout cannot be loaded with another.
     #[must_use]
     pub fn layout(&self) -> &'static str {
         match self {
@@ -146,7 +147,7 @@ impl Optimizer {
         }
     }
 
-    /// State of a row that has these weights and has seen no gradient.
+    /// Writes the state of a row with these first weights.
     pub fn init_state(&self, weights: &[f32], state: &mut [f32]) {
         match *self {
             Self::Sgd { .. } => {}
@@ -169,19 +170,19 @@ impl Optimizer {
         }
     }
 
-    /// Applies one gradient to one slot `[weights | state]`; the weights are as many as the gradient's values.
+    /// Applies one gradient to one slot `[weights | state]`. The row has as many weights as the gradient has values.
     ///
     /// # Panics
-    /// When the slot is shorter than weights and state: [`crate::Table`] cuts slots to the optimiser's own size.
+    /// If the slot is shorter than weights and state. [`crate::Table`] makes slots of the right size.
     #[inline(always)]
-    pub fn update(&self, slot: &mut [f32], gradient: &[f32], limits: &Limits) {
+    pub fn update(&self, slot: &mut [f32], gradient: &[f32], limits: &UpdateLimits) {
         let (weights, state) = slot.split_at_mut(gradient.len());
-        self.apply(weights, state, gradient, limits, Rate::Constant);
+        self.apply(weights, state, gradient, limits, RateFactor::Constant);
     }
 
-    /// The optimiser as it is at a rate.
-    pub(crate) fn at(mut self, rate: Rate) -> Self {
-        let Rate::Times(factor) = rate else { return self };
+    /// The optimiser with the learning rate times the factor.
+    pub(crate) fn at(mut self, rate: RateFactor) -> Self {
+        let RateFactor::Times(factor) = rate else { return self };
         match &mut self {
             Self::Sgd { lr, .. }
             | Self::Momentum { lr, .. }
@@ -193,9 +194,9 @@ impl Optimizer {
         self
     }
 
-    /// The optimiser as it is for a push of this share of a step's samples: penalties that an update adds to the
-    /// gradient, or takes off the weights, count as much as the samples do. FTRL's are no part of an update: they say
-    /// what weights follow from its sums, whoever's push it is.
+    /// The optimiser for a push with this share of a step's samples. The share scales the penalties that an update adds
+    /// to the gradient or subtracts from the weights. It does not scale FTRL's penalties: they are not part of an
+    /// update, but part of the formula from sums to weights.
     #[inline(always)]
     pub(crate) fn with_share(mut self, share: f32) -> Self {
         match &mut self {
@@ -214,9 +215,16 @@ impl Optimizer {
         self
     }
 
-    /// As [`Self::update`], by an optimiser that is [`Self::at`] this rate.
+    /// As [`Self::update`], for an optimiser that [`Self::at`] made for this factor.
     #[inline(always)]
-    pub(crate) fn apply(&self, weights: &mut [f32], state: &mut [f32], gradient: &[f32], limits: &Limits, rate: Rate) {
+    pub(crate) fn apply(
+        &self,
+        weights: &mut [f32],
+        state: &mut [f32],
+        gradient: &[f32],
+        limits: &UpdateLimits,
+        rate: RateFactor,
+    ) {
         let shaping = limits.shaping(gradient);
         match *self {
             Self::Sgd { lr, l2 } => sgd(weights, gradient, shaping, [lr, l2]),
@@ -233,16 +241,16 @@ impl Optimizer {
                 let step = AdamStep { beta1, beta2, epsilon, l2, kept, lr, root_correction };
                 adam(weights, moments, gradient, shaping, &step);
             }
-            Self::Ftrl { lr, beta, l1, l2 } if rate == Rate::Constant => {
+            Self::Ftrl { lr, beta, l1, l2 } if rate == RateFactor::Constant => {
                 ftrl(weights, state, gradient, shaping, [lr, beta, l1, l2]);
             }
-            // At a rate of nothing a row rests.
+            // At a rate of 0 the row stays as it is.
             Self::Ftrl { lr: ..STILL, .. } => {}
             Self::Ftrl { lr, beta, l1, l2 } => ftrl_anew(weights, state, gradient, shaping, [lr, beta, l1, l2]),
         }
     }
 
-    /// The first setting that is out of range.
+    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let bad = self.settings().into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0));
         if let Some((name, value)) = bad {
@@ -276,7 +284,7 @@ impl Optimizer {
 }
 
 #[inline(always)]
-fn sgd(weights: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, l2]: [f32; 2]) {
+fn sgd(weights: &mut [f32], gradient: &[f32], shaping: RowLimits, [lr, l2]: [f32; 2]) {
     each(
         weights,
         [],
@@ -288,7 +296,13 @@ fn sgd(weights: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, l2]: [f32; 
 }
 
 #[inline(always)]
-fn velocity(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, momentum, l2]: [f32; 3]) {
+fn velocity(
+    weights: &mut [f32],
+    state: &mut [f32],
+    gradient: &[f32],
+    shaping: RowLimits,
+    [lr, momentum, l2]: [f32; 3],
+) {
     each(
         weights,
         [state],
@@ -303,7 +317,7 @@ fn velocity(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: S
 }
 
 #[inline(always)]
-fn adagrad(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, epsilon, l2]: [f32; 3]) {
+fn adagrad(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: RowLimits, [lr, epsilon, l2]: [f32; 3]) {
     each(
         weights,
         [state],
@@ -313,7 +327,7 @@ fn adagrad(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Sh
         |weight, [sum], gradient| {
             let total = gradient + l2 * weight;
             let sum = sum + total * total;
-            // ε of zero and no gradient yet would be 0 / 0; a zero gradient moves nothing.
+            // With ε = 0 and only zero gradients this is 0 / 0. A zero gradient must move nothing.
             let step = lr * total / (sum.sqrt() + epsilon);
             (weight - if total == 0.0 { 0.0 } else { step }, [sum])
         },
@@ -325,14 +339,14 @@ fn row_adagrad(
     weights: &mut [f32],
     state: &mut [f32],
     gradient: &[f32],
-    shaping: Shaping,
+    shaping: RowLimits,
     [lr, epsilon, l2]: [f32; 3],
 ) {
     let total = |weight: f32, gradient: f32| shaping.gradient(gradient) + l2 * weight;
     let squares = weights.iter().zip_eq(gradient).map(|(weight, gradient)| total(*weight, *gradient).powi(2));
     state[0] += squares.sum::<f32>() / weights.len() as f32;
     let rate = lr / (state[0].sqrt() + epsilon);
-    // Nothing but zeros so far, and ε of zero.
+    // With ε = 0 and only zero gradients the rate is not finite.
     let rate = if rate.is_finite() { rate } else { 0.0 };
     each(
         weights,
@@ -345,7 +359,7 @@ fn row_adagrad(
 }
 
 #[inline(always)]
-fn adam(weights: &mut [f32], moments: &mut [f32], gradient: &[f32], shaping: Shaping, step: &AdamStep) {
+fn adam(weights: &mut [f32], moments: &mut [f32], gradient: &[f32], shaping: RowLimits, step: &AdamStep) {
     let (first, second) = moments.split_at_mut(weights.len());
     each(
         weights,
@@ -358,14 +372,14 @@ fn adam(weights: &mut [f32], moments: &mut [f32], gradient: &[f32], shaping: Sha
             let first = step.beta1 * first + (1.0 - step.beta1) * total;
             let second = step.beta2 * second + (1.0 - step.beta2) * total * total;
             let quotient = first / (second.sqrt() * step.root_correction + step.epsilon);
-            // ε of zero and zero gradients only: 0 / 0.
+            // With ε = 0 and only zero gradients this is 0 / 0.
             let quotient = if first == 0.0 { 0.0 } else { quotient };
             (step.kept * weight - step.lr * quotient, [first, second])
         },
     );
 }
 
-/// βᵗ of one more update. Below what 1 − βᵗ can show they become zero: products of denormal numbers are slow.
+/// βᵗ after one more update. A power too small to change 1 − βᵗ becomes zero, because denormal numbers are slow.
 #[inline(always)]
 fn advance(powers: &mut [f32], betas: [f32; 2]) -> [f32; 2] {
     let next = [powers[0] * betas[0], powers[1] * betas[1]].map(|power| if power < 1e-30 { 0.0 } else { power });
@@ -374,7 +388,7 @@ fn advance(powers: &mut [f32], betas: [f32; 2]) -> [f32; 2] {
 }
 
 #[inline(always)]
-fn ftrl(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, beta, l1, l2]: [f32; 4]) {
+fn ftrl(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: RowLimits, [lr, beta, l1, l2]: [f32; 4]) {
     let (z, n) = state.split_at_mut(weights.len());
     each(
         weights,
@@ -393,10 +407,19 @@ fn ftrl(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Shapi
     );
 }
 
-/// FTRL at a rate other than that of the row's last update. In the paper's σ = 1/η − 1/η′, with η = lr / (β+√n), the
-/// old 1/η′ follows from w, whose formula it is in; put in, the z that was drops out of rows with w ≠ 0.
+/// FTRL with a learning rate other than that of the row's last update.
+///
+/// The paper defines σ = 1/η − 1/η′ with η = lr / (β+√n), where η′ is of the last update. The row does not store η′.
+/// For w ≠ 0 the formula of w gives z = −w·(1/η′ + l2) − sign(w)·l1. With this z, z + g − σw = −w·(1/η + l2) −
+/// sign(w)·l1 + g, which needs neither η′ nor the old z.
 #[inline(always)]
-fn ftrl_anew(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, beta, l1, l2]: [f32; 4]) {
+fn ftrl_anew(
+    weights: &mut [f32],
+    state: &mut [f32],
+    gradient: &[f32],
+    shaping: RowLimits,
+    [lr, beta, l1, l2]: [f32; 4],
+) {
     let (z, n) = state.split_at_mut(weights.len());
     each(
         weights,

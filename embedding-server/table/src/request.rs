@@ -1,10 +1,10 @@
-//! The path of a request over rows in memory: grouped by stripe, then stage by stage under one lock at a time.
+//! The path of a request over rows in memory: group ids by stripe, then process each stripe under its lock.
 
 pub(crate) mod batch;
 pub(crate) mod deadline;
 pub(crate) mod group;
-pub(crate) mod hot;
-pub(crate) mod repeats;
+pub(crate) mod repeated_ids;
 pub(crate) mod report;
+pub(crate) mod row_loops;
 pub(crate) mod step;
 pub(crate) mod update;

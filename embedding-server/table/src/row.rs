@@ -1,7 +1,7 @@
-//! One row: how its weights are stored, its first value, its mark, and the slots that rows lie in.
+//! One row: its number format, its first weights, its access metadata, and the slots of all rows.
 
 pub(crate) mod access;
-pub(crate) mod element;
 pub mod init;
 pub(crate) mod philox;
 pub(crate) mod slab;
+pub(crate) mod weight_type;

@@ -1,20 +1,20 @@
-//! Learning rate over time: a factor on the optimiser's own rate, as a function of the step that a push belongs to.
+//! The learning rate over time: a factor on the optimiser's learning rate, by the step of a push.
 
 use std::f64::consts::PI;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::optimizer::Rate;
+use crate::optimizer::RateFactor;
 
-/// Factor on the learning rate by step.
+/// The factor on the learning rate, by step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Schedule {
+pub enum LearningRateSchedule {
     /// Always 1.
     #[default]
     Constant,
-    /// The factor rises from 0 to 1. Then it falls in a straight line to `floor` and stays there.
+    /// The factor rises from 0 to 1. Then it falls linearly to `floor` and stays there.
     Linear {
         /// Steps of the rise from 0 to 1.
         #[serde(default)]
@@ -43,7 +43,7 @@ pub enum Schedule {
         #[schemars(range(min = 0.0, max = 1.0))]
         floor: f32,
     },
-    /// The factor rises from 0 to 1. Then it is multiplied by `factor` after each further `every` steps.
+    /// The factor rises from 0 to 1. After that it is multiplied by `factor` every `every` steps.
     Step {
         /// Steps of the rise from 0 to 1.
         #[serde(default)]
@@ -52,7 +52,7 @@ pub enum Schedule {
         /// Steps between two falls.
         #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
         every: u64,
-        /// Share of the factor that remains after a fall.
+        /// The share of the factor that remains after a fall.
         #[serde(default = "half")]
         #[schemars(range(min = 0.0, max = 1.0))]
         factor: f32,
@@ -63,16 +63,16 @@ fn half() -> f32 {
     0.5
 }
 
-impl Schedule {
-    /// The rate of a push.
-    pub(crate) fn rate(&self, step: u64) -> Rate {
+impl LearningRateSchedule {
+    /// The factor for a push at `step`.
+    pub(crate) fn rate(&self, step: u64) -> RateFactor {
         match self {
-            Self::Constant => Rate::Constant,
-            _ => Rate::Times(self.factor(step)),
+            Self::Constant => RateFactor::Constant,
+            _ => RateFactor::Times(self.factor(step)),
         }
     }
 
-    /// The factor at a step; steps are counted from 0.
+    /// The factor at a step. Steps count from 0.
     #[must_use]
     pub fn factor(&self, step: u64) -> f32 {
         let (warmup, rest): (u64, &dyn Fn(u64) -> f64) = match *self {
@@ -90,7 +90,7 @@ impl Schedule {
         if step < warmup { ((step + 1) as f64 / warmup as f64) as f32 } else { rest(step) as f32 }
     }
 
-    /// The first setting that is out of range.
+    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let share = |name: &str, value: f32| {
             (!(0.0..=1.0).contains(&value)).then(|| format!("{name} of the schedule is {value}; expected 0 to 1"))
@@ -119,31 +119,36 @@ mod tests {
 
     use super::*;
 
-    fn factors(schedule: Schedule, steps: [u64; 5]) -> [f32; 5] {
+    fn factors(schedule: LearningRateSchedule, steps: [u64; 5]) -> [f32; 5] {
         steps.map(|step| schedule.factor(step))
     }
 
     #[test]
     fn each_kind_rises_and_falls_as_written() {
-        assert_eq!(factors(Schedule::Constant, [0, 1, 5, 99, u64::MAX]), [1.0; 5]);
-        let linear = Schedule::Linear { warmup: 4, decay: 4, floor: 0.5 };
+        assert_eq!(factors(LearningRateSchedule::Constant, [0, 1, 5, 99, u64::MAX]), [1.0; 5]);
+        let linear = LearningRateSchedule::Linear { warmup: 4, decay: 4, floor: 0.5 };
         assert_eq!(factors(linear, [0, 3, 4, 6, 100]), [0.25, 1.0, 1.0, 0.75, 0.5]);
-        let cosine = Schedule::Cosine { warmup: 0, decay: 4, floor: 0.0 };
+        let cosine = LearningRateSchedule::Cosine { warmup: 0, decay: 4, floor: 0.0 };
         let expected = [1.0, 0.853_553_4, 0.5, 0.146_446_6, 0.0];
         for (found, expected) in factors(cosine, [0, 1, 2, 3, 4]).iter().zip_eq(expected) {
             assert!((found - expected).abs() < 1e-6, "{found} {expected}");
         }
-        let step = Schedule::Step { warmup: 2, every: 10, factor: 0.5 };
+        let step = LearningRateSchedule::Step { warmup: 2, every: 10, factor: 0.5 };
         assert_eq!(factors(step, [0, 1, 11, 12, 22]), [0.5, 1.0, 1.0, 0.5, 0.25]);
     }
 
     #[test]
     fn settings_out_of_range_are_reported() {
-        let problem = |schedule: Schedule| schedule.problem().unwrap();
-        assert_eq!(Schedule::Constant.problem(), None);
-        assert!(problem(Schedule::Linear { warmup: 8, decay: 0, floor: 0.0 }).contains("falls over 0 steps"));
-        assert!(problem(Schedule::Cosine { warmup: 0, decay: 8, floor: 1.5 }).contains("floor of the schedule is 1.5"));
-        assert!(problem(Schedule::Step { warmup: 0, every: 0, factor: 0.5 }).contains("every 0 steps"));
-        assert!(problem(Schedule::Step { warmup: 0, every: 1, factor: f32::NAN }).contains("factor"));
+        let problem = |schedule: LearningRateSchedule| schedule.problem().unwrap();
+        assert_eq!(LearningRateSchedule::Constant.problem(), None);
+        assert!(
+            problem(LearningRateSchedule::Linear { warmup: 8, decay: 0, floor: 0.0 }).contains("falls over 0 steps")
+        );
+        assert!(
+            problem(LearningRateSchedule::Cosine { warmup: 0, decay: 8, floor: 1.5 })
+                .contains("floor of the schedule is 1.5")
+        );
+        assert!(problem(LearningRateSchedule::Step { warmup: 0, every: 0, factor: 0.5 }).contains("every 0 steps"));
+        assert!(problem(LearningRateSchedule::Step { warmup: 0, every: 1, factor: f32::NAN }).contains("factor"));
     }
 }

@@ -1,4 +1,4 @@
-//! All rows of one instant, while they change.
+//! Snapshots: all rows of one instant, read while requests change them.
 
 pub(crate) mod request_guard;
 pub(crate) mod stripe_capture;

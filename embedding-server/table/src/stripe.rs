@@ -1,10 +1,10 @@
-//! One independently locked part of a table: an index and the slab it points into.
+//! One part of a table with a lock of its own: an index, and the slab with its rows.
 
 use std::sync::Arc;
 
 use crate::admission::stripe_filter::StripeFilter;
 use crate::config::RowLayout;
-use crate::index::{Index, IndexEntry};
+use crate::index::{IndexEntry, SlotIndex};
 use crate::key::{id_of, key_of};
 use crate::machine::memory::Arena;
 use crate::machine::prefetch::prefetch;
@@ -16,28 +16,28 @@ use crate::{PushStep, RowBatch, TableCounts};
 /// Rows whose ids hash to this stripe.
 #[derive(Debug)]
 pub(crate) struct Stripe {
-    /// Its position in the table.
+    /// Number of the stripe in its table.
     pub(crate) number: usize,
-    index: Index,
+    index: SlotIndex,
     slab: Slab,
     pub(crate) counts: TableCounts,
-    /// Which ids without a row get one.
+    /// Decides which ids without a row get one.
     pub(crate) filter: StripeFilter,
-    /// Bytes that are taken from the budget.
+    /// Bytes that the stripe has reserved from the budget.
     pub(crate) charged: usize,
-    /// Increases with every eviction to the cold tier and every removal there. A cold copy that was read under an older
+    /// Increases with every eviction to the cold tier and every removal from it. A cold copy that was read under an older
     /// version may be stale.
     pub(crate) cold_version: u32,
-    /// Bucket of the index where the next search for rows to evict starts.
+    /// The next search for rows to evict starts at this bucket of the index.
     pub(crate) eviction_cursor: usize,
     pub(crate) sweep: StripeSweep,
-    /// Gradients of rows that could not be read.
+    /// Gradients whose row could not be read.
     pub(crate) pending: Vec<PendingGradient>,
-    /// Copies for a snapshot, while it has not read the stripe.
+    /// Copies for a snapshot that has not finished reading the stripe.
     capture: Option<StripeCapture>,
 }
 
-/// A gradient that was acknowledged and waits for its row to be read.
+/// A gradient that was acknowledged and waits until its row can be read.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingGradient {
     pub(crate) key: u64,
@@ -56,7 +56,7 @@ impl Stripe {
     ) -> Self {
         Self {
             number,
-            index: Index::new(arena),
+            index: SlotIndex::new(arena),
             slab: Slab::new(arena, layout.stride, access),
             counts: TableCounts::default(),
             filter,
@@ -69,31 +69,31 @@ impl Stripe {
         }
     }
 
-    /// Counts a lookup of this many ids, of which `misses` had no row in memory.
+    /// Counts a lookup of `ids` ids. `misses` of them had no row in memory.
     #[inline(always)]
     pub(crate) fn count_lookups(&mut self, ids: usize, misses: usize) {
         self.counts.hits += (ids - misses) as u64;
         self.counts.misses += misses as u64;
     }
 
-    /// Asks for the index entry of a key.
+    /// Prefetches the index entry of a key.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, key: u64) {
         self.index.prefetch(key);
     }
 
-    /// Where the row of a key lies, whose entry is where it is looked for first, and asks for its first `words`. A key
-    /// that is not found may have a row still.
+    /// The address of the key's row, if its entry is in the home bucket. Prefetches the first `words` of the row. Other
+    /// keys get [`SlotAddress::NONE`], but may still have a row.
     #[inline(always)]
     pub(crate) fn peek(&self, key: u64, words: usize) -> SlotAddress {
-        // No closure: it would be called.
+        // No closure: the compiler would not inline it.
         match self.index.peek(key) {
             Some(slot) => self.place(slot, words),
             None => SlotAddress::NONE,
         }
     }
 
-    /// Where a slot lies, and asks for its first `words`.
+    /// The address of a slot. Prefetches its first `words`.
     #[inline(always)]
     pub(crate) fn place(&self, slot: u32, words: usize) -> SlotAddress {
         let place = self.slab.place(slot);
@@ -101,7 +101,7 @@ impl Stripe {
         place
     }
 
-    /// The slot of a key that has a row.
+    /// The slot of a key. `None` if the key has no row.
     #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<u32> {
         match self.index.find(key) {
@@ -110,7 +110,7 @@ impl Stripe {
         }
     }
 
-    /// The slot of a key, and whether its row was made now.
+    /// The slot of a key, and whether this call created the row.
     #[inline(always)]
     pub(crate) fn find_or_create(&mut self, key: u64, layout: &RowLayout) -> (u32, bool) {
         match self.index.find(key) {
@@ -127,7 +127,7 @@ impl Stripe {
         slot
     }
 
-    /// Makes a row of these words.
+    /// Inserts or replaces a row with these words.
     pub(crate) fn put(&mut self, key: u64, words: &[u32]) -> u32 {
         let slot = match self.index.find(key) {
             IndexEntry::Slot(slot) => slot,
@@ -138,7 +138,7 @@ impl Stripe {
         slot
     }
 
-    /// Gives a row its first value again.
+    /// Resets a row to its first weights.
     pub(crate) fn restart(&mut self, key: u64, slot: u32, layout: &RowLayout) {
         self.keep(key, slot);
         layout.fill_slot(id_of(key), self.slab.words_mut(slot));
@@ -146,7 +146,7 @@ impl Stripe {
         self.counts.created += 1;
     }
 
-    /// Takes a row out.
+    /// Removes a row.
     pub(crate) fn remove(&mut self, key: u64) {
         if let Some(slot) = self.find(key) {
             self.keep(key, slot);
@@ -155,7 +155,7 @@ impl Stripe {
         }
     }
 
-    /// Removes all rows and all frequency counts. The memory stays.
+    /// Removes all rows and all frequency counts. The memory stays allocated.
     pub(crate) fn clear(&mut self) {
         let keys: Vec<u64> = self.index.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.remove(key));
@@ -173,34 +173,34 @@ impl Stripe {
         slot
     }
 
-    /// A row's access metadata. The table must have it.
+    /// The access metadata of a row. The table must have access metadata.
     #[inline]
     pub(crate) fn access(&self, slot: u32) -> u32 {
         self.slab.access(slot)
     }
 
-    /// As [`Self::access`].
+    /// The access metadata of a row, as [`Self::access`].
     #[inline]
     pub(crate) fn access_mut(&mut self, slot: u32) -> &mut u32 {
         self.slab.access_mut(slot)
     }
 
-    /// Keys and slots from a place of the index on; see [`Index::scan`].
+    /// Keys and slots from a position of the index on, as [`SlotIndex::scan`].
     pub(crate) fn scan(&self, from: usize, enough: usize, into: &mut Vec<(u64, u32)>) -> Option<usize> {
         self.index.scan(from, enough, into)
     }
 
-    /// Rows that fit in before memory grows.
+    /// How many rows can be added before memory grows.
     pub(crate) fn vacant(&self) -> usize {
         self.slab.vacant()
     }
 
-    /// Bytes that index and slab would grow by for this many rows more.
+    /// Bytes that index and slab would grow by if `rows` more rows were added.
     pub(crate) fn growth(&self, rows: usize) -> usize {
         self.index.growth(rows) + self.slab.growth(rows)
     }
 
-    /// From now on rows are copied for a snapshot before they change.
+    /// Starts the capture: rows are copied for a snapshot before they change.
     pub(crate) fn begin_capture(&mut self) {
         self.capture = Some(StripeCapture::default());
         self.filter.begin_capture();
@@ -216,7 +216,7 @@ impl Stripe {
         self.capture.is_some()
     }
 
-    /// Copies a row that is about to change, if a snapshot has not read it.
+    /// Copies a row that is about to change, unless the snapshot has read it.
     #[inline]
     pub(crate) fn keep(&mut self, key: u64, slot: u32) {
         if let Some(capture) = &mut self.capture {
@@ -225,8 +225,8 @@ impl Stripe {
         }
     }
 
-    /// Keeps those of the keys' rows that are there. In short loops, so that many rows are waited for together; what
-    /// follows finds them in the cache.
+    /// Copies the rows of these keys for a snapshot. Separate short loops let the cache misses of many rows overlap.
+    /// The update that follows finds the rows in the cache.
     #[cold]
     pub(crate) fn preserve_all(&mut self, keys: &[u64]) {
         let mut slots = Vec::with_capacity(keys.len());
@@ -238,8 +238,8 @@ impl Stripe {
         slots.into_iter().for_each(|(key, slot)| self.keep(key, slot));
     }
 
-    /// Keys and slots that the stripe's rows had at the instant of a snapshot, which begins to read them with this; `None`
-    /// if there is none to keep rows for, or it has begun before.
+    /// Begins to read the stripe for a snapshot. Returns the keys and slots of the rows at the instant. `None` if there
+    /// is no capture, or if the snapshot has begun to read the stripe before.
     pub(crate) fn begin_reading(&mut self) -> Option<Vec<(u64, u32)>> {
         let capture = self.capture.as_mut().filter(|capture| !capture.is_read)?;
         capture.is_read = true;
@@ -247,8 +247,8 @@ impl Stripe {
         Some(unchanged.chain(capture.all_kept().map(|(id, slot)| (key_of(id), slot))).collect())
     }
 
-    /// Appends the row that a slot had at the instant of the snapshot that reads the stripe. One that has not changed since
-    /// is read where it lies: a copy is only made of what changes first.
+    /// Appends the row that a slot had at the instant. A row that has not changed is read in its slot. A changed row is
+    /// read from its copy.
     pub(crate) fn read_captured(&mut self, slot: u32, key: u64, into: &mut RowBatch) {
         let Some(capture) = &mut self.capture else { return };
         let stride = self.slab.stride();
@@ -283,7 +283,7 @@ impl Stripe {
         self.slab.words_mut(slot)
     }
 
-    /// Ids and slots of all rows, in ascending order of ids: what is written of a table depends on its content alone.
+    /// Ids and slots of all rows, in ascending order of ids. A saved table therefore depends on its content alone.
     pub(crate) fn sorted(&self) -> Vec<(u64, u32)> {
         let mut rows: Vec<(u64, u32)> = self.index.iter().map(|(key, slot)| (id_of(key), slot)).collect();
         rows.sort_unstable();
@@ -294,7 +294,7 @@ impl Stripe {
         self.index.len()
     }
 
-    /// Bytes of index, slab, frequency counts and what is kept for a snapshot, allocated, used or not.
+    /// Bytes of index, slab, frequency counts and copies for a snapshot, used or not.
     pub(crate) fn bytes(&self) -> usize {
         let captured = self.capture.as_ref().map_or(0, StripeCapture::bytes);
         self.index.bytes() + self.slab.bytes() + self.filter.bytes() + captured
@@ -306,12 +306,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::machine::memory::Pages;
-    use crate::{AdmissionPolicy, Initializer, Limits, Optimizer, TableConfig};
+    use crate::machine::memory::PageSize;
+    use crate::{AdmissionPolicy, Initializer, Optimizer, TableConfig, UpdateLimits};
 
     fn layout() -> RowLayout {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
+        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, UpdateLimits::default());
         TableConfig { dim: 3, init, optimizer, limits, stripes: 1, ..TableConfig::default() }.layout(0, 0)
     }
 
@@ -320,7 +320,7 @@ mod tests {
         fn each_id_has_one_slot_of_its_own(ids in prop::collection::vec(0_u64..500, 0..800)) {
             let layout = layout();
             let always = StripeFilter::new(AdmissionPolicy::Always, 1, 0, 0);
-            let mut stripe = Stripe::new(0, &layout, false, always, &Arena::new(Pages::Huge));
+            let mut stripe = Stripe::new(0, &layout, false, always, &Arena::new(PageSize::Huge));
             for id in &ids {
                 let before = stripe.find(key_of(*id));
                 let (slot, created) = stripe.find_or_create(key_of(*id), &layout);

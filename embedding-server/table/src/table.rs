@@ -1,4 +1,4 @@
-//! One table: its stripes behind their locks, what it holds, and reading all of it.
+//! One table: its stripes with their locks, its counters, and reading all its rows.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -13,27 +13,28 @@ use crate::tier::eviction_buffer::EvictionBuffer;
 use crate::tier::shared_memory::SharedMemory;
 use crate::tier::sweep::ColdSweep;
 use crate::{
-    AdmissionPolicy, Capacity, ColdStore, Element, Retention, RowBatch, TableConfig, TableCounts, TableError, TableTime,
+    AdmissionPolicy, ColdStore, EvictionPolicy, RowBatch, TableConfig, TableCounts, TableError, TableResources,
+    TableTime, WeightType,
 };
 
-const NO_COLD_TIER: &str = "evicted rows go to the cold tier, and there is none; \
+const NO_COLD_TIER: &str = "evicted rows go to the cold tier, but there is no cold tier; \
      set a budget of memory with a cold tier, or let evicted rows be dropped";
 
-/// One embedding table. All calls take `&self` and may run on any number of threads at once.
+/// One embedding table. Any number of threads may call it at once.
 #[derive(Debug)]
 pub struct Table {
     table: u32,
     layout: RowLayout,
-    retention: Retention,
+    retention: EvictionPolicy,
     access_codec: AccessCodec,
-    /// Whether rows have access metadata. Then the calls of `tier::managed` serve.
+    /// Whether rows have access metadata. Then requests use the calls in `tier::managed`.
     managed: bool,
-    /// Whether rows go to the cold tier.
+    /// Whether evicted rows go to the cold tier.
     tiered: bool,
-    /// Whether some ids get no row, or not at once.
+    /// Whether the table has an admission policy that refuses some ids.
     selective: bool,
     stripes: Vec<Mutex<Stripe>>,
-    /// One for each stripe: locked by the thread that evicts rows of it to the cold tier.
+    /// One lock per stripe. A thread holds it while it evicts rows of the stripe to the cold tier.
     eviction_locks: Vec<Mutex<()>>,
     pub(crate) cold_sweep: Mutex<ColdSweep>,
     /// Number of pending gradients.
@@ -42,16 +43,16 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table of its own, without a limit of memory. `seed` and `table`, its position in the model, decide first
-    /// values.
+    /// Makes an empty table with memory of its own and no limit. `seed` and the table's number decide the first weights
+    /// of rows.
     ///
     /// # Errors
-    /// When a setting is out of range.
+    /// If a setting is out of range.
     pub fn new(seed: u64, table: u32, config: &TableConfig) -> Result<Self, TableError> {
-        Self::within(seed, table, config, &Arc::new(SharedMemory::new(Capacity::default())))
+        Self::within(seed, table, config, &Arc::new(SharedMemory::new(TableResources::default())))
     }
 
-    /// An empty table that shares memory with others.
+    /// Makes an empty table that shares memory with other tables.
     pub(crate) fn within(
         seed: u64,
         table: u32,
@@ -99,7 +100,7 @@ impl Table {
 
     /// How weights are stored.
     #[must_use]
-    pub fn element(&self) -> Element {
+    pub fn element(&self) -> WeightType {
         self.layout.element
     }
 
@@ -109,49 +110,49 @@ impl Table {
         self.layout.optimizer.layout()
     }
 
-    /// The form of access metadata, for a saved model. Two tables that answer the same understand each other's. `None`
-    /// when rows have none.
+    /// The format of access metadata, for a saved model. Tables with an equal format can read each other's metadata.
+    /// `None` if rows have no metadata.
     #[must_use]
     pub fn access_layout(&self) -> Option<String> {
         self.managed.then(|| self.access_codec.describe())
     }
 
-    /// Number of independently locked parts.
+    /// Number of stripes.
     #[must_use]
     pub fn stripes(&self) -> usize {
         self.stripes.len()
     }
 
-    /// Rows held.
+    /// Rows in memory.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.lock().rows()).sum()
     }
 
-    /// Bytes held by weights, optimiser state and index, used or not.
+    /// Bytes of weights, optimiser state and index, used or not.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let fixed = self.stripes.len() * size_of::<Mutex<Stripe>>();
         fixed + self.stripes.iter().map(|stripe| stripe.lock().bytes()).sum::<usize>()
     }
 
-    /// What happened to its rows.
+    /// The counters of the table.
     #[must_use]
     pub fn counts(&self) -> TableCounts {
         self.stripes.iter().map(|stripe| stripe.lock().counts).sum()
     }
 
-    /// Gives rows that another process saved access metadata of the same age here. `saved` is the time of the save
-    /// ([`crate::TableSnapshot::moment`]) by that process.
+    /// Converts the access metadata of rows that another process saved, so that the rows keep their age. `saved` is the
+    /// time of the save in that process ([`crate::TableSnapshot::moment`]).
     pub fn rebase_access(&self, rows: &mut RowBatch, saved: TableTime) {
         let now = self.shared.clock.now();
         rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebased(*access, saved, now));
     }
 
-    /// Appends all rows of one stripe that are in memory to `into`, in ascending order of ids.
+    /// Appends all rows of one stripe that are in memory, in ascending order of ids.
     ///
     /// # Panics
-    /// When there is no such stripe.
+    /// If there is no such stripe.
     pub fn read_stripe(&self, stripe: usize, into: &mut RowBatch) {
         let stripe = self.lock(stripe);
         into.ids.reserve(stripe.rows());
@@ -172,7 +173,7 @@ impl Table {
         &self.layout
     }
 
-    pub(crate) fn retention(&self) -> &Retention {
+    pub(crate) fn retention(&self) -> &EvictionPolicy {
         &self.retention
     }
 
@@ -200,12 +201,12 @@ impl Table {
         &self.shared
     }
 
-    /// The cold tier, if evicted rows go there.
+    /// The cold tier. `None` if evicted rows do not go there.
     pub(crate) fn cold(&self) -> Option<&dyn ColdStore> {
         self.shared.capacity.cold.as_deref().filter(|_| self.tiered)
     }
 
-    /// The present tick of access metadata.
+    /// The present tick for access metadata.
     pub(crate) fn tick(&self) -> u64 {
         self.access_codec.tick(self.shared.clock.now())
     }
@@ -245,11 +246,11 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Initializer, Limits, LookupMode, Optimizer, Scratch};
+    use crate::{Initializer, LookupMode, Optimizer, RequestBuffers, UpdateLimits};
 
     fn table(stripes: usize) -> Table {
         let optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.5, l2: 0.0 };
-        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
+        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, UpdateLimits::default());
         Table::new(1, 0, &TableConfig { dim: 4, init, optimizer, limits, stripes, ..TableConfig::default() }).unwrap()
     }
 
@@ -265,8 +266,8 @@ mod tests {
         let ids: Vec<u64> = (0..300).collect();
         let reversed: Vec<u64> = ids.iter().rev().copied().collect();
         let mut out = vec![0.0; 300 * 4];
-        forwards.lookup(&ids, LookupMode::Train, &mut out, &mut Scratch::new()).unwrap();
-        backwards.lookup(&reversed, LookupMode::Train, &mut out, &mut Scratch::new()).unwrap();
+        forwards.lookup(&ids, LookupMode::Train, &mut out, &mut RequestBuffers::new()).unwrap();
+        backwards.lookup(&reversed, LookupMode::Train, &mut out, &mut RequestBuffers::new()).unwrap();
         let rows = read_all(&forwards);
         assert_eq!((rows.ids.len(), rows.slots.len()), (300, 300 * 8));
         assert_eq!(rows, read_all(&backwards));
@@ -278,9 +279,9 @@ mod tests {
         let table = table(64);
         assert!(table.bytes() < 64 << 10, "{} bytes", table.bytes());
         let ids: Vec<u64> = (0..100_000).collect();
-        table.lookup(&ids, LookupMode::Train, &mut vec![0.0; 400_000], &mut Scratch::new()).unwrap();
+        table.lookup(&ids, LookupMode::Train, &mut vec![0.0; 400_000], &mut RequestBuffers::new()).unwrap();
         assert_eq!(table.rows(), 100_000);
-        // 32 bytes of slot and 13 to 30 of index each.
+        // Each row takes a slot of 32 bytes, and 13 to 30 bytes of index.
         assert!((4_500_000..7_500_000).contains(&table.bytes()), "{} bytes", table.bytes());
     }
 }

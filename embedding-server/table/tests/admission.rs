@@ -1,8 +1,8 @@
-//! Who gets a row: through the calls of a table, beside rows that are there, and across a snapshot.
+//! Admission: which ids get a row, next to existing rows and across a snapshot.
 
 use zagros_table::{
-    AdmissionPolicy, Capacity, FrequencyCounter, FrequencyCounts, Initializer, LookupMode, LookupReport, Optimizer,
-    PushReport, RequestPart, Retention, RowBatch, Scratch, TableConfig, TableSet, Ttl,
+    AdmissionPolicy, EvictionPolicy, FrequencyCounter, FrequencyCounts, Initializer, LookupMode, LookupReport,
+    Optimizer, PushReport, RequestBuffers, RequestPart, RowBatch, TableConfig, TableResources, TableSet, Ttl,
 };
 
 const COUNTERS: [FrequencyCounter; 2] =
@@ -13,18 +13,19 @@ fn twice(counter: FrequencyCounter) -> AdmissionPolicy {
     AdmissionPolicy::Count { threshold: 2, counter }
 }
 
-/// One table of two ones a row, which SGD moves by the gradient.
-fn set(admission: AdmissionPolicy, retention: Retention) -> TableSet {
+/// One table with two ones per row. SGD subtracts the gradient.
+fn set(admission: AdmissionPolicy, retention: EvictionPolicy) -> TableSet {
     let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
     let init = Initializer::Constant { value: 1.0 };
     let config = TableConfig { dim: 2, init, optimizer, admission, retention, stripes: 4, ..TableConfig::default() };
-    TableSet::new(1, &[config], Capacity::default()).unwrap()
+    TableSet::new(1, &[config], TableResources::default()).unwrap()
 }
 
 fn lookup(set: &TableSet, ids: &[u64], access: LookupMode) -> (Vec<f32>, LookupReport) {
     let mut out = vec![f32::NAN; 2 * ids.len()];
-    let report = set.lookup(&[RequestPart { table: 0, dim: 2, ids }], access, &mut out, &mut Scratch::new()).unwrap();
-    // Both values of a row are equal here.
+    let report =
+        set.lookup(&[RequestPart { table: 0, dim: 2, ids }], access, &mut out, &mut RequestBuffers::new()).unwrap();
+    // Both values of a row are always equal here.
     assert!(out.chunks(2).all(|row| row[0] == row[1]), "{out:?}");
     (out.chunks(2).map(|row| row[0]).collect(), report)
 }
@@ -35,16 +36,16 @@ fn sight_twice(set: &TableSet, ids: &[u64]) {
 
 fn push(set: &TableSet, ids: &[u64], gradient: f32) -> PushReport {
     let gradients = vec![gradient; 2 * ids.len()];
-    set.push(&[RequestPart { table: 0, dim: 2, ids }], &gradients, 0, &mut Scratch::new()).unwrap()
+    set.push(&[RequestPart { table: 0, dim: 2, ids }], &gradients, 0, &mut RequestBuffers::new()).unwrap()
 }
 
 #[test]
-fn an_id_gets_its_row_at_the_lookup_that_was_asked_for() {
+fn an_id_gets_its_row_at_the_threshold_lookup() {
     for counter in COUNTERS {
-        let set = set(twice(counter), Retention::default());
+        let set = set(twice(counter), EvictionPolicy::default());
         let refused = LookupReport { refused: 3, ..LookupReport::default() };
         assert_eq!(lookup(&set, &[1, 2, 3], LookupMode::Train), (vec![0.0; 3], refused));
-        // Reading is no sighting, nor is a gradient.
+        // Reading does not count as a use, and neither does a gradient.
         let missing = LookupReport { missing: 1, ..LookupReport::default() };
         assert_eq!(lookup(&set, &[2], LookupMode::Read), (vec![0.0], missing));
         assert_eq!(push(&set, &[2], 1.0), PushReport { refused: 1, ..PushReport::default() });
@@ -57,7 +58,7 @@ fn an_id_gets_its_row_at_the_lookup_that_was_asked_for() {
 #[test]
 fn the_gradient_of_an_id_without_a_row_moves_no_neighbour() {
     for counter in COUNTERS {
-        let set = set(twice(counter), Retention::default());
+        let set = set(twice(counter), EvictionPolicy::default());
         sight_twice(&set, &[1, 3, 5]);
         let report = push(&set, &[1, 2, 3, 4, 5, 5], 0.25);
         assert_eq!(report, PushReport { updated: 3, repeated: 1, refused: 2, ..PushReport::default() });
@@ -67,22 +68,22 @@ fn the_gradient_of_an_id_without_a_row_moves_no_neighbour() {
 
 #[test]
 fn a_share_of_ids_has_rows_from_the_first_lookup_or_gradient_on_and_the_others_never() {
-    let (first, second) = (set(SHARE, Retention::default()), set(SHARE, Retention::default()));
+    let (first, second) = (set(SHARE, EvictionPolicy::default()), set(SHARE, EvictionPolicy::default()));
     let ids: Vec<u64> = (0..200).collect();
     let (rows, report) = lookup(&first, &ids, LookupMode::Train);
     assert!((60..140).contains(&report.created) && report.created + report.refused == 200, "{report:?}");
     assert_eq!(lookup(&first, &ids, LookupMode::Train).0, rows);
     let pushed = push(&second, &ids, 1.0);
     assert_eq!((pushed.created, pushed.refused), (report.created, report.refused));
-    // Those who have a row moved from one to nothing, the others are nothing.
+    // Admitted rows moved from one to zero. Ids without a row return zeros.
     assert_eq!(lookup(&second, &ids, LookupMode::Read).0, vec![0.0; 200]);
     assert_eq!(second.table(0).unwrap().rows() as u64, report.created);
 }
 
 #[test]
-fn a_row_that_was_forgotten_has_to_be_admitted_again() {
+fn a_removed_row_has_to_be_admitted_again() {
     let ttl = Some(Ttl::Steps(10));
-    let set = set(twice(FrequencyCounter::Exact), Retention { ttl, ..Retention::default() });
+    let set = set(twice(FrequencyCounter::Exact), EvictionPolicy { ttl, ..EvictionPolicy::default() });
     sight_twice(&set, &[1, 2]);
     push(&set, &[1, 2], 0.5);
     set.tick(8, 0);
@@ -95,7 +96,7 @@ fn a_row_that_was_forgotten_has_to_be_admitted_again() {
     assert_eq!(set.table(0).unwrap().counts().expired, 1);
 }
 
-/// What a snapshot holds of stripe after stripe.
+/// The rows and frequency counts of a snapshot, stripe after stripe.
 fn saved(set: &TableSet, meanwhile: impl FnOnce()) -> (RowBatch, Vec<FrequencyCounts>) {
     let cut = set.snapshot().unwrap();
     meanwhile();
@@ -114,18 +115,18 @@ fn saved(set: &TableSet, meanwhile: impl FnOnce()) -> (RowBatch, Vec<FrequencyCo
 #[test]
 fn a_snapshot_carries_the_frequency_counts_of_its_instant_to_another_table() {
     for counter in COUNTERS {
-        let first = set(twice(counter), Retention::default());
+        let first = set(twice(counter), EvictionPolicy::default());
         lookup(&first, &[1, 2, 3, 4], LookupMode::Train);
         lookup(&first, &[4], LookupMode::Train);
         let (rows, counts) = saved(&first, || {
-            // After the instant, in part of ids that it knows.
+            // After the instant. Some of these ids have a count already.
             lookup(&first, &[1, 5, 6, 7, 8], LookupMode::Train);
         });
         assert_eq!(rows.ids, [4]);
-        let second = set(twice(counter), Retention::default());
+        let second = set(twice(counter), EvictionPolicy::default());
         let table = second.table(0).unwrap();
         assert_eq!(table.counter_layout(), first.table(0).unwrap().counter_layout());
-        table.insert(&rows, &mut Scratch::new()).unwrap();
+        table.insert(&rows, &mut RequestBuffers::new()).unwrap();
         for (stripe, counts) in counts.iter().enumerate() {
             table.insert_frequency_counts(&counts.ids, &counts.counts).unwrap();
             if !counts.cells.is_empty() {
@@ -138,14 +139,14 @@ fn a_snapshot_carries_the_frequency_counts_of_its_instant_to_another_table() {
 
 #[test]
 fn frequency_counts_that_do_not_fit_are_refused() {
-    let sketch = set(twice(COUNTERS[1]), Retention::default());
+    let sketch = set(twice(COUNTERS[1]), EvictionPolicy::default());
     let table = sketch.table(0).unwrap();
     assert!(table.counter_layout().unwrap().ends_with("x 5 in 4 stripes"));
     let said = |error: zagros_table::TableError| error.to_string();
     assert!(said(table.merge_sketch(0, &[1, 2, 3]).unwrap_err()).contains("words of a sketch"));
     assert!(said(table.merge_sketch(4, &[]).unwrap_err()).contains("stripes: expected 4 values, found 5"));
     assert!(said(table.insert_frequency_counts(&[1, 2], &[1]).unwrap_err()).contains("frequency counts"));
-    let always = set(AdmissionPolicy::Always, Retention::default());
+    let always = set(AdmissionPolicy::Always, EvictionPolicy::default());
     let table = always.table(0).unwrap();
     assert_eq!(table.counter_layout(), None);
     assert!(table.insert_frequency_counts(&[1], &[1]).is_ok() && table.merge_sketch(0, &[7]).is_ok());

@@ -1,10 +1,10 @@
-//! Random interleavings of every call against a plain map and a plain loop.
+//! Random sequences of all calls, compared with a plain map and a plain loop.
 
 use std::collections::HashMap;
 
 use proptest::prelude::*;
 use zagros_table::init::RowSeed;
-use zagros_table::{Initializer, Limits, LookupMode, Optimizer, RowBatch, Scratch, Table, TableConfig};
+use zagros_table::{Initializer, LookupMode, Optimizer, RequestBuffers, RowBatch, Table, TableConfig, UpdateLimits};
 use zagros_zip::ZipEq;
 
 const SEED: u64 = 11;
@@ -21,7 +21,7 @@ enum Call {
     Scan,
 }
 
-/// A row per id: weights and optimiser state.
+/// For each id, the weights and the optimiser state of its row.
 struct Model {
     optimizer: Optimizer,
     dim: usize,
@@ -59,13 +59,13 @@ impl Model {
             let first = self.first(id);
             let optimizer = self.optimizer;
             let slot = self.rows.entry(id).or_insert(first);
-            // Optimisers are tested against their equations where they are; here the question is whose row it is.
-            optimizer.update(slot, &sum, &Limits::default());
+            // Other tests check the optimisers. This test checks which row a gradient changes.
+            optimizer.update(slot, &sum, &UpdateLimits::default());
         }
     }
 }
 
-/// Small integers: sums of them are exact in any order.
+/// Small integers have exact sums in any order.
 fn values(rows: &[(u64, i8)], width: usize) -> Vec<f32> {
     rows.iter().flat_map(|row| (0..width).map(|index| f32::from(row.1) + index as f32)).collect()
 }
@@ -97,7 +97,7 @@ fn optimizers() -> impl Strategy<Value = Optimizer> {
     ]
 }
 
-fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut Scratch) {
+fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut RequestBuffers) {
     match call {
         Call::Lookup(access, ids) => {
             let mut out = vec![f32::NAN; ids.len() * table.dim()];
@@ -115,7 +115,8 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut Scratch) {
             assert_eq!(report.created as usize, model.rows.len() - before);
         }
         Call::Insert(rows) => {
-            // Sums of squares are not negative, powers of a share below one: any state may hold these.
+            // Sums of squares are at least 0, and powers of a share are below 1. Any optimiser state may hold such
+            // values.
             let state = |value: f32| value.abs() / (1.0 + value.abs());
             let slots: Vec<f32> = values(rows, table.stride()).into_iter().map(state).collect();
             let words = slots.iter().map(|value| value.to_bits()).collect();
@@ -150,14 +151,15 @@ proptest! {
         let config = TableConfig { dim, init: INIT, optimizer, stripes: 1 << bits, ..TableConfig::default() };
         let table = Table::new(SEED, TABLE, &config).unwrap();
         let mut model = Model { optimizer, dim, rows: HashMap::new() };
-        let mut scratch = Scratch::new();
+        let mut scratch = RequestBuffers::new();
         for call in &calls {
             check(call, &table, &mut model, &mut scratch);
         }
         prop_assert_eq!(scan(&table), sorted(&model));
     }
 
-    /// Invariant DP-1: order of creation, number of servers and of stripes never change a first value.
+    /// Invariant DP-1: the order of creation, the number of servers and the number of stripes never change a first
+    /// value.
     #[test]
     fn first_values_do_not_depend_on_order_or_on_who_holds_the_row(
         ids in prop::collection::vec(any::<u64>(), 1..200),
@@ -165,10 +167,10 @@ proptest! {
         bits in 0_u32..7,
     ) {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-        let limits = Limits::default();
+        let limits = UpdateLimits::default();
         let config = |stripes| TableConfig { dim: 5, init: INIT, optimizer, limits, stripes, ..TableConfig::default() };
         let make = |stripes| Table::new(SEED, TABLE, &config(stripes)).unwrap();
-        let mut scratch = Scratch::new();
+        let mut scratch = RequestBuffers::new();
         let mut expected = vec![0.0; ids.len() * 5];
         make(64).lookup(&ids, LookupMode::Train, &mut expected, &mut scratch).unwrap();
         let tables: Vec<Table> = (0..servers).map(|_| make(1 << bits)).collect();

@@ -1,15 +1,17 @@
-//! Rows with weights of two bytes through the calls of a table.
+//! Rows with 16-bit weights, through the calls of a table.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use zagros_table::{Element, Initializer, LookupMode, Optimizer, RowBatch, Schedule, Scratch, Table, TableConfig};
+use zagros_table::{
+    Initializer, LearningRateSchedule, LookupMode, Optimizer, RequestBuffers, RowBatch, Table, TableConfig, WeightType,
+};
 
 const ADAM: Optimizer =
     Optimizer::Adam { lr: 0.01, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, l2: 0.0, weight_decay: 0.01 };
 
-fn table(element: Element, dim: usize, stripes: usize) -> Table {
-    let schedule = Schedule::Linear { warmup: 2, decay: 7, floor: 0.1 };
+fn table(element: WeightType, dim: usize, stripes: usize) -> Table {
+    let schedule = LearningRateSchedule::Linear { warmup: 2, decay: 7, floor: 0.1 };
     let init = Initializer::Normal { deviation: 0.5 };
     let config = TableConfig { dim, init, optimizer: ADAM, element, schedule, stripes, ..TableConfig::default() };
     Table::new(11, 4, &config).unwrap()
@@ -21,10 +23,10 @@ fn gradient(step: u64, id: u64, dim: usize) -> impl Iterator<Item = f32> {
 
 fn push(table: &Table, ids: &[u64], step: u64) {
     let gradients: Vec<f32> = ids.iter().flat_map(|id| gradient(step, *id, table.dim())).collect();
-    table.push(ids, &gradients, step, &mut Scratch::new()).unwrap();
+    table.push(ids, &gradients, step, &mut RequestBuffers::new()).unwrap();
 }
 
-/// The slots of all rows of some tables.
+/// The slots of all rows of several tables.
 fn slots<'a>(tables: impl IntoIterator<Item = &'a Table>) -> BTreeMap<u64, Vec<u32>> {
     let mut all = BTreeMap::new();
     for table in tables {
@@ -41,16 +43,16 @@ fn slots<'a>(tables: impl IntoIterator<Item = &'a Table>) -> BTreeMap<u64, Vec<u
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Invariant DP-6: order within a push, servers and stripes change neither rates nor rounding.
+    /// Invariant DP-6: the order within a push, servers and stripes change neither learning rate nor rounding.
     #[test]
-    fn who_holds_a_row_does_not_change_what_it_learns(
+    fn the_server_of_a_row_does_not_change_what_the_row_learns(
         pushes in prop::collection::vec(prop::collection::btree_set(0_u64..60, 0..40), 1..12),
         dim in 1_usize..40,
         servers in 1_usize..5,
         bits in 0_u32..5,
         f16: bool,
     ) {
-        let element = if f16 { Element::F16 } else { Element::Bf16 };
+        let element = if f16 { WeightType::F16 } else { WeightType::Bf16 };
         let one = table(element, dim, 8);
         let many: Vec<Table> = (0..servers).map(|_| table(element, dim, 1 << bits)).collect();
         for (step, ids) in pushes.iter().enumerate() {
@@ -63,15 +65,15 @@ proptest! {
         prop_assert_eq!(slots([&one]), slots(&many));
     }
 
-    /// What is looked up is what lies in the slot, and goes back into another table bit for bit.
+    /// A lookup returns the content of the slot. Inserting the slot into another table keeps every bit.
     #[test]
     fn narrow_rows_are_looked_up_and_moved_bit_for_bit(ids in prop::collection::btree_set(any::<u64>(), 1..50), dim in 1_usize..40) {
-        for element in [Element::F16, Element::Bf16] {
+        for element in [WeightType::F16, WeightType::Bf16] {
             let (from, to) = (table(element, dim, 4), table(element, dim, 2));
             let ids: Vec<u64> = ids.iter().copied().collect();
             let read = |table: &Table, access| {
                 let mut out = vec![f32::NAN; ids.len() * dim];
-                table.lookup(&ids, access, &mut out, &mut Scratch::new()).unwrap();
+                table.lookup(&ids, access, &mut out, &mut RequestBuffers::new()).unwrap();
                 out
             };
             prop_assert_eq!(read(&from, LookupMode::Read), read(&from, LookupMode::Train));
@@ -79,7 +81,7 @@ proptest! {
             let mut rows = RowBatch::default();
             (0..from.stripes()).for_each(|stripe| from.read_stripe(stripe, &mut rows));
             prop_assert_eq!(rows.slots.len(), ids.len() * (dim.div_ceil(2) + 2 * dim + 2));
-            to.insert(&rows, &mut Scratch::new()).unwrap();
+            to.insert(&rows, &mut RequestBuffers::new()).unwrap();
             prop_assert_eq!(read(&to, LookupMode::Read), read(&from, LookupMode::Read));
             prop_assert_eq!(slots([&to]), slots([&from]));
         }

@@ -94,7 +94,7 @@ async fn what_is_refused_is_named_and_not_applied() {
     let segment = |table, rows, dim| Segments::new(vec![Segment { table: TableId(table), rows, dim }]).pack().into();
     let good = push(1);
     let cases = [
-        (PushRequest { generation: 3, ..good.clone() }, RefusalKind::Moved, "generation 3, this server has 4"),
+        (PushRequest { generation: 3, ..good.clone() }, RefusalKind::Moved, "generation 3, but this server has 4"),
         (PushRequest { segments: segment(0, 3, 4), ..good.clone() }, RefusalKind::Invalid, "table `item`"),
         (PushRequest { segments: segment(5, 3, 2), ..good.clone() }, RefusalKind::Invalid, "no table 5"),
         (

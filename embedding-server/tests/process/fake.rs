@@ -57,12 +57,20 @@ pub(crate) struct ScriptedState {
 impl ScriptedState {
     fn entry(&self, joined: &JoinRequest) -> ServerEntry {
         let address = self.proxy.clone().unwrap_or_else(|| joined.address.clone());
-        ServerEntry { index: 0, address, instance: joined.instance, alive: true, run: RUN.0 }
+        ServerEntry { index: 0, address, instance: joined.instance, alive: true, run: RUN.0, lineage: joined.lineage }
     }
 
     fn join(&mut self, request: JoinRequest) -> Result<JoinResponse, Refusal> {
         self.joined = Some(request);
-        let joined = JoinResponse { member: 1, incarnation: 1, lease_ms: 150, generation: 0, over: false, run: RUN.0 };
+        let joined = JoinResponse {
+            member: 1,
+            incarnation: 1,
+            lease_ms: 150,
+            generation: 0,
+            over: false,
+            run: RUN.0,
+            discard: false,
+        };
         self.refuse_join.clone().map_or(Ok(joined), Err)
     }
 

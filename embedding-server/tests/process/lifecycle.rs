@@ -43,7 +43,7 @@ async fn it_is_unready_until_there_is_a_placement_and_follows_each_new_one() {
 }
 
 #[tokio::test]
-async fn it_stops_and_says_goodbye_when_the_run_is_over() {
+async fn it_stops_and_leaves_when_the_run_is_over() {
     let process = Process::ready(ScriptedRun::placed(1)).await;
     let coordinator = process.coordinator.clone();
     // A connection that stays open does not keep it.
@@ -126,7 +126,7 @@ async fn a_server_without_coordinator_and_workers_ends_and_says_so() {
     assert!(matches!(error, ServerError::Abandoned { index: 0, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("coordinator (fake) has not answered for"), "{text}");
-    assert!(text.contains("connection refused, and no worker has asked it for anything in the last"), "{text}");
+    assert!(text.contains("connection refused, and no worker has sent a request in the last"), "{text}");
 }
 
 #[tokio::test]

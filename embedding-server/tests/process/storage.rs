@@ -68,7 +68,7 @@ async fn nobody_empties_the_tables_with_a_load_of_nothing() {
     let nothing = LoadRequest { folder, files: Vec::new(), replace: true };
     let refusal = refusal_of(storage(&process).load(nothing).await.unwrap_err());
     assert_eq!(refusal.kind, RefusalKind::Invalid);
-    assert!(refusal.message.contains("names no file, which would only forget them"), "{refusal}");
+    assert!(refusal.message.contains("names no file, so it would only remove rows"), "{refusal}");
     assert_eq!(rows(&process).await, 3);
 }
 

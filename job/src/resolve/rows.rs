@@ -1,4 +1,4 @@
-//! Keys of `[embedding]` and `[tables]` about rows: how they are stored, which there are, where they stay.
+//! Keys of `[embedding]` and `[tables]` about rows: how they are stored, which exist, and where they are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Rules of retention that do not go together; a rule that all tables break in common is reported once.
+    /// Checks the rules of retention. A rule that all tables break is reported once.
     pub(super) fn retention_fits(
         &mut self,
         tables: &[Table],
@@ -34,14 +34,14 @@ impl Resolver<'_> {
             let path = if own { Path::from("tables").key(&table.name) } else { Path::from("embedding") };
             let by_frequency = matches!(table.evict, EvictionOrder::Lfu { .. });
             if by_frequency && table.ttl_seconds > 0 && reported.insert((path.to_string(), 0)) {
-                let message = format!("`{path}` counts uses in steps and the time to live in seconds");
+                let message = format!("`{path}` orders eviction by steps, but its time to live is in seconds");
                 let help = "give `ttl_steps`, or use evict = { kind = \"lru\" }";
                 self.problem(path.key("ttl_seconds"), message, "not in steps", help);
             }
             let keeps_small = table.small_norm > 0.0 && table.retention().keeps_evicted_rows();
             if keeps_small && cluster.memory.is_none() && reported.insert((path.to_string(), 1)) {
                 let message = format!("`{path}.small_norm` sends rows to disk, which needs `cluster.memory`");
-                let help = "set `cluster.memory`, or let the rows go for good with victims = \"drop\"";
+                let help = "set `cluster.memory`, or delete the rows with victims = \"drop\"";
                 self.problem(path.key("small_norm"), message, "no memory limit", help);
             }
         }
@@ -50,11 +50,12 @@ impl Resolver<'_> {
 
 #[cfg(test)]
 mod tests {
-    use zagros_table::{Retention, Ttl};
+    use zagros_table::{EvictionPolicy, Ttl};
 
     use crate::fixture::{DELIMITED, job, problems};
     use crate::settings::{
-        AdmissionPolicy, Element, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinite, Schedule, Table,
+        AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, LearningRateSchedule, NonFinitePolicy, Table,
+        WeightType,
     };
 
     /// Tables `a` and `b`.
@@ -67,28 +68,34 @@ mod tests {
     }
 
     #[test]
-    fn by_default_a_table_holds_every_row_exactly_and_for_ever() {
+    fn by_default_a_table_keeps_every_row_exactly_and_for_ever() {
         let [table, _] = tables("");
-        assert_eq!((table.element, table.non_finite), (Element::F32, NonFinite::Refuse));
-        assert_eq!((table.schedule, table.admission), (Schedule::Constant, AdmissionPolicy::Always));
-        assert_eq!(table.retention(), Retention::default());
+        assert_eq!((table.element, table.non_finite), (WeightType::F32, NonFinitePolicy::Refuse));
+        assert_eq!((table.schedule, table.admission), (LearningRateSchedule::Constant, AdmissionPolicy::Always));
+        assert_eq!(table.retention(), EvictionPolicy::default());
     }
 
     #[test]
     fn every_kind_has_a_name() {
         let schedule = |keys: &str| tables(&format!("[embedding]\nschedule = {{ {keys} }}\n"))[0].schedule;
         let (warmup, decay) = (5, 9);
-        assert_eq!(schedule("kind = 'linear', decay = 9"), Schedule::Linear { warmup: 0, decay, floor: 0.0 });
+        assert_eq!(
+            schedule("kind = 'linear', decay = 9"),
+            LearningRateSchedule::Linear { warmup: 0, decay, floor: 0.0 }
+        );
         let cosine = schedule("kind = 'cosine', warmup = 5, decay = 9, floor = 0.5");
-        assert_eq!(cosine, Schedule::Cosine { warmup, decay, floor: 0.5 });
-        assert_eq!(schedule("kind = 'step', every = 3"), Schedule::Step { warmup: 0, every: 3, factor: 0.5 });
+        assert_eq!(cosine, LearningRateSchedule::Cosine { warmup, decay, floor: 0.5 });
+        assert_eq!(
+            schedule("kind = 'step', every = 3"),
+            LearningRateSchedule::Step { warmup: 0, every: 3, factor: 0.5 }
+        );
         let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
         assert_eq!(
             admission("kind = 'count'"),
             AdmissionPolicy::Count { threshold: 2, counter: FrequencyCounter::Exact }
         );
         let counter = FrequencyCounter::CountMin { error: 0.25, failure: 0.01 };
-        let sketch = admission("kind = 'count', sightings = 7, counter = 'count_min', error = 0.25");
+        let sketch = admission("kind = 'count', min_count = 7, counter = 'count_min', error = 0.25");
         assert_eq!(sketch, AdmissionPolicy::Count { threshold: 7, counter });
         assert_eq!(admission("kind = 'probability', share = 0.5"), AdmissionPolicy::Probability { share: 0.5 });
     }
@@ -98,16 +105,19 @@ mod tests {
         let common = "[embedding]\nelement = 'bf16'\nevict = { kind = 'lfu' }\nsmall_norm = 0.5\nvictims = 'drop'\n";
         let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\nevict = {{ kind = 'lru' }}\n"));
         let order = EvictionOrder::Lfu { half_life: 10_000 };
-        let expected = Retention { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
-        assert_eq!((a.element, a.retention()), (Element::Bf16, expected));
-        assert_eq!((b.element, b.retention()), (Element::F16, Retention { order: EvictionOrder::Lru, ..expected }));
+        let expected = EvictionPolicy { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
+        assert_eq!((a.element, a.retention()), (WeightType::Bf16, expected));
+        assert_eq!(
+            (b.element, b.retention()),
+            (WeightType::F16, EvictionPolicy { order: EvictionOrder::Lru, ..expected })
+        );
     }
 
     #[test]
     fn rules_of_retention_go_together() {
         let common = "[embedding]\nevict = { kind = 'lfu' }\nttl_seconds = 5\nsmall_norm = 0.5\n";
         let expected = [
-            "`embedding` counts uses in steps and the time to live in seconds",
+            "`embedding` orders eviction by steps, but its time to live is in seconds",
             "`embedding.small_norm` sends rows to disk, which needs `cluster.memory`",
         ];
         assert_eq!(problems(DELIMITED, &text(common)), expected);
@@ -119,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_replaces_the_common_time_to_live_whole() {
+    fn a_table_that_sets_one_time_to_live_replaces_both() {
         let ttl =
             |own: &str| tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.retention().ttl);
         assert_eq!(ttl(""), [Some(Ttl::Steps(7)); 2]);

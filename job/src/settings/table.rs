@@ -1,4 +1,5 @@
-//! `[embedding]` and `[tables.<name>]`: one set of keys, which a table takes from `[embedding]` unless it gives them itself.
+//! `[embedding]` and `[tables.<name>]`: one set of keys. A table takes each key from `[embedding]` unless it sets the key
+//! itself.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -7,8 +8,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use zagros_table::{
-    AdmissionPolicy, Element, EvictionOrder, EvictionTarget, Initializer, Limits, NonFinite, Retention, Schedule,
-    TableConfig, Ttl,
+    AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, Initializer, LearningRateSchedule, NonFinitePolicy,
+    TableConfig, Ttl, UpdateLimits, WeightType,
 };
 
 use super::admission::{self, AdmissionKeys};
@@ -19,7 +20,7 @@ use super::{TableOptimizer, shorten};
 pub struct Table {
     /// Unique name.
     pub name: String,
-    /// What it is made from.
+    /// Its settings.
     pub settings: TableSettings,
 }
 
@@ -37,7 +38,7 @@ impl DerefMut for Table {
     }
 }
 
-/// What all embedding tables have in common unless `[tables.<name>]` says otherwise.
+/// Settings of all embedding tables, unless `[tables.<name>]` has others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Embedding")]
@@ -61,12 +62,12 @@ pub struct TableSettings {
     /// What happens to a gradient that is infinite or not a number. The same happens to an unclipped gradient beyond ±2⁴⁰
     /// (1.1e12), after which a row might not stay finite. `refuse` refuses the whole push; `skip` skips the row, and the other
     /// rows of the push are updated.
-    pub non_finite: NonFinite,
+    pub non_finite: NonFinitePolicy,
     /// How weights are stored. Arithmetic and the optimiser's state are f32 throughout.
-    pub element: Element,
+    pub element: WeightType,
     /// Factor on the optimiser's learning rate by step. A step is a step of training, which all workers make together; a worker
     /// that joins late counts from the same step. In mode `async` each worker counts its own batches.
-    pub schedule: Schedule,
+    pub schedule: LearningRateSchedule,
     /// Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
     #[serde(with = "admission")]
     #[schemars(with = "AdmissionKeys")]
@@ -86,7 +87,7 @@ pub struct TableSettings {
     /// to time. With `victims = "cold"` it needs `cluster.memory`.
     #[schemars(range(min = 0.0, max = 1e30))]
     pub small_norm: f32,
-    /// Where rows go that are evicted for want of memory or for their small norm.
+    /// Where rows go that are evicted because memory is short or their norm is small.
     pub victims: EvictionTarget,
 }
 
@@ -99,9 +100,9 @@ impl Default for TableSettings {
             clip_value: 0.0,
             clip_norm: 0.0,
             weight_bound: 0.0,
-            non_finite: NonFinite::default(),
-            element: Element::default(),
-            schedule: Schedule::default(),
+            non_finite: NonFinitePolicy::default(),
+            element: WeightType::default(),
+            schedule: LearningRateSchedule::default(),
             admission: AdmissionPolicy::default(),
             evict: EvictionOrder::default(),
             ttl_steps: 0,
@@ -113,7 +114,7 @@ impl Default for TableSettings {
 }
 
 impl TableSettings {
-    /// What a server makes the table from.
+    /// The settings of the table on a server.
     #[must_use]
     pub fn config(&self) -> TableConfig {
         TableConfig {
@@ -130,33 +131,33 @@ impl TableSettings {
         }
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> UpdateLimits {
         let or_none = |limit: f32| if limit > 0.0 { limit } else { f32::INFINITY };
         let [clip_value, clip_norm, weight_bound] = [self.clip_value, self.clip_norm, self.weight_bound].map(or_none);
-        Limits { clip_value, clip_norm, weight_bound }
+        UpdateLimits { clip_value, clip_norm, weight_bound }
     }
 
     /// Which rows leave memory, and where they go.
     #[must_use]
-    pub fn retention(&self) -> Retention {
+    pub fn retention(&self) -> EvictionPolicy {
         let ttl = match (self.ttl_steps, self.ttl_seconds) {
             (0, 0) => None,
             (0, seconds) => Some(Ttl::Seconds(seconds)),
             (steps, _) => Some(Ttl::Steps(steps)),
         };
-        Retention { order: self.evict, ttl, small_norm: self.small_norm, target: self.victims }
+        EvictionPolicy { order: self.evict, ttl, small_norm: self.small_norm, target: self.victims }
     }
 }
 
-/// The keys that one table gives itself.
+/// The keys that a table sets itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TableOverrides(Map<String, Json>);
 
-/// The two keys of the time to live: a table that gives one of them replaces both.
+/// The two keys of the time to live. A table that sets one of them replaces both.
 const TTL: [&str; 2] = ["ttl_steps", "ttl_seconds"];
 
 impl TableOverrides {
-    /// The keys in which `own` differs from `common`.
+    /// The keys whose values differ between `own` and `common`.
     pub(crate) fn between(common: &TableSettings, own: &TableSettings) -> Self {
         let mut keys = object(own);
         let common = object(common);
@@ -164,20 +165,20 @@ impl TableOverrides {
         Self(keys)
     }
 
-    /// Whether the table gives no key.
+    /// Whether the table sets no key.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A whole number that the table gives.
+    /// A whole number that the table sets.
     pub(crate) fn number(&self, key: &str) -> Option<u64> {
         self.0.get(key)?.as_u64()
     }
 
-    /// The settings of a table: its own keys, else those of `common`.
+    /// The settings of a table: its own keys, and the others from `common`.
     ///
     /// # Errors
-    /// When a value does not have its key's type, which the check against the schema rules out.
+    /// When a value does not have the type of its key, which the check against the schema rules out.
     pub(crate) fn over(&self, common: &TableSettings) -> serde_json::Result<TableSettings> {
         let mut keys = object(common);
         if TTL.iter().any(|key| self.0.contains_key(*key)) {
@@ -198,7 +199,7 @@ fn object(settings: &TableSettings) -> Map<String, Json> {
     }
 }
 
-/// The keys of [`TableSettings`], each described by its first sentence and by where its default comes from.
+/// The keys of [`TableSettings`], each with its first sentence and the origin of its default.
 impl JsonSchema for TableOverrides {
     fn schema_name() -> Cow<'static, str> {
         "Table".into()
@@ -240,9 +241,12 @@ mod tests {
     #[test]
     fn limits_and_retention_reach_the_table() {
         let settings = TableSettings::default();
-        assert_eq!((settings.config().limits, settings.config().retention), (Limits::default(), Retention::default()));
+        assert_eq!(
+            (settings.config().limits, settings.config().retention),
+            (UpdateLimits::default(), EvictionPolicy::default())
+        );
         let limited = TableSettings { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0, ttl_seconds: 9, ..settings };
-        assert_eq!(limited.config().limits, Limits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
+        assert_eq!(limited.config().limits, UpdateLimits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
         assert_eq!(limited.config().retention.ttl, Some(Ttl::Seconds(9)));
     }
 }

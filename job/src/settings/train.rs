@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use zagros_table::{NonFinite, Schedule};
+use zagros_table::{LearningRateSchedule, NonFinitePolicy};
 
 use super::EarlyStop;
 use super::numbers::limit;
@@ -73,12 +73,12 @@ impl Default for Train {
     }
 }
 
-/// What happens to the dense network's gradients before its optimiser takes them, and at which rate it learns.
+/// What happens to the dense network's gradients before its optimiser, and its learning rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DenseUpdates {
     /// Factor on the dense optimiser's learning rate by step, from the start of the run. Rows have `embedding.schedule`.
-    pub schedule: Schedule,
+    pub schedule: LearningRateSchedule,
     /// Largest magnitude of a value of the dense network's gradients; 0 for no limit. Larger values are clipped. Rows have
     /// `embedding.clip_value`.
     #[serde(with = "limit")]
@@ -91,7 +91,7 @@ pub struct DenseUpdates {
     pub clip_norm: Option<f64>,
     /// What happens to a batch whose loss, or one of whose gradients, is infinite or not a number. `refuse` stops the run; `skip`
     /// skips the whole batch, the dense update and the gradients of rows, and counts it as a step.
-    pub non_finite: NonFinite,
+    pub non_finite: NonFinitePolicy,
 }
 
 /// Consistency between embeddings and the dense network.

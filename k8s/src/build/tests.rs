@@ -1,6 +1,7 @@
 //! Objects, by value.
 
 use serde_json::{Value, json};
+use zagros_zip::ZipEq;
 
 use super::*;
 use crate::fixture::{attempt, hybrid_job};
@@ -123,7 +124,7 @@ fn names_that_are_advertised_resolve() {
     }
     let servers = object(POD_OWNERS[1]);
     assert_eq!(servers["spec"]["serviceName"], "ctr-3-server");
-    for (title, word) in POD_OWNERS.iter().zip(["coordinator", "server", "worker"]) {
+    for (title, word) in POD_OWNERS.iter().zip_eq(["coordinator", "server", "worker"]) {
         let template = &object(title)["spec"]["template"];
         assert_eq!(template["spec"]["subdomain"], format!("ctr-3-{word}"));
         let selector = &object(&format!("Service ctr-3-{word}"))["spec"]["selector"];

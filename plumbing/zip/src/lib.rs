@@ -16,6 +16,7 @@ pub trait ZipEq: ExactSizeIterator + Sized {
     /// When the lengths differ: the caller has mixed up two sequences, and no pair of them is right.
     #[inline(always)]
     #[track_caller]
+    #[expect(clippy::disallowed_methods, reason = "both lengths were compared")]
     fn zip_eq<B>(self, other: B) -> Zip<Self, B::IntoIter>
     where
         B: IntoIterator<IntoIter: ExactSizeIterator>,
@@ -43,6 +44,7 @@ fn unequal(left: usize, right: usize) -> ! {
 ///
 /// It is `Iterator::enumerate` for numbers of any integer type, such as the ranks of a process group.
 #[inline(always)]
+#[expect(clippy::disallowed_methods, reason = "numbers are as many as there are items")]
 pub fn number_from<N, I>(first: N, items: I) -> Zip<RangeFrom<N>, I::IntoIter>
 where
     RangeFrom<N>: Iterator<Item = N>,

@@ -40,7 +40,8 @@ pub fn check_run(run: RunId, headers: &HeaderMap, receiver: impl fmt::Display) -
     }
 }
 
-/// Names the process of an embedding server that a request is for. Another process at the same address has none of its rows.
+/// Names the process of an embedding server that a request is for. Another process at the same address may have none of its
+/// rows.
 pub fn stamp_server(instance: u64, headers: &mut HeaderMap) {
     stamp(&SERVER, instance, headers);
 }
@@ -54,8 +55,8 @@ pub fn check_server(instance: u64, headers: &HeaderMap, receiver: impl fmt::Disp
         return Ok(());
     }
     let message = format!(
-        "{receiver} was restarted after the sender of this request fetched the placement, and has lost the rows that it \
-         held; fetch the placement again"
+        "{receiver} was restarted after the sender of this request fetched the placement; fetch the placement again: it says \
+         whether the server still has its rows"
     );
     Err(Refusal::new(RefusalKind::Moved, message))
 }

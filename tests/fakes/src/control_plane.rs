@@ -60,7 +60,8 @@ impl FakeControlPlane {
     #[must_use]
     pub fn with_lease(lease: Duration) -> Self {
         let lease_ms = u32::try_from(lease.as_millis()).expect("a lease of a test fits into 32 bits");
-        let joined = JoinResponse { member: 7, incarnation: 1, lease_ms, generation: 1, over: false, run: 1 };
+        let joined =
+            JoinResponse { member: 7, incarnation: 1, lease_ms, generation: 1, over: false, run: 1, discard: false };
         let placed = one_server();
         Self {
             join: Script::new(move |_| Ok(joined)),
@@ -129,7 +130,7 @@ fn heard() -> HeartbeatResponse {
 /// One embedding server owns all buckets.
 fn one_server() -> PlacementResponse {
     let owners = BucketMap::even(Generation(1), BUCKETS, 1).pack_owners().into();
-    let server = ServerEntry { index: 0, address: "fake:0".to_owned(), instance: 1, alive: true, run: 1 };
+    let server = ServerEntry { index: 0, address: "fake:0".to_owned(), instance: 1, alive: true, run: 1, lineage: 0 };
     PlacementResponse { generation: 1, owners, servers: vec![server], ..PlacementResponse::default() }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use zagros_protocol::packed::{Buffers, Values, decode_values, encode_values};
 use zagros_protocol::{BucketMap, Generation, Segments};
+use zagros_zip::ZipEq;
 
 #[test]
 fn segments_that_unpack_are_those_that_were_packed() {
@@ -30,7 +31,7 @@ fn values_have_the_length_they_claim_or_are_refused() {
         let mut again = vec![0.0; count];
         decode_values(bytes, encoding, &mut again).expect("it was read before");
         let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
-        assert!(std::iter::zip(values.iter(), &again).all(same));
+        assert!(values.iter().zip_eq(&again).all(same));
         let bytes_again = encode_values(&values, encoding).expect("the encoding is known");
         assert_eq!(bytes_again.len(), bytes.len());
     });

@@ -7,7 +7,7 @@ const UP: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Cells of the longest bar.
 const WIDTH: usize = 40;
 
-/// One character a bin; a bin without rows is a space, one with any is seen.
+/// One character per bin. A bin without rows is a space; a bin with any row is visible.
 pub(super) fn sparkline(bins: &[Bin]) -> String {
     let most = most(bins);
     let cell = |rows: u64| match rows {
@@ -17,7 +17,7 @@ pub(super) fn sparkline(bins: &[Bin]) -> String {
     bins.iter().map(|bin| cell(bin.rows)).collect()
 }
 
-/// One line a bin: its range, its rows, its bar.
+/// One line per bin: its range, its rows, its bar.
 pub(super) fn bars(bins: &[Bin]) -> Vec<String> {
     let most = most(bins);
     let line = |bin: &Bin| {
@@ -28,7 +28,7 @@ pub(super) fn bars(bins: &[Bin]) -> Vec<String> {
     bins.iter().map(line).collect()
 }
 
-/// Four significant digits, in powers of ten where those would be many zeros.
+/// Four significant digits. With many zeros, a power of ten.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-3..1e5).contains(&size) {

@@ -11,9 +11,9 @@ use super::model::Model;
 use super::{failed, progress};
 use crate::args::InspectModelArgs;
 
-/// Writes the table that was named.
+/// Exports the named table.
 pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
-    // What would be refused in the end is refused before the first row is read.
+    // A wrong format is refused before the first row is read.
     Format::of(to).map_err(not_exported)?;
     let table = args.table.as_deref().unwrap_or_default();
     let source = Source::new(&model.files, table, args.state).map_err(not_exported)?;

@@ -1,4 +1,4 @@
-//! What the tables hold: rows, shapes, sizes, norms.
+//! The content of the tables: rows, shapes, sizes, norms.
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
@@ -10,11 +10,11 @@ use super::draw::{bars, number, sparkline};
 use super::model::Model;
 use super::{failed, progress};
 
-/// Bins of a line's histogram, and of one table's own.
+/// Bins of the histogram in a line, and of a single table's histogram.
 const SMALL: usize = 12;
 const LARGE: usize = 16;
 
-/// A table over all files.
+/// The report of a table over all files.
 struct TableReport {
     header: TableHeader,
     norms: Norms,
@@ -37,12 +37,12 @@ struct TableFacts<'a> {
     not_finite_rows: u64,
     /// Lower end, upper end, rows.
     norm_histogram: Vec<(f64, f64, u64)>,
-    /// Ids counted that have no row yet.
+    /// Ids that were counted and have no row yet.
     counted_ids: u64,
     marks: Option<&'a str>,
 }
 
-/// Reads every row and prints a line a table, or all of one.
+/// Reads every row and prints one line per table, or everything about one table.
 pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let reports = read(model, only)?;
     if json {
@@ -72,7 +72,7 @@ fn read(model: &Model, only: Option<&str>) -> Result<Vec<TableReport>, Failure> 
     Ok(reports)
 }
 
-/// Adds a file's rows to the reports of their tables, which are made as they come.
+/// Adds a file's rows to the reports of their tables. Makes missing reports.
 fn read_file(
     mut reader: Reader,
     only: Option<&str>,

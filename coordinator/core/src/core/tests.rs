@@ -4,7 +4,7 @@ use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     GroupRequest, GroupResponse, Progress, ServerLoad, Transform, TransformsRequest, TransformsResponse,
 };
-use zagros_protocol::{Generation, PROTOCOL_VERSION, RefusalKind};
+use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 
 use zagros_protocol::RunId;
 use zagros_protocol::control::{DataFile, Evaluation, Outcome, Split};
@@ -53,8 +53,7 @@ fn request(slot: MemberSlot, instance: u64) -> JoinRequest {
         protocol_version: PROTOCOL_VERSION,
         release: "0.1.0".to_owned(),
         files: if is_worker { vec![file] } else { Vec::new() },
-        position: None,
-        supersede: false,
+        ..JoinRequest::default()
     }
 }
 
@@ -456,11 +455,15 @@ fn only_workers_get_work_and_report_measures() {
     let mut report =
         ReportEvaluationRequest { member: worker.member, incarnation: worker.incarnation, evaluation: None };
     assert!(core.report_evaluation(at(0), &report).is_err());
-    report.evaluation = Some(evaluation);
-    for _ in 0..=EVALUATIONS_KEPT {
+    let of_step = |step| Evaluation { step, ..evaluation };
+    for step in 0..=EVALUATIONS_KEPT as u64 {
+        report.evaluation = Some(of_step(step));
+        // Twice, as when the answer to the first report was lost.
+        core.report_evaluation(at(0), &report).unwrap();
         core.report_evaluation(at(0), &report).unwrap();
     }
-    assert_eq!(core.status(at(0)).evaluations, vec![evaluation; EVALUATIONS_KEPT]);
+    let newest: Vec<Evaluation> = (1..=EVALUATIONS_KEPT as u64).map(of_step).collect();
+    assert_eq!(core.status(at(0)).evaluations, newest);
 }
 
 #[test]
@@ -484,6 +487,7 @@ fn the_reports_of_members_are_kept() {
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
 }
 
+mod away;
 mod barrier;
 mod drain;
 mod lost;

@@ -2,6 +2,7 @@
 
 use zagros_protocol::control::{Position, Split};
 use zagros_protocol::{Refusal, RefusalKind};
+use zagros_zip::number_from;
 
 use crate::splits::{MOST_SPLITS, SplitRange};
 
@@ -32,7 +33,7 @@ pub(crate) fn plan_of(position: &Position, files: usize) -> Result<Vec<SplitRang
         }
         Ok(SplitRange { file, start, end })
     };
-    (0..).zip(&position.plan).map(range).collect()
+    number_from(0, &position.plan).map(range).collect()
 }
 
 /// The index of a split in the position's plan.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use zagros_worker_core::{
     Action, BarrierVote, Event, GroupMember, InFlight, LoopCounts, Policy, RankProgress, StepAgreement, StepFacts,
 };
+use zagros_zip::{ZipEq, number_from};
 
 use super::{BatchId, Split, World};
 
@@ -42,7 +43,7 @@ impl World {
         let calls: BTreeSet<String> = ranks.iter().map(|index| self.call_of(*index)).collect();
         assert_eq!(calls.len(), 1, "workers are in different calls: {:?}", self.states());
         let events = self.events_of_all(&ranks);
-        for (index, event) in ranks.into_iter().zip(events) {
+        for (index, event) in ranks.into_iter().zip_eq(events) {
             self.report(index, event);
         }
     }
@@ -97,8 +98,7 @@ impl World {
             })
             .collect();
         let generation = self.generation;
-        (0..)
-            .zip(ranks)
+        number_from(0, ranks)
             .map(|(rank, index)| {
                 let worker = self.worker(*index);
                 (worker.rank, worker.generation) = (rank, generation);

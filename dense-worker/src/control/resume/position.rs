@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use zagros_ingest::{StreamRemainder, StreamStart};
 use zagros_protocol::control::{self, Position, Split};
+use zagros_zip::ZipEq;
 
 use crate::control::model_choice::ChoiceState;
 use crate::control::tracker::TrackerState;
@@ -122,7 +123,7 @@ impl TrainingPosition {
         if self.files.len() != now.len() {
             return Some(format!("{} training files then, {} now", self.files.len(), now.len()));
         }
-        std::iter::zip(&self.files, now).find_map(|(then, now)| then.differs_from(now))
+        self.files.iter().zip_eq(now).find_map(|(then, now)| then.differs_from(now))
     }
 
     /// The measures that worker `rank` of `world` goes on from: its own; the first worker adds those of workers that are

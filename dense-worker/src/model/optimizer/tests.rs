@@ -1,6 +1,7 @@
 //! Optimisers, schedules and clipping against the papers' formulas in f64, over several steps.
 
-use zagros_job::{NonFinite, Schedule};
+use zagros_job::{LearningRateSchedule, NonFinitePolicy};
+use zagros_zip::ZipEq;
 
 use super::*;
 
@@ -12,7 +13,7 @@ const WEIGHTS: [f32; 8] = [0.5, -1.0, 2.0, 0.25, -0.75, 1.5, -0.5, 1.0];
 fn gradient(step: usize) -> [f64; 8] {
     std::array::from_fn(|i| {
         let value = ((step * 8 + i) as f64 * 0.7).sin() * if step == 5 { 40.0 } else { 1.0 };
-        // What f32 holds, so that the reference starts from the same numbers.
+        // Rounded to f32, so that the reference starts from the same numbers.
         f64::from(value as f32)
     })
 }
@@ -30,7 +31,7 @@ fn check(optimizer: DenseOptimizer, updates: DenseUpdates, mut reference: impl F
         let before = weights;
         updater.apply(step as u64, &mut weights, &mut given(step)).unwrap();
         reference(&mut expected, &gradient(step), step);
-        for (index, (found, expected)) in weights.map(f64::from).into_iter().zip(&expected).enumerate() {
+        for (index, (found, expected)) in weights.map(f64::from).into_iter().zip_eq(&expected).enumerate() {
             let near = (found - expected).abs() < 3e-6 * (1.0 + expected.abs());
             assert!(near, "{optimizer:?} step {step} weight {index}: {found}, reference {expected}");
         }
@@ -74,7 +75,7 @@ fn adam_follows_its_paper() {
 }
 
 #[test]
-fn adamw_decays_apart_from_the_gradient() {
+fn adamw_decays_separately_from_the_gradient() {
     check(DenseOptimizer::AdamW { lr: 0.01, weight_decay: 0.1 }, DenseUpdates::default(), adam(0.01, 0.0, 0.1));
 }
 
@@ -115,18 +116,25 @@ fn schedules_scale_the_rate_of_each_step() {
     let schedule = |schedule| DenseUpdates { schedule, ..DenseUpdates::default() };
     let (warmup, decay, floor) = (2, 4, 0.2);
     let linear = move |step| 0.05 * warmup_then_fall(step, |done| 1.0 - done);
-    check(plain_sgd(0.05), schedule(Schedule::Linear { warmup, decay, floor }), sgd(linear, |g| *g));
+    check(plain_sgd(0.05), schedule(LearningRateSchedule::Linear { warmup, decay, floor }), sgd(linear, |g| *g));
     let cosine =
         move |step| 0.05 * warmup_then_fall(step, |done| f64::midpoint(1.0, (std::f64::consts::PI * done).cos()));
-    check(plain_sgd(0.05), schedule(Schedule::Cosine { warmup, decay, floor }), sgd(cosine, |g| *g));
+    check(plain_sgd(0.05), schedule(LearningRateSchedule::Cosine { warmup, decay, floor }), sgd(cosine, |g| *g));
     let halves = |step: usize| 0.05 * 0.5_f64.powi(step as i32 / 3);
-    check(plain_sgd(0.05), schedule(Schedule::Step { warmup: 0, every: 3, factor: 0.5 }), sgd(halves, |g| *g));
+    check(
+        plain_sgd(0.05),
+        schedule(LearningRateSchedule::Step { warmup: 0, every: 3, factor: 0.5 }),
+        sgd(halves, |g| *g),
+    );
 }
 
 #[test]
-fn adagrad_is_scheduled_as_the_others_are() {
+fn adagrad_follows_the_schedule_too() {
     let mut squares = [0.0; 8];
-    let updates = DenseUpdates { schedule: Schedule::Step { warmup: 0, every: 2, factor: 0.5 }, ..Default::default() };
+    let updates = DenseUpdates {
+        schedule: LearningRateSchedule::Step { warmup: 0, every: 2, factor: 0.5 },
+        ..Default::default()
+    };
     let optimizer = DenseOptimizer::Adagrad { lr: 0.1, epsilon: 1e-10, initial_accumulator: 0.0, weight_decay: 0.0 };
     check(optimizer, updates, move |weights, gradients, step| {
         for i in 0..8 {
@@ -153,7 +161,7 @@ fn values_are_clipped_before_their_norm() {
 
 #[test]
 fn a_norm_beyond_f32_is_refused_and_changes_nothing() {
-    let updates = DenseUpdates { clip_norm: Some(1.0), non_finite: NonFinite::Refuse, ..DenseUpdates::default() };
+    let updates = DenseUpdates { clip_norm: Some(1.0), non_finite: NonFinitePolicy::Refuse, ..DenseUpdates::default() };
     let mut updater = Updater::new(&plain_sgd(0.1), updates, 8);
     let mut weights = WEIGHTS;
     let refused = updater.apply(0, &mut weights, &mut [3e38; 8]).unwrap_err();
@@ -172,7 +180,7 @@ fn each_optimizer() -> [DenseOptimizer; 4] {
 }
 
 #[test]
-fn an_optimiser_with_the_state_of_another_goes_on_as_that_one() {
+fn an_optimiser_continues_from_a_restored_state() {
     for optimizer in each_optimizer() {
         let new = || Updater::new(&optimizer, DenseUpdates::default(), 8);
         let (mut whole, mut first, mut second) = (new(), new(), new());

@@ -1,5 +1,5 @@
 //! Every network against PyTorch's values: logits, loss, and the gradient of every weight and of the embeddings.
-//! `scripts/model_fixtures.py` made them, from the papers and in f64.
+//! `scripts/model_fixtures.py` computed the values from the papers, in f64.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,6 +7,7 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
 use zagros_job::{Model, Structure};
+use zagros_zip::ZipEq;
 
 use crate::model::{DenseModel, to_vec};
 use crate::testing::job;
@@ -39,7 +40,7 @@ impl Fixture {
 
 fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
     assert_eq!(found.len(), expected.len(), "{what}");
-    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+    for (index, (found, expected)) in found.iter().zip_eq(expected).enumerate() {
         let difference = (f64::from(*found) - expected).abs();
         assert!(difference < 2e-6 * (1.0 + expected.abs()), "{what}[{index}]: {found}, PyTorch {expected}");
     }

@@ -1,61 +1,61 @@
-//! Bags: rows of a table that a batch wants only in sums. Servers add up what they own of a bag, the client adds up
-//! their answers; what a sum is divided by is the caller's business (ADR 16).
+//! Bags: rows of a table of which a batch needs only the sum. Each server sums the rows of a bag that it owns, and the
+//! client adds the sums of all servers. The caller divides a sum if it needs a mean (ADR 16).
 
 use zagros_protocol::packed::SegmentBags;
 
-/// What is wanted of a table: the rows of its first ids themselves, and the sum of each bag.
+/// What a lookup returns of a table: the rows of its first ids, then the sum of each bag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bags {
-    /// Rows that are wanted themselves: those of the first so many ids.
+pub struct TableBags {
+    /// How many of the first ids have their rows returned.
     direct: u32,
     lengths: Vec<u32>,
-    /// Bag after bag, positions in the table's ids.
+    /// The members of all bags in order, as positions in the table's ids.
     members: Vec<u32>,
 }
 
-/// One server's share of a table's bags.
+/// The part of a table's bags that one server owns.
 #[derive(Debug, Default)]
 pub(crate) struct BagShare {
-    /// Of the server's rows of the table, how many are wanted themselves.
+    /// How many of the server's rows of the table are returned as rows.
     direct: u32,
     lengths: Vec<u32>,
-    /// Positions in the server's ids of the table.
+    /// The members of all bags in order, as positions in the server's ids of the table.
     members: Vec<u32>,
-    /// The row of the batch's answer that each bag is a part of; ascending.
+    /// For each bag, the row of the batch's result that its sum is added to. In ascending order.
     rows: Vec<u32>,
 }
 
-impl Bags {
-    /// No bags yet.
+impl TableBags {
+    /// A table without bags.
     #[must_use]
     pub fn new(direct: u32) -> Self {
         Self { direct, ..Self::default() }
     }
 
-    /// Adds bags that lie one after the other: bag `i` has the members `inverse[offsets[i]..offsets[i + 1]]`,
-    /// positions in the table's ids. A member counts as often as it is there; the sum of an empty bag is zero.
+    /// Adds bags. Bag `i` has the members `inverse[offsets[i]..offsets[i + 1]]`, which are positions in the table's
+    /// ids. A member that is listed twice counts twice. The sum of an empty bag is zero.
     ///
     /// # Panics
-    /// When `offsets` do not divide `inverse`.
+    /// If `offsets` do not divide `inverse`.
     pub fn extend(&mut self, inverse: &[u32], offsets: &[u32]) {
         self.lengths.extend(offsets.windows(2).map(|bag| bag[1] - bag[0]));
         let (first, last) = (offsets.first().copied().unwrap_or(0), offsets.last().copied().unwrap_or(0));
         self.members.extend_from_slice(&inverse[first as usize..last as usize]);
     }
 
-    /// Rows of an answer that are rows of the table; the sums follow.
+    /// How many rows of a result are rows of the table. The sums follow them.
     #[must_use]
     pub fn direct(&self) -> usize {
         self.direct as usize
     }
 
-    /// How many bags.
+    /// The number of bags.
     #[must_use]
     pub fn count(&self) -> usize {
         self.lengths.len()
     }
 
-    /// Rows of an answer.
+    /// The number of rows of a result.
     #[must_use]
     pub fn wanted(&self) -> usize {
         self.direct() + self.count()
@@ -67,7 +67,7 @@ impl Bags {
         SegmentBags { segment: 0, direct: self.direct, lengths: &self.lengths, members: &self.members }.iter()
     }
 
-    /// All of it, for the only server there is. Nothing is asked for bags without members.
+    /// All bags, for a run with one server. Bags without members are not sent.
     pub(crate) fn whole(&self) -> BagShare {
         let filled = |bag: &u32| self.lengths[*bag as usize] > 0;
         let rows = (0..self.lengths.len() as u32).filter(filled).map(|bag| self.direct + bag).collect();
@@ -75,8 +75,8 @@ impl Bags {
         BagShare { direct: self.direct, lengths, members: self.members.clone(), rows }
     }
 
-    /// Per server, what it owns of each bag. `positions` are each server's ids as ascending positions in the
-    /// table's: together each position once.
+    /// For each server, the part of each bag that it owns. `positions` lists, for each server, its ids as ascending
+    /// positions in the table's ids. Each position is in one list.
     pub(crate) fn split(&self, positions: &[Vec<u32>]) -> Vec<BagShare> {
         let share = |positions: &Vec<u32>| {
             let direct = positions.partition_point(|position| *position < self.direct) as u32;
@@ -98,7 +98,7 @@ impl Bags {
     }
 }
 
-/// For each position of a table, the server that owns it and its position there.
+/// For each position in a table's ids, the owning server and the position in that server's ids.
 fn owners(positions: &[Vec<u32>]) -> Vec<(u32, u32)> {
     let mut owners = vec![(0, 0); positions.iter().map(Vec::len).sum()];
     for (server, positions) in positions.iter().enumerate() {
@@ -110,7 +110,7 @@ fn owners(positions: &[Vec<u32>]) -> Vec<(u32, u32)> {
 }
 
 impl BagShare {
-    /// Bags come in ascending order.
+    /// Adds a member. The bags come in ascending order.
     #[inline]
     fn add(&mut self, row: u32, member: u32) {
         if self.rows.last() != Some(&row) {
@@ -122,21 +122,21 @@ impl BagShare {
         self.members.push(member);
     }
 
-    /// As the wire has it.
+    /// The bags in the form of the wire.
     pub(crate) fn of(&self, segment: u32) -> SegmentBags<'_> {
         SegmentBags { segment, direct: self.direct, lengths: &self.lengths, members: &self.members }
     }
 
-    /// Rows of the server's answer that are rows of the table, and the rows of the batch's answer that the sums after
-    /// them are parts of.
+    /// How many rows of the server's answer are rows of the table, and for each sum after them the row of the batch's
+    /// result.
     pub(crate) fn into_rows(self) -> (usize, Vec<u32>) {
         (self.direct as usize, self.rows)
     }
 }
 
-/// Bytes that bags cost on the wire in one direction, besides the ids, which are sent either way. Bag `i` has
-/// `offsets[i + 1] − offsets[i]` members, a row `row_bytes`. Over several servers it is an expectation: a bag of `n`
-/// members that hash evenly to `s` servers has some on s·(1 − (1 − 1/s)ⁿ) of them, and each answers a row.
+/// Bytes of bags on the wire in one direction, without the ids, which are sent in any case. Bag `i` has `offsets[i + 1]
+/// − offsets[i]` members, and a row has `row_bytes` bytes. With several servers this is an expectation: the `n` members
+/// of a bag are spread over s·(1 − (1 − 1/s)ⁿ) of `s` servers on average, and each of these servers returns one row.
 #[must_use]
 pub fn bag_bytes(offsets: &[u32], row_bytes: usize, servers: u32) -> u64 {
     let lengths = || offsets.windows(2).map(|bag| bag[1] - bag[0]);
@@ -154,15 +154,15 @@ mod tests {
 
     use super::*;
 
-    fn bags(direct: u32, list: &[&[u32]]) -> Bags {
-        let mut bags = Bags::new(direct);
+    fn bags(direct: u32, list: &[&[u32]]) -> TableBags {
+        let mut bags = TableBags::new(direct);
         for bag in list {
             bags.extend(bag, &[0, bag.len() as u32]);
         }
         bags
     }
 
-    /// The members of each of a server's bags, as positions of the table.
+    /// The members of each of a server's bags, as positions in the table's ids.
     fn restored(share: &BagShare, positions: &[u32]) -> Vec<(u32, Vec<u32>)> {
         let table = |bag: &[u32]| bag.iter().map(|member| positions[*member as usize]).collect();
         share.rows.iter().copied().zip_eq(share.of(0).iter().map(table)).collect()
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn bags_follow_each_other_and_empty_ones_are_not_sent() {
-        let mut bags = Bags::new(2);
+        let mut bags = TableBags::new(2);
         bags.extend(&[9, 0, 1, 1], &[1, 3, 3, 4]);
         assert_eq!((bags.direct(), bags.count(), bags.wanted()), (2, 3, 5));
         let share = bags.whole();
@@ -205,9 +205,9 @@ mod tests {
 
     #[test]
     fn the_bytes_of_bags_are_those_of_their_answers_and_members() {
-        // Three bags, one of them empty: two rows of 64 bytes and their lengths, five members.
+        // Of three bags one is empty. Two rows of 64 bytes, each with a length, and five members are sent.
         assert_eq!(bag_bytes(&[0, 1, 1, 5], 64, 1), 2 * 68 + 5 * 4);
-        // One member meets one server, four members meet 2·(1 − 1/16).
+        // One member is on one server. Four members are on 2·(1 − 1/16) servers.
         assert_eq!(bag_bytes(&[0, 1, 1, 5], 64, 2), (68.0 * (1.0 + 1.875)) as u64 + 5 * 4);
         assert_eq!(bag_bytes(&[0], 64, 1), 0);
     }

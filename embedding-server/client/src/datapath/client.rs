@@ -1,4 +1,4 @@
-//! Lookup and push over all servers at once, with a timeout for those that are away.
+//! Lookup and push to all servers at once, with a timeout for servers that do not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,81 +12,81 @@ use zagros_protocol::packed::{Buffers, PackError};
 use zagros_protocol::{Generation, Refusal, RefusalKind};
 use zagros_zip::ZipEq;
 
+use super::batch_rows::BatchRows;
 use super::dedup::UniqueIds;
 use super::pushes_in_flight::PushesInFlight;
 use super::route::{Route, RoutePart, RoutedIds};
-use super::rows::Rows;
-use super::waiting::{OpenRequests, Waiting};
+use super::unanswered_requests::{OpenRequests, UnansweredRequests};
 use crate::Shard;
-use crate::directory::Directory;
 use crate::errors::ClientError;
-use crate::metrics::{CallMetrics, ClientMetrics};
+use crate::metrics::{ClientCallMetrics, ClientMetrics};
 use crate::placement::Connect;
-use crate::storage::PatientShard;
+use crate::placement_cache::PlacementCache;
+use crate::storage::RetryingShard;
 
-/// Who calls, and how.
+/// The identity and the settings of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
-    /// Member id from the coordinator; names the pusher.
+    /// Member id that the coordinator assigned. It identifies the writer of a push.
     pub writer: u64,
-    /// Incarnation from the coordinator; a push of an older one is refused.
+    /// Incarnation that the coordinator assigned. A push of an older incarnation is refused.
     pub incarnation: u32,
-    /// How values are written on the wire, in both directions.
+    /// Encoding of values on the wire, in both directions.
     pub wire: Encoding,
-    /// How long one lookup or push may take, retries included.
+    /// Longest time of one lookup or push, with retries.
     pub timeout: Duration,
 }
 
-/// Which batch a push is of.
+/// The batch of a push.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Batch {
-    /// New for each batch of a writer and incarnation.
+pub struct PushedBatch {
+    /// Sequence number. Each batch of a writer and incarnation has its own.
     pub seq: u64,
-    /// Steps of training before the batch's own: what schedules, rounding and the age of rows go by.
+    /// Number of the batch's step. Schedules, rounding and the age of rows depend on it.
     pub step: u64,
-    /// Earlier batches whose gradients were not acknowledged when this one was looked up.
+    /// How many earlier batches had unacknowledged gradients when this batch was looked up.
     pub staleness: u32,
-    /// The part of its step's samples that are in it, by which its gradients were weighed. Penalties on weights are
-    /// weighed by it too.
+    /// The batch's share of its step's samples, 0 to 1. The gradients are weighted by it, and the server weights
+    /// penalties by it.
     pub share: f32,
 }
 
-/// What became of a push.
+/// The result of a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PushReport {
-    /// Servers that acknowledged.
+pub struct PushAcknowledgement {
+    /// Servers that acknowledged the push.
     pub servers: u32,
-    /// Of these, how many had applied it before: an acknowledgement was lost on its way.
+    /// How many of these servers had applied the push before. Their first acknowledgement was lost.
     pub duplicates: u32,
-    /// Bytes of gradients, retries not counted.
+    /// Bytes of gradients, without retries.
     pub bytes: u64,
 }
 
-/// The embedding servers of a run, as one.
+/// All embedding servers of a run.
 pub struct EmbeddingClient {
     config: ClientConfig,
-    directory: Directory,
+    placements: Arc<PlacementCache>,
     metrics: ClientMetrics,
-    /// Memory for gradients on their way.
+    /// Reusable memory for gradients that are being sent.
     buffers: Arc<Buffers>,
     requests: OpenRequests,
     pushes_in_flight: PushesInFlight,
 }
 
-impl From<u64> for Batch {
-    /// One whose every batch is a step, and all of it, with nothing under way before it.
+impl From<u64> for PushedBatch {
+    /// A batch that is a whole step, with no earlier batch in flight.
     fn from(seq: u64) -> Self {
         Self { seq, step: seq, staleness: 0, share: 1.0 }
     }
 }
 
 impl EmbeddingClient {
-    /// A client that has not fetched the placement yet; the first call does.
+    /// Makes a client without a placement. Its first call fetches the placement.
     #[must_use]
     pub fn new(config: ClientConfig, control: Arc<dyn ControlPlane>, connect: Connect) -> Self {
         Self {
             config,
-            directory: Directory::new(control, connect, config.timeout),
+            placements: Arc::new(PlacementCache::new(control, connect, config.timeout)),
             metrics: ClientMetrics::new(&prometheus::Registry::new()),
             buffers: Arc::default(),
             requests: OpenRequests::default(),
@@ -94,32 +94,32 @@ impl EmbeddingClient {
         }
     }
 
-    /// Counts into this registry.
+    /// Counts its traffic in this registry.
     #[must_use]
     pub fn with_metrics(self, registry: &prometheus::Registry) -> Self {
         Self { metrics: ClientMetrics::new(registry), ..self }
     }
 
-    /// Fetches the placement, waiting for it with the client's timeout.
+    /// Fetches the placement. Waits for it at most as long as the client's timeout.
     ///
     /// # Errors
-    /// [`ClientError::NoPlacement`] when there is none in time; [`ClientError::ServerRestarted`],
-    /// [`ClientError::OwnersChanged`] or [`ClientError::BadPlacement`] when the new one cannot be worked with.
+    /// [`ClientError::NoPlacement`] if there is no placement in time. [`ClientError::ServerRestarted`],
+    /// [`ClientError::OwnersChanged`] or [`ClientError::BadPlacement`] if the new placement cannot be used.
     pub async fn refresh(&self) -> Result<(), ClientError> {
-        self.directory.refresh().await
+        self.placements.refresh().await
     }
 
-    /// Rows and sums of `ids`, aligned with its tables. The sum of a bag is that of its parts, one per server, in
-    /// the order of the servers.
+    /// Looks up the rows and sums of `ids`. The result has the tables of `ids`. The sum of a bag adds the sums of the
+    /// servers in the order of the servers.
     ///
     /// # Errors
-    /// When a server does not serve in time, refuses, was restarted, or answers in the wrong shape.
-    pub async fn lookup(&self, ids: &RoutedIds, access: Access) -> Result<Rows, ClientError> {
+    /// If a server does not answer in time, refuses the lookup, was restarted, or answers in the wrong shape.
+    pub async fn lookup(&self, ids: &RoutedIds, access: Access) -> Result<BatchRows, ClientError> {
         let _timer = self.metrics.lookup.seconds.start_timer();
         let route = self.route(ids).await?;
         self.metrics.lookup.pooled(ids, &route.parts, self.config.wire);
         let answers = try_join_all(route.parts.iter().map(|part| self.lookup_part(part, access))).await?;
-        let mut rows = Rows::zeroed(ids);
+        let mut rows = BatchRows::zeroed(ids);
         for (part, (server, answer)) in route.parts.iter().zip_eq(answers) {
             self.metrics.lookup.bytes.inc_by(answer.rows.len() as u64);
             self.take(part, &answer, &mut rows).map_err(|source| ClientError::Malformed { server, source })?;
@@ -127,18 +127,18 @@ impl EmbeddingClient {
         Ok(rows)
     }
 
-    /// Pushes `gradients` (aligned with `ids`, one full row per row and sum of its lookup) and waits until every server has
-    /// acknowledged them.
+    /// Pushes `gradients` and waits until every server has acknowledged them. `gradients` has one row for each row and
+    /// sum that the lookup of `ids` returned.
     ///
     /// # Errors
-    /// As [`Self::lookup`]. Some servers may have applied their part then: the caller stops, or repeats the call
-    /// with the same `seq`.
+    /// As [`Self::lookup`]. Some servers may have applied their part. The caller then stops, or repeats the call with
+    /// the same `seq`.
     pub async fn push(
         &self,
-        batch: impl Into<Batch>,
+        batch: impl Into<PushedBatch>,
         ids: &RoutedIds,
-        gradients: &Rows,
-    ) -> Result<PushReport, ClientError> {
+        gradients: &BatchRows,
+    ) -> Result<PushAcknowledgement, ClientError> {
         let batch = batch.into();
         let _timer = self.metrics.push.seconds.start_timer();
         check_shape(ids, gradients)?;
@@ -146,7 +146,7 @@ impl EmbeddingClient {
         let route = self.route(ids).await?;
         self.metrics.push.pooled(ids, &route.parts, self.config.wire);
         let answers = try_join_all(route.parts.iter().map(|part| self.push_part(part, batch, gradients))).await?;
-        let mut report = PushReport { servers: answers.len() as u32, ..PushReport::default() };
+        let mut report = PushAcknowledgement { servers: answers.len() as u32, ..PushAcknowledgement::default() };
         for (bytes, answer) in answers {
             report.bytes += bytes;
             report.duplicates += u32::from(answer.duplicate);
@@ -155,22 +155,25 @@ impl EmbeddingClient {
         Ok(report)
     }
 
-    /// The servers in the order of their indices, for storage: a save, and what they tell, outlast a broken connection.
-    /// Empty before the first placement.
+    /// The servers in the order of their indices, for storage calls. A save or describe call survives a broken
+    /// connection. Empty before the first placement.
     #[must_use]
     pub fn servers(&self) -> Vec<Arc<dyn Shard>> {
-        let patient = |shard| Arc::new(PatientShard::new(shard, self.config.timeout)) as Arc<dyn Shard>;
-        self.directory.servers().into_iter().map(patient).collect()
+        let retrying = |(index, shard)| {
+            let shard: &Arc<dyn Shard> = &shard;
+            Arc::new(RetryingShard::new(index as u32, shard, &self.placements)) as Arc<dyn Shard>
+        };
+        self.placements.servers().into_iter().enumerate().map(retrying).collect()
     }
 
-    /// The servers that have not answered something yet, by index.
+    /// The requests that servers have not answered yet, by server.
     #[must_use]
-    pub fn waiting(&self) -> Vec<Waiting> {
+    pub fn waiting(&self) -> Vec<UnansweredRequests> {
         self.requests.waiting()
     }
 
     async fn route(&self, ids: &RoutedIds) -> Result<Arc<Route>, ClientError> {
-        let placement = self.directory.current().await?;
+        let placement = self.placements.current().await?;
         Ok(ids.route(placement.map(), placement.shards().len()))
     }
 
@@ -189,8 +192,8 @@ impl EmbeddingClient {
     async fn push_part(
         &self,
         part: &RoutePart,
-        batch: Batch,
-        gradients: &Rows,
+        batch: PushedBatch,
+        gradients: &BatchRows,
     ) -> Result<(u64, PushResponse), ClientError> {
         let request = PushRequest {
             generation: Generation::NONE.0,
@@ -210,31 +213,31 @@ impl EmbeddingClient {
         Ok((request.gradients.len() as u64, answer))
     }
 
-    fn take(&self, part: &RoutePart, answer: &LookupResponse, rows: &mut Rows) -> Result<(), PackError> {
+    fn take(&self, part: &RoutePart, answer: &LookupResponse, rows: &mut BatchRows) -> Result<(), PackError> {
         if answer.encoding != self.config.wire as i32 {
             return Err(PackError::Encoding(answer.encoding));
         }
         part.scatter(&answer.rows, self.config.wire, rows)
     }
 
-    /// One server's part, sent until it is served or the timeout ends. Answers with the server's name.
+    /// Sends one server's part until the server answers or the timeout ends. Returns the answer and the server's name.
     ///
-    /// The part always goes to the same server index: a placement with other owners is an error
-    /// ([`ClientError::OwnersChanged`]), so a generation only changes addresses. A repeated push therefore meets the
-    /// window that has seen its (writer, incarnation, seq), and what the first try applied is not applied again (invariant DP-3);
-    /// parts that other servers have already acknowledged are not sent again at all.
+    /// The part always goes to the same server index. A new generation may change the address of this server, but not
+    /// its buckets ([`ClientError::OwnersChanged`]). So a repeated push reaches the sequence window that knows its
+    /// (writer, incarnation, seq), and is not applied twice (invariant DP-3). Parts that other servers have
+    /// acknowledged are not sent again.
     async fn call<C: ShardCall>(
         &self,
         server: u32,
         request: &C,
-        metrics: &CallMetrics,
+        metrics: &ClientCallMetrics,
     ) -> Result<(String, C::Answer), ClientError> {
         let deadline = Deadline::after(self.config.timeout);
         let _under_way = self.requests.begin(server, C::PUSHES);
         // What the server says that the request waited for. The last tries have no time left to hear it again.
         let (mut tries, mut waited_for) = (0, None);
         loop {
-            let placement = self.directory.current().await?;
+            let placement = self.placements.current().await?;
             let shard = placement.shard(server);
             let sent = deadline.bound(request.send(shard.as_ref(), placement.map().generation(), deadline)).await;
             let refusal = match sent.unwrap_or_else(|within| Err(Refusal::no_answer(within))) {
@@ -249,11 +252,11 @@ impl EmbeddingClient {
             if refusal.kind == RefusalKind::Deadline {
                 waited_for.get_or_insert_with(|| refusal.clone());
             }
-            // A first `moved` usually means only that the client's map is old: fetch it at once.
+            // The first `moved` usually means that the client's map is old, so the client fetches the map at once.
             if tries > 0 || refusal.kind != RefusalKind::Moved {
                 tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
             }
-            self.directory.follow(&placement, deadline).await?;
+            self.placements.follow(&placement, deadline).await?;
             if deadline.is_past() {
                 let (what, waited) = (C::WHAT, deadline.waited());
                 let last = waited_for.filter(|_| refusal.kind == RefusalKind::Deadline).unwrap_or(refusal);
@@ -288,7 +291,7 @@ impl ShardCall for LookupRequest {
         at: Generation,
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<LookupResponse, Refusal>> {
-        // Payloads are shared, not copied.
+        // Clones share the payloads.
         shard.lookup(Self { generation: at.0, ..self.clone() }, deadline)
     }
 }
@@ -307,7 +310,7 @@ impl ShardCall for PushRequest {
     }
 }
 
-fn check_shape(unique: &UniqueIds, gradients: &Rows) -> Result<(), ClientError> {
+fn check_shape(unique: &UniqueIds, gradients: &BatchRows) -> Result<(), ClientError> {
     if unique.tables.len() != gradients.tables.len() {
         let (expected, found) = (unique.tables.len(), gradients.tables.len());
         return Err(ClientError::GradientShape { table: "number of tables".to_owned(), expected, found });

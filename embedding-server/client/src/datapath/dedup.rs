@@ -1,8 +1,8 @@
-//! Distinct ids per table: each row of a batch crosses the wire once, however many samples share it.
+//! Deduplication: the distinct ids per table. Each row of a batch crosses the wire once, however many samples share it.
 
 use zagros_protocol::TableId;
 
-use super::bags::Bags;
+use super::bags::TableBags;
 
 /// The ids of one feature in a batch.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub struct FeatureIds<'a> {
     pub ids: &'a [u64],
 }
 
-/// Distinct ids of one table, and what is wanted of their rows.
+/// Distinct ids of one table, and which rows or sums a lookup returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableIds {
     /// The table.
@@ -24,54 +24,55 @@ pub struct TableIds {
     pub dim: u32,
     /// Each id once, in order of first appearance.
     pub ids: Vec<u64>,
-    /// Sums that are wanted in place of rows; `None` when every row is wanted itself.
-    pub bags: Option<Bags>,
+    /// The bags whose sums replace rows. `None` if every row is returned.
+    pub bags: Option<TableBags>,
 }
 
 impl TableIds {
-    /// Every row of distinct `ids` itself.
+    /// Distinct `ids` whose rows are all returned.
     #[must_use]
     pub fn rows(table: TableId, dim: u32, ids: Vec<u64>) -> Self {
         Self { table, dim, ids, bags: None }
     }
 
-    /// Rows of an answer: one per id, or what the bags leave of them and one per bag.
+    /// Rows of a result: one per id, or the rows outside of bags and one per bag.
     #[must_use]
     pub fn wanted(&self) -> usize {
-        self.bags.as_ref().map_or(self.ids.len(), Bags::wanted)
+        self.bags.as_ref().map_or(self.ids.len(), TableBags::wanted)
     }
 }
 
-/// Distinct ids of a batch, tables in order of first appearance. The order depends on the batch alone.
+/// Distinct ids of a batch. Tables are in order of first appearance, so the order depends on the batch alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UniqueIds {
-    /// One entry per table that the batch touches.
+    /// One entry for each table of the batch.
     pub tables: Vec<TableIds>,
 }
 
 impl UniqueIds {
-    /// Rows over all tables.
+    /// Number of distinct ids of all tables.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.tables.iter().map(|table| table.ids.len()).sum()
     }
 }
 
-/// Finds the distinct ids of batches; keeps its memory from batch to batch.
+/// Finds the distinct ids of batches. It reuses its memory for the next batch.
 #[derive(Debug, Default)]
 pub struct Deduplicator {
     index: IdIndex,
 }
 
-/// The distinct ids of one table after the other: open addressing with linear probing, at most half full, so that one cache
-/// line answers most questions. Slots that an earlier table has filled have an older round. They need not be cleared.
+/// The distinct ids of one table at a time: open addressing with linear probing, at most half full, so most searches
+/// read one cache line. A slot that an earlier table has filled has an older round number, so slots need not be
+/// cleared.
 #[derive(Debug, Default)]
 struct IdIndex {
-    /// A power of two of them, or none yet.
+    /// Slots. Their number is a power of two, or zero at first.
     slots: Vec<IdSlot>,
-    /// Of the current table.
+    /// Round number of the current table.
     round: u32,
-    /// A hash's bits from here on up are its place.
+    /// The upper bits of a hash, from this bit on, are its first slot.
     shift: u32,
 }
 
@@ -84,14 +85,14 @@ struct IdSlot {
 }
 
 impl Deduplicator {
-    /// Without memory, which grows to the size of a batch and stays.
+    /// A deduplicator without memory. Its memory grows to the size of a batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The distinct ids of a batch, and for each feature, for each position of its `ids`, the index of that id in
-    /// the `ids` of the feature's table.
+    /// Returns the distinct ids of a batch. Also returns, for each feature and each of its ids, the position of the id
+    /// in the distinct ids of the feature's table.
     pub fn dedup(&mut self, features: &[FeatureIds<'_>]) -> (UniqueIds, Vec<Vec<u32>>) {
         let mut unique = UniqueIds::default();
         let tables: Vec<usize> = features.iter().map(|feature| slot_of(&mut unique.tables, feature)).collect();
@@ -109,7 +110,7 @@ impl Deduplicator {
 }
 
 impl IdIndex {
-    /// Forgets all, and makes room for so many ids.
+    /// Starts a round without ids, with room for `ids` ids.
     fn begin(&mut self, ids: usize) {
         let slots = (2 * ids).next_power_of_two().max(64);
         if self.slots.len() < slots || self.round == u32::MAX {
@@ -120,7 +121,7 @@ impl IdIndex {
         self.shift = u64::BITS - slots.trailing_zeros();
     }
 
-    /// The position of `id` in `distinct`, where it is put when it was not seen before.
+    /// The position of `id` in `distinct`. Appends an id that is new.
     #[inline]
     fn index_of(&mut self, id: u64, distinct: &mut Vec<u64>) -> u32 {
         let last = (1 << (u64::BITS - self.shift)) - 1;
@@ -141,7 +142,7 @@ impl IdIndex {
     }
 }
 
-/// A job has tens of tables, so a scan beats a map.
+/// Scans a list, because a job has only tens of tables.
 fn slot_of(tables: &mut Vec<TableIds>, feature: &FeatureIds<'_>) -> usize {
     if let Some(slot) = tables.iter().position(|table| table.table == feature.table) {
         debug_assert_eq!(tables[slot].dim, feature.dim, "features of table {} disagree on its dim", feature.table);
@@ -151,10 +152,11 @@ fn slot_of(tables: &mut Vec<TableIds>, feature: &FeatureIds<'_>) -> usize {
     tables.len() - 1
 }
 
-/// The high bits of the product depend on all bits of the id, and spread sequential ids more evenly than chance.
+/// The high bits of the product depend on all bits of the id. They spread sequential ids more evenly than random
+/// numbers.
 #[inline]
 fn hash(id: u64) -> u64 {
-    // 2^64 over the golden ratio; no result depends on it.
+    // 2⁶⁴ divided by the golden ratio. No result depends on it.
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     id.wrapping_mul(MULTIPLIER)
 }
@@ -211,7 +213,7 @@ mod tests {
             batches in prop::collection::vec(
                 prop::collection::vec((0_u32..4, prop::collection::vec(0_u64..40, 0..60)), 0..6), 1..4)
         ) {
-            // One deduplicator over several batches: nothing of an earlier batch may shine through.
+            // Several batches share one deduplicator. An earlier batch must not affect a later one.
             let mut deduplicator = Deduplicator::new();
             for batch in batches {
                 let features: Vec<_> = batch.iter().map(|(table, ids)| feature(*table, ids)).collect();

@@ -1,20 +1,20 @@
-//! What runs once per batch over every id of it. No I/O besides the calls themselves, no info log, no allocation
-//! per row.
+//! The code that runs once per batch over all of its ids. It does no I/O besides its calls, writes no info log, and
+//! allocates nothing per row.
 
 mod bags;
+mod batch_rows;
 mod client;
 mod dedup;
 mod pushes_in_flight;
 mod route;
-mod rows;
-mod waiting;
-mod window;
+mod staleness_window;
+mod unanswered_requests;
 
-pub use bags::{Bags, bag_bytes};
-pub use client::{Batch, ClientConfig, EmbeddingClient, PushReport};
+pub use bags::{TableBags, bag_bytes};
+pub use batch_rows::BatchRows;
+pub use client::{ClientConfig, EmbeddingClient, PushAcknowledgement, PushedBatch};
 pub use dedup::{Deduplicator, FeatureIds, TableIds, UniqueIds};
 pub(crate) use route::RoutePart;
 pub use route::RoutedIds;
-pub use rows::Rows;
-pub use waiting::Waiting;
-pub use window::{Permit, Window};
+pub use staleness_window::{StalenessWindow, WindowPermit};
+pub use unanswered_requests::UnansweredRequests;

@@ -1,8 +1,9 @@
-//! Pushes in flight: none runs more than [`PUSH_WINDOW`] numbers ahead of the oldest one that is not acknowledged.
+//! Pushes in flight: no push has a number more than [`PUSH_WINDOW`] above the oldest push that is not acknowledged.
 //!
-//! The staleness window bounds how many batches are in flight, not how far apart their numbers are: while one push is retried,
-//! later batches pass through. A server remembers the last [`PUSH_WINDOW`] numbers of a writer. It refuses older numbers,
-//! because it cannot tell a retry from a first try. A push therefore waits here until the oldest one is near enough.
+//! The staleness window limits the number of batches in flight, but not the difference of their numbers: while one push
+//! is retried, later batches continue. A server remembers the last [`PUSH_WINDOW`] numbers of a writer. It refuses
+//! older numbers, because it cannot tell a retry from a first try. A push therefore waits here while its number is too
+//! far above the oldest.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,12 +28,12 @@ pub(super) struct PushInFlight {
 }
 
 impl PushesInFlight {
-    /// Waits until a server remembers the oldest push in flight even after it has seen `number`. Each push has a deadline, so
-    /// the wait has one (invariant WT-1).
+    /// Waits until a server that has seen `number` still remembers the oldest push in flight. Each push has a deadline,
+    /// so this wait ends (invariant WT-1).
     pub(super) async fn begin(&self, number: u64) -> PushInFlight {
         let mut ended = self.ended.subscribe();
         while !self.try_begin(number) {
-            // The sender lives as long as this.
+            // The sender lives as long as `self`, so this cannot fail.
             let _ = ended.changed().await;
         }
         PushInFlight { number, numbers: Arc::clone(&self.numbers), ended: self.ended.clone() }

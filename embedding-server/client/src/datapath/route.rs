@@ -1,4 +1,4 @@
-//! From the ids of a batch to one request per server, and from the answers back to the batch's order.
+//! Routing: from the ids of a batch to one request per server, and from the answers back to the order of the batch.
 //!
 //! ```text
 //!  UniqueIds                      Route: one RoutePart per server that owns some of the ids
@@ -6,7 +6,7 @@
 //!  table 1: 5 8                   server 1: table 0: 7 4 (positions 0 2) · table 1: 8 (1)
 //! ```
 //!
-//! A batch is looked up and pushed along the same route. [`RoutedIds`] keeps it: each id is hashed once.
+//! A lookup and its push use the same route. [`RoutedIds`] keeps the route, so each id is hashed once.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -20,56 +20,56 @@ use zagros_protocol::packed::{
 use zagros_protocol::{BucketMap, Generation, RowKey, Segment, Segments};
 use zagros_zip::ZipEq;
 
-use super::bags::{BagShare, Bags};
+use super::bags::{BagShare, TableBags};
+use super::batch_rows::BatchRows;
 use super::dedup::{TableIds, UniqueIds};
-use super::rows::Rows;
 
-/// The distinct ids of a batch, and their route once one call has computed it.
+/// The distinct ids of a batch, and their route after the first call has computed it.
 #[derive(Debug, Default)]
 pub struct RoutedIds {
     unique: UniqueIds,
     route: ArcSwapOption<Route>,
 }
 
-/// Where each id of a batch is served, under one bucket map.
+/// The owner of each id of a batch, under one bucket map.
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// Of the map.
+    /// Generation of the bucket map.
     generation: Generation,
-    /// One per server that owns any of the ids, in the order of the servers.
+    /// One part for each server that owns some of the ids, in the order of the servers.
     pub(crate) parts: Vec<RoutePart>,
 }
 
-/// What one server gets of a batch: all tables in one request (invariant DP-2: lengths are explicit).
+/// One server's part of a batch: all tables in one request (invariant DP-2: lengths are explicit).
 #[derive(Debug)]
 pub(crate) struct RoutePart {
     /// Index of the server.
     pub(crate) server: u32,
-    /// As the wire has them.
+    /// The segments in the form of the wire.
     pub(crate) segments: Bytes,
-    /// As the wire has them, segment after segment.
+    /// The ids in the form of the wire, segment after segment.
     pub(crate) ids: Bytes,
-    /// As the wire has them; empty without bags.
+    /// The bags in the form of the wire. Empty without bags.
     pub(crate) bags: Bytes,
     /// One per segment.
     routes: Vec<SegmentRoute>,
 }
 
-/// Where the answer to one segment belongs in the batch: rows first, then sums.
+/// Where the answer to one segment belongs in the batch. Rows come first, then sums.
 #[derive(Debug)]
 struct SegmentRoute {
     /// Index into [`UniqueIds::tables`].
     table: usize,
     dim: usize,
-    /// Rows that are answered themselves.
+    /// How many rows the server returns.
     rows: usize,
-    /// Ascending indices into the table's ids, of those rows; `None` when they are the first ones.
+    /// Positions of these rows in the table's ids, in ascending order. `None` if they are the first ones.
     positions: Option<Vec<u32>>,
-    /// The row of the batch that each sum is a part of.
+    /// For each sum, the row of the batch's result that it is added to.
     sums: Vec<u32>,
 }
 
-/// A part while ids are added.
+/// A part that is being built.
 #[derive(Default)]
 struct PartDraft {
     ids: Vec<u64>,
@@ -81,8 +81,8 @@ struct PartDraft {
 }
 
 impl RoutedIds {
-    /// The route of these ids under `map`, which names `servers` servers. It is computed once for each generation of the map:
-    /// ids of a batch that was looked up under an older map are routed again (invariant PL-2).
+    /// The route of these ids under `map`, for `servers` servers. It is computed once for each generation of the map.
+    /// If the ids were looked up under an older map, they are routed again (invariant PL-2).
     pub(crate) fn route(&self, map: &BucketMap, servers: usize) -> Arc<Route> {
         let known = self.route.load_full().filter(|route| route.generation == map.generation());
         known.unwrap_or_else(|| {
@@ -99,7 +99,7 @@ impl From<UniqueIds> for RoutedIds {
     }
 }
 
-/// The ids never change once they may have a route.
+/// Read access only: the ids must not change once they have a route.
 impl Deref for RoutedIds {
     type Target = UniqueIds;
 
@@ -108,16 +108,18 @@ impl Deref for RoutedIds {
     }
 }
 
-/// One part per server that owns any of the ids. `servers` is the number of servers that the map names.
+/// One part for each server that owns some of the ids. `servers` is the number of servers in the map.
 fn split(unique: &UniqueIds, map: &BucketMap, servers: usize) -> Vec<RoutePart> {
-    // An even share and some more: one allocation in the common case.
+    // One allocation is enough if the ids are spread about evenly.
     let ids = unique.rows() / servers.max(1) * 9 / 8 + 8;
     let draft = || PartDraft { ids: Vec::with_capacity(ids), ..PartDraft::default() };
     let mut drafts: Vec<PartDraft> = std::iter::repeat_with(draft).take(servers).collect();
     for (index, table) in unique.tables.iter().enumerate() {
         match &mut drafts[..] {
-            // One server owns everything: nothing to hash, nothing to scatter.
-            [only] => only.add(index, table, table.ids.iter().copied(), None, table.bags.as_ref().map(Bags::whole)),
+            // One server owns everything, so no id is hashed.
+            [only] => {
+                only.add(index, table, table.ids.iter().copied(), None, table.bags.as_ref().map(TableBags::whole))
+            }
             _ => add_by_owner(&mut drafts, index, table, map),
         }
     }
@@ -126,7 +128,7 @@ fn split(unique: &UniqueIds, map: &BucketMap, servers: usize) -> Vec<RoutePart> 
 }
 
 fn add_by_owner(drafts: &mut [PartDraft], index: usize, table: &TableIds, map: &BucketMap) {
-    // An even share and some more; one allocation per server and table in the common case.
+    // One allocation per server and table is enough if the ids are spread about evenly.
     let share = table.ids.len() / drafts.len() * 9 / 8 + 8;
     let mut positions: Vec<Vec<u32>> = (0..drafts.len()).map(|_| Vec::with_capacity(share)).collect();
     for (position, id) in table.ids.iter().enumerate() {
@@ -175,11 +177,11 @@ impl PartDraft {
 }
 
 impl RoutePart {
-    /// Writes a server's answer to where its rows belong in `rows`; sums are added to what other servers answered.
+    /// Writes the rows of a server's answer to their places in `rows`, and adds its sums to the sums of other servers.
     ///
     /// # Errors
-    /// When the payload is longer or shorter than the request implies; `rows` is untouched then.
-    pub(crate) fn scatter(&self, payload: &[u8], encoding: Encoding, rows: &mut Rows) -> Result<(), PackError> {
+    /// If the payload is longer or shorter than the request implies. Then `rows` is unchanged.
+    pub(crate) fn scatter(&self, payload: &[u8], encoding: Encoding, rows: &mut BatchRows) -> Result<(), PackError> {
         let width = value_bytes(encoding as i32)?;
         expect_length("rows", self.values().checked_mul(width), payload.len())?;
         let mut rest = payload;
@@ -191,8 +193,8 @@ impl RoutePart {
         Ok(())
     }
 
-    /// The gradients of this part's rows and sums, in the order of its answer.
-    pub(crate) fn gather(&self, gradients: &Rows, buffers: &Arc<Buffers>) -> Buffer {
+    /// The gradients of this part's rows and sums, in the order of the server's answer.
+    pub(crate) fn gather(&self, gradients: &BatchRows, buffers: &Arc<Buffers>) -> Buffer {
         let mut values = buffers.take(self.values());
         values.clear();
         for route in &self.routes {
@@ -201,19 +203,19 @@ impl RoutePart {
         values
     }
 
-    /// Sums that the server makes.
+    /// The number of sums that the server returns.
     pub(crate) fn sums(&self) -> usize {
         self.routes.iter().map(|route| route.sums.len()).sum()
     }
 
-    /// Values of the answer.
+    /// The number of values in the answer.
     pub(crate) fn values(&self) -> usize {
         self.routes.iter().map(SegmentRoute::values).sum()
     }
 }
 
 impl SegmentRoute {
-    /// Of its rows, some are wanted themselves and the others only in sums.
+    /// Replaces rows with sums, as `share` says.
     fn sum(&mut self, share: BagShare) {
         (self.rows, self.sums) = share.into_rows();
         if let Some(positions) = &mut self.positions {
@@ -261,7 +263,7 @@ impl SegmentRoute {
     }
 }
 
-/// Adds a row's values element-wise.
+/// Adds one row to another, value by value.
 fn add(into: &mut [f32], values: &[f32]) {
     for (sum, value) in into.iter_mut().zip_eq(values) {
         *sum += value;
@@ -279,7 +281,7 @@ mod tests {
     use super::*;
     use crate::testing::unique_ids;
 
-    /// A row whose every value tells table, id and column.
+    /// A row whose values identify table, id and column.
     fn row(table: u32, dim: u32, id: u64) -> Vec<f32> {
         (0..dim).map(|column| table as f32 * 1e6 + id as f32 * 8.0 + column as f32).collect()
     }
@@ -297,9 +299,9 @@ mod tests {
         values
     }
 
-    fn expected(unique: &UniqueIds) -> Rows {
+    fn expected(unique: &UniqueIds) -> BatchRows {
         let rows = |table: &TableIds| table.ids.iter().flat_map(|id| row(table.table.0, table.dim, *id)).collect();
-        Rows { tables: unique.tables.iter().map(rows).collect() }
+        BatchRows { tables: unique.tables.iter().map(rows).collect() }
     }
 
     proptest! {
@@ -308,7 +310,7 @@ mod tests {
             let map = BucketMap::even(Generation(1), 64, servers);
             let parts = split(&unique, &map, servers as usize);
             let mut sent = BTreeSet::new();
-            let mut rows = Rows::zeroed(&unique);
+            let mut rows = BatchRows::zeroed(&unique);
             for part in &parts {
                 let segments = Segments::unpack(&part.segments, &part.ids).unwrap();
                 let tables = segments.iter().flat_map(|s| std::iter::repeat_n(s.table, s.rows as usize));
@@ -335,13 +337,13 @@ mod tests {
         let parts = split(&unique, &map, 2);
         assert_eq!(parts.len(), 2);
         let payload = encode_values(&answer(&parts[0]), Encoding::F32 as i32).unwrap();
-        let mut rows = Rows::zeroed(&unique);
+        let mut rows = BatchRows::zeroed(&unique);
         for wrong in [&payload[..payload.len() - 4], &payload[..payload.len() - 1], &[]] {
             let refused = parts[0].scatter(wrong, Encoding::F32, &mut rows).unwrap_err();
             assert_eq!(refused, PackError::Length { what: "rows", expected: payload.len(), found: wrong.len() });
         }
         assert!(parts[0].scatter(&payload, Encoding::F16, &mut rows).is_err());
-        assert_eq!(rows, Rows::zeroed(&unique));
+        assert_eq!(rows, BatchRows::zeroed(&unique));
     }
 
     /// Invariant PL-2.

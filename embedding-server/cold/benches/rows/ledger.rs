@@ -1,7 +1,7 @@
 //! What was pushed, kept beside the table: with SGD at a rate of 1 from zero and gradients of 1, each weight of a row is
 //! minus the number of its pushes.
 
-use zagros_table::{LookupMode, RequestPart, Scratch, TableSet};
+use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableSet};
 
 use crate::DIM;
 
@@ -36,7 +36,7 @@ impl Ledger {
     /// # Panics
     /// When one is not what was pushed to it.
     pub(crate) fn check(&self, tables: &TableSet) {
-        let (mut scratch, all) = (Scratch::new(), (0..self.pushes.len() as u32).collect::<Vec<_>>());
+        let (mut scratch, all) = (RequestBuffers::new(), (0..self.pushes.len() as u32).collect::<Vec<_>>());
         for numbers in all.chunks(16_384) {
             let mut weights = vec![f32::NAN; numbers.len() * DIM];
             let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids(numbers) }];

@@ -21,7 +21,8 @@ use rustix::time::{ClockId, clock_gettime};
 use workload::{SAMPLES, Zipf};
 use zagros_cold::{RocksOptions, RocksStore};
 use zagros_table::{
-    Capacity, ColdStore, Initializer, LookupMode, Optimizer, RequestPart, Scratch, TableConfig, TableCounts, TableSet,
+    ColdStore, Initializer, LookupMode, Optimizer, RequestBuffers, RequestPart, TableConfig, TableCounts,
+    TableResources, TableSet,
 };
 
 const DIM: usize = 16;
@@ -76,7 +77,7 @@ fn measure(plan: &Plan, rows: usize) -> Cost {
     let options = RocksOptions { memory: plan.memory / 8, ..RocksOptions::default() };
     let store = Arc::new(RocksStore::open(folder.path(), &[config.cold_words()], &options).expect("an empty store"));
     let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
-    let capacity = Capacity { budget: Some(plan.memory), cold: Some(cold), ..Capacity::default() };
+    let capacity = TableResources { budget: Some(plan.memory), cold: Some(cold), ..TableResources::default() };
     let tables = TableSet::new(1, &[config], capacity).expect("a table");
     let ledger = tended(&tables, || fill(&tables, rows));
     let before = counts(&tables);
@@ -112,7 +113,7 @@ fn tended<T>(tables: &TableSet, work: impl FnOnce() -> T) -> T {
 
 /// Pushes to every row once, as a first pass over new ids does.
 fn fill(tables: &TableSet, rows: usize) -> Ledger {
-    let (mut scratch, mut ledger) = (Scratch::new(), Ledger::new(rows));
+    let (mut scratch, mut ledger) = (RequestBuffers::new(), Ledger::new(rows));
     for (step, start) in (0..rows).step_by(SAMPLES * 4).enumerate() {
         let numbers: Vec<u32> = (start..rows.min(start + SAMPLES * 4)).map(|number| number as u32).collect();
         push(tables, &numbers, step as u64, &mut ledger, &mut scratch);
@@ -123,7 +124,7 @@ fn fill(tables: &TableSet, rows: usize) -> Ledger {
 /// Wall time and CPU time in µs a sample.
 fn train(tables: &TableSet, batches: usize, rows: usize, mut ledger: Ledger) -> (f64, f64, Ledger) {
     let mut zipf = Zipf::new(rows);
-    let (mut scratch, mut wall, mut cpu) = (Scratch::new(), 0.0, 0.0);
+    let (mut scratch, mut wall, mut cpu) = (RequestBuffers::new(), 0.0, 0.0);
     for step in 0..batches {
         let numbers = zipf.batch();
         let (ids, started, used) = (ledger::ids(&numbers), Instant::now(), cpu_seconds());
@@ -139,7 +140,7 @@ fn train(tables: &TableSet, batches: usize, rows: usize, mut ledger: Ledger) -> 
     (wall * per_sample, cpu * per_sample, ledger)
 }
 
-fn push(tables: &TableSet, numbers: &[u32], step: u64, ledger: &mut Ledger, scratch: &mut Scratch) {
+fn push(tables: &TableSet, numbers: &[u32], step: u64, ledger: &mut Ledger, scratch: &mut RequestBuffers) {
     let ids = ledger::ids(numbers);
     let gradients = vec![1.0; ids.len() * DIM];
     tables.tick(step, 0);

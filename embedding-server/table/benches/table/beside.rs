@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use zagros_table::memory::Pages;
-use zagros_table::{LookupMode, Scratch, Table};
+use zagros_table::memory::PageSize;
+use zagros_table::{LookupMode, RequestBuffers, Table};
 use zagros_zip::ZipEq;
 
 use crate::limits::{Places, Plain};
@@ -53,12 +53,12 @@ impl<'a> Bench<'a> {
         let requests = Requests::new(ids, plan.rows, plan.requests);
         let ids = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
         let gradients = gradients(requests.rows[0].len() * dim);
-        Self { plan, dim, requests, ids, gradients, table: filled(plan.rows, dim, &mut Scratch::new()) }
+        Self { plan, dim, requests, ids, gradients, table: filled(plan.rows, dim, &mut RequestBuffers::new()) }
     }
 
     fn print(&self, ids: Ids) {
-        let small = self.beside(Pages::Small, 0);
-        let huge = self.beside(Pages::Huge, 1);
+        let small = self.beside(PageSize::Small, 0);
+        let huge = self.beside(PageSize::Huge, 1);
         let bytes = self.table.bytes() as f64 / self.plan.rows as f64;
         let ids = format!("{ids:?}").to_lowercase();
         for (what, small, huge) in [("lookup", small[0], huge[0]), ("update", small[1], huge[1])] {
@@ -74,7 +74,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Rates of lookups and of updates. The table has seen all updates `before` times; so must the array.
-    fn beside(&self, pages: Pages, before: usize) -> [Rates; 2] {
+    fn beside(&self, pages: PageSize, before: usize) -> [Rates; 2] {
         let mut plain = Plain::new(self.plan.rows, self.dim, pages);
         let (rows, gradients) = (&self.requests.rows, &self.gradients);
         for _ in 0..before * self.plan.passes {
@@ -87,7 +87,7 @@ impl<'a> Bench<'a> {
     }
 
     fn lookups(&self, plain: &Plain) -> Rates {
-        let mut scratch = Scratch::new();
+        let mut scratch = RequestBuffers::new();
         let [mut known, mut indexed, mut out] = [0; 3].map(|_| vec![0.0; self.gradients.len()]);
         let rows = &self.requests.rows;
         self.in_turn([
@@ -102,7 +102,7 @@ impl<'a> Bench<'a> {
     }
 
     fn updates(&self, plain: &mut Plain) -> Rates {
-        let (plain, mut scratch) = (std::cell::RefCell::new(plain), Scratch::new());
+        let (plain, mut scratch) = (std::cell::RefCell::new(plain), RequestBuffers::new());
         let (rows, gradients) = (&self.requests.rows, &self.gradients);
         // The array is to take each gradient once, as the table does.
         let nothing = vec![0.0; gradients.len()];
@@ -134,7 +134,7 @@ impl<'a> Bench<'a> {
     }
 
     fn check(&self, plain: &Plain) {
-        let mut scratch = Scratch::new();
+        let mut scratch = RequestBuffers::new();
         let [mut want, mut found] = [0; 2].map(|_| vec![0.0; self.gradients.len()]);
         for (rows, ids) in self.requests.rows.iter().zip_eq(&self.ids) {
             plain.gather(Places::Known, rows, &mut want);

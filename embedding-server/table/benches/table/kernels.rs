@@ -1,15 +1,15 @@
-//! The arithmetic of an update alone, over rows that lie in cache: value by value, as compiled for every processor of
-//! the architecture, and as compiled for this one's vectors.
+//! The arithmetic of an update, on rows in the cache: one value at a time, compiled for every processor of the
+//! architecture, and compiled for this processor's vectors.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use zagros_table::optimizer::{Limits, Optimizer};
+use zagros_table::optimizer::{Optimizer, UpdateLimits};
 use zagros_table::wide::wide;
 
 use crate::{Plan, gradients};
 
-/// Rows that stay in the first cache or the second.
+/// Rows that fit into the L1 or L2 cache.
 const ROWS: usize = 128;
 
 pub(crate) fn run(plan: &Plan) {
@@ -32,7 +32,7 @@ fn optimizers() -> [(&'static str, Optimizer); 3] {
     ]
 }
 
-/// Time of a row's update, and the rows at the end.
+/// Time of an update per row, and the rows at the end.
 fn measure(plan: &Plan, dim: usize, optimizer: Optimizer, way: usize) -> (f64, Vec<f32>) {
     let stride = dim + optimizer.state_len(dim);
     let mut rows = vec![0.1; ROWS * stride];
@@ -42,12 +42,14 @@ fn measure(plan: &Plan, dim: usize, optimizer: Optimizer, way: usize) -> (f64, V
         let start = Instant::now();
         match way {
             0 => rows.chunks_exact_mut(stride).for_each(|row| one_by_one(optimizer, row, &gradient)),
-            1 => rows.chunks_exact_mut(stride).for_each(|row| optimizer.update(row, &gradient, &Limits::default())),
+            1 => {
+                rows.chunks_exact_mut(stride).for_each(|row| optimizer.update(row, &gradient, &UpdateLimits::default()))
+            }
             _ => wide(
                 #[inline(always)]
                 || {
                     for row in rows.chunks_exact_mut(stride) {
-                        optimizer.update(row, &gradient, &Limits::default());
+                        optimizer.update(row, &gradient, &UpdateLimits::default());
                     }
                 },
             ),
@@ -57,7 +59,8 @@ fn measure(plan: &Plan, dim: usize, optimizer: Optimizer, way: usize) -> (f64, V
     (fastest * 1e9 / ROWS as f64, rows)
 }
 
-/// Each weight as a row of its own, which no compiler makes vectors of. What a row keeps once, each of them keeps.
+/// Treats each weight as a row of its own, so compilers cannot vectorise it. Each such row has its own copy of a row's
+/// shared state.
 fn one_by_one(optimizer: Optimizer, row: &mut [f32], gradient: &[f32]) {
     let (dim, parts) = (gradient.len(), row.len() / gradient.len());
     let (values, shared) = row.split_at_mut(dim * parts);
@@ -68,7 +71,7 @@ fn one_by_one(optimizer: Optimizer, row: &mut [f32], gradient: &[f32]) {
         }
         slot[parts..][..shared.len()].copy_from_slice(shared);
         let slot = &mut slot[..black_box(parts + shared.len())];
-        optimizer.update(slot, &gradient[index..=index], &Limits::default());
+        optimizer.update(slot, &gradient[index..=index], &UpdateLimits::default());
         for part in 0..parts {
             values[part * dim + index] = slot[part];
         }

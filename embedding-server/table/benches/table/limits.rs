@@ -1,40 +1,40 @@
-//! What memory allows: the same rows in one plain array, fetched ahead. Their places are known; or, which is the bound of
-//! every index that is larger than the caches, each is known once a random cache line has been read.
+//! The limit of the memory: the same rows in one plain array, with prefetching. In one variant the position of a row is
+//! known. In the other a random cache line must be read first, as in every index that is larger than the caches.
 
-use zagros_table::memory::{Arena, MemoryBlock, Pages};
+use zagros_table::memory::{Arena, MemoryBlock, PageSize};
 use zagros_table::prefetch::prefetch;
 use zagros_table::wide::wide;
 
-/// Rows fetched ahead of the one at hand.
+/// A row is prefetched this many rows before its use.
 const AHEAD: usize = 16;
 /// Settings of the Adagrad update.
 pub(crate) const LR: f32 = 0.01;
 pub(crate) const EPSILON: f32 = 1e-8;
 
-/// Rows for each line of the index, as in the table's.
+/// Rows per cache line of the index, as in the table's index.
 const ROWS_A_LINE: usize = 4;
 /// Words of a cache line.
 const LINE: usize = 16;
 
-/// How a row's place is learnt.
+/// How the position of a row is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Places {
     /// It is known.
     Known,
-    /// By reading a random line.
+    /// A random cache line must be read first.
     Indexed,
 }
 
-/// Slots `[weights | accumulator]` one after the other.
+/// Slots `[weights | accumulator]` in one array.
 pub(crate) struct Plain {
     slots: MemoryBlock,
-    /// Lines of zeros, each of which must be read to know that it is zero.
+    /// Cache lines of zeros. Each must be read to know that it is zero.
     index: MemoryBlock,
     dim: usize,
 }
 
 impl Plain {
-    pub(crate) fn new(rows: usize, dim: usize, pages: Pages) -> Self {
+    pub(crate) fn new(rows: usize, dim: usize, pages: PageSize) -> Self {
         let arena = Arena::new(pages);
         let zeros = |words: usize| {
             let mut memory = arena.take(words);
@@ -44,7 +44,7 @@ impl Plain {
         Self { slots: zeros(rows * 2 * dim), index: zeros((rows / ROWS_A_LINE + 1) * LINE), dim }
     }
 
-    /// Random gather: the weights of each row, side by side.
+    /// Random gather: copies the weights of each row to consecutive memory.
     pub(crate) fn gather(&self, places: Places, rows: &[usize], out: &mut [f32]) {
         wide(
             #[inline(always)]
@@ -58,7 +58,7 @@ impl Plain {
         );
     }
 
-    /// Random read-modify-write: one Adagrad step of each row.
+    /// Random read-modify-write: one Adagrad update of each row.
     pub(crate) fn update(&mut self, places: Places, rows: &[usize], gradients: &[f32]) {
         wide(
             #[inline(always)]
@@ -95,7 +95,7 @@ impl Plain {
         }
     }
 
-    /// Asks for a row's memory some rows before it is needed; and for the line that tells its place, as many before that.
+    /// Prefetches a row some rows before its use, and its index line as many rows earlier.
     #[inline(always)]
     fn ask_ahead<const INDEXED: bool>(&self, rows: &[usize], position: usize, ask: impl Fn(usize)) {
         if INDEXED && let Some(row) = rows.get(position + 2 * AHEAD) {
@@ -111,7 +111,7 @@ impl Plain {
         if INDEXED { row + self.index.words()[self.line(row)] as usize } else { row }
     }
 
-    /// First word of a row's line: anywhere.
+    /// The first word of the index line of a row. The line is random.
     #[inline(always)]
     fn line(&self, row: usize) -> usize {
         let random = (row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,10 +1,10 @@
-//! How near the table comes to memory: batched lookup and Adagrad push beside the raw limits, measured in one run.
+//! Compares the table with the limit of the memory: batched lookup and Adagrad push, next to plain arrays, in one run.
 //!
 //! `cargo bench -p zagros-table --bench table -- [--rows N] [--dim 16|64] [--passes N] [--quick] [--only PART]`
 //!
-//! Parts: `limits`, `rivals` (other ways to keep rows), `kernels` (the arithmetic alone), `threads` (one table, several
-//! threads). Without `--only`, all of them. One thread but for the last. `--quick` is for tests: few rows, no time is
-//! judged. In every mode the table's rows must equal the plain array's at the end, bit for bit.
+//! Parts: `limits`, `rivals` (other data structures), `kernels` (arithmetic alone), `threads` (one table, several
+//! threads). The default is all parts. All parts but `threads` use one thread. `--quick` uses few rows, for tests that
+//! judge no time. In every mode the table's rows must equal the plain array's at the end, bit for bit.
 
 mod beside;
 mod kernels;
@@ -17,15 +17,15 @@ use std::time::Instant;
 
 use limits::{EPSILON, LR};
 use workload::id_of;
-use zagros_table::{LookupMode, Optimizer, Scratch, Table, TableConfig};
+use zagros_table::{LookupMode, Optimizer, RequestBuffers, Table, TableConfig};
 use zagros_zip::ZipEq;
 
-/// Rows named in one pass, enough that their memory is many times the caches.
+/// Requests in one pass over the workload. The memory of their rows is many times larger than the caches.
 const REQUESTS: usize = 64;
 
 const PARTS: [&str; 4] = ["limits", "rivals", "kernels", "threads"];
 
-/// What the command line asks for.
+/// The arguments of the command line.
 struct Plan {
     rows: usize,
     dims: Vec<usize>,
@@ -52,7 +52,7 @@ fn main() {
 }
 
 /// A table with a row for each of the first `rows` ids.
-fn filled(rows: usize, dim: usize, scratch: &mut Scratch) -> Table {
+fn filled(rows: usize, dim: usize, scratch: &mut RequestBuffers) -> Table {
     let optimizer = Optimizer::Adagrad { lr: LR, epsilon: EPSILON, initial_accumulator: 0.0, l2: 0.0 };
     let config = TableConfig { dim, optimizer, ..TableConfig::default() };
     let table = Table::new(1, 0, &config).expect("settings are in range");
@@ -64,13 +64,12 @@ fn filled(rows: usize, dim: usize, scratch: &mut Scratch) -> Table {
     table
 }
 
-/// Small, of both signs, never zero.
+/// Small numbers of both signs, never zero.
 fn gradients(len: usize) -> Vec<f32> {
     (0..len).map(|index| ((index % 13) as f32 - 6.5) * 1e-3).collect()
 }
 
-/// Million rows a second: the time of each request is that of its fastest pass, so that what else runs on the machine
-/// counts little.
+/// Million rows per second. Each request counts with its fastest pass, so other load on the machine matters little.
 fn best<T>(passes: usize, requests: &[Vec<T>], mut pass: impl FnMut(&Vec<T>)) -> f64 {
     let mut fastest = vec![f64::INFINITY; requests.len()];
     for _ in 0..passes {
@@ -95,7 +94,7 @@ fn plan(args: impl Iterator<Item = String>) -> Plan {
             "--dim" => plan.dims = vec![number()],
             "--quick" => plan = Plan { rows: 20_000, passes: 1, requests: 2, ..plan },
             "--only" => plan.only = args.next().filter(|part| PARTS.contains(&part.as_str())).or_else(|| usage(&arg)),
-            // Cargo adds it.
+            // Cargo adds this argument.
             "--bench" => {}
             _ => usage(&arg),
         }

@@ -1,11 +1,11 @@
-//! Other ways to keep rows, under the same requests: each must end with the table's rows, bit for bit.
+//! Other data structures for rows, with the same requests. Each must end with the table's rows, bit for bit.
 
 use std::hash::BuildHasherDefault;
 
 use dashmap::DashMap;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::Mutex;
-use zagros_table::Scratch;
+use zagros_table::RequestBuffers;
 use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
@@ -13,10 +13,10 @@ use crate::limits::{EPSILON, LR};
 use crate::workload::{Ids, Requests, id_of};
 use crate::{Plan, best, filled, gradients};
 
-/// Stripes of the rivals that have any: as many as a table's.
+/// Stripes of the rivals with stripes: as many as a table has.
 const STRIPES: usize = zagros_table::DEFAULT_STRIPES;
 
-/// Ids are spread already, so that all rivals hash for nothing.
+/// A hash that returns its argument. The ids are already random, so no rival pays for hashing.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -33,12 +33,12 @@ trait Rows {
 
 struct DashBoxes(DashMap<u64, Box<[f32]>, Build>);
 
-/// Slots in one array, their numbers in a dashmap.
+/// Slots in one array. A dashmap finds their numbers.
 struct DashSlots(DashMap<u64, usize, Build>, Vec<f32>);
 
 struct Boxes(HashMap<u64, Box<[f32]>, Build>);
 
-/// Stripes, each behind a lock: hashbrown's table of ids and slots, and an array.
+/// Stripes with a lock each: a hashbrown table of ids and slots, and an array.
 struct Stripes(Vec<Mutex<Stripe>>);
 
 #[derive(Default)]
@@ -71,7 +71,7 @@ pub(crate) fn run(plan: &Plan) {
 }
 
 fn measure_table(plan: &Plan, rows: usize, dim: usize, ids: &[Vec<u64>], gradients: &[f32]) -> Vec<f32> {
-    let mut scratch = Scratch::new();
+    let mut scratch = RequestBuffers::new();
     let table = filled(rows, dim, &mut scratch);
     let mut out = vec![0.0; gradients.len()];
     let lookup = best(plan.passes, ids, |ids| {

@@ -1,10 +1,10 @@
-//! One table under several threads, each with requests of its own; and one request divided among several threads.
+//! One table and several threads, each with its own requests. Also one request divided among several threads.
 
 use std::sync::Barrier;
 use std::time::Instant;
 
-use zagros_table::memory::Pages;
-use zagros_table::{LookupMode, Scratch, Table};
+use zagros_table::memory::PageSize;
+use zagros_table::{LookupMode, RequestBuffers, Table};
 use zagros_zip::ZipEq;
 
 use crate::limits::{Places, Plain};
@@ -20,7 +20,7 @@ pub(crate) fn run(plan: &Plan) {
     for dim in &plan.dims {
         let requests = Requests::new(Ids::Zipf, plan.rows, plan.requests);
         let gathers = gather_limit(plan, *dim, &requests);
-        let table = filled(plan.rows, *dim, &mut Scratch::new());
+        let table = filled(plan.rows, *dim, &mut RequestBuffers::new());
         let ids: Vec<Vec<u64>> =
             requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
         let lookups = THREADS.map(|threads| together(plan.passes, threads, &ids, || lookup(&table)));
@@ -35,7 +35,7 @@ pub(crate) fn run(plan: &Plan) {
 }
 
 fn gather_limit(plan: &Plan, dim: usize, requests: &Requests) -> [f64; 3] {
-    let plain = Plain::new(plan.rows, dim, Pages::Huge);
+    let plain = Plain::new(plan.rows, dim, PageSize::Huge);
     let gather = || {
         let mut out = vec![0.0; requests.rows[0].len() * dim];
         let plain = &plain;
@@ -45,7 +45,7 @@ fn gather_limit(plan: &Plan, dim: usize, requests: &Requests) -> [f64; 3] {
 }
 
 fn lookup(table: &Table) -> impl FnMut(&Vec<u64>) + Send {
-    let (mut out, mut scratch) = (Vec::new(), Scratch::new());
+    let (mut out, mut scratch) = (Vec::new(), RequestBuffers::new());
     move |ids| {
         out.resize(ids.len() * table.dim(), 0.0);
         table.lookup(ids, LookupMode::Train, &mut out, &mut scratch).expect("lengths agree");
@@ -53,13 +53,14 @@ fn lookup(table: &Table) -> impl FnMut(&Vec<u64>) + Send {
 }
 
 fn push(table: &Table, rows: usize) -> impl FnMut(&Vec<u64>) + Send {
-    let (gradients, mut scratch) = (gradients(rows * table.dim()), Scratch::new());
+    let (gradients, mut scratch) = (gradients(rows * table.dim()), RequestBuffers::new());
     move |ids| {
         table.push(ids, &gradients, 0, &mut scratch).expect("lengths agree");
     }
 }
 
-/// Million rows a second of all threads in the fastest pass; each goes through all requests, from a place of its own.
+/// Million rows per second of all threads in the fastest pass. Each thread goes through all requests, from its own
+/// start.
 fn together<T, W>(passes: usize, threads: usize, requests: &[Vec<T>], worker: impl Fn() -> W) -> f64
 where
     T: Sync,
@@ -84,9 +85,9 @@ where
     (threads * rows) as f64 / 1e6 / fastest
 }
 
-/// Microseconds of a lookup whose ids are divided among threads that are started for it, in the fastest pass.
+/// Microseconds of a lookup whose ids are divided among threads started for it, in the fastest pass.
 fn divided(passes: usize, threads: usize, table: &Table, requests: &[Vec<u64>]) -> f64 {
-    let mut scratches: Vec<Scratch> = (0..threads).map(|_| Scratch::new()).collect();
+    let mut scratches: Vec<RequestBuffers> = (0..threads).map(|_| RequestBuffers::new()).collect();
     let mut out = vec![0.0; requests[0].len() * table.dim()];
     let mut total = 0.0;
     for ids in requests {

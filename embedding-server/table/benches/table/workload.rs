@@ -1,20 +1,20 @@
-//! Which rows a request names: distinct ids in order of first appearance, as the client sends them.
+//! The rows of each request: distinct ids in order of first appearance, as the client sends them.
 
 use std::collections::HashSet;
 
-/// Rows of a request: about the distinct rows of a batch of 4096 Criteo samples.
+/// Rows of a request: about as many as the distinct ids of a batch of 4096 Criteo samples.
 pub(crate) const BATCH: usize = 24_000;
 
-/// How often a row is named.
+/// The distribution of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ids {
-    /// All alike.
+    /// All ids are equally frequent.
     Uniform,
-    /// The k-th most frequent in proportion to 1 / k.
+    /// The frequency of the k-th most frequent id is proportional to 1 / k.
     Zipf,
 }
 
-/// Requests over rows numbered from 0; a request names no row twice.
+/// Requests for rows numbered from 0. A request names no row twice.
 pub(crate) struct Requests {
     /// Row numbers, request after request.
     pub(crate) rows: Vec<Vec<usize>>,
@@ -41,20 +41,20 @@ impl Requests {
     }
 }
 
-/// The id of a row: spread over all 64 bits.
+/// The id of a row. Ids are spread over all 64 bits.
 pub(crate) fn id_of(row: usize) -> u64 {
     mix(row as u64 ^ 0x5851_f42d_4c95_7f2d)
 }
 
-/// Rows that are often named lie apart from each other, as rows do that were created in the order of their coming.
+/// Draws a row. Frequent rows are spread over memory, like rows in the order of their creation.
 fn draw(ids: Ids, rows: usize, random: u64) -> usize {
     let unit = (random >> 11) as f64 / (1_u64 << 53) as f64;
     let rank = match ids {
         Ids::Uniform => unit * rows as f64,
-        // The sum of 1 / k up to a rank grows as its logarithm.
+        // The sum of 1 / k up to a rank grows like the logarithm of the rank.
         Ids::Zipf => ((rows as f64 + 1.0).ln() * unit).exp() - 1.0,
     };
-    // A prime larger than any number of rows makes this a permutation.
+    // A prime larger than any number of rows makes the multiplication a permutation.
     const PRIME: u128 = 4_294_967_291;
     (rank as u128 * PRIME % rows as u128) as usize
 }

@@ -1,25 +1,27 @@
-//! Memory for a tenth of the rows, the others in a cold tier in memory: what is left of the speed, and how often a row
-//! is there.
+//! Memory for a tenth of the rows, with the other rows in a cold tier in memory: the remaining speed, and the share of
+//! rows found in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zagros_table::{Capacity, ColdStore, LookupMode, MemoryColdStore, RequestPart, Scratch, TableCounts, TableSet};
+use zagros_table::{
+    ColdStore, LookupMode, MemoryColdStore, RequestBuffers, RequestPart, TableCounts, TableResources, TableSet,
+};
 use zagros_zip::ZipEq;
 
 use crate::workload::{Ids, Requests, id_of};
 use crate::{DIM, ledger};
 
-/// Rest of the maintenance when there was nothing to do.
+/// Pause of the maintenance thread when there was nothing to do.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// One run.
+/// The figures of one run.
 struct Measured {
-    /// Million rows a second, looked up and pushed.
+    /// Million rows per second, looked up and pushed.
     rate: f64,
-    /// Of the timed part.
+    /// Counters of the timed part.
     counts: TableCounts,
     bytes: usize,
 }
@@ -44,9 +46,9 @@ pub(crate) fn run(rows: usize, requests: usize) {
 fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<usize>) -> Measured {
     let cold: Arc<dyn ColdStore> = Arc::new(MemoryColdStore::new(&[ledger().cold_words()]));
     let cold = budget.map(|_| cold);
-    let tables =
-        TableSet::new(0, &[ledger()], Capacity { budget, cold, ..Capacity::default() }).expect("good settings");
-    let mut scratch = Scratch::new();
+    let tables = TableSet::new(0, &[ledger()], TableResources { budget, cold, ..TableResources::default() })
+        .expect("good settings");
+    let mut scratch = RequestBuffers::new();
     all.chunks(crate::workload::BATCH).for_each(|ids| step(&tables, ids, 0.0, 0, &mut scratch));
     let table = tables.table(0).expect("it is there");
     let before = table.counts();
@@ -73,8 +75,8 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
     measured
 }
 
-/// Looks rows up and pushes the same number to each value of each.
-fn step(tables: &TableSet, ids: &[u64], amount: f32, step: u64, scratch: &mut Scratch) {
+/// Looks up rows, then pushes one number to each value of each row.
+fn step(tables: &TableSet, ids: &[u64], amount: f32, step: u64, scratch: &mut RequestBuffers) {
     let part = [RequestPart { table: 0, dim: DIM as u32, ids }];
     let mut rows = vec![0.0; ids.len() * DIM];
     tables.lookup(&part, LookupMode::Train, &mut rows, scratch).expect("rows can be read");
@@ -93,13 +95,13 @@ fn since(before: TableCounts, after: TableCounts) -> TableCounts {
     }
 }
 
-/// The ledger.
+/// Checks that each row is minus the number of its pushes.
 fn check(tables: &TableSet, all: &[u64], requests: &Requests) {
     let mut pushes = vec![0.0_f32; all.len()];
     requests.rows.iter().flatten().for_each(|row| pushes[*row] += 1.0);
     let mut rows = vec![f32::NAN; all.len() * DIM];
     let part = [RequestPart { table: 0, dim: DIM as u32, ids: all }];
-    tables.lookup(&part, LookupMode::Read, &mut rows, &mut Scratch::new()).expect("rows can be read");
+    tables.lookup(&part, LookupMode::Read, &mut rows, &mut RequestBuffers::new()).expect("rows can be read");
     for (row, pushes) in rows.chunks(DIM).zip_eq(&pushes) {
         assert!(row.iter().all(|value| *value == -pushes), "{row:?} after {pushes} pushes");
     }

@@ -1,10 +1,10 @@
-//! A table larger than memory, and a table under a snapshot; each beside itself without.
+//! A table larger than memory, and a table under a snapshot. Each is compared with itself without.
 //!
 //! `cargo bench -p zagros-table --bench tier -- [--rows N] [--snapshot-rows N] [--quick]`
 //!
-//! Figures are of one thread that trains, besides the one that maintains or reads. `--quick` is for tests: few rows, no
-//! time is judged. In every mode each row must be minus the number of its pushes at the end, and a snapshot a whole
-//! number of pushes.
+//! Figures are of one training thread, next to a thread that maintains the tables or reads a snapshot. `--quick` uses
+//! few rows, for tests that judge no time. In every mode each row must be minus the number of its pushes at the end,
+//! and a snapshot must contain a whole number of pushes.
 
 mod budget;
 mod snapshot;
@@ -16,7 +16,7 @@ use zagros_table::{Initializer, Optimizer, TableConfig};
 /// Weights of a row.
 pub(crate) const DIM: usize = 16;
 
-/// What the command line asks for.
+/// The arguments of the command line.
 struct Plan {
     rows: usize,
     snapshot_rows: usize,

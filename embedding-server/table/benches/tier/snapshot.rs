@@ -4,21 +4,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zagros_table::{Capacity, LookupMode, RequestPart, RowBatch, Scratch, TableSet};
+use zagros_table::{LookupMode, RequestBuffers, RequestPart, RowBatch, TableResources, TableSet};
 
 use crate::workload::{Ids, Requests, id_of};
 use crate::{DIM, ledger};
 
-/// Rows of a push: one table's of a batch.
+/// Rows of a push: the rows of one table in a batch.
 const BATCH: usize = 4096;
 
-/// Times of pushes.
+/// Durations of pushes.
 #[derive(Default)]
 struct Pushes(Vec<Duration>);
 
 pub(crate) fn run(rows: usize, requests: usize) {
-    let tables = TableSet::new(0, &[ledger()], Capacity::default()).expect("good settings");
-    let mut scratch = Scratch::new();
+    let tables = TableSet::new(0, &[ledger()], TableResources::default()).expect("good settings");
+    let mut scratch = RequestBuffers::new();
     let all: Vec<u64> = (0..rows).map(id_of).collect();
     for ids in all.chunks(crate::workload::BATCH) {
         let mut out = vec![0.0; ids.len() * DIM];
@@ -43,7 +43,8 @@ fn part(ids: &[u64]) -> RequestPart<'_> {
     RequestPart { table: 0, dim: DIM as u32, ids }
 }
 
-/// Pushes for a while, then until a snapshot is read; the times of both, of the instant and of the reading, in seconds.
+/// Pushes for a while, then until a snapshot is read. Returns the durations of both, and the seconds of the instant and
+/// of the read.
 fn measure(tables: &TableSet, batches: &[&[u64]], rows: usize) -> (Pushes, Pushes, f64, f64) {
     let (started, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let (mut before, mut during) = (Pushes::default(), Pushes::default());
@@ -56,14 +57,14 @@ fn measure(tables: &TableSet, batches: &[&[u64]], rows: usize) -> (Pushes, Pushe
             done.store(true, Ordering::Release);
             times
         });
-        let (mut scratch, gradients) = (Scratch::new(), vec![1.0; batches[0].len() * DIM]);
+        let (mut scratch, gradients) = (RequestBuffers::new(), vec![1.0; batches[0].len() * DIM]);
         let mut push = |turn: usize, pushes: &mut Pushes| {
             let start = Instant::now();
             let part = part(batches[turn % batches.len()]);
             tables.push(&[part], &gradients, turn as u64, &mut scratch).expect("memory suffices");
             pushes.0.push(start.elapsed());
         };
-        // Once over all rows first, so that none of the pushes that count is the first to touch its memory.
+        // First a push over all rows, so that no measured push touches memory for the first time.
         (0..batches.len()).for_each(|turn| push(turn, &mut Pushes::default()));
         (0..4 * batches.len()).for_each(|turn| push(turn, &mut before));
         started.store(true, Ordering::Release);
@@ -77,7 +78,7 @@ fn measure(tables: &TableSet, batches: &[&[u64]], rows: usize) -> (Pushes, Pushe
     (before, during, pause, reading)
 }
 
-/// Reads all rows of an instant: each of `batch` rows lost 1 with each push.
+/// Reads all rows of an instant. Each push subtracts 1 from each of `batch` rows.
 fn read_snapshot(tables: &TableSet, rows: usize, batch: usize) -> (f64, f64) {
     let start = Instant::now();
     let cut = tables.snapshot().expect("there is none yet");
@@ -102,7 +103,7 @@ impl Pushes {
         (self.0.len() * batch) as f64 / self.0.iter().sum::<Duration>().as_secs_f64() / 1e6
     }
 
-    /// Milliseconds.
+    /// In milliseconds.
     fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

@@ -1,13 +1,13 @@
-//! Frequency counts as values: what a snapshot saves of ids that have no row.
+//! Frequency counts as values: what a snapshot saves about ids that have no row.
 
-/// Frequency counts of one stripe, or of several stripes one after another.
+/// Frequency counts of one stripe, or of several stripes in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrequencyCounts {
-    /// Ids that are counted one by one, in ascending order within a stripe.
+    /// Ids with an exact count, in ascending order within a stripe.
     pub ids: Vec<u64>,
     /// The count of each id, `[ids.len()]`.
     pub counts: Vec<u32>,
-    /// Cells of the stripe's count-min sketch, two to a word, the first in the low half.
+    /// Cells of the stripe's count-min sketch. Each word holds two cells, the first one in the low half.
     pub cells: Vec<u32>,
 }
 

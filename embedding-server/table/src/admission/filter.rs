@@ -1,4 +1,4 @@
-//! The admission filter of one stripe: a policy, and what it counts of ids that have no row.
+//! The admission filter of one stripe: a policy and its frequency counts.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -7,9 +7,9 @@ use super::counts::FrequencyCounts;
 use super::policy::{AdmissionPolicy, FrequencyCounter};
 use super::sketch::CountMinSketch;
 use crate::key::{id_of, key_of};
-use crate::row::element::Noise;
+use crate::row::weight_type::StepNoise;
 
-/// Random words of this step choose the ids of a share. No push has this step.
+/// The random words of this step number choose the admitted share of ids. No push has this step number.
 const CHOICE: u64 = u64::MAX;
 
 /// A policy with its counts.
@@ -21,8 +21,8 @@ pub(super) enum AdmissionFilter {
     Exact { needed: u32, counts: HashTable<(u64, u32)> },
     /// Counts in a sketch.
     Sketch { needed: u32, sketch: CountMinSketch },
-    /// Counts nothing: the id decides.
-    Share { noise: Noise, below: u64 },
+    /// Counts nothing. A hash of the id decides.
+    Share { noise: StepNoise, below: u64 },
 }
 
 impl AdmissionFilter {
@@ -38,12 +38,12 @@ impl AdmissionFilter {
             }
             AdmissionPolicy::Probability { share } => {
                 let below = (f64::from(share) * 2.0_f64.powi(32)) as u64;
-                Self::Share { noise: Noise::new(seed, table, CHOICE), below }
+                Self::Share { noise: StepNoise::new(seed, table, CHOICE), below }
             }
         }
     }
 
-    /// Counts one use of a key that has no row, and answers whether it gets one now.
+    /// Counts one use of a key that has no row. Returns whether the key gets a row now.
     pub(super) fn observe(&mut self, key: u64) -> bool {
         match self {
             Self::Exact { needed, counts } => count(counts, key, *needed),
@@ -52,7 +52,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// Whether a key gets a row without being counted. Gradients are not counted.
+    /// Whether a key gets a row without being counted. Pushes call it, because gradients are not counted.
     pub(super) fn admits(&self, key: u64) -> bool {
         match self {
             Self::Always => true,
@@ -84,7 +84,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// Adds to the count of an id that has no row. A filter that does not count single ids ignores it.
+    /// Adds to the count of an id that has no row. A filter without exact counts ignores the call.
     pub(super) fn restore(&mut self, id: u64, frequency_counts: u32) {
         let Self::Exact { counts, .. } = self else { return };
         let key = key_of(id);
@@ -96,10 +96,11 @@ impl AdmissionFilter {
         }
     }
 
-    /// Adds the cells of a sketch of the same stripe, on this server or another. A filter without a sketch ignores them.
+    /// Adds the cells of a sketch of the same stripe, from this server or another one. A filter without a sketch
+    /// ignores the call.
     ///
     /// # Errors
-    /// The number of words that a sketch of this table has, if `cells` has another.
+    /// Returns the expected number of words if `cells` has another length.
     pub(super) fn merge(&mut self, cells: &[u32]) -> Result<(), usize> {
         match self {
             Self::Sketch { sketch, .. } => sketch.merge(cells),
@@ -107,7 +108,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// How ids are counted, for a saved model. `None` where nothing is counted.
+    /// How the filter counts ids, for a saved model. `None` if it counts nothing.
     pub(super) fn describe(&self) -> Option<String> {
         match self {
             Self::Always | Self::Share { .. } => None,
@@ -119,7 +120,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// Bytes held.
+    /// Bytes in use.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Always | Self::Share { .. } => 0,
@@ -129,7 +130,7 @@ impl AdmissionFilter {
     }
 }
 
-/// Counts a key, and forgets its count once it is admitted.
+/// Counts a key. Forgets the count once the key is admitted.
 fn count(counts: &mut HashTable<(u64, u32)>, key: u64, needed: u32) -> bool {
     match counts.entry(hash_of(key), |entry| entry.0 == key, |entry| hash_of(entry.0)) {
         Entry::Vacant(_) if needed <= 1 => true,
@@ -149,7 +150,7 @@ fn count(counts: &mut HashTable<(u64, u32)>, key: u64, needed: u32) -> bool {
     }
 }
 
-/// The low bits of all keys of a stripe are equal, and the map uses the low bits of a hash: so they change places.
+/// Swaps the halves of a key. All keys of a stripe have equal low bits, and the map uses the low bits of a hash.
 fn hash_of(key: u64) -> u64 {
     key.rotate_left(32)
 }
@@ -176,7 +177,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each id is admitted at its use number `needed` since it was last admitted.
+        /// An id is admitted at its `needed`-th use since its last admission.
         #[test]
         fn exact_counts_are_a_map(needed in 1_u32..5, ids in prop::collection::vec(0_u64..20, 0..200)) {
             let mut exact = frequency_counts(AdmissionPolicy::Count { threshold: needed, counter: FrequencyCounter::Exact });
@@ -198,7 +199,7 @@ mod tests {
             prop_assert!(cells.is_empty());
         }
 
-        /// What was saved goes on as if nothing had happened, and no id has to wait longer than it should.
+        /// A filter with restored counts continues as if nothing had happened. No id waits longer than it should.
         #[test]
         fn restored_frequency_counts_go_on(
             before in prop::collection::vec(0_u64..20, 0..100),
@@ -229,7 +230,7 @@ mod tests {
             prop_assert_eq!((one.observe(key_of(id)), one.admits(key_of(id))), (chosen, chosen));
             let other = AdmissionFilter::new(AdmissionPolicy::Probability { share }, 64, 7, 2);
             prop_assert_eq!(other.admits(key_of(id)), chosen);
-            // An id of a share is in every larger share.
+            // A larger share includes every id of a smaller share.
             let larger = frequency_counts(AdmissionPolicy::Probability { share: share.midpoint(1.0) });
             prop_assert!(larger.admits(key_of(id)) || !chosen);
         }
@@ -243,7 +244,7 @@ mod tests {
         };
         let count = |share| admitted(share, 1, 1).into_iter().filter(|admitted| *admitted).count();
         assert_eq!([count(0.0), count(1.0)], [0, 20_000]);
-        // Deviation 61.
+        // The standard deviation is 61.
         assert!((4750..5250).contains(&count(0.25)), "{}", count(0.25));
         assert!(admitted(0.25, 1, 1) != admitted(0.25, 2, 1) && admitted(0.25, 1, 1) != admitted(0.25, 1, 2));
     }

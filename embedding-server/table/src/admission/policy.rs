@@ -8,42 +8,43 @@ const LARGEST_COUNT: u32 = u16::MAX as u32;
 /// When an id gets a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum AdmissionPolicy {
-    /// At its first use: the first lookup for training that names it.
+    /// At its first use. That is the first training lookup that names it.
     #[default]
     Always,
-    /// At this use.
+    /// At its `threshold`-th use.
     Count {
-        /// Uses needed, 1 to 65535.
+        /// The number of uses needed, 1 to 65535.
         threshold: u32,
-        /// How they are counted.
+        /// How uses are counted.
         counter: FrequencyCounter,
     },
-    /// At its first use if it is of the chosen share of ids, a function of (seed, table, id); else never.
+    /// At its first use if the id is in the admitted share, otherwise never. The share is a function of (seed, table,
+    /// id).
     Probability {
-        /// Share of ids that are chosen, 0 to 1.
+        /// The admitted share of ids, 0 to 1.
         share: f32,
     },
 }
 
-/// How uses of ids without a row are counted.
+/// How the uses of an id without a row are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FrequencyCounter {
     /// One counter for each id that has no row yet.
     Exact,
-    /// A count-min sketch (Cormode and Muthukrishnan 2005) with conservative update in constant memory: a count is
-    /// never too low, and with probability 1 − `failure` it is too high by at most `error` times all uses. Counts
-    /// stay: an id whose row was dropped gets one again at once.
+    /// A count-min sketch (Cormode and Muthukrishnan 2005) with conservative update, in constant memory. A count is
+    /// never too low. With probability 1 − `failure` it is too high by at most `error` times the number of all uses.
+    /// Counts stay: an id whose row was dropped gets a new row at its next use.
     CountMin {
-        /// Share of all uses, above 0 and below 1.
+        /// Largest error, as a share of all uses. Above 0 and below 1.
         error: f32,
-        /// Above 0 and below 1.
+        /// Probability of a larger error. Above 0 and below 1.
         failure: f32,
     },
 }
 
 impl AdmissionPolicy {
-    /// Bytes that a table of `stripes` stripes takes for its sketches before it has a row: 2 × 2.72 / error × ln(1 / failure), each
-    /// factor rounded up.
+    /// Bytes of the sketches of a table with `stripes` stripes, before it has rows: 2 × 2.72 / error × ln(1 / failure),
+    /// with each factor rounded up.
     #[must_use]
     pub fn sketch_bytes(&self, stripes: usize) -> u64 {
         match *self {
@@ -54,7 +55,7 @@ impl AdmissionPolicy {
         }
     }
 
-    /// The first setting that is out of range.
+    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let open = |name: &str, value: f32| {
             let inside = value > 0.0 && value < 1.0;

@@ -1,7 +1,7 @@
 //! A count-min sketch: counts any number of keys in memory of constant size.
 //!
-//! It has `depth` rows of `width` cells. A key has one cell in each row, chosen by a hash. The count of a key is the
-//! least of its cells:
+//! A sketch has `depth` rows of `width` cells. A key has one cell in each row. A hash chooses it. The count of a key is
+//! the smallest of its cells:
 //!
 //! ```text
 //!          cells of key a: ▲   of key b: ▼    both keys share the cell ◆
@@ -10,40 +10,41 @@
 //! row 2   ▼1  0   0  0  ▲3  0
 //! ```
 //!
-//! Invariant: a count is never too low, because other keys can only raise a cell. With width ⌈e/ε⌉ and depth ⌈ln(1/δ)⌉
-//! it is too high by more than ε times the sum of all counts with probability δ at most (Cormode and Muthukrishnan, "An
-//! improved data stream summary: the count-min sketch and its applications", 2005).
+//! Invariant: a count is never too low, because other keys can only raise a cell. With width ⌈e/ε⌉ and depth ⌈ln(1/δ)⌉,
+//! a count is too high by more than ε times the sum of all counts with probability at most δ (Cormode and
+//! Muthukrishnan, "An improved data stream summary: the count-min sketch and its applications", 2005).
 //!
 //! The update is conservative: it raises only the cells that are below the new count (Estan and Varghese, "New
-//! directions in traffic measurement and accounting", 2002). That errs less, and the bound stays.
+//! directions in traffic measurement and accounting", 2002). The errors become smaller, and the bound still holds.
 
 use crate::key::key_of;
 
-/// Makes the hash of the cells independent of the hash that chose the stripe.
+/// Makes the hash of the cells independent of the hash that chooses the stripe.
 const SALT: u64 = 0x6A09_E667_F3BC_C908;
 
-/// A sketch. Counts stay at 65535.
+/// A count-min sketch. A count that reaches 65535 stays there.
 #[derive(Clone, Debug)]
 pub(crate) struct CountMinSketch {
     width: u32,
     depth: u32,
-    /// Cells of 16 bits, two to a word, row after row.
+    /// Cells of 16 bits, row after row. Each word holds two cells.
     words: Box<[u32]>,
 }
 
 impl CountMinSketch {
-    /// The sketch of one of `stripes` stripes. Together the sketches keep the bound with ε = `error` and δ = `failure`.
+    /// The sketch of one of `stripes` stripes. All sketches of a table together keep the bound with ε = `error` and δ =
+    /// `failure`.
     pub(super) fn new(error: f32, failure: f32, stripes: usize) -> Self {
         let [width, depth] = Self::shape_for(error, failure, stripes);
         let words = vec![0; width as usize / 2 * depth as usize].into_boxed_slice();
         Self { width, depth, words }
     }
 
-    /// Cells of a row, and rows, of such a sketch.
+    /// Cells of a row, and number of rows.
     fn shape_for(error: f32, failure: f32, stripes: usize) -> [u32; 2] {
         let width = (1.0_f64.exp() / f64::from(error)).ceil() / stripes as f64;
         let depth = (1.0 / f64::from(failure)).ln().ceil().max(1.0);
-        // Even, so that rows are whole words.
+        // The width is even, so a row is a whole number of words.
         let width = (width.ceil() as u32).next_multiple_of(2).max(2);
         [width, depth as u32]
     }
@@ -54,7 +55,7 @@ impl CountMinSketch {
         2 * width * depth * stripes as u64
     }
 
-    /// Counts a key once more and answers its count.
+    /// Counts a key once more and returns its count.
     pub(super) fn add(&mut self, key: u64) -> u32 {
         let (columns, depth) = (self.columns(key), self.depth);
         let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words);
@@ -67,10 +68,10 @@ impl CountMinSketch {
         u32::from(count)
     }
 
-    /// Adds what another sketch of the same shape has counted.
+    /// Adds the counts of another sketch of the same shape.
     ///
     /// # Errors
-    /// The number of words that were expected, if `words` has another.
+    /// Returns the expected number of words if `words` has another length.
     pub(super) fn merge(&mut self, words: &[u32]) -> Result<(), usize> {
         if words.len() != self.words.len() {
             return Err(self.words.len());
@@ -88,24 +89,25 @@ impl CountMinSketch {
         self.words.fill(0);
     }
 
-    /// The cells, two to a word.
+    /// The cells. Each word holds two cells.
     pub(super) fn words(&self) -> &[u32] {
         &self.words
     }
 
-    /// Cells of a row, and rows.
+    /// Cells of a row, and number of rows.
     pub(super) fn shape(&self) -> [u32; 2] {
         [self.width, self.depth]
     }
 
-    /// Makes a hash for each row out of two (Kirsch and Mitzenmacher, "Less hashing, same performance", 2008).
+    /// Combines two hashes into one hash for each row (Kirsch and Mitzenmacher, "Less hashing, same performance",
+    /// 2008).
     fn columns(&self, key: u64) -> CellColumns {
         let hash = key_of(key ^ SALT);
         CellColumns { first: hash as u32, second: (hash >> 32) as u32 | 1, width: self.width }
     }
 }
 
-/// The cells of a key, by row.
+/// The columns of a key's cells, one for each row.
 struct CellColumns {
     first: u32,
     second: u32,
@@ -115,7 +117,7 @@ struct CellColumns {
 impl CellColumns {
     fn at(&self, row: u32) -> usize {
         let hash = self.first.wrapping_add(row.wrapping_mul(self.second));
-        // The hash as a fraction of the width.
+        // The hash as a fraction of 2³², times the width.
         let column = (u64::from(hash) * u64::from(self.width)) >> 32;
         row as usize * self.width as usize + column as usize
     }
@@ -139,7 +141,7 @@ mod tests {
         exact
     }
 
-    /// What a sketch would answer, without counting.
+    /// The count that a sketch reports for an id, without counting a use.
     fn count(sketch: &CountMinSketch, id: u64) -> u32 {
         sketch.clone().add(key_of(id)) - 1
     }
@@ -166,18 +168,18 @@ mod tests {
             for id in 0..50 {
                 let [left, right] = [&left, &right].map(|counts| counts.get(&id).copied().unwrap_or(0));
                 prop_assert!(count(&first, id) >= left + right);
-                // The least sum is no less than the sum of what is least.
+                // The minimum of sums is at least the sum of the minimums.
                 prop_assert!(most.get(&id).is_none_or(|most| count(&first, id) >= *most));
             }
         }
     }
 
-    /// Over 2000 ids at once the share of counts that are too high is well below the one promised.
+    /// With 2000 ids, far fewer counts are too high than the bound allows.
     #[test]
     fn the_error_is_as_small_as_promised() {
         let (error, failure) = (0.005, 0.05);
         let mut sketch = CountMinSketch::new(error, failure, 1);
-        // Id n comes n mod 17 times: 16,000 in all.
+        // Id n occurs n mod 17 times. All ids together occur 16,000 times.
         let ids: Vec<u64> = (0..2000_u64).flat_map(|id| vec![id; id as usize % 17]).collect();
         let exact = counted(&mut sketch, &ids);
         let allowed = f64::from(error) * ids.len() as f64;
@@ -186,7 +188,8 @@ mod tests {
             f64::from(count(&sketch, *id)) > f64::from(exact) + allowed
         });
         assert!(bad.count() <= (2000.0 * failure) as usize);
-        // Conservative: most are not wrong at all. Plain count-min would add a fifth of a cell's 30 others to each.
+        // With the conservative update most counts are exact. A plain count-min sketch would add a fifth of a cell's 30
+        // other uses to each count.
         let right = exact.iter().filter(|(id, exact)| count(&sketch, **id) <= **exact + 16).count();
         assert!(right > 1700, "{right}");
     }

@@ -1,25 +1,25 @@
-//! The admission filter of one stripe, and its copy for a snapshot: all counts are copied before the first change.
+//! The admission filter of one stripe, with copy-on-first-write for a snapshot: the first change copies all counts.
 
 use super::counts::FrequencyCounts;
 use super::filter::AdmissionFilter;
 use super::policy::AdmissionPolicy;
 use crate::key::id_of;
 
-/// Lives in a stripe, under the stripe's lock.
+/// The filter of a stripe. The stripe's lock protects it.
 #[derive(Debug)]
 pub(crate) struct StripeFilter {
     inner: AdmissionFilter,
     capture: FilterCapture,
 }
 
-/// The state of the copy.
+/// The state of the copy for a snapshot.
 #[derive(Debug)]
 enum FilterCapture {
-    /// There is no snapshot, or it has read the counts.
+    /// There is no snapshot, or the snapshot has read the counts.
     None,
-    /// The counts have not changed since the instant.
+    /// The counts have not changed since the instant of the snapshot.
     Unchanged,
-    /// The counts at the instant.
+    /// The counts at the instant of the snapshot.
     Kept(FrequencyCounts),
 }
 
@@ -63,17 +63,17 @@ impl StripeFilter {
         self.inner.describe()
     }
 
-    /// Bytes held.
+    /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         self.inner.bytes()
     }
 
-    /// From now on the counts are copied for a snapshot before they change.
+    /// Starts the capture: the next change copies the counts first.
     pub(crate) fn begin_capture(&mut self) {
         self.capture = FilterCapture::Unchanged;
     }
 
-    /// Appends the counts of the instant, once. Answers whether there was a snapshot that had not read them.
+    /// Appends the counts of the snapshot's instant. Returns false if there is no snapshot or it has read them before.
     pub(crate) fn read_captured(&mut self, into: &mut FrequencyCounts) -> bool {
         match std::mem::replace(&mut self.capture, FilterCapture::None) {
             FilterCapture::None => return false,

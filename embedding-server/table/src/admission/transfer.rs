@@ -1,4 +1,4 @@
-//! Frequency counts of a whole table: described for a saved model, and read back from one.
+//! Frequency counts of a whole table: its format in a saved model, and reading counts from one.
 
 use zagros_zip::ZipEq;
 
@@ -6,18 +6,18 @@ use crate::key::key_of;
 use crate::{Table, TableError};
 
 impl Table {
-    /// How ids without a row are counted, for a saved model. [`Self::merge_sketch`] takes sketches of tables that answer
-    /// the same. `None` where nothing is counted.
+    /// How ids without a row are counted, for a saved model. [`Self::merge_sketch`] accepts sketches of a table with an
+    /// equal layout. `None` if nothing is counted.
     #[must_use]
     pub fn counter_layout(&self) -> Option<String> {
         let rule = self.lock(0).filter.describe()?;
         Some(format!("{rule} in {} stripes", self.stripes()))
     }
 
-    /// Adds to the counts of ids that have no row. A table that does not count single ids ignores them.
+    /// Adds to the counts of ids that have no row. A table without exact counts ignores the call.
     ///
     /// # Errors
-    /// When there is not one count for each id. Then nothing is added.
+    /// If the lengths of `ids` and `counts` differ. Then nothing is added.
     pub fn insert_frequency_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
         self.check_rows("frequency counts", ids, 1, counts.len())?;
         for (id, count) in ids.iter().zip_eq(counts) {
@@ -30,11 +30,11 @@ impl Table {
         Ok(())
     }
 
-    /// Adds the sketch of a stripe of an equal table, on this server or another. No count becomes too low. A table without
-    /// a sketch ignores it.
+    /// Adds the sketch of a stripe of an equal table, from this server or another one. No count becomes too low. A
+    /// table without a sketch ignores the call.
     ///
     /// # Errors
-    /// When there is no such stripe, or its sketch has another size. Then nothing is added.
+    /// If there is no such stripe, or its sketch has another size. Then nothing is added.
     pub fn merge_sketch(&self, stripe: usize, cells: &[u32]) -> Result<(), TableError> {
         if stripe >= self.stripes() {
             return Err(TableError::Length { what: "stripes", expected: self.stripes(), found: stripe + 1 });

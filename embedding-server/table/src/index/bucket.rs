@@ -1,15 +1,16 @@
 //! One cache line of the index: seven entries and their fingerprints.
 //!
-//! `[fingerprints and, in the last byte, how many entries] [entry; 7]`. A key is taken apart so:
+//! The layout is `[seven fingerprints, then the number of entries, one byte each] [entry; 7]`. A key is divided as
+//! follows:
 //!
 //! ```text
 //! bits 63 … 32                  31 … 24        23 … 0
-//! home, then what is left of it | fingerprint | lowest bits, which choose the stripe
+//! upper half: chooses the home   | fingerprint | low bits: choose the stripe
 //! ```
 //!
-//! and an entry is `[as many of the upper half's lowest bits as there is room for | lowest bits | slot]`.
+//! An entry is `[low bits of the upper half, as many as fit | low bits | slot]`.
 
-/// Entries of a bucket.
+/// Entries per bucket.
 pub(super) const WAYS: usize = 7;
 /// Words of 64 bits in a bucket.
 pub(super) const WORDS: usize = 8;
@@ -17,20 +18,21 @@ pub(super) const WORDS: usize = 8;
 /// Bits of a key below the fingerprint.
 const LOW_BITS: u32 = 24;
 const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
-/// One in each byte.
+/// The value 1 in each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// Words as memory has them; the low half of each pair comes first.
+/// The words of a bucket in memory order. The low half of each word comes first.
 pub(super) type Bucket = [[u32; 2]; WORDS];
 
-/// Entries in use.
+/// Number of used entries.
 #[inline(always)]
 pub(super) fn count(bucket: &Bucket) -> usize {
     (bucket[0][1] >> 24) as usize
 }
 
-/// Looks at the entries whose fingerprint is the key's. A byte that equals is the lowest to borrow when one is taken
-/// from each byte of the difference; above it others may seem to, which is why entries are compared too.
+/// Returns the way of a key's entry. It compares all fingerprints in one operation, then the entries whose fingerprint
+/// seems equal. The lowest way reported by this operation is right. A higher one may be wrong, because a subtraction
+/// borrows from the byte above it.
 #[inline(always)]
 pub(super) fn way_of(bucket: &Bucket, key: u64, slot_bits: u32) -> Option<usize> {
     let difference = word(bucket, 0) ^ fingerprint(key).wrapping_mul(ONES);
@@ -52,8 +54,8 @@ pub(super) fn slot_of(bucket: &Bucket, way: usize, slot_bits: u32) -> u32 {
     (word(bucket, 1 + way) & ((1 << slot_bits) - 1)) as u32
 }
 
-/// Key and slot of an entry whose key has an upper half of at least `lowest`, and so little more that an entry tells
-/// all of them apart.
+/// Key and slot of an entry. `lowest` is the smallest possible upper half of the key. The stored bits of the upper half
+/// are enough to tell all possible keys apart.
 pub(super) fn take_apart(bucket: &Bucket, way: usize, slot_bits: u32, lowest: u32) -> (u64, u32) {
     let rest = word(bucket, 1 + way) >> slot_bits;
     let mask = u32::MAX >> 32_u32.saturating_sub(u64::BITS - slot_bits - LOW_BITS);
@@ -62,7 +64,7 @@ pub(super) fn take_apart(bucket: &Bucket, way: usize, slot_bits: u32, lowest: u3
     (u64::from(high) << 32 | fingerprint << LOW_BITS | rest & LOW_MASK, slot_of(bucket, way, slot_bits))
 }
 
-/// Adds an entry to a bucket with room.
+/// Adds an entry to a bucket that has room.
 pub(super) fn fill(bucket: &mut Bucket, key: u64, slot: u32, slot_bits: u32) {
     let way = count(bucket);
     set_word(bucket, 1 + way, rest_of(key, slot_bits) | u64::from(slot));
@@ -70,7 +72,7 @@ pub(super) fn fill(bucket: &mut Bucket, key: u64, slot: u32, slot_bits: u32) {
     set_word(bucket, 0, head + (1 << 56));
 }
 
-/// Moves the last entry to `way`.
+/// Removes the entry at `way`: the last entry takes its place.
 pub(super) fn swap_remove(bucket: &mut Bucket, way: usize) {
     let (head, last) = (word(bucket, 0), count(bucket) - 1);
     let moved = head >> (8 * last) & 0xff;
@@ -78,14 +80,14 @@ pub(super) fn swap_remove(bucket: &mut Bucket, way: usize) {
     set_word(bucket, 0, (head & !(0xff << (8 * way)) | moved << (8 * way)) - (1 << 56));
 }
 
-/// The lowest bits choose the stripe and are all alike; the highest choose the home.
+/// Eight bits from the middle of the key. The lowest bits are equal within a stripe, and the highest bits choose the
+/// home.
 #[inline(always)]
 fn fingerprint(key: u64) -> u64 {
     key >> LOW_BITS & 0xff
 }
 
-/// A key's part of its entry: all of its lower half that is not the fingerprint, below as much of its upper half as
-/// there is room for.
+/// The part of a key that its entry stores: the low bits, and above them as many bits of the upper half as fit.
 #[inline(always)]
 fn rest_of(key: u64, slot_bits: u32) -> u64 {
     (key >> 32 << LOW_BITS | key & LOW_MASK) << slot_bits
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Entries of keys whose upper halves lie within what an entry tells apart, in and out.
+        /// Entries come back whole if the upper halves of their keys differ in the stored bits.
         #[test]
         fn what_is_put_in_is_found_and_taken_apart(
             keys in prop::collection::hash_set((0_u32..1 << 20, any::<u32>()), 0..=WAYS),

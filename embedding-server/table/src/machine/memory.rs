@@ -1,8 +1,8 @@
-//! Zeroed memory that starts at a cache line, cut from few large pieces in huge pages: a random row then costs no walk
-//! of the page tables.
+//! Zeroed memory, aligned to cache lines, from a few large chunks of huge pages. Reading a random row in a huge page
+//! seldom misses the TLB.
 //!
-//! An [`Arena`] serves a whole table, because one stripe's blocks would leave most of a huge page empty. What is given
-//! back waits for the next request of the same length, so users ask for few different lengths.
+//! An [`Arena`] serves a whole table, because the blocks of one stripe would leave most of a huge page empty. An arena
+//! keeps a freed block for the next request of equal length. Users therefore ask for few different lengths.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -19,9 +19,9 @@ pub const HUGE_PAGE: usize = 2 << 20;
 const WORD: usize = size_of::<u32>();
 /// Words of a cache line.
 const LINE: usize = CACHE_LINE / WORD;
-/// Bytes of the smallest block that is cut from a chunk; smaller ones lie on the heap.
+/// Bytes of the smallest block that comes from a chunk. Smaller blocks come from the heap.
 const SMALLEST: usize = 4 << 10;
-/// Bytes of the largest chunk, unless one block is larger. Chunks grow with the arena up to there.
+/// Largest chunk in bytes, unless one block is larger. Chunks grow with the arena up to this size.
 const LARGEST_CHUNK: usize = 64 << 20;
 
 /// A cache line.
@@ -29,47 +29,48 @@ const LARGEST_CHUNK: usize = 64 << 20;
 #[derive(Clone, Copy)]
 struct CacheLine([u32; LINE]);
 
-/// Words of 32 bits, zero at first, that never move.
+/// A block of 32-bit words. It starts as zeros and never moves.
 #[derive(Debug)]
 pub struct MemoryBlock {
     start: NonNull<u32>,
     len: usize,
-    /// Where they return to; none for the heap.
+    /// The arena that the block returns to. `None` for a block of the heap.
     arena: Option<Arc<Arena>>,
 }
 
-/// Large pieces of memory, and what of them is unused.
+/// Large chunks of memory, and their unused parts.
 #[derive(Debug)]
 pub struct Arena {
-    pages: Pages,
+    pages: PageSize,
     state: Mutex<ArenaState>,
-    /// Bytes of blocks that were given back and wait: memory of the process as much as what is in use.
+    /// Bytes of freed blocks that wait for reuse. The process holds this memory.
     idle: AtomicUsize,
 }
 
-/// Which pages an arena asks for.
+/// The page size that an arena asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pages {
-    /// Huge ones.
+pub enum PageSize {
+    /// Huge pages.
     Huge,
-    /// The system's ordinary ones.
+    /// The system's ordinary pages.
     Small,
 }
 
 #[derive(Debug)]
 struct ArenaState {
-    /// Kept for their memory, which is reached through pointers.
+    /// Keeps the chunks alive. Pointers reach their memory.
     chunks: Vec<MmapMut>,
     mapped: usize,
-    /// What no block of the newest chunk has yet, from a cache line on.
+    /// Start of the unused part of the newest chunk, aligned to a cache line.
     rest: NonNull<u32>,
     rest_len: usize,
-    /// Blocks given back, by length.
+    /// Freed blocks, by length.
     free: HashMap<usize, Vec<NonNull<u32>>>,
 }
 
-#[expect(unsafe_code, reason = "owned memory behind a pointer; a lookup in huge pages is the faster by a third")]
-// SAFETY: a block's words are reached through it alone, by the rules of `&` and `&mut`, like those of a `Box<[u32]>`.
+#[expect(unsafe_code, reason = "owned memory behind a pointer: lookups in huge pages are a third faster")]
+// SAFETY: a block's words are reached through the block alone, by the rules of `&` and `&mut`, like those of a
+// `Box<[u32]>`.
 unsafe impl Send for MemoryBlock {}
 
 #[expect(unsafe_code, reason = "as for `Send`")]
@@ -77,22 +78,22 @@ unsafe impl Send for MemoryBlock {}
 unsafe impl Sync for MemoryBlock {}
 
 #[expect(unsafe_code, reason = "pointers into memory that the state owns")]
-// SAFETY: the pointers are to the state's own chunks, and no block that is in use is among them.
+// SAFETY: the pointers point into the state's own chunks, and only to blocks that are not in use.
 unsafe impl Send for ArenaState {}
 
 impl Arena {
-    /// An arena that holds nothing.
+    /// Makes an arena without chunks.
     #[must_use]
-    pub fn new(pages: Pages) -> Arc<Self> {
+    pub fn new(pages: PageSize) -> Arc<Self> {
         let free = HashMap::new();
         let state = ArenaState { chunks: Vec::new(), mapped: 0, rest: NonNull::dangling(), rest_len: 0, free };
         Arc::new(Self { pages, state: Mutex::new(state), idle: AtomicUsize::new(0) })
     }
 
-    /// A block of `len` zeros. Untouched pages take no memory.
+    /// Takes a block of `len` zeros. A page uses no memory until it is touched.
     #[must_use]
     pub fn take(self: &Arc<Self>, len: usize) -> MemoryBlock {
-        // Where the system has no memory to map, and for an interpreter that cannot map, the heap serves.
+        // The heap serves if the system has no memory to map, and under Miri, which cannot map memory.
         if len * WORD < SMALLEST || cfg!(miri) {
             return heap(len);
         }
@@ -109,7 +110,7 @@ impl Arena {
         start.map_or_else(|| heap(len), |start| MemoryBlock { start, len, arena: Some(Arc::clone(self)) })
     }
 
-    /// Bytes that were given back and that nobody has taken again.
+    /// Bytes of freed blocks that wait for reuse.
     #[must_use]
     pub fn idle(&self) -> usize {
         self.idle.load(Ordering::Relaxed)
@@ -124,16 +125,16 @@ impl Arena {
 }
 
 impl MemoryBlock {
-    /// The words as numbers.
+    /// The words.
     #[expect(unsafe_code, reason = "a branch on where the memory came from would cost more than reading a word")]
     #[inline(always)]
     #[must_use]
     pub fn words(&self) -> &[u32] {
-        // SAFETY: `start` is that of `len` initialised words which nobody else reaches until `self` is dropped.
+        // SAFETY: `start` points to `len` initialised words. Nothing else reaches them until `self` is dropped.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The words as numbers.
+    /// The words, for writing.
     #[expect(unsafe_code, reason = "as for `words`")]
     #[inline(always)]
     pub fn words_mut(&mut self) -> &mut [u32] {
@@ -141,20 +142,20 @@ impl MemoryBlock {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The words as floats.
+    /// The words as f32.
     #[inline(always)]
     #[must_use]
     pub fn floats(&self) -> &[f32] {
         bytemuck::cast_slice(self.words())
     }
 
-    /// The words as floats.
+    /// The words as f32, for writing.
     #[inline(always)]
     pub fn floats_mut(&mut self) -> &mut [f32] {
         bytemuck::cast_slice_mut(self.words_mut())
     }
 
-    /// Bytes held, touched or not.
+    /// Bytes of the block, touched or not.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.len * WORD
@@ -162,14 +163,14 @@ impl MemoryBlock {
 }
 
 impl Drop for MemoryBlock {
-    #[expect(unsafe_code, reason = "memory of the heap returns to it")]
+    #[expect(unsafe_code, reason = "memory of the heap returns to the heap")]
     fn drop(&mut self) {
         match self.arena.take() {
             Some(arena) => arena.give_back(self.start, self.len),
             None => {
                 let lines =
                     std::ptr::slice_from_raw_parts_mut(self.start.as_ptr().cast::<CacheLine>(), lines(self.len));
-                // SAFETY: `heap` leaked a box of as many lines, and `self` was its only user.
+                // SAFETY: `heap` leaked a box of as many cache lines, and only `self` used it.
                 drop(unsafe { Box::from_raw(lines) });
             }
         }
@@ -177,15 +178,15 @@ impl Drop for MemoryBlock {
 }
 
 impl ArenaState {
-    /// A block of this length that was given back.
+    /// Takes a freed block of this length.
     fn take_again(&mut self, len: usize) -> Option<NonNull<u32>> {
         let start = self.free.get_mut(&len).and_then(Vec::pop)?;
         zero(start, len);
         Some(start)
     }
 
-    /// A new block, cut from a chunk.
-    fn split_off(&mut self, len: usize, pages: Pages) -> Option<NonNull<u32>> {
+    /// Takes a new block from the newest chunk.
+    fn split_off(&mut self, len: usize, pages: PageSize) -> Option<NonNull<u32>> {
         if self.rest_len < len {
             self.map(len, pages)?;
         }
@@ -195,16 +196,17 @@ impl ArenaState {
         Some(start)
     }
 
-    /// A new chunk that starts at a huge page; what the last one had left is lost, but was never touched.
+    /// Maps a new chunk that starts at a huge page. The unused part of the last chunk is lost, but it was never
+    /// touched.
     #[cold]
-    fn map(&mut self, len: usize, pages: Pages) -> Option<()> {
+    fn map(&mut self, len: usize, pages: PageSize) -> Option<()> {
         let bytes = (self.mapped / 4).min(LARGEST_CHUNK).max(len * WORD).next_multiple_of(HUGE_PAGE);
         let mut chunk = MmapMut::map_anon(bytes + HUGE_PAGE).ok()?;
-        // Advice may be refused, by kernels built without huge pages for one: then pages are small, and all works.
+        // The kernel may refuse the advice, for example if it is built without huge pages. Then pages are small.
         #[cfg(target_os = "linux")]
         let _ = chunk.advise(match pages {
-            Pages::Huge => memmap2::Advice::HugePage,
-            Pages::Small => memmap2::Advice::NoHugePage,
+            PageSize::Huge => memmap2::Advice::HugePage,
+            PageSize::Small => memmap2::Advice::NoHugePage,
         });
         #[cfg(not(target_os = "linux"))]
         let _ = pages;
@@ -226,15 +228,15 @@ fn lines(len: usize) -> usize {
     len.div_ceil(LINE)
 }
 
-#[expect(unsafe_code, reason = "blocks are cut one after the other")]
+#[expect(unsafe_code, reason = "blocks follow each other in a chunk")]
 fn after(start: NonNull<u32>, len: usize) -> NonNull<u32> {
-    // SAFETY: the caller checked that the chunk has `len` words from `start` on; one past its end is allowed.
+    // SAFETY: the caller checked that the chunk has `len` words after `start`. A pointer one past the end is allowed.
     unsafe { start.add(len) }
 }
 
-#[expect(unsafe_code, reason = "a block that was given back is no slice until it is given out")]
+#[expect(unsafe_code, reason = "a freed block is not a slice until it is taken again")]
 fn zero(start: NonNull<u32>, len: usize) {
-    // SAFETY: a block of this length starts here, and it is in nobody's use.
+    // SAFETY: a block of this length starts at `start`, and nobody uses it.
     unsafe { start.write_bytes(0, len) };
 }
 
@@ -246,7 +248,7 @@ mod tests {
 
     #[test]
     fn memory_of_every_size_is_zero_and_aligned() {
-        for pages in [Pages::Huge, Pages::Small] {
+        for pages in [PageSize::Huge, PageSize::Small] {
             let arena = Arena::new(pages);
             for len in [0, 1, 16, 1000, 1024, 5000, HUGE_PAGE / WORD, 3 * HUGE_PAGE / WORD + 5] {
                 let mut memory = arena.take(len);
@@ -262,7 +264,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "there is nothing to map")]
     fn a_chunk_starts_at_a_huge_page_and_blocks_follow_each_other() {
-        let arena = Arena::new(Pages::Huge);
+        let arena = Arena::new(PageSize::Huge);
         let [first, second] = [2000, 3000].map(|len| arena.take(len));
         assert_eq!(first.words().as_ptr() as usize % HUGE_PAGE, 0);
         assert_eq!(second.words().as_ptr() as usize % HUGE_PAGE, 2000 * WORD);
@@ -271,7 +273,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "there is nothing to map")]
     fn what_is_given_back_is_given_out_again() {
-        let arena = Arena::new(Pages::Huge);
+        let arena = Arena::new(PageSize::Huge);
         let start = arena.take(5000).words().as_ptr();
         assert_eq!(arena.idle(), 5008 * WORD);
         assert_eq!(arena.take(5000).words().as_ptr(), start);
@@ -280,7 +282,7 @@ mod tests {
 
     #[test]
     fn memory_outlives_the_owners_handle_on_its_arena() {
-        let arena = Arena::new(Pages::Huge);
+        let arena = Arena::new(PageSize::Huge);
         let mut memory = arena.take(5000);
         drop(arena);
         memory.words_mut()[4999] = 7;
@@ -289,10 +291,10 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 40 }))]
-        /// Blocks in use keep what was written to them; new ones are zero, whatever was there before.
+        /// A block in use keeps its words. A new block is zero, whatever its memory held before.
         #[test]
         fn blocks_never_overlap(calls in prop::collection::vec((0_usize..6, any::<bool>()), 0..120)) {
-            let arena = Arena::new(Pages::Small);
+            let arena = Arena::new(PageSize::Small);
             let mut used: Vec<(MemoryBlock, u32)> = Vec::new();
             for (value, (which, release)) in calls.into_iter().enumerate() {
                 if release && !used.is_empty() {
@@ -303,7 +305,7 @@ mod tests {
                     memory.words_mut().fill(value as u32);
                     used.push((memory, value as u32));
                 }
-                // The ends are where neighbours would meet.
+                // Overlapping blocks would differ at their ends.
                 for (memory, value) in &used {
                     prop_assert_eq!((memory.words().first(), memory.words().last()), (Some(value), Some(value)));
                 }

@@ -1,9 +1,9 @@
-//! Asking the processor for memory before it is needed, so that the misses of many rows overlap.
+//! Prefetching: the processor loads memory before it is needed, so the cache misses of many rows overlap.
 
 /// Values in a cache line.
 const LINE_VALUES: usize = 16;
 
-/// Asks for the cache lines that hold `values`. Changes nothing but speed.
+/// Prefetches the cache lines that hold `values`. It affects speed only.
 #[inline(always)]
 pub fn prefetch<T: Copy>(values: &[T]) {
     let step = (LINE_VALUES * size_of::<u32>() / size_of::<T>().max(1)).max(1);
@@ -22,11 +22,11 @@ pub fn prefetch<T: Copy>(values: &[T]) {
 )]
 fn line<T>(value: &T) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: SSE is part of x86-64, and a prefetch of any address neither faults nor changes memory.
+    // SAFETY: SSE is part of x86-64. A prefetch of any address neither faults nor changes memory.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) }
 }
 
-/// Elsewhere the processor's own prefetcher is on its own.
+/// Other processors rely on their hardware prefetcher.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 fn line<T>(_value: &T) {}

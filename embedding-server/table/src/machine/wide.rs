@@ -1,16 +1,16 @@
-//! Loops compiled for the widest vectors of the processor at hand, chosen when the program runs.
+//! Loops compiled for several vector widths. The program chooses the widest one of the processor at run time.
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Runs `work` as compiled for this processor's vectors; everything it calls must be `#[inline(always)]`, itself
-/// included. Results do not depend on the width: no operation is fused or reordered.
+/// Runs `work`, compiled for this processor's vectors. `work` and everything it calls must be `#[inline(always)]`. The
+/// results do not depend on the width, because no operation is fused or reordered.
 #[inline]
 pub fn wide<T>(work: impl FnMut() -> T) -> T {
     Arch::new().dispatch(Wide(work))
 }
 
-/// `FnMut` and not `FnOnce`: a closure that is called by reference is reached through no function between, which
-/// would stay narrow.
+/// `FnMut`, not `FnOnce`: a closure called by reference is inlined into the wide function. A closure called by value
+/// goes through a function that is compiled for narrow vectors.
 struct Wide<F>(F);
 
 impl<T, F: FnMut() -> T> WithSimd for Wide<F> {

@@ -1,42 +1,42 @@
-//! The loop that all element-wise rules share, and limits on what enters and leaves it.
+//! The loop of all element-wise rules, and the limits on its gradients and weights.
 
-/// Weights that are updated together.
+/// Weights per vector.
 const LANES: usize = 8;
 
-/// Largest value of a gradient that a row takes unclipped, and of a weight, whatever other limits there are: 2⁴⁰.
+/// The largest unclipped gradient that a row accepts, and the largest weight, whatever the other limits: 2⁴⁰.
 ///
-/// Nothing that a row learns from is near it, and with it nothing that an optimiser computes leaves the range of f32:
-/// squares are at most 2⁸², so that it takes 2⁴⁶ of them to make a sum infinite. One infinite sum would silence an
-/// Adagrad or Adam row for good, since whatever is divided by it is 0.
+/// No useful gradient or weight comes near this limit. Within it, no computation of an optimiser overflows f32: squares
+/// are at most 2⁸², so a sum of 2⁴⁶ of them is still finite. An infinite sum would stop an Adagrad or Adam row from
+/// learning for good, because a number divided by infinity is 0.
 pub const LARGEST: f32 = (1_u64 << 40) as f32;
 
-/// What a gradient and a weight may be. Infinite limits are none.
+/// Limits of gradients and weights. An infinite limit limits nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Gradients of a row are cut to `[-clip_value, clip_value]`, one by one.
+pub struct UpdateLimits {
+    /// Each value of a gradient is clipped to `[-clip_value, clip_value]`.
     pub clip_value: f32,
-    /// Then scaled down together to this Euclidean norm, where theirs is larger.
+    /// Then a row's gradient is scaled down to this Euclidean norm, if its norm is larger.
     pub clip_norm: f32,
-    /// Weights are cut to `[-weight_bound, weight_bound]` after the update.
+    /// A weight is clipped to `[-weight_bound, weight_bound]` after the update.
     pub weight_bound: f32,
 }
 
-impl Default for Limits {
+impl Default for UpdateLimits {
     fn default() -> Self {
         Self { clip_value: f32::INFINITY, clip_norm: f32::INFINITY, weight_bound: f32::INFINITY }
     }
 }
 
-/// Limits as they apply to one row and its gradient.
+/// The limits for one row and its gradient.
 #[derive(Clone, Copy)]
-pub(super) struct Shaping {
+pub(super) struct RowLimits {
     clip_value: f32,
     scale: f32,
     weight_bound: f32,
 }
 
-impl Limits {
-    /// The first limit that limits to nothing, or is none at all.
+impl UpdateLimits {
+    /// Describes the first limit that is not a number above 0.
     pub(crate) fn problem(&self) -> Option<String> {
         let limits =
             [("clip_value", self.clip_value), ("clip_norm", self.clip_norm), ("weight_bound", self.weight_bound)];
@@ -44,48 +44,49 @@ impl Limits {
         Some(format!("{name} is {value}; expected a number above 0, infinite for no limit"))
     }
 
-    /// Largest value of a gradient that is safe to apply: clipped ones may come as large as they are.
+    /// The largest gradient value that is safe to apply. A clipped gradient may have any size.
     pub(crate) fn largest_gradient(&self) -> f32 {
         if self.clip_value.min(self.clip_norm) <= LARGEST { f32::MAX } else { LARGEST }
     }
 
     #[inline(always)]
-    pub(super) fn shaping(&self, gradient: &[f32]) -> Shaping {
+    pub(super) fn shaping(&self, gradient: &[f32]) -> RowLimits {
         let scale = if self.clip_norm == f32::INFINITY { 1.0 } else { self.scale(gradient) };
-        Shaping { clip_value: self.clip_value, scale, weight_bound: self.weight_bound }
+        RowLimits { clip_value: self.clip_value, scale, weight_bound: self.weight_bound }
     }
 
     fn scale(&self, gradient: &[f32]) -> f32 {
         let square = |value: &f32| f64::from(clip(*value, self.clip_value)).powi(2);
-        // In f64 no square of an f32 overflows.
+        // The square of an f32 does not overflow in f64.
         let norm = gradient.iter().map(square).sum::<f64>().sqrt();
         (f64::from(self.clip_norm) / norm).min(1.0) as f32
     }
 }
 
-impl Shaping {
-    /// One value of the gradient as the rule sees it.
+impl RowLimits {
+    /// One value of the gradient after clipping.
     #[inline(always)]
     pub(super) fn gradient(&self, value: f32) -> f32 {
         clip(value, self.clip_value) * self.scale
     }
 }
 
-/// In comparisons that are one instruction each. What is no number becomes `-limit`.
+/// Uses comparisons that are one instruction each. NaN becomes `-limit`.
 #[inline(always)]
 fn clip(value: f32, limit: f32) -> f32 {
     let value = if value > -limit { value } else { -limit };
     if value < limit { value } else { limit }
 }
 
-/// Applies a rule `(weight, state, gradient) → (weight, state)` to each weight of a row whose state is `PARTS` vectors
-/// as long as its weights. Vectors of known length: compilers unroll rows of unknown length past their end.
+/// Applies a rule `(weight, state, gradient) → (weight, state)` to each weight of a row. The state is `PARTS` vectors,
+/// each as long as the weights. The loop works on vectors of known length, because compilers unroll a loop of unknown
+/// length too far.
 #[inline(always)]
 pub(super) fn each<const PARTS: usize>(
     weights: &mut [f32],
     state: [&mut [f32]; PARTS],
     gradient: &[f32],
-    shaping: Shaping,
+    shaping: RowLimits,
     rule: impl Fn(f32, [f32; PARTS], f32) -> (f32, [f32; PARTS]),
 ) {
     let dim = weights.len();
@@ -93,13 +94,14 @@ pub(super) fn each<const PARTS: usize>(
     let (weights, weights_rest) = weights.as_chunks_mut::<LANES>();
     let mut state = state.map(|part| part[..dim].as_chunks_mut::<LANES>());
     for index in 0..weights.len() {
-        // Read whole and written whole: nothing in between could overlap with what is still to be read.
+        // Reads all values before it writes any, so the compiler need not assume that they overlap.
         let (old, steps) = (weights[index], gradient[index]);
         let before: [[f32; LANES]; PARTS] = std::array::from_fn(
             #[inline(always)]
             |part| state[part].0[index],
         );
-        // Whole arrays out of closures: a loop over lanes that writes several arrays stays a loop over single values.
+        // Builds whole arrays with closures. The compiler does not vectorise a loop over lanes that writes several
+        // arrays.
         let results: [(f32, [f32; PARTS]); LANES] = std::array::from_fn(
             #[inline(always)]
             |lane| {
@@ -144,7 +146,7 @@ mod tests {
             clip_value in 1e-3_f32..1e38,
             clip_norm in 1e-3_f32..1e30,
         ) {
-            let limits = Limits { clip_value, clip_norm, ..Limits::default() };
+            let limits = UpdateLimits { clip_value, clip_norm, ..UpdateLimits::default() };
             let shaping = limits.shaping(&gradient);
             let shaped: Vec<f64> = gradient.iter().map(|value| f64::from(shaping.gradient(*value))).collect();
             let norm = shaped.iter().map(|value| value * value).sum::<f64>().sqrt();
@@ -156,7 +158,7 @@ mod tests {
         fn every_element_meets_the_rule_once(dim in 0_usize..40) {
             let mut weights: Vec<f32> = (0..dim).map(|index| index as f32).collect();
             let (mut state, gradient) = (vec![1.0; dim], vec![2.0; dim]);
-            let shaping = Limits::default().shaping(&gradient);
+            let shaping = UpdateLimits::default().shaping(&gradient);
             each(&mut weights, [&mut state], &gradient, shaping, |weight, [seen], step| (weight + step, [seen + 1.0]));
             prop_assert!(weights.iter().enumerate().all(|(index, weight)| *weight == index as f32 + 2.0));
             prop_assert!(state.iter().all(|seen| *seen == 2.0));
@@ -165,17 +167,17 @@ mod tests {
 
     #[test]
     fn value_is_cut_before_norm() {
-        let limits = Limits { clip_value: 4.0, clip_norm: 2.5, ..Limits::default() };
-        // (3, 100) is cut to (3, 4), of norm 5, and halved.
+        let limits = UpdateLimits { clip_value: 4.0, clip_norm: 2.5, ..UpdateLimits::default() };
+        // The value limit makes (3, 4) of (3, 100). The norm limit halves (3, 4), whose norm is 5.
         let shaping = limits.shaping(&[3.0, 100.0]);
         assert_eq!([3.0, 100.0].map(|value| shaping.gradient(value)), [1.5, 2.0]);
-        assert_eq!(Limits::default().shaping(&[3.0]).gradient(3.0), 3.0);
+        assert_eq!(UpdateLimits::default().shaping(&[3.0]).gradient(3.0), 3.0);
         assert_eq!(limits.shaping(&[0.0]).gradient(0.0), 0.0);
     }
 
     #[test]
     fn weights_stay_inside_their_bound() {
-        let limits = Limits { weight_bound: 0.5, ..Limits::default() };
+        let limits = UpdateLimits { weight_bound: 0.5, ..UpdateLimits::default() };
         let mut weights = [0.0; 9];
         each(&mut weights, [], &[1.0; 9], limits.shaping(&[1.0; 9]), |_, [], step| (step, []));
         assert_eq!(weights, [0.5; 9]);
@@ -184,9 +186,9 @@ mod tests {
     #[test]
     fn a_limit_of_nothing_is_refused() {
         for value in [0.0, -1.0, f32::NAN] {
-            let limits = Limits { clip_norm: value, ..Limits::default() };
+            let limits = UpdateLimits { clip_norm: value, ..UpdateLimits::default() };
             assert!(limits.problem().unwrap().contains("clip_norm is"), "{value}");
         }
-        assert_eq!(Limits::default().problem(), None);
+        assert_eq!(UpdateLimits::default().problem(), None);
     }
 }

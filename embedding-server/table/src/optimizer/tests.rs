@@ -1,11 +1,11 @@
-//! Every optimiser against its equations written out in f64, and by hand.
+//! Checks every optimiser against its equations in f64, and against results by hand.
 
 use proptest::prelude::*;
 use zagros_zip::ZipEq;
 
 use super::*;
 
-/// One row in f64, and its count of updates.
+/// One row in f64, with its number of updates.
 struct Row {
     weights: Vec<f64>,
     state: [Vec<f64>; 2],
@@ -43,7 +43,7 @@ impl Row {
         }
     }
 
-    /// The equations of the type's documentation.
+    /// The equations in the documentation of [`Optimizer`].
     fn element(&mut self, optimizer: Optimizer, index: usize, gradient: f64) {
         let w = &mut self.weights[index];
         let [first, second] = self.state.each_mut().map(|part| &mut part[index]);
@@ -97,7 +97,7 @@ fn optimizers() -> impl Strategy<Value = Optimizer> {
         (rate(), 0.5_f32..0.95, 0.9_f32..0.99, l2(), l2()).prop_map(|(lr, beta1, beta2, l2, weight_decay)| {
             Optimizer::Adam { lr, beta1, beta2, epsilon: 1e-3, l2, weight_decay }
         }),
-        // Without l1, whose edge rounding may cross; it is tested by hand.
+        // l1 is 0: rounding may cross its threshold. A test by hand covers l1.
         (rate(), 0.5_f32..2.0, l2()).prop_map(|(lr, beta, l2)| Optimizer::Ftrl { lr, beta, l1: 0.0, l2 }),
     ]
 }
@@ -110,10 +110,10 @@ fn slot(optimizer: Optimizer, weights: &[f32]) -> Vec<f32> {
     slot
 }
 
-/// A row of one weight after some gradients.
+/// The slot of a row of one weight after some gradients.
 fn after(optimizer: Optimizer, weight: f32, gradients: &[f32]) -> Vec<f32> {
     let mut slot = slot(optimizer, &[weight]);
-    gradients.iter().for_each(|gradient| optimizer.update(&mut slot, &[*gradient], &Limits::default()));
+    gradients.iter().for_each(|gradient| optimizer.update(&mut slot, &[*gradient], &UpdateLimits::default()));
     slot
 }
 
@@ -134,7 +134,7 @@ proptest! {
         let mut slot = slot(optimizer, &first);
         let mut reference = Row::new(optimizer, &first);
         for step in &steps {
-            optimizer.update(&mut slot, &step[..dim], &Limits::default());
+            optimizer.update(&mut slot, &step[..dim], &UpdateLimits::default());
             reference.step(optimizer, &step[..dim]);
         }
         for (index, expected) in reference.weights.into_iter().enumerate() {
@@ -191,7 +191,7 @@ fn adagrad_by_hand() {
 fn row_adagrad_by_hand() {
     let optimizer = Optimizer::RowAdagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
     let mut slot = slot(optimizer, &[1.0, 1.0]);
-    optimizer.update(&mut slot, &[1.0, 7.0], &Limits::default());
+    optimizer.update(&mut slot, &[1.0, 7.0], &UpdateLimits::default());
     // The mean of 1 and 49 is 25.
     near(&slot, &[0.8, -0.4, 25.0]);
 }
@@ -199,9 +199,9 @@ fn row_adagrad_by_hand() {
 #[test]
 fn adam_by_hand() {
     let adam = |l2, weight_decay| Optimizer::Adam { lr: 0.1, beta1: 0.9, beta2: 0.99, epsilon: 0.0, l2, weight_decay };
-    // Corrected, the first step is lr·sign(g) whatever the gradient's size.
+    // With bias correction the first step is lr·sign(g), whatever the size of g.
     near(&after(adam(0.0, 0.0), 1.0, &[5.0]), &[0.9, 0.5, 0.25, 0.9, 0.99]);
-    // Decoupled, the decay is lr·0.5·w beside it; an L2 penalty changes the gradient and not the first step.
+    // The decoupled decay subtracts lr·0.5·w. An L2 penalty would change the gradient, but not the first step.
     near(&after(adam(0.0, 0.5), 1.0, &[5.0])[..1], &[0.85]);
     near(&after(adam(0.5, 0.0), 1.0, &[5.0])[..1], &[0.9]);
     // m = 0.9·0.5 − 0.1·5 = −0.05, m̂ = −0.05 / 0.19; v = 0.99·0.25 + 0.25, v̂ = 0.4975 / 0.0199 = 25.

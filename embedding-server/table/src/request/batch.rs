@@ -1,44 +1,45 @@
-//! The batched calls on a table: lookup, push, insert. One lock per stripe and request; under a lock only memory work.
+//! The batched calls on a table: lookup, push, insert. A request takes each stripe's lock once, and holds it for memory
+//! work only.
 
 use std::borrow::Cow;
 
 use zagros_zip::ZipEq;
 
 use crate::machine::wide::wide;
-use crate::request::group::Scratch;
-use crate::request::hot::row;
-use crate::request::repeats;
-use crate::{LookupMode, LookupReport, NonFinite, PushReport, PushStep, RowBatch, Table, TableError};
+use crate::request::group::RequestBuffers;
+use crate::request::repeated_ids;
+use crate::request::row_loops::row;
+use crate::{LookupMode, LookupReport, NonFinitePolicy, PushReport, PushStep, RowBatch, Table, TableError};
 
 impl Table {
-    /// Writes the weights of `ids` into `out`, row-major `[ids.len(), dim]`, in the order of the ids.
+    /// Writes the weights of `ids` into `out`, row-major `[ids.len(), dim]`, in the order of `ids`.
     ///
     /// # Errors
-    /// When `out` has another length.
+    /// If `out` has another length.
     pub fn lookup(
         &self,
         ids: &[u64],
         access: LookupMode,
         out: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         self.check_rows("rows", ids, self.dim(), out.len())?;
         self.lookup_checked(ids, access, out, scratch)
     }
 
-    /// Applies one gradient per id, row-major `[ids.len(), dim]`. Gradients of equal ids are summed first. A row that
-    /// does not exist is made and then updated. `step` is that of the push: it sets the rate of learning where there is a
-    /// schedule, the rounding of narrow weights, and what penalties on weights count.
+    /// Applies one gradient per id, row-major `[ids.len(), dim]`. Gradients of equal ids are summed first. A missing
+    /// row is created, then updated. `step` decides three things: the learning rate under a schedule, the rounding of
+    /// narrow weights, and the weight of penalties.
     ///
     /// # Errors
-    /// When lengths disagree or a gradient is not finite, or too large, and the table refuses such; nothing is applied
-    /// then.
+    /// If the lengths disagree, or if a gradient is not finite or too large and the table refuses it. Then nothing is
+    /// applied.
     pub fn push(
         &self,
         ids: &[u64],
         gradients: &[f32],
         step: impl Into<PushStep>,
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         let step = step.into();
         self.check_gradients(ids, gradients)?;
@@ -51,12 +52,12 @@ impl Table {
         Ok(self.apply_push(prepared, step, scratch))
     }
 
-    /// Puts whole rows in, replacing those that exist; of equal ids the last one stays. Answers how many rows are new.
-    /// Without marks they count as used now.
+    /// Inserts whole rows and replaces rows that exist. Of equal ids the last one stays. Returns the number of new
+    /// rows. Rows without access metadata count as used now.
     ///
     /// # Errors
-    /// When lengths disagree; nothing is put in then.
-    pub fn insert(&self, rows: &RowBatch, scratch: &mut Scratch) -> Result<u64, TableError> {
+    /// If the lengths disagree. Then nothing is inserted.
+    pub fn insert(&self, rows: &RowBatch, scratch: &mut RequestBuffers) -> Result<u64, TableError> {
         let RowBatch { ids, slots, access } = rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
         self.check_rows("access metadata", ids, usize::from(!access.is_empty()), access.len())?;
@@ -80,12 +81,12 @@ impl Table {
         ids: &[u64],
         access: LookupMode,
         out: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         if self.is_managed() {
             return self.lookup_managed(ids, access, out, scratch);
         }
-        // Compiled for each width of vectors; the processor's own is chosen here, once a request.
+        // The loop is compiled for several vector widths. This call chooses the width once per request.
         Ok(wide(
             #[inline(always)]
             || match access {
@@ -104,29 +105,29 @@ impl Table {
         ids: &[u64],
         gradients: &[f32],
         step: PushStep,
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> PushReport {
         let DistinctGradients { gradients, skipped, repeated, .. } = self.distinct(ids, gradients, scratch);
         PushReport { skipped, repeated, ..self.push_grouped(&gradients, step, scratch) }
     }
 
-    /// Each row once, with gradients that are safe to apply; `scratch` groups them afterwards.
+    /// Sums the gradients of each row and skips unsafe gradients. `scratch` groups the rows afterwards.
     pub(crate) fn distinct<'a>(
         &self,
         ids: &'a [u64],
         gradients: &'a [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> DistinctGradients<'a> {
         let mut rows = DistinctGradients { gradients: Cow::Borrowed(gradients), skipped: 0, repeated: 0 };
         let (mut kept, largest) = (Cow::Borrowed(ids), self.layout().limits.largest_gradient());
-        if self.layout().non_finite == NonFinite::Skip && !all_within(gradients, largest) {
+        if self.layout().non_finite == NonFinitePolicy::Skip && !all_within(gradients, largest) {
             let (safe_ids, safe) = rows_within(ids, gradients, self.dim(), largest);
             (kept, rows.gradients) = (Cow::Owned(safe_ids), Cow::Owned(safe));
             rows.skipped = (ids.len() - kept.len()) as u64;
         }
         scratch.group(&kept, self.stripes());
-        if repeats::may_exist(self.stripes(), scratch) {
-            let (unique, sums) = repeats::summed(&kept, &rows.gradients, self.dim(), largest);
+        if repeated_ids::may_exist(self.stripes(), scratch) {
+            let (unique, sums) = repeated_ids::summed(&kept, &rows.gradients, self.dim(), largest);
             scratch.group(&unique, self.stripes());
             rows.repeated = (kept.len() - unique.len()) as u64;
             rows.gradients = Cow::Owned(sums);
@@ -134,18 +135,18 @@ impl Table {
         rows
     }
 
-    fn push_grouped(&self, gradients: &[f32], step: PushStep, scratch: &mut Scratch) -> PushReport {
+    fn push_grouped(&self, gradients: &[f32], step: PushStep, scratch: &mut RequestBuffers) -> PushReport {
         wide(
             #[inline(always)]
             || self.update_groups(gradients, step, scratch),
         )
     }
 
-    /// Lengths of a push, and size of its values where it is asked for.
+    /// Checks the lengths of a push, and the size of its values if the table refuses large ones.
     pub(crate) fn check_gradients(&self, ids: &[u64], gradients: &[f32]) -> Result<(), TableError> {
         self.check_rows("gradients", ids, self.dim(), gradients.len())?;
         let largest = self.layout().limits.largest_gradient();
-        if self.layout().non_finite == NonFinite::Skip || all_within(gradients, largest) {
+        if self.layout().non_finite == NonFinitePolicy::Skip || all_within(gradients, largest) {
             return Ok(());
         }
         let worst = gradients.iter().position(|value| !is_within(*value, largest)).unwrap_or(0);
@@ -158,7 +159,7 @@ impl Table {
         })
     }
 
-    /// Whether `found` values are one row of `width` for each id.
+    /// Checks that `found` values are `width` values per id.
     pub(crate) fn check_rows(
         &self,
         what: &'static str,
@@ -176,16 +177,16 @@ impl Table {
     }
 }
 
-/// The gradients of a push, one for each row; the rows themselves are grouped in a [`Scratch`].
+/// The gradients of a push, one per row. A [`RequestBuffers`] groups the rows.
 pub(crate) struct DistinctGradients<'a> {
     pub(crate) gradients: Cow<'a, [f32]>,
-    /// Skipped, as they were not finite or too large.
+    /// Gradients that were skipped because they were not finite or too large.
     pub(crate) skipped: u64,
-    /// Added to another of the same id.
+    /// Gradients that were added to another gradient of the same id.
     pub(crate) repeated: u64,
 }
 
-/// The rows whose gradients are within `largest`, and these.
+/// The rows whose gradients are within `largest`, with these gradients.
 fn rows_within(ids: &[u64], gradients: &[f32], dim: usize, largest: f32) -> (Vec<u64>, Vec<f32>) {
     let (mut kept, mut safe) = (Vec::with_capacity(ids.len()), Vec::with_capacity(gradients.len()));
     for (position, id) in ids.iter().enumerate() {
@@ -198,12 +199,12 @@ fn rows_within(ids: &[u64], gradients: &[f32], dim: usize, largest: f32) -> (Vec
     (kept, safe)
 }
 
-/// Without a branch per value, so that it vectorises.
+/// Has no branch per value, so the compiler vectorises it.
 fn all_within(values: &[f32], largest: f32) -> bool {
     values.iter().fold(true, |good, value| good & is_within(*value, largest))
 }
 
-/// As whole numbers, the bits of magnitudes are in the order of magnitudes, with infinity and NaN above all others.
+/// Compares magnitudes as integers: their bits have the same order, and infinity and NaN are above all others.
 #[inline(always)]
 fn is_within(value: f32, largest: f32) -> bool {
     const MAGNITUDE: u32 = 0x7fff_ffff;
@@ -216,7 +217,7 @@ mod tests {
 
     use super::*;
     use crate::optimizer::LARGEST;
-    use crate::{Initializer, Limits, Optimizer, TableConfig};
+    use crate::{Initializer, Optimizer, TableConfig, UpdateLimits};
 
     const UNIFORM: Initializer = Initializer::Uniform { bound: 1.0 };
     const SGD: Optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
@@ -228,13 +229,13 @@ mod tests {
 
     fn read(table: &Table, ids: &[u64]) -> Vec<f32> {
         let mut out = vec![f32::NAN; ids.len() * table.dim()];
-        table.lookup(ids, LookupMode::Read, &mut out, &mut Scratch::new()).unwrap();
+        table.lookup(ids, LookupMode::Read, &mut out, &mut RequestBuffers::new()).unwrap();
         out
     }
 
     fn train(table: &Table, ids: &[u64]) -> (Vec<f32>, LookupReport) {
         let mut out = vec![f32::NAN; ids.len() * table.dim()];
-        let report = table.lookup(ids, LookupMode::Train, &mut out, &mut Scratch::new()).unwrap();
+        let report = table.lookup(ids, LookupMode::Train, &mut out, &mut RequestBuffers::new()).unwrap();
         (out, report)
     }
 
@@ -246,7 +247,7 @@ mod tests {
         assert_eq!(train(&table, &[9, 4, 9]).1, LookupReport { created: 2, ..LookupReport::default() });
         assert_eq!(read(&table, &[9, 4]), first);
         let mut out = [0.0; 4];
-        let report = table.lookup(&[4, 5], LookupMode::Read, &mut out, &mut Scratch::new()).unwrap();
+        let report = table.lookup(&[4, 5], LookupMode::Read, &mut out, &mut RequestBuffers::new()).unwrap();
         assert_eq!(report, LookupReport { missing: 1, ..LookupReport::default() });
     }
 
@@ -255,7 +256,7 @@ mod tests {
         let table = table(SGD);
         train(&table, &[1, 3]);
         let first = read(&table, &[1, 2, 3]);
-        let report = table.push(&[1, 2, 3], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 0, &mut Scratch::new()).unwrap();
+        let report = table.push(&[1, 2, 3], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 0, &mut RequestBuffers::new()).unwrap();
         assert_eq!(report, PushReport { updated: 3, created: 1, ..PushReport::default() });
         let after = read(&table, &[1, 2, 3]);
         for (position, push) in [1.0, 1.0, 2.0, 2.0, 3.0, 3.0].into_iter().enumerate() {
@@ -267,7 +268,7 @@ mod tests {
     fn gradients_of_one_id_are_summed_before_the_optimiser_sees_them() {
         let adagrad = Optimizer::Adagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
         let (twice, once) = (table(adagrad), table(adagrad));
-        let mut scratch = Scratch::new();
+        let mut scratch = RequestBuffers::new();
         let report = twice.push(&[7, 8, 7], &[1.0, 1.0, 5.0, 5.0, 2.0, -1.0], 0, &mut scratch).unwrap();
         assert_eq!(report, PushReport { updated: 2, created: 2, repeated: 1, ..PushReport::default() });
         once.push(&[7, 8], &[3.0, 0.0, 5.0, 5.0], 0, &mut scratch).unwrap();
@@ -277,7 +278,7 @@ mod tests {
     #[test]
     fn a_refused_request_changes_nothing() {
         let table = table(SGD);
-        let mut scratch = Scratch::new();
+        let mut scratch = RequestBuffers::new();
         let bad = table.push(&[1, 2], &[1.0, 1.0, f32::NEG_INFINITY, 1.0], 0, &mut scratch).unwrap_err();
         assert_eq!(bad, TableError::NotFinite { table: 2, id: 2, position: 0, value: f32::NEG_INFINITY });
         let short = table.push(&[1, 2], &[1.0; 3], 0, &mut scratch).unwrap_err();
@@ -292,13 +293,14 @@ mod tests {
 
     #[test]
     fn a_table_may_leave_out_gradients_that_are_not_finite() {
-        let config = TableConfig { dim: 2, optimizer: SGD, non_finite: NonFinite::Skip, ..TableConfig::default() };
+        let config =
+            TableConfig { dim: 2, optimizer: SGD, non_finite: NonFinitePolicy::Skip, ..TableConfig::default() };
         let table = Table::new(5, 2, &config).unwrap();
         let gradients = [1.0, 2.0, f32::NAN, 1.0, 4.0, 8.0, 1.0, f32::INFINITY, 16.0, 32.0];
-        let report = table.push(&[1, 2, 3, 1, 1], &gradients, 0, &mut Scratch::new()).unwrap();
+        let report = table.push(&[1, 2, 3, 1, 1], &gradients, 0, &mut RequestBuffers::new()).unwrap();
         assert_eq!(report, PushReport { updated: 2, created: 2, repeated: 1, skipped: 2, refused: 0 });
         assert_eq!(read(&table, &[1, 2, 3]), [-17.0, -34.0, 0.0, 0.0, -4.0, -8.0]);
-        let short = table.push(&[1, 2], &[f32::NAN; 3], 0, &mut Scratch::new()).unwrap_err();
+        let short = table.push(&[1, 2], &[f32::NAN; 3], 0, &mut RequestBuffers::new()).unwrap_err();
         assert_eq!(short, TableError::Length { what: "gradients", expected: 4, found: 3 });
     }
 
@@ -306,7 +308,7 @@ mod tests {
     fn no_ids_is_a_request_like_any_other() {
         let table = table(SGD);
         assert_eq!(train(&table, &[]).1, LookupReport::default());
-        assert_eq!(table.push(&[], &[], 0, &mut Scratch::new()).unwrap(), PushReport::default());
+        assert_eq!(table.push(&[], &[], 0, &mut RequestBuffers::new()).unwrap(), PushReport::default());
     }
 
     #[test]
@@ -316,7 +318,7 @@ mod tests {
         train(&table, &[5]);
         let slots = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(f32::to_bits);
         let rows = RowBatch { ids: vec![5, 6], slots: slots.to_vec(), access: Vec::new() };
-        assert_eq!(table.insert(&rows, &mut Scratch::new()).unwrap(), 1);
+        assert_eq!(table.insert(&rows, &mut RequestBuffers::new()).unwrap(), 1);
         let mut rows = RowBatch::default();
         (0..4).for_each(|stripe| table.read_stripe(stripe, &mut rows));
         let found: Vec<&[u32]> = [5, 6]
@@ -326,7 +328,7 @@ mod tests {
         assert_eq!(found, [&slots[..4], &slots[4..]]);
     }
 
-    /// Values of a gradient of every size, mostly at the ends of the range.
+    /// Gradient values of every size, most of them at the ends of the range.
     fn extreme() -> impl Strategy<Value = f32> {
         let ends = [0.0, 1.0, LARGEST, LARGEST * 1.001, 1e19, 3e38, f32::MAX, f32::INFINITY, f32::NAN];
         (prop::sample::select(ends.to_vec()), any::<bool>()).prop_map(|(value, sign)| if sign { value } else { -value })
@@ -346,7 +348,8 @@ mod tests {
         ]
     }
 
-    /// Two pushes of 3e38 made an SGD row infinite, and others deaf: whatever is divided by an infinite sum is 0.
+    /// Before LARGEST, two pushes of 3e38 made an SGD row infinite, and stopped other rows from learning: a number
+    /// divided by an infinite sum is 0.
     #[test]
     fn a_gradient_that_would_drive_a_row_out_of_range_is_refused_or_skipped() {
         for optimizer in all_optimizers(1.0, 0.0) {
@@ -354,13 +357,14 @@ mod tests {
                 let config = TableConfig { dim: 2, optimizer, non_finite, limits, ..TableConfig::default() };
                 Table::new(5, 2, &config).unwrap()
             };
-            let push = |table: &Table, value: f32| table.push(&[1, 2], &[0.5, value, 0.5, 0.5], 0, &mut Scratch::new());
-            let refusing = of(NonFinite::Refuse, Limits::default());
+            let push =
+                |table: &Table, value: f32| table.push(&[1, 2], &[0.5, value, 0.5, 0.5], 0, &mut RequestBuffers::new());
+            let refusing = of(NonFinitePolicy::Refuse, UpdateLimits::default());
             let refused = push(&refusing, -3e38).unwrap_err();
             assert_eq!(refused, TableError::TooLarge { table: 2, id: 1, position: 1, value: -3e38 });
             assert!(refused.to_string().contains("beyond 1.0995116e12"), "{refused}");
             assert_eq!(refusing.rows(), 0);
-            let skipping = of(NonFinite::Skip, Limits::default());
+            let skipping = of(NonFinitePolicy::Skip, UpdateLimits::default());
             for _ in 0..2 {
                 let report = push(&skipping, 3e38).unwrap();
                 assert_eq!((report.updated, report.skipped), (1, 1), "{optimizer:?}");
@@ -368,8 +372,8 @@ mod tests {
             let before = read(&skipping, &[1]);
             push(&skipping, 0.5).unwrap();
             assert_ne!(read(&skipping, &[1]), before, "{optimizer:?}: it learns as before");
-            // What is clipped may come as large as it is.
-            let clipping = of(NonFinite::Refuse, Limits { clip_norm: 1.0, ..Limits::default() });
+            // A clipped gradient may have any size.
+            let clipping = of(NonFinitePolicy::Refuse, UpdateLimits { clip_norm: 1.0, ..UpdateLimits::default() });
             assert_eq!(push(&clipping, 3e38).unwrap().updated, 2);
         }
     }
@@ -381,8 +385,8 @@ mod tests {
             prop_assert_eq!(all_within(&values, largest), values.iter().all(|value| value.abs() <= largest));
         }
 
-        /// Whatever a table accepts leaves its rows finite, at the widest settings that a job file may have, and each
-        /// takes what comes next.
+        /// Rows stay finite whatever gradients a table accepts, at the widest settings that a job file allows. A row
+        /// also accepts the next gradient.
         #[test]
         fn rows_stay_finite_whatever_is_pushed(
             pushes in prop::collection::vec(prop::collection::vec(extreme(), 3), 1..40),
@@ -391,14 +395,14 @@ mod tests {
             clip_norm in prop_oneof![3 => Just(f32::INFINITY), 1 => Just(1.0_f32)],
         ) {
             for optimizer in all_optimizers(lr, l2) {
-                let limits = Limits { clip_norm, ..Limits::default() };
+                let limits = UpdateLimits { clip_norm, ..UpdateLimits::default() };
                 let config = TableConfig {
-                    dim: 3, init: UNIFORM, optimizer, limits, non_finite: NonFinite::Skip, ..TableConfig::default()
+                    dim: 3, init: UNIFORM, optimizer, limits, non_finite: NonFinitePolicy::Skip, ..TableConfig::default()
                 };
                 let table = Table::new(5, 2, &config).unwrap();
                 train(&table, &[7]);
                 for gradient in &pushes {
-                    table.push(&[7, 7], &gradient.repeat(2), 0, &mut Scratch::new()).unwrap();
+                    table.push(&[7, 7], &gradient.repeat(2), 0, &mut RequestBuffers::new()).unwrap();
                 }
                 let mut rows = RowBatch::default();
                 (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));

@@ -4,7 +4,7 @@
 //! the last time right before its first change, so that it is applied whole or not at all. From there on it goes on, and
 //! only waits no more.
 
-/// The moment at which the sender of a request gives up, in nanoseconds of [`crate::Capacity::nanos`].
+/// The moment at which the sender of a request gives up, in nanoseconds of [`crate::TableResources::nanos`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestDeadline(Option<u64>);
 

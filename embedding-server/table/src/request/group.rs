@@ -1,10 +1,10 @@
-//! The ids of one request, grouped by stripe with a counting sort, in buffers that the caller keeps.
+//! The ids of one request, grouped by stripe with a counting sort. The caller keeps the buffers.
 //!
 //! ```text
 //! ids of the request      17   4   9   8   3
 //! stripe of their keys     1   0   1   0   1
 //! keys, by stripe        │ 4 8 │ 17 9 3 │        the order of the request is kept within a stripe
-//! positions              │ 1 3 │  0 2 4 │        where the id stands in the request
+//! positions              │ 1 3 │  0 2 4 │        the position of the id in the request
 //! ends                         2        5
 //! ```
 
@@ -13,55 +13,55 @@ use crate::request::deadline::RequestDeadline;
 use crate::row::slab::SlotAddress;
 use crate::tier::page_in_rows::PageIn;
 
-/// Bytes of page-in buffers that are kept from request to request.
+/// Page-in buffers larger than this many bytes are freed after a request.
 const PAGE_IN_KEPT: usize = 128 << 10;
 
-/// Working memory of one request. Keep it and pass it again: then a request allocates nothing per row.
+/// The buffers of one request. A caller that passes them to the next request avoids allocations per row.
 #[derive(Debug, Default)]
-pub struct Scratch {
-    /// Until when the present request may wait.
+pub struct RequestBuffers {
+    /// The deadline of the present request.
     pub(crate) deadline: RequestDeadline,
     /// Key of each id, in the order of the request.
     hashed: Vec<u64>,
-    /// Key of each id, stripe after stripe; within a stripe in the order of the request.
+    /// Key of each id, grouped by stripe. Within a stripe the order is that of the request.
     keys: Vec<u64>,
     /// Position of each key's id in the request.
     order: Vec<u32>,
-    /// Where each stripe's positions end in `order`.
+    /// Where each stripe ends in `keys` and `order`.
     ends: Vec<u32>,
-    /// Where the rows of the present stripe lie.
+    /// Addresses of the rows of the current stripe.
     places: Vec<SlotAddress>,
-    /// Positions of ids that have no row.
+    /// Positions of ids without a row.
     pub(crate) missing: Vec<u32>,
-    /// Working memory of the calls that bring rows to memory.
+    /// Page-in buffers, for calls that page rows in.
     pub(crate) page_ins: Vec<PageIn>,
-    /// Small hash set of the search for repeated ids.
+    /// A small hash set, for the search for repeated ids.
     seen: Vec<u32>,
-    /// Weights of a narrow row while they change.
+    /// The weights of a narrow row during an update.
     pub(crate) weights: Vec<f32>,
 }
 
-impl Scratch {
-    /// Empty buffers.
+impl RequestBuffers {
+    /// Makes empty buffers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Keeps page-in buffers for the next request, unless they are large: each table of a push has its own.
+    /// Keeps page-in buffers for the next request, unless they are large. Each table of a push has its own.
     pub(crate) fn keep(&mut self, page_in: PageIn) {
         if page_in.bytes() <= PAGE_IN_KEPT {
             self.page_ins.push(page_in);
         }
     }
 
-    /// Groups `ids`, at most `u32::MAX` of them, into `stripes` groups, a power of two.
+    /// Groups at most `u32::MAX` ids into `stripes` groups. `stripes` is a power of two.
     #[inline(always)]
     pub(crate) fn group(&mut self, ids: &[u64], stripes: usize) {
         let count = ids.len();
         self.ends.clear();
         self.ends.resize(stripes, 0);
-        // What an earlier request left in the buffers is overwritten whole.
+        // This request overwrites everything that an earlier request left in the buffers.
         self.hashed.resize(count, 0);
         self.keys.resize(count, 0);
         self.order.resize(count, 0);
@@ -74,7 +74,7 @@ impl Scratch {
         for end in &mut *ends {
             start += std::mem::replace(end, start);
         }
-        // Each entry of `ends` now is its stripe's start and moves to its end as keys are written.
+        // Each entry of `ends` is the start of its stripe now. It moves to the end as keys are written.
         let (keys, order) = (&mut self.keys[..count], &mut self.order[..count]);
         for (position, key) in hashed.iter().enumerate() {
             let next = &mut ends[stripe_of(*key, stripes)];
@@ -98,15 +98,15 @@ impl Scratch {
     }
 }
 
-/// The ids of a request that belong to one stripe, and the buffers to work on them.
+/// The ids of a request in one stripe, and buffers for them.
 pub(crate) struct StripeGroup<'a> {
-    /// Their keys.
+    /// Keys of the ids.
     pub(crate) keys: &'a [u64],
-    /// Their positions in the request, as many.
+    /// Positions of the ids in the request, `[keys.len()]`.
     pub(crate) positions: &'a [u32],
-    /// Buffer: where their rows lie, in the same order.
+    /// Buffer for the addresses of the rows, in the same order.
     pub(crate) places: &'a mut Vec<SlotAddress>,
-    /// Buffer of the search for repeated ids.
+    /// Buffer for the search for repeated ids.
     pub(crate) seen: &'a mut Vec<u32>,
 }
 
@@ -121,8 +121,8 @@ mod tests {
         #[test]
         fn every_position_is_in_its_stripes_group_once(ids: Vec<u64>, bits in 0_u32..8) {
             let stripes = 1 << bits;
-            let mut scratch = Scratch::new();
-            // What an earlier request left behind must not matter.
+            let mut scratch = RequestBuffers::new();
+            // An earlier request leaves old values in the buffers. They must not matter.
             scratch.group(&[1, 2, 3, 4, 5], 16);
             scratch.group(&ids, stripes);
             let mut positions = Vec::new();
@@ -143,11 +143,11 @@ mod tests {
 
     #[test]
     fn sequential_ids_spread_over_the_stripes() {
-        let mut scratch = Scratch::new();
+        let mut scratch = RequestBuffers::new();
         let ids: Vec<u64> = (0..64_000).collect();
         scratch.group(&ids, 64);
         let sizes: Vec<usize> = (0..64).map(|stripe| scratch.at(stripe).positions.len()).collect();
-        // Binomial with mean 1000 and deviation 31.
+        // The size is binomial with mean 1000 and standard deviation 31.
         assert!(sizes.iter().all(|size| (800..1200).contains(size)), "{sizes:?}");
     }
 }

@@ -5,20 +5,20 @@ use std::ops::AddAssign;
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupMode {
-    /// It makes them.
+    /// The lookup creates missing rows.
     Train,
-    /// It answers their first value and changes nothing.
+    /// The lookup returns the first weights of a missing row and changes nothing.
     Read,
 }
 
 /// What a lookup found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupReport {
-    /// Rows made now.
+    /// Rows created.
     pub created: u64,
-    /// Rows that do not exist and were answered with their first value, or with zeros where not every id gets a row.
+    /// Rows that do not exist. The lookup returned their first weights, or zeros if the table has an admission policy.
     pub missing: u64,
-    /// Ids that are not admitted yet, or never will be, and were answered with zeros.
+    /// Ids that are not admitted. The lookup returned zeros for them.
     pub refused: u64,
 }
 
@@ -27,11 +27,11 @@ pub struct LookupReport {
 pub struct PushReport {
     /// Rows that took a gradient.
     pub updated: u64,
-    /// Those of them that did not exist before: never looked up for training, or lost with a restart since.
+    /// Updated rows that did not exist before: no training lookup created them, or a restart lost them.
     pub created: u64,
-    /// Gradients that were added to another of the same id first.
+    /// Gradients that were added to another gradient of the same id first.
     pub repeated: u64,
-    /// Gradients that were skipped because they are not finite or too large ([`crate::NonFinite::Skip`]).
+    /// Gradients that were skipped because they are not finite or too large ([`crate::NonFinitePolicy::Skip`]).
     pub skipped: u64,
     /// Gradients that were dropped because their id has no row ([`crate::AdmissionPolicy`]).
     pub refused: u64,

@@ -1,21 +1,21 @@
-//! Which step of training a push belongs to, and how much of it.
+//! The training step of a push, and the push's share of the step's samples.
 
 /// The step of a push.
 ///
-/// In a step of several workers each pushes the gradients of its own samples, weighed by their share of the step's. What
-/// an update does besides, penalties on weights, has to be weighed alike: else rows would decay once for each
-/// worker. A worker's push is then what the gradient of its own batch, penalties included, counts in the mean over all
-/// samples.
+/// In a step of several workers, each worker pushes the gradients of its own samples, weighted by its share of all
+/// samples. Penalties need the same factor. Otherwise rows would decay once per worker. With the share, the
+/// pushes of all workers together equal the gradient of the mean loss with penalties.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PushStep {
-    /// Its number, the same on every server that has a part of the push: schedules and rounding follow it.
+    /// Step number. It is equal on every server that gets a part of the push, because schedules and rounding depend on
+    /// it.
     pub number: u64,
-    /// The part of the step's samples that the push is of, 0 to 1.
+    /// The push's share of the step's samples, 0 to 1.
     pub share: f32,
 }
 
 impl From<u64> for PushStep {
-    /// All of a step.
+    /// A push with all samples of a step.
     fn from(number: u64) -> Self {
         Self { number, share: 1.0 }
     }

@@ -1,37 +1,37 @@
-//! What the rows of one push have in common, and how one of them is changed.
+//! What all rows of a push have in common, and how a push changes one row.
 
 use crate::PushStep;
 use crate::config::RowLayout;
-use crate::optimizer::{Optimizer, Rate};
-use crate::row::element::{Element, Noise};
+use crate::optimizer::{Optimizer, RateFactor};
+use crate::row::weight_type::{StepNoise, WeightType};
 
-/// One push as a row sees it.
+/// The settings of one push, as its rows need them.
 pub(crate) struct RowUpdate<'a> {
     layout: RowLayout,
-    /// At the learning rate of the push, with penalties of its share.
+    /// With the learning rate of the step, and penalties scaled by the push's share.
     optimizer: Optimizer,
-    rate: Rate,
-    noise: Noise,
-    /// The weights of a narrow row while they change, `[dim]`.
+    rate: RateFactor,
+    noise: StepNoise,
+    /// The weights of a narrow row during the update, `[dim]`.
     weights: &'a mut [f32],
 }
 
 impl<'a> RowUpdate<'a> {
-    /// Of a push of this step; `buffer` is the caller's to reuse.
+    /// The update of a push at `step`. It reuses `buffer`.
     #[inline(always)]
     pub(crate) fn new(layout: RowLayout, step: PushStep, buffer: &'a mut Vec<f32>) -> Self {
         let rate = layout.schedule.rate(step.number);
-        if layout.element != Element::F32 {
+        if layout.element != WeightType::F32 {
             buffer.resize(layout.dim, 0.0);
         }
-        let noise = Noise::new(layout.seed, layout.table, step.number);
+        let noise = StepNoise::new(layout.seed, layout.table, step.number);
         Self { layout, optimizer: layout.optimizer.at(rate).with_share(step.share), rate, noise, weights: buffer }
     }
 
     /// Applies one gradient to the slot of one row.
     #[inline(always)]
     pub(crate) fn apply(&mut self, slot: &mut [u32], key: u64, gradient: &[f32]) {
-        if self.layout.element == Element::F32 {
+        if self.layout.element == WeightType::F32 {
             let (weights, state) = bytemuck::cast_slice_mut(slot).split_at_mut(gradient.len());
             self.optimizer.apply(weights, state, gradient, &self.layout.limits, self.rate);
         } else {
@@ -55,10 +55,10 @@ mod tests {
     use zagros_zip::ZipEq;
 
     use super::*;
-    use crate::{Initializer, Schedule, TableConfig};
+    use crate::{Initializer, LearningRateSchedule, TableConfig};
 
     const SEED: u64 = 5;
-    const NARROW: [(Element, f64); 2] = [(Element::F16, 1.0 / 1024.0), (Element::Bf16, 1.0 / 128.0)];
+    const NARROW: [(WeightType, f64); 2] = [(WeightType::F16, 1.0 / 1024.0), (WeightType::Bf16, 1.0 / 128.0)];
 
     fn optimizers() -> [Optimizer; 6] {
         let (lr, l2, epsilon, initial_accumulator) = (0.05, 0.001, 1e-8, 0.1);
@@ -72,12 +72,12 @@ mod tests {
         ]
     }
 
-    fn layout(element: Element, optimizer: Optimizer, schedule: Schedule, dim: usize) -> RowLayout {
+    fn layout(element: WeightType, optimizer: Optimizer, schedule: LearningRateSchedule, dim: usize) -> RowLayout {
         let init = Initializer::Uniform { bound: 1.0 };
         TableConfig { dim, init, optimizer, schedule, element, ..TableConfig::default() }.layout(SEED, 2)
     }
 
-    /// The weights of row 3 after each of some pushes.
+    /// The weights of row 3 after each push.
     fn trained(layout: RowLayout, gradients: &[Vec<f32>]) -> Vec<Vec<f32>> {
         let (mut slot, mut buffer) = (vec![0; layout.stride], Vec::new());
         layout.fill_slot(3, &mut slot);
@@ -91,19 +91,19 @@ mod tests {
     }
 
     proptest! {
-        /// Each push may round by a step of the format, and no more; optimisers are held against their equations in
-        /// f64 where they are.
+        /// Each push may round by one step of the number format, and no more. Other tests check the optimisers against
+        /// their equations in f64.
         #[test]
         fn a_narrow_row_follows_the_exact_one(
             gradients in prop::collection::vec(prop::collection::vec(-1.0_f32..1.0, 19), 1..12),
         ) {
             for optimizer in optimizers() {
-                let exact = trained(layout(Element::F32, optimizer, Schedule::Constant, 19), &gradients);
+                let exact = trained(layout(WeightType::F32, optimizer, LearningRateSchedule::Constant, 19), &gradients);
                 for (element, unit) in NARROW {
-                    let narrow = trained(layout(element, optimizer, Schedule::Constant, 19), &gradients);
+                    let narrow = trained(layout(element, optimizer, LearningRateSchedule::Constant, 19), &gradients);
                     for (push, (narrow, exact)) in narrow.iter().zip_eq(&exact).enumerate() {
                         for (narrow, exact) in narrow.iter().zip_eq(exact) {
-                            // Errors before a step shrink or stay in it; the l2 terms move them by little more.
+                            // An update keeps or shrinks earlier errors. The l2 penalties change them little.
                             let allowed = unit * (push + 2) as f64 * 2.0;
                             let error = f64::from((narrow - exact).abs());
                             prop_assert!(error <= allowed, "{optimizer:?} push {push}: {narrow} {exact}");
@@ -113,16 +113,16 @@ mod tests {
             }
         }
 
-        /// Without l1 and l2, FTRL is gradient descent with the steps lr·factor / (β+√n), at whatever factors.
+        /// Without l1 and l2, FTRL is gradient descent with the learning rate lr·factor / (β+√n), for any factors.
         #[test]
         fn ftrl_under_a_schedule_is_descent_with_its_rates(
             gradients in prop::collection::vec(prop_oneof![4 => -1.0_f32..1.0, 1 => Just(0.0)], 1..30),
             decay in 1_u64..20,
             warmup in 0_u64..5,
         ) {
-            let schedule = Schedule::Cosine { warmup, decay, floor: 0.0 };
+            let schedule = LearningRateSchedule::Cosine { warmup, decay, floor: 0.0 };
             let optimizer = Optimizer::Ftrl { lr: 0.5, beta: 1.0, l1: 0.0, l2: 0.0 };
-            let layout = layout(Element::F32, optimizer, schedule, 1);
+            let layout = layout(WeightType::F32, optimizer, schedule, 1);
             let rows: Vec<Vec<f32>> = gradients.iter().map(|gradient| vec![*gradient]).collect();
             let found = trained(layout, &rows);
             let (mut weight, mut squares) = ([0.0_f32], 0.0_f64);
@@ -139,13 +139,13 @@ mod tests {
 
     #[test]
     fn a_schedule_scales_the_step_of_every_optimiser() {
-        let half = Schedule::Step { warmup: 0, every: 1, factor: 0.5 };
+        let half = LearningRateSchedule::Step { warmup: 0, every: 1, factor: 0.5 };
         for optimizer in optimizers() {
             let (mut start, gradients) = ([0.0], [vec![0.25], vec![-0.5], vec![0.125]]);
-            let scheduled = trained(layout(Element::F32, optimizer, half, 1), &gradients);
-            layout(Element::F32, optimizer, half, 1).fill_weights(3, &mut start);
-            let whole = trained(layout(Element::F32, optimizer, Schedule::Constant, 1), &gradients);
-            // The factor of step 0 is 1; FTRL gets there by another formula.
+            let scheduled = trained(layout(WeightType::F32, optimizer, half, 1), &gradients);
+            layout(WeightType::F32, optimizer, half, 1).fill_weights(3, &mut start);
+            let whole = trained(layout(WeightType::F32, optimizer, LearningRateSchedule::Constant, 1), &gradients);
+            // The factor of step 0 is 1. FTRL uses another formula under a schedule.
             assert!((scheduled[0][0] - whole[0][0]).abs() < 1e-6, "{optimizer:?}");
             assert!(scheduled[0] != [start[0]], "{optimizer:?}");
             let [full, halved] = [&whole, &scheduled].map(|rows| rows[1][0] - rows[0][0]);
@@ -153,8 +153,8 @@ mod tests {
         }
     }
 
-    /// The gradient of a step as one push, and as pushes of several workers, already weighed: a row that all of them
-    /// have decays as it does alone, but for what the second push of a step finds decayed by the first.
+    /// Compares one push with weighted pushes of several workers. A row in all these pushes decays as much as with one
+    /// push, except that the second push of a step sees the decay of the first.
     #[test]
     fn penalties_are_those_of_one_worker_however_many_push() {
         let (lr, l2, epsilon, initial_accumulator) = (0.05, 0.1, 1e-8, 1.0);
@@ -168,12 +168,12 @@ mod tests {
         ];
         for optimizer in decaying {
             let norm = |shares: &[f32]| {
-                let layout = layout(Element::F32, optimizer, Schedule::Constant, 8);
+                let layout = layout(WeightType::F32, optimizer, LearningRateSchedule::Constant, 8);
                 let (mut slot, mut buffer, mut weights) = (vec![0; layout.stride], Vec::new(), vec![0.0; 8]);
                 layout.fill_slot(3, &mut slot);
                 for number in 0..100 {
                     for share in shares {
-                        // No gradient of the loss: what moves the row is decay alone.
+                        // The gradient of the loss is 0, so only decay moves the row.
                         let step = PushStep { number, share: *share };
                         RowUpdate::new(layout, step, &mut buffer).apply(&mut slot, 3, &[0.0; 8]);
                     }
@@ -185,7 +185,8 @@ mod tests {
             assert!(alone < 0.9 * first, "{optimizer:?}: it must decay to tell, {first} to {alone}");
             for shares in [&[0.5, 0.5][..], &[0.75, 0.25], &[0.25, 0.25, 0.5]] {
                 let decays = (first - norm(shares)) / (first - alone);
-                // Adagrad's sums of squares grow more slowly in parts (docs/scaling.md). Unweighed, it would be near 2.
+                // Adagrad's sums of squares grow more slowly in parts (docs/scaling.md). Without the share, the ratio
+                // would be near 2.
                 assert!((0.95..1.2).contains(&decays), "{optimizer:?} {shares:?}: {decays} times the decay of one");
             }
         }
@@ -193,15 +194,15 @@ mod tests {
 
     #[test]
     fn at_a_rate_of_nothing_no_weight_moves() {
-        let nothing = Schedule::Linear { warmup: 0, decay: 1, floor: 0.0 };
+        let nothing = LearningRateSchedule::Linear { warmup: 0, decay: 1, floor: 0.0 };
         for optimizer in optimizers() {
-            let rows = trained(layout(Element::F32, optimizer, nothing, 2), &vec![vec![0.5, -0.5]; 9]);
+            let rows = trained(layout(WeightType::F32, optimizer, nothing, 2), &vec![vec![0.5, -0.5]; 9]);
             assert_eq!(rows[8], rows[0], "{optimizer:?}");
         }
     }
 
-    /// A quadratic bowl around 1/3 from 1, by steps smaller than half of what bfloat16 can tell: to the nearest, no
-    /// weight would ever leave its place.
+    /// Minimises (w − 1/3)² from w = 1. Each step is smaller than half the distance between bfloat16 numbers, so no
+    /// weight would move if it were rounded to the nearest number.
     #[test]
     fn stochastic_rounding_learns_where_rounding_to_the_nearest_stalls() {
         const TARGET: f32 = 1.0 / 3.0;
@@ -210,7 +211,7 @@ mod tests {
             dim,
             init: Initializer::Constant { value: 1.0 },
             optimizer: Optimizer::Sgd { lr, l2: 0.0 },
-            element: Element::Bf16,
+            element: WeightType::Bf16,
             ..TableConfig::default()
         };
         let layout = config.layout(SEED, 0);
@@ -221,7 +222,7 @@ mod tests {
             let gradient: Vec<f32> = weights.iter().map(|weight| weight - TARGET).collect();
             RowUpdate::new(layout, step.into(), &mut buffer).apply(&mut slot, 0, &gradient);
         }
-        let nearest = |weight: f32, _| Element::Bf16.nearest(weight - lr * (weight - TARGET));
+        let nearest = |weight: f32, _| WeightType::Bf16.nearest(weight - lr * (weight - TARGET));
         assert_eq!((0..5000).fold(1.0, nearest), 1.0);
         let mean = weights.iter().sum::<f32>() / dim as f32;
         assert!((mean - TARGET).abs() < 0.01, "{mean}");

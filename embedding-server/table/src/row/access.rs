@@ -1,28 +1,28 @@
-//! Access metadata of a row: one word that says when the row was last used and, for LFU, how often.
+//! Access metadata of a row: one word with the time of the last use and, for LFU, the frequency of use.
 //!
-//! Times are ticks, steps or seconds, and wrap around. An age of more than half the range reads as 0.
+//! Times are counted in ticks, which are steps or seconds, and wrap around. An age above half the range reads as 0.
 //!
 //! - LRU: the tick of the last use, 32 bits.
 //! - LFU: `[time: 20 bits | frequency: 12 bits]`. The time counts units of several ticks. The frequency is the base-2
-//!   logarithm of the number of uses at that time, with 8 bits of fraction. A use counts half after a half-life. A use at
-//!   age d adds to the frequency f as log₂(1 + 2^(f − d)). The order of rows is exact as long as uses in a half-life are
-//!   fewer than some 300; beyond that the frequency stands still.
+//!   logarithm of the number of uses at that time, with 8 bits of fraction. After a half-life, a use counts half. A use
+//!   at age d changes the frequency f by adding log₂(1 + 2^(f − d)). The order of rows is exact up to about 300 uses
+//!   per half-life. Beyond that the frequency stays constant.
 
 use std::sync::Arc;
 
-use crate::{EvictionOrder, Retention, TableTime, Ttl};
+use crate::{EvictionOrder, EvictionPolicy, TableTime, Ttl};
 
-/// Bits of a frequency, and those of its fraction.
+/// Bits of a frequency, and bits of its fraction.
 const FREQUENCY_BITS: u32 = 12;
 const FRACTION_BITS: u32 = 8;
-/// Bits of a time beside a frequency.
+/// Bits of the time next to a frequency.
 const TIME_BITS: u32 = u32::BITS - FREQUENCY_BITS;
-/// Units of time in a half-life, and in a time to live.
+/// Units of time in a half-life, and units in a time to live.
 const UNITS_PER_HALF_LIFE: u32 = 32;
 const UNITS_PER_TTL: u32 = 16;
-/// From this difference of frequencies on, the smaller one adds nothing.
+/// If two frequencies differ by this much or more, the smaller one adds nothing.
 const LONGEST_SUM: usize = 10 << FRACTION_BITS;
-/// Rank of a row that no one uses any more.
+/// The rank of a row past its time to live.
 const EXPIRED: u32 = 0;
 
 /// How a table writes and reads access metadata.
@@ -44,7 +44,7 @@ enum AccessKind {
 }
 
 impl AccessCodec {
-    pub(crate) fn new(retention: &Retention) -> Self {
+    pub(crate) fn new(retention: &EvictionPolicy) -> Self {
         let order = match retention.order {
             EvictionOrder::Lru => AccessKind::Lru,
             EvictionOrder::Lfu { half_life } => {
@@ -59,7 +59,7 @@ impl AccessCodec {
         Self { order, ttl: retention.ttl }
     }
 
-    /// Ticks that a row lives after its last use.
+    /// How many ticks a row lives after its last use.
     pub(crate) fn ttl(&self) -> Option<u64> {
         self.ttl.map(|ttl| match ttl {
             Ttl::Steps(ttl) | Ttl::Seconds(ttl) => u64::from(ttl),
@@ -71,7 +71,7 @@ impl AccessCodec {
         if matches!(self.ttl, Some(Ttl::Seconds(_))) { moment.seconds } else { moment.steps }
     }
 
-    /// Describes the form, for a saved model.
+    /// Describes the format, for a saved model.
     pub(crate) fn describe(&self) -> String {
         let ticks = if matches!(self.ttl, Some(Ttl::Seconds(_))) { "seconds" } else { "steps" };
         match &self.order {
@@ -82,7 +82,7 @@ impl AccessCodec {
         }
     }
 
-    /// The access metadata of a row that is used for the first time.
+    /// The access metadata of a row at its first use.
     pub(crate) fn first(&self, tick: u64) -> u32 {
         match &self.order {
             AccessKind::Lru => tick as u32,
@@ -90,7 +90,7 @@ impl AccessCodec {
         }
     }
 
-    /// The access metadata of a row that is used again.
+    /// The access metadata of a row after one more use.
     #[inline]
     pub(crate) fn used(&self, access: u32, tick: u64) -> u32 {
         let AccessKind::Lfu { unit, sums, .. } = &self.order else {
@@ -101,8 +101,8 @@ impl AccessCodec {
         lfu(tick / u64::from(*unit), frequency.max(0) + sum(frequency))
     }
 
-    /// Access metadata of the same age in another process. It was written at the time `then` of one process and is read
-    /// at the time `now` of another. Steps mean the same in both. Seconds are those of one process.
+    /// Access metadata of the same age in this process. It was written at the time `then` of another process, and it is
+    /// read at the time `now` of this one. Steps are equal in both processes. Seconds are those of one process.
     pub(crate) fn rebased(&self, access: u32, then: TableTime, now: TableTime) -> u32 {
         match self.ttl {
             Some(Ttl::Seconds(_)) => access.wrapping_add((now.seconds as u32).wrapping_sub(then.seconds as u32)),
@@ -110,7 +110,7 @@ impl AccessCodec {
         }
     }
 
-    /// Whether a row is past its time to live; with LFU up to two units late, never early.
+    /// Whether a row is past its time to live. With LFU the answer may be up to two units late, but never early.
     #[inline]
     pub(crate) fn expired(&self, access: u32, tick: u64) -> bool {
         let Some(Ttl::Steps(ttl) | Ttl::Seconds(ttl)) = self.ttl else {
@@ -123,7 +123,7 @@ impl AccessCodec {
         age >= u64::from(ttl)
     }
 
-    /// Rows of lower rank leave first.
+    /// Rows of lower rank are evicted first.
     #[inline]
     pub(crate) fn rank(&self, access: u32, tick: u64) -> u32 {
         if self.expired(access, tick) {
@@ -136,7 +136,7 @@ impl AccessCodec {
         rank.clamp(i64::from(EXPIRED) + 1, i64::from(u32::MAX)) as u32
     }
 
-    /// The logarithm of uses as they count at `tick`.
+    /// The logarithm of the number of uses, each weighted by its age at `tick`.
     #[inline]
     fn frequency(&self, access: u32, tick: u64) -> i64 {
         match &self.order {
@@ -160,13 +160,13 @@ fn lfu(time: u64, frequency: i64) -> u32 {
     (time as u32) << FREQUENCY_BITS | frequency.clamp(0, most) as u32
 }
 
-/// Ticks since the last use; a use in the future is one now.
+/// Ticks since the last use. A use in the future counts as a use now.
 fn lru_age(access: u32, tick: u64) -> u64 {
     let age = (tick as u32).wrapping_sub(access);
     if age >> (u32::BITS - 1) == 0 { u64::from(age) } else { 0 }
 }
 
-/// Units since the last use, as above.
+/// Units since the last use. A use in the future counts as a use now.
 fn lfu_age(access: u32, tick: u64, unit: u32) -> u64 {
     let now = (tick / u64::from(unit)) as u32;
     let age = now.wrapping_sub(access >> FREQUENCY_BITS) & ((1 << TIME_BITS) - 1);
@@ -180,14 +180,14 @@ mod tests {
     use super::*;
 
     fn codec(order: EvictionOrder, ttl: Option<Ttl>) -> AccessCodec {
-        AccessCodec::new(&Retention { order, ttl, ..Retention::default() })
+        AccessCodec::new(&EvictionPolicy { order, ttl, ..EvictionPolicy::default() })
     }
 
     fn lfu_with(half_life: u32, ttl: Option<Ttl>) -> AccessCodec {
         codec(EvictionOrder::Lfu { half_life }, ttl)
     }
 
-    /// The mark after uses at these ticks, in ascending order.
+    /// The access metadata after uses at these ticks, in ascending order.
     fn after(codec: &AccessCodec, ticks: &[u64]) -> u32 {
         ticks[1..].iter().fold(codec.first(ticks[0]), |access, tick| codec.used(access, *tick))
     }
@@ -243,7 +243,7 @@ mod tests {
             prop_assert!(codec.expired(access, first + ttl + (ttl / 8).max(2)));
         }
 
-        /// Against the sum it stands for: Σ 2^(−age / half-life).
+        /// Compares with the sum that the frequency stands for: Σ 2^(−age / half-life).
         #[test]
         fn lfu_is_a_count_that_halves(gaps in prop::collection::vec(0_u64..3000, 1..60)) {
             const HALF_LIFE: u64 = 1000;
@@ -252,7 +252,7 @@ mod tests {
             let now = ticks[ticks.len() - 1];
             let exact: f64 = ticks.iter().map(|tick| (-((now - tick) as f64) / HALF_LIFE as f64).exp2()).sum();
             let found = codec.frequency(after(&codec, &ticks), now) as f64 / 256.0;
-            // A unit, 31 ticks, is a 32nd of a half-life; roundings of several uses do not all go one way.
+            // One unit is 31 ticks, a 32nd of a half-life. The rounding errors of several uses partly cancel.
             prop_assert!((found - exact.log2()).abs() < 0.06, "{} for {}", found, exact.log2());
         }
     }

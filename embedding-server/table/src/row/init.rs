@@ -1,5 +1,5 @@
-//! First value of a row: a function of (seed, table, id) and of nothing else, so that creation order, thread, server
-//! count and eviction never change a model (invariant DP-1).
+//! The first weights of a row: a function of (seed, table, id) alone. The order of creation, threads, server count and
+//! eviction therefore never change a model (invariant DP-1).
 
 use std::f64::consts::TAU;
 
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::philox::philox4x32;
 
-/// Deviations beyond which a truncated normal draws again.
+/// A truncated normal draws again beyond this many standard deviations.
 const BOUND: f64 = 2.0;
 
 /// How the weights of a new row are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Initializer {
-    /// All zero.
+    /// All weights are zero.
     Zero,
-    /// Uniform in `[-bound, bound)`, in steps of `bound / 2²³`.
+    /// Uniform in `[-bound, bound)`, in multiples of `bound / 2²³`.
     Uniform {
         /// Half width of the range.
         #[serde(default = "small")]
@@ -31,7 +31,7 @@ pub enum Initializer {
         #[schemars(range(min = 1e-12, max = 1000.0))]
         deviation: f32,
     },
-    /// Normal around zero. A value beyond two deviations is drawn again.
+    /// Normal around zero. A value beyond two standard deviations is drawn again.
     TruncatedNormal {
         /// Standard deviation before the truncation.
         #[serde(default = "small")]
@@ -45,7 +45,7 @@ pub enum Initializer {
         #[schemars(range(min = 1.0, max = 1e15))]
         rows: f32,
     },
-    /// All one value.
+    /// All weights have one value.
     Constant {
         /// First value of every weight.
         #[schemars(range(min = -1000.0, max = 1000.0))]
@@ -61,19 +61,19 @@ fn million() -> f32 {
     1e6
 }
 
-/// Whose first value is drawn.
+/// The row whose first weights are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowSeed {
     /// Seed of the run.
     pub seed: u64,
-    /// Position of the table.
+    /// Number of the table.
     pub table: u32,
     /// Id of the row.
     pub id: u64,
 }
 
 impl Initializer {
-    /// Fills `weights` with the row's first value. A longer row begins with the values of a shorter one.
+    /// Writes the first weights of a row. A wider row starts with the weights of a narrower one.
     #[inline]
     pub fn fill(&self, row: RowSeed, weights: &mut [f32]) {
         match *self {
@@ -93,7 +93,7 @@ impl Initializer {
         }
     }
 
-    /// The parameter, if it is out of range.
+    /// Describes the parameter if it is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let (name, value) = match *self {
             Self::Zero => return None,
@@ -121,7 +121,7 @@ fn fill_by_four(weights: &mut [f32], values: impl Fn(u32) -> [f32; 4]) {
     }
 }
 
-/// The random words of one block of four values.
+/// The random words of four consecutive weights.
 #[inline]
 fn words(row: RowSeed, block: u32) -> [u32; 4] {
     let key = [row.seed as u32, (row.seed >> 32) as u32];
@@ -135,8 +135,8 @@ fn four_normals(row: RowSeed, block: u32) -> [f64; 4] {
     [a, b, c, d]
 }
 
-/// Each of the four takes its first draw within two deviations. Draws are numbered above the bits that count blocks:
-/// rows have at most 2¹⁶ values.
+/// Draws four values within two standard deviations. Each keeps its first draw within them. The counter holds the
+/// number of the draw above the 16 bits of the block number, because a row has at most 2¹⁶ weights.
 fn four_truncated(row: RowSeed, block: u32) -> [f64; 4] {
     const DRAWS: u32 = 1 << 5;
     let mut values = four_normals(row, block);
@@ -149,25 +149,25 @@ fn four_truncated(row: RowSeed, block: u32) -> [f64; 4] {
             values[lane] = if values[lane].abs() <= BOUND { values[lane] } else { stale[lane] };
         }
     }
-    // One draw in 22 is repeated: never reached in the lifetime of any machine.
+    // One draw in 22 is repeated, so no machine ever gets here.
     values.map(|value| value.clamp(-BOUND, BOUND))
 }
 
-/// The top 24 bits as a number in `[-1, 1)`; every step is exact in f32.
+/// The top 24 bits as a number in `[-1, 1)`. Every result is exact in f32.
 #[inline]
 fn signed_unit(word: u32) -> f32 {
     const HALF: f32 = (1_u32 << 23) as f32;
     ((word >> 8) as f32 - HALF) / HALF
 }
 
-/// Box and Muller 1958: two independent standard normals from two uniforms.
+/// The Box–Muller method (1958): two independent standard normals from two uniforms.
 ///
-/// Logarithm, sine and cosine come from `libm`, whose results do not depend on the platform's C library: a model
-/// starts from the same rows on every machine.
+/// Logarithm, sine and cosine come from `libm`, so a model starts from the same rows on every machine. The platform's C
+/// library may round differently.
 #[inline]
 fn normal_pair(first: u32, second: u32) -> [f64; 2] {
     const WORDS: f64 = 4_294_967_296.0;
-    // In (0, 1]: the logarithm of zero never occurs.
+    // The argument is in (0, 1], so the logarithm is finite.
     let radius = (-2.0 * libm::log((f64::from(first) + 1.0) / WORDS)).sqrt();
     let angle = TAU * (f64::from(second) / WORDS);
     [radius * libm::cos(angle), radius * libm::sin(angle)]
@@ -249,10 +249,10 @@ mod tests {
 
     #[test]
     fn moments_are_those_of_the_distribution() {
-        // 64,000 draws: the standard error of the mean is deviation / 253.
+        // With 64,000 draws the standard error of the mean is deviation / 253.
         let (mean, variance) = moments(Initializer::Normal { deviation: 0.5 });
         assert!(mean.abs() < 0.01 && (variance - 0.25).abs() < 0.01, "normal: mean {mean}, variance {variance}");
-        // A normal cut at two deviations keeps 0.774 of its variance.
+        // A normal truncated at two standard deviations has 0.774 of its variance.
         let (mean, variance) = moments(Initializer::TruncatedNormal { deviation: 0.5 });
         assert!(mean.abs() < 0.01 && (variance - 0.1934).abs() < 0.005, "cut: mean {mean}, variance {variance}");
         let (mean, variance) = moments(Initializer::Uniform { bound: 0.5 });
@@ -262,11 +262,11 @@ mod tests {
         );
     }
 
-    /// Pinned: a change here changes every model trained from a seed.
+    /// Pinned: a change of these values changes every model trained from a seed.
     #[test]
     fn first_values_are_pinned() {
         let row = RowSeed { seed: 0, table: 0, id: 0 };
-        // The words 6627e8d5 e169c58d bc57ac4c of the generator's known answers.
+        // The words 6627e8d5 e169c58d bc57ac4c are from the generator's known answers.
         let uniform = drawn(Initializer::Uniform { bound: 1.0 }, row, 3);
         assert_eq!(uniform, [-0.201_907_16, 0.761_040_33, 0.471_425_53]);
         let words = [0x6627_e8d5_u32, 0xe169_c58d];

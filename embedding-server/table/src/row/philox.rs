@@ -1,8 +1,8 @@
-//! Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
-//! 1, 2, 3" (SC 2011): 128 random bits as a pure function of a 128-bit counter and a 64-bit key.
+//! Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
+//! 2, 3" (SC 2011). It returns 128 random bits as a pure function of a 128-bit counter and a 64-bit key.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-/// Golden ratio and √3 − 1, the paper's Weyl increments of the key.
+/// The golden ratio and √3 − 1: the paper's Weyl increments of the key.
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: usize = 10;
 

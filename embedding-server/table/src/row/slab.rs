@@ -1,5 +1,5 @@
-//! Slots of one size in large blocks: no heap block for each row, and no copy when the slab grows. A slot that was given
-//! back is used again before the slab grows.
+//! Slots of one size in large blocks. A row needs no allocation of its own, and a growing slab copies nothing. A freed
+//! slot is used again before the slab grows.
 //!
 //! ```text
 //! block 0 … 3      4 slots each   │ slot │ slot │ slot │ slot │ access │ access │ access │ access │
@@ -8,48 +8,48 @@
 //! ```
 //!
 //! Invariant: slots are numbered in the order of their first use, so block and position follow from the number alone.
-//! Example: slot 18 is the third of block 4, because blocks 0 to 3 hold slots 0 to 15.
+//! Example: blocks 0 to 3 hold slots 0 to 15, so slot 18 is the third slot of block 4.
 
 use std::sync::Arc;
 
 use crate::machine::memory::{Arena, HUGE_PAGE, MemoryBlock};
 
-/// Slots of the first blocks: a stripe of a tiny table costs no more than these.
+/// Slots of the smallest blocks. The stripe of a tiny table holds no more than one such block.
 const FIRST_BLOCK: usize = 4;
-/// Blocks of one size. The next ones are twice as large, so that no more than a quarter of a slab is unused.
+/// Blocks of equal size. The next blocks are twice as large, so at most a quarter of a slab is unused.
 const BLOCKS_PER_LEVEL: usize = 4;
-/// Blocks grow up to this size and stay there.
+/// Largest size of a block.
 const BLOCK_BYTES: usize = HUGE_PAGE;
-/// No slot has this number.
+/// The number of no slot.
 const NONE: u32 = u32::MAX;
 
-/// Slots of `stride` words each, numbered in the order in which they were first given out.
+/// Slots of `stride` words each, numbered in the order of their first use.
 ///
-/// With access metadata, each block ends with one word for each of its slots. Eviction reads these words of many slots
-/// and nothing else of them, which then does not cost a cache line a slot.
+/// With access metadata, each block ends with one word of metadata for each slot. Eviction reads the metadata of many
+/// slots, but not their rows. Next to each other, these words take few cache lines.
 #[derive(Debug)]
 pub(crate) struct Slab {
     arena: Arc<Arena>,
     stride: usize,
     with_access: bool,
-    /// The level from which on blocks have one size.
+    /// All levels from this one on have blocks of the largest size.
     top: u32,
     blocks: Vec<MemoryBlock>,
-    /// The number of the next new slot, unless it is `end`.
+    /// The next new slot. If it equals `end`, the slab must grow.
     next: u32,
     end: u32,
-    /// The slot that was given back last. Its first word is the number of the one given back before it.
+    /// The slot that was freed last. Its first word is the number of the slot freed before it.
     free: u32,
-    /// Slots that were given back.
+    /// Number of freed slots.
     released: usize,
 }
 
-/// Where a slot lies.
+/// The address of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotAddress {
     pub(crate) slot: u32,
     block: u32,
-    /// Its first word in the block.
+    /// Position of its first word in the block.
     start: u32,
 }
 
@@ -64,7 +64,7 @@ impl SlotAddress {
 }
 
 impl Slab {
-    /// Slots of `stride` words, at least one, and a mark for each if `with_access`.
+    /// A slab for slots of `stride` words, at least one. `with_access` adds access metadata to each slot.
     pub(crate) fn new(arena: &Arc<Arena>, stride: usize, with_access: bool) -> Self {
         let largest = BLOCK_BYTES / ((stride + usize::from(with_access)) * size_of::<u32>());
         let top = (largest / FIRST_BLOCK).max(1).ilog2();
@@ -81,7 +81,7 @@ impl Slab {
         }
     }
 
-    /// Adds one slot of zeros and answers its number.
+    /// Takes a slot of zeros and returns its number.
     #[inline]
     pub(crate) fn add(&mut self) -> u32 {
         if self.free != NONE {
@@ -94,7 +94,7 @@ impl Slab {
         self.next - 1
     }
 
-    /// Gives back a slot that [`Self::add`] gave out.
+    /// Frees a slot that [`Self::add`] returned.
     pub(crate) fn release(&mut self, slot: u32) {
         self.words_mut(slot)[0] = self.free;
         self.free = slot;
@@ -106,7 +106,7 @@ impl Slab {
         self.released + (self.end - self.next) as usize
     }
 
-    /// Bytes that the slab would grow by for this many slots more.
+    /// Bytes that the slab would grow by if `slots` more slots were taken.
     pub(crate) fn growth(&self, slots: usize) -> usize {
         let (mut missing, mut block, mut grown) = (slots.saturating_sub(self.vacant()), self.blocks.len(), 0);
         while missing > 0 {
@@ -121,12 +121,12 @@ impl Slab {
         self.stride
     }
 
-    /// Whether each slot has a mark.
+    /// Whether slots have access metadata.
     pub(crate) fn has_access(&self) -> bool {
         self.with_access
     }
 
-    /// Where a slot lies, for a caller that uses it more than once.
+    /// The address of a slot, for a caller that uses the slot more than once.
     #[inline(always)]
     pub(crate) fn place(&self, slot: u32) -> SlotAddress {
         let (block, index) = self.locate(slot);
@@ -153,17 +153,17 @@ impl Slab {
         self.at_mut(self.place(slot))
     }
 
-    /// A slot's mark.
+    /// The access metadata of a slot.
     ///
     /// # Panics
-    /// When the slab was made without marks.
+    /// If the slab has no access metadata.
     #[inline(always)]
     pub(crate) fn access(&self, slot: u32) -> u32 {
         let (block, place) = self.locate(slot);
         self.blocks[block].words()[self.access_start(block) + place]
     }
 
-    /// A slot's mark; as [`Self::access`].
+    /// The access metadata of a slot, as [`Self::access`].
     #[inline(always)]
     pub(crate) fn access_mut(&mut self, slot: u32) -> &mut u32 {
         let (block, place) = self.locate(slot);
@@ -171,14 +171,15 @@ impl Slab {
         &mut self.blocks[block].words_mut()[start + place]
     }
 
-    /// Bytes held, used or not.
+    /// Bytes of the blocks, used or not.
     pub(crate) fn bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(MemoryBlock::bytes).sum();
         blocks + self.blocks.capacity() * size_of::<MemoryBlock>()
     }
 
-    /// Block of a slot, and its place there: `BLOCKS_PER_LEVEL` blocks of `FIRST_BLOCK` slots, as many of twice as
-    /// many, and so on up to `top`. Numbers are counted as if blocks of smaller levels went on below 0 without end.
+    /// The block of a slot, and the slot's position in the block. There are `BLOCKS_PER_LEVEL` blocks of `FIRST_BLOCK`
+    /// slots, then as many of twice the size, and so on up to level `top`. The arithmetic numbers blocks as if smaller
+    /// levels continued below level 0.
     #[inline(always)]
     fn locate(&self, slot: u32) -> (usize, usize) {
         let number = slot as usize + FIRST_BLOCK * BLOCKS_PER_LEVEL;
@@ -188,7 +189,7 @@ impl Slab {
         (block, number & ((1 << bits) - 1))
     }
 
-    /// Where the marks of a block begin: behind its slots.
+    /// Position of the access metadata in a block: after its slots.
     #[inline(always)]
     fn access_start(&self, block: usize) -> usize {
         assert!(self.with_access, "the slab has no access metadata");
@@ -215,7 +216,7 @@ impl Slab {
     #[cold]
     fn grow(&mut self) {
         let slots = self.slots_of(self.blocks.len());
-        // Billions of rows in one stripe are terabytes in a whole table.
+        // Billions of rows in one stripe would be terabytes in a table.
         assert!(self.end as usize + slots < NONE as usize, "a stripe is full: give the table more stripes");
         self.blocks.push(self.arena.take(slots * (self.stride + usize::from(self.with_access))));
         self.end += slots as u32;
@@ -227,10 +228,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::machine::memory::{CACHE_LINE, Pages};
+    use crate::machine::memory::{CACHE_LINE, PageSize};
 
     fn empty(stride: usize, with_access: bool) -> Slab {
-        Slab::new(&Arena::new(Pages::Huge), stride, with_access)
+        Slab::new(&Arena::new(PageSize::Huge), stride, with_access)
     }
 
     fn filled(stride: usize, slots: usize) -> (Slab, Vec<u32>) {
@@ -255,7 +256,7 @@ mod tests {
     }
 
     proptest! {
-        /// Slots in use keep their words and marks whatever else is given back and out; new ones are zero.
+        /// A slot in use keeps its words and access metadata, whatever happens to other slots. A new slot is zero.
         #[test]
         fn slots_in_use_are_left_alone(
             stride in 1_usize..40,
@@ -307,7 +308,7 @@ mod tests {
 
     #[test]
     fn blocks_grow_and_then_stay_one_size() {
-        // 128 KiB a slot: 16 slots are 2 MiB.
+        // At 128 KiB per slot, 16 slots are 2 MiB.
         let stride = 32 << 10;
         let (slab, _) = filled(stride, 80);
         let sizes: Vec<usize> = slab.blocks.iter().map(|block| block.floats().len() / stride).collect();

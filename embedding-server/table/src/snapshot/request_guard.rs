@@ -1,17 +1,17 @@
-//! The way into the tables: all that a request does under one guard is wholly in a snapshot or wholly after it.
+//! The guard of a request. A snapshot contains everything that a request does under one guard, or nothing of it.
 
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLockReadGuard;
 
 use crate::{
-    LookupMode, LookupReport, PushReport, PushStep, RequestDeadline, RequestPart, Scratch, TableError, TableSet,
+    LookupMode, LookupReport, PushReport, PushStep, RequestBuffers, RequestDeadline, RequestPart, TableError, TableSet,
 };
 
-/// Permission to look up and push. All that is done before it is dropped, on one thread or several, is on one side of
-/// every [`crate::TableSnapshot`].
+/// Permission to look up and push, on one thread or several. A [`crate::TableSnapshot`] contains everything that is
+/// done under one guard, or nothing of it.
 ///
-/// Do not hold two at a time on one thread: the second would wait for a snapshot that waits for the first.
+/// One thread must not hold two guards. The second would wait for a snapshot that waits for the first.
 #[derive(Debug)]
 pub struct RequestGuard<'a> {
     set: &'a TableSet,
@@ -25,8 +25,8 @@ const SNAPSHOT: &str = "a snapshot of the tables, which waits for earlier reques
 const CLEAR: &str = "the removal of all rows of the tables";
 
 impl TableSet {
-    /// Starts a request whose sender waits for as long as it takes. Waits while a snapshot is being taken or the tables
-    /// are cleared: either waits for the requests that started before.
+    /// Starts a request without a deadline. Waits while a snapshot is being taken or the tables are being cleared. Both
+    /// wait for the requests that started before.
     #[must_use]
     pub fn enter(&self) -> RequestGuard<'_> {
         RequestGuard { set: self, deadline: RequestDeadline::NONE, _gate: self.gate().read() }
@@ -62,7 +62,7 @@ impl RequestGuard<'_> {
         parts: &[RequestPart<'_>],
         access: LookupMode,
         out: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         scratch.deadline = self.deadline;
         self.set.lookup_inside(parts, access, out, scratch)
@@ -77,7 +77,7 @@ impl RequestGuard<'_> {
         parts: &[RequestPart<'_>],
         gradients: &[f32],
         step: impl Into<PushStep>,
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         scratch.deadline = self.deadline;
         self.set.push_inside(parts, gradients, step.into(), scratch)

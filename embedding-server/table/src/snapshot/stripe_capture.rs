@@ -1,6 +1,6 @@
-//! What a stripe keeps for a snapshot while its rows change: copy on first write.
+//! Copy on first write: what a stripe keeps for a snapshot while its rows change.
 //!
-//! Each slot is in one of two states. It starts as *open* if it held a row at the instant:
+//! Each slot is *open* or *done*. A slot that held a row at the instant of the snapshot starts as *open*:
 //!
 //! ```text
 //! open ── the row is about to change: copy it ──────────► done
@@ -8,22 +8,22 @@
 //! a row made after the instant lies in the slot ────────► done     the snapshot does not want it
 //! ```
 //!
-//! Writes to a slot that is done need no copy.
+//! A write to a slot that is *done* needs no copy.
 
 use hashbrown::HashMap;
 
 use crate::RowBatch;
 
-/// The state of each slot of one stripe, and the copies that were made.
+/// Which slots of a stripe are *done*, and the copied rows.
 #[derive(Debug, Default)]
 pub(crate) struct StripeCapture {
-    /// One bit a slot: whether it is done.
+    /// One bit per slot: whether the slot is *done*.
     done: Vec<u64>,
-    /// Rows as they were at the instant, in no order.
+    /// Rows as they were at the instant, in arbitrary order.
     pub(crate) rows: RowBatch,
-    /// Slot at the instant → position among these rows.
+    /// Slot at the instant → position of its copy in `rows`.
     kept: HashMap<u32, u32>,
-    /// Whether the snapshot reads the stripe already.
+    /// Whether the snapshot has begun to read the stripe.
     pub(crate) is_read: bool,
 }
 
@@ -32,7 +32,7 @@ impl StripeCapture {
         self.done.get(word_of(slot)).is_some_and(|word| word >> (slot % u64::BITS) & 1 == 1)
     }
 
-    /// Position among the copied rows of the row that was in a slot at the instant.
+    /// Position of the copy of the row that was in a slot at the instant.
     pub(crate) fn kept_in(&self, slot: u32) -> Option<usize> {
         self.kept.get(&slot).map(|position| *position as usize)
     }
@@ -42,14 +42,14 @@ impl StripeCapture {
         self.kept.iter().map(|(slot, position)| (self.rows.ids[*position as usize], *slot))
     }
 
-    /// Bytes held.
+    /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         let RowBatch { ids, slots, access } = &self.rows;
         let words = (slots.capacity() + access.capacity()) * size_of::<u32>();
         words + (ids.capacity() + self.done.capacity()) * size_of::<u64>() + self.kept.allocation_size()
     }
 
-    /// Marks a slot as done.
+    /// Marks a slot as *done*.
     pub(crate) fn set_done(&mut self, slot: u32) {
         let word = word_of(slot);
         if word >= self.done.len() {
@@ -58,7 +58,7 @@ impl StripeCapture {
         self.done[word] |= 1 << (slot % u64::BITS);
     }
 
-    /// Copies the row of a slot, unless the slot is done.
+    /// Copies the row of a slot, unless the slot is *done*.
     pub(crate) fn keep(&mut self, slot: u32, id: u64, words: &[u32], access: Option<u32>) {
         if self.is_done(slot) {
             return;

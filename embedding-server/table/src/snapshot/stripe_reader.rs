@@ -1,6 +1,6 @@
-//! Reads the rows of one stripe as they were at the instant of a snapshot, a part at a time.
+//! Reads the rows of one stripe as they were at the instant of a snapshot, in parts.
 //!
-//! Two sorted sequences are merged by cold key. Of two copies of a row, the one that was in memory counts:
+//! The reader merges two sequences by cold key. If a row has two copies, the copy that was in memory counts:
 //!
 //! ```text
 //! in memory, by cold key:     b · · e · g      changed rows are copies, the others are read where they lie
@@ -8,7 +8,7 @@
 //! answered:                   a b c e f g      the order depends on the content alone
 //! ```
 //!
-//! Neither side is in memory as a whole: some rows of each are, until they are answered.
+//! The reader holds only some rows of each sequence at a time.
 
 use std::ops::RangeInclusive;
 
@@ -17,16 +17,16 @@ use parking_lot::Mutex;
 use crate::key::{cold_key_of, cold_keys_of_stripe, id_of};
 use crate::{ColdScan, ColdView, RowBatch, Table, TableError};
 
-/// Rows read under one lock.
+/// How many rows in memory are read under one lock.
 const HOT_AT_ONCE: usize = 256;
-/// Rows read of the cold tier at a time.
+/// How many rows of the cold tier are read at a time.
 const COLD_AT_ONCE: usize = 1024;
 
-/// Reads the rows of one stripe. [`crate::TableSnapshot::stripe`] makes it.
+/// Reads the rows of one stripe. [`crate::TableSnapshot::stripe`] makes a reader.
 pub struct StripeReader<'a> {
     table: &'a Table,
     stripe: usize,
-    /// The time of the instant: rows past their time to live by then are skipped.
+    /// The tick of the instant. Rows past their time to live at that tick are skipped.
     tick: u64,
     hot: MemorySource,
     cold: Option<ColdSource<'a>>,
@@ -34,11 +34,11 @@ pub struct StripeReader<'a> {
 
 /// Rows that were in memory.
 struct MemorySource {
-    /// Cold keys and slots of all of them, in ascending order.
+    /// Cold keys and slots of all these rows, in ascending order.
     all: Vec<(u64, u32)>,
-    /// How many of them have been read.
+    /// How many of `all` have been read.
     read: usize,
-    /// The rows that were read last, and how many of them have been answered.
+    /// The last rows read, and how many of them have been returned.
     rows: RowBatch,
     answered: usize,
 }
@@ -46,14 +46,14 @@ struct MemorySource {
 /// Rows of the cold tier.
 struct ColdSource<'a> {
     view: &'a Mutex<Box<dyn ColdView>>,
-    /// The cold keys that have not been read.
+    /// The range of cold keys that have not been read.
     left: Option<RangeInclusive<u64>>,
     scan: ColdScan,
     answered: usize,
 }
 
 impl<'a> StripeReader<'a> {
-    /// A reader of the rows in memory with these keys and slots, and of the frozen cold tier.
+    /// A reader for the rows in memory with these keys and slots, and for the frozen cold tier.
     pub(super) fn new(
         table: &'a Table,
         stripe: usize,
@@ -69,10 +69,10 @@ impl<'a> StripeReader<'a> {
         Self { table, stripe, tick, hot: MemorySource { all, read: 0, rows: RowBatch::default(), answered: 0 }, cold }
     }
 
-    /// Appends rows, at most `limit` of them; answers whether there are more.
+    /// Appends at most `limit` rows. Returns whether there are more.
     ///
     /// # Errors
-    /// When the cold tier fails.
+    /// If the cold tier fails.
     pub fn read(&mut self, limit: usize, into: &mut RowBatch) -> Result<bool, TableError> {
         let enough = into.ids.len().saturating_add(limit);
         while into.ids.len() < enough {
@@ -86,7 +86,7 @@ impl<'a> StripeReader<'a> {
                 (Some(hot), Some(cold)) if cold < hot => self.answer_cold(into),
                 (None, Some(_)) => self.answer_cold(into),
                 (Some(hot), cold) => {
-                    // A cold copy of a row in memory is void.
+                    // A cold copy of a row that was in memory is void.
                     if cold == Some(hot) {
                         self.cold.iter_mut().for_each(|cold| cold.answered += 1);
                     }
@@ -97,7 +97,7 @@ impl<'a> StripeReader<'a> {
         Ok(true)
     }
 
-    /// Reads more rows on each side whose rows have all been answered.
+    /// Reads more rows on each side that has no unreturned row.
     fn refill(&mut self) -> Result<(), TableError> {
         let Self { table, stripe, hot, cold, .. } = self;
         if hot.answered == hot.rows.ids.len() {
@@ -134,13 +134,13 @@ impl<'a> StripeReader<'a> {
 }
 
 impl MemorySource {
-    /// Cold key of the next row.
+    /// Cold key of the next row in memory.
     fn next(&self) -> Option<u64> {
         let waiting = self.rows.ids.len() - self.answered;
         self.all[..self.read].get(self.read - waiting).map(|(cold_key, _)| *cold_key)
     }
 
-    /// Reads some rows under the lock of the stripe.
+    /// Reads some rows under the stripe's lock.
     fn refill(&mut self, table: &Table, stripe: usize) {
         let Self { all, read, rows, answered } = self;
         rows.ids.clear();
@@ -157,7 +157,7 @@ impl MemorySource {
 }
 
 impl ColdSource<'_> {
-    /// Cold key of the next row.
+    /// Cold key of the next row of the cold tier.
     fn next(&self) -> Option<u64> {
         self.scan.cold_keys.get(self.answered).copied()
     }

@@ -1,4 +1,4 @@
-//! A snapshot: the rows of all tables at one instant, read while training goes on.
+//! A snapshot: the rows of all tables at one instant, read while training continues.
 //!
 //! ```text
 //! instant   no request is under way (the gate), the cold tier is frozen, each stripe gets a StripeCapture
@@ -6,10 +6,11 @@
 //! reading   copied rows + rows that have not changed + rows of the frozen cold tier that were not in memory
 //! ```
 //!
-//! Until a stripe is read it keeps a copy of each row that changes, so read a snapshot soon. The budget counts these
-//! copies. A row's access metadata may be of a lookup after the instant. Its words never are.
+//! A stripe copies each row that changes until the snapshot has read the stripe. Read a snapshot soon, because the
+//! budget counts these copies. The access metadata of a row may be of a lookup after the instant. The weights and
+//! optimiser state are always of the instant.
 //!
-//! Invariant TI-1 decides between two copies of a row: the one that was in memory counts.
+//! If a row has two copies, the copy that was in memory counts (invariant TI-1).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,11 +21,11 @@ use crate::snapshot::stripe_reader::StripeReader;
 use crate::tier::maintenance::cold_error;
 use crate::{ColdError, ColdView, FrequencyCounts, RowBatch, Table, TableError, TableSet, TableTime};
 
-/// Longest wait for requests that are under way, and the part of a request's timeout that the wait may take.
+/// Longest wait for running requests, and the share of a request's timeout that the wait may take.
 const WAIT: Duration = Duration::from_secs(10);
 const WAIT_SHARE: u32 = 4;
 
-/// All rows at one instant. There is one at a time. Dropping it ends it.
+/// All rows at one instant. There is at most one snapshot at a time. Dropping the snapshot ends it.
 pub struct TableSnapshot<'a> {
     set: &'a TableSet,
     moment: TableTime,
@@ -34,34 +35,34 @@ pub struct TableSnapshot<'a> {
 /// Why there is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableSnapshotError {
-    /// There is a snapshot already.
+    /// Another snapshot exists.
     #[error("a snapshot of the tables is being read; wait until it is done")]
     Running,
-    /// Another thread did not end in time.
-    #[error("no snapshot of the tables: after {waited:?} {whom} had not ended; try again later")]
+    /// A request or a write did not end in time.
+    #[error("no snapshot of the tables: waited {waited:?} for {whom} to end; try again later")]
     Busy {
         /// What was waited for.
         whom: &'static str,
         /// For how long.
         waited: Duration,
     },
-    /// The cold tier cannot be frozen, or rows in it wait for gradients.
+    /// The cold tier cannot be frozen, or rows in it have pending gradients.
     #[error("no snapshot of the tables; try again later")]
     Cold(#[source] ColdError),
 }
 
 impl TableSet {
-    /// Takes a snapshot. A push, of however many tables, is wholly in it or wholly after it, and so is all that is done
-    /// under one [`crate::RequestGuard`].
+    /// Takes a snapshot. It contains a push whole or not at all, even a push to several tables. The same is true of
+    /// everything done under one [`crate::RequestGuard`].
     ///
     /// # Errors
-    /// When there is a snapshot already, when requests that are under way do not end within 10 s or a quarter of
-    /// their timeout, or when the cold tier fails.
+    /// If there is a snapshot already, if running requests do not end within 10 s or a quarter of their timeout, or if
+    /// the cold tier fails.
     pub fn snapshot(&self) -> Result<TableSnapshot<'_>, TableSnapshotError> {
         if self.has_snapshot().swap(true, Ordering::Acquire) {
             return Err(TableSnapshotError::Running);
         }
-        // From here on dropping the snapshot ends it.
+        // From here on, dropping the snapshot ends it.
         let mut snapshot = TableSnapshot { set: self, moment: TableTime::default(), cold: None };
         self.iter()
             .try_for_each(Table::apply_all_pending)
@@ -74,15 +75,15 @@ impl TableSet {
         Ok(snapshot)
     }
 
-    /// Takes the instant. The guard keeps the cold tier as it was then, so requests go on while it is being frozen.
+    /// Takes the instant. The guard keeps the cold tier as it was, so requests may run while the cold tier is frozen.
     fn take_instant(&self) -> Result<(TableTime, RwLockWriteGuard<'_, ()>), TableSnapshotError> {
-        // Requests wait meanwhile: this wait is part of their timeout.
+        // Requests wait during this call, so its wait is a share of their timeout.
         let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
         let busy = |whom| TableSnapshotError::Busy { whom, waited: wait };
-        let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push"))?;
-        let still = self.shared().cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier"))?;
+        let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push to end"))?;
+        let still = self.shared().cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier to end"))?;
         if self.iter().any(Table::has_pending) {
-            return Err(busy("a row of the cold tier that a gradient waits for"));
+            return Err(busy("pending gradients, whose rows cannot be read from the cold tier"));
         }
         for table in self.iter() {
             (0..table.stripes()).for_each(|stripe| table.lock(stripe).begin_capture());
@@ -92,20 +93,20 @@ impl TableSet {
 }
 
 impl TableSnapshot<'_> {
-    /// The time of the instant. Tables that load the rows are set to it ([`TableSet::tick`]).
+    /// The time of the instant. A process that loads the rows sets its tables to this time ([`TableSet::tick`]).
     #[must_use]
     pub fn moment(&self) -> TableTime {
         self.moment
     }
 
-    /// Appends all rows that one stripe of a table had at the instant, in memory or not, to `into`, in ascending order
-    /// of ids. A stripe can be read once. The call takes memory for all its rows, twice; [`Self::stripe`] does not.
+    /// Appends all rows that one stripe of a table had at the instant, in ascending order of ids. A stripe can be read
+    /// once. The call needs memory for two copies of all these rows. [`Self::stripe`] reads in parts.
     ///
     /// # Errors
-    /// When there is no such table, the stripe was read before, or the cold tier fails.
+    /// If there is no such table, if the stripe was read before, or if the cold tier fails.
     ///
     /// # Panics
-    /// When there is no such stripe.
+    /// If there is no such stripe.
     pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut RowBatch) -> Result<(), TableError> {
         let (mut parts, mut rows) = (self.stripe(table, stripe)?, RowBatch::default());
         while parts.read(usize::MAX, &mut rows)? {}
@@ -113,14 +114,14 @@ impl TableSnapshot<'_> {
         Ok(())
     }
 
-    /// A reader of the rows that one stripe of a table had at the instant. It reads them in parts, as many at a time as
-    /// the caller has room for. A stripe can be read once.
+    /// A reader for the rows that one stripe of a table had at the instant. It reads as many rows at a time as the
+    /// caller asks for. A stripe can be read once.
     ///
     /// # Errors
-    /// When there is no such table, or the stripe was read before.
+    /// If there is no such table, or if the stripe was read before.
     ///
     /// # Panics
-    /// When there is no such stripe.
+    /// If there is no such stripe.
     pub fn stripe(&self, table: u32, stripe: usize) -> Result<StripeReader<'_>, TableError> {
         let table = self.set.table(table)?;
         let hot = table.lock(stripe).begin_reading();
@@ -135,10 +136,10 @@ impl TableSnapshot<'_> {
     /// rows.
     ///
     /// # Errors
-    /// When there is no such table, or the frequency counts of the stripe were read before.
+    /// If there is no such table, or if the frequency counts of the stripe were read before.
     ///
     /// # Panics
-    /// When there is no such stripe.
+    /// If there is no such stripe.
     pub fn read_frequency_counts(
         &self,
         table: u32,
@@ -168,7 +169,7 @@ impl std::fmt::Debug for TableSnapshot<'_> {
 }
 
 impl Table {
-    /// Ends the capture of a stripe: its rows are copied no more.
+    /// Ends the capture of a stripe. The stripe then stops copying rows.
     pub(super) fn end_capture(&self, stripe: usize) {
         let mut stripe = self.lock(stripe);
         if stripe.is_captured() {

@@ -1,4 +1,4 @@
-//! Removing all rows, in memory and in the cold tier: the step before another model's rows are put in.
+//! Clearing: removes all rows from memory and from the cold tier, before another model is loaded.
 
 use std::time::Duration;
 
@@ -6,43 +6,43 @@ use crate::tier::maintenance::cold_error;
 use crate::tier::sweep::ColdSweep;
 use crate::{ColdError, Table, TableSet};
 
-/// Longest wait for requests that are under way, and the part of a request's timeout that it may take.
+/// Longest wait for running requests, and the share of a request's timeout that the wait may take.
 const WAIT: Duration = Duration::from_secs(10);
 const WAIT_SHARE: u32 = 4;
 
 /// Why the tables were not cleared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClearError {
-    /// Another thread did not end in time. Nothing is removed.
-    #[error("the tables are not cleared: after {waited:?} {whom} had not ended; try again later")]
+    /// A request or a write did not end in time. Nothing is removed.
+    #[error("the tables are not cleared: waited {waited:?} for {whom}; try again later")]
     Busy {
         /// What was waited for.
         whom: &'static str,
         /// For how long.
         waited: Duration,
     },
-    /// The cold tier failed. Some rows may be removed.
-    #[error("the tables are not cleared; see to the disk of the cold tier and load the model again")]
+    /// The cold tier failed. Some rows may already be removed.
+    #[error("the tables are not cleared: the cold tier failed; check its disk, then load the model again")]
     Cold(#[source] ColdError),
 }
 
 impl TableSet {
-    /// Removes every row of every table, and all frequency counts. The memory and [`crate::TableCounts`] stay.
+    /// Removes every row of every table, and all frequency counts. Allocated memory and [`crate::TableCounts`] stay.
     ///
-    /// Steps count from 0 again: else rows of an earlier step that are put in next would be past their time to live at
-    /// once. The caller that puts them in sets their step ([`Self::tick`]).
+    /// Steps count from 0 again. Otherwise rows of an earlier step, inserted next, would already be past their time to
+    /// live. The caller that inserts rows sets their step ([`Self::tick`]).
     ///
     /// # Errors
-    /// When requests that are under way do not end within 10 s or a quarter of their timeout, or when the cold tier fails.
+    /// If running requests do not end within 10 s or a quarter of their timeout, or if the cold tier fails.
     pub fn clear(&self) -> Result<(), ClearError> {
         let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
         let busy = |whom| ClearError::Busy { whom, waited: wait };
         self.iter().try_for_each(Table::apply_all_pending).map_err(|error| ClearError::Cold(cold_error(error)))?;
-        let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push"))?;
-        // No row is evicted between the two, so none is left in the cold tier that was in memory (invariant TI-1).
-        let _still = self.shared().cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier"))?;
+        let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push to end"))?;
+        // With both locks held no row is evicted. So no row of memory stays behind in the cold tier (invariant TI-1).
+        let _still = self.shared().cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier to end"))?;
         if self.iter().any(Table::has_pending) {
-            return Err(busy("a row of the cold tier that a gradient waits for"));
+            return Err(busy("pending gradients, whose rows cannot be read from the cold tier"));
         }
         self.shared().clock.restart_steps();
         self.iter().try_for_each(Table::clear)
@@ -53,7 +53,7 @@ impl Table {
     fn clear(&self) -> Result<(), ClearError> {
         *self.cold_sweep.lock() = ColdSweep::default();
         (0..self.stripes()).for_each(|stripe| self.lock(stripe).clear());
-        // Every request waits meanwhile: one call, however many rows there are.
+        // Every request waits during this call. It is one call, however many rows there are.
         self.cold().map_or(Ok(()), |store| store.remove_all(self.number()).map_err(ClearError::Cold))
     }
 }

@@ -1,20 +1,20 @@
-//! The time by which rows grow old. The caller sets it, because this crate has no clock.
+//! The time by which rows age. The caller sets it, because this crate has no clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A time, in both of the units that a row's age may be counted in.
+/// A time, in both units of a row's age.
 ///
-/// Steps are those of training and mean the same in every process of a run. Seconds are those since this process
-/// started: only differences mean something to another process.
+/// Steps are training steps. They are equal in every process of a run. Seconds count from the start of this process.
+/// For another process only differences of seconds have a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableTime {
-    /// Steps of training.
+    /// Training steps.
     pub steps: u64,
-    /// Seconds since the tables were made, as a clock counts them that is never set.
+    /// Seconds since the tables were made, by a monotonic clock.
     pub seconds: u64,
 }
 
-/// A time that moves forwards.
+/// A time that only moves forwards.
 #[derive(Debug, Default)]
 pub(crate) struct TableClock {
     steps: AtomicU64,
@@ -22,13 +22,13 @@ pub(crate) struct TableClock {
 }
 
 impl TableClock {
-    /// Moves on to `moment`. Times before the present one are ignored.
+    /// Advances to `moment`. A time before the present one is ignored.
     pub(crate) fn advance(&self, moment: TableTime) {
         self.steps.fetch_max(moment.steps, Ordering::Relaxed);
         self.seconds.fetch_max(moment.seconds, Ordering::Relaxed);
     }
 
-    /// Starts counting steps anew. Seconds go on: they are not the model's but this process's.
+    /// Counts steps from 0 again. Seconds continue, because they belong to this process and not to the model.
     pub(crate) fn restart_steps(&self) {
         self.steps.store(0, Ordering::Relaxed);
     }

@@ -1,20 +1,20 @@
-//! Removing rows from the cold tier that are past their time to live. A lookup would ignore them, but they take space.
+//! Expiry in the cold tier: removes rows past their time to live. Lookups ignore such rows, but the rows take space.
 //!
-//! The sweep reads a frozen view of the cold tier, so it meets each row once. Before it removes a row it reads the row
-//! again: the row may have been used and evicted since the view was frozen.
+//! The sweep reads a frozen view of the cold tier, so it reads each row once. It reads a row again before it removes
+//! the row, because the row may have been used and evicted since.
 
 use crate::key::{cold_key_of, cold_keys_of_stripe};
 use crate::tier::maintenance::MaintenanceReport;
 use crate::tier::sweep::ColdSweep;
 use crate::{ColdError, ColdScan, Table};
 
-/// Rows that one call looks at.
+/// Rows that one call checks.
 const SWEPT: usize = 1024;
-/// Sweeps in a time to live.
+/// Sweeps per time to live.
 const SWEEPS_PER_TTL: u64 = 4;
 
 impl Table {
-    /// Goes on with the sweep, or starts one if it is due.
+    /// Continues the sweep, or starts one if it is due.
     pub(crate) fn sweep_cold(&self) -> Result<MaintenanceReport, ColdError> {
         let (Some(ttl), Some(store), tick) = (self.access_codec().ttl(), self.cold(), self.tick()) else {
             return Ok(MaintenanceReport::default());
@@ -52,8 +52,8 @@ impl Table {
         Ok(MaintenanceReport { scanned: scanned.max(1), removed })
     }
 
-    /// Removes those of the rows found that are still past their time to live. The eviction lock keeps newer rows of the
-    /// stripe from being written meanwhile.
+    /// Removes the found rows that are still past their time to live. The eviction lock prevents a write of newer rows
+    /// of this stripe in the meantime.
     fn remove_expired_cold(&self, number: usize, sweep: &mut ColdSweep, tick: u64) -> Result<u64, ColdError> {
         let ColdSweep { scan, rows, .. } = sweep;
         let stride = self.stride();
@@ -81,7 +81,7 @@ impl Table {
         store.remove(self.number(), cold_keys)?;
         let mut stripe = self.lock(number);
         stripe.cold_version = stripe.cold_version.wrapping_add(1);
-        // The cold copy of a row that is in memory was void.
+        // The cold copy of a row in memory was void, so its removal does not count.
         let removed = cold_keys.iter().filter(|cold_key| stripe.find(cold_key_of(**cold_key)).is_none()).count() as u64;
         stripe.counts.expired += removed;
         Ok(removed)

@@ -1,57 +1,57 @@
-//! The cold tier as a trait: a store of whole rows by cold key. The table stays free of files.
+//! The cold tier as a trait: a store of whole rows by cold key. The table itself knows no files.
 //!
-//! A row is `width` words of 32 bits, `[weights | optimiser state | access metadata]` as the table lays them out. Its cold
-//! key is a one-to-one function of its id that puts the rows of a stripe side by side.
+//! A row has `width` words of 32 bits, `[weights | optimiser state | access metadata]`, in the table's layout. Its cold
+//! key is a one-to-one function of its id. The cold keys of a stripe are one contiguous range.
 //!
-//! The copy of a row in memory is the row. While there is one, a copy in the store is void: it is never read, never
-//! saved, and overwritten when the row is evicted.
+//! The copy of a row in memory is the row. A copy in the store is then void: it is never read and never saved, and the
+//! next eviction overwrites it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Rows in a store that is slower and larger than memory. Calls block; they come from several threads at once.
+/// A store of rows that is slower and larger than memory. Calls block, and several threads call at once.
 pub trait ColdStore: Send + Sync + fmt::Debug {
-    /// Reads the rows at `cold_keys`, all in one go. `into` is overwritten.
+    /// Reads the rows at `cold_keys` in one call. Overwrites `into`.
     ///
     /// # Errors
-    /// When the medium fails; a cold key without a row is no error.
+    /// If the medium fails. A cold key without a row is not an error.
     fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError>;
 
-    /// Writes rows, `[cold_keys.len() * width]` words, all or none of them, replacing what was there.
+    /// Writes rows, `[cold_keys.len() * width]` words, and replaces earlier copies. It writes all rows or none.
     ///
     /// # Errors
-    /// When the medium fails or is full.
+    /// If the medium fails or is full.
     fn write(&self, table: u32, cold_keys: &[u64], rows: &[u32]) -> Result<(), ColdError>;
 
-    /// Forgets rows, those that are there.
+    /// Removes the rows at `cold_keys`. Cold keys without a row are ignored.
     ///
     /// # Errors
-    /// When the medium fails.
+    /// If the medium fails.
     fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError>;
 
-    /// Forgets all rows of a table, in a time that does not grow with them.
+    /// Removes all rows of a table, in a time that does not depend on their number.
     ///
     /// # Errors
-    /// When the medium fails.
+    /// If the medium fails.
     fn remove_all(&self, table: u32) -> Result<(), ColdError>;
 
-    /// What is in the store now, for a reader that comes later.
+    /// Returns a view of the store's present content.
     ///
     /// # Errors
-    /// When the medium fails.
+    /// If the medium fails.
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError>;
 
-    /// About how much there is, void copies included.
+    /// The approximate size of the store, with void copies.
     fn size(&self) -> ColdSize;
 }
 
-/// The content of a store at one moment.
+/// The content of a store at one instant.
 pub trait ColdView: Send {
-    /// Appends the rows of a table whose cold keys lie in `range`, in ascending order, at most `limit` of them, and
-    /// answers the cold key to go on from; `None` at the end.
+    /// Appends the rows of a table whose cold keys lie in `range`, in ascending order, at most `limit` of them. Returns
+    /// the cold key to continue from, or `None` at the end.
     ///
     /// # Errors
-    /// When the medium fails.
+    /// If the medium fails.
     fn scan(
         &mut self,
         table: u32,
@@ -61,39 +61,39 @@ pub trait ColdView: Send {
     ) -> Result<Option<u64>, ColdError>;
 }
 
-/// Rows in the order in which they were asked for.
+/// The rows of a read, in the order of the requested keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdRows {
-    /// Whether there is a row, for each cold key.
+    /// For each cold key, whether there is a row.
     pub found: Vec<bool>,
-    /// `[cold_keys * width]`; zeros where there is none.
+    /// `[cold_keys * width]`. Zeros where there is no row.
     pub rows: Vec<u32>,
 }
 
-/// Rows in ascending order of cold keys.
+/// The rows of a scan, in ascending order of cold keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdScan {
-    /// Their cold keys.
+    /// The cold keys of the rows.
     pub cold_keys: Vec<u64>,
     /// `[cold_keys * width]`.
     pub rows: Vec<u32>,
 }
 
-/// How much a store holds.
+/// The size of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColdSize {
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
     /// Bytes on the medium.
     pub bytes: u64,
 }
 
-/// What went wrong in a store.
+/// A failure of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cold tier cannot {doing}: {reason}")]
 pub struct ColdError {
-    /// `read`, `write`, …
+    /// The operation that failed: `read`, `write`, …
     pub doing: &'static str,
-    /// What the medium said, and where.
+    /// The error message of the medium, with its location.
     pub reason: String,
 }

@@ -1,13 +1,15 @@
-//! The budget for cold copies that pushes hold from their read of the cold tier until they are applied.
+//! The budget for the cold copies of pushes. A push holds its copies from its read of the cold tier until it is
+//! applied.
 //!
-//! A push needs all its copies at once, twice the bytes of its gradients where no row is in memory. Pushes therefore take
-//! turns when all together would hold more than the limit. One alone always goes on, whatever it needs.
+//! A push needs all its copies at once. If no row is in memory, they are twice as large as its gradients. Pushes
+//! therefore take turns when all copies together would exceed the limit. A push that is alone always continues, however
+//! much it needs.
 
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes that pushes hold, and the limit.
+/// Bytes of copies in use, and their limit.
 #[derive(Debug)]
 pub(crate) struct CopyBudget {
     limit: usize,
@@ -15,7 +17,7 @@ pub(crate) struct CopyBudget {
     freed: Condvar,
 }
 
-/// Permission to hold some bytes. Dropping it gives them back.
+/// Permission to hold some bytes. Dropping it returns them.
 #[derive(Debug)]
 pub(crate) struct CopyPermit<'a> {
     copies: &'a CopyBudget,
@@ -27,8 +29,8 @@ impl CopyBudget {
         Self { limit: limit.unwrap_or(usize::MAX), held: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Waits while the sum would be beyond the limit, but not longer than `wait`. After that the push goes on beyond the
-    /// limit, unless its sender has given up by then, which the caller finds out.
+    /// Waits while the total would exceed the limit, but not longer than `wait`. After that the push continues beyond
+    /// the limit. The caller checks whether the sender has given up.
     pub(crate) fn acquire(&self, bytes: usize, wait: Duration) -> CopyPermit<'_> {
         let mut held = self.held.lock();
         let is_much = |held: &mut usize| *held > 0 && held.saturating_add(bytes) > self.limit;

@@ -9,8 +9,8 @@
 //!                      increase the cold version of the stripe
 //! ```
 //!
-//! One thread at a time does so for a stripe. It holds the stripe's *eviction lock* through all stages: else an older
-//! copy could be written after a newer one (invariant TI-1).
+//! One thread at a time evicts from a stripe. It holds the stripe's *eviction lock* through all stages. Otherwise an
+//! older copy could be written after a newer one (invariant TI-1).
 
 use std::time::Duration;
 
@@ -23,25 +23,23 @@ use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
 use crate::tier::page_in_rows::PageInEntry;
 use crate::{ColdError, RequestDeadline, Table};
 
-/// Rows that are compared to find those of the lowest rank: all rows of a stripe that has no more, else as many
-/// neighbours in its index. Neighbours in the index are as good as random rows. Each search goes on where the one
-/// before ended.
+/// Eviction compares this many rows to find those of the lowest rank, or all rows of a smaller stripe. The rows are
+/// neighbours in the stripe's index, which are as good as random rows. Each search starts where the last one ended.
 const COMPARED: usize = 4096;
-/// Rows that are evicted at a time at most, unless a request needs room for more.
+/// How many rows are evicted at a time, unless a request needs room for more.
 const BATCH: usize = 256;
-/// A stripe makes room for one row in this many at a time.
+/// A stripe makes room for one part in this many of its rows at a time.
 const SHARE: usize = 16;
-/// How often a request makes room that other threads take, before it uses memory beyond the budget.
+/// How often a request makes room that other threads take. After that it uses memory beyond the budget.
 const ROUNDS: usize = 8;
-/// The longest wait for a snapshot to be taken, before memory beyond the budget is used.
+/// The longest wait for the instant of a snapshot. After that a request uses memory beyond the budget.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
-/// The longest wait for another thread that evicts from the same stripe, or for a snapshot where the memory beyond the
-/// budget is used up.
+/// The longest wait for another thread that evicts from the same stripe, or for a snapshot while memory is exhausted.
 const WAIT: Duration = Duration::from_secs(1);
-/// One wait takes one part in this many of the request's timeout: all rounds together take half of it.
+/// One wait takes one part in this many of the request's timeout, so all rounds together take half of it.
 const WAIT_SHARE: u32 = 2 * ROUNDS as u32;
 
-/// What came of trying to evict.
+/// The result of one attempt to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionOutcome {
     /// This many rows were evicted.
@@ -53,8 +51,8 @@ pub(crate) enum EvictionOutcome {
 }
 
 impl Table {
-    /// Makes room in a stripe for those of the first `now` entries that are not in memory. The lock may be given up and
-    /// taken again. Where rows cannot be evicted, memory grows beyond the budget. Nothing is waited for after `deadline`.
+    /// Makes room in a stripe for those of the first `now` entries that are not in memory. It may release the lock and
+    /// take it again. If rows cannot be evicted, memory grows beyond the budget. It waits until `deadline` at most.
     pub(crate) fn make_room(
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
@@ -76,7 +74,7 @@ impl Table {
         }
     }
 
-    /// Waits until rows may go to the cold tier again, and answers whether they may. The wait is short unless memory is
+    /// Waits until rows may go to the cold tier again. Returns whether they may. The wait is short unless memory is
     /// exhausted.
     fn wait_for_thaw(&self, stripe: &mut MutexGuard<'_, Stripe>, deadline: RequestDeadline) -> bool {
         let wait = self.eviction_wait(deadline);
@@ -90,7 +88,7 @@ impl Table {
         shared.wait_until(deadline, shared.capacity.wait(WAIT, WAIT_SHARE))
     }
 
-    /// Whether this many more rows fit in. Takes memory from the budget where they need it.
+    /// Whether `rows` more rows fit. Reserves memory from the budget if they need it.
     fn reserve(&self, stripe: &mut Stripe, rows: usize) -> bool {
         let (growth, budget) = (stripe.growth(rows), &self.shared().budget);
         if growth == 0 {
@@ -105,7 +103,7 @@ impl Table {
         true
     }
 
-    /// Corrects the budget to the bytes that a stripe really takes.
+    /// Corrects the reserved bytes to the memory that a stripe really uses.
     pub(crate) fn charge(&self, stripe: &mut Stripe) {
         let (bytes, budget) = (stripe.bytes(), &self.shared().budget);
         if bytes > stripe.charged {
@@ -116,8 +114,8 @@ impl Table {
         stripe.charged = bytes;
     }
 
-    /// Evicts the `count` rows of the lowest rank, but none of the first `now` entries, which are of this stripe. Waits for
-    /// another thread that evicts from the stripe, but not longer than `wait`.
+    /// Evicts the `count` rows of the lowest rank, except rows of the first `now` entries. These entries are of this
+    /// stripe. Waits for another thread that evicts from the stripe, but not longer than `wait`.
     pub(crate) fn evict(
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
@@ -198,7 +196,7 @@ impl EvictionBuffer {
     }
 }
 
-/// Removes all candidates for good, and answers how many there were. Rank 0 is that of rows past their time to live.
+/// Removes all candidates for good and returns their number. Rows past their time to live have rank 0.
 fn drop_candidates(stripe: &mut Stripe, buffer: &EvictionBuffer) -> u64 {
     for row in &buffer.candidates {
         stripe.remove(row.key());
@@ -223,8 +221,8 @@ fn remove_expired(stripe: &mut Stripe, buffer: &mut EvictionBuffer) -> u64 {
     expired
 }
 
-/// Increases the cold version of the stripe. The cold copies that the present request has read stay valid, except those
-/// of the rows just evicted. The entries with valid copies get the new version.
+/// Increases the cold version of the stripe. The cold copies that the present request has read stay valid, except
+/// copies of the rows just evicted. Entries with a valid copy get the new version.
 fn note_eviction(stripe: &mut Stripe, buffer: &EvictionBuffer, entries: &mut [PageInEntry]) {
     let before = stripe.cold_version;
     stripe.cold_version = before.wrapping_add(1);

@@ -4,14 +4,14 @@ use crate::key::cold_key_of;
 use crate::machine::prefetch::prefetch;
 use crate::stripe::Stripe;
 
-/// Candidates for eviction and room to work on them. Threads reuse it.
+/// Candidates for eviction, and buffers for them. Threads reuse it.
 #[derive(Debug, Default)]
 pub(crate) struct EvictionBuffer {
-    /// Keys and slots of the rows that are compared.
+    /// Keys and slots of the compared rows.
     pub(crate) scanned: Vec<(u64, u32)>,
     /// Keys of rows that a request needs now, in ascending order. They are never evicted.
     pub(crate) needed: Vec<u64>,
-    /// The rows that are to be evicted.
+    /// The rows to evict.
     pub(crate) candidates: Vec<EvictionCandidate>,
     /// Cold keys of the copies, in ascending order.
     pub(crate) cold_keys: Vec<u64>,
@@ -19,10 +19,10 @@ pub(crate) struct EvictionBuffer {
     pub(crate) words: Vec<u32>,
 }
 
-/// A row that may be evicted. Rows of lower rank are evicted first, and of two with one rank the row whose cold key is
-/// lower.
+/// A row that may be evicted. Rows of lower rank are evicted first. Of two rows of equal rank, the row with the lower
+/// cold key is evicted first.
 ///
-/// The order is by cold key and not by key: the index lies in the order of keys, and eviction would empty it from one
+/// The order is by cold key, because the index is in the order of keys. By key, eviction would empty the index from one
 /// end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EvictionCandidate {
@@ -55,7 +55,7 @@ impl EvictionBuffer {
         }
     }
 
-    /// Removes the rows from memory that still equal their copies, and answers how many there were.
+    /// Removes the rows that still equal their copies from memory. Returns their number.
     pub(crate) fn remove_unchanged(&self, stripe: &mut Stripe) -> u64 {
         self.candidates.iter().for_each(|row| stripe.prefetch_entry(row.key()));
         let width = self.words.len() / self.candidates.len().max(1);

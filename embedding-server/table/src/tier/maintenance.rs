@@ -1,6 +1,7 @@
-//! Maintenance of all tables: eviction ahead of need, rows past their time to live, pending gradients.
+//! Maintenance of all tables: it evicts rows before memory is full, removes expired rows, and applies pending
+//! gradients.
 //!
-//! A thread of the caller's does it, a bounded part at a time. Each call takes the next stripe:
+//! A thread of the caller does it in bounded parts. Each call takes the next stripe:
 //!
 //! ```text
 //! stripe's turn ─► apply pending gradients ─► evict rows if memory is short ─► sweep for expired and small rows
@@ -16,23 +17,23 @@ use crate::tier::eviction::EvictionOutcome;
 use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
 use crate::{ColdError, RequestDeadline, Table, TableError, TableSet};
 
-/// One row in this many of a stripe is kept free where memory is short.
+/// If memory is short, a stripe keeps one part in this many of its slots free.
 const FREE_SHARE: usize = 20;
-/// Rows that are evicted from a stripe in one call at most.
+/// How many rows one call evicts from a stripe.
 const MOST: usize = 256;
-/// Rows of a stripe that one call looks at.
+/// How many rows of a stripe one call checks.
 const SWEPT: usize = 1024;
-/// Sweeps in a time to live.
+/// Sweeps per time to live.
 const SWEEPS_PER_TTL: u64 = 8;
 /// Ticks between two sweeps for rows of small norm.
 const NORM_EVERY: u64 = 1000;
-/// Rank of a row of small norm. Rank 0 is that of a row past its time to live.
+/// Rank of a row of small norm. A row past its time to live has rank 0.
 const SMALL: u32 = 1;
 
-/// What one call of maintenance did.
+/// The work of one call of maintenance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MaintenanceReport {
-    /// Rows looked at.
+    /// Rows checked.
     pub scanned: u64,
     /// Rows evicted from memory, or removed from the cold tier.
     pub removed: u64,
@@ -54,11 +55,11 @@ impl AddAssign for MaintenanceReport {
 }
 
 impl TableSet {
-    /// Does one bounded part of the maintenance: at most one write of some hundred rows to the cold tier. Call it again
-    /// and again, and wait in between while it [is idle](MaintenanceReport::is_idle). Requests then seldom have to evict.
+    /// Does one bounded part of the maintenance: at most one write of some hundred rows to the cold tier. Call it
+    /// repeatedly, and pause while it [is idle](MaintenanceReport::is_idle). Requests then seldom have to evict rows.
     ///
     /// # Errors
-    /// When the cold tier fails. Rows then stay where they are.
+    /// If the cold tier fails. Rows then stay where they are.
     pub fn maintain(&self) -> Result<MaintenanceReport, ColdError> {
         let stripes: usize = self.iter().map(Table::stripes).sum();
         for _ in 0..stripes {
@@ -79,7 +80,7 @@ impl TableSet {
 }
 
 impl Table {
-    /// The turn of one stripe.
+    /// The part of the maintenance for one stripe.
     fn maintain(&self, stripe: usize) -> Result<MaintenanceReport, ColdError> {
         let mut done = MaintenanceReport::default();
         if !self.is_managed() && self.retention().small_norm == 0.0 {
@@ -94,7 +95,7 @@ impl Table {
         Ok(done)
     }
 
-    /// Frees some slots of a stripe that is full while memory is short.
+    /// Evicts some rows of a full stripe if memory is short.
     fn free_slots(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
         let wanted = (stripe.rows() / FREE_SHARE).min(MOST);
         if !self.shared().budget.is_tight() || stripe.vacant() >= wanted {
@@ -105,7 +106,7 @@ impl Table {
     }
 
     /// Looks for rows of a stripe that are past their time to live or of small norm, if a sweep is due. Removing a row
-    /// moves others within the index, so a sweep may miss some rows. The next one finds them.
+    /// moves other rows in the index, so a sweep may miss some rows. The next sweep finds them.
     fn sweep(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
         let tick = self.tick();
         let Some(bucket) = self.next_bucket(stripe, tick) else {
@@ -121,7 +122,7 @@ impl Table {
         })
     }
 
-    /// The bucket of the index where the sweep of a stripe goes on. `None` if no sweep is due.
+    /// The bucket of the index where the stripe's sweep continues. `None` if no sweep is due.
     fn next_bucket(&self, stripe: &mut Stripe, tick: u64) -> Option<usize> {
         let every = match (self.access_codec().ttl(), self.retention().small_norm > 0.0) {
             (None, false) => return None,
@@ -136,8 +137,8 @@ impl Table {
 }
 
 impl EvictionBuffer {
-    /// Looks at some rows from `bucket` of the index on, makes candidates of those to remove, and moves the sweep on.
-    /// Answers how many rows it looked at.
+    /// Checks some rows from bucket `bucket` of the index on, makes candidates of the rows to remove, and advances the
+    /// sweep. Returns how many rows it checked.
     fn choose_expired(&mut self, table: &Table, stripe: &mut Stripe, bucket: usize, tick: u64) -> usize {
         self.scanned.clear();
         self.candidates.clear();
@@ -163,7 +164,7 @@ fn norm(table: &Table, stripe: &Stripe, slot: u32, weights: &mut [f32]) -> f32 {
 fn done(scanned: usize, outcome: EvictionOutcome) -> MaintenanceReport {
     match outcome {
         EvictionOutcome::Evicted(removed) => MaintenanceReport { scanned: scanned as u64, removed },
-        // Nothing to do here for now.
+        // The next call tries again.
         EvictionOutcome::OtherThread | EvictionOutcome::Frozen => MaintenanceReport::default(),
     }
 }

@@ -11,14 +11,14 @@ use zagros_zip::ZipEq;
 use crate::key::id_of;
 use crate::machine::wide::wide;
 use crate::request::batch::DistinctGradients;
-use crate::request::group::Scratch;
-use crate::request::hot::{row, row_mut};
+use crate::request::group::RequestBuffers;
+use crate::request::row_loops::{row, row_mut};
 use crate::request::update::RowUpdate;
 use crate::tier::page_in_rows::PageIn;
 use crate::tier::shared_memory::COLD_READ;
 use crate::{LookupMode, LookupReport, PushReport, PushStep, RequestDeadline, RowBatch, Table, TableError};
 
-/// Ids of a lookup that are searched for together. Their cold copies are in memory at once.
+/// A lookup searches this many ids together. Their cold copies are in memory at once.
 const LOOKUP_CHUNK: usize = 4096;
 
 impl Table {
@@ -27,7 +27,7 @@ impl Table {
         ids: &[u64],
         access: LookupMode,
         out: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         let mut total = LookupReport::default();
         for (ids, out) in ids.chunks(LOOKUP_CHUNK).zip_eq(out.chunks_mut(LOOKUP_CHUNK * self.dim())) {
@@ -41,7 +41,7 @@ impl Table {
         ids: &[u64],
         access: LookupMode,
         out: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         let mut page_in = scratch.page_ins.pop().unwrap_or_default();
         page_in.begin(scratch.deadline);
@@ -60,13 +60,13 @@ impl Table {
         done
     }
 
-    /// Copies the rows that are in memory, and adds the others to `page_in`.
+    /// Copies the rows that are in memory. Adds the other rows to `page_in`.
     fn copy_from_memory(
         &self,
         ids: &[u64],
         access: LookupMode,
         out: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
         page_in: &mut PageIn,
     ) {
         let (layout, tick) = (*self.layout(), self.tick());
@@ -90,7 +90,7 @@ impl Table {
         });
     }
 
-    /// For training: pages the other rows in, or makes them, and copies them.
+    /// For training: pages the other rows in or creates them, and copies them.
     fn copy_paged_in(&self, page_in: &mut PageIn, out: &mut [f32]) -> Result<LookupReport, TableError> {
         self.check_room(page_in)?;
         self.read_in_time(page_in)?;
@@ -107,7 +107,7 @@ impl Table {
         Ok(LookupReport { created: page_in.created, refused, ..LookupReport::default() })
     }
 
-    /// For reading: copies the other rows from the cold tier, and moves none.
+    /// For reading: copies the other rows from the cold tier. No row moves.
     fn copy_cold(&self, page_in: &mut PageIn, out: &mut [f32]) -> Result<LookupReport, TableError> {
         self.read_in_time(page_in)?;
         let (layout, tick, mut report) = (*self.layout(), self.tick(), LookupReport::default());
@@ -128,16 +128,16 @@ impl Table {
         Ok(report)
     }
 
-    /// The part of a push that comes before any change of any table: sums repeated gradients and finds out which rows are
-    /// not in memory. The caller reads their cold copies next ([`Self::read_copies`]).
+    /// The part of a push before any change: sums repeated gradients, and finds the rows that are not in memory. The
+    /// caller reads the cold copies of these rows next ([`Self::read_copies`]).
     ///
     /// # Errors
-    /// When memory is full.
+    /// If memory is full.
     pub(crate) fn prepare_push<'a>(
         &self,
         ids: &'a [u64],
         gradients: &'a [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<PreparedPush<'a>, TableError> {
         let distinct = self.distinct(ids, gradients, scratch);
         let mut page_in = scratch.page_ins.pop().unwrap_or_default();
@@ -155,7 +155,7 @@ impl Table {
     /// Reads the cold copies of the rows of a push that are not in memory.
     ///
     /// # Errors
-    /// When the cold tier cannot be read, or is not read before the sender of the push gives up.
+    /// If the cold tier cannot be read, or is not read before the sender of the push gives up.
     pub(crate) fn read_copies(&self, prepared: &mut PreparedPush<'_>) -> Result<(), TableError> {
         self.read_in_time(&mut prepared.page_in)
     }
@@ -165,7 +165,7 @@ impl Table {
         self.shared().check(page_in.deadline, COLD_READ)
     }
 
-    /// Bytes of the cold copies that a push needs at most.
+    /// Largest number of bytes of the cold copies of a push.
     pub(crate) fn bytes_of_copies(&self, prepared: &PreparedPush<'_>) -> usize {
         let rows = if self.is_tiered() {
             prepared.page_in.entries.iter().filter(|entry| entry.is_missing()).count()
@@ -175,9 +175,14 @@ impl Table {
         rows * (self.stride() + 1) * size_of::<u32>()
     }
 
-    /// Applies a prepared push, whether or not its sender gives up meanwhile. It cannot fail: if a row was evicted meanwhile and cannot be read back, its gradient
-    /// waits until it can ([`Self::defer_gradients`]).
-    pub(crate) fn apply_push(&self, prepared: PreparedPush<'_>, step: PushStep, scratch: &mut Scratch) -> PushReport {
+    /// Applies a prepared push, even if its sender gives up in the meantime. It cannot fail: if a row was evicted in the
+    /// meantime and cannot be read back, its gradient becomes pending ([`Self::defer_gradients`]).
+    pub(crate) fn apply_push(
+        &self,
+        prepared: PreparedPush<'_>,
+        step: PushStep,
+        scratch: &mut RequestBuffers,
+    ) -> PushReport {
         let PreparedPush { distinct, mut page_in } = prepared;
         let mut report = PushReport { skipped: distinct.skipped, repeated: distinct.repeated, ..PushReport::default() };
         let mut update = RowUpdate::new(*self.layout(), step, &mut scratch.weights);
@@ -203,8 +208,8 @@ impl Table {
         report
     }
 
-    /// Puts whole rows in, chunk by chunk, and makes room for each chunk.
-    pub(crate) fn insert_managed(&self, rows: &RowBatch, scratch: &mut Scratch) -> Result<u64, TableError> {
+    /// Inserts whole rows chunk by chunk, and makes room for each chunk.
+    pub(crate) fn insert_managed(&self, rows: &RowBatch, scratch: &mut RequestBuffers) -> Result<u64, TableError> {
         self.apply_all_pending()?;
         let (tick, mut new, mut page_in) = (self.tick(), 0, scratch.page_ins.pop().unwrap_or_default());
         scratch.group(&rows.ids, self.stripes());
@@ -224,7 +229,7 @@ impl Table {
         Ok(new)
     }
 
-    /// Refuses a request that pages rows in while memory is exhausted and no row can be evicted.
+    /// Refuses a request that must page rows in while memory is exhausted and no row can be evicted.
     fn check_room(&self, page_in: &PageIn) -> Result<(), TableError> {
         let shared = self.shared();
         let is_stuck = || self.is_tiered() && shared.budget.is_exhausted() && shared.failure().is_some();

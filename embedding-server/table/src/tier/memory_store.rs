@@ -1,4 +1,4 @@
-//! A cold store in memory: the double that tests and benchmarks use in place of a disk.
+//! A cold store in memory, for tests and benchmarks.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -8,14 +8,14 @@ use parking_lot::{Mutex, RwLock};
 
 use super::cold_store::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
 
-/// Rows in ordered maps, one a table. It fails on demand.
+/// Rows in one ordered map per table. It can be told to fail.
 #[derive(Debug, Default)]
 pub struct MemoryColdStore {
     tables: Vec<RwLock<StoredTable>>,
     failure: Mutex<Option<String>>,
 }
 
-/// One table's rows. A frozen view shares the map; the next write then copies it whole.
+/// The rows of one table. A frozen view shares the map, and the next write copies the map.
 #[derive(Clone, Debug, Default)]
 struct StoredTable {
     width: usize,
@@ -30,7 +30,7 @@ impl MemoryColdStore {
         Self { tables: widths.iter().map(table).collect(), failure: Mutex::default() }
     }
 
-    /// From now on each call fails for this reason; `None` heals it.
+    /// Lets each call fail for this reason. `None` ends the failure.
     pub fn fail_with(&self, reason: Option<String>) {
         *self.failure.lock() = reason;
     }
@@ -46,7 +46,7 @@ impl MemoryColdStore {
 
 impl ColdStore for MemoryColdStore {
     fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
-        // Under the lock and not on a copy of the pointer, which would make a write meanwhile copy the map.
+        // Reads under the lock. With a clone of the pointer, a write in the meantime would copy the map.
         let table = self.table("read", table)?.read();
         into.found.clear();
         into.rows.clear();

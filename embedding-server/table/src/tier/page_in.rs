@@ -1,10 +1,11 @@
-//! Page-in: a request brings rows that are not in memory from the cold tier, or makes them, while other threads evict.
+//! Page-in: a request brings rows from the cold tier to memory, or creates them, while other threads evict rows.
 //!
-//! Invariant TI-1: a row has one value. The row in memory counts if there is one, else the copy in the cold tier.
+//! Invariant TI-1: a row has one value. The row in memory counts if there is one, otherwise the copy in the cold tier.
 //!
-//! The cold tier is read without a lock. Meanwhile another thread may page the row in, change it and evict it again,
-//! and the copy that was read is stale. Each stripe therefore has a *cold version*, which every eviction to the cold
-//! tier increases. A copy is valid if the version is still what it was when the row was found missing:
+//! A request reads the cold tier without a lock. Meanwhile another thread may page the row in, change it and evict it
+//! again. Then the copy that the request has read is stale. Each stripe therefore has a *cold version*, which every
+//! eviction to the cold tier increases. A copy is valid if the version is still the one at which the row was found
+//! missing:
 //!
 //! ```text
 //! thread A                                     thread B                      cold version of the stripe
@@ -17,7 +18,8 @@
 //! lock: version is 5 → the copy is valid
 //! ```
 //!
-//! After [`ROUNDS`] stale reads the rows of a stripe are read while it is locked, so that every request ends.
+//! After [`ROUNDS`] stale reads, a request reads the rows of a stripe while it holds the stripe's lock. So every
+//! request ends.
 
 use std::ops::Range;
 
@@ -27,16 +29,16 @@ use crate::stripe::Stripe;
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
 use crate::{ColdError, ColdRows, RequestDeadline, Table, TableError};
 
-/// Rows that are paged in under one lock. Every stripe has room for them.
+/// How many rows are paged in under one lock. Every stripe has room for them.
 const CHUNK: usize = STRIPE_FLOOR;
-/// Reads without a lock before the read with it.
+/// Reads without the lock, before the read that holds it.
 const ROUNDS: usize = 3;
 
-/// What a request does with each row: it gets the stripe, the row's entry and the row's slot. There is no slot if the
+/// What a request does with each row. It gets the stripe, the row's entry and the row's slot. The slot is `None` if the
 /// id is not admitted.
 pub(crate) type RowAction<'a> = dyn FnMut(&mut Stripe, PageInEntry, Option<u32>) + 'a;
 
-/// What came of one row.
+/// The result of paging in one row.
 enum PageInOutcome {
     /// The row is in memory, in this slot.
     Slot(u32),
@@ -47,8 +49,8 @@ enum PageInOutcome {
 }
 
 impl Table {
-    /// Brings the rows of `page_in` to memory, makes those that do not exist, and calls `action` once for each. The
-    /// caller has read the cold copies ([`Self::read_cold`]). After an error, the rows that are left are in `page_in`.
+    /// Brings the rows of `page_in` to memory, creates rows that do not exist, and calls `action` once for each row.
+    /// The caller has read the cold copies ([`Self::read_cold`]). After an error, `page_in` holds the remaining rows.
     pub(crate) fn page_in_all(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) -> Result<(), TableError> {
         for _ in 0..ROUNDS {
             self.run_round(page_in, action);
@@ -81,7 +83,7 @@ impl Table {
         page_in.entries = std::mem::replace(&mut page_in.stale, entries);
     }
 
-    /// Calls `work` for each row, chunk by chunk of one stripe, and makes room in the stripe for each chunk. Waits for room
+    /// Calls `work` for each row. Takes chunks of one stripe, and makes room in the stripe for each chunk. Waits for room
     /// until `deadline` at most.
     pub(crate) fn for_each_chunk(
         &self,
@@ -102,7 +104,7 @@ impl Table {
         }
     }
 
-    /// The last resort: reads the rows of the last stripe while it is locked.
+    /// The last resort: reads the rows of the last stripe while it holds the stripe's lock.
     fn page_in_locked(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) -> Result<(), ColdError> {
         let Some(last) = page_in.entries.last().copied() else {
             return Ok(());
@@ -137,7 +139,8 @@ impl Table {
         }
     }
 
-    /// Invariant TI-1: the row in memory if there is one, else the cold copy if it is valid, else a new row.
+    /// Returns the row in memory if there is one, otherwise the cold copy if it is valid, otherwise a new row
+    /// (invariant TI-1).
     fn find_or_make(&self, stripe: &mut Stripe, entry: &PageInEntry, page_in: &mut PageIn, tick: u64) -> PageInOutcome {
         if !(self.is_selective() && self.remove_if_expired(stripe, entry.key, tick))
             && let Some(outcome) = self.find_existing(stripe, entry, page_in, tick)
@@ -151,8 +154,8 @@ impl Table {
         PageInOutcome::Slot(slot)
     }
 
-    /// Removes a row that is past its time to live, and answers whether there was one. A table with an admission policy
-    /// has to admit the id again. The cold version stays: a cold copy of the row is past its time to live as well.
+    /// Removes a row past its time to live. Returns whether there was one. An admission policy has to admit the id
+    /// again. The cold version stays, because a cold copy of the row is past its time to live as well.
     fn remove_if_expired(&self, stripe: &mut Stripe, key: u64, tick: u64) -> bool {
         let expired = stripe.find(key).is_some_and(|slot| self.access_codec().expired(stripe.access(slot), tick));
         if expired {
@@ -162,7 +165,7 @@ impl Table {
         expired
     }
 
-    /// Notes the use of a row in memory. A row past its time to live starts again; answers whether it did.
+    /// Notes the use of a row in memory. Resets a row past its time to live, and returns whether it did.
     fn use_slot(&self, stripe: &mut Stripe, key: u64, slot: u32, tick: u64) -> bool {
         let access = stripe.access(slot);
         let expired = self.access_codec().expired(access, tick);
@@ -183,7 +186,7 @@ impl Table {
         slot
     }
 
-    /// A row that exists, or that may exist as its cold copy is stale. `None` when there is none.
+    /// Returns a row that exists, or that may exist because its cold copy is stale. `None` if there is no such row.
     fn find_existing(
         &self,
         stripe: &mut Stripe,
@@ -209,7 +212,7 @@ impl Table {
         None
     }
 
-    /// Makes a row, if the id is admitted.
+    /// Creates a row if the id is admitted.
     fn create(&self, stripe: &mut Stripe, key: u64, tick: u64, counts_access: bool) -> Option<u32> {
         let admitted = if counts_access { stripe.filter.observe(key) } else { stripe.filter.admits(key) };
         if !admitted {
@@ -223,7 +226,7 @@ impl Table {
         Some(slot)
     }
 
-    /// The entries from `start` on that are of one stripe.
+    /// The range of entries of one stripe, from `start` on.
     fn range_of_stripe(&self, entries: &[PageInEntry], start: usize) -> Range<usize> {
         let number = self.stripe_of(entries[start].key);
         let length = entries[start..].iter().take_while(|entry| self.stripe_of(entry.key) == number).count();

@@ -1,26 +1,26 @@
-//! The rows that one request has yet to find: their keys, and what the cold tier holds of them.
+//! The rows that a request still has to page in: their keys, and their cold copies.
 
 use crate::ColdRows;
 use crate::key::cold_key_of;
 use crate::request::deadline::RequestDeadline;
 
-/// A row that was in memory needs no cold copy.
+/// The row was in memory and needs no cold copy.
 const NOT_NEEDED: u32 = u32::MAX;
 /// The cold copy of a row is not read yet.
 const NOT_READ: u32 = u32::MAX - 1;
 
-/// The rows of one table that a request pages in, and the buffers for them. A request reuses them.
+/// The rows of one table that a request pages in, with buffers. Requests reuse them.
 #[derive(Debug, Default)]
 pub(crate) struct PageIn {
-    /// The rows that are left, ordered by stripe.
+    /// The remaining rows, ordered by stripe.
     pub(crate) entries: Vec<PageInEntry>,
-    /// Rows of the present round whose cold copy is stale.
+    /// Rows whose cold copy was stale in the present round.
     pub(crate) stale: Vec<PageInEntry>,
     /// The cold keys of the last read of the cold tier.
     pub(crate) cold_keys: Vec<u64>,
-    /// The rows of that read.
+    /// The rows that this read returned.
     pub(crate) cold: ColdRows,
-    /// Rows made.
+    /// Rows created.
     pub(crate) created: u64,
     /// Whether the request counts towards the admission of ids that have no row.
     pub(crate) counts_access: bool,
@@ -41,32 +41,32 @@ pub(crate) struct PageInEntry {
 }
 
 impl PageInEntry {
-    /// Whether its cold copy is still to be read.
+    /// Whether the cold copy is still to be read.
     pub(crate) fn is_missing(&self) -> bool {
         self.cold == NOT_READ
     }
 
-    /// The same row, with a cold copy that is to be read again.
+    /// The same row, with a cold copy that must be read again.
     pub(crate) fn stale(self, cold_version: u32) -> Self {
         Self { cold_version, cold: NOT_READ, ..self }
     }
 }
 
 impl PageIn {
-    /// Bytes held, used or not.
+    /// Bytes of the buffers, used or not.
     pub(crate) fn bytes(&self) -> usize {
         let cold = self.cold.rows.capacity() * size_of::<u32>() + self.cold.found.capacity();
         let rows = (self.entries.capacity() + self.stale.capacity()) * size_of::<PageInEntry>();
         cold + rows + self.cold_keys.capacity() * size_of::<u64>()
     }
 
-    /// Forgets all rows, keeps the buffers, and serves a request that may wait until `deadline`.
+    /// Prepares the buffers for a request with this deadline.
     pub(crate) fn begin(&mut self, deadline: RequestDeadline) {
         self.clear();
         self.deadline = deadline;
     }
 
-    /// Forgets all rows and keeps the buffers.
+    /// Removes all rows and keeps the buffers.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.stale.clear();
@@ -74,18 +74,18 @@ impl PageIn {
         self.counts_access = false;
     }
 
-    /// Adds a row. `missing` says that it is not in memory.
+    /// Adds a row. `missing` means that the row is not in memory.
     pub(crate) fn add(&mut self, key: u64, position: u32, cold_version: u32, missing: bool) {
         let cold = if missing { NOT_READ } else { NOT_NEEDED };
         self.entries.push(PageInEntry { key, position, cold_version, cold });
     }
 
-    /// Some row that was not in memory.
+    /// Any row that was not in memory.
     pub(crate) fn missing(&self) -> Option<PageInEntry> {
         self.entries.iter().copied().find(PageInEntry::is_missing)
     }
 
-    /// Makes the list of cold keys for those of `entries` whose copy is to be read, and points each to its copy.
+    /// Lists the cold keys of the `entries` whose copy is to be read, and points each entry to its copy.
     pub(crate) fn list_cold_keys(entries: &mut [PageInEntry], cold_keys: &mut Vec<u64>) {
         cold_keys.clear();
         for entry in entries.iter_mut().filter(|entry| entry.is_missing()) {
@@ -94,7 +94,7 @@ impl PageIn {
         }
     }
 
-    /// The cold copy of a row: `stride` words and the row's access metadata.
+    /// The cold copy of a row: `stride` words, and the row's access metadata.
     pub(crate) fn cold_copy(&self, entry: &PageInEntry, stride: usize) -> Option<&[u32]> {
         let found = self.cold.found.get(entry.cold as usize).copied().unwrap_or(false);
         found.then(|| &self.cold.rows[entry.cold as usize * (stride + 1)..][..stride + 1])

@@ -1,8 +1,9 @@
-//! Pending gradients: they are acknowledged, and their row cannot be read at the moment.
+//! Pending gradients: gradients that were acknowledged and whose row cannot be read at the moment.
 //!
-//! A push reads what it needs from the cold tier before it changes anything, and is refused whole if it cannot. After
-//! that read a row may still be evicted before its own turn. If the cold tier fails just then, part of the push is
-//! applied already. The gradient then waits in its stripe and is applied before anyone sees the row again:
+//! A push reads its rows from the cold tier before it changes anything. If this read fails, the whole push is refused.
+//! But a row may be evicted after this read, before the push updates it. If the cold tier fails then, part of the push
+//! is already applied. The gradient of such a row waits in its stripe, and is applied before a request sees the row
+//! again:
 //!
 //! ```text
 //! push: read cold copies ─► row 1 updated ─► row 2 was evicted, the cold tier fails ─► gradient of row 2 is pending
@@ -11,14 +12,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::request::hot::row;
+use crate::request::row_loops::row;
 use crate::request::update::RowUpdate;
 use crate::stripe::{PendingGradient, Stripe};
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
 use crate::{PushStep, Table, TableError};
 
 impl Table {
-    /// Keeps the gradients of rows that cannot be read. A row that is in memory by now takes its gradient at once.
+    /// Keeps the gradients of rows that cannot be read. If a row is in memory by now, its gradient is applied at once.
     pub(crate) fn defer_gradients(&self, entries: &[PageInEntry], gradients: &[f32], step: PushStep) {
         for entry in entries {
             let mut stripe = self.lock(self.stripe_of(entry.key));
@@ -31,7 +32,7 @@ impl Table {
         }
     }
 
-    /// Applies the pending gradients of a row that is in memory now, in the order of their arrival.
+    /// Applies the pending gradients of a row that is in memory now, in the order in which they came.
     #[inline]
     pub(crate) fn apply_pending(&self, stripe: &mut Stripe, key: u64, slot: u32) {
         if !stripe.pending.is_empty() {
@@ -62,7 +63,7 @@ impl Table {
     /// Pages in all rows that have pending gradients.
     ///
     /// # Errors
-    /// When the cold tier still cannot be read.
+    /// If the cold tier still cannot be read.
     pub(crate) fn apply_all_pending(&self) -> Result<(), TableError> {
         if !self.has_pending() {
             return Ok(());
@@ -84,7 +85,7 @@ impl Table {
         })
     }
 
-    /// Drops the pending gradients of a row that is past its time to live and is not admitted again.
+    /// Drops the pending gradients of a row that is past its time to live and not admitted again.
     fn discard_pending(&self, stripe: &mut Stripe, key: u64) {
         let before = stripe.pending.len();
         stripe.pending.retain(|gradient| gradient.key != key);

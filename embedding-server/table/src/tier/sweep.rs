@@ -1,31 +1,31 @@
-//! How far the searches for rows past their time to live have come: one for each stripe in memory, one for the cold
+//! The positions of the searches for rows past their time to live: one for each stripe in memory, and one for the cold
 //! tier of each table.
 
 use crate::{ColdRows, ColdScan, ColdView};
 
-/// The search in one stripe.
+/// The position in one stripe.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StripeSweep {
-    /// Bucket of the index to go on from. `None` between two sweeps.
+    /// Bucket of the index to continue from. `None` between two sweeps.
     pub(crate) bucket: Option<usize>,
     /// Tick at which the last sweep started.
     pub(crate) started: u64,
 }
 
-/// The search in the cold tier of one table.
+/// The position in the cold tier of one table.
 #[derive(Default)]
 pub(crate) struct ColdSweep {
-    /// The cold tier as it was when the sweep started. `None` between two sweeps.
+    /// The content of the cold tier when the sweep started. `None` between two sweeps.
     pub(crate) view: Option<Box<dyn ColdView>>,
-    /// The stripe whose rows are looked at.
+    /// The stripe that is being searched.
     pub(crate) stripe: usize,
-    /// Cold key to go on from.
+    /// Cold key to continue from.
     pub(crate) from: Option<u64>,
     /// Tick at which the last sweep started.
     pub(crate) started: u64,
     /// Buffer for the rows of the view.
     pub(crate) scan: ColdScan,
-    /// Buffer for the rows as they are now.
+    /// Buffer for the present content of these rows.
     pub(crate) rows: ColdRows,
 }
 

@@ -1,26 +1,26 @@
-//! All rows forgotten at once.
+//! Clearing: all rows are removed at once.
 
 use zagros_table::{
-    AdmissionPolicy, Capacity, ColdStore, FrequencyCounter, LookupMode, RequestPart, Retention, RowBatch, Scratch,
-    TableConfig, TableSet, TableTime, Ttl,
+    AdmissionPolicy, ColdStore, EvictionPolicy, FrequencyCounter, LookupMode, RequestBuffers, RequestPart, RowBatch,
+    TableConfig, TableResources, TableSet, TableTime, Ttl,
 };
 
 use crate::support::{hot, ledger_config, push, read, tiny, train};
 
-/// Rows in memory and in the cold tier, of two tables.
+/// Two tables with rows in memory and in the cold tier.
 #[test]
 fn cleared_tables_are_as_they_were_made() {
     let (tables, store) = tiny(&[ledger_config(2, 4), ledger_config(2, 2)]);
     let ids: Vec<u64> = (0..3000).collect();
     push(&tables, &ids, 1.0);
     let other = RequestPart { table: 1, dim: 2, ids: &[7] };
-    tables.push(&[other], &[1.0, 1.0], 0, &mut Scratch::new()).unwrap();
+    tables.push(&[other], &[1.0, 1.0], 0, &mut RequestBuffers::new()).unwrap();
     assert!(store.size().rows > 0 && !hot(&tables).is_empty());
     tables.clear().unwrap();
     assert_eq!((store.size().rows, hot(&tables)), (0, vec![]));
     assert!(tables.iter().all(|table| table.rows() == 0));
     assert_eq!(read(&tables, &ids), vec![0.0; 6000]);
-    // They learn as new ones do.
+    // Cleared tables learn like new ones.
     push(&tables, &[5], 1.0);
     assert_eq!(read(&tables, &[5, 6]), [-1.0, -1.0, 0.0, 0.0]);
     let mut rows = RowBatch::default();
@@ -30,42 +30,43 @@ fn cleared_tables_are_as_they_were_made() {
 }
 
 #[test]
-fn frequency_counts_are_forgotten_too() {
+fn frequency_counts_are_removed_too() {
     for counter in [FrequencyCounter::Exact, FrequencyCounter::CountMin { error: 0.01, failure: 0.01 }] {
         let config = TableConfig { admission: AdmissionPolicy::Count { threshold: 2, counter }, ..ledger_config(2, 1) };
-        let tables = TableSet::new(0, &[config], Capacity::default()).unwrap();
+        let tables = TableSet::new(0, &[config], TableResources::default()).unwrap();
         train(&tables, &[1]);
         tables.clear().unwrap();
         let part = RequestPart { table: 0, dim: 2, ids: &[1] };
-        let look = || tables.lookup(&[part], LookupMode::Train, &mut [0.0; 2], &mut Scratch::new()).unwrap().created;
+        let look =
+            || tables.lookup(&[part], LookupMode::Train, &mut [0.0; 2], &mut RequestBuffers::new()).unwrap().created;
         assert_eq!((look(), look()), (0, 1), "{counter:?}");
     }
 }
 
 fn expiring(ttl: Ttl) -> TableSet {
-    let retention = Retention { ttl: Some(ttl), ..Retention::default() };
-    TableSet::new(0, &[TableConfig { retention, ..ledger_config(2, 2) }], Capacity::default()).unwrap()
+    let retention = EvictionPolicy { ttl: Some(ttl), ..EvictionPolicy::default() };
+    TableSet::new(0, &[TableConfig { retention, ..ledger_config(2, 2) }], TableResources::default()).unwrap()
 }
 
-/// The rows of a snapshot, and when it was taken.
+/// The rows of a snapshot, and the time of its instant.
 fn saved(tables: &TableSet) -> (RowBatch, TableTime) {
     let (mut rows, cut) = (RowBatch::default(), tables.snapshot().unwrap());
     (0..2).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
     (rows, cut.moment())
 }
 
-/// As a load that replaces what is there.
+/// Restores saved rows, as a load that replaces all rows does.
 fn restore(tables: &TableSet, rows: &RowBatch, moment: TableTime) {
     tables.clear().unwrap();
     tables.tick(moment.steps, 0);
     let (table, mut rows) = (tables.table(0).unwrap(), rows.clone());
     table.rebase_access(&mut rows, moment);
-    table.insert(&rows, &mut Scratch::new()).unwrap();
+    table.insert(&rows, &mut RequestBuffers::new()).unwrap();
 }
 
-/// The best state of a run that went on for longer than the time to live.
+/// The best state of a run that continued for longer than the time to live.
 #[test]
-fn rows_that_are_put_back_are_as_old_as_when_they_were_saved() {
+fn restored_rows_have_the_age_they_had_when_they_were_saved() {
     for ttl in [Ttl::Steps(10), Ttl::Seconds(10)] {
         let tables = expiring(ttl);
         tables.tick(100, 100);
@@ -78,18 +79,18 @@ fn rows_that_are_put_back_are_as_old_as_when_they_were_saved() {
         restore(&tables, &rows, moment);
         assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0], "{ttl:?}");
         assert_eq!(saved(&tables).0.ids.len(), 2, "{ttl:?}: and a save holds them");
-        // From here on they grow old as they would have then.
+        // From here on the rows age as they would have aged after the save.
         tables.tick(109, 503);
         assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0], "{ttl:?}");
         tables.tick(110, 504);
         assert_eq!(read(&tables, &[1, 2]), [0.0, 0.0, -2.0, -2.0], "{ttl:?}");
-        // The search for rows to forget starts anew as well.
+        // The search for expired rows starts again as well.
         while !tables.maintain().unwrap().is_idle() {}
         assert_eq!(hot(&tables), [2], "{ttl:?}");
     }
 }
 
-/// Seconds of two processes have nothing in common but their length.
+/// Two processes count seconds from different starts.
 #[test]
 fn rows_of_another_process_keep_their_age() {
     let (there, here) = (expiring(Ttl::Seconds(1800)), expiring(Ttl::Seconds(1800)));

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zagros_table::{
-    Capacity, ColdStore, LookupMode, RequestDeadline, RequestPart, Scratch, TableConfig, TableError, TableSet,
+    ColdStore, LookupMode, RequestBuffers, RequestDeadline, RequestPart, TableConfig, TableError, TableResources,
+    TableSet,
 };
 
 use crate::support::{HookedStore, hooked, hot, ledger_config, push, read, train};
@@ -36,7 +37,7 @@ fn shortly() -> RequestDeadline {
 fn tables(config: &TableConfig, nanos: fn() -> u64) -> (Arc<TableSet>, Arc<HookedStore>) {
     let store = hooked(std::slice::from_ref(config));
     let cold: Arc<dyn ColdStore> = store.clone();
-    let capacity = Capacity { budget: Some(1), cold: Some(cold), nanos: Some(nanos), timeout: None };
+    let capacity = TableResources { budget: Some(1), cold: Some(cold), nanos: Some(nanos), timeout: None };
     (Arc::new(TableSet::new(0, std::slice::from_ref(config), capacity).unwrap()), store)
 }
 
@@ -52,12 +53,12 @@ fn push_before(tables: &TableSet, ids: &[u64], amount: f32, deadline: RequestDea
     let dim = tables.table(0)?.dim();
     let part = RequestPart { table: 0, dim: dim as u32, ids };
     let gradients = vec![amount; ids.len() * dim];
-    tables.enter_before(deadline)?.push(&[part], &gradients, 0, &mut Scratch::new()).map(drop)
+    tables.enter_before(deadline)?.push(&[part], &gradients, 0, &mut RequestBuffers::new()).map(drop)
 }
 
 fn lookup_before(tables: &TableSet, ids: &[u64], access: LookupMode) -> Result<Vec<f32>, TableError> {
     let (part, mut out) = (RequestPart { table: 0, dim: 2, ids }, vec![0.0; 2 * ids.len()]);
-    tables.enter_before(RequestDeadline::at(END))?.lookup(&[part], access, &mut out, &mut Scratch::new())?;
+    tables.enter_before(RequestDeadline::at(END))?.lookup(&[part], access, &mut out, &mut RequestBuffers::new())?;
     Ok(out)
 }
 

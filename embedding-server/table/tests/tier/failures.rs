@@ -1,8 +1,10 @@
-//! A cold tier that fails: serving goes on from memory, nothing acknowledged is lost, and all is well once it is back.
+//! A cold tier that fails: the table serves from memory, loses nothing that it acknowledged, and recovers.
 
 use std::sync::Arc;
 
-use zagros_table::{Capacity, ColdStore, LookupMode, RequestPart, Scratch, TableError, TableSet, TableSnapshotError};
+use zagros_table::{
+    ColdStore, LookupMode, RequestBuffers, RequestPart, TableError, TableResources, TableSet, TableSnapshotError,
+};
 
 use crate::support::{HookedStore, hot, ledger_config, push, read, tiny, train, within};
 
@@ -18,15 +20,15 @@ fn heal(store: &HookedStore) {
 
 fn try_lookup(tables: &TableSet, ids: &[u64], access: LookupMode) -> Result<Vec<f32>, TableError> {
     let mut out = vec![0.0; ids.len() * 2];
-    tables.lookup(&[RequestPart { table: 0, dim: 2, ids }], access, &mut out, &mut Scratch::new()).map(|_| out)
+    tables.lookup(&[RequestPart { table: 0, dim: 2, ids }], access, &mut out, &mut RequestBuffers::new()).map(|_| out)
 }
 
 fn try_push(tables: &TableSet, ids: &[u64], amount: f32) -> Result<(), TableError> {
     let gradients = vec![amount; ids.len() * 2];
-    tables.push(&[RequestPart { table: 0, dim: 2, ids }], &gradients, 0, &mut Scratch::new()).map(|_| ())
+    tables.push(&[RequestPart { table: 0, dim: 2, ids }], &gradients, 0, &mut RequestBuffers::new()).map(|_| ())
 }
 
-/// First values of rows.
+/// The first value of each row.
 fn firsts(rows: &[f32]) -> Vec<f32> {
     rows.chunks(2).map(|row| row[0]).collect()
 }
@@ -42,7 +44,7 @@ fn rows_in_memory_are_served_and_no_cold_one_is_invented() {
     assert_eq!(firsts(&train(&tables, &in_memory)), vec![-2.0; in_memory.len()]);
     let cold: Vec<u64> = ids.iter().copied().filter(|id| !in_memory.contains(id)).collect();
     assert!(in_memory.len() > 1000 && cold.len() > 1000);
-    // Nothing of a request with a cold row is applied; a row that may be cold is not made afresh.
+    // A request with a row in the cold tier applies nothing. An id that may have a row there gets no new row.
     for refused in [&[cold[0]][..], &[in_memory[0], cold[0]], &[u64::MAX]] {
         let errors = [
             try_push(&tables, refused, 1.0).err(),
@@ -62,7 +64,7 @@ fn rows_in_memory_are_served_and_no_cold_one_is_invented() {
     assert!(tables.snapshot().is_ok());
 }
 
-/// Reads succeed and writes do not, as on a full disk.
+/// Reads succeed and writes fail, as on a full disk.
 #[test]
 fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
     const BUDGET: usize = 200_000;
@@ -89,7 +91,7 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
     assert!((BUDGET..BUDGET * 13 / 10).contains(&used), "{used} bytes");
     let ids: Vec<u64> = (0..accepted).collect();
     assert_eq!(firsts(&read(&tables, &ids)), vec![-1.0; ids.len()]);
-    // Once there is space again, rows leave and others come.
+    // With space on the disk, rows are evicted again and new rows are created.
     store.fail_writes(false);
     let crowd: Vec<u64> = (1 << 20..(1 << 20) + 10_000).collect();
     push(&tables, &crowd, 1.0);
@@ -97,7 +99,7 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
     assert_eq!(tables.budget().unwrap().0, used, "memory grew although rows can leave");
 }
 
-/// The row of a push leaves memory after the push was accepted, and cannot be read back: the gradient waits.
+/// A row is evicted after its push was accepted, and cannot be read back. The gradient becomes pending.
 #[test]
 fn a_gradient_whose_row_cannot_be_read_is_kept_until_it_can() {
     let (tables, store) = tiny(&[ledger_config(2, 1)]);
@@ -106,7 +108,7 @@ fn a_gradient_whose_row_cannot_be_read_is_kept_until_it_can() {
     push(&tables, &[2], 4.0);
     let tables = Arc::new(tables);
     let (others, failing) = (Arc::clone(&tables), Arc::clone(&store));
-    // Row 1 is read; row 2 is in memory, and leaves it before its turn.
+    // Row 1 is read from the cold tier. Row 2 is in memory, and is evicted before its update.
     store.after_read(move || {
         train(&others, &(2000..2064).collect::<Vec<_>>());
         failing.after_read(move || {});
@@ -121,10 +123,10 @@ fn a_gradient_whose_row_cannot_be_read_is_kept_until_it_can() {
 }
 
 #[test]
-fn rows_that_are_to_go_somewhere_need_a_place() {
-    let without = Capacity { budget: Some(1 << 20), ..Capacity::default() };
+fn a_table_that_keeps_evicted_rows_needs_a_cold_tier() {
+    let without = TableResources { budget: Some(1 << 20), ..TableResources::default() };
     let error = TableSet::new(0, &[ledger_config(2, 1)], without).unwrap_err();
-    assert!(error.to_string().contains("there is none; set a budget of memory with a cold tier"), "{error}");
+    assert!(error.to_string().contains("there is no cold tier; set a budget of memory with a cold tier"), "{error}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! The ledger with memory for a tenth of the rows: many threads, rows that go to the cold tier and come back, and
-//! snapshots all the while. With SGD at a rate of 1 from zeros, a row is minus the sum of what was pushed to it.
+//! The ledger with memory for a tenth of the rows: many threads, eviction, page-in, and snapshots at the same time.
+//! With SGD at learning rate 1 from zeros, a row is minus the sum of its gradients.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use zagros_table::{LookupMode, RequestPart, RowBatch, Scratch, TableSet, TableSnapshot};
+use zagros_table::{LookupMode, RequestBuffers, RequestPart, RowBatch, TableSet, TableSnapshot};
 
 use crate::support::{by_id, ledger_config, read, within};
 
@@ -13,12 +13,12 @@ const THREADS: u64 = 4;
 const ROUNDS: u64 = 300;
 const IDS: u64 = 4000;
 const DIM: usize = 2;
-/// Rows of a request and table.
+/// Rows per request and table.
 const COUNT: u64 = 60;
-/// About a tenth of two tables of `IDS` rows.
+/// Memory for about a tenth of two tables with `IDS` rows.
 const BUDGET: usize = 40_000;
 
-/// Ids of one request: each thread and round others, all different.
+/// The ids of one request. Each thread and round has its own, all distinct.
 fn ids_of(thread: u64, round: u64) -> Vec<u64> {
     let start = (thread * 7919 + round * 104_729) % IDS;
     (0..COUNT).map(|step| (start + step * 61) % IDS).collect()
@@ -28,8 +28,8 @@ fn amount(thread: u64, round: u64) -> f32 {
     ((thread * 5 + round) % 7 + 1) as f32
 }
 
-/// Adds to rows of the first table what it takes from the same rows of the second.
-fn transfer(tables: &TableSet, thread: u64, round: u64, scratch: &mut Scratch) {
+/// Adds to rows of the first table what it subtracts from the same rows of the second table.
+fn transfer(tables: &TableSet, thread: u64, round: u64, scratch: &mut RequestBuffers) {
     let ids = ids_of(thread, round);
     let parts = [0, 1].map(|table| RequestPart { table, dim: DIM as u32, ids: &ids });
     let mut rows = vec![f32::NAN; 2 * ids.len() * DIM];
@@ -42,14 +42,14 @@ fn transfer(tables: &TableSet, thread: u64, round: u64, scratch: &mut Scratch) {
     tables.tick(round, 0);
 }
 
-/// What is missing in one table is in the other: no push is half in the snapshot.
+/// What one table lacks, the other table has. So no push is half in the snapshot.
 fn check_cut(cut: &TableSnapshot<'_>) {
     let mut all = [RowBatch::default(), RowBatch::default()];
     for stripe in 0..4 {
         (0..2).for_each(|table| cut.read_stripe(table as u32, stripe, &mut all[table]).unwrap());
     }
     let [first, second] = all.map(|rows| by_id(&rows, DIM));
-    // A lookup that a push followed made its rows in one table after the other; both are zero then.
+    // A training lookup creates a row in one table, then in the other. Both are zero until the push.
     for id in first.keys().chain(second.keys()) {
         let value = |rows: &std::collections::BTreeMap<u64, Vec<f32>>| rows.get(id).map_or(0.0, |row| row[0]);
         assert_eq!(value(&first) + value(&second), 0.0, "id {id}");
@@ -67,7 +67,7 @@ fn every_push_counts_once_wherever_its_row_lies() {
             .map(|thread| {
                 let (tables, start) = (&tables, &start);
                 scope.spawn(move || {
-                    let mut scratch = Scratch::new();
+                    let mut scratch = RequestBuffers::new();
                     start.wait();
                     (0..ROUNDS).for_each(|round| transfer(tables, thread, round, &mut scratch));
                 })
@@ -103,6 +103,6 @@ fn check_sums(tables: &TableSet) {
     let counts = tables.table(0).unwrap().counts();
     assert!(counts.evicted > IDS && counts.promoted > IDS, "{counts:?}");
     let (used, limit) = tables.budget().unwrap();
-    // Snapshots without end may stand in the way of eviction.
+    // Continuous snapshots may delay eviction.
     assert!(used <= limit / 2 * 3, "{used} of {limit} bytes");
 }

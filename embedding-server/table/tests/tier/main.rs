@@ -1,4 +1,5 @@
-//! Tables larger than memory: against a model, with many threads, with a cold tier that fails, with senders that give up, under snapshots.
+//! Tables larger than memory: compared with a model, with many threads, with a failing cold tier, with senders that give
+//! up, and with snapshots.
 
 mod clear;
 mod deadlines;

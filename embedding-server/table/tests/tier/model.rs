@@ -1,13 +1,13 @@
-//! Random interleavings of every call, on tables with next to no memory, against a plain map. Which rows leave memory
-//! is predicted too: stripes this small are compared whole.
+//! Random sequences of all calls on tables with almost no memory, compared with a plain map. The model also predicts
+//! which rows are evicted, because eviction compares all rows of such small stripes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::prelude::*;
 use zagros_table::init::RowSeed;
 use zagros_table::{
-    Capacity, EvictionOrder, EvictionTarget, Initializer, Limits, LookupMode, Optimizer, RequestPart, Retention,
-    RowBatch, Scratch, TableConfig, TableSet, TableSnapshot, Ttl,
+    EvictionOrder, EvictionPolicy, EvictionTarget, Initializer, LookupMode, Optimizer, RequestBuffers, RequestPart,
+    RowBatch, TableConfig, TableResources, TableSet, TableSnapshot, Ttl, UpdateLimits,
 };
 
 use crate::support::{by_id, within};
@@ -16,9 +16,9 @@ const DIM: usize = 2;
 const STRIDE: usize = 2 * DIM;
 const INIT: Initializer = Initializer::Uniform { bound: 0.5 };
 const OPTIMIZER: Optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.1, l2: 0.0 };
-/// So long that no use fades.
+/// So long that no use loses weight.
 const HALF_LIFE: u32 = 1 << 20;
-/// Of a request: no more than a stripe has room for, so that it makes room once.
+/// Ids per request. A stripe has room for all of them, so a request makes room once.
 const MOST_IDS: usize = 40;
 
 #[derive(Clone, Debug)]
@@ -39,9 +39,9 @@ struct Row {
     uses: u64,
 }
 
-/// Rows by id, wherever they lie, and what lies in memory.
+/// All rows by id, and which of them are in memory.
 struct Model {
-    retention: Retention,
+    retention: EvictionPolicy,
     now: u64,
     rows: HashMap<u64, Row>,
     hot: Vec<BTreeSet<u64>>,
@@ -64,7 +64,7 @@ impl Model {
         self.rows.get(&id).filter(|row| !self.expired(row))
     }
 
-    /// A use of a row that is there or made.
+    /// Records a use of a row, and creates the row if it does not exist.
     fn used(&mut self, id: u64) -> &mut Row {
         let (first, now) = (self.first(id), self.now);
         if self.alive(id).is_none() {
@@ -76,10 +76,10 @@ impl Model {
     }
 
     fn push(&mut self, id: u64, gradient: &[f32]) {
-        OPTIMIZER.update(&mut self.used(id).slot, gradient, &Limits::default());
+        OPTIMIZER.update(&mut self.used(id).slot, gradient, &UpdateLimits::default());
     }
 
-    /// What goes first has the lowest rank.
+    /// Rows of lower rank are evicted first.
     fn rank(&self, id: u64) -> u64 {
         let row = &self.rows[&id];
         match self.retention.order {
@@ -93,8 +93,8 @@ impl Model {
         self.rows.iter().filter(|(_, row)| !self.expired(row)).map(|(id, row)| (*id, row.slot.clone())).collect()
     }
 
-    /// Rows left memory: they had the lowest ranks when room was made, `requested` not among them. Rows dropped are
-    /// gone.
+    /// Follows an eviction. The evicted rows had the lowest ranks, except rows in `requested`. Dropped rows are
+    /// removed.
     fn follow(&mut self, tables: &TableSet, before: &HashMap<u64, u64>, requested: &BTreeSet<u64>) {
         for (stripe, was) in std::mem::take(&mut self.hot).into_iter().enumerate() {
             let mut rows = RowBatch::default();
@@ -117,11 +117,11 @@ impl Model {
     }
 }
 
-/// A table, its model, and a snapshot that may be open.
+/// A table, its model, and possibly an open snapshot.
 struct Run<'a> {
     tables: &'a TableSet,
     model: Model,
-    scratch: Scratch,
+    scratch: RequestBuffers,
     cut: Option<(TableSnapshot<'a>, BTreeMap<u64, Vec<f32>>)>,
 }
 
@@ -133,7 +133,7 @@ impl<'a> Run<'a> {
         match call {
             Call::Lookup(access, ids) => {
                 self.lookup(*access, ids);
-                // What is in memory is used before room is made, and counts as such.
+                // Rows in memory are used before the request makes room, so their new ranks count.
                 used = ids.iter().filter(|id| *access == LookupMode::Train && hot.contains(*id)).copied().collect();
             }
             Call::Push(rows) => {
@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Invariant TI-1: a snapshot holds each row once, with the value it had at the instant.
+    /// Invariant TI-1: a snapshot contains each row once, with its value at the instant.
     fn read_cut(&mut self) {
         let Some((cut, expected)) = self.cut.take() else {
             return;
@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
         assert_eq!((by_id(&rows, STRIDE), rows.access.len()), (expected, rows.ids.len()));
     }
 
-    /// All rows, hot and cold, are what the model says.
+    /// All rows, in memory and in the cold tier, equal the model.
     fn finish(mut self) {
         self.cut = None;
         self.call(&Call::TableSnapshot);
@@ -219,13 +219,13 @@ impl<'a> Run<'a> {
     }
 }
 
-fn tables(retention: Retention, stripes: usize, budget: usize) -> TableSet {
+fn tables(retention: EvictionPolicy, stripes: usize, budget: usize) -> TableSet {
     let config =
         TableConfig { dim: DIM, init: INIT, optimizer: OPTIMIZER, retention, stripes, ..TableConfig::default() };
     match retention.target {
         EvictionTarget::Cold => within(&[config], budget).0,
         EvictionTarget::Drop => {
-            TableSet::new(0, &[config], Capacity { budget: Some(budget), ..Capacity::default() }).unwrap()
+            TableSet::new(0, &[config], TableResources { budget: Some(budget), ..TableResources::default() }).unwrap()
         }
     }
 }
@@ -247,14 +247,14 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 1..60)
 }
 
-fn retentions() -> impl Strategy<Value = Retention> {
+fn retentions() -> impl Strategy<Value = EvictionPolicy> {
     let target = prop_oneof![2 => Just(EvictionTarget::Cold), 1 => Just(EvictionTarget::Drop)];
     let order = prop_oneof![
         Just((EvictionOrder::Lru, None)),
         (3_u32..20).prop_map(|ttl| (EvictionOrder::Lru, Some(Ttl::Steps(ttl)))),
         Just((EvictionOrder::Lfu { half_life: HALF_LIFE }, None)),
     ];
-    (target, order).prop_map(|(target, (order, ttl))| Retention { target, order, ttl, small_norm: 0.0 })
+    (target, order).prop_map(|(target, (order, ttl))| EvictionPolicy { target, order, ttl, small_norm: 0.0 })
 }
 
 proptest! {
@@ -265,7 +265,7 @@ proptest! {
         let tables = tables(retention, 1 << bits, budget);
         let hot = vec![BTreeSet::new(); 1 << bits];
         let model = Model { retention, now: 0, rows: HashMap::new(), hot };
-        let mut run = Run { tables: &tables, model, scratch: Scratch::new(), cut: None };
+        let mut run = Run { tables: &tables, model, scratch: RequestBuffers::new(), cut: None };
         for call in &calls {
             run.call(call);
         }

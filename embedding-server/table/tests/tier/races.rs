@@ -1,4 +1,4 @@
-//! What may happen between the reading of a cold row and its use, each made to happen.
+//! Everything that may happen between the read of a cold row and its use. Each test forces one case.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use zagros_table::TableSet;
 
 use crate::support::{HookedStore, hot, ledger_config, push, read, tiny, train};
 
-/// As many rows as push all others out of a stripe without memory.
+/// Enough rows to evict all others from a stripe without memory.
 const CROWD: u64 = 64;
 
-/// One stripe, and row 1 in the cold tier at −5.
+/// One stripe, with row 1 in the cold tier at −5.
 fn cold_row() -> (Arc<TableSet>, Arc<HookedStore>) {
     let (tables, store) = tiny(&[ledger_config(2, 1)]);
     push(&tables, &[1], 5.0);
@@ -23,9 +23,9 @@ fn crowd(tables: &TableSet, from: u64) {
     train(tables, &(from..from + CROWD).collect::<Vec<_>>());
 }
 
-/// Invariant TI-1: the copy that was read is void once the row came back, changed and left again.
+/// Invariant TI-1: a copy is void if the row was paged in, changed and evicted after the copy was read.
 #[test]
-fn a_copy_that_was_overtaken_is_read_again() {
+fn a_stale_copy_is_read_again() {
     let (tables, store) = cold_row();
     let others = Arc::clone(&tables);
     store.after_read(move || {
@@ -53,7 +53,7 @@ fn a_row_that_came_back_meanwhile_is_used_where_it_is() {
 }
 
 #[test]
-fn a_row_that_was_made_and_left_meanwhile_is_not_made_again() {
+fn a_row_that_was_created_and_evicted_meanwhile_is_not_created_again() {
     let (tables, store) = tiny(&[ledger_config(2, 1)]);
     let tables = Arc::new(tables);
     let others = Arc::clone(&tables);
@@ -64,9 +64,9 @@ fn a_row_that_was_made_and_left_meanwhile_is_not_made_again() {
     assert_eq!(train(&tables, &[1]), [-3.0, -3.0]);
 }
 
-/// Overtaken in every round, a request still ends: the last read is under the lock.
+/// A request whose copies are stale in every round still ends: its last read holds the lock.
 #[test]
-fn a_request_ends_however_often_it_is_overtaken() {
+fn a_request_ends_however_often_its_copies_are_stale() {
     let (tables, store) = cold_row();
     for round in 0..3 {
         let others = Arc::clone(&tables);
@@ -74,7 +74,7 @@ fn a_request_ends_however_often_it_is_overtaken() {
             push(&others, &[1], 1.0);
             crowd(&others, 2000 + 100 * round);
         });
-        // The hook's own reads of other rows go without one.
+        // The reads that the hook makes have no hook themselves.
         store.after_read(|| {});
         store.after_read(|| {});
     }
@@ -89,13 +89,13 @@ fn a_request_ends_however_often_it_is_overtaken() {
     assert_eq!(overtaken, read(&tables, &[1])[0]);
 }
 
-/// A row that was in memory when a push came, and left before its turn.
+/// A row that was in memory when a push came, and was evicted before its update.
 #[test]
-fn a_push_finds_a_row_that_left_before_its_turn() {
+fn a_push_finds_a_row_that_was_evicted_before_its_update() {
     let (tables, store) = cold_row();
     push(&tables, &[2], 4.0);
     let others = Arc::clone(&tables);
-    // Row 1 has to be read; row 2 is there, and leaves meanwhile.
+    // Row 1 must be read from the cold tier. Row 2 is in memory, and is evicted during that read.
     store.after_read(move || crowd(&others, 2000));
     push(&tables, &[1, 2], 1.0);
     assert_eq!(read(&tables, &[1, 2]), [-6.0, -6.0, -5.0, -5.0]);

@@ -1,4 +1,4 @@
-//! Snapshots, and rows that are forgotten.
+//! Snapshots, and rows past their time to live.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use zagros_table::{
-    Capacity, ColdStore, EvictionOrder, EvictionTarget, RequestPart, Retention, RowBatch, Scratch, TableConfig,
-    TableError, TableSet, TableSnapshot, TableSnapshotError, Ttl,
+    ColdStore, EvictionOrder, EvictionPolicy, EvictionTarget, RequestBuffers, RequestPart, RowBatch, TableConfig,
+    TableError, TableResources, TableSet, TableSnapshot, TableSnapshotError, Ttl,
 };
 use zagros_zip::ZipEq;
 
@@ -19,25 +19,25 @@ fn content(snapshot: &TableSnapshot<'_>, stripes: usize) -> BTreeMap<u64, Vec<f3
     by_id(&rows, 2)
 }
 
-fn unlimited(retention: Retention, stripes: usize) -> TableSet {
+fn unlimited(retention: EvictionPolicy, stripes: usize) -> TableSet {
     let config = TableConfig { retention, ..ledger_config(2, stripes) };
-    TableSet::new(0, &[config], Capacity::default()).unwrap()
+    TableSet::new(0, &[config], TableResources::default()).unwrap()
 }
 
 fn expect(rows: &[(u64, f32)]) -> BTreeMap<u64, Vec<f32>> {
     rows.iter().map(|(id, value)| (*id, vec![*value; 2])).collect()
 }
 
-/// Also on the plain loops, of a table whose rows never leave.
+/// Also for a table without eviction, which uses the plain loops.
 #[test]
 fn a_snapshot_does_not_see_what_comes_after() {
-    let tables = unlimited(Retention::default(), 2);
+    let tables = unlimited(EvictionPolicy::default(), 2);
     push(&tables, &[1, 2, 3], 1.0);
     let snapshot = tables.snapshot().unwrap();
     push(&tables, &[2, 4], 1.0);
     train(&tables, &[5]);
     let rows = RowBatch { ids: vec![3, 6], slots: vec![0; 4], access: Vec::new() };
-    tables.table(0).unwrap().insert(&rows, &mut Scratch::new()).unwrap();
+    tables.table(0).unwrap().insert(&rows, &mut RequestBuffers::new()).unwrap();
     assert_eq!(content(&snapshot, 2), expect(&[(1, -1.0), (2, -1.0), (3, -1.0)]));
     push(&tables, &[1], 1.0);
     drop(snapshot);
@@ -47,7 +47,7 @@ fn a_snapshot_does_not_see_what_comes_after() {
 
 #[test]
 fn there_is_one_snapshot_at_a_time_and_a_stripe_is_read_once() {
-    let tables = unlimited(Retention::default(), 2);
+    let tables = unlimited(EvictionPolicy::default(), 2);
     let snapshot = tables.snapshot().unwrap();
     assert_eq!(tables.snapshot().unwrap_err(), TableSnapshotError::Running);
     let mut rows = RowBatch::default();
@@ -59,18 +59,18 @@ fn there_is_one_snapshot_at_a_time_and_a_stripe_is_read_once() {
     tables.snapshot().unwrap().read_stripe(0, 1, &mut rows).unwrap();
 }
 
-/// What is done inside one entry is on one side of a snapshot.
+/// Everything done under one guard is on one side of a snapshot.
 #[test]
-fn a_snapshot_waits_for_those_inside() {
-    let tables = unlimited(Retention::default(), 1);
+fn a_snapshot_waits_for_running_requests() {
+    let tables = unlimited(EvictionPolicy::default(), 1);
     let (tell, reported) = mpsc::channel();
     thread::scope(|scope| {
         let entry = tables.enter();
         let part = RequestPart { table: 0, dim: 2, ids: &[1] };
-        entry.push(&[part], &[1.0, 1.0], 0, &mut Scratch::new()).unwrap();
+        entry.push(&[part], &[1.0, 1.0], 0, &mut RequestBuffers::new()).unwrap();
         scope.spawn(|| tell.send(content(&tables.snapshot().unwrap(), 1)));
         assert!(reported.recv_timeout(Duration::from_millis(50)).is_err(), "the snapshot came between");
-        entry.push(&[part], &[1.0, 1.0], 1, &mut Scratch::new()).unwrap();
+        entry.push(&[part], &[1.0, 1.0], 1, &mut RequestBuffers::new()).unwrap();
         drop(entry);
         assert_eq!(reported.recv_timeout(Duration::from_secs(30)).unwrap(), expect(&[(1, -2.0)]));
     });
@@ -89,7 +89,7 @@ fn a_loaded_snapshot_is_the_same_table() {
     assert_eq!((rows.ids.len(), snapshot.moment().steps), (500, 9));
     let (loaded, _) = tiny(&[ledger_config(2, 4)]);
     loaded.tick(snapshot.moment().steps, snapshot.moment().seconds);
-    assert_eq!(loaded.table(0).unwrap().insert(&rows, &mut Scratch::new()).unwrap(), 500);
+    assert_eq!(loaded.table(0).unwrap().insert(&rows, &mut RequestBuffers::new()).unwrap(), 500);
     assert_eq!(read(&loaded, &rows.ids), read(&tables, &rows.ids));
     let (mut again, snapshot) = (RowBatch::default(), loaded.snapshot().unwrap());
     (0..4).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut again).unwrap());
@@ -108,8 +108,8 @@ fn tend_all(tables: &TableSet) {
 }
 
 #[test]
-fn rows_past_their_time_to_live_are_forgotten_in_memory_and_in_the_cold_tier() {
-    let retention = Retention { ttl: Some(Ttl::Steps(10)), ..Retention::default() };
+fn rows_past_their_time_to_live_are_removed_from_memory_and_from_the_cold_tier() {
+    let retention = EvictionPolicy { ttl: Some(Ttl::Steps(10)), ..EvictionPolicy::default() };
     let (tables, store) = tiny(&[TableConfig { retention, ..ledger_config(2, 2) }]);
     let old: Vec<u64> = (0..500).collect();
     push(&tables, &old, 1.0);
@@ -120,7 +120,7 @@ fn rows_past_their_time_to_live_are_forgotten_in_memory_and_in_the_cold_tier() {
     assert_eq!(content(&tables.snapshot().unwrap(), 2), expect(&[(1, -2.0), (2, -2.0), (3, -2.0)]));
     tend_all(&tables);
     assert!(hot(&tables).iter().all(|id| [1, 2, 3].contains(id)));
-    // Copies of rows that are in memory again are void and may stay.
+    // Copies of rows that are in memory again are void. They may stay.
     assert!(store.size().rows <= 3, "{:?}", store.size());
     let counts = tables.table(0).unwrap().counts();
     assert_eq!(counts.expired, 497);
@@ -129,7 +129,7 @@ fn rows_past_their_time_to_live_are_forgotten_in_memory_and_in_the_cold_tier() {
 
 #[test]
 fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
-    let tables = unlimited(Retention { ttl: Some(Ttl::Seconds(60)), ..Retention::default() }, 1);
+    let tables = unlimited(EvictionPolicy { ttl: Some(Ttl::Seconds(60)), ..EvictionPolicy::default() }, 1);
     tables.tick(0, 1000);
     push(&tables, &[1], 1.0);
     tables.tick(1_000_000, 1059);
@@ -138,17 +138,20 @@ fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
     assert_eq!(read(&tables, &[1]), [0.0, 0.0]);
     tend_all(&tables);
     assert_eq!((hot(&tables), tables.table(0).unwrap().counts().expired), (vec![], 1));
-    let refused =
-        Retention { ttl: Some(Ttl::Seconds(60)), order: EvictionOrder::Lfu { half_life: 10 }, ..Retention::default() };
+    let refused = EvictionPolicy {
+        ttl: Some(Ttl::Seconds(60)),
+        order: EvictionOrder::Lfu { half_life: 10 },
+        ..EvictionPolicy::default()
+    };
     let config = TableConfig { retention: refused, ..ledger_config(2, 1) };
-    let error = TableSet::new(0, &[config], Capacity::default()).unwrap_err();
+    let error = TableSet::new(0, &[config], TableResources::default()).unwrap_err();
     assert!(error.to_string().contains("give it in steps"), "{error}");
 }
 
-/// Without marks, too: nothing else is asked of this table.
+/// The table has no access metadata: the small norm is its only eviction rule.
 #[test]
-fn rows_of_small_norm_leave() {
-    let retention = Retention { small_norm: 2.0, target: EvictionTarget::Drop, ..Retention::default() };
+fn rows_of_small_norm_are_evicted() {
+    let retention = EvictionPolicy { small_norm: 2.0, target: EvictionTarget::Drop, ..EvictionPolicy::default() };
     let tables = unlimited(retention, 4);
     let ids: Vec<u64> = (0..5000).collect();
     push(&tables, &ids, 1.0);
@@ -156,7 +159,7 @@ fn rows_of_small_norm_leave() {
     push(&tables, &large, 1.0);
     tend_all(&tables);
     assert_eq!(tables.table(0).unwrap().rows(), 5000, "no sweep is due");
-    // A sweep may miss a row that moves within its index meanwhile; the next one meets it.
+    // A sweep may miss a row that moves in the index during the sweep. The next sweep finds it.
     for sweep in 1..4 {
         tables.tick(1000 * sweep, 0);
         tend_all(&tables);
@@ -168,7 +171,7 @@ fn rows_of_small_norm_leave() {
 }
 
 #[test]
-fn room_is_made_ahead_of_need() {
+fn maintenance_evicts_rows_before_memory_is_full() {
     let (tables, store) = tiny(&[ledger_config(2, 4)]);
     push(&tables, &(0..2000).collect::<Vec<_>>(), 1.0);
     let before = store.size().rows;
@@ -177,8 +180,8 @@ fn room_is_made_ahead_of_need() {
     assert!(tables.maintain().unwrap().is_idle());
 }
 
-/// Rows in memory and beyond, some of which change while they are read: each part is as small as was asked for, and the
-/// order is that of content, wherever rows lie.
+/// Rows in memory and in the cold tier, some of which change during the read. Each part has the requested size. The
+/// order depends on the content alone, not on where a row lies.
 #[test]
 fn a_stripe_is_read_in_parts_of_one_instant() {
     let ids: Vec<u64> = (0..3000).collect();
@@ -199,7 +202,7 @@ fn a_stripe_is_read_in_parts_of_one_instant() {
                 break;
             }
             if changes {
-                // Rows that have been read, and rows that have not; those in memory change places with others.
+                // Some of these rows have been read and some have not. Rows in memory are evicted and paged in.
                 let some: Vec<u64> = (0..50)
                     .map(|_| {
                         seed = seed.wrapping_mul(6_364_136_223_846_793_005) + 1;
@@ -220,7 +223,7 @@ fn a_stripe_is_read_in_parts_of_one_instant() {
     }
 }
 
-/// What changes before it is read is there twice: the budget knows, and room is made for it.
+/// A row that changes before it is read exists twice. The budget counts the copy, and rows are evicted for it.
 #[test]
 fn copies_for_a_snapshot_count_against_the_budget() {
     let (tables, _) = within(&[ledger_config(62, 1)], 1 << 30);
@@ -231,7 +234,7 @@ fn copies_for_a_snapshot_count_against_the_budget() {
     let snapshot = tables.snapshot().unwrap();
     push(&tables, &ids, 1.0);
     assert!(used() >= before + 2000 * 63 * 4, "{} bytes, {before} before", used());
-    // Those that have not changed are read where they lie.
+    // Rows that have not changed are read in their slots.
     drop(snapshot);
     assert_eq!(used(), before);
     let snapshot = tables.snapshot().unwrap();

@@ -1,4 +1,4 @@
-//! A cold store that does something between the reading of rows and the answer, and tables over it.
+//! A cold store that runs a hook between a read and its answer, and tables with this store.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use zagros_table::{
-    Capacity, ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, MemoryColdStore, Optimizer,
-    RequestPart, RowBatch, Scratch, TableConfig, TableSet,
+    ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, MemoryColdStore, Optimizer,
+    RequestBuffers, RequestPart, RowBatch, TableConfig, TableResources, TableSet,
 };
 use zagros_zip::ZipEq;
 
-/// SGD with a rate of 1 from zeros: a row is minus the sum of what was pushed to it.
+/// SGD with learning rate 1 from zeros: a row is minus the sum of its gradients.
 pub(crate) fn ledger_config(dim: usize, stripes: usize) -> TableConfig {
     let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
     TableConfig { dim, init: Initializer::Zero, optimizer, stripes, ..TableConfig::default() }
 }
 
-/// Tables with as little memory as they can have, and the store behind them.
+/// Tables with the smallest possible memory, and their store.
 pub(crate) fn tiny(configs: &[TableConfig]) -> (TableSet, Arc<HookedStore>) {
     within(configs, 1)
 }
 
-/// Tables with a budget, and the store behind them.
+/// Tables with a budget, and their store.
 pub(crate) fn within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<HookedStore>) {
     let store = hooked(configs);
     let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
-    let capacity = Capacity { budget: Some(budget), cold: Some(cold), ..Capacity::default() };
+    let capacity = TableResources { budget: Some(budget), cold: Some(cold), ..TableResources::default() };
     (TableSet::new(0, configs, capacity).unwrap(), store)
 }
 
@@ -52,7 +52,7 @@ fn look(tables: &TableSet, ids: &[u64], access: LookupMode) -> Vec<f32> {
     let dim = tables.table(0).unwrap().dim();
     let mut out = vec![f32::NAN; ids.len() * dim];
     let part = RequestPart { table: 0, dim: dim as u32, ids };
-    tables.lookup(&[part], access, &mut out, &mut Scratch::new()).unwrap();
+    tables.lookup(&[part], access, &mut out, &mut RequestBuffers::new()).unwrap();
     out
 }
 
@@ -60,7 +60,7 @@ fn look(tables: &TableSet, ids: &[u64], access: LookupMode) -> Vec<f32> {
 pub(crate) fn push(tables: &TableSet, ids: &[u64], amount: f32) {
     let dim = tables.table(0).unwrap().dim();
     let part = RequestPart { table: 0, dim: dim as u32, ids };
-    tables.push(&[part], &vec![amount; ids.len() * dim], 0, &mut Scratch::new()).unwrap();
+    tables.push(&[part], &vec![amount; ids.len() * dim], 0, &mut RequestBuffers::new()).unwrap();
 }
 
 /// Ids of table 0 that are in memory.
@@ -70,7 +70,7 @@ pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
     rows.ids
 }
 
-/// Whole rows of a snapshot by id.
+/// The rows of a snapshot, by id.
 pub(crate) fn by_id(rows: &RowBatch, stride: usize) -> BTreeMap<u64, Vec<f32>> {
     assert_eq!(rows.slots.len(), rows.ids.len() * stride);
     let floats = |slot: &[u32]| slot.iter().map(|word| f32::from_bits(*word)).collect();
@@ -81,7 +81,7 @@ pub(crate) fn by_id(rows: &RowBatch, stride: usize) -> BTreeMap<u64, Vec<f32>> {
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// Runs one hook after each read, before its answer is known to the table.
+/// Runs one hook after a read, before the table gets the rows.
 pub(crate) struct HookedStore {
     pub(crate) inner: MemoryColdStore,
     hooks: Mutex<VecDeque<Hook>>,
@@ -89,12 +89,12 @@ pub(crate) struct HookedStore {
 }
 
 impl HookedStore {
-    /// From now on only writes fail, or do not.
+    /// Makes writes fail, or ends the failure.
     pub(crate) fn fail_writes(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
     }
 
-    /// After the next read that has no hook yet.
+    /// Runs the hook after the next read.
     pub(crate) fn after_read(&self, hook: impl FnOnce() + Send + 'static) {
         self.hooks.lock().unwrap().push_back(Box::new(hook));
     }

@@ -1,4 +1,4 @@
-//! The client against fake servers: any number of them is as one, faults lose and repeat nothing.
+//! The client against fake servers. The number of servers does not matter, and faults lose and repeat nothing.
 
 use proptest::prelude::*;
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
@@ -6,8 +6,8 @@ use zagros_protocol::{RowKey, TableId};
 use zagros_zip::ZipEq;
 
 use super::*;
-use crate::datapath::{Bags, TableIds, UniqueIds};
-use crate::testing::{Cluster, Fault, added, unique_ids, value, with_bags};
+use crate::datapath::{TableBags, TableIds, UniqueIds};
+use crate::testing::{Cluster, ScriptedFault, added, unique_ids, value, with_bags};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -21,8 +21,8 @@ fn some_ids() -> RoutedIds {
     UniqueIds { tables: vec![table(0, 2), table(4, 3)] }.into()
 }
 
-/// Row-major, a function of table, id and column alone; sums of them where sums are wanted.
-fn expected(unique: &UniqueIds) -> Rows {
+/// Rows and sums, row-major. A value is a function of table, id and column alone.
+fn expected(unique: &UniqueIds) -> BatchRows {
     let table = |table: &TableIds| {
         let row = |id: &u64| {
             let key = RowKey { table: table.table, id: *id };
@@ -32,17 +32,17 @@ fn expected(unique: &UniqueIds) -> Rows {
         let sum = |bag: Vec<usize>| bag.iter().fold(zero(), |sum, member| added(sum, &row(&table.ids[*member])));
         wanted(table).into_iter().map(sum).collect::<Vec<_>>().concat()
     };
-    Rows { tables: unique.tables.iter().map(table).collect() }
+    BatchRows { tables: unique.tables.iter().map(table).collect() }
 }
 
-/// Per wanted row, the positions in the table's ids that it is the sum of.
+/// For each row of a result, the positions in the table's ids that it sums.
 fn wanted(table: &TableIds) -> Vec<Vec<usize>> {
     let direct = table.bags.as_ref().map_or(table.ids.len(), |bags| bags.direct());
     let sums = table.bags.iter().flat_map(|bags| bags.iter().map(|bag| bag.iter().map(|row| *row as usize).collect()));
     (0..direct).map(|row| vec![row]).chain(sums).collect()
 }
 
-/// What a row is owed: the gradients of all that it is a part of.
+/// For each id, the gradients of all result rows that contain it.
 fn owed(table: &TableIds, gradients: &[f32]) -> Vec<(RowKey, Vec<f32>)> {
     let mut rows = vec![vec![0.0; table.dim as usize]; table.ids.len()];
     for (members, gradient) in wanted(table).iter().zip_eq(gradients.chunks_exact(table.dim as usize)) {
@@ -53,17 +53,17 @@ fn owed(table: &TableIds, gradients: &[f32]) -> Vec<(RowKey, Vec<f32>)> {
     table.ids.iter().map(|id| RowKey { table: table.table, id: *id }).zip_eq(rows).collect()
 }
 
-/// Runs with paused time, so that backoff costs none.
+/// Runs with paused time, so backoff takes no time.
 fn run<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
 }
 
-fn fault() -> impl Strategy<Value = Fault> {
+fn fault() -> impl Strategy<Value = ScriptedFault> {
     prop_oneof![
-        Just(Fault::LoseAnswer),
-        Just(Fault::Refuse(RefusalKind::Unavailable)),
-        Just(Fault::Refuse(RefusalKind::Deadline)),
-        Just(Fault::Refuse(RefusalKind::Moved)),
+        Just(ScriptedFault::LoseAnswer),
+        Just(ScriptedFault::Refuse(RefusalKind::Unavailable)),
+        Just(ScriptedFault::Refuse(RefusalKind::Deadline)),
+        Just(ScriptedFault::Refuse(RefusalKind::Moved)),
     ]
 }
 
@@ -116,14 +116,14 @@ fn narrow_wires_carry_the_same_rows() {
         let ids = some_ids();
         assert_eq!(run(client.lookup(&ids, Access::Read)).unwrap(), expected(&ids));
         let report = run(client.push(0, &ids, &expected(&ids))).unwrap();
-        assert_eq!(report, PushReport { servers: 3, duplicates: 0, bytes: 2 * 60 * (2 + 3) });
+        assert_eq!(report, PushAcknowledgement { servers: 3, duplicates: 0, bytes: 2 * 60 * (2 + 3) });
     }
 }
 
 #[test]
 fn a_lost_acknowledgement_is_reported_as_a_duplicate() {
     let cluster = Cluster::new(2);
-    cluster.shards[1].faults.lock().unwrap().push_back(Fault::LoseAnswer);
+    cluster.shards[1].faults.lock().unwrap().push_back(ScriptedFault::LoseAnswer);
     let unique = some_ids();
     let report = run(client(&cluster).push(0, &unique, &expected(&unique))).unwrap();
     assert_eq!((report.servers, report.duplicates), (2, 1));
@@ -166,7 +166,7 @@ fn a_server_that_hears_of_a_generation_late_is_waited_for() {
 #[test]
 fn a_server_that_stays_away_is_named_with_the_time_waited() {
     let cluster = Cluster::new(3);
-    let away = std::iter::repeat_n(Fault::Refuse(RefusalKind::Unavailable), 1000);
+    let away = std::iter::repeat_n(ScriptedFault::Refuse(RefusalKind::Unavailable), 1000);
     cluster.shards[1].faults.lock().unwrap().extend(away);
     let error = run(client(&cluster).lookup(&some_ids(), Access::Train)).unwrap_err();
     let ClientError::Unreachable { waited, .. } = &error else { panic!("{error}") };
@@ -178,13 +178,14 @@ fn a_server_that_stays_away_is_named_with_the_time_waited() {
     );
 }
 
-/// Invariant WT-1: whatever hangs, a call takes no longer than the client's timeout, and names the server.
+/// Invariant WT-1: if a server or the coordinator hangs, a call still ends within the client's timeout and names the
+/// server.
 #[test]
 fn a_server_and_a_coordinator_that_hang_cost_no_more_than_the_timeout() {
     let cluster = Cluster::new(2);
     let client = client(&cluster);
-    let refusals = std::iter::repeat_n(Fault::Refuse(RefusalKind::Unavailable), 5);
-    cluster.shards[1].faults.lock().unwrap().extend(refusals.chain([Fault::Hang]));
+    let refusals = std::iter::repeat_n(ScriptedFault::Refuse(RefusalKind::Unavailable), 5);
+    cluster.shards[1].faults.lock().unwrap().extend(refusals.chain([ScriptedFault::Hang]));
     let (error, waited) = run(async {
         client.refresh().await.unwrap();
         let started = tokio::time::Instant::now();
@@ -199,7 +200,11 @@ fn a_server_and_a_coordinator_that_hang_cost_no_more_than_the_timeout() {
 #[test]
 fn what_a_server_waited_for_is_reported_although_later_tries_hear_nothing() {
     let cluster = Cluster::new(1);
-    cluster.shards[0].faults.lock().unwrap().extend([Fault::Refuse(RefusalKind::Deadline), Fault::Hang]);
+    cluster.shards[0]
+        .faults
+        .lock()
+        .unwrap()
+        .extend([ScriptedFault::Refuse(RefusalKind::Deadline), ScriptedFault::Hang]);
     let error = run(client(&cluster).lookup(&some_ids(), Access::Train)).unwrap_err().to_string();
     assert!(error.contains("embedding server 0 (fake) for 30.0s: scripted fault"), "{error}");
 }
@@ -212,7 +217,7 @@ fn many_calls_wait_for_a_silent_coordinator_together() {
         client.refresh().await.unwrap();
         cluster.control.hang(u32::MAX);
         for shard in &cluster.shards {
-            let away = std::iter::repeat_n(Fault::Refuse(RefusalKind::Unavailable), 1000);
+            let away = std::iter::repeat_n(ScriptedFault::Refuse(RefusalKind::Unavailable), 1000);
             shard.faults.lock().unwrap().extend(away);
         }
         let started = tokio::time::Instant::now();
@@ -230,7 +235,7 @@ fn many_calls_wait_for_a_silent_coordinator_together() {
 #[test]
 fn a_final_refusal_is_not_repeated() {
     let cluster = Cluster::new(2);
-    cluster.shards[0].faults.lock().unwrap().push_back(Fault::Refuse(RefusalKind::Invalid));
+    cluster.shards[0].faults.lock().unwrap().push_back(ScriptedFault::Refuse(RefusalKind::Invalid));
     let error = run(client(&cluster).lookup(&some_ids(), Access::Train)).unwrap_err();
     assert_eq!(error.to_string(), "could not look up rows at embedding server 0 (fake): scripted fault");
 }
@@ -257,7 +262,7 @@ fn a_coordinator_that_is_away_does_not_stop_the_data_path() {
     let rows = run(async {
         client.refresh().await.unwrap();
         cluster.control.placement.disconnect();
-        cluster.shards[0].faults.lock().unwrap().push_back(Fault::Refuse(RefusalKind::Unavailable));
+        cluster.shards[0].faults.lock().unwrap().push_back(ScriptedFault::Refuse(RefusalKind::Unavailable));
         client.lookup(&some_ids(), Access::Train).await.unwrap()
     });
     assert_eq!(rows, expected(&some_ids()));
@@ -296,13 +301,13 @@ fn sums_and_what_they_spare_are_measured() {
     let client = client(&cluster).with_metrics(&registry);
     let mut unique = UniqueIds::clone(&some_ids());
     let members: Vec<u32> = (0..60).collect();
-    let mut bags = Bags::new(0);
+    let mut bags = TableBags::new(0);
     bags.extend(&members, &[0, 30, 30, 60]);
     unique.tables[1].bags = Some(bags);
     run(client.lookup(&unique.into(), Access::Train)).unwrap();
     let text = zagros_plumbing::metrics::render(&registry);
     assert!(text.contains("zagros_client_bags_total{call=\"lookup\"} 2"), "{text}");
-    // Two sums in place of 60 rows of 12 bytes, for a count, a head, two lengths and 60 members.
+    // Two sums replace 60 rows of 12 bytes. They cost a count, a head, two lengths and 60 members.
     let spared = 58 * 12 - 4 * (1 + 4 + 2 + 60);
     assert!(text.contains(&format!("zagros_client_bags_spared_bytes{{call=\"lookup\"}} {spared}")), "{text}");
     assert!(text.contains("zagros_client_bags_total{call=\"push\"} 0"), "{text}");
@@ -311,7 +316,7 @@ fn sums_and_what_they_spare_are_measured() {
 #[test]
 fn traffic_is_measured() {
     let cluster = Cluster::new(2);
-    cluster.shards[0].faults.lock().unwrap().push_back(Fault::Refuse(RefusalKind::Unavailable));
+    cluster.shards[0].faults.lock().unwrap().push_back(ScriptedFault::Refuse(RefusalKind::Unavailable));
     let registry = prometheus::Registry::new();
     let client = client(&cluster).with_metrics(&registry);
     run(client.lookup(&some_ids(), Access::Train)).unwrap();

@@ -1,4 +1,4 @@
-//! How a weight is stored. Arithmetic and optimiser state are f32 throughout.
+//! How a weight is stored. Computations and optimiser state always use f32.
 
 mod narrow;
 mod noise;
@@ -7,12 +7,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-pub(crate) use noise::{Noise, RowNoise};
+pub(crate) use noise::{RowNoise, StepNoise};
 
-/// Type of a stored weight.
+/// Number format of a stored weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Element {
+pub enum WeightType {
     /// Exact: 32 bits.
     #[default]
     F32,
@@ -22,7 +22,7 @@ pub enum Element {
     Bf16,
 }
 
-impl Element {
+impl WeightType {
     /// Bytes of a weight.
     #[must_use]
     pub fn bytes(self) -> usize {
@@ -32,13 +32,13 @@ impl Element {
         }
     }
 
-    /// Words of 32 bits that hold `dim` weights; an odd narrow one leaves half a word unused.
+    /// Words of 32 bits that hold `dim` weights. An odd number of narrow weights leaves half a word unused.
     #[must_use]
     pub fn words(self, dim: usize) -> usize {
         (dim * self.bytes()).div_ceil(size_of::<u32>())
     }
 
-    /// Name in files and settings.
+    /// Name of the format in files and settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Element {
         }
     }
 
-    /// The nearest number that there is, as [`Self::encode`] stores it.
+    /// The nearest number of this format, as [`Self::encode`] stores it.
     #[must_use]
     pub fn nearest(self, weight: f32) -> f32 {
         match self {
@@ -58,10 +58,10 @@ impl Element {
         }
     }
 
-    /// Widens `weights.len()` weights, exactly.
+    /// Converts `weights.len()` weights to f32, exactly.
     ///
     /// # Panics
-    /// When `words` are fewer than [`Self::words`] says.
+    /// If `words` is shorter than [`Self::words`] of the number of weights.
     #[inline(always)]
     pub fn decode(self, words: &[u32], weights: &mut [f32]) {
         match self {
@@ -71,7 +71,8 @@ impl Element {
         }
     }
 
-    /// Stores weights, each rounded to the nearest that there is, ties to even; one beyond the largest becomes it.
+    /// Stores weights. Each is rounded to the nearest number of the format, ties to even. A weight beyond the largest
+    /// number becomes the largest number.
     ///
     /// # Panics
     /// As [`Self::decode`].
@@ -87,8 +88,9 @@ impl Element {
         }
     }
 
-    /// Stores weights, each rounded to one of its two neighbours, to the nearer one the likelier: right on average
-    /// however small the steps are that a weight takes. One beyond the largest becomes it.
+    /// Stores weights with stochastic rounding. Each becomes one of its two neighbours, and the nearer one is more
+    /// likely, so that the mean is right even when a weight moves in tiny steps. A weight beyond the largest number
+    /// becomes the largest number.
     #[inline(always)]
     pub(crate) fn encode_stochastic(self, weights: &[f32], words: &mut [u32], noise: RowNoise) {
         match self {
@@ -109,10 +111,10 @@ impl Element {
     }
 }
 
-/// Values of the widest vector that every x86-64 of the last ten years has.
+/// f32 values of an AVX vector. Nearly every x86-64 processor of the last ten years has AVX.
 const LANES: usize = 8;
 
-/// Copies in vectors of known length: rows are too short for a call of `memcpy`.
+/// Copies in vectors of known length. A row is too short for a call of `memcpy` to pay off.
 #[inline(always)]
 fn copy(from: &[f32], to: &mut [f32]) {
     let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
@@ -140,12 +142,12 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Element; 3] = [Element::F32, Element::F16, Element::Bf16];
+    const ALL: [WeightType; 3] = [WeightType::F32, WeightType::F16, WeightType::Bf16];
 
     #[test]
     fn narrow_weights_share_words() {
         assert_eq!(ALL.map(|element| element.words(5)), [5, 3, 3]);
-        assert_eq!(Element::Bf16.words(16), 8);
+        assert_eq!(WeightType::Bf16.words(16), 8);
     }
 
     proptest! {
@@ -155,7 +157,7 @@ mod tests {
             step: u64,
             key: u64,
         ) {
-            // Eighths up to 16: exact in eight bits.
+            // Eighths up to 16 are exact in eight significant bits.
             let weights: Vec<f32> = small.into_iter().map(|value| f32::from(value) / 8.0).collect();
             for element in ALL {
                 let mut words = vec![u32::MAX; element.words(weights.len())];
@@ -163,20 +165,20 @@ mod tests {
                 element.encode(&weights, &mut words);
                 element.decode(&words, &mut back);
                 prop_assert_eq!(&back, &weights, "{}", element.name());
-                element.encode_stochastic(&weights, &mut words, Noise::new(1, 2, step).row(key));
+                element.encode_stochastic(&weights, &mut words, StepNoise::new(1, 2, step).row(key));
                 element.decode(&words, &mut back);
                 prop_assert_eq!(&back, &weights, "{}", element.name());
             }
         }
 
-        /// What lies behind the weights is the optimiser's.
+        /// The words after the weights belong to the optimiser.
         #[test]
         fn no_other_word_is_touched(dim in 0_usize..20) {
             for element in ALL {
                 let mut words = vec![7; element.words(dim) + 3];
                 element.encode(&vec![1.0; dim], &mut words);
                 prop_assert_eq!(&words[element.words(dim)..], &[7; 3]);
-                element.encode_stochastic(&vec![0.3; dim], &mut words, Noise::new(1, 2, 3).row(4));
+                element.encode_stochastic(&vec![0.3; dim], &mut words, StepNoise::new(1, 2, 3).row(4));
                 prop_assert_eq!(&words[element.words(dim)..], &[7; 3]);
             }
         }

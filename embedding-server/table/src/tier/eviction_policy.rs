@@ -1,29 +1,29 @@
-//! Which rows are evicted, and where they go.
+//! The rules of eviction: which rows are evicted, and where they go.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The rules of eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Retention {
+pub struct EvictionPolicy {
     /// Which rows are evicted first when memory is short.
     pub order: EvictionOrder,
-    /// Age since the last use at which a row is removed. It starts again from its first value.
+    /// The age since the last use at which a row is removed. Its next use starts from its first weights.
     pub ttl: Option<Ttl>,
-    /// Rows whose weights have a smaller Euclidean norm are evicted. 0 for none.
+    /// Rows whose weights have a smaller Euclidean norm than this are evicted. 0 evicts none.
     pub small_norm: f32,
     /// Where evicted rows go.
     pub target: EvictionTarget,
 }
 
-/// Which rows leave memory first.
+/// Which rows are evicted first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EvictionOrder {
     /// The least recently used rows.
     #[default]
     Lru,
-    /// The least frequently used rows. A use counts half after `half_life` steps.
+    /// The least frequently used rows. After `half_life` steps a use counts half.
     Lfu {
         /// Steps after which a use counts half.
         #[serde(default = "half_life")]
@@ -36,12 +36,12 @@ fn half_life() -> u32 {
     10_000
 }
 
-/// An age.
+/// An age, in one of two units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ttl {
     /// Steps of training, at least 1.
     Steps(u32),
-    /// Seconds, at least 1. Uses are ordered by seconds then; LFU, which counts by steps, is refused.
+    /// Seconds, at least 1. Then rows are ordered by seconds. LFU counts steps, so it is refused.
     Seconds(u32),
 }
 
@@ -49,21 +49,21 @@ pub enum Ttl {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EvictionTarget {
-    /// To the cold tier on disk. They come back when they are looked up: nothing is lost.
+    /// To the cold tier on disk. A lookup brings them back, so nothing is lost.
     #[default]
     Cold,
-    /// Nowhere. They are dropped and counted, and start again from their first value.
+    /// Nowhere. They are dropped and counted. Their next use starts from their first weights.
     Drop,
 }
 
-impl Retention {
-    /// Whether evicted rows are kept on disk.
+impl EvictionPolicy {
+    /// Whether evicted rows go to the cold tier.
     #[must_use]
     pub fn keeps_evicted_rows(&self) -> bool {
         self.target == EvictionTarget::Cold
     }
 
-    /// The first setting that is out of range.
+    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         if !(self.small_norm.is_finite() && self.small_norm >= 0.0) {
             return Some(format!("small_norm is {}; expected a finite number of at least 0", self.small_norm));
@@ -76,7 +76,7 @@ impl Retention {
                 Some("the half-life of uses is 0 steps; expected at least 1".to_owned())
             }
             (EvictionOrder::Lfu { .. }, Some(Ttl::Seconds(_))) => {
-                Some("uses are counted by steps (lfu) and the time to live in seconds; give it in steps".to_owned())
+                Some("uses are counted by steps (lfu), but the time to live is in seconds; give it in steps".to_owned())
             }
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! What a server did lately, read off its metrics once in a while: for those who watch a run.
+//! Recent activity of a server, computed from its metrics at intervals, for the live page.
 
 use std::collections::VecDeque;
 
@@ -8,28 +8,28 @@ use zagros_table::TableSet;
 
 use super::ServerMetrics;
 
-/// Looks that are remembered: with one a second, the last ten seconds.
+/// The number of remembered looks. With one look a second they cover the last ten seconds.
 const LOOKS: usize = 10;
 /// The percentile of lookup times that is reported.
 const TAIL: f64 = 0.99;
 
-/// LookupCounts at the last looks, oldest first.
+/// The counts at the last looks, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct RecentLookups(VecDeque<LookupCounts>);
 
-/// What had been counted when somebody looked.
+/// The counts at one look.
 #[derive(Clone, Debug, Default)]
 struct LookupCounts {
     found: u64,
     missed: u64,
     seconds: f64,
-    /// Lookups by bucket of their time; those beyond the last bucket are in none.
+    /// Lookups by bucket of their duration. Lookups above the last bound are in no bucket.
     buckets: Vec<u64>,
     lookups: u64,
 }
 
 impl RecentLookups {
-    /// `held` with what was done since the oldest look that is remembered.
+    /// Adds to `held` the activity since the oldest remembered look.
     pub(crate) fn look(&mut self, metrics: &ServerMetrics, tables: &TableSet, held: ServerLoad) -> ServerLoad {
         let now = LookupCounts::of(&metrics.lookup.seconds, tables);
         let before = self.0.front().cloned().unwrap_or_default();
@@ -79,7 +79,7 @@ impl LookupCounts {
         }
     }
 
-    /// The bound of the bucket that so large a share of lookups is below; the last bound for those beyond.
+    /// The smallest bucket bound below which this share of lookups is. The last bound for slower lookups.
     fn percentile(&self, share: f64) -> Option<f64> {
         if self.lookups == 0 {
             return None;

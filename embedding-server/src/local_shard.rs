@@ -1,4 +1,4 @@
-//! The server as its callers see it, in this process. Behind gRPC stands the same.
+//! The server as callers in the same process see it. The gRPC service calls it as well.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use zagros_protocol::{Refusal, RefusalKind};
 use crate::datapath::RequestTimes;
 use crate::{EmbeddingService, datapath, storage};
 
-/// Bytes of ids and bags up to which a request is served on the thread that took it. 32 Ki rows take a few milliseconds of
-/// memory work: handing them to another thread would cost more than it frees. Beyond that the runtime's thread
-/// would keep other connections waiting.
+/// Requests with at most this many bytes of ids and bags run on the thread that received them. 32 Ki rows take a few
+/// milliseconds, less than a handover to another thread is worth. A larger request would keep other connections of the
+/// runtime's thread waiting.
 const INLINE_ID_BYTES: usize = 32 * 1024 * size_of::<u64>();
 
-/// An embedding server called without a socket.
+/// An embedding server that is called without a socket.
 #[derive(Clone)]
 pub struct LocalShard {
     name: Arc<str>,
@@ -28,13 +28,14 @@ pub struct LocalShard {
 }
 
 impl LocalShard {
-    /// Calls this service.
+    /// A shard that calls this service.
     #[must_use]
     pub fn new(service: Arc<EmbeddingService>) -> Self {
         Self { name: format!("embedding server {} (in process)", service.index()).into(), service }
     }
 
-    /// Runs `work` here when the request is small and needs no disk, else on a thread that may block.
+    /// Runs `work` on this thread if the request is small and needs no disk. Otherwise it runs on a thread that may
+    /// block.
     async fn serve<Q: Send + 'static, T: Send + 'static>(
         &self,
         bytes: usize,

@@ -1,24 +1,25 @@
-//! Between f32 and its two narrow kin, in plain integer and float operations that compilers turn into vectors.
+//! Conversion between f32 and the two 16-bit formats. The code uses plain integer and float operations, so compilers
+//! vectorise it.
 
-/// Bits of the magnitude, all but the sign.
+/// All bits but the sign.
 const MAGNITUDE: u32 = 0x7FFF_FFFF;
 const INFINITE: u32 = 0x7F80_0000;
-/// Largest finite bfloat16, and infinity.
+/// Largest finite bfloat16.
 const BF16_LARGEST: u32 = 0x7F7F;
-/// Largest finite f16, as f16 and as f32, and infinity.
+/// Largest finite f16, as f16 and as f32, and the f16 infinity.
 const F16_LARGEST: u32 = 0x7BFF;
 const F16_LARGEST_VALUE: f32 = 65504.0;
 const F16_INFINITE: u32 = 0x7C00;
-/// 2⁻¹⁴ in f32, below which steps of f16 get no smaller.
+/// 2⁻¹⁴ in f32. Below it, f16 numbers are 2⁻²⁴ apart.
 const F16_NORMAL: u32 = 113 << 23;
-/// Difference of the two exponents' biases.
+/// Difference between the exponent biases of f32 and f16.
 const F16_BIAS: u32 = 127 - 15;
 /// Fraction bits of f32 that f16 lacks.
 const F16_TRUNCATED: u32 = 13;
-/// Steps of 2⁻²⁴ below 2⁻¹⁴ are at most 2¹⁰: so many bits of fraction fit a 31-bit number beside.
+/// A number below 2⁻¹⁴ is at most 2¹⁰ multiples of 2⁻²⁴. This many bits of fraction fit next to them into 31 bits.
 const F16_FRACTION: u32 = 20;
 
-/// Widens `from`, as long as `to`.
+/// Widens `from` into `to`, which has the same length.
 #[inline(always)]
 pub(super) fn decode(from: &[u16], to: &mut [f32], widen: impl Fn(u16) -> f32) {
     let from = &from[..to.len()];
@@ -27,8 +28,8 @@ pub(super) fn decode(from: &[u16], to: &mut [f32], widen: impl Fn(u16) -> f32) {
     }
 }
 
-/// Narrows `from`, as long as `to`, each value together with its position. A plain loop: cut into vectors of known
-/// length, compilers leave the choices in it to branches.
+/// Narrows `from` into `to`, which has the same length. `narrow` gets the position and the value. The loop is plain:
+/// with vectors of known length, compilers turn the conditions in `narrow` into branches.
 #[inline(always)]
 pub(super) fn encode(from: &[f32], to: &mut [u16], narrow: impl Fn(u32, f32) -> u16) {
     let from = &from[..to.len()];
@@ -42,7 +43,8 @@ pub(super) fn bf16_to_f32(value: u16) -> f32 {
     f32::from_bits(u32::from(value) << 16)
 }
 
-/// Moves the bits to their places, then mends the exponent by an exact product, which serves subnormal values too.
+/// Shifts the bits into place. Then it corrects the exponent by an exact multiplication, which also works for subnormal
+/// values.
 #[inline(always)]
 pub(super) fn f16_to_f32(value: u16) -> f32 {
     const MEND: f32 = f32::from_bits((127 + F16_BIAS) << 23);
@@ -68,25 +70,26 @@ pub(super) fn nearest_f16(value: f32) -> u16 {
     half::f16::from_f32(if value.is_finite() { finite } else { value }).to_bits()
 }
 
-/// Adds the random bits to those that are cut off: the carry rounds away from zero as often as they are large.
+/// Adds random bits to the bits that are cut off. The larger the cut-off part is, the likelier the carry rounds away
+/// from zero.
 #[inline(always)]
 pub(super) fn stochastic_bf16(value: f32, random: u32) -> u16 {
     let (bits, magnitude) = (value.to_bits(), value.to_bits() & MAGNITUDE);
     let rounded = (magnitude.wrapping_add(random & 0xFFFF) >> 16).min(BF16_LARGEST);
-    // A NaN stays one even if only its low bits say so.
+    // A NaN stays a NaN, even if only its low bits are set.
     let special = magnitude >> 16 | u32::from(magnitude > INFINITE) << 6;
     let narrow = if magnitude >= INFINITE { special } else { rounded };
     (narrow | (bits & !MAGNITUDE) >> 16) as u16
 }
 
-/// As [`stochastic_bf16`]. Below 2⁻¹⁴ the steps have one size, and the value is counted in them; what is less than
-/// 2⁻²⁰ of such a step is nothing.
+/// As [`stochastic_bf16`]. Below 2⁻¹⁴, f16 numbers are 2⁻²⁴ apart, and the value is counted in multiples of 2⁻²⁴. Less
+/// than 2⁻²⁰ of one multiple counts as zero.
 #[inline(always)]
 pub(super) fn stochastic_f16(value: f32, random: u32) -> u16 {
     let (bits, magnitude) = (value.to_bits(), value.to_bits() & MAGNITUDE);
     let normal =
         (magnitude.wrapping_add(random & ((1 << F16_TRUNCATED) - 1)) >> F16_TRUNCATED).wrapping_sub(F16_BIAS << 10);
-    // The significand, with as many bits below it as make its last one 2⁻⁴⁴ at the largest exponent.
+    // The significand, shifted so that its last bit is 2⁻⁴⁴ at the largest exponent below 2⁻¹⁴.
     let significand = (magnitude & 0x7F_FFFF | 0x80_0000) << 6;
     let steps = significand >> (112_u32.saturating_sub(magnitude >> 23)).min(31);
     let small = (steps + (random & ((1 << F16_FRACTION) - 1))) >> F16_FRACTION;
@@ -101,14 +104,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::row::element::{Element, Noise};
+    use crate::row::weight_type::{StepNoise, WeightType};
 
     struct Format {
         round: fn(f32, u32) -> u16,
         nearest: fn(f32) -> u16,
         widen: fn(u16) -> f32,
         largest: f32,
-        /// Magnitudes below this are nothing.
+        /// Smaller magnitudes become zero.
         least: f32,
     }
 
@@ -144,7 +147,7 @@ mod tests {
         }
     }
 
-    /// A row that is not updated must not wander.
+    /// A weight that is not updated must keep its value.
     #[test]
     fn every_narrow_number_rounds_to_itself_whatever_the_dice() {
         for bits in 0..=u16::MAX {
@@ -171,7 +174,7 @@ mod tests {
             }
         }
 
-        /// Over all random words the mean is the value itself.
+        /// The mean over all random words is the value itself.
         #[test]
         fn rounding_is_right_on_average(value in prop_oneof![-2.0_f32..2.0, -1e-4_f32..1e-4, -3e-7_f32..3e-7]) {
             let mean = |round: fn(f32, u32) -> u16, widen: fn(u16) -> f32| {
@@ -179,8 +182,8 @@ mod tests {
                 sum / f64::from(1 << 12)
             };
             let exponent = value.abs().log2().floor() as i32;
-            // Of the 16 bits that bfloat16 looks at, the upper eight run through all they can be, of the 13 of f16 the
-            // upper five, and twelve of its 20 below the normal range.
+            // Testing all random words would take too long. The test runs through the upper 8 of the 16 bits that
+            // bfloat16 uses, the upper 5 of the 13 bits that f16 uses, and 12 of its 20 bits below the normal range.
             let (bf16, f16) = (mean(stochastic_bf16, bf16_to_f32), mean(stochastic_f16, f16_to_f32));
             let error = (bf16 - f64::from(value)).abs();
             prop_assert!(error <= 2.0_f64.powi(exponent - 7) / 256.0, "bf16: {value} {bf16}");
@@ -214,22 +217,24 @@ mod tests {
         }
     }
 
-    /// 400 steps of a hundredth of what bfloat16 can tell at 1: to the nearest nothing would ever happen.
+    /// Takes 400 steps, each a hundredth of the distance between bfloat16 numbers at 1. With rounding to nearest the
+    /// weight would not move.
     #[test]
     fn small_steps_add_up() {
         let (step, steps) = (2.0_f32.powi(-7) / 100.0, 400);
-        let mean = |element: Element| {
+        let mean = |element: WeightType| {
             let mut weights = vec![1.0_f32; 512];
             let mut words = vec![0; element.words(weights.len())];
             for push in 0..steps {
                 weights.iter_mut().for_each(|weight| *weight += step);
-                element.encode_stochastic(&weights, &mut words, Noise::new(1, 2, push).row(9));
+                element.encode_stochastic(&weights, &mut words, StepNoise::new(1, 2, push).row(9));
                 element.decode(&words, &mut weights);
             }
             weights.iter().sum::<f32>() / weights.len() as f32
         };
-        for element in [Element::F16, Element::Bf16] {
-            // Four steps of bfloat16; the mean of 512 weights strays by 0.2 of one each, over √512.
+        for element in [WeightType::F16, WeightType::Bf16] {
+            // The steps sum to four bfloat16 distances. The mean of 512 weights has a standard deviation of 0.2
+            // distances / √512.
             let expected = 1.0 + steps as f32 * step;
             assert!((mean(element) - expected).abs() < 0.002, "{}: {} {expected}", element.name(), mean(element));
         }

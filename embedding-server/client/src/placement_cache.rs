@@ -1,4 +1,4 @@
-//! Which servers there are now: the placement, fetched from the coordinator and followed when it changes.
+//! The current placement: fetched from the coordinator, and fetched again when it changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use crate::placement::{Connect, Placement};
 use crate::{ClientError, Shard};
 
 /// The current placement. Reading it takes no lock.
-pub(crate) struct Directory {
+pub(crate) struct PlacementCache {
     control: Arc<dyn ControlPlane>,
     connect: Connect,
     timeout: Duration,
     placement: ArcSwapOption<Placement>,
-    /// Held while the placement is fetched, so that many failing calls fetch it once.
+    /// Held during a fetch, so that many failing calls fetch the placement once.
     fetching: Mutex<()>,
 }
 
 /// Why the placement could not be fetched.
 enum FetchError {
-    /// May pass: the coordinator is away, or servers are missing.
+    /// A later fetch may succeed: the coordinator does not answer, or servers are missing.
     NotYet(String),
-    /// Will not pass.
+    /// No later fetch will succeed.
     Final(ClientError),
 }
 
-impl Directory {
+impl PlacementCache {
     pub(crate) fn new(control: Arc<dyn ControlPlane>, connect: Connect, timeout: Duration) -> Self {
         Self { control, connect, timeout, placement: ArcSwapOption::empty(), fetching: Mutex::new(()) }
     }
 
-    /// The placement; waits for the first one.
+    /// The current placement. Waits for the first one.
     pub(crate) async fn current(&self) -> Result<Arc<Placement>, ClientError> {
         loop {
             if let Some(placement) = self.placement.load_full() {
@@ -63,13 +63,12 @@ impl Directory {
         })
     }
 
-    /// Fetches the placement once, unless someone else has since `seen` or is about to: then that fetch serves for
-    /// this caller too, found or not, so that many callers wait for a silent coordinator no longer than one. A
-    /// coordinator that does not answer is no error here: the data path works without it as long as the servers
-    /// stay where they are.
+    /// Fetches the placement once. If another caller has replaced `seen` or is fetching now, that fetch counts for this
+    /// caller too, whatever its result. So many callers wait for a silent coordinator no longer than one caller. A
+    /// silent coordinator is not an error here: the data path works without it while the servers keep their buckets.
     pub(crate) async fn follow(&self, seen: &Arc<Placement>, deadline: Deadline) -> Result<(), ClientError> {
         let Ok(_one_at_a_time) = self.fetching.try_lock() else {
-            // Whoever holds it has a deadline of its own; this caller's may be nearer.
+            // The holder of the lock has a deadline of its own. This caller's deadline may be earlier.
             let _ = deadline.bound(self.fetching.lock()).await;
             return Ok(());
         };
@@ -80,19 +79,25 @@ impl Directory {
             Ok(()) => Ok(()),
             Err(FetchError::Final(error)) => Err(error),
             Err(FetchError::NotYet(reason)) => {
-                debug!(coordinator = self.control.name(), reason, "placement could not be fetched");
+                debug!(coordinator = self.control.name(), reason, "cannot fetch the placement");
                 Ok(())
             }
         }
     }
 
-    /// In the order of their indices; empty before the first placement.
+    /// How long a call waits for a server that does not answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The servers in the order of their indices. Empty before the first placement.
     pub(crate) fn servers(&self) -> Vec<Arc<dyn Shard>> {
         self.placement.load().iter().flat_map(|placement| placement.shards().cloned()).collect()
     }
 
     async fn fetch(&self, deadline: Deadline) -> Result<(), FetchError> {
-        // Whatever the coordinator says, the servers may still serve: only the timeout ends the wait for it.
+        // A refusal by the coordinator is not final, because the servers may still serve. The wait ends with the
+        // deadline.
         let asked = deadline.bound(self.control.placement(PlacementRequest {})).await;
         let asked = asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)));
         let response = asked.map_err(|refusal| FetchError::NotYet(refusal.message))?;

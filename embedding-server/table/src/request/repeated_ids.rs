@@ -1,21 +1,21 @@
-//! Ids that occur twice in one push. Their gradients are summed first, because two Adagrad steps with g₁ and g₂ are not
-//! one step with g₁ + g₂.
+//! Ids that occur twice in one push. Their gradients are summed first, because two Adagrad updates with g₁ and g₂
+//! differ from one update with g₁ + g₂.
 
 use hashbrown::HashTable;
 
 use crate::key::key_of;
-use crate::request::group::{Scratch, StripeGroup};
+use crate::request::group::{RequestBuffers, StripeGroup};
 
-/// Cells of the search for each key: so few are taken that most keys find theirs empty at once.
+/// Cells per key in the search for repeated ids. With four cells most keys find an empty cell at once.
 const CELLS_PER_KEY: usize = 4;
 
-/// Whether some id occurs twice among the first `stripes` groups of `scratch`. Equal ids share a stripe, so the search
-/// goes stripe by stripe through a set small enough for the first cache.
+/// Whether some id occurs twice in the first `stripes` groups of `scratch`. Equal ids are in the same stripe. The
+/// search goes stripe by stripe through a hash set that fits into the L1 cache.
 ///
-/// Keys are compared by 32 bits and their place: very rarely the answer is yes where it should be no, which costs
-/// [`summed`] a pass in vain and nothing else.
+/// The search compares 32 bits of a key and the cell. Very rarely it returns true although no id repeats. Then
+/// [`summed`] runs for nothing.
 #[inline(always)]
-pub(crate) fn may_exist(stripes: usize, scratch: &mut Scratch) -> bool {
+pub(crate) fn may_exist(stripes: usize, scratch: &mut RequestBuffers) -> bool {
     (0..stripes).any(|stripe| may_exist_in(scratch.at(stripe)))
 }
 
@@ -29,7 +29,7 @@ fn may_exist_in(group: StripeGroup<'_>) -> bool {
     seen.clear();
     seen.resize(mask + 1, 0);
     for key in keys {
-        // Zero marks an empty cell. The low bits are the stripe's and tell its keys apart no further.
+        // Zero marks an empty cell. The low bits are equal for all keys of a stripe, so the tag does not use them.
         let tag = (key >> 32) as u32 | 1;
         let mut place = (key >> 16) as usize & mask;
         while seen[place] != 0 {
@@ -43,9 +43,9 @@ fn may_exist_in(group: StripeGroup<'_>) -> bool {
     false
 }
 
-/// Each id once, in order of first appearance, with the sum of its gradients in order of appearance.
+/// Each id once, in the order of first appearance, with the sum of its gradients in the order of appearance.
 ///
-/// A sum that would be beyond `largest` stops there: no gradient was larger, so that no sum is either.
+/// A sum beyond `largest` is clipped to `largest`. No single gradient is larger.
 pub(crate) fn summed(ids: &[u64], gradients: &[f32], dim: usize, largest: f32) -> (Vec<u64>, Vec<f32>) {
     let mut rows: HashTable<usize> = HashTable::with_capacity(ids.len());
     let (mut unique, mut sums) = (Vec::<u64>::new(), Vec::new());
@@ -83,10 +83,10 @@ mod tests {
             ids in prop::collection::vec(0_u64..60, 0..30),
             bits in 0_u32..4,
         ) {
-            let mut scratch = Scratch::new();
+            let mut scratch = RequestBuffers::new();
             scratch.group(&ids, 1 << bits);
             let distinct: BTreeSet<u64> = ids.iter().copied().collect();
-            // Among the small ids here no two keys look alike.
+            // Among these small ids no two keys have equal tags.
             prop_assert_eq!(may_exist(1 << bits, &mut scratch), distinct.len() < ids.len());
         }
 

@@ -1,4 +1,4 @@
-//! How much memory the tables of a server may take, and the store behind it.
+//! How much memory the tables of a server may use, and the cold tier behind them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,70 +6,71 @@ use std::time::Duration;
 
 use crate::ColdStore;
 
-/// What the tables of a server may use. The default is memory without a limit and no cold tier.
+/// The limits and stores of a server's tables. By default, memory is unlimited and there is no cold tier.
 #[derive(Clone, Debug, Default)]
-pub struct Capacity {
-    /// Bytes of rows and indexes in memory, all tables together; `None` for no limit. Each stripe of a table may hold
-    /// 64 rows whatever the budget says, and a stripe's index is in memory twice for the moment in which it grows.
+pub struct TableResources {
+    /// Bytes of rows and indexes in memory, for all tables together. `None` for no limit. Each stripe of a table may
+    /// hold 64 rows whatever the budget. A stripe's index is in memory twice while it grows.
     pub budget: Option<usize>,
-    /// Where evicted rows go. Rows there are [`crate::TableConfig::cold_words`] wide.
+    /// Where evicted rows go. A row there has [`crate::TableConfig::cold_words`] words.
     pub cold: Option<Arc<dyn ColdStore>>,
-    /// Nanoseconds of some clock that never goes back, to time the waits for locks; `None` leaves them untimed. Asked
+    /// Nanoseconds of a monotonic clock, to measure waits for locks. `None` leaves these waits unmeasured. It is called
     /// only when a lock is taken.
     pub nanos: Option<fn() -> u64>,
-    /// The timeout of a request at its sender. No wait inside takes more than a part of it. `None` for no limit.
+    /// The timeout of a request at its sender. Each wait takes at most a share of it. `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
-impl Capacity {
-    /// The longest that a wait may be: `most`, or one part in `parts` of a request's timeout.
+impl TableResources {
+    /// The longest wait: `most`, or one part in `parts` of a request's timeout if that is shorter.
     pub(crate) fn wait(&self, most: Duration, parts: u32) -> Duration {
         self.timeout.map_or(most, |timeout| most.min(timeout / parts))
     }
 }
 
-/// Bytes in use, and the limit.
+/// Bytes in use, and their limit.
 #[derive(Debug)]
-pub(crate) struct MemoryBudget {
+pub(crate) struct RowBudget {
     limit: usize,
     used: AtomicUsize,
 }
 
-impl MemoryBudget {
+impl RowBudget {
     pub(crate) fn new(limit: Option<usize>) -> Self {
         Self { limit: limit.unwrap_or(usize::MAX), used: AtomicUsize::new(0) }
     }
 
-    /// Takes bytes if they are within the limit less `idle` bytes, which the process holds unused. Of two threads that
-    /// race for the last bytes, one gets them.
+    /// Reserves bytes if they fit into the limit minus `idle` bytes. Idle bytes are unused memory of the process. If
+    /// two threads ask for the last bytes, one of them gets them.
     pub(crate) fn reserve(&self, bytes: usize, idle: usize) -> bool {
         let limit = self.limit.saturating_sub(idle);
         let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
-    /// Takes bytes whatever the limit says.
+    /// Reserves bytes even beyond the limit.
     pub(crate) fn force(&self, bytes: usize) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives bytes back that were taken.
+    /// Returns reserved bytes.
     pub(crate) fn release(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes in use, and the limit.
+    /// Reserved bytes, and the limit.
     pub(crate) fn used(&self) -> (usize, usize) {
         (self.used.load(Ordering::Relaxed), self.limit)
     }
 
-    /// Whether room should be made ahead of need.
+    /// Whether maintenance should evict rows before a request needs the memory.
     pub(crate) fn is_tight(&self) -> bool {
         let (used, limit) = self.used();
         used > limit / 20 * 19
     }
 
-    /// Whether memory is a quarter over its limit. That happens only when rows cannot be evicted. No row may come then.
+    /// Whether memory is a quarter above its limit. That happens only while rows cannot be evicted. New rows are then
+    /// refused.
     pub(crate) fn is_exhausted(&self) -> bool {
         let (used, limit) = self.used();
         used > limit.saturating_add(limit / 4)
@@ -85,14 +86,14 @@ mod tests {
     #[test]
     fn a_wait_is_a_part_of_the_timeout_at_most() {
         let ten = Duration::from_secs(10);
-        assert_eq!(Capacity::default().wait(ten, 4), ten);
-        let of = |seconds| Capacity { timeout: Some(Duration::from_secs(seconds)), ..Capacity::default() };
+        assert_eq!(TableResources::default().wait(ten, 4), ten);
+        let of = |seconds| TableResources { timeout: Some(Duration::from_secs(seconds)), ..TableResources::default() };
         assert_eq!([300, 20].map(|seconds| of(seconds).wait(ten, 4)), [ten, Duration::from_secs(5)]);
     }
 
     #[test]
     fn no_more_than_the_limit_is_given_out_however_many_ask() {
-        let budget = MemoryBudget::new(Some(1000));
+        let budget = RowBudget::new(Some(1000));
         let taken = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn it_tells_how_near_the_limit_it_is() {
-        let budget = MemoryBudget::new(Some(1000));
+        let budget = RowBudget::new(Some(1000));
         let state = || (budget.is_tight(), budget.is_exhausted());
         budget.force(950);
         assert_eq!(state(), (false, false));
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(state(), (true, true));
         budget.release(1251);
         assert!(!budget.reserve(1000, 1) && budget.reserve(1000, 0) && !budget.reserve(1, 0));
-        let endless = MemoryBudget::new(None);
+        let endless = RowBudget::new(None);
         endless.force(usize::MAX / 2);
         assert_eq!((endless.is_tight(), endless.is_exhausted()), (false, false));
     }

@@ -1,4 +1,4 @@
-//! How long requests to each server have been waiting. A slow server is named by it.
+//! How long each server has left requests unanswered. The figures show which server is slow.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 /// The requests that one server has not answered yet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Waiting {
-    /// Its index.
+pub struct UnansweredRequests {
+    /// Index of the server.
     pub server: u32,
-    /// Lookups.
+    /// Number of lookups.
     pub lookups: usize,
-    /// Pushes.
+    /// Number of pushes.
     pub pushes: usize,
-    /// How long the oldest of them has waited, retries included.
+    /// Age of the oldest request, with retries.
     pub oldest: Duration,
 }
 
-/// The open requests. One lock for each request, never one for each row.
+/// The unanswered requests. A request takes one lock, a row takes none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenRequests {
     open: Arc<Mutex<RequestList>>,
@@ -26,7 +26,7 @@ pub(super) struct OpenRequests {
 #[derive(Debug, Default)]
 struct RequestList {
     next: u64,
-    /// By number, so that the first of a server is its oldest.
+    /// By number: the first request of a server is its oldest.
     requests: BTreeMap<u64, OpenRequest>,
 }
 
@@ -37,7 +37,7 @@ struct OpenRequest {
     since: Instant,
 }
 
-/// A request. It is open while this value lives.
+/// An unanswered request. Dropping the guard ends it.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
     number: u64,
@@ -45,7 +45,7 @@ pub(super) struct RequestGuard {
 }
 
 impl OpenRequests {
-    /// A request to a server that begins now.
+    /// Starts a request to a server.
     pub(super) fn begin(&self, server: u32, pushes: bool) -> RequestGuard {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let number = open.next;
@@ -54,13 +54,13 @@ impl OpenRequests {
         RequestGuard { number, open: Arc::clone(&self.open) }
     }
 
-    /// One entry for each server that has an open request.
-    pub(super) fn waiting(&self) -> Vec<Waiting> {
+    /// One entry for each server with an unanswered request.
+    pub(super) fn waiting(&self) -> Vec<UnansweredRequests> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut servers, now) = (BTreeMap::new(), Instant::now());
         for request in open.requests.values() {
             let (server, oldest) = (request.server, now.saturating_duration_since(request.since));
-            let entry = servers.entry(server).or_insert(Waiting { server, lookups: 0, pushes: 0, oldest });
+            let entry = servers.entry(server).or_insert(UnansweredRequests { server, lookups: 0, pushes: 0, oldest });
             entry.lookups += usize::from(!request.pushes);
             entry.pushes += usize::from(request.pushes);
         }
@@ -86,7 +86,7 @@ mod tests {
         let second = requests.begin(1, false);
         let other = requests.begin(0, false);
         let waiting = requests.waiting();
-        let entry = |waiting: &Waiting| (waiting.server, waiting.lookups, waiting.pushes);
+        let entry = |waiting: &UnansweredRequests| (waiting.server, waiting.lookups, waiting.pushes);
         assert_eq!(waiting.iter().map(entry).collect::<Vec<_>>(), [(0, 1, 0), (1, 1, 1)]);
         assert!(waiting[1].oldest >= waiting[0].oldest);
         drop((first, other));

@@ -1,59 +1,59 @@
-//! The staleness window: how many batches may be between their lookup and the acknowledgement of their push.
+//! The staleness window: how many batches may be between lookup and acknowledgement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Lets at most τ + 1 batches be between lookup and acknowledgement, so that a lookup misses the gradients of at most τ
-/// earlier batches (invariant DP-4). τ = 0 is strictly sequential.
+/// Allows at most τ + 1 batches between lookup and acknowledgement. A lookup therefore misses the gradients of at most
+/// τ earlier batches (invariant DP-4). τ = 0 is strictly sequential.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub struct StalenessWindow {
     places: Arc<Semaphore>,
     inside: Arc<AtomicUsize>,
 }
 
-/// A batch's place in the window: carried along with it, dropped once its push is acknowledged.
+/// A batch's place in the window. Dropping it frees the place. The batch keeps it until its push is acknowledged.
 #[derive(Debug)]
-pub struct Permit {
+pub struct WindowPermit {
     staleness: usize,
     inside: Arc<AtomicUsize>,
-    /// Freed after [`Permit::drop`] has counted this batch out: the next one to enter counts right.
+    /// Freed after [`WindowPermit::drop`] has decreased the count, so the next batch reads the right count.
     _place: OwnedSemaphorePermit,
 }
 
-impl Window {
-    /// For τ = `staleness`.
+impl StalenessWindow {
+    /// A window for τ = `staleness`.
     #[must_use]
     pub fn new(staleness: usize) -> Self {
         let places = staleness.saturating_add(1).min(Semaphore::MAX_PERMITS);
         Self { places: Arc::new(Semaphore::new(places)), inside: Arc::default() }
     }
 
-    /// Waits for a place; served in the order of asking. It lasts as long as the oldest batch takes: whoever
-    /// waits listens to shutdown beside it, and the push that frees a place has a deadline of its own.
-    pub async fn enter(&self) -> Permit {
+    /// Waits for a place. Batches get places in the order in which they ask. The wait has no timeout of its own: the
+    /// push that frees a place has a deadline, and the caller also waits for shutdown.
+    pub async fn enter(&self) -> WindowPermit {
         let place = Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
         let staleness = self.inside.fetch_add(1, Ordering::AcqRel);
-        Permit { staleness, inside: Arc::clone(&self.inside), _place: place }
+        WindowPermit { staleness, inside: Arc::clone(&self.inside), _place: place }
     }
 
-    /// Batches inside now.
+    /// Batches in the window.
     #[must_use]
     pub fn inside(&self) -> usize {
         self.inside.load(Ordering::Acquire)
     }
 }
 
-impl Permit {
-    /// Earlier batches whose gradients were not acknowledged when this one entered: at most τ.
+impl WindowPermit {
+    /// How many earlier batches had unacknowledged gradients when this batch entered. At most τ.
     #[must_use]
     pub fn staleness(&self) -> usize {
         self.staleness
     }
 }
 
-impl Drop for Permit {
+impl Drop for WindowPermit {
     fn drop(&mut self) {
         self.inside.fetch_sub(1, Ordering::AcqRel);
     }
@@ -69,7 +69,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_permit_tells_how_many_batches_were_before_it() {
-        let window = Window::new(2);
+        let window = StalenessWindow::new(2);
         let (first, second, third) = (window.enter().await, window.enter().await, window.enter().await);
         assert_eq!([first.staleness(), second.staleness(), third.staleness()], [0, 1, 2]);
         assert!(window.enter().now_or_never().is_none(), "a fourth batch got in");
@@ -80,7 +80,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_staleness_batches_are_strictly_sequential() {
-        let window = Window::new(0);
+        let window = StalenessWindow::new(0);
         for _ in 0..3 {
             let permit = window.enter().now_or_never().expect("the window was empty");
             assert_eq!(permit.staleness(), 0);
@@ -92,13 +92,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_batch_is_ever_staler_than_the_bound() {
         const BOUND: usize = 3;
-        let window = Window::new(BOUND);
+        let window = StalenessWindow::new(BOUND);
         let batches = (0..200_u64).map(|batch| {
             let window = window.clone();
             tokio::spawn(async move {
                 let permit = window.enter().await;
                 let inside = window.inside();
-                // Acknowledgements come in another order than the lookups started.
+                // The acknowledgements come in another order than the lookups.
                 tokio::time::sleep(Duration::from_millis(batch * 7 % 13)).await;
                 (permit.staleness(), inside)
             })

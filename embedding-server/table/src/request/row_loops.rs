@@ -1,35 +1,35 @@
-//! The loops over the rows of a request, stripe by stripe: where a server's time goes.
+//! The loops over the rows of a request, stripe by stripe. A server spends most of its time here.
 
 use crate::config::RowLayout;
 use crate::machine::prefetch::prefetch;
-use crate::request::group::{Scratch, StripeGroup};
+use crate::request::group::{RequestBuffers, StripeGroup};
 use crate::request::update::RowUpdate;
 use crate::row::slab::SlotAddress;
 use crate::stripe::Stripe;
-use crate::{Element, PushReport, PushStep, Table};
+use crate::{PushReport, PushStep, Table, WeightType};
 
-/// Rows that go through one stage together. What is asked for in one stage is used in the next, some 16 rows later: as
-/// many misses as a core waits for at once.
+/// Rows that pass through one stage together. A stage uses the memory that the stage before prefetched 16 rows earlier.
+/// A core waits for about 16 cache misses at once.
 const STEP: usize = 16;
 
-/// What a request does with its rows.
+/// What a request does with each row.
 trait RowVisitor {
-    /// Words of a row that are needed.
+    /// How many words of a row it needs.
     fn words(&self) -> usize;
 
-    /// Asks for the memory of what is read of a row besides itself. Memory that is only written need not be asked for:
-    /// stores wait by themselves, and asking made lookups no faster.
+    /// Prefetches what it reads besides the row. Memory that is only written needs no prefetch: the store buffer hides
+    /// the miss, and prefetching it made lookups no faster.
     #[inline(always)]
-    fn ask(&self, _position: u32) {}
+    fn prefetch(&self, _position: u32) {}
 
-    /// The slot of a row that was not found at once, if it has one.
-    fn settle(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32>;
+    /// Returns the slot of a row that [`Stripe::peek`] did not find. `None` if there is no row.
+    fn find_slot(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32>;
 
     /// Reads or changes a row.
-    fn touch(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32);
+    fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32);
 }
 
-/// Copies weights; rows that do not exist are made.
+/// Copies weights, and creates missing rows.
 struct TrainingLookup<'a> {
     table: &'a Table,
     layout: RowLayout,
@@ -37,14 +37,14 @@ struct TrainingLookup<'a> {
     made: u64,
 }
 
-/// Copies weights, and notes the positions of rows that do not exist.
+/// Copies weights, and notes the positions of missing rows.
 struct ReadingLookup<'a> {
     layout: RowLayout,
     out: &'a mut [f32],
     missing: &'a mut Vec<u32>,
 }
 
-/// Applies gradients; rows that do not exist are made.
+/// Applies gradients, and creates missing rows.
 struct GradientPush<'a> {
     table: &'a Table,
     layout: RowLayout,
@@ -55,7 +55,7 @@ struct GradientPush<'a> {
 
 impl Table {
     #[inline(always)]
-    pub(crate) fn lookup_for_training(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
+    pub(crate) fn lookup_for_training(&self, ids: &[u64], out: &mut [f32], scratch: &mut RequestBuffers) -> u64 {
         let mut made = 0;
         scratch.group(ids, self.stripes());
         with_known_width(
@@ -79,7 +79,7 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(crate) fn lookup_for_reading(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
+    pub(crate) fn lookup_for_reading(&self, ids: &[u64], out: &mut [f32], scratch: &mut RequestBuffers) -> u64 {
         let layout = *self.layout();
         let mut missing = std::mem::take(&mut scratch.missing);
         missing.clear();
@@ -102,7 +102,7 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(crate) fn update_groups(&self, gradients: &[f32], step: PushStep, scratch: &mut Scratch) -> PushReport {
+    pub(crate) fn update_groups(&self, gradients: &[f32], step: PushStep, scratch: &mut RequestBuffers) -> PushReport {
         let mut report = PushReport::default();
         let mut buffer = std::mem::take(&mut scratch.weights);
         with_known_width(
@@ -132,7 +132,7 @@ impl Table {
     #[inline(always)]
     pub(crate) fn for_each_group(
         &self,
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
         mut work: impl FnMut(&mut Stripe, &mut StripeGroup<'_>),
     ) {
         for stripe in 0..self.stripes() {
@@ -151,14 +151,14 @@ impl RowVisitor for TrainingLookup<'_> {
     }
 
     #[inline(always)]
-    fn settle(&mut self, stripe: &mut Stripe, key: u64, _: u32) -> Option<u32> {
+    fn find_slot(&mut self, stripe: &mut Stripe, key: u64, _: u32) -> Option<u32> {
         let (slot, created) = find_or_create(stripe, key, self.table);
         self.made += u64::from(created);
         Some(slot)
     }
 
     #[inline(always)]
-    fn touch(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
+    fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
         self.layout.read(stripe.at(place), row_mut(self.out, position, self.layout.dim));
     }
 }
@@ -170,7 +170,7 @@ impl RowVisitor for ReadingLookup<'_> {
     }
 
     #[inline(always)]
-    fn settle(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32> {
+    fn find_slot(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32> {
         let slot = find(stripe, key);
         if slot.is_none() {
             self.missing.push(position);
@@ -179,7 +179,7 @@ impl RowVisitor for ReadingLookup<'_> {
     }
 
     #[inline(always)]
-    fn touch(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
+    fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
         self.layout.read(stripe.at(place), row_mut(self.out, position, self.layout.dim));
     }
 }
@@ -191,62 +191,62 @@ impl RowVisitor for GradientPush<'_> {
     }
 
     #[inline(always)]
-    fn ask(&self, position: u32) {
+    fn prefetch(&self, position: u32) {
         prefetch(row(self.gradients, position, self.layout.dim));
     }
 
     #[inline(always)]
-    fn settle(&mut self, stripe: &mut Stripe, key: u64, _: u32) -> Option<u32> {
+    fn find_slot(&mut self, stripe: &mut Stripe, key: u64, _: u32) -> Option<u32> {
         let (slot, created) = find_or_create(stripe, key, self.table);
         self.made += u64::from(created);
         Some(slot)
     }
 
     #[inline(always)]
-    fn touch(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32) {
+    fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32) {
         self.update.apply(stripe.at_mut(place), key, row(self.gradients, position, self.layout.dim));
     }
 }
 
-/// Not inlined, for the few rows that come here; and without a look at the caller's work, whose layout stays constant.
+/// Not inlined, because few rows get here. It takes no reference to the visitor, so the compiler keeps the visitor's
+/// layout constant.
 #[inline(never)]
 fn find_or_create(stripe: &mut Stripe, key: u64, table: &Table) -> (u32, bool) {
     stripe.find_or_create(key, table.layout())
 }
 
-/// As [`find_or_create`].
+/// Not inlined, as [`find_or_create`].
 #[inline(never)]
 fn find(stripe: &Stripe, key: u64) -> Option<u32> {
     stripe.find(key)
 }
 
-/// Calls `work` with the layout, as a constant where it is one of the commonest: loops over rows of known width need no
-/// counting.
+/// Calls `work` with the layout. The commonest widths become constants, so the compiler unrolls loops over a row.
 #[inline(always)]
 fn with_known_width(layout: RowLayout, mut work: impl FnMut(RowLayout)) {
     match (layout.element, layout.dim) {
-        (Element::F32, 16) => work(known::<16>(layout)),
-        (Element::F32, 32) => work(known::<32>(layout)),
-        (Element::F32, 64) => work(known::<64>(layout)),
-        (Element::F32, 128) => work(known::<128>(layout)),
+        (WeightType::F32, 16) => work(known::<16>(layout)),
+        (WeightType::F32, 32) => work(known::<32>(layout)),
+        (WeightType::F32, 64) => work(known::<64>(layout)),
+        (WeightType::F32, 128) => work(known::<128>(layout)),
         _ => work(layout),
     }
 }
 
-/// The layout of a table of `DIM` weights of f32, which it is.
+/// The same layout, with `DIM` f32 weights as a constant. The caller checked that the layout has them.
 #[inline(always)]
 fn known<const DIM: usize>(mut layout: RowLayout) -> RowLayout {
-    (layout.element, layout.dim, layout.weights) = (Element::F32, DIM, DIM);
+    (layout.element, layout.dim, layout.weights) = (WeightType::F32, DIM, DIM);
     layout
 }
 
-/// Takes the rows of a group through four stages, a few at a time, each few one stage behind the few after them: while
-/// memory is fetched for some rows, others are worked on.
+/// Takes the rows of a group through four stages, [`STEP`] rows at a time. While memory is fetched for some rows, the
+/// core works on others:
 ///
-/// 1. Ask for the index entry.
-/// 2. Look where the entry should be, and ask for the slot.
-/// 3. Find, or make, the rows that were not found there.
-/// 4. Read or change them.
+/// 1. Prefetch the index entry.
+/// 2. Search the home bucket, and prefetch the slot.
+/// 3. Find or create the rows that the home bucket does not have.
+/// 4. Read or change the rows.
 #[inline(always)]
 fn pipelined(stripe: &mut Stripe, group: &mut StripeGroup<'_>, work: &mut impl RowVisitor) {
     let (count, words) = (group.keys.len(), work.words());
@@ -254,7 +254,7 @@ fn pipelined(stripe: &mut Stripe, group: &mut StripeGroup<'_>, work: &mut impl R
     let (keys, positions, places) = (group.keys, &group.positions[..count], &mut group.places[..count]);
     let steps = count.div_ceil(STEP);
     let rows = |step: usize| step * STEP..count.min(step * STEP + STEP);
-    // Loops and not `for_each`, whose body would not be compiled for wide vectors.
+    // Loops, not `for_each`: its closure would not be compiled for wide vectors.
     for step in 0..steps + 3 {
         if step < steps {
             for index in rows(step) {
@@ -264,13 +264,13 @@ fn pipelined(stripe: &mut Stripe, group: &mut StripeGroup<'_>, work: &mut impl R
         if (1..=steps).contains(&step) {
             for index in rows(step - 1) {
                 places[index] = stripe.peek(keys[index], words);
-                work.ask(positions[index]);
+                work.prefetch(positions[index]);
             }
         }
         if (2..=steps + 1).contains(&step) {
             for index in rows(step - 2) {
                 if places[index].is_none()
-                    && let Some(slot) = work.settle(stripe, keys[index], positions[index])
+                    && let Some(slot) = work.find_slot(stripe, keys[index], positions[index])
                 {
                     places[index] = stripe.place(slot, words);
                 }
@@ -279,7 +279,7 @@ fn pipelined(stripe: &mut Stripe, group: &mut StripeGroup<'_>, work: &mut impl R
         if step >= 3 {
             for index in rows(step - 3) {
                 if !places[index].is_none() {
-                    work.touch(stripe, places[index], keys[index], positions[index]);
+                    work.use_row(stripe, places[index], keys[index], positions[index]);
                 }
             }
         }

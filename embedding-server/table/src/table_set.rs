@@ -1,4 +1,5 @@
-//! All tables of a model on one server, and requests that touch several of them: checked whole, then done.
+//! All tables of a model on one server, and requests that name several tables. A request is checked whole before it
+//! changes anything.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,39 +10,39 @@ use parking_lot::RwLock;
 use crate::tier::managed::PreparedPush;
 use crate::tier::shared_memory::SharedMemory;
 use crate::{
-    Capacity, ColdError, LookupMode, LookupReport, PushReport, PushStep, Scratch, Table, TableConfig, TableError,
-    TableTime,
+    ColdError, LookupMode, LookupReport, PushReport, PushStep, RequestBuffers, Table, TableConfig, TableError,
+    TableResources, TableTime,
 };
 
-/// The tables of a model; a table's number is its position.
+/// The tables of a model. The number of a table is its position.
 #[derive(Debug)]
 pub struct TableSet {
     tables: Vec<Table>,
     shared: Arc<SharedMemory>,
-    /// Locked shared by requests, exclusively for the instant of a snapshot.
+    /// Requests lock it shared. A snapshot locks it exclusively for its instant.
     gate: RwLock<()>,
     /// Whether there is a snapshot.
     has_snapshot: AtomicBool,
     turn: AtomicUsize,
 }
 
-/// The part of a request that concerns one table. Its values follow those of the part before.
+/// The part of a request for one table. The values of all parts follow each other in the order of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestPart<'a> {
-    /// The table.
+    /// Number of the table.
     pub table: u32,
-    /// Weights per row, according to the sender.
+    /// Weights per row, as the sender says.
     pub dim: u32,
-    /// The rows.
+    /// Ids of the rows.
     pub ids: &'a [u64],
 }
 
 impl TableSet {
-    /// Empty tables. Rows start from `seed`; together they keep within `capacity`.
+    /// Makes empty tables. `seed` decides the first weights of rows. All tables together stay within `capacity`.
     ///
     /// # Errors
-    /// When a setting is out of range, or rows are to go to a cold tier that is not there.
-    pub fn new(seed: u64, configs: &[TableConfig], capacity: Capacity) -> Result<Self, TableError> {
+    /// If a setting is out of range, or if evicted rows go to a cold tier and there is none.
+    pub fn new(seed: u64, configs: &[TableConfig], capacity: TableResources) -> Result<Self, TableError> {
         let shared = Arc::new(SharedMemory::new(capacity));
         let make = |(number, config)| Table::within(seed, number as u32, config, &shared);
         let tables = configs.iter().enumerate().map(make).collect::<Result<_, _>>()?;
@@ -54,14 +55,14 @@ impl TableSet {
         })
     }
 
-    /// Moves the time on by which rows grow old: to the newest step of training, and to seconds since the tables were
-    /// made. Times before the present one are ignored. Seconds should come from a clock that nobody sets: a wall clock
-    /// that is put forward by an hour would make every row an hour older.
+    /// Advances the time by which rows age: to the newest training step, and to the seconds since the tables were made.
+    /// Times before the present time are ignored. Take the seconds from a monotonic clock. A wall clock that someone
+    /// sets forward by an hour would age every row by an hour.
     pub fn tick(&self, steps: u64, seconds: u64) {
         self.shared.clock.advance(TableTime { steps, seconds });
     }
 
-    /// Why the last write to the cold tier failed. `None` if it did not.
+    /// Why the last write to the cold tier failed. `None` if it succeeded.
     #[must_use]
     pub fn last_write_error(&self) -> Option<ColdError> {
         self.shared.failure()
@@ -78,19 +79,19 @@ impl TableSet {
         self.tables.iter()
     }
 
-    /// One table.
+    /// The table of this number.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// If there is none.
     pub fn table(&self, table: u32) -> Result<&Table, TableError> {
         let unknown = TableError::UnknownTable { table, tables: self.tables.len() };
         self.tables.get(table as usize).ok_or(unknown)
     }
 
-    /// Checks that each part names a table of its own with that table's dim; answers the number of values, Σ rows·dim.
+    /// Checks that each part names another table and the dim of that table. Returns the number of values, Σ rows·dim.
     ///
     /// # Errors
-    /// When one does not.
+    /// If a part fails this check.
     pub fn check(&self, parts: &[RequestPart<'_>]) -> Result<usize, TableError> {
         let mut values = 0_usize;
         for (index, part) in parts.iter().enumerate() {
@@ -109,31 +110,31 @@ impl TableSet {
     /// Writes the weights of all parts into `out`, part after part, each row-major `[ids.len(), dim]`.
     ///
     /// # Errors
-    /// When a part names no table, a table twice or a wrong dim, or `out` has another length; nothing is created then.
-    /// When rows of the cold tier cannot be read, or there is no room for new ones.
+    /// If a part names no table, a table twice or a wrong dim, or if `out` has another length. Then no row is created.
+    /// Also if rows of the cold tier cannot be read, or memory is full.
     pub fn lookup(
         &self,
         parts: &[RequestPart<'_>],
         access: LookupMode,
         out: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         self.enter().lookup(parts, access, out, scratch)
     }
 
-    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`. `step` is that of the
-    /// push, counted by its writer: schedules and rounding follow its number, penalties on weights its share. Each of
-    /// several writers is at a step of its own.
+    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`. `step` is the step of
+    /// the writer: its number decides schedule and rounding, its share scales the penalties on weights. Several writers
+    /// may be at different steps.
     ///
     /// # Errors
-    /// As [`Self::lookup`], and when a gradient is not finite and its table refuses such; nothing of any part is
-    /// applied then.
+    /// As [`Self::lookup`], and if a gradient is not finite and its table refuses it. Then nothing of any part is
+    /// applied.
     pub fn push(
         &self,
         parts: &[RequestPart<'_>],
         gradients: &[f32],
         step: impl Into<PushStep>,
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         self.enter().push(parts, gradients, step, scratch)
     }
@@ -143,7 +144,7 @@ impl TableSet {
         parts: &[RequestPart<'_>],
         access: LookupMode,
         out: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         self.check_values("rows", parts, out.len())?;
         for (part, values) in self.divide(parts) {
@@ -161,7 +162,7 @@ impl TableSet {
         parts: &[RequestPart<'_>],
         gradients: &[f32],
         step: PushStep,
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         self.check_values("gradients", parts, gradients.len())?;
         for (part, values) in self.divide(parts) {
@@ -177,13 +178,13 @@ impl TableSet {
         Ok(total)
     }
 
-    /// Does everything that can fail for all parts before it changes any of them.
+    /// Does everything that can fail, for all parts, before it changes a table.
     fn push_managed(
         &self,
         parts: &[RequestPart<'_>],
         gradients: &[f32],
         step: PushStep,
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         let mut prepared = Vec::with_capacity(parts.len());
         for (part, values) in self.divide(parts) {
@@ -222,7 +223,7 @@ impl TableSet {
         &self.has_snapshot
     }
 
-    /// Counts the calls of maintenance; each goes on where the one before ended.
+    /// Counts the calls of maintenance. Each call continues where the last one ended.
     pub(crate) fn next_turn(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
@@ -232,7 +233,7 @@ impl TableSet {
         if expected == found { Ok(()) } else { Err(TableError::Length { what, expected, found }) }
     }
 
-    /// Each part with the range of its values; the parts were checked.
+    /// Each part with its range of values. The parts are already checked.
     fn divide<'a, 'b>(
         &self,
         parts: &'a [RequestPart<'b>],
@@ -248,13 +249,13 @@ impl TableSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Initializer, Limits, Optimizer};
+    use crate::{Initializer, Optimizer, UpdateLimits};
 
     fn tables() -> TableSet {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
+        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, UpdateLimits::default());
         let config = |dim| TableConfig { dim, init, optimizer, limits, stripes: 2, ..TableConfig::default() };
-        TableSet::new(1, &[config(2), config(3)], Capacity::default()).unwrap()
+        TableSet::new(1, &[config(2), config(3)], TableResources::default()).unwrap()
     }
 
     fn part(table: u32, dim: u32, ids: &[u64]) -> RequestPart<'_> {
@@ -269,7 +270,7 @@ mod tests {
     fn each_part_reaches_its_own_table() {
         let tables = tables();
         let parts = [part(1, 3, &[8]), part(0, 2, &[8, 9])];
-        let mut scratch = Scratch::new();
+        let mut scratch = RequestBuffers::new();
         let mut first = [0.0; 7];
         let report = tables.lookup(&parts, LookupMode::Train, &mut first, &mut scratch).unwrap();
         assert_eq!((report.created, held(&tables)), (3, vec![2, 1]));
@@ -287,14 +288,14 @@ mod tests {
         let tables = tables();
         let mut out = [0.0; 5];
         let parts = [part(0, 2, &[8]), part(1, 3, &[8])];
-        tables.lookup(&parts, LookupMode::Read, &mut out, &mut Scratch::new()).unwrap();
+        tables.lookup(&parts, LookupMode::Read, &mut out, &mut RequestBuffers::new()).unwrap();
         assert_ne!(out[..2], out[2..4]);
     }
 
     #[test]
     fn one_bad_part_refuses_the_whole_request() {
         let tables = tables();
-        let mut scratch = Scratch::new();
+        let mut scratch = RequestBuffers::new();
         let good = part(0, 2, &[1]);
         let mut refused = |parts: &[RequestPart<'_>], gradients: &[f32]| {
             let pushed = tables.push(parts, gradients, 0, &mut scratch).unwrap_err();
@@ -317,7 +318,7 @@ mod tests {
     fn a_refused_push_applies_no_part() {
         let tables = tables();
         let parts = [part(0, 2, &[1]), part(1, 3, &[6])];
-        assert!(tables.push(&parts, &[1.0, 1.0, 1.0, f32::NAN, 1.0], 0, &mut Scratch::new()).is_err());
+        assert!(tables.push(&parts, &[1.0, 1.0, 1.0, f32::NAN, 1.0], 0, &mut RequestBuffers::new()).is_err());
         assert_eq!(held(&tables), [0, 0]);
     }
 }

@@ -1,0 +1,25 @@
+//! The rows that a lookup returns, and the gradients of a push.
+
+use super::dedup::UniqueIds;
+
+/// Values with the tables of [`UniqueIds::tables`]: rows and sums, or their gradients.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BatchRows {
+    /// Per table, row-major `[wanted, dim]`. There is one row per id. With bags there are the rows outside of bags,
+    /// then one row per bag ([`super::TableIds::wanted`]).
+    pub tables: Vec<Vec<f32>>,
+}
+
+impl BatchRows {
+    /// Zeros in the shape of `unique`.
+    #[must_use]
+    pub fn zeroed(unique: &UniqueIds) -> Self {
+        Self { tables: unique.tables.iter().map(|table| vec![0.0; table.wanted() * table.dim as usize]).collect() }
+    }
+
+    /// Bytes of the values in memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.tables.iter().map(|table| size_of_val(&table[..])).sum()
+    }
+}
