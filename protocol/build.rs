@@ -1,4 +1,5 @@
-//! Generates the messages of the proto files. zagros-transport generates their services. protox is a protobuf compiler in Rust: no `protoc` on the machine.
+//! Generates the messages of the proto files. The crate zagros-transport generates their services. protox is a protobuf
+//! compiler in Rust, so the machine needs no `protoc`.
 
 /// Messages that the coordinator keeps as part of its state, which it writes to its journal.
 const KEPT: [&str; 11] = [
@@ -28,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         config = config.type_attribute(format!("zagros.control.v1.{message}"), KEEPS);
     }
     config
-        // Payloads arrive as slices of the receive buffer instead of copies.
+        // Payloads are slices of the receive buffer, not copies.
         .bytes(".")
         .compile_fds(descriptors)?;
     println!("cargo::rerun-if-changed=proto");

@@ -115,7 +115,7 @@ EMBEDDING = [
           *quantiles("zagros_embedding_request_seconds", "call", HERE + ', call=~"lookup|push"', "{{call}}")),
     lines("Rows of a request", "short", "How many rows a request names.",
           *quantiles("zagros_embedding_request_rows", "call", HERE + ', call=~"lookup|push"', "{{call}}")),
-    lines("Staleness of pushes", "short", "Batches that were under way when a pushed batch's rows were looked up.",
+    lines("Staleness of pushes", "short", "Earlier batches in flight when the rows of a pushed batch were looked up.",
           *quantiles("zagros_embedding_push_staleness_batches", "server", HERE, "server {{server}}")),
     lines("Pushes applied before", "reqps", "Retries of pushes that had arrived, answered as duplicates.",
           (f"sum by (server) (rate(zagros_embedding_duplicates_total{{{HERE}}}{RATE}))", "server {{server}}")),

@@ -153,7 +153,7 @@ mod tests {
     use std::path::Path;
 
     use zagros_job::Overrides;
-    use zagros_plumbing::memory::Bound;
+    use zagros_plumbing::memory::MemoryBound;
 
     use super::*;
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn limit(bytes: u64) -> Option<MemoryLimit> {
-        Some(MemoryLimit { bytes, bound: Bound::Machine })
+        Some(MemoryLimit { bytes, bound: MemoryBound::Machine })
     }
 
     #[test]

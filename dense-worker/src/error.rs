@@ -10,7 +10,7 @@ use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
 use zagros_plumbing::disk;
 use zagros_protocol::{Refusal, RefusalKind};
-use zagros_store::{Fault, StoreError};
+use zagros_store::{StoreError, StoreFault};
 
 use crate::model::ModelError;
 
@@ -296,10 +296,10 @@ impl From<StoreError> for WorkerError {
 
 fn store_class(error: &StoreError) -> ExitClass {
     match error.fault() {
-        Fault::Setting => ExitClass::Usage,
-        Fault::Missing => ExitClass::Data,
-        Fault::Away => ExitClass::Cluster,
-        Fault::Machine => ExitClass::Storage,
+        StoreFault::Setting => ExitClass::Usage,
+        StoreFault::Missing => ExitClass::Data,
+        StoreFault::Away => ExitClass::Cluster,
+        StoreFault::Machine => ExitClass::Storage,
     }
 }
 

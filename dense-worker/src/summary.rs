@@ -1,7 +1,7 @@
 //! The summary of a worker's run, in numbers.
 
 use serde::{Deserialize, Serialize};
-use zagros_plumbing::process::Machine;
+use zagros_plumbing::process::MachineInfo;
 
 use crate::event::Evaluation;
 
@@ -73,7 +73,7 @@ pub struct Summary {
     pub peak_rss_bytes: Option<u64>,
     /// The machine of the process.
     #[serde(default)]
-    pub machine: Machine,
+    pub machine: MachineInfo,
 }
 
 /// Earlier batches whose gradients were not acknowledged at lookup, over all steps.

@@ -1,4 +1,4 @@
-//! Generates the clients and services of the proto files. Their messages are those of zagros-protocol.
+//! Generates the clients and services of the proto files. The messages come from zagros-protocol.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protos = [

@@ -1,7 +1,7 @@
 //! Checks that checkpoints and the model can be written to the folders of the job.
 
 use zagros_job::Job;
-use zagros_store::{Fault, Folder, StoreError};
+use zagros_store::{Folder, StoreError, StoreFault};
 
 use crate::exit::{Exit, Failure};
 
@@ -25,10 +25,10 @@ pub fn check_folders(job: &Job) -> Result<(), Failure> {
 
 fn failed(error: StoreError, key: &str) -> Failure {
     let exit = match error.fault() {
-        Fault::Setting => Exit::Usage,
-        Fault::Away => Exit::Cluster,
-        Fault::Missing => Exit::Data,
-        Fault::Machine => Exit::Storage,
+        StoreFault::Setting => Exit::Usage,
+        StoreFault::Away => Exit::Cluster,
+        StoreFault::Missing => Exit::Data,
+        StoreFault::Machine => Exit::Storage,
     };
     Failure::new(exit, miette::miette!("{error} (`{key}`)"))
 }

@@ -1,4 +1,4 @@
-//! What was in the store at one moment: a snapshot of RocksDB, which keeps the database that it belongs to.
+//! A view: the content of the store at one moment. It is a RocksDB snapshot that keeps the database open.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use rocksdb::{ReadOptions, Snapshot};
 use self_cell::self_cell;
 use zagros_table::{ColdError, ColdScan, ColdView};
 
-use crate::database::Database;
+use crate::database::RocksDatabase;
 use crate::keys::{cold_key, key, words};
 
 self_cell!(
     struct Owned {
-        owner: Arc<Database>,
+        owner: Arc<RocksDatabase>,
         #[covariant]
         dependent: Snapshot,
     }
 );
 
-/// See the module.
+/// A view. It owns the database and the snapshot.
 pub(crate) struct RocksView {
     snapshot: Owned,
     /// Bytes read ahead in each file.
@@ -26,11 +26,11 @@ pub(crate) struct RocksView {
 }
 
 impl RocksView {
-    pub(crate) fn new(database: Arc<Database>, read_ahead: usize) -> Self {
+    pub(crate) fn new(database: Arc<RocksDatabase>, read_ahead: usize) -> Self {
         Self { snapshot: Owned::new(database, |database| database.db.snapshot()), read_ahead }
     }
 
-    fn database(&self) -> &Database {
+    fn database(&self) -> &RocksDatabase {
         self.snapshot.borrow_owner()
     }
 }
@@ -64,7 +64,7 @@ impl ColdView for RocksView {
     }
 }
 
-/// Blocks are read once, in order: they need no place in the cache.
+/// A scan reads each block once, so the blocks need no place in the cache.
 fn once(read_ahead: usize) -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);

@@ -3,7 +3,7 @@
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{Found, Header, TableHeader, bucket, decode, find, holds, parts};
+use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, bucket, decode, find, holds, parts};
 
 use super::draw::number;
 use super::model::Model;
@@ -49,7 +49,7 @@ pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Ex
     Err(missing(table, id, &would_be))
 }
 
-fn place(header: &Header, file: String, bucket: Option<u32>) -> String {
+fn place(header: &SnapshotHeader, file: String, bucket: Option<u32>) -> String {
     bucket.map_or_else(|| file.clone(), |bucket| format!("{file}, bucket {bucket} of {}", header.buckets))
 }
 
@@ -64,9 +64,9 @@ fn missing(table: &str, id: u64, would_be: &[String]) -> Failure {
 }
 
 impl RowReport {
-    fn of(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &Found) -> Self {
+    fn of(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &FoundRow) -> Self {
         let mut values = Vec::new();
-        let mut numbers = |part: &zagros_snapshot::Part| {
+        let mut numbers = |part: &zagros_snapshot::SlotPart| {
             decode(part, &found.slot, &mut values);
             (part.name, values.clone())
         };

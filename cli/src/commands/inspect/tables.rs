@@ -4,7 +4,9 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{Content, Kind, Norms, Reader, RowBatch, SnapshotError, TableHeader, decode, parts};
+use zagros_snapshot::{
+    BlockContent, BlockKind, NormStatistics, RowBatch, SnapshotError, SnapshotReader, TableHeader, decode, parts,
+};
 
 use super::draw::{bars, number, sparkline};
 use super::model::Model;
@@ -17,7 +19,7 @@ const LARGE: usize = 16;
 /// The report of a table over all files.
 struct TableReport {
     header: TableHeader,
-    norms: Norms,
+    norms: NormStatistics,
     frequency_counts: u64,
 }
 
@@ -74,7 +76,7 @@ fn read(model: &Model, only: Option<&str>) -> Result<Vec<TableReport>, Failure> 
 
 /// Adds a file's rows to the reports of their tables. Makes missing reports.
 fn read_file(
-    mut reader: Reader,
+    mut reader: SnapshotReader,
     only: Option<&str>,
     reports: &mut Vec<TableReport>,
     passed: &dyn Fn(u64),
@@ -84,26 +86,26 @@ fn read_file(
         |table: u32| tables.get(table as usize).is_some_and(|table| only.is_none_or(|only| table.name == only));
     for table in tables.iter().filter(|table| only.is_none_or(|only| table.name == only)) {
         if !reports.iter().any(|report| report.header.name == table.name) {
-            reports.push(TableReport { header: table.clone(), norms: Norms::default(), frequency_counts: 0 });
+            reports.push(TableReport { header: table.clone(), norms: NormStatistics::default(), frequency_counts: 0 });
         }
     }
     let mut before = 0;
-    let wanted = |kind: Kind| matches!(kind, Kind::Rows | Kind::Counts);
+    let wanted = |kind: BlockKind| matches!(kind, BlockKind::Rows | BlockKind::Counts);
     while let Some(block) = reader.next(|head| wanted(head.kind) && is_wanted(head.table))? {
         passed(reader.position() - before);
         before = reader.position();
         let table = &tables[block.table];
         let Some(report) = reports.iter_mut().find(|report| report.header.name == table.name) else { continue };
         match block.content {
-            Content::Rows(rows) => add_norms(table, &rows, &mut report.norms),
-            Content::Counts { ids, .. } => report.frequency_counts += ids.len() as u64,
-            Content::Sketch { .. } | Content::Clock(_) => {}
+            BlockContent::Rows(rows) => add_norms(table, &rows, &mut report.norms),
+            BlockContent::Counts { ids, .. } => report.frequency_counts += ids.len() as u64,
+            BlockContent::Sketch { .. } | BlockContent::Clock(_) => {}
         }
     }
     Ok(())
 }
 
-fn add_norms(table: &TableHeader, rows: &RowBatch, norms: &mut Norms) {
+fn add_norms(table: &TableHeader, rows: &RowBatch, norms: &mut NormStatistics) {
     let weights = &parts(table)[0];
     let mut values = Vec::with_capacity(table.dim);
     for slot in rows.slots.chunks_exact(table.width) {

@@ -5,7 +5,7 @@ use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{Checked, SavedFile};
+use zagros_snapshot::{SavedFile, VerifiedFile};
 use zagros_store::hexadecimal;
 
 use super::model::Model;
@@ -57,7 +57,7 @@ fn verify_others(model: &Model, manifest: &Manifest) -> Vec<FileReport> {
 }
 
 /// Checks that the file is the one that was saved with the model.
-fn compare(file: &SavedFile, checked: &Checked, record: Option<&FileRecord>) -> Result<(), String> {
+fn compare(file: &SavedFile, checked: &VerifiedFile, record: Option<&FileRecord>) -> Result<(), String> {
     let Some(FileRecord { sha256: expected, .. }) = record else { return Ok(()) };
     let found = hexadecimal(&checked.sha256);
     let mismatch = || {
@@ -89,9 +89,9 @@ fn conclude(files: &[FileReport], problem: Option<String>, json: bool) -> Result
 }
 
 impl FileReport {
-    fn of(file: String, checked: Result<Checked, String>) -> Self {
+    fn of(file: String, checked: Result<VerifiedFile, String>) -> Self {
         match checked {
-            Ok(Checked { blocks, rows, bytes, .. }) => Self { file, blocks, rows, bytes, problem: None },
+            Ok(VerifiedFile { blocks, rows, bytes, .. }) => Self { file, blocks, rows, bytes, problem: None },
             Err(problem) => Self { file, blocks: 0, rows: 0, bytes: 0, problem: Some(problem) },
         }
     }

@@ -8,7 +8,7 @@ use tracing::debug;
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::packed::{Buffers, PackError};
+use zagros_protocol::packed::{PackError, ValueBuffers};
 use zagros_protocol::{Generation, Refusal, RefusalKind};
 use zagros_zip::ZipEq;
 
@@ -23,6 +23,9 @@ use crate::metrics::{ClientCallMetrics, ClientMetrics};
 use crate::placement::Connect;
 use crate::placement_cache::PlacementCache;
 use crate::storage::RetryingShard;
+
+/// Pauses between the tries of a request: short enough that a server that is back does not wait for its workers.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(50), most: Duration::from_millis(250) };
 
 /// The identity and the settings of a client.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +71,7 @@ pub struct EmbeddingClient {
     placements: Arc<PlacementCache>,
     metrics: ClientMetrics,
     /// Reusable memory for gradients that are being sent.
-    buffers: Arc<Buffers>,
+    buffers: Arc<ValueBuffers>,
     requests: OpenRequests,
     pushes_in_flight: PushesInFlight,
 }
@@ -254,7 +257,7 @@ impl EmbeddingClient {
             }
             // The first `moved` usually means that the client's map is old, so the client fetches the map at once.
             if tries > 0 || refusal.kind != RefusalKind::Moved {
-                tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
+                tokio::time::sleep(RETRY.pause(tries).min(deadline.left())).await;
             }
             self.placements.follow(&placement, deadline).await?;
             if deadline.is_past() {
