@@ -4,6 +4,7 @@
 //! [`LocalCoordinator`] is called directly; [`run`] serves the same object to other processes.
 
 mod errors;
+mod journaled;
 mod local;
 mod metrics;
 mod page;

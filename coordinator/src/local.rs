@@ -1,15 +1,16 @@
 //! The core with a clock and a lock: a coordinator for callers in the same process.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::FutureExt;
 use parking_lot::Mutex;
 use prometheus::Registry;
-use tokio::time::{Duration, Instant};
+use tokio::time::Duration;
 use tracing::{error, info, warn};
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::ControlAnswer;
-use zagros_coordinator_core::{Core, CoreConfig, RunEvent, RunOutcome, SplitOrder};
+use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
@@ -19,6 +20,8 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Refusal, RunId};
 
+use crate::CoordinatorError;
+use crate::journaled::JournaledCore;
 use crate::metrics::CoordinatorMetrics;
 
 /// The longest age of the gauges.
@@ -27,13 +30,12 @@ const METRICS_AGE: Duration = Duration::from_secs(1);
 /// The coordinator of a run, without sockets. Each call lets leases expire. Heartbeats are such calls.
 pub struct LocalCoordinator {
     run: RunId,
-    started: Instant,
     state: Mutex<LockedCore>,
     metrics: CoordinatorMetrics,
 }
 
 struct LockedCore {
-    core: Core,
+    core: JournaledCore,
     /// When the gauges were last set.
     shown: Option<Duration>,
 }
@@ -45,31 +47,28 @@ impl LocalCoordinator {
     /// When the registry already has a coordinator: it can hold only one.
     #[must_use]
     pub fn new(job: &Job, registry: &Registry) -> Arc<Self> {
-        let run = RunId(rand::random());
-        let config = CoreConfig {
-            run,
-            job: job.name.clone(),
-            servers: job.cluster.servers,
-            workers: job.cluster.workers,
-            min_workers: job.cluster.min_workers.unwrap_or(job.cluster.workers),
-            buckets: job.cluster.buckets,
-            epochs: job.train.epochs,
-            fixed_splits: job.train.mode == Mode::Sync,
-            order: match job.data.shuffle_rows {
-                0 => SplitOrder::AsInFiles,
-                rows => SplitOrder::Shuffled { seed: job.train.seed, window_rows: rows as u64 },
-            },
-            asynchronous: job.train.mode == Mode::Async && job.cluster.workers > 1,
-            staleness: u32::try_from(job.staleness()).unwrap_or(u32::MAX),
-            checkpoint_every: job.checkpoint.every.filter(|_| job.checkpoint.keep > 0),
-            lease: job.cluster.lease,
-            timeout: job.cluster.timeout,
-            fingerprint: job.fingerprint(),
-        };
+        Self::leading(job, JournaledCore::unwritten(config_of(job)), registry)
+    }
+
+    /// The coordinator of the run that the journal in `folder` has, as the process before left it; of a run that nobody has joined
+    /// where there is none, or nobody can be left of it.
+    ///
+    /// # Errors
+    /// When the folder cannot be used.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    pub fn open(job: &Job, folder: &Path, registry: &Registry) -> Result<Arc<Self>, CoordinatorError> {
+        let coordinator = Self::leading(job, JournaledCore::open(config_of(job), folder)?, registry);
+        // What happened at the start is logged now.
+        coordinator.tick();
+        Ok(coordinator)
+    }
+
+    fn leading(job: &Job, core: JournaledCore, registry: &Registry) -> Arc<Self> {
         Arc::new(Self {
-            run,
-            started: Instant::now(),
-            state: Mutex::new(LockedCore { core: Core::new(config), shown: None }),
+            run: core.core().config().run,
+            state: Mutex::new(LockedCore { core, shown: None }),
             metrics: CoordinatorMetrics::new(registry, job.cluster.servers, job.cluster.workers),
         })
     }
@@ -82,35 +81,37 @@ impl LocalCoordinator {
 
     /// Ends the leases that are due.
     pub fn tick(&self) {
-        self.call(Core::tick);
+        self.ask(|_, _| ());
     }
 
     /// Drains the run: its workers save and leave, and then the run is over. `reason` says which process was asked to end.
     pub fn drain(&self, reason: &str) {
-        self.call(|core, now| core.drain(now, reason));
+        let drain = || CoreInput::Drain(reason.to_owned());
+        self.call_or_warn(drain, |core, now| core.drain(now, reason));
     }
 
     /// The workers that a drain waits for, in words; empty when there is none.
     #[must_use]
     pub fn drain_waits_for(&self) -> String {
-        self.state.lock().core.drain_waits_for()
+        self.state.lock().core.core().drain_waits_for()
     }
 
     /// Ends the run, unless it has ended. The answer to a member's next heartbeat says so.
     pub fn end(&self, outcome: RunOutcome) {
-        self.call(|core, now| core.end(now, outcome));
+        let end = outcome.clone();
+        self.call_or_warn(|| CoreInput::End(end), |core, now| core.end(now, outcome));
     }
 
     /// How the run ended, once it has.
     #[must_use]
     pub fn outcome(&self) -> Option<RunOutcome> {
-        self.state.lock().core.outcome().cloned()
+        self.state.lock().core.core().outcome().cloned()
     }
 
     /// Whether every member has left or is lost.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
-        self.state.lock().core.is_deserted()
+        self.state.lock().core.core().is_deserted()
     }
 
     /// Checks that there is a placement, so that workers can train.
@@ -118,23 +119,40 @@ impl LocalCoordinator {
     /// # Errors
     /// The missing members, in words.
     pub fn ready(&self) -> Result<(), String> {
-        let placement = self.call(Core::placement);
+        let placement = self.ask(Core::placement);
         if placement.generation == 0 { Err(format!("waiting: {}", placement.waiting_for)) } else { Ok(()) }
     }
 
     /// The status of the run.
     pub(crate) fn glance(&self) -> StatusResponse {
-        self.call(Core::status)
+        self.ask(Core::status)
     }
 
-    /// Makes one call of the core. Logs and counts its events after the lock is released.
-    fn call<R>(&self, call: impl FnOnce(&mut Core, Duration) -> R) -> R {
+    /// The run is over, and its members know. The next coordinator with this journal begins another run.
+    pub(crate) fn forget(&self) {
+        self.state.lock().core.forget();
+    }
+
+    /// Answers a question.
+    fn ask<R>(&self, question: impl FnOnce(&mut Core, Duration) -> R) -> R {
+        self.with_core(|core| core.ask(question))
+    }
+
+    /// A call of the process itself, which has nobody to refuse it to.
+    fn call_or_warn(&self, input: impl FnOnce() -> CoreInput, call: impl FnOnce(&mut Core, Duration)) {
+        if let Err(refusal) = self.with_core(|core| core.call(input, call)) {
+            warn!(%refusal, "the journal does not have it, and a coordinator that comes back does not know it");
+        }
+    }
+
+    /// Uses the core. Logs and counts its events after the lock is released.
+    fn with_core<R>(&self, work: impl FnOnce(&mut JournaledCore) -> R) -> R {
         let mut state = self.state.lock();
-        let now = self.started.elapsed();
-        let answer = call(&mut state.core, now);
-        let events = state.core.take_events();
+        let answer = work(&mut state.core);
+        let now = state.core.now();
+        let events = state.core.core_mut().take_events();
         let is_old = state.shown.is_none_or(|shown| now.saturating_sub(shown) >= METRICS_AGE);
-        let status = (is_old || !events.is_empty()).then(|| state.core.status(now));
+        let status = (is_old || !events.is_empty()).then(|| state.core.core().view(now));
         state.shown = status.as_ref().map(|_| now).or(state.shown);
         drop(state);
 
@@ -148,11 +166,13 @@ impl LocalCoordinator {
         answer
     }
 
+    /// A member's call.
     fn answer<T: Send + 'static>(
         &self,
+        input: impl FnOnce() -> CoreInput,
         call: impl FnOnce(&mut Core, Duration) -> Result<T, Refusal>,
     ) -> ControlAnswer<'_, T> {
-        std::future::ready(self.call(call)).boxed()
+        std::future::ready(self.with_core(|core| core.call(input, call)).flatten()).boxed()
     }
 }
 
@@ -162,48 +182,72 @@ impl ControlPlane for LocalCoordinator {
     }
 
     fn join(&self, request: JoinRequest) -> ControlAnswer<'_, JoinResponse> {
-        self.answer(|core, now| core.join(now, &request))
+        self.answer(|| CoreInput::Join(request.clone()), |core, now| core.join(now, &request))
     }
 
     fn heartbeat(&self, request: HeartbeatRequest) -> ControlAnswer<'_, HeartbeatResponse> {
         self.metrics.heartbeats.inc();
-        self.answer(|core, now| core.heartbeat(now, &request))
+        self.answer(|| CoreInput::Heartbeat(request.clone()), |core, now| core.heartbeat(now, &request))
     }
 
     fn leave(&self, request: LeaveRequest) -> ControlAnswer<'_, LeaveResponse> {
-        self.answer(|core, now| core.leave(now, &request))
+        self.answer(|| CoreInput::Leave(request.clone()), |core, now| core.leave(now, &request))
     }
 
     fn placement(&self, _: PlacementRequest) -> ControlAnswer<'_, PlacementResponse> {
-        self.answer(|core, now| Ok(core.placement(now)))
+        std::future::ready(Ok(self.ask(Core::placement))).boxed()
     }
 
     fn group(&self, request: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
-        self.answer(|core, now| core.group(now, &request))
+        self.answer(|| CoreInput::Group(request), |core, now| core.group(now, &request))
     }
 
     fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse> {
-        self.answer(|core, now| core.assign(now, &request))
+        self.answer(|| CoreInput::Assign(request), |core, now| core.assign(now, &request))
     }
 
     fn position(&self, request: PositionRequest) -> ControlAnswer<'_, PositionResponse> {
-        self.answer(|core, now| core.position(now, &request))
+        std::future::ready(self.ask(|core, now| core.position(now, &request))).boxed()
     }
 
     fn transforms(&self, request: TransformsRequest) -> ControlAnswer<'_, TransformsResponse> {
-        self.answer(|core, now| core.transforms(now, &request))
+        self.answer(|| CoreInput::Transforms(request.clone()), |core, now| core.transforms(now, &request))
     }
 
     fn complete(&self, request: CompleteRequest) -> ControlAnswer<'_, CompleteResponse> {
-        self.answer(|core, now| core.complete(now, &request))
+        self.answer(|| CoreInput::Complete(request.clone()), |core, now| core.complete(now, &request))
     }
 
     fn report_evaluation(&self, request: ReportEvaluationRequest) -> ControlAnswer<'_, ReportEvaluationResponse> {
-        self.answer(|core, now| core.report_evaluation(now, &request))
+        self.answer(|| CoreInput::ReportEvaluation(request), |core, now| core.report_evaluation(now, &request))
     }
 
     fn status(&self, _: StatusRequest) -> ControlAnswer<'_, StatusResponse> {
         std::future::ready(Ok(self.glance())).boxed()
+    }
+}
+
+/// What the core knows of a job before anyone joins.
+fn config_of(job: &Job) -> CoreConfig {
+    CoreConfig {
+        run: RunId(rand::random()),
+        job: job.name.clone(),
+        servers: job.cluster.servers,
+        workers: job.cluster.workers,
+        min_workers: job.cluster.min_workers.unwrap_or(job.cluster.workers),
+        buckets: job.cluster.buckets,
+        epochs: job.train.epochs,
+        fixed_splits: job.train.mode == Mode::Sync,
+        order: match job.data.shuffle_rows {
+            0 => SplitOrder::AsInFiles,
+            rows => SplitOrder::Shuffled { seed: job.train.seed, window_rows: rows as u64 },
+        },
+        asynchronous: job.train.mode == Mode::Async && job.cluster.workers > 1,
+        staleness: u32::try_from(job.staleness()).unwrap_or(u32::MAX),
+        checkpoint_every: job.checkpoint.every.filter(|_| job.checkpoint.keep > 0),
+        lease: job.cluster.lease,
+        timeout: job.cluster.timeout,
+        fingerprint: job.fingerprint(),
     }
 }
 
@@ -214,6 +258,7 @@ fn log(event: &RunEvent) {
         | RunEvent::ServerAway { .. }
         | RunEvent::WorkerGivenUp { .. }
         | RunEvent::CoordinatorStalled { .. }
+        | RunEvent::CoordinatorRecovered { .. }
         | RunEvent::DrainStarted { .. }
         | RunEvent::UnevenShares { .. }
         | RunEvent::RunEnded(RunOutcome::Interrupted(_)) => warn!("{event}"),
@@ -223,8 +268,6 @@ fn log(event: &RunEvent) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use zagros_coordinator_core::MemberSlot;
     use zagros_job::Overrides;
     use zagros_plumbing::metrics::render;

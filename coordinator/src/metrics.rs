@@ -14,6 +14,7 @@ pub(crate) struct CoordinatorMetrics {
     pub(crate) heartbeats: IntCounter,
     expired_leases: IntCounter,
     recovered_servers: IntCounter,
+    recoveries: IntCounter,
     /// Role, state, gauge.
     members: Vec<(i32, &'static str, IntGauge)>,
     generation: IntGauge,
@@ -36,6 +37,10 @@ impl CoordinatorMetrics {
             expired_leases: counter(
                 "zagros_coordinator_expired_leases_total",
                 "Members lost after a lease of silence.",
+            ),
+            recoveries: counter(
+                "zagros_coordinator_recoveries_total",
+                "Starts of this process with the state of the coordinator process before.",
             ),
             recovered_servers: counter(
                 "zagros_coordinator_recovered_servers_total",
@@ -75,6 +80,7 @@ impl CoordinatorMetrics {
     pub(crate) fn count(&self, event: &RunEvent) {
         match event {
             RunEvent::MemberLost { .. } | RunEvent::ServerAway { .. } => self.expired_leases.inc(),
+            RunEvent::CoordinatorRecovered { .. } => self.recoveries.inc(),
             RunEvent::ServerRecovered { .. } => self.recovered_servers.inc(),
             _ => {}
         }

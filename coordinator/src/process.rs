@@ -1,6 +1,7 @@
 //! The coordinator as a process: two ports, a timer, and an end of which every member learns.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct CoordinatorConfig {
     /// The token that opens the page. Without a token, a page on a loopback address is open to this machine. A page on
     /// another address gets a random token, which the log shows.
     pub page_token: Option<PageToken>,
+    /// Folder of its journal. A process that starts again with the same folder goes on with the run.
+    pub journal: Option<PathBuf>,
     /// Where its metrics are registered.
     pub registry: Registry,
 }
@@ -50,7 +53,10 @@ pub struct CoordinatorConfig {
 /// # Errors
 /// When a port fails.
 pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<RunOutcome, CoordinatorError> {
-    let coordinator = LocalCoordinator::new(&config.job, &config.registry);
+    let coordinator = match &config.journal {
+        Some(folder) => LocalCoordinator::open(&config.job, folder, &config.registry)?,
+        None => LocalCoordinator::new(&config.job, &config.registry),
+    };
     // A separate token: the ports stay open until the members have learnt of the end.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(2);
@@ -62,7 +68,10 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<RunOut
 
     let supervised = supervise(&coordinator, &shutdown, config.job.cluster.lease);
     let outcome = tokio::select! {
-        outcome = supervised => Ok(outcome),
+        outcome = supervised => {
+            coordinator.forget();
+            Ok(outcome)
+        }
         Some(error) = failures.recv() => Err(error),
     };
     if let Err(late) = life.finish(CLOSE).await {

@@ -1,7 +1,7 @@
 //! A whole run over real ports: members join through the client crate, work, and learn of the end.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
-    PlacementRequest, Position, PositionRequest, Progress, ReportEvaluationRequest, Role, ServerLoad, Split,
-    StatusRequest,
+    PlacementRequest, PlacementResponse, Position, PositionRequest, Progress, ReportEvaluationRequest, Role,
+    ServerLoad, Split, StatusRequest,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 
@@ -41,6 +41,11 @@ impl TestCluster {
 
     /// The same at a given address.
     async fn listen(address: &str, lease_seconds: f64) -> Self {
+        Self::listen_with(address, lease_seconds, None).await
+    }
+
+    /// The same with a journal.
+    async fn listen_with(address: &str, lease_seconds: f64, journal: Option<PathBuf>) -> Self {
         let text = format!(
             "name = 'test'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\nshuffle_rows = 0\n[train]\nepochs = 2\n\
              [cluster]\nservers = 2\nlease_seconds = {lease_seconds}\n"
@@ -56,6 +61,7 @@ impl TestCluster {
             admin_listener: Some(admin_listener),
             registry: Registry::new(),
             page_token: None,
+            journal,
         };
         let shutdown = Shutdown::new();
         let process = tokio::spawn(run(config, shutdown.clone()));
@@ -351,4 +357,58 @@ async fn a_join_that_claims_enormous_files_takes_no_memory_and_ends_no_run() {
     let many = JoinRequest { files: vec![none; (1 << 18) + 1], instance: request.instance, ..request };
     let refused = cluster.control.join(many).await.unwrap_err();
     assert!(refused.message.contains("262145 training files, and a run has at most 262144"), "{refused}");
+}
+
+/// Invariants MB-1 and MB-5.
+#[tokio::test]
+async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_with_its_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Some(folder.path().join("journal"));
+    // A process of its own, as far as that is possible here: it ends with everything that it has.
+    let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let mut first = process.spawn(TestCluster::listen_with("127.0.0.1:0", 20.0, journal.clone())).await.unwrap();
+    first.control = Arc::new(GrpcControlPlane::connect(&first.address, TIMEOUT).unwrap());
+    let servers = [first.join(Role::EmbeddingServer, 0).await, first.join(Role::EmbeddingServer, 1).await];
+    let worker = first.join(Role::DenseWorker, 0).await;
+    let (control, run) = (Arc::clone(&first.control), worker.run());
+    let (member, incarnation) = (worker.member(), worker.incarnation());
+    let ask = || AssignRequest { member, incarnation, epoch: 0, continuing: false };
+    let Some(Work::Split(split)) = control.assign(ask()).await.unwrap().work else { panic!("no split") };
+    let placement = control.placement(PlacementRequest {}).await.unwrap();
+    let address = first.address.clone();
+    tokio::task::spawn_blocking(move || process.shutdown_timeout(TIMEOUT)).await.unwrap();
+
+    let second = TestCluster::listen_with(&address, 20.0, journal.clone()).await;
+    let after = placement_of(&*control).await;
+    assert_eq!((after, worker.run()), (placement, run));
+    let status = control.status(StatusRequest {}).await.unwrap();
+    let members: Vec<_> = status.members.iter().map(|member| (member.state.as_str(), member.incarnation)).collect();
+    assert_eq!((members, status.splits_held), (vec![("alive", 1); 3], 1));
+    // What it was given is still its own, and what it completes is complete.
+    let complete = CompleteRequest { member, incarnation, epoch: 0, splits: vec![split.id], bad_rows: vec![] };
+    control.complete(complete).await.unwrap();
+    let read = work(&*control, &worker, 0).await;
+    assert_eq!(read.len(), 7, "the split that was read before is not dealt out again: {read:?}");
+    assert!(get(second.admin, "/metrics").await.contains("zagros_coordinator_recoveries_total 1"));
+    worker.leave(Outcome::Finished, "").await.unwrap();
+    for server in servers {
+        assert_eq!(stop_reason(&server).await, "run finished");
+        server.leave(Outcome::Finished, "").await.unwrap();
+    }
+    assert_eq!(second.outcome().await, RunOutcome::Finished);
+    assert!(!folder.path().join("journal").exists(), "nobody comes back to a run that is over");
+}
+
+/// The placement, once somebody answers.
+async fn placement_of(control: &dyn ControlPlane) -> PlacementResponse {
+    let asked = tokio::time::timeout(TIMEOUT, async {
+        loop {
+            match control.placement(PlacementRequest {}).await {
+                Ok(placement) => return placement,
+                Err(refusal) => assert!(refusal.kind.is_retryable(), "{refusal}"),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    asked.await.expect("the coordinator does not answer")
 }

@@ -36,6 +36,7 @@ impl Served {
             admin_listener: Some(admin_listener),
             page_token: token.map(|token| PageToken::parse(token).unwrap()),
             registry: Registry::new(),
+            journal: None,
         };
         let shutdown = Shutdown::new();
         let process = tokio::spawn(run(config, shutdown.clone()));

@@ -47,8 +47,6 @@ fn compiler(libtorch: &str) -> cc::Build {
         .cpp(true)
         // Debug information of libtorch's headers would double the time.
         .debug(false)
-        // It converts arguments and calls libtorch.
-        .opt_level(0)
         .std("c++20")
         .include(CALLS)
         .flag(format!("-isystem{}", include.display()))

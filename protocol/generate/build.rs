@@ -6,6 +6,22 @@ use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
+/// Messages that the coordinator keeps as part of its state, which it writes to its journal.
+const KEPT: [&str; 11] = [
+    "DataFile",
+    "Disk",
+    "Evaluation",
+    "HistoryPoint",
+    "Progress",
+    "ResumeCursor",
+    "ServerLoad",
+    "ServerWait",
+    "Split",
+    "StageSeconds",
+    "Transform",
+];
+const KEEPS: &str = "#[derive(serde::Serialize, serde::Deserialize)]";
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=../proto");
     let protos = [
@@ -19,9 +35,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::create_dir_all(out.join(name))?;
         Ok(out.join(name))
     };
-    tonic_prost_build::configure()
-        .build_client(false)
-        .build_server(false)
+    let mut messages = tonic_prost_build::configure().build_client(false).build_server(false);
+    for message in KEPT {
+        messages = messages.type_attribute(format!("zagros.control.v1.{message}"), KEEPS);
+    }
+    messages
         // Payloads arrive as slices of the receive buffer instead of copies.
         .bytes(".")
         .out_dir(folder("messages")?)

@@ -40,6 +40,7 @@ pub struct JoinRequest {
     #[prost(bool, tag = "12")]
     pub recovered: bool,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DataFile {
     #[prost(string, tag = "1")]
@@ -100,6 +101,7 @@ pub struct HeartbeatRequest {
     pub leaving: bool,
 }
 /// A server whose oldest unanswered request has waited for a second or longer.
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServerWait {
     #[prost(uint32, tag = "1")]
@@ -112,6 +114,7 @@ pub struct ServerWait {
     #[prost(uint64, tag = "4")]
     pub oldest_ms: u64,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Disk {
     #[prost(uint64, tag = "1")]
@@ -120,6 +123,7 @@ pub struct Disk {
     pub size_bytes: u64,
 }
 /// What a worker tells of its training.
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Progress {
     #[prost(uint64, tag = "1")]
@@ -155,6 +159,7 @@ pub struct Progress {
     pub trained: bool,
 }
 /// Waiting, gather, dense, reduce and scatter follow each other in a step; the others overlap with steps.
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct StageSeconds {
     #[prost(double, tag = "1")]
@@ -177,6 +182,7 @@ pub struct StageSeconds {
     pub reduce: f64,
 }
 /// What an embedding server tells of itself.
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct ServerLoad {
     #[prost(uint64, tag = "1")]
@@ -353,6 +359,7 @@ pub mod assign_response {
     }
 }
 /// Lines whose first byte lies in \[start, end) of a file.
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Split {
     #[prost(uint64, tag = "1")]
@@ -374,6 +381,7 @@ pub struct Wait {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EpochDone {}
 /// Where the stream of an earlier run goes on: the part of it that was not trained on.
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResumeCursor {
     /// Index of the worker that began the stream. The rows are shuffled as that worker would have shuffled them.
@@ -466,6 +474,7 @@ pub struct TransformsRequest {
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Transform {
     #[prost(double, tag = "1")]
@@ -491,6 +500,7 @@ pub struct ReportEvaluationRequest {
     #[prost(message, optional, tag = "3")]
     pub evaluation: ::core::option::Option<Evaluation>,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Evaluation {
     #[prost(uint64, tag = "1")]
@@ -563,6 +573,7 @@ pub struct StatusResponse {
     #[prost(uint64, tag = "20")]
     pub checkpoint_every_ms: u64,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct HistoryPoint {
     /// Since the coordinator started, at the end of what the point stands for.

@@ -1,12 +1,9 @@
 //! Placement: key → bucket by a pinned hash, bucket → server by a map the coordinator owns.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use serde::{Deserialize, Serialize};
 
+use crate::bucket_hash::bucket_hash;
 use crate::{Generation, PackError, RowKey, ServerIndex};
-
-/// Pinned: it decides where a row lives and in which checkpoint file (invariant PL-1). Changing it changes
-/// [`crate::PROTOCOL_VERSION`].
-const BUCKET_SEED: u64 = 0x5a61_6772_6f73_0001;
 
 /// The bucket of a row, `0 .. buckets`.
 ///
@@ -15,16 +12,13 @@ const BUCKET_SEED: u64 = 0x5a61_6772_6f73_0001;
 #[must_use]
 #[inline]
 pub fn bucket_of(key: RowKey, buckets: u32) -> u32 {
-    let mut bytes = [0; 12];
-    bytes[..4].copy_from_slice(&key.table.0.to_le_bytes());
-    bytes[4..].copy_from_slice(&key.id.to_le_bytes());
-    let hash = xxh3_64_with_seed(&bytes, BUCKET_SEED);
+    let hash = bucket_hash(key.table.0, key.id);
     // Multiply-shift instead of modulo: same uniformity, no division on the hot path.
     ((u128::from(hash) * u128::from(buckets)) >> 64) as u32
 }
 
 /// Which server owns which bucket, at one generation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketMap {
     generation: Generation,
     owners: Vec<ServerIndex>,

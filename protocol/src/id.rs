@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A table's position in the job file (0, 1, …).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId(pub u32);
 
 /// An embedding server's position among the servers of a run (0, 1, …).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ServerIndex(pub u32);
 
 /// A row is known by its table and a 64-bit id; the two are never mixed into one number,
@@ -22,7 +24,7 @@ pub struct RowKey {
 
 /// Counts the changes of the bucket map. Each request carries it and the receiver checks it: a sender with an old map is
 /// refused (invariant PL-2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Generation(pub u64);
 
 impl Generation {
@@ -37,7 +39,7 @@ impl Generation {
 }
 
 /// A run, by a number that its coordinator chose at random. Every request between processes names it (invariant MB-2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RunId(pub u64);
 
 impl fmt::Display for RunId {
@@ -48,7 +50,7 @@ impl fmt::Display for RunId {
 
 /// The rows of an embedding server, by a number that it chose at random while it had none. A process that recovers these rows
 /// from its log has the same lineage. A process that starts with no row has another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lineage(pub u64);
 
 impl Lineage {

@@ -1,6 +1,7 @@
 //! Words that both ends of a wire must agree on: messages, ids, placement, packed rows, refusals.
 
 pub mod bucket;
+mod bucket_hash;
 pub mod id;
 pub mod packed;
 pub mod payloads;

@@ -6,6 +6,7 @@ mod bad_data;
 mod bad_job;
 mod bench;
 mod cluster;
+mod comeback;
 mod copied;
 mod damage;
 mod data;

@@ -8,6 +8,8 @@ use zagros_tests::{RunningCommand, signal_process};
 
 use crate::fixture::Fixture;
 
+const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
+
 /// Every role as a process of its own, with no parent that ends the rest.
 pub(crate) struct Roles<'a> {
     fixture: &'a Fixture,
@@ -17,8 +19,22 @@ pub(crate) struct Roles<'a> {
 
 impl<'a> Roles<'a> {
     pub(crate) fn start(fixture: &'a Fixture, sets: &[&str]) -> (Self, [RunningCommand; 2]) {
+        Self::start_after(fixture, sets, &COORDINATOR[..3])
+    }
+
+    /// The same with a coordinator that may come back.
+    pub(crate) fn start_with_journal(fixture: &'a Fixture, sets: &[&str]) -> (Self, [RunningCommand; 2]) {
+        Self::start_after(fixture, sets, &COORDINATOR)
+    }
+
+    /// Another coordinator with the journal of the one before, on its port.
+    pub(crate) fn restart_coordinator(&self, sets: &[&str]) -> RunningCommand {
+        self.role(&COORDINATOR, sets)
+    }
+
+    fn start_after(fixture: &'a Fixture, sets: &[&str], arguments: &[&str]) -> (Self, [RunningCommand; 2]) {
         let mut roles = Self { fixture, coordinator: "cluster.coordinator=127.0.0.1:0".to_owned(), others: Vec::new() };
-        let mut coordinator = roles.role(&["coordinator", "--announce", "roles/coordinator.json"], sets);
+        let mut coordinator = roles.role(arguments, sets);
         coordinator.wait_for_line("announced");
         let outcome: Value = serde_json::from_str(&fixture.read("roles/coordinator.json")).expect("JSON");
         roles.coordinator = format!("cluster.coordinator={}", outcome["address"].as_str().expect("an address"));

@@ -71,7 +71,7 @@ const IMPURE: &[&str] = &[
     "socket2",
     "mio",
     "rocksdb",
-    "zagros-tensor",
+    "tch",
     "prometheus",
     "tracing",
     "rand",
@@ -142,7 +142,7 @@ fn metadata() -> Value {
 
 #[test]
 fn only_the_dense_worker_and_what_stands_on_it_link_torch() {
-    let mut linked = BTreeSet::from(["zagros-tensor".to_owned(), "zagros-collective".to_owned()]);
+    let mut linked = BTreeSet::from(["tch".to_owned(), "zagros-collective".to_owned()]);
     for member in members() {
         if member.dependencies.iter().any(|dependency| linked.contains(dependency)) {
             let allowed = ["zagros-script", "zagros-dense-worker", "zagros", "zagros-bench"];
@@ -175,13 +175,13 @@ fn tests_ask_no_more_features_of_a_crate_than_programs_do() {
 }
 
 #[test]
-fn rocksdb_is_named_by_the_cold_tier_alone() {
+fn rocksdb_is_named_by_the_cold_tier_and_the_journal_alone() {
     let named: Vec<String> = members()
         .into_iter()
         .filter(|member| member.dependencies.contains("rocksdb"))
         .map(|member| member.folder)
         .collect();
-    assert_eq!(named, ["embedding-server/cold"]);
+    assert_eq!(named, ["embedding-server/cold", "coordinator/journal"]);
 }
 
 #[test]

@@ -204,11 +204,12 @@ impl ChildProcess {
     }
 
     /// Whether it has ended in a way that another process in its place may not: killed, or with a code after which another
-    /// attempt may help. A child that was asked to end is not lost.
+    /// attempt may help. A coordinator's code is the run's. A child that was asked to end is not lost.
     pub(crate) fn is_lost(&self) -> bool {
         let Some(status) = self.ended else { return false };
         let may_help = |code: i32| EXIT_CODES.iter().any(|known| i32::from(known.code) == code && known.is_retryable);
-        !self.asked && !self.ended_as_asked() && status.code().is_none_or(may_help)
+        let is_lost = status.code().is_none_or(|code| self.role != RoleName::Coordinator && may_help(code));
+        is_lost && !self.asked && !self.ended_as_asked()
     }
 
     /// How it ended, in words.

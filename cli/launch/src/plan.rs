@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_job::Job;
-use zagros_shell::{Failure, Logging};
+use zagros_shell::{Announcement, Failure, Logging};
 
 use crate::addresses::{ANY_PORT, RoleAddresses, reachable};
 use crate::child::{ChildProcess, RoleName};
@@ -51,10 +51,29 @@ impl LaunchPlan<'_> {
     /// # Errors
     /// When the process cannot be started, or does not listen in time.
     pub async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
-        let mut coordinator = self.start(RoleName::Coordinator, self.addresses.coordinator(), &[])?;
+        let journal = self.journal();
+        // That of an earlier run in this folder.
+        let _ = std::fs::remove_dir_all(&journal);
+        let mut coordinator =
+            self.start(RoleName::Coordinator, self.addresses.coordinator(), &["--journal", &journal])?;
         let announced = coordinator.wait_announced(self.timeout).await;
         supervisor.add(coordinator);
         Ok(reachable(&announced?.address))
+    }
+
+    /// Starts the coordinator once more, where the one before listened: it continues the run by its journal.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn restart_coordinator(&self, before: &Announcement) -> Result<ChildProcess, Failure> {
+        let (journal, admin) = (self.journal(), format!("cluster.admin={}", before.admin));
+        // The last change of a key counts.
+        self.start(RoleName::Coordinator, &before.address, &["--journal", &journal, "--set", &admin])
+    }
+
+    /// Folder of the coordinator's journal.
+    fn journal(&self) -> String {
+        self.folder.join("journal").display().to_string()
     }
 
     /// Starts every dense worker of the job.

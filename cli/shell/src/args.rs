@@ -91,6 +91,10 @@ impl ConfigArgs {
 pub struct CoordinatorArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
+    /// Folder of the journal: a coordinator that is killed and started again with the same folder, on the same port, continues
+    /// the run. Without it the run ends with its coordinator.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) journal: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use std::path::Path;
 use indicatif::HumanBytes;
 use zagros_dense_worker::ResumePoint;
 use zagros_job::threads::Machine;
-use zagros_job::{Durability, Job, Mode};
+use zagros_job::{Job, Mode};
 use zagros_launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RunConsole, Supervisor,
     WatchEnd, reachable,
@@ -97,9 +97,14 @@ fn restarts(job: &Job, asked: u32) -> u32 {
     if others_wait { asked } else { 0 }
 }
 
-/// Whether a role comes back with what it held: an embedding server reads its rows from its log.
+/// Whether a role comes back with what it held: an embedding server reads its rows from its log, and the coordinator its state
+/// from its journal.
 fn is_in_place(job: &Job, role: RoleName) -> bool {
-    matches!(role, RoleName::EmbeddingServer(_)) && job.cluster.durability != Durability::Checkpoint
+    match role {
+        RoleName::Coordinator => true,
+        RoleName::EmbeddingServer(_) => job.cluster.durability.has_log(),
+        RoleName::DenseWorker(_) => false,
+    }
 }
 
 fn overrides(args: &UpArgs) -> Vec<String> {
@@ -161,10 +166,12 @@ async fn supervise(
             return Err(cause);
         }
     };
+    let address = reachable(&coordinator.address);
     let start = |role| match role {
         // The end of the worker's earlier process was seen here.
-        RoleName::DenseWorker(index) => plan.start_worker(index, &coordinator, &["--supersede"]),
-        RoleName::EmbeddingServer(_) | RoleName::Coordinator => plan.start(role, &coordinator, &[]),
+        RoleName::DenseWorker(index) => plan.start_worker(index, &address, &["--supersede"]),
+        RoleName::EmbeddingServer(_) => plan.start(role, &address, &[]),
+        RoleName::Coordinator => plan.restart_coordinator(&coordinator),
     };
     let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
     let is_in_place = |role| is_in_place(job, role);
@@ -196,14 +203,17 @@ async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Superv
     supervisor.stop(GracePeriods { workers, others: job.cluster.timeout }).await;
 }
 
-/// Returns the coordinator's address.
-async fn start_all(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
+/// Returns where the coordinator listens.
+async fn start_all(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) -> Result<Announcement, Failure> {
     let address = plan.start_servers(job, supervisor).await?;
-    if let Some(coordinator) = Announcement::read(&RoleName::Coordinator.announcement(plan.folder)) {
-        plan.output.console.say(format!("live page: http://{}/", reachable(&coordinator.admin)));
-    }
+    let announced = RoleName::Coordinator.announcement(plan.folder);
+    let coordinator = Announcement::read(&announced).ok_or_else(|| {
+        let what = format!("the coordinator's file {} is gone", announced.display());
+        Failure::with_help(Exit::Storage, what, "is the run folder still there?")
+    })?;
+    plan.output.console.say(format!("live page: http://{}/", reachable(&coordinator.admin)));
     plan.start_workers(job, &address, supervisor)?;
-    Ok(address)
+    Ok(coordinator)
 }
 
 #[cfg(test)]

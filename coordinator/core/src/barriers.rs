@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// The longest time from the request of a barrier to the barrier.
 const LONGEST_NOTICE: Duration = Duration::from_secs(2);
 
 /// The newest barrier; number 0 before the first. A worker requests a barrier by its number, which is one more than that of
 /// the newest. Any number of workers may therefore request the same barrier, and more than once.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BarrierSchedule {
     number: u64,
     at: Duration,

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::RunId;
 
 use crate::{Role, SplitOrder};
 
 /// What the coordinator knows of a run before anyone joins.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CoreConfig {
     /// Tells this run from every other.
     pub run: RunId,

@@ -7,7 +7,7 @@
 //! | one with a log | the same log, recovered | kept |
 //! | one with a log | another log, or none | lost |
 //!
-//! A recovered log vouches that the process before is gone: a server locks its log as long as it lives. So a server with
+//! Only kept content serves in the place of the process before (invariant MB-6). A recovered log vouches that the process before is gone: a server locks its log as long as it lives. So a server with
 //! kept content takes its slot at once.
 
 use zagros_protocol::Lineage;

@@ -9,8 +9,11 @@
 //! a slot     which split     a bucket     steps together workers meet    checkpoints draining, ended
 //! ```
 
+mod ending;
+
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest,
@@ -36,7 +39,7 @@ use crate::watch::TrainingWatch;
 use crate::{MemberSlot, Role, RunEvent, RunOutcome};
 
 /// The coordinator's whole memory. `now` is the time since any fixed moment; it may repeat but not run backwards.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Core {
     config: CoreConfig,
     run: RunState,
@@ -49,6 +52,7 @@ pub struct Core {
     watch: TrainingWatch,
     /// Time of the last call.
     now: Option<Duration>,
+    #[serde(skip)]
     events: Vec<RunEvent>,
 }
 
@@ -269,9 +273,14 @@ impl Core {
     #[must_use]
     pub fn status(&mut self, now: Duration) -> StatusResponse {
         let now = self.advance(now);
+        self.view(now)
+    }
+
+    /// The status as of the last call, at a time that is not before it. It changes nothing.
+    #[must_use]
+    pub fn view(&self, now: Duration) -> StatusResponse {
         let Self { config, run, placement, data, watch, .. } = self;
-        let roster = Roster { config, members: &self.members };
-        StatusView { config, run, roster, placement, data, watch }.status(now)
+        StatusView { config, run, roster: self.roster(), placement, data, watch }.status(now)
     }
 
     /// Lets leases expire. Every other call does this first.
@@ -288,6 +297,25 @@ impl Core {
     pub fn drain(&mut self, now: Duration, reason: &str) {
         self.advance(now);
         self.start_drain(reason);
+    }
+
+    /// The coordinator's process came back after a pause up to `now`, with the state of the process before. Nobody could be
+    /// heard meanwhile: the leases start anew, and whoever is missing is waited for as if no time had passed.
+    ///
+    /// A worker's proof of its lease ended at most a lease after the process before answered it last. Its splits are given to
+    /// others a lease after `now` at the earliest, which is later (invariant MB-3).
+    pub fn recover(&mut self, now: Duration) {
+        let last = self.now.unwrap_or(now);
+        let now = now.max(last);
+        self.now = Some(now);
+        self.members.start_leases_anew(now, now - last);
+        self.events.push(RunEvent::CoordinatorRecovered { gap: now - last });
+    }
+
+    /// The run that it coordinates.
+    #[must_use]
+    pub fn config(&self) -> &CoreConfig {
+        &self.config
     }
 
     /// Ends the run from outside, as when the coordinator's process is asked to stop. The first outcome stays.
@@ -436,50 +464,6 @@ impl Core {
             _ => RunEvent::MemberLost { slot, silence, splits },
         });
         self.finish_when_done();
-    }
-
-    fn start_drain(&mut self, reason: &str) {
-        if matches!(self.run, RunState::Waiting | RunState::Training) {
-            self.run = RunState::Draining(reason.to_owned());
-            let waiting_for = self.drain_waits_for();
-            self.events.push(RunEvent::DrainStarted { reason: reason.to_owned(), waiting_for });
-        }
-        self.end_drain();
-    }
-
-    /// Ends a drain once no worker is left. A drain without all servers fails: no worker can write a checkpoint.
-    fn end_drain(&mut self) {
-        let Some(reason) = self.run.draining().map(str::to_owned) else { return };
-        if self.roster().alive_worker_count() == 0 {
-            return self.finish(RunOutcome::Interrupted(reason));
-        }
-        if let Some(server) = self.roster().lost_server(self.now.unwrap_or_default()) {
-            let why = format!("{reason}, and {server} is gone: no worker can write a checkpoint any more");
-            self.finish(RunOutcome::Failed(why));
-        }
-    }
-
-    fn end_after(&mut self, slot: MemberSlot, outcome: RunOutcome) {
-        match (slot.role, outcome) {
-            (Role::DenseWorker, RunOutcome::Finished) => self.finish_when_done(),
-            (Role::EmbeddingServer, RunOutcome::Finished) => {
-                self.finish(RunOutcome::Failed(format!("{slot} left before the run was over")));
-            }
-            (_, outcome) => self.finish(outcome),
-        }
-    }
-
-    fn finish_when_done(&mut self) {
-        if self.roster().is_finished() {
-            self.finish(RunOutcome::Finished);
-        }
-    }
-
-    fn finish(&mut self, outcome: RunOutcome) {
-        if self.run.outcome().is_none() {
-            self.run = RunState::Ended(outcome.clone());
-            self.events.push(RunEvent::RunEnded(outcome));
-        }
     }
 }
 

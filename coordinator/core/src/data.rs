@@ -1,5 +1,6 @@
 //! The training data of a run: its files, and who reads which split.
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{AssignRequest, AssignResponse, CompleteRequest, DataFile, JoinRequest, Position};
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_zip::ZipEq;
@@ -13,7 +14,7 @@ use crate::splits::{plan_splits, uneven_shares};
 const MOST_FILES: usize = 1 << 18;
 
 /// The training data. It is known once the first worker has joined: that worker's list of files is the run's list.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingData {
     files: Vec<DataFile>,
     ledger: Option<SplitLedger>,

@@ -89,6 +89,11 @@ pub enum RunEvent {
         /// For how long.
         gap: Duration,
     },
+    /// The coordinator's process came back with the state of the process before. Leases start anew.
+    CoordinatorRecovered {
+        /// How long there was no coordinator.
+        gap: Duration,
+    },
     /// A process was asked to end: workers save and leave first.
     DrainStarted {
         /// Which process, in words.
@@ -134,6 +139,9 @@ impl fmt::Display for RunEvent {
             Self::UnevenShares { why } => f.write_str(why),
             Self::EpochCompleted { epoch } => write!(f, "epoch {epoch} is complete"),
             Self::CoordinatorStalled { gap } => write!(f, "coordinator did not run for {gap:.1?}; leases are extended"),
+            Self::CoordinatorRecovered { gap } => {
+                write!(f, "coordinator is back after {gap:.1?} with the state of the process before; leases start anew")
+            }
             Self::DrainStarted { reason, waiting_for } if waiting_for.is_empty() => {
                 write!(f, "{reason}; no worker trains")
             }

@@ -1,5 +1,6 @@
 //! The process group: the dense workers that make steps together.
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::GroupResponse;
 use zagros_zip::ZipEq;
@@ -10,7 +11,7 @@ use crate::{MemberSlot, Role};
 
 /// The process groups of a run. A new group forms when a worker is replaced, and when all workers of a group have given it
 /// up.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ProcessGroups {
     generation: u64,
     /// The newest group, by rank.
@@ -22,7 +23,7 @@ pub(crate) struct ProcessGroups {
 }
 
 /// A process in a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct GroupMember {
     index: u32,
     incarnation: u32,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::HistoryPoint;
 
 /// The time that one point covers at first.
@@ -21,7 +22,7 @@ pub(crate) struct TrainingMoment {
 }
 
 /// Points over time, oldest first.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct History {
     points: Vec<HistoryPoint>,
     most: usize,
@@ -32,7 +33,7 @@ pub(crate) struct History {
 }
 
 /// The moments of the next point.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct PointSum {
     rate: RunningMean,
     loss: RunningMean,
@@ -40,7 +41,7 @@ struct PointSum {
 }
 
 /// The mean of the values added so far.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct RunningMean {
     sum: f64,
     count: u32,

@@ -10,6 +10,7 @@ mod shares;
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{AssignRequest, AssignResponse, EpochDone, Position, Wait, assign_response::Work};
 use zagros_zip::number_from;
@@ -24,7 +25,7 @@ pub(crate) use shares::SplitShares;
 const RETRY_MS: u32 = 200;
 
 /// The ledger over all epochs of the run.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SplitLedger {
     plan: Vec<SplitRange>,
     epochs: Vec<EpochLedger>,

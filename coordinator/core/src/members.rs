@@ -3,20 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{Disk, HeartbeatRequest, JoinRequest, Progress, ServerLoad, ServerWait};
 use zagros_protocol::{Lineage, Refusal, RefusalKind};
 
 use crate::{MemberSlot, Role};
 
 /// Everyone who ever joined, by slot.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Members {
     lease: Duration,
     by_slot: BTreeMap<MemberSlot, MemberRecord>,
 }
 
 /// The latest holder of a slot.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MemberRecord {
     pub(crate) address: String,
     pub(crate) instance: u64,
@@ -37,7 +38,7 @@ pub(crate) struct MemberRecord {
 }
 
 /// Whether a member still holds its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MemberState {
     Alive,
     /// It has left.
@@ -242,6 +243,13 @@ impl Members {
     /// Extends every lease by `gap`.
     pub(crate) fn extend_leases(&mut self, gap: Duration) {
         self.by_slot.values_mut().for_each(|member| member.heard += gap);
+    }
+
+    /// Every lease starts at `now`. Whoever was lost before a pause of `gap` was lost as much later.
+    pub(crate) fn start_leases_anew(&mut self, now: Duration, gap: Duration) {
+        for member in self.by_slot.values_mut() {
+            member.heard = if member.state == MemberState::Alive { now } else { member.heard + gap };
+        }
     }
 
     /// Dense workers that have ever joined, with the incarnation of the newest process of each.

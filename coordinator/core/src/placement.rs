@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{PlacementResponse, ServerEntry, Writer};
 use zagros_protocol::{BucketMap, Generation, Lineage};
 
@@ -13,7 +14,7 @@ use crate::roster::Roster;
 
 /// The placement of a run. Owners are decided once, when every server has joined for the first time. A later generation only
 /// says that a server is another process, without the rows of the process before.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ServerPlacement {
     server_count: u32,
     buckets: u32,
@@ -22,7 +23,7 @@ pub(crate) struct ServerPlacement {
 }
 
 /// The address of a server, and which process listens there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerAddress {
     pub(crate) address: String,
     pub(crate) instance: u64,

@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{LeaveRequest, Outcome};
 use zagros_protocol::{Refusal, RefusalKind};
 
@@ -16,7 +17,7 @@ use crate::MemberSlot;
 const LONGEST_REASON: usize = 16 << 10;
 
 /// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunOutcome {
     /// Every worker has finished.
     Finished,
@@ -27,7 +28,7 @@ pub enum RunOutcome {
 }
 
 /// The state of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RunState {
     /// Members are still missing.
     #[default]

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control;
 
 /// What a member does in the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Role {
     /// Holds rows.
     EmbeddingServer,
@@ -14,7 +15,7 @@ pub enum Role {
 }
 
 /// The slot of one process at a time. A process that restarts takes the same slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MemberSlot {
     /// What its holder does.
     pub role: Role,

@@ -1,5 +1,6 @@
 //! The plan: files divided into byte ranges; and the order in which an epoch deals them out.
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{DataFile, Split};
 use zagros_zip::number_from;
 
@@ -27,7 +28,7 @@ const TINY_BYTES: u64 = 512;
 const NAMED: usize = 4;
 
 /// Bytes `start .. end` of a file: the lines whose first byte lies in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitRange {
     /// Index into the run's files.
     pub file: u32,
@@ -47,7 +48,7 @@ impl SplitRange {
 
 /// In which order an epoch deals out its splits. The order is a function of (seed, epoch, split) alone (invariant SP-3). A
 /// resumed run therefore deals out the remaining splits in the order of the first run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SplitOrder {
     /// The order of the files.
     AsInFiles,
@@ -61,7 +62,7 @@ pub enum SplitOrder {
 }
 
 /// The position of a split in the order in which an epoch deals out its splits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct DealPosition {
     key: u64,
     /// Index into the plan. It makes positions unique.

@@ -1,5 +1,6 @@
 //! The transforms that standardise numeric columns. The first worker measures and reports them; the others ask for them.
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse};
 
@@ -9,7 +10,7 @@ use crate::MemberSlot;
 const MOST_COLUMNS: usize = 1 << 16;
 
 /// The measurement that the first worker has reported.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Transforms {
     measured: Vec<Transform>,
     bytes: u64,

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{CheckpointMark, Evaluation, Progress};
 
 use crate::history::History;
@@ -16,7 +17,7 @@ const CHECKPOINTS_KEPT: usize = 12;
 pub(crate) const EVALUATIONS_KEPT: usize = 1000;
 
 /// The part of the training that is remembered besides the members' last reports.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingWatch {
     history: History,
     /// When training was last sampled.
@@ -57,6 +58,11 @@ impl TrainingWatch {
 
     /// Notes an evaluation that a worker reports.
     pub(crate) fn add_evaluation(&mut self, evaluation: Evaluation) {
+        let which = |evaluation: &Evaluation| (evaluation.step, evaluation.epoch, evaluation.part);
+        if self.evaluations.back().is_some_and(|newest| which(newest) == which(&evaluation)) {
+            // The answer to the first report was lost.
+            return;
+        }
         push_bounded(&mut self.evaluations, EVALUATIONS_KEPT, evaluation);
     }
 

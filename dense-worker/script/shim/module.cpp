@@ -1,5 +1,5 @@
 // The few calls of TorchScript that the crate makes, as C functions. Tensors go out as pointers of the caller's own, which
-// it deletes as it does its own.
+// it deletes as tch does its tensors.
 
 #include <cstdint>
 #include <memory>

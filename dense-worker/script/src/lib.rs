@@ -1,19 +1,19 @@
-//! A TorchScript module with all that it holds. What a batch norm counts is in its buffers, so
-//! parameters alone would not do.
+//! A TorchScript module with all that it holds. `tch` has modules too, but shows their parameters alone: what a batch
+//! norm counts is in buffers.
 #![expect(unsafe_code, reason = "calls the shim over libtorch's TorchScript")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
+use tch::{Device, Tensor};
 use zagros_shim::{call, text};
-use zagros_tensor::{Tensor, TensorDevice};
 
 #[repr(C)]
 struct RawModule {
     _opaque: [u8; 0],
 }
 
-type Take = unsafe extern "C" fn(to: *mut c_void, name: *const c_char, tensor: NonNull<c_void>);
+type Take = unsafe extern "C" fn(to: *mut c_void, name: *const c_char, tensor: *mut c_void);
 
 unsafe extern "C" {
     fn zagros_module_load(
@@ -63,8 +63,8 @@ impl Module {
     ///
     /// # Errors
     /// When they are no module; in libtorch's words.
-    pub fn load(bytes: &[u8], device: TensorDevice) -> Result<Self, String> {
-        let device = text(&name(device)?)?;
+    pub fn load(bytes: &[u8], device: Device) -> Result<Self, String> {
+        let device = text(&name(device))?;
         let mut out = ptr::null_mut();
         call(|why, room| {
             // SAFETY: the bytes are read before the call returns, the device ends with NUL, out and why are ours.
@@ -104,7 +104,7 @@ impl Module {
     /// When there is no such buffer; in libtorch's words.
     pub fn set_buffer(&mut self, name: &str, tensor: &Tensor) -> Result<(), String> {
         let name = text(name)?;
-        let tensor = tensor.as_ptr().cast_const();
+        let tensor = tensor.as_ptr().cast();
         // SAFETY: the module and the tensor live for the call, the name ends with NUL, why is ours.
         call(|why, room| unsafe { zagros_module_set_buffer(self.0.as_ptr(), name.as_ptr(), tensor, why, room) })
     }
@@ -123,14 +123,14 @@ impl Module {
     /// # Errors
     /// When it fails, in libtorch's words, or gives something else than one tensor.
     pub fn forward(&mut self, inputs: &[&Tensor]) -> Result<Tensor, String> {
-        let inputs: Vec<*const c_void> = inputs.iter().map(|input| input.as_ptr().cast_const()).collect();
+        let inputs: Vec<*const c_void> = inputs.iter().map(|input| input.as_ptr().cast()).collect();
         let mut out = ptr::null_mut();
         call(|why, room| {
             // SAFETY: the module and the inputs live for the call; out and why are ours.
             unsafe { zagros_module_forward(self.0.as_ptr(), inputs.as_ptr(), inputs.len(), &raw mut out, why, room) }
         })?;
         // SAFETY: a tensor that the shim made for us.
-        NonNull::new(out).map(|out| unsafe { Tensor::from_ptr(out) }).ok_or_else(|| "no tensor was made".to_owned())
+        NonNull::new(out).map(|out| unsafe { own(out.as_ptr()) }).ok_or_else(|| "no tensor was made".to_owned())
     }
 }
 
@@ -143,18 +143,26 @@ impl Drop for Module {
 
 /// # Safety
 /// `to` is the list of [`Module::tensors`], `name` ends with NUL, and nobody else has the tensor.
-unsafe extern "C" fn take(to: *mut c_void, name: *const c_char, tensor: NonNull<c_void>) {
+unsafe extern "C" fn take(to: *mut c_void, name: *const c_char, tensor: *mut c_void) {
     // SAFETY: as this function's.
     let (taken, name) = unsafe { (&mut *to.cast::<Vec<(String, Tensor)>>(), CStr::from_ptr(name)) };
     // SAFETY: as this function's.
-    taken.push((name.to_string_lossy().into_owned(), unsafe { Tensor::from_ptr(tensor) }));
+    taken.push((name.to_string_lossy().into_owned(), unsafe { own(tensor) }));
 }
 
-fn name(device: TensorDevice) -> Result<String, String> {
+/// # Safety
+/// The tensor was made with `new`, and nobody else has it.
+unsafe fn own(tensor: *mut c_void) -> Tensor {
+    // SAFETY: as this function's; it is what tch has of a tensor, and deletes.
+    unsafe { Tensor::from_ptr(tensor.cast()) }
+}
+
+fn name(device: Device) -> String {
     match device {
-        TensorDevice::Cpu => Ok("cpu".to_owned()),
-        TensorDevice::Cuda(index) => Ok(format!("cuda:{index}")),
-        TensorDevice::Other => Err("a module runs on the processor or on a CUDA device".to_owned()),
+        Device::Cpu => "cpu".to_owned(),
+        Device::Cuda(index) => format!("cuda:{index}"),
+        Device::Mps => "mps".to_owned(),
+        Device::Vulkan => "vulkan".to_owned(),
     }
 }
 
@@ -165,15 +173,15 @@ mod tests {
     #[test]
     fn bytes_that_are_no_module_are_refused() {
         for (bytes, expected) in [(&b""[..], "istream reader failed"), (b"no module", "PytorchStreamReader failed")] {
-            let refused = Module::load(bytes, TensorDevice::Cpu).unwrap_err();
+            let refused = Module::load(bytes, Device::Cpu).unwrap_err();
             assert!(refused.contains(expected), "{refused}");
         }
     }
 
     #[test]
     fn devices_have_the_names_that_libtorch_reads() {
-        let names = [TensorDevice::Cpu, TensorDevice::Cuda(1)].map(name);
-        assert_eq!(names, [Ok("cpu".to_owned()), Ok("cuda:1".to_owned())]);
-        assert!(Module::load(b"no module", TensorDevice::Other).unwrap_err().contains("on the processor"));
+        assert_eq!([Device::Cpu, Device::Cuda(1)].map(name), ["cpu", "cuda:1"]);
+        let refused = Module::load(b"no module", Device::Vulkan).unwrap_err();
+        assert!(!refused.contains("device string"), "{refused}");
     }
 }

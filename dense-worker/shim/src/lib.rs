@@ -2,7 +2,6 @@
 //! side of that.
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::mem::MaybeUninit;
 
 /// Room for the reason of a failure, which can be a trace.
 const REASON_BYTES: usize = 8192;
@@ -12,16 +11,11 @@ const REASON_BYTES: usize = 8192;
 /// # Errors
 /// With the reason, as it was given.
 pub fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
-    // Not set to zero: a step makes thousands of calls, and nearly none fails.
-    let mut why: [MaybeUninit<u8>; REASON_BYTES] = [MaybeUninit::uninit(); REASON_BYTES];
-    why[0].write(0);
+    let mut why = vec![0_u8; REASON_BYTES];
     if call(why.as_mut_ptr().cast(), why.len()) == 0 {
         return Ok(());
     }
-    #[expect(unsafe_code, reason = "reads what C++ wrote")]
-    // SAFETY: a call that writes a reason ends it with NUL within the room; for one that writes none, the first byte is NUL.
-    let reason = unsafe { CStr::from_ptr(why.as_ptr().cast()) };
-    Err(reason.to_string_lossy().into_owned())
+    Err(CStr::from_bytes_until_nul(&why).unwrap_or_default().to_string_lossy().into_owned())
 }
 
 /// Text as C has it.

@@ -1,8 +1,11 @@
 //! Evaluations while training, and the model's at the end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use zagros_plumbing::Deadline;
+use zagros_coordinator_client::ControlPlane;
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::Refusal;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_worker_core::Event;
 
@@ -66,14 +69,29 @@ impl Trainer {
             logloss: evaluation.logloss.unwrap_or(f64::NAN),
             part: part.into(),
         };
-        let splits = &self.run.splits;
-        let (member, incarnation) = (splits.member, splits.incarnation);
+        let (control, timeout) = (Arc::clone(&self.run.splits.control), self.run.job.cluster.timeout);
+        let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
         let request = ReportEvaluationRequest { member, incarnation, evaluation: Some(measures) };
-        let deadline = Deadline::after(self.run.job.cluster.timeout);
-        let reported = tokio::time::timeout(deadline.left(), splits.control.report_evaluation(request)).await;
-        if let Ok(Err(refusal)) = reported {
-            let error = control_error(&*splits.control, "take an evaluation", deadline, refusal);
-            tracing::warn!(%error, "training goes on");
+        let first = Deadline::after(timeout).bound(control.report_evaluation(request)).await;
+        if matches!(&first, Ok(Err(refusal)) if refusal.kind.is_retryable()) {
+            // Beside training, for a coordinator that comes back.
+            tokio::spawn(report_later(control, request, timeout));
+        } else if let Ok(Err(refusal)) = first {
+            warn_of(&*control, Deadline::after(timeout), refusal);
         }
     }
+}
+
+async fn report_later(control: Arc<dyn ControlPlane>, request: ReportEvaluationRequest, timeout: Duration) {
+    let deadline = Deadline::after(timeout);
+    let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
+    let reported = Backoff::default().retry(deadline, is_away, || control.report_evaluation(request)).await;
+    if let Err(refusal) = reported {
+        warn_of(&*control, deadline, refusal);
+    }
+}
+
+fn warn_of(control: &dyn ControlPlane, deadline: Deadline, refusal: Refusal) {
+    let error = control_error(control, "take an evaluation", deadline, refusal);
+    tracing::warn!(%error, "training goes on");
 }

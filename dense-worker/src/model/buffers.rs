@@ -3,10 +3,11 @@
 //! Forward changes them before anyone knows whether its step is made. So forward works on copies, and they become what it made of
 //! these once the step is made: between steps they belong to the weights.
 
-use zagros_tensor::{Element, ScalarType, Tensor};
+use tch::kind::Element;
+use tch::{Kind, Tensor};
 use zagros_zip::ZipEq;
 
-use super::ModelError;
+use super::{ModelError, to_vec};
 
 #[derive(Debug, Default)]
 pub(super) struct ModuleBuffers {
@@ -51,7 +52,7 @@ impl ModuleBuffers {
     /// The step of the last forward is made.
     pub(super) fn made(&mut self) -> Result<(), ModelError> {
         let Some(next) = self.next.take() else { return Ok(()) };
-        self.live.iter_mut().zip_eq(next).try_for_each(|(live, next)| Ok(live.copy_(&next)?))
+        self.live.iter_mut().zip_eq(next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
     }
 
     /// The step of the last forward is not made, or it is forgotten for another.
@@ -108,32 +109,23 @@ impl ModuleBuffers {
 }
 
 /// Numbers that are kept, and added to, without loss.
-pub(super) fn is_number(kind: ScalarType) -> bool {
-    is_real(kind)
-        || matches!(
-            kind,
-            ScalarType::Uint8
-                | ScalarType::Int8
-                | ScalarType::Int16
-                | ScalarType::Int
-                | ScalarType::Int64
-                | ScalarType::Bool
-        )
+pub(super) fn is_number(kind: Kind) -> bool {
+    is_real(kind) || matches!(kind, Kind::Uint8 | Kind::Int8 | Kind::Int16 | Kind::Int | Kind::Int64 | Kind::Bool)
 }
 
-fn is_real(kind: ScalarType) -> bool {
-    matches!(kind, ScalarType::Float | ScalarType::Double | ScalarType::Half | ScalarType::BFloat16)
+fn is_real(kind: Kind) -> bool {
+    matches!(kind, Kind::Float | Kind::Double | Kind::Half | Kind::BFloat16)
 }
 
 fn copy_of(tensor: &Tensor) -> Result<Tensor, ModelError> {
-    let mut copy = tensor.zeros_like()?;
-    copy.copy_(tensor)?;
+    let mut copy = tensor.f_zeros_like()?;
+    copy.f_copy_(tensor)?;
     Ok(copy)
 }
 
 /// What did not change may well be infinite, a mask for instance.
 fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
-    if !is_real(before.kind()) {
+    if !is_real(before.f_kind()?) {
         let change = |(before, after): (i64, i64)| after.wrapping_sub(before) as f32;
         return Ok(values(before)?.into_iter().zip_eq(values(after)?).map(change).collect());
     }
@@ -146,19 +138,19 @@ fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
 
 /// A count stays a whole number: each of several workers adds its share of one.
 fn changed(before: &Tensor, changes: &[f32]) -> Result<Tensor, ModelError> {
-    let kind = before.kind();
+    let kind = before.f_kind()?;
     let after = if is_real(kind) {
         let add = |(value, change): (f64, &f32)| if *change == 0.0 { value } else { value + f64::from(*change) };
-        Tensor::from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<f64>>())?
+        Tensor::f_from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<f64>>())?
     } else {
         let add = |(value, change): (i64, &f32)| value.wrapping_add(change.round() as i64);
-        Tensor::from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<i64>>())?
+        Tensor::f_from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<i64>>())?
     };
-    Ok(after.reshape(before.size())?.to_device(before.device())?.to_kind(kind)?)
+    Ok(after.f_reshape(before.size())?.f_to_device(before.device())?.f_to_kind(kind)?)
 }
 
-fn values<T: Element>(tensor: &Tensor) -> Result<Vec<T>, ModelError> {
-    Ok(tensor.to_kind(T::TYPE)?.to_vec()?)
+fn values<T: Element + Clone + Default>(tensor: &Tensor) -> Result<Vec<T>, ModelError> {
+    to_vec(&tensor.f_to_kind(T::KIND)?)
 }
 
 #[cfg(test)]
@@ -168,12 +160,12 @@ mod tests {
     const INFINITY: f32 = f32::INFINITY;
 
     fn buffers(values: &[f32]) -> ModuleBuffers {
-        ModuleBuffers::of(vec![("norm.highest".to_owned(), Tensor::from_slice(values).unwrap())])
+        ModuleBuffers::of(vec![("norm.highest".to_owned(), Tensor::from_slice(values))])
     }
 
     fn after(before: &[f32], after: &[f32]) -> ModuleBuffers {
         let mut buffers = buffers(before);
-        buffers.keep(vec![Tensor::from_slice(after).unwrap()]).unwrap();
+        buffers.keep(vec![Tensor::from_slice(after)]).unwrap();
         buffers
     }
 
@@ -191,22 +183,20 @@ mod tests {
     fn a_change_that_cannot_be_summed_and_another_shape_are_reported_by_name() {
         let refused = after(&[-INFINITY], &[3.0]).changes().unwrap_err().to_string();
         assert!(refused.contains("norm.highest changes by inf, which cannot be summed"), "{refused}");
-        let two = Tensor::from_slice(&[1.0_f32, 2.0]).unwrap();
-        let refused = buffers(&[1.0]).keep(vec![two]).unwrap_err().to_string();
+        let refused = buffers(&[1.0]).keep(vec![Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();
         assert!(refused.contains("norm.highest was of shape [1] and became [2]"), "{refused}");
     }
 
     #[test]
     fn shares_of_a_count_make_a_whole_one() {
-        let counts = Tensor::from_slice(&[7_i64, i64::MAX]).unwrap();
-        let mut buffers = ModuleBuffers::of(vec![("count".to_owned(), counts)]);
+        let mut buffers = ModuleBuffers::of(vec![("count".to_owned(), Tensor::from_slice(&[7_i64, i64::MAX]))]);
         buffers.replace_changes(&[0.666_666_7 + 0.333_333_3, 0.0]).unwrap();
         buffers.made().unwrap();
-        assert_eq!(buffers.live[0].to_vec::<i64>().unwrap(), [8, i64::MAX]);
+        assert_eq!(Vec::<i64>::try_from(&buffers.live[0]).unwrap(), [8, i64::MAX]);
     }
 
     #[test]
     fn numbers_of_two_parts_are_not_kept() {
-        assert!(is_number(ScalarType::Bool) && is_number(ScalarType::Half) && !is_number(ScalarType::ComplexFloat));
+        assert!(is_number(Kind::Bool) && is_number(Kind::Half) && !is_number(Kind::ComplexFloat));
     }
 }

@@ -6,8 +6,8 @@
 //! (equation 2). Stacked, the deep MLP reads the last of them; parallel, it reads x₀, and the output layer reads both
 //! (figure 1). The paper's mixture of low-rank experts is not here.
 
+use tch::Tensor;
 use zagros_job::Structure;
-use zagros_tensor::Tensor;
 
 use super::mlp::{Dropout, Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError};
@@ -67,15 +67,15 @@ impl Dcnv2 {
         embeddings: &Tensor,
         dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
-        let input = Tensor::cat(&[numeric, embeddings], 1)?;
+        let input = Tensor::f_cat(&[numeric, embeddings], 1)?;
         let mut crossed = input.shallow_clone();
         for cross in &self.cross {
-            crossed = crossed.add(&input.mul(&cross.forward(&crossed)?)?)?;
+            crossed = crossed.f_add(&input.f_mul(&cross.forward(&crossed)?)?)?;
         }
         let read = match (&self.deep, self.structure) {
             (None, _) => crossed,
             (Some(deep), Structure::Stacked) => deep.forward(&crossed, dropout)?,
-            (Some(deep), Structure::Parallel) => Tensor::cat(&[&crossed, &deep.forward(&input, dropout)?], 1)?,
+            (Some(deep), Structure::Parallel) => Tensor::f_cat(&[&crossed, &deep.forward(&input, dropout)?], 1)?,
         };
         self.output.forward(&read, None)
     }
@@ -91,7 +91,7 @@ impl Cross {
     fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
         match self {
             Self::Full(matrix) => matrix.forward(x),
-            Self::LowRank { down, up } => up.forward(&x.linear(down, None::<&Tensor>)?),
+            Self::LowRank { down, up } => up.forward(&x.f_linear(down, None::<&Tensor>)?),
         }
     }
 }

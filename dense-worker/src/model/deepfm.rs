@@ -6,7 +6,7 @@
 //! and a table of dim D has D − 1 factors. A field with several ids pools their rows, and with them their first-order
 //! weights. Numeric column i has w_i and v_i in the dense network.
 
-use zagros_tensor::Tensor;
+use tch::{Kind, Tensor};
 
 use super::mlp::{Dropout, Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
@@ -45,23 +45,23 @@ impl DeepFm {
         embeddings: &Tensor,
         dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
-        let rows = embeddings.reshape([numeric.size()[0], int(self.features), int(self.dim)])?;
-        let mut first = rows.select(2, 0)?.sum_of(1, true)?;
-        let mut fields = rows.narrow(2, 1, int(self.dim - 1))?;
+        let rows = embeddings.f_reshape([numeric.size()[0], int(self.features), int(self.dim)])?;
+        let mut first = rows.f_select(2, 0)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?;
+        let mut fields = rows.f_narrow(2, 1, int(self.dim - 1))?;
         if let (Some(first_order), Some(factors)) = (&self.first_order, &self.factors) {
-            first = first.add(&first_order.forward(numeric)?)?;
-            let columns = numeric.unsqueeze(2)?.mul(factors)?;
-            fields = Tensor::cat(&[columns, fields], 1)?;
+            first = first.f_add(&first_order.forward(numeric)?)?;
+            let columns = numeric.f_unsqueeze(2)?.f_mul(factors)?;
+            fields = Tensor::f_cat(&[columns, fields], 1)?;
         }
-        let deep = self.deep.forward(&fields.flatten(1, 2)?, dropout)?;
-        Ok(first.add(&second_order(&fields)?)?.add(&deep)?)
+        let deep = self.deep.forward(&fields.f_flatten(1, 2)?, dropout)?;
+        Ok(first.f_add(&second_order(&fields)?)?.f_add(&deep)?)
     }
 }
 
 /// `[batch, fields, K]` to `[batch, 1]`: Σ_{i<j} ⟨f_i, f_j⟩ as ½ Σ_k ((Σ_i f_ik)² − Σ_i f_ik²), which is linear in the
 /// number of fields (Rendle 2010, lemma 3.1).
 fn second_order(fields: &Tensor) -> Result<Tensor, ModelError> {
-    let sum_squared = fields.sum_of(1, false)?.square()?;
-    let squares = fields.square()?.sum_of(1, false)?;
-    Ok(sum_squared.sub(&squares)?.sum_of(1, true)?.times(0.5)?)
+    let sum_squared = fields.f_sum_dim_intlist(1_i64, false, Kind::Float)?.f_square()?;
+    let squares = fields.f_square()?.f_sum_dim_intlist(1_i64, false, Kind::Float)?;
+    Ok(sum_squared.f_sub(&squares)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?.f_mul_scalar(0.5)?)
 }

@@ -5,16 +5,16 @@
 //! ([`super::flat::FlatParameters`]), on which all else works as it does without a device: optimiser, checks, checkpoints, sums
 //! over workers. That costs two copies of the weights a step, a few megabytes.
 
+use tch::Kind;
 use zagros_collective::{CUDA_HALF, open_cuda_half};
 use zagros_job::{Device, Job, Precision};
-use zagros_tensor::{ScalarType, TensorDevice, cuda_is_available};
 
 use super::ModelError;
 
 /// Where variables are, and whether they have a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DevicePlacement {
-    pub(super) device: TensorDevice,
+    pub(super) device: tch::Device,
     pub(super) mirrored: bool,
 }
 
@@ -25,16 +25,16 @@ impl DevicePlacement {
     /// [`ModelError::Device`] when there is no such device.
     pub(super) fn of(job: &Job) -> Result<Self, ModelError> {
         match job.train.device {
-            Device::Cpu => Ok(Self { device: TensorDevice::Cpu, mirrored: false }),
+            Device::Cpu => Ok(Self { device: tch::Device::Cpu, mirrored: false }),
             Device::Cuda => {
                 open_cuda_half(CUDA_HALF).map_err(not_opened)?;
-                if !cuda_is_available() {
+                if !tch::Cuda::is_available() {
                     let reason = "this machine shows no device to it".to_owned();
                     let next = "see whether `nvidia-smi` lists one and, in a container, whether it is given to it";
                     return Err(ModelError::Device { reason, next });
                 }
                 // Which one is CUDA_VISIBLE_DEVICES' affair.
-                Ok(Self { device: TensorDevice::Cuda(0), mirrored: true })
+                Ok(Self { device: tch::Device::Cuda(0), mirrored: true })
             }
         }
     }
@@ -49,7 +49,7 @@ fn not_opened(error: String) -> ModelError {
 }
 
 /// Whether products of such numbers are faster than those of f32 on this processor.
-pub(super) fn has_units(kind: ScalarType) -> bool {
+pub(super) fn has_units(kind: Kind) -> bool {
     #[cfg(target_arch = "x86_64")]
     let (bf16, f16) =
         (std::arch::is_x86_feature_detected!("avx512bf16"), std::arch::is_x86_feature_detected!("avx512fp16"));
@@ -59,8 +59,8 @@ pub(super) fn has_units(kind: ScalarType) -> bool {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let (bf16, f16) = (false, false);
     match kind {
-        ScalarType::BFloat16 => bf16,
-        ScalarType::Half => f16,
+        Kind::BFloat16 => bf16,
+        Kind::Half => f16,
         _ => true,
     }
 }
@@ -69,8 +69,8 @@ pub(super) fn has_units(kind: ScalarType) -> bool {
 pub(crate) fn without_units(job: &Job) -> Option<&'static str> {
     match job.train.precision {
         _ if job.train.device == Device::Cuda => None,
-        Precision::Bf16 if !has_units(ScalarType::BFloat16) => Some("bf16"),
-        Precision::F16 if !has_units(ScalarType::Half) => Some("f16"),
+        Precision::Bf16 if !has_units(Kind::BFloat16) => Some("bf16"),
+        Precision::F16 if !has_units(Kind::Half) => Some("f16"),
         Precision::F32 | Precision::Bf16 | Precision::F16 => None,
     }
 }

@@ -4,7 +4,7 @@
 //! (that vector, the features' vectors) go, beside the vector itself, into a top MLP. Without numeric
 //! values there is no bottom: the pairs are among the features alone.
 
-use zagros_tensor::Tensor;
+use tch::Tensor;
 
 use super::mlp::{Dropout, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
@@ -48,20 +48,20 @@ impl Dlrm {
         dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
         let batch = numeric.size()[0];
-        let vectors = embeddings.reshape([batch, int(self.features), int(self.dim)])?;
+        let vectors = embeddings.f_reshape([batch, int(self.features), int(self.dim)])?;
         let Some(bottom) = &self.bottom else {
             return self.top.forward(&self.interactions(&vectors)?, dropout);
         };
         let dense = bottom.forward(numeric, None)?;
-        let vectors = Tensor::cat(&[dense.unsqueeze(1)?, vectors], 1)?;
-        let input = Tensor::cat(&[dense, self.interactions(&vectors)?], 1)?;
+        let vectors = Tensor::f_cat(&[dense.f_unsqueeze(1)?, vectors], 1)?;
+        let input = Tensor::f_cat(&[dense, self.interactions(&vectors)?], 1)?;
         self.top.forward(&input, dropout)
     }
 
     /// `[batch, V, D]` to `[batch, V(V−1)/2]`.
     fn interactions(&self, vectors: &Tensor) -> Result<Tensor, ModelError> {
-        let products = vectors.bmm(&vectors.transpose(1, 2)?)?;
-        Ok(products.flatten(1, 2)?.index_select(1, &self.pairs)?)
+        let products = vectors.f_bmm(&vectors.f_transpose(1, 2)?)?;
+        Ok(products.f_flatten(1, 2)?.f_index_select(1, &self.pairs)?)
     }
 }
 

@@ -76,7 +76,7 @@ pub enum ModelError {
     /// The user's module gives something else than logits.
     #[error("the TorchScript module gives {what}; expected f32 logits of [batch] or [batch, 1]")]
     ScriptOutput {
-        /// Type and shape.
+        /// Kind and shape.
         what: String,
     },
     /// Saved weights are of another network.
@@ -93,5 +93,5 @@ pub enum ModelError {
     Thread,
     /// libtorch failed.
     #[error("libtorch failed")]
-    Torch(#[from] zagros_tensor::TorchError),
+    Torch(#[from] tch::TchError),
 }

@@ -1,6 +1,6 @@
 //! A feed-forward network over all features side by side.
 
-use zagros_tensor::Tensor;
+use tch::Tensor;
 
 use super::mlp::{Dropout, Mlp, Weights, widths};
 use super::{InputShape, ModelError};
@@ -26,6 +26,6 @@ impl Ffnn {
         embeddings: &Tensor,
         dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
-        self.layers.forward(&Tensor::cat(&[numeric, embeddings], 1)?, dropout)
+        self.layers.forward(&Tensor::f_cat(&[numeric, embeddings], 1)?, dropout)
     }
 }

@@ -1,11 +1,11 @@
 //! The weights of a network, and their gradients, each in one piece of memory: what updates, checks, keeps or sends
 //! them walks it once.
 
-use zagros_tensor::{ScalarType, Tensor, TensorDevice};
+use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
 use super::forward_backward::{values, values_mut};
-use super::variables::Variables;
 use super::{ModelError, int};
 
 /// One buffer with a view for each variable, in the variables' order.
@@ -20,25 +20,25 @@ pub(super) struct FlatParameters {
 impl FlatParameters {
     /// Moves every variable into one piece of memory. Whoever holds a variable sees its new place; a copy without
     /// gradient made before does not.
-    pub(super) fn weights(variables: &Variables, mirrored: bool) -> Result<Self, ModelError> {
-        let mut variables = variables.learned();
+    pub(super) fn weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
+        let mut variables = variables.trainable_variables();
         let mut flat = Self::shaped_like(&variables, mirrored)?;
         for (variable, view) in variables.iter_mut().zip_eq(&flat.views) {
-            view.shallow_clone().copy_(&variable.detach()?)?;
-            variable.set_data(view)?;
+            view.shallow_clone().f_copy_(&variable.f_detach()?)?;
+            variable.f_set_data(view)?;
         }
         flat.download()?;
         Ok(flat)
     }
 
     /// Makes every variable's gradient a view, which it stays: gradients are set to zero, never dropped.
-    pub(super) fn gradients(variables: &Variables, mirrored: bool) -> Result<Self, ModelError> {
-        let variables = variables.learned();
+    pub(super) fn gradients(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
+        let variables = variables.trainable_variables();
         let gradients = Self::shaped_like(&variables, mirrored)?;
         for (variable, view) in variables.iter().zip_eq(&gradients.views) {
             // A gradient exists only after a backward; then it can be given other memory.
-            variable.sum()?.backward()?;
-            variable.grad()?.set_data(view)?;
+            variable.f_sum(Kind::Float)?.f_backward()?;
+            variable.f_grad()?.f_set_data(view)?;
         }
         Ok(gradients)
     }
@@ -50,13 +50,13 @@ impl FlatParameters {
 
     fn shaped_like(tensors: &[Tensor], mirrored: bool) -> Result<Self, ModelError> {
         let count: usize = tensors.iter().map(Tensor::numel).sum();
-        let zeros = |device| Tensor::zeros([int(count)], (ScalarType::Float, device));
-        let all = zeros(tensors.first().map_or(TensorDevice::Cpu, Tensor::device))?;
-        let mirror = mirrored.then(|| zeros(TensorDevice::Cpu)).transpose()?;
+        let zeros = |device| Tensor::f_zeros([int(count)], (Kind::Float, device));
+        let all = zeros(tensors.first().map_or(Device::Cpu, Tensor::device))?;
+        let mirror = mirrored.then(|| zeros(Device::Cpu)).transpose()?;
         let (mut views, mut start) = (Vec::new(), 0);
         for tensor in tensors {
             let length = int(tensor.numel());
-            views.push(all.narrow(0, start, length)?.view(tensor.size())?);
+            views.push(all.f_narrow(0, start, length)?.f_view_(tensor.size())?);
             start += length;
         }
         Ok(Self { all, views, mirror })
@@ -68,14 +68,14 @@ impl FlatParameters {
     }
 
     pub(super) fn zero(&mut self) -> Result<(), ModelError> {
-        self.all.zero_()?;
+        let _ = self.all.f_zero_()?;
         self.download()
     }
 
     /// Makes the buffer what the mirror is, where there is one.
     pub(super) fn upload(&self) -> Result<(), ModelError> {
         if let Some(mirror) = &self.mirror {
-            self.all.shallow_clone().copy_(mirror)?;
+            self.all.shallow_clone().f_copy_(mirror)?;
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ impl FlatParameters {
     /// Makes the mirror, where there is one, what the buffer is.
     pub(super) fn download(&mut self) -> Result<(), ModelError> {
         if let Some(mirror) = &mut self.mirror {
-            mirror.copy_(&self.all)?;
+            mirror.f_copy_(&self.all)?;
         }
         Ok(())
     }

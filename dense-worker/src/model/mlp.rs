@@ -2,25 +2,25 @@
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use tch::nn::Path;
+use tch::{Device, Kind, Tensor};
 use zagros_job::Precision;
-use zagros_tensor::{ScalarType, Tensor, TensorDevice};
 
 use super::device::has_units;
-use super::variables::Variables;
 use super::{ModelError, int};
 
 /// Hands out first weights, layer after layer, from a generator of its own: libtorch's is one for
 /// the whole process, so a second model would change this one.
 pub(super) struct Weights<'a> {
-    variables: &'a mut Variables,
+    root: Path<'a>,
     random: Pcg64Mcg,
     precision: Precision,
 }
 
 impl<'a> Weights<'a> {
     /// `precision` is that of the layers' products, not of the weights.
-    pub(super) fn seeded(variables: &'a mut Variables, seed: u64, precision: Precision) -> Self {
-        Self { variables, random: Pcg64Mcg::seed_from_u64(seed), precision }
+    pub(super) fn seeded(root: Path<'a>, seed: u64, precision: Precision) -> Self {
+        Self { root, random: Pcg64Mcg::seed_from_u64(seed), precision }
     }
 
     /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, uniform in ±1/√inputs
@@ -33,10 +33,10 @@ impl<'a> Weights<'a> {
         outputs: usize,
     ) -> Result<Linear, ModelError> {
         let bound = 1.0 / (inputs as f32).sqrt();
-        let weight = self.uniform(inputs * outputs, bound)?.reshape([int(outputs), int(inputs)])?;
+        let path = &self.root / stack / index;
+        let weight = self.uniform(inputs * outputs, bound)?.f_reshape([int(outputs), int(inputs)])?;
         let bias = self.uniform(outputs, bound)?;
-        let mut add = |part, values| self.variables.add_copy(&format!("{stack}.{index}.{part}"), values);
-        Ok(Linear { weight: add("weight", &weight)?, bias: add("bias", &bias)? })
+        Ok(Linear { weight: path.f_var_copy("weight", &weight)?, bias: path.f_var_copy("bias", &bias)? })
     }
 
     /// `stack.index.weight` alone, as in [`Self::linear`].
@@ -47,25 +47,26 @@ impl<'a> Weights<'a> {
         inputs: usize,
         outputs: usize,
     ) -> Result<Tensor, ModelError> {
+        let path = &self.root / stack / index;
         let weight = self.uniform(inputs * outputs, 1.0 / (inputs as f32).sqrt())?;
-        let weight = weight.reshape([int(outputs), int(inputs)])?;
-        Ok(self.variables.add_copy(&format!("{stack}.{index}.weight"), &weight)?)
+        Ok(path.f_var_copy("weight", &weight.f_reshape([int(outputs), int(inputs)])?)?)
     }
 
     /// `name.weight` of `[rows, dim]`, uniform in ±`bound`.
     pub(super) fn factors(&mut self, name: &str, rows: usize, dim: usize, bound: f32) -> Result<Tensor, ModelError> {
-        let values = self.uniform(rows * dim, bound)?.reshape([int(rows), int(dim)])?;
-        Ok(self.variables.add_copy(&format!("{name}.weight"), &values)?)
+        let path = &self.root / name;
+        let values = self.uniform(rows * dim, bound)?.f_reshape([int(rows), int(dim)])?;
+        Ok(path.f_var_copy("weight", &values)?)
     }
 
     /// Columns to select, where the weights are.
     pub(super) fn columns(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
-        Ok(Tensor::from_slice(indices)?.to_device(self.variables.device())?)
+        Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
     }
 
     fn uniform(&mut self, count: usize, bound: f32) -> Result<Tensor, ModelError> {
         let values: Vec<f32> = (0..count).map(|_| self.random.random_range(-bound..bound)).collect();
-        Ok(Tensor::from_slice(&values)?)
+        Ok(Tensor::f_from_slice(&values)?)
     }
 }
 
@@ -79,7 +80,7 @@ pub(super) struct Linear {
 impl Linear {
     /// `[batch, inputs]` to `[batch, outputs]`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        Ok(x.linear(&self.weight, Some(&self.bias))?)
+        Ok(x.f_linear(&self.weight, Some(&self.bias))?)
     }
 }
 
@@ -139,7 +140,7 @@ impl Mlp {
         for (weight, bias, activate) in self.parts() {
             x = linear(&x, weight, bias, self.precision_of(activate))?;
             if activate {
-                x = x.relu()?;
+                x = x.f_relu()?;
                 if let Some(dropout) = dropout.as_deref_mut() {
                     x = dropout.apply(&x)?;
                 }
@@ -152,18 +153,18 @@ impl Mlp {
 /// x·Wᵀ + b, the product in the wanted precision, the sum in f32.
 fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor, precision: Precision) -> Result<Tensor, ModelError> {
     Ok(match precision {
-        Precision::F32 => x.linear(weight, Some(bias))?,
-        Precision::Bf16 => in_half(x, weight, bias, ScalarType::BFloat16)?,
-        Precision::F16 => in_half(x, weight, bias, ScalarType::Half)?,
+        Precision::F32 => x.f_linear(weight, Some(bias))?,
+        Precision::Bf16 => in_half(x, weight, bias, Kind::BFloat16)?,
+        Precision::F16 => in_half(x, weight, bias, Kind::Half)?,
     })
 }
 
 /// Where the processor has no units for it, of f32 that have only the digits and range of `kind`.
-fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, kind: ScalarType) -> Result<Tensor, ModelError> {
-    let factors = if x.device() != TensorDevice::Cpu || has_units(kind) { kind } else { ScalarType::Float };
-    let half = |tensor: &Tensor| tensor.to_kind(kind)?.to_kind(factors);
-    let product = half(x)?.mm(&half(weight)?.t()?)?;
-    Ok(product.to_kind(kind)?.to_kind(ScalarType::Float)?.add(bias)?)
+fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, kind: Kind) -> Result<Tensor, ModelError> {
+    let factors = if x.device() != Device::Cpu || has_units(kind) { kind } else { Kind::Float };
+    let half = |tensor: &Tensor| tensor.f_to_kind(kind)?.f_to_kind(factors);
+    let product = half(x)?.f_mm(&half(weight)?.f_tr()?)?;
+    Ok(product.f_to_kind(kind)?.f_to_kind(Kind::Float)?.f_add(bias)?)
 }
 
 fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut Weights) -> Result<Vec<Linear>, ModelError> {
@@ -219,8 +220,8 @@ impl Dropout {
         }
         let mut mask = Vec::new();
         self.draw(x.numel(), &mut mask);
-        let mask = Tensor::from_slice(&mask)?.reshape(x.size())?.to_device(x.device())?;
-        Ok(x.mul(&mask)?)
+        let mask = Tensor::f_from_slice(&mask)?.f_reshape(x.size())?.f_to_device(x.device())?;
+        Ok(x.f_mul(&mask)?)
     }
 
     /// Appends what `count` units are to be multiplied with; nothing when none is ever dropped.
@@ -241,8 +242,8 @@ mod tests {
     #[test]
     fn dropout_keeps_the_expectation() {
         let mut dropout = Dropout::new(0.25, 7, 0);
-        let dropped = dropout.apply(&Tensor::from_slice(&[1.0_f32; 40_000]).unwrap()).unwrap();
-        let values: Vec<f32> = dropped.to_vec().unwrap();
+        let dropped = dropout.apply(&Tensor::ones([400, 100], (tch::Kind::Float, tch::Device::Cpu))).unwrap();
+        let values: Vec<f32> = dropped.reshape([-1]).try_into().unwrap();
         let zeros = values.iter().filter(|value| **value == 0.0).count() as f64 / values.len() as f64;
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         // Binomial: 5 standard deviations of 40,000 draws.
@@ -253,17 +254,16 @@ mod tests {
 
     #[test]
     fn no_dropout_changes_nothing() {
-        let x = Tensor::from_slice(&[1.0_f32, -2.0]).unwrap();
-        assert_eq!(Dropout::new(0.0, 7, 0).apply(&x).unwrap().to_vec::<f32>().unwrap(), [1.0, -2.0]);
+        let x = Tensor::from_slice(&[1.0_f32, -2.0]);
+        assert_eq!(Dropout::new(0.0, 7, 0).apply(&x).unwrap(), x);
     }
 
     #[test]
     fn first_weights_are_within_the_bound_and_seeded() {
         let weights = |seed| {
-            let mut variables = Variables::new(TensorDevice::Cpu);
-            Mlp::logit("top", 16, &[8], &mut Weights::seeded(&mut variables, seed, Precision::F32)).unwrap();
-            let first = variables.named().find(|(name, _)| *name == "top.0.weight").unwrap().1;
-            first.detach().unwrap().to_vec::<f32>().unwrap()
+            let variables = tch::nn::VarStore::new(tch::Device::Cpu);
+            Mlp::logit("top", 16, &[8], &mut Weights::seeded(variables.root(), seed, Precision::F32)).unwrap();
+            Vec::<f32>::try_from(variables.variables()["top.0.weight"].detach().reshape([-1])).unwrap()
         };
         let first = weights(3);
         assert!(first.iter().all(|weight| weight.abs() <= 0.25));

@@ -18,12 +18,13 @@ mod optimizer;
 mod shared;
 mod state;
 mod torchscript;
-mod variables;
 mod weights;
 mod wide_deep;
 
+use tch::kind::Element;
+use tch::nn::VarStore;
+use tch::{Device, Reduction, Tensor};
 use zagros_job::{Job, Model, NonFinitePolicy, Precision};
-use zagros_tensor::{Tensor, no_grad, set_num_threads};
 
 use buffers::ModuleBuffers;
 use dcnv2::{Dcnv2, Form};
@@ -40,7 +41,6 @@ use mlp::{Dropout, Weights};
 use optimizer::Updater;
 pub use shared::Final;
 use torchscript::TorchScript;
-use variables::Variables;
 use wide_deep::WideDeep;
 
 /// What the network reads of one sample.
@@ -92,7 +92,7 @@ pub struct StepOutput {
 #[derive(Debug)]
 pub struct DenseModel {
     shape: InputShape,
-    variables: Variables,
+    variables: VarStore,
     network: Network,
     weights: FlatParameters,
     gradients: FlatParameters,
@@ -132,10 +132,10 @@ impl DenseModel {
     }
 
     fn new_at(job: &Job, place: DevicePlacement) -> Result<Self, ModelError> {
-        set_num_threads(job.train.threads)?;
+        use_threads(job.train.threads);
         let shape = InputShape::of(job);
-        let mut variables = Variables::new(place.device);
-        let (network, buffers) = Network::build(job, &shape, &mut variables)?;
+        let variables = VarStore::new(place.device);
+        let (network, buffers) = Network::build(job, &shape, &variables)?;
         // Before anything looks at the variables' memory.
         let weights = FlatParameters::weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
@@ -263,25 +263,24 @@ impl DenseModel {
 
     /// Loss and gradients, by autograd.
     fn autograd(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
-        set_num_threads(self.threads)?;
-        let (numeric, mut embeddings) = self.inputs(numeric, embeddings, labels.len())?;
+        use_threads(self.threads);
+        let (numeric, embeddings) = self.inputs(numeric, embeddings, labels.len())?;
         self.weights.upload()?;
-        embeddings.require_grad()?;
+        let embeddings = embeddings.f_set_requires_grad(true)?;
         let logits = self.network.forward(&numeric, &embeddings, Some(&mut self.dropout))?;
-        let labels = Tensor::from_slice(labels)?.to_device(self.variables.device())?;
-        let loss = logits.cross_entropy_with_logits(&labels)?;
+        let labels = Tensor::f_from_slice(labels)?.f_to_device(self.variables.device())?;
+        let loss = logits.f_binary_cross_entropy_with_logits::<&Tensor>(&labels, None, None, Reduction::Mean)?;
         self.gradients.zero()?;
         let scale = self.loss_scale.as_ref().map_or(1.0, LossScale::value);
-        loss.times(f64::from(scale))?.backward()?;
+        loss.f_mul_scalar(f64::from(scale))?.f_backward()?;
         self.gradients.download()?;
-        // None where the embeddings have no columns.
-        let mut gradients = embeddings.grad()?.to_vec()?;
+        let mut gradients = to_vec(&embeddings.f_grad()?)?;
         if self.loss_scale.is_some() {
             let unscale = |values: &mut [f32]| values.iter_mut().for_each(|value| *value /= scale);
             unscale(self.gradients.values_mut());
             unscale(&mut gradients);
         }
-        Ok(StepOutput { loss: loss.value()? as f32, logits: logits.detach()?.to_vec()?, gradients })
+        Ok(StepOutput { loss: loss.f_double_value(&[])? as f32, logits: to_vec(&logits.f_detach()?)?, gradients })
     }
 
     /// Logits of a batch, `[batch]`, without dropout; inputs as for [`Self::step`].
@@ -290,11 +289,11 @@ impl DenseModel {
     /// When lengths disagree or libtorch fails.
     pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
         self.check_lengths(numeric, embeddings, batch)?;
-        set_num_threads(self.threads)?;
+        use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(numeric, embeddings, batch)?;
         self.weights.upload()?;
         self.network.lend(&self.buffers)?;
-        Ok(no_grad(|| self.network.forward(&numeric, &embeddings, None))?.to_vec()?)
+        to_vec(&tch::no_grad(|| self.network.forward(&numeric, &embeddings, None))?)
     }
 
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32.
@@ -323,8 +322,9 @@ impl DenseModel {
     fn inputs(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<(Tensor, Tensor), ModelError> {
         let (columns, width) = (self.shape.numeric, self.shape.width());
         let device = self.variables.device();
-        let matrix =
-            |values, columns| Tensor::from_slice(values)?.reshape([int(batch), int(columns)])?.to_device(device);
+        let matrix = |values, columns| {
+            Tensor::f_from_slice::<f32>(values)?.f_reshape([int(batch), int(columns)])?.f_to_device(device)
+        };
         Ok((matrix(numeric, columns)?, matrix(embeddings, width)?))
     }
 
@@ -347,8 +347,8 @@ impl DenseModel {
 }
 
 impl Network {
-    fn build(job: &Job, shape: &InputShape, variables: &mut Variables) -> Result<(Self, ModuleBuffers), ModelError> {
-        let weights = &mut Weights::seeded(variables, job.train.seed, job.train.precision);
+    fn build(job: &Job, shape: &InputShape, variables: &VarStore) -> Result<(Self, ModuleBuffers), ModelError> {
+        let weights = &mut Weights::seeded(variables.root(), job.train.seed, job.train.precision);
         let network = match &job.model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
             Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
@@ -397,7 +397,7 @@ impl Network {
             Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout)?,
             Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some())?,
         };
-        Ok(logits.squeeze(1)?)
+        Ok(logits.f_squeeze_dim(1)?)
     }
 }
 
@@ -413,6 +413,11 @@ fn dropout_of(model: &Model) -> f64 {
     }
 }
 
+/// This thread's share of libtorch. The other pool of libtorch (inter-op) serves TorchScript only and is never started.
+fn use_threads(threads: usize) {
+    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+}
+
 /// Written so that it vectorises: no early exit.
 fn all_finite(values: &[f32]) -> bool {
     values.iter().fold(true, |finite, value| finite & value.is_finite())
@@ -420,6 +425,16 @@ fn all_finite(values: &[f32]) -> bool {
 
 pub(crate) fn expect(what: &'static str, expected: usize, found: usize) -> Result<(), ModelError> {
     if expected == found { Ok(()) } else { Err(ModelError::Length { what, expected, found }) }
+}
+
+/// Empty for an undefined gradient, which is what an input of no columns has.
+fn to_vec<T: Element + Clone + Default>(tensor: &Tensor) -> Result<Vec<T>, ModelError> {
+    let count = if tensor.defined() { tensor.numel() } else { 0 };
+    let mut values = vec![T::default(); count];
+    if count > 0 {
+        tensor.f_to_device(Device::Cpu)?.f_contiguous()?.f_copy_data(&mut values, count)?;
+    }
+    Ok(values)
 }
 
 fn int(size: usize) -> i64 {

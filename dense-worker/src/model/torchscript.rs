@@ -10,11 +10,11 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
+use tch::nn::VarStore;
+use tch::{Kind, Tensor};
 use zagros_script::Module;
-use zagros_tensor::{ScalarType, Tensor, manual_seed};
 
 use super::buffers::{ModuleBuffers, is_number};
-use super::variables::Variables;
 use super::{ModelError, int};
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl TorchScript {
         file: &Path,
         sha256: &str,
         seed: u64,
-        variables: &mut Variables,
+        variables: &VarStore,
     ) -> Result<(Self, ModuleBuffers), ModelError> {
         let script = |reason: String| ModelError::Script { file: file.to_owned(), reason };
         let bytes = fs::read(file).map_err(|error| script(format!("cannot be read: {error}")))?;
@@ -49,22 +49,24 @@ impl TorchScript {
         }
         let is_none = |reason: String| script(format!("is no TorchScript module: {}", first_line(&reason)));
         let module = Module::load(&bytes, variables.device()).map_err(is_none)?;
-        for (name, parameter) in module.parameters().map_err(is_none)? {
-            let learned = parameter.requires_grad();
-            variables.add(&plain(&name), parameter, learned)?;
+        let root = variables.root();
+        let add = |(name, tensor): (String, Tensor), learned| root.add(&name.replace('.', "_"), tensor, learned);
+        for parameter in module.parameters().map_err(is_none)? {
+            let learned = parameter.1.requires_grad();
+            drop(add(parameter, learned));
         }
         let mut buffers = Vec::new();
         for (name, buffer) in module.buffers().map_err(is_none)? {
-            let kind = buffer.kind();
+            let kind = buffer.f_kind()?;
             if !is_number(kind) {
                 return Err(script(format!("has a buffer {name} of {kind:?}, which cannot be saved")));
             }
             // One that repeats a value in place of having many cannot be written to.
-            let buffer = buffer.contiguous()?;
-            variables.add(&plain(&name), buffer.shallow_clone(), false)?;
+            let buffer = buffer.f_contiguous()?;
+            drop(add((name.clone(), buffer.shallow_clone()), false));
             buffers.push((name, buffer));
         }
-        if variables.learned().is_empty() {
+        if variables.trainable_variables().is_empty() {
             return Err(script("has no parameter to train".to_owned()));
         }
         Ok((Self { module: RefCell::new(module), seed, draws: seed }, ModuleBuffers::of(buffers)))
@@ -103,23 +105,18 @@ impl TorchScript {
         module.train(training).map_err(failed)?;
         let generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
         if training {
-            manual_seed(self.draws)?;
+            tch::manual_seed(self.draws.cast_signed());
         }
         let logits = module.forward(&[numeric, embeddings]).map_err(failed)?;
         drop(generator);
         let batch = numeric.size()[0];
-        let (shape, kind) = (logits.size(), logits.kind());
-        if (shape != [batch] && shape != [batch, 1]) || kind != ScalarType::Float {
+        let (shape, kind) = (logits.size(), logits.f_kind()?);
+        if (shape != [batch] && shape != [batch, 1]) || kind != Kind::Float {
             let what = format!("{kind:?} {shape:?} for a batch of {batch}");
             return Err(ModelError::ScriptOutput { what });
         }
-        Ok(logits.reshape([batch, int(1)])?)
+        Ok(logits.f_reshape([batch, int(1)])?)
     }
-}
-
-/// A name of a tensor in the module, as it is saved: dots have a sense there.
-fn plain(name: &str) -> String {
-    name.replace('.', "_")
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -4,40 +4,47 @@ use std::collections::BTreeMap;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use zagros_tensor::{ScalarType, Tensor, no_grad};
+use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
 use super::ModelError;
-use super::variables::Variables;
 
-pub(super) fn encode(variables: &Variables) -> Result<Vec<u8>, ModelError> {
+pub(super) fn encode(variables: &VarStore) -> Result<Vec<u8>, ModelError> {
     let mut stored = BTreeMap::new();
-    for (name, tensor) in variables.named() {
-        let (kind, dtype) = stored_as(tensor)?;
-        // Little-endian, as the processor.
-        let bytes = tensor.detach()?.to_kind(kind)?.to_bytes()?;
-        stored.insert(name, (dtype, shape(tensor), bytes));
+    for (name, tensor) in variables.variables() {
+        let (kind, dtype) = stored_as(&tensor)?;
+        let bytes = bytes(&tensor.f_detach()?.f_to_kind(kind)?)?;
+        stored.insert(name, (dtype, shape(&tensor), bytes));
     }
-    let views = stored
-        .iter()
-        .map(|(name, (dtype, shape, bytes))| TensorView::new(*dtype, shape.clone(), bytes).map(|view| (*name, view)));
+    let views = stored.iter().map(|(name, (dtype, shape, bytes))| {
+        TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
+    });
     let views = views.collect::<Result<Vec<_>, _>>()?;
     Ok(safetensors::serialize(views, None)?)
 }
 
 /// Weights are f32. A module's buffers can be of any kind: each is kept as one that holds all its values.
-fn stored_as(tensor: &Tensor) -> Result<(ScalarType, Dtype), ModelError> {
-    Ok(match tensor.kind() {
-        ScalarType::Float | ScalarType::Half | ScalarType::BFloat16 => (ScalarType::Float, Dtype::F32),
-        ScalarType::Double => (ScalarType::Double, Dtype::F64),
-        _ => (ScalarType::Int64, Dtype::I64),
+fn stored_as(tensor: &Tensor) -> Result<(Kind, Dtype), ModelError> {
+    Ok(match tensor.f_kind()? {
+        Kind::Float | Kind::Half | Kind::BFloat16 => (Kind::Float, Dtype::F32),
+        Kind::Double => (Kind::Double, Dtype::F64),
+        _ => (Kind::Int64, Dtype::I64),
     })
 }
 
+/// Little-endian.
+fn bytes(tensor: &Tensor) -> Result<Vec<u8>, ModelError> {
+    let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
+    let mut bytes = vec![0; tensor.numel() * tensor.f_kind()?.elt_size_in_bytes()];
+    tensor.f_copy_data_u8(&mut bytes, tensor.numel())?;
+    Ok(bytes)
+}
+
 /// Two loops: nothing is copied before everything fits.
-pub(super) fn decode(bytes: &[u8], variables: &Variables) -> Result<(), ModelError> {
+pub(super) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), ModelError> {
     let stored = SafeTensors::deserialize(bytes)?;
-    let variables: BTreeMap<&str, &Tensor> = variables.named().collect();
+    let variables: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
     if let Some(name) = stored.names().into_iter().filter(|name| !variables.contains_key(*name)).min() {
         return Err(ModelError::Foreign { what: format!("{name} is no tensor of it") });
     }
@@ -45,8 +52,8 @@ pub(super) fn decode(bytes: &[u8], variables: &Variables) -> Result<(), ModelErr
     for (name, variable) in &variables {
         values.push(read(&stored, name, variable)?);
     }
-    for (variable, values) in variables.into_values().zip_eq(values) {
-        no_grad(|| variable.shallow_clone().copy_(&values))?;
+    for (mut variable, values) in variables.into_values().zip_eq(values) {
+        tch::no_grad(|| variable.f_copy_(&values))?;
     }
     Ok(())
 }
@@ -60,7 +67,7 @@ fn read(stored: &SafeTensors, name: &str, variable: &Tensor) -> Result<Tensor, M
         let what = format!("{name} is {found_dtype:?} {found:?}, not {dtype:?} {expected:?}");
         return Err(ModelError::Foreign { what });
     }
-    Ok(Tensor::from_bytes(view.data(), &variable.size(), kind)?)
+    Ok(Tensor::f_from_data_size(view.data(), &variable.size(), kind)?)
 }
 
 fn shape(tensor: &Tensor) -> Vec<usize> {

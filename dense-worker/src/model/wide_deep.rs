@@ -6,7 +6,7 @@
 //! dim 1 is wide alone. That is where the paper's cross-product transformations go: a column of the data that names
 //! the combination. One optimiser serves all values of a row, where the paper trains the wide part by another one.
 
-use zagros_tensor::Tensor;
+use tch::{Kind, Tensor};
 
 use super::mlp::{Dropout, Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
@@ -40,12 +40,12 @@ impl WideDeep {
         embeddings: &Tensor,
         dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
-        let vectors = embeddings.index_select(1, &self.rest)?;
-        let deep = self.deep.forward(&Tensor::cat(&[numeric, &vectors], 1)?, dropout)?;
-        let ids = embeddings.index_select(1, &self.first)?.sum_of(1, true)?;
-        let logit = deep.add(&ids)?;
+        let vectors = embeddings.f_index_select(1, &self.rest)?;
+        let deep = self.deep.forward(&Tensor::f_cat(&[numeric, &vectors], 1)?, dropout)?;
+        let ids = embeddings.f_index_select(1, &self.first)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?;
+        let logit = deep.f_add(&ids)?;
         match &self.wide {
-            Some(wide) => Ok(logit.add(&wide.forward(numeric)?)?),
+            Some(wide) => Ok(logit.f_add(&wide.forward(numeric)?)?),
             None => Ok(logit),
         }
     }

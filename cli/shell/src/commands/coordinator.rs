@@ -22,6 +22,7 @@ pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
         grpc_listener: grpc,
         admin_listener: Some(http),
         page_token,
+        journal: args.journal,
         registry: role.registry.clone(),
     };
     let outcome = zagros_coordinator::run(config, role.shutdown.clone()).await;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Position, ResumeCursor};
 
@@ -11,7 +12,7 @@ use crate::MemberSlot;
 use crate::splits::{DealPosition, SplitOrder};
 
 /// The ledger of an epoch. It takes memory only while the epoch is under way.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum EpochLedger {
     /// Every split is free.
     Untouched,
@@ -23,7 +24,7 @@ pub(crate) enum EpochLedger {
 
 /// One epoch over the plan. Every split is in exactly one state: free, held, done, or in a resume cursor that nobody has
 /// taken. A split has at most one holder (invariant SP-1).
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OpenEpoch {
     /// Number of the epoch.
     number: u32,

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::ResumeCursor;
 
 use crate::MemberSlot;
 use crate::splits::{DealPosition, SplitOrder};
 
 /// How splits are shared out: split i goes to worker i mod `workers` first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct SplitShares {
     /// Dense workers of the job.
     pub(crate) workers: u32,

@@ -1,6 +1,6 @@
 //! A chunk through DLRM ([`crate::model::dlrm`]) and back.
 
-use zagros_tensor::Tensor;
+use tch::Tensor;
 use zagros_zip::ZipEq;
 
 use super::matrix::Matrix;

@@ -1,6 +1,6 @@
 //! A chunk through the feed-forward network and back.
 
-use zagros_tensor::Tensor;
+use tch::Tensor;
 
 use super::matrix::Matrix;
 use super::stack::Stack;

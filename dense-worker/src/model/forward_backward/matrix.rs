@@ -1,6 +1,6 @@
 //! Memory that libtorch's products and our own loops share, made once and used by every step.
 
-use zagros_tensor::{ScalarType, Tensor, TensorDevice};
+use tch::{Device, Kind, Tensor};
 
 use crate::model::{ModelError, int};
 
@@ -29,7 +29,7 @@ impl Matrix {
     }
 
     fn new(rows: usize, columns: usize, stride: usize) -> Result<Self, ModelError> {
-        let tensor = Tensor::zeros([int(rows), int(stride)], (ScalarType::Float, TensorDevice::Cpu))?;
+        let tensor = Tensor::f_zeros([int(rows), int(stride)], (Kind::Float, Device::Cpu))?;
         Ok(Self { tensor, columns, stride })
     }
 
@@ -44,12 +44,12 @@ impl Matrix {
 
     /// `[rows, columns]`, the first `rows` rows, for libtorch to read or write.
     pub(super) fn rows(&self, rows: usize) -> Result<Tensor, ModelError> {
-        Ok(self.tensor.narrow(0, 0, int(rows))?.narrow(1, 0, int(self.columns))?)
+        Ok(self.tensor.f_narrow(0, 0, int(rows))?.f_narrow(1, 0, int(self.columns))?)
     }
 
     /// All of it, for libtorch to read or write.
     pub(super) fn whole(&self) -> Result<Tensor, ModelError> {
-        Ok(self.tensor.narrow(1, 0, int(self.columns))?)
+        Ok(self.tensor.f_narrow(1, 0, int(self.columns))?)
     }
 
     /// The first `rows` rows, with what lies between them.
@@ -71,7 +71,7 @@ pub(in crate::model) fn values(tensor: &Tensor) -> &[f32] {
     check(tensor);
     #[expect(
         unsafe_code,
-        reason = "a tensor lends no slice of itself, and a copy of every activation costs a tenth of a step"
+        reason = "tch lends no slice of a tensor, and a copy of every activation costs a tenth of a step"
     )]
     // SAFETY: the tensor is defined, contiguous, of f32 and in this process's memory, so its numel() values follow its
     // data pointer, which is aligned for f32; they live as long as the handle, which the slice borrows. Nothing
@@ -92,6 +92,6 @@ pub(in crate::model) fn values_mut(tensor: &mut Tensor) -> &mut [f32] {
 }
 
 fn check(tensor: &Tensor) {
-    let plain = tensor.is_contiguous() && tensor.kind() == ScalarType::Float && tensor.device() == TensorDevice::Cpu;
+    let plain = tensor.is_contiguous() && tensor.kind() == Kind::Float && tensor.device() == Device::Cpu;
     assert!(plain && tensor.numel() > 0, "not a plain f32 tensor: {tensor:?}");
 }

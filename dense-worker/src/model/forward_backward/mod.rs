@@ -13,7 +13,7 @@ mod product;
 mod stack;
 mod threads;
 
-use zagros_tensor::{Tensor, no_grad_guard};
+use tch::Tensor;
 
 use super::mlp::Dropout;
 use super::{InputShape, ModelError, Network};
@@ -92,7 +92,7 @@ impl ForwardBackward {
         dropout: &mut Dropout,
         finished: &mut dyn FnMut(usize),
     ) -> Result<f64, ModelError> {
-        let _no_grad = no_grad_guard();
+        let _no_grad = tch::no_grad_guard();
         match self {
             Self::Dlrm(step) => step.refresh()?,
             Self::Ffnn(step) => step.refresh()?,

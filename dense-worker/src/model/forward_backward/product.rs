@@ -1,6 +1,6 @@
 //! The matrix products of a layer, in f32 or in bf16.
 
-use zagros_tensor::{ScalarType, Tensor, TensorDevice};
+use tch::{Device, Kind, Tensor};
 
 use super::ChunkProgress;
 use super::matrix::{LINE, Matrix};
@@ -34,16 +34,16 @@ struct Half {
 
 impl Products {
     /// For inputs of up to `rows` rows; in bf16 where copies are to be `half`.
-    pub(super) fn new(weight: &Tensor, rows: usize, half: Option<ScalarType>) -> Result<Self, ModelError> {
-        let weight = weight.detach()?;
-        let transposed = weight.t()?;
+    pub(super) fn new(weight: &Tensor, rows: usize, half: Option<Kind>) -> Result<Self, ModelError> {
+        let weight = weight.f_detach()?;
+        let transposed = weight.f_tr()?;
         let size = weight.size();
         let half = match half {
             Some(kind) => {
-                let empty = |size: &[i64]| Tensor::zeros(size, (kind, TensorDevice::Cpu));
+                let empty = |size: &[i64]| Tensor::f_zeros(size, (kind, Device::Cpu));
                 let copy = empty(&size)?;
                 let (input, slopes) = (empty(&[int(rows), size[1]])?, empty(&[int(rows), size[0]])?);
-                Some(Half { transposed: copy.t()?, weight: copy, input, slopes })
+                Some(Half { transposed: copy.f_tr()?, weight: copy, input, slopes })
             }
             None => None,
         };
@@ -65,12 +65,12 @@ impl Products {
     pub(super) fn forward(&mut self, input: &Tensor, output: &mut Tensor) -> Result<(), ModelError> {
         match &mut self.half {
             None => {
-                input.mm_out(output, &self.transposed)?;
+                let _ = input.f_mm_out(output, &self.transposed)?;
             }
             Some(half) => {
-                let mut copy = half.input.narrow(0, 0, input.size()[0])?;
+                let mut copy = half.input.f_narrow(0, 0, input.size()[0])?;
                 round(input, &mut copy)?;
-                output.copy_(&product(&copy, &half.transposed)?)?;
+                output.f_copy_(&product(&copy, &half.transposed)?)?;
             }
         }
         Ok(())
@@ -87,12 +87,8 @@ impl Products {
     ) -> Result<(), ModelError> {
         let earlier = progress.earlier;
         let add = |sum: &mut Tensor| -> Result<(), ModelError> {
-            let slopes = slopes.t()?;
-            if earlier {
-                sum.addmm_(&slopes, input)?
-            } else {
-                slopes.mm_out(sum, input)?
-            }
+            let slopes = slopes.f_tr()?;
+            let _ = if earlier { sum.f_addmm_(&slopes, input)? } else { slopes.f_mm_out(sum, input)? };
             Ok(())
         };
         let half = match (&mut self.half, &self.sum) {
@@ -100,18 +96,18 @@ impl Products {
             (None, Some(sum)) => {
                 let mut sum = sum.whole()?;
                 add(&mut sum)?;
-                return if progress.last { Ok(gradient.copy_(&sum)?) } else { Ok(()) };
+                return if progress.last { Ok(gradient.f_copy_(&sum)?) } else { Ok(()) };
             }
             (Some(half), _) => half,
         };
         let rows = slopes.size()[0];
-        let (mut copy, input) = (half.slopes.narrow(0, 0, rows)?, half.input.narrow(0, 0, rows)?);
+        let (mut copy, input) = (half.slopes.f_narrow(0, 0, rows)?, half.input.f_narrow(0, 0, rows)?);
         round(slopes, &mut copy)?;
-        let product = product(&copy.t()?, &input)?;
+        let product = product(&copy.f_tr()?, &input)?;
         if earlier {
-            gradient.add_(&product)?;
+            let _ = gradient.f_add_(&product)?;
         } else {
-            gradient.copy_(&product)?;
+            gradient.f_copy_(&product)?;
         }
         Ok(())
     }
@@ -120,14 +116,14 @@ impl Products {
     /// `d_input` has columns.
     pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &mut Tensor) -> Result<(), ModelError> {
         let (inputs, wanted) = (self.weight.size()[1], d_input.size()[1]);
-        let of = |weight: &Tensor| weight.narrow(1, inputs - wanted, wanted);
+        let of = |weight: &Tensor| weight.f_narrow(1, inputs - wanted, wanted);
         match &self.half {
             None => {
-                slopes.mm_out(d_input, &of(&self.weight)?)?;
+                let _ = slopes.f_mm_out(d_input, &of(&self.weight)?)?;
             }
             Some(half) => {
-                let slopes = half.slopes.narrow(0, 0, slopes.size()[0])?;
-                d_input.copy_(&product(&slopes, &of(&half.weight)?)?)?;
+                let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
+                d_input.f_copy_(&product(&slopes, &of(&half.weight)?)?)?;
             }
         }
         Ok(())
@@ -136,16 +132,16 @@ impl Products {
 
 /// Values rounded to bf16.
 fn round(values: &Tensor, into: &mut Tensor) -> Result<(), ModelError> {
-    match into.kind() {
-        ScalarType::BFloat16 => into.copy_(values)?,
-        _ => into.copy_(&values.to_kind(ScalarType::BFloat16)?)?,
+    match into.f_kind()? {
+        Kind::BFloat16 => into.f_copy_(values)?,
+        _ => into.f_copy_(&values.f_to_kind(Kind::BFloat16)?)?,
     }
     Ok(())
 }
 
 /// Of rounded values, rounded.
 fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, ModelError> {
-    Ok(a.mm(b)?.to_kind(ScalarType::BFloat16)?)
+    Ok(a.f_mm(b)?.f_to_kind(Kind::BFloat16)?)
 }
 
 #[cfg(test)]
@@ -154,20 +150,13 @@ mod tests {
 
     use super::*;
 
-    /// Within a share of the expected value, and so much more.
-    fn near(found: &[f32], expected: &[f32], share: f32, more: f32) -> bool {
-        let is_near = |(found, expected): (&f32, &f32)| (found - expected).abs() <= more + share * expected.abs();
-        found.iter().zip_eq(expected).all(is_near)
-    }
-
     #[test]
     fn rounded_values_multiply_as_bf16_do() {
         let of = |size: [i64; 2], step: f64| {
-            let values: Vec<f32> = (0..size[0] * size[1]).map(|i| (i as f64 * step).sin() as f32).collect();
-            Tensor::from_slice(&values).unwrap().reshape(size).unwrap()
+            Tensor::arange(size[0] * size[1], (Kind::Float, Device::Cpu)).reshape(size).g_mul_scalar(step).sin()
         };
         let (weight, input, slopes) = (of([12, 40], 0.7), of([9, 40], 0.3), of([9, 12], 1.1));
-        let zeros = |size: [i64; 2]| Tensor::zeros(size, (ScalarType::Float, TensorDevice::Cpu)).unwrap();
+        let zeros = |size: [i64; 2]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
         let all = |kind| {
             let mut products = Products::new(&weight, 16, Some(kind)).unwrap();
             products.refresh().unwrap();
@@ -178,17 +167,14 @@ mod tests {
                 products.weight_gradient(&slopes, &input, &mut d_weight, &progress).unwrap();
             }
             products.input_gradient(&slopes, &mut d_input).unwrap();
-            [output, d_weight, d_input].map(|values| values.to_vec::<f32>().unwrap())
+            [output, d_weight, d_input]
         };
-        for (rounded, half) in all(ScalarType::Float).iter().zip_eq(&all(ScalarType::BFloat16)) {
+        for (rounded, half) in all(Kind::Float).iter().zip_eq(&all(Kind::BFloat16)) {
             // Sums in another order may round to the neighbour: one of 2^8.
-            assert!(near(rounded, half, 0.008, 1e-6));
-            let again = Tensor::from_slice(rounded).unwrap().to_kind(ScalarType::BFloat16).unwrap();
-            let again = again.to_kind(ScalarType::Float).unwrap().to_vec::<f32>().unwrap();
-            assert!(near(&again, rounded, 0.008, 1e-6));
+            assert!(rounded.allclose(half, 0.008, 1e-6, false));
+            assert!(rounded.to_kind(Kind::BFloat16).to_kind(Kind::Float).allclose(rounded, 0.008, 1e-6, false));
         }
-        let exact = input.mm(&weight.t().unwrap()).unwrap().to_vec::<f32>().unwrap();
-        let rounded = &all(ScalarType::Float)[0];
-        assert!(*rounded != exact && near(rounded, &exact, 0.1, 0.1));
+        let exact = input.mm(&weight.tr());
+        assert!(!all(Kind::Float)[0].equal(&exact) && all(Kind::Float)[0].allclose(&exact, 0.1, 0.1, false));
     }
 }

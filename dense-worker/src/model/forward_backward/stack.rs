@@ -1,8 +1,8 @@
 //! One chunk of a batch through a stack of linear layers, forward and backward.
 
+use tch::{Kind, Tensor};
 use zagros_job::Precision;
 use zagros_table::wide::wide;
-use zagros_tensor::{ScalarType, Tensor};
 use zagros_zip::ZipEq;
 
 use super::loss::cross_entropy;
@@ -38,8 +38,8 @@ struct Layer {
 }
 
 /// What the copies of products in this precision are made of; none of those in f32.
-fn half(precision: Precision) -> Option<ScalarType> {
-    let kind = if has_units(ScalarType::BFloat16) { ScalarType::BFloat16 } else { ScalarType::Float };
+fn half(precision: Precision) -> Option<Kind> {
+    let kind = if has_units(Kind::BFloat16) { Kind::BFloat16 } else { Kind::Float };
     (precision == Precision::Bf16).then_some(kind)
 }
 
@@ -59,7 +59,7 @@ impl Stack {
             let (output, d_output) = (Matrix::dense(rows, width)?, Matrix::dense(rows, width)?);
             layers.push(Layer {
                 products: Products::new(weight, rows, half(mlp.precision_of(activate)))?,
-                bias: bias.detach()?,
+                bias: bias.f_detach()?,
                 d_weight,
                 d_bias,
                 output,

@@ -102,7 +102,7 @@ impl ComputeThreads {
 impl ComputeThread {
     fn run(&mut self, share: BatchShare<'_>, batch: usize, finished: &mut dyn FnMut(usize)) -> Result<f64, ModelError> {
         // The parallelism is between shares; libtorch counts its threads by calling thread.
-        zagros_tensor::set_num_threads(1)?;
+        tch::set_num_threads(1);
         self.step.run(share, batch, &mut self.dropout, finished)
     }
 }

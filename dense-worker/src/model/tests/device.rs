@@ -12,7 +12,7 @@ fn networks() -> [Model; 3] {
 }
 
 fn mirrored(job: &Job) -> DenseModel {
-    DenseModel::new_at(job, DevicePlacement { device: zagros_tensor::TensorDevice::Cpu, mirrored: true }).unwrap()
+    DenseModel::new_at(job, DevicePlacement { device: Device::Cpu, mirrored: true }).unwrap()
 }
 
 fn step(model: &mut DenseModel, samples: &Samples) -> StepOutput {

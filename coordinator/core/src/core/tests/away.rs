@@ -75,6 +75,7 @@ fn a_server_that_was_only_silent_returns_by_its_heartbeat() {
     assert_eq!(core.status(at(15)).members[0].state, "alive");
 }
 
+/// Invariant MB-6.
 #[test]
 fn a_server_that_comes_back_without_its_rows_ends_the_run_which_says_why() {
     for (brought, recovered, said) in

@@ -4,11 +4,16 @@
 //! each of its splits was completed (SP-2). Generations only rise. A stale process changes nothing (MB-1). Once faults end,
 //! the run finishes.
 
+mod actions;
+mod recorded;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use actions::{Action, actions};
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Role, RunEvent, RunOutcome, SplitOrder, plan_splits};
+use recorded::RecordedCore;
+use zagros_coordinator_core::{CoreConfig, MemberSlot, Role, RunEvent, RunOutcome, SplitOrder, plan_splits};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
@@ -18,52 +23,10 @@ use zagros_protocol::{PROTOCOL_VERSION, RefusalKind, RunId};
 use zagros_zip::number_from;
 
 const LEASE: Duration = Duration::from_secs(8);
+/// For so long after an answered heartbeat a worker makes steps.
+const PROOF: Duration = LEASE.checked_mul(2).unwrap().checked_div(3).unwrap();
 const EPOCHS: u32 = 2;
 const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
-
-/// One event. The `usize` picks the slot, modulo the number of slots.
-#[derive(Clone, Copy, Debug)]
-enum Action {
-    /// A process is started at a slot whose process is gone.
-    Start(usize),
-    /// A process that missed the answer to its join asks again.
-    Rejoin(usize),
-    /// kill -9.
-    Kill(usize),
-    /// The process works on, but its heartbeats do not arrive.
-    Mute(usize),
-    Unmute(usize),
-    /// A worker asks for a split.
-    Ask(usize),
-    /// A process ends. The process that replaces it vouches for that.
-    Replace(usize),
-    /// A worker asks for the newest process group.
-    JoinGroup(usize),
-    /// A worker completes its oldest split.
-    Complete(usize),
-    /// A stale process, which was replaced or lost, tries every call.
-    CallStale(usize),
-    /// Nothing happens but time passes.
-    Wait,
-}
-
-fn actions() -> impl Strategy<Value = Vec<Action>> {
-    let slot = 0_usize..16;
-    let action = prop_oneof![
-        4 => slot.clone().prop_map(Action::Start),
-        1 => slot.clone().prop_map(Action::Rejoin),
-        1 => slot.clone().prop_map(Action::Kill),
-        1 => slot.clone().prop_map(Action::Mute),
-        2 => slot.clone().prop_map(Action::Unmute),
-        1 => slot.clone().prop_map(Action::Replace),
-        2 => slot.clone().prop_map(Action::JoinGroup),
-        6 => slot.clone().prop_map(Action::Ask),
-        5 => slot.clone().prop_map(Action::Complete),
-        2 => slot.prop_map(Action::CallStale),
-        2 => Just(Action::Wait),
-    ];
-    prop::collection::vec(action, 0..200)
-}
 
 /// A process as it sees itself.
 #[derive(Clone, Debug)]
@@ -72,13 +35,15 @@ struct SimulatedProcess {
     incarnation: u32,
     instance: u64,
     muted: bool,
+    /// When its last heartbeat was answered.
+    heard: Duration,
     epoch: u32,
     /// Splits in hand: epoch and id.
     held: Vec<(u32, u64)>,
 }
 
 struct SimulatedRun {
-    core: Core,
+    core: RecordedCore,
     now: Duration,
     files: Vec<DataFile>,
     slots: Vec<MemberSlot>,
@@ -132,7 +97,7 @@ impl SimulatedRun {
             fingerprint: 0,
         };
         Self {
-            core: Core::new(config),
+            core: RecordedCore::new(config),
             now: Duration::ZERO,
             files: sizes.iter().map(file).collect(),
             slots: (0..servers).map(MemberSlot::server).chain((0..workers).map(MemberSlot::worker)).collect(),
@@ -169,12 +134,21 @@ impl SimulatedRun {
             Action::Ask(index) => self.ask(self.slot(index)),
             Action::Complete(index) => self.complete(self.slot(index)),
             Action::CallStale(index) => self.call_stale(index),
+            Action::RestartCoordinator(tenths) => self.restart_coordinator(tenths),
+            Action::TakeSnapshot => self.core.take_snapshot(),
             Action::Wait => {}
         }
         self.now += LEASE / 10;
         self.core.tick(self.now);
         self.beat();
         self.read_events();
+    }
+
+    fn restart_coordinator(&mut self, tenths: u32) {
+        self.now += LEASE / 10 * tenths;
+        self.core.restart(self.now);
+        let events = self.core.take_events();
+        assert!(matches!(events[..], [RunEvent::CoordinatorRecovered { .. }]), "{events:?}");
     }
 
     fn mute(&mut self, slot: MemberSlot, muted: bool) {
@@ -256,8 +230,15 @@ impl SimulatedRun {
                 self.see_generation(joined.generation);
                 self.logs.extend(has_log.then_some(slot));
                 let (member, incarnation) = (joined.member, joined.incarnation);
-                let process =
-                    SimulatedProcess { member, incarnation, instance, muted: false, epoch: 0, held: Vec::new() };
+                let process = SimulatedProcess {
+                    member,
+                    incarnation,
+                    instance,
+                    muted: false,
+                    heard: self.now,
+                    epoch: 0,
+                    held: Vec::new(),
+                };
                 self.stale.push(SimulatedProcess { incarnation: incarnation - 1, ..process.clone() });
                 self.processes.insert(slot, process);
             }
@@ -275,7 +256,11 @@ impl SimulatedRun {
                 ..HeartbeatRequest::default()
             };
             match self.core.heartbeat(self.now, &request) {
-                Ok(answer) => self.see_generation(answer.generation),
+                Ok(answer) => {
+                    self.see_generation(answer.generation);
+                    let now = self.now;
+                    self.change(slot, |process| process.heard = now);
+                }
                 Err(refusal) => self.fence(slot, refusal.kind),
             }
         }
@@ -293,6 +278,13 @@ impl SimulatedRun {
                 self.read_events();
                 let other = self.holders.get(&(epoch, split.id)).copied();
                 assert!(other.is_none_or(|other| self.silent.contains(&other)), "split {} given to two", split.id);
+                // Invariant MB-3: whoever loses a split cannot prove its lease any more.
+                let unproven = |process: &SimulatedProcess| self.now - process.heard >= PROOF;
+                assert!(
+                    other.is_none_or(|other| self.processes.get(&other).is_none_or(unproven)),
+                    "split {}",
+                    split.id
+                );
                 // A worker that has lost one split has lost them all.
                 self.holders.retain(|_, holder| Some(*holder) != other);
                 self.holders.insert((epoch, split.id), slot);

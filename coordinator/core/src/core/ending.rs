@@ -1,0 +1,51 @@
+//! How a run ends: by its work, by a drain, or because something failed. The first outcome stays.
+
+use super::Core;
+use crate::run::RunState;
+use crate::{MemberSlot, Role, RunEvent, RunOutcome};
+
+impl Core {
+    pub(super) fn start_drain(&mut self, reason: &str) {
+        if matches!(self.run, RunState::Waiting | RunState::Training) {
+            self.run = RunState::Draining(reason.to_owned());
+            let waiting_for = self.drain_waits_for();
+            self.events.push(RunEvent::DrainStarted { reason: reason.to_owned(), waiting_for });
+        }
+        self.end_drain();
+    }
+
+    /// Ends a drain once no worker is left. A drain without all servers fails: no worker can write a checkpoint.
+    pub(super) fn end_drain(&mut self) {
+        let Some(reason) = self.run.draining().map(str::to_owned) else { return };
+        if self.roster().alive_worker_count() == 0 {
+            return self.finish(RunOutcome::Interrupted(reason));
+        }
+        if let Some(server) = self.roster().lost_server(self.now.unwrap_or_default()) {
+            let why = format!("{reason}, and {server} is gone: no worker can write a checkpoint any more");
+            self.finish(RunOutcome::Failed(why));
+        }
+    }
+
+    pub(super) fn end_after(&mut self, slot: MemberSlot, outcome: RunOutcome) {
+        match (slot.role, outcome) {
+            (Role::DenseWorker, RunOutcome::Finished) => self.finish_when_done(),
+            (Role::EmbeddingServer, RunOutcome::Finished) => {
+                self.finish(RunOutcome::Failed(format!("{slot} left before the run was over")));
+            }
+            (_, outcome) => self.finish(outcome),
+        }
+    }
+
+    pub(super) fn finish_when_done(&mut self) {
+        if self.roster().is_finished() {
+            self.finish(RunOutcome::Finished);
+        }
+    }
+
+    pub(super) fn finish(&mut self, outcome: RunOutcome) {
+        if self.run.outcome().is_none() {
+            self.run = RunState::Ended(outcome.clone());
+            self.events.push(RunEvent::RunEnded(outcome));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Every input of the core: what may change its state. A journal keeps inputs with their times. Replayed in order, they lead to
+//! the same state, because the core has no clock and no chance of its own.
+
+use std::time::Duration;
+
+use zagros_protocol::control::{
+    AssignRequest, CompleteRequest, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest, ReportEvaluationRequest,
+    TransformsRequest,
+};
+
+use crate::{Core, RunOutcome};
+
+/// An input. Each is a method of [`Core`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum CoreInput {
+    /// [`Core::join`].
+    Join(JoinRequest),
+    /// [`Core::heartbeat`].
+    Heartbeat(HeartbeatRequest),
+    /// [`Core::leave`].
+    Leave(LeaveRequest),
+    /// [`Core::group`].
+    Group(GroupRequest),
+    /// [`Core::assign`].
+    Assign(AssignRequest),
+    /// [`Core::complete`].
+    Complete(CompleteRequest),
+    /// [`Core::transforms`].
+    Transforms(TransformsRequest),
+    /// [`Core::report_evaluation`].
+    ReportEvaluation(ReportEvaluationRequest),
+    /// [`Core::tick`], and every question: it changes nothing but the time.
+    Tick,
+    /// [`Core::drain`], with its reason.
+    Drain(String),
+    /// [`Core::end`].
+    End(RunOutcome),
+    /// [`Core::recover`].
+    Recover,
+}
+
+impl CoreInput {
+    /// Makes the call once more. Its answer was given before, and its events were logged before.
+    pub fn replay(&self, core: &mut Core, now: Duration) {
+        match self {
+            Self::Join(request) => drop(core.join(now, request)),
+            Self::Heartbeat(request) => drop(core.heartbeat(now, request)),
+            Self::Leave(request) => drop(core.leave(now, request)),
+            Self::Group(request) => drop(core.group(now, request)),
+            Self::Assign(request) => drop(core.assign(now, request)),
+            Self::Complete(request) => drop(core.complete(now, request)),
+            Self::Transforms(request) => drop(core.transforms(now, request)),
+            Self::ReportEvaluation(request) => drop(core.report_evaluation(now, request)),
+            Self::Tick => core.tick(now),
+            Self::Drain(reason) => core.drain(now, reason),
+            Self::End(outcome) => core.end(now, outcome.clone()),
+            Self::Recover => core.recover(now),
+        }
+        core.take_events();
+    }
+}

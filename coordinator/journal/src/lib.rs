@@ -1,0 +1,21 @@
+//! The coordinator's journal: its inputs on disk, in order, each before it takes effect.
+//!
+//! The coordinator's state is a function of its inputs alone ([`zagros_coordinator_core::Core`] has no clock and no chance). So
+//! a process that replays the inputs of the process before has its state:
+//!
+//! ```text
+//!   snapshot of the state ── input n ── input n + 1 ── … ── input m      state now = snapshot, then n ..= m
+//!   replaced by a newer one once the inputs after it are long
+//! ```
+//!
+//! Everything is in one RocksDB: an input and a snapshot are there whole or not at all, and one process at a time holds the
+//! folder. Inputs are handed to the system before they take effect, so they survive the end of the process (`kill -9`), not a
+//! loss of power.
+
+mod error;
+mod record;
+mod store;
+
+pub use error::JournalError;
+pub use record::JournalTime;
+pub use store::{InputJournal, RecoveredCore};

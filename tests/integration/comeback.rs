@@ -1,0 +1,86 @@
+//! Processes that are killed and come back in place: the rest of the run only waits.
+
+use std::collections::BTreeSet;
+
+use rustix::process::Signal;
+use zagros_tests::{RunningCommand, signal_process};
+
+use crate::faults::pid;
+use crate::fixture::Fixture;
+use crate::workers::Roles;
+
+const ROWS: u32 = 20_000;
+const EPOCHS: u64 = 6;
+const ROLES: [&str; 5] =
+    ["coordinator", "embedding-server-0", "embedding-server-1", "dense-worker-0", "dense-worker-1"];
+
+/// Two servers and two workers under `zagros up`.
+fn up(fixture: &Fixture, sets: &[&str]) -> RunningCommand {
+    let epochs = format!("train.epochs={EPOCHS}");
+    let sets = [epochs.as_str()].into_iter().chain(sets.iter().copied()).flat_map(|set| ["--set", set]);
+    fixture.start(["up", "job.toml", "--servers", "2", "--workers", "2"].into_iter().chain(sets))
+}
+
+fn pids(fixture: &Fixture, except: &str) -> BTreeSet<u32> {
+    ROLES.into_iter().filter(|role| *role != except).map(|role| pid(fixture, role)).collect()
+}
+
+/// Invariant MB-3, and that a coordinator that comes back has the splits, epochs, groups and members of the one before.
+#[test]
+fn a_coordinator_that_is_killed_again_and_again_changes_no_bit_of_a_sync_run() {
+    let fixture = Fixture::new(ROWS);
+    up(&fixture, &["train.mode=sync"]).finish().expect(0);
+    let undisturbed = fixture.losses();
+
+    let mut run = up(&fixture, &["train.mode=sync"]);
+    run.wait_for_line("epoch 0 is complete");
+    let others = pids(&fixture, "coordinator");
+    for kill in 1..=4 {
+        signal_process(pid(&fixture, "coordinator"), Signal::KILL);
+        run.wait_for_line("coordinator was killed by signal 9; starting it again in place");
+        run.wait_for_line("with the state of the process before");
+        run.wait_for_line(&format!("epoch {kill} is complete"));
+    }
+    assert_eq!(pids(&fixture, "coordinator"), others, "a member was started again");
+    let ended = run.finish().expect(0);
+    assert!(!ended.stderr.contains("(incarnation 2)"), "a member joined again: {}", ended.stderr);
+    let summary = fixture.summary();
+    assert_eq!(summary["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
+    let losses = fixture.losses();
+    assert_eq!(losses.len(), undisturbed.len());
+    // Bit for bit.
+    assert_eq!(losses, undisturbed);
+    assert!(!fixture.run_folder().join("journal").exists(), "the journal of a run that is over is left");
+}
+
+/// Steps that worker 0 has written so far.
+fn steps(fixture: &Fixture) -> usize {
+    fixture.losses().len()
+}
+
+#[test]
+fn workers_train_while_the_coordinator_is_away_and_no_member_is_started_again() {
+    let fixture = Fixture::new(ROWS);
+    let epochs = format!("train.epochs={EPOCHS}");
+    // The lease is long: its proof lasts for as long as this test has no coordinator.
+    let sets = [epochs.as_str(), "cluster.lease_seconds=120", "cluster.timeout_seconds=120"];
+    let (mut roles, [mut first, second]) = Roles::start_with_journal(&fixture, &sets);
+    first.wait_for_line("epoch 1/");
+
+    let mut others = roles.take_others();
+    let coordinator = others.pop().expect("the coordinator is last");
+    coordinator.kill();
+    let before = steps(&fixture);
+    // They train on what they hold, until a split is needed.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while steps(&fixture) == before {
+        assert!(std::time::Instant::now() < deadline, "no step while the coordinator is away");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let coordinator = roles.restart_coordinator(&sets);
+    for process in [first, second, coordinator].into_iter().chain(others) {
+        let ended = process.finish().expect(0);
+        assert!(!ended.stderr.contains("(incarnation 2)"), "a member joined again: {}", ended.stderr);
+    }
+    assert_eq!(fixture.summary()["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
+}
