@@ -38,11 +38,11 @@ def arguments():
 
 
 class Missing(Exception):
-    """A peer's packages are not there."""
+    """The packages of a peer are missing."""
 
 
 def last_json(command):
-    """What a program says on its last line, or an end with its own words."""
+    """The last line of a program's output. A failure ends this script with the program's own message."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def ours(args, model):
 
 
 def run_of(peer):
-    """How a peer is run."""
+    """The command that runs a peer."""
     script, *own = shlex.split(peer)
 
     def run(args, model):
@@ -77,7 +77,7 @@ def run_of(peer):
 
 
 def present(args):
-    """The peers that can be run, by name, each tried with a step or two."""
+    """The peers that run here, by name. Each is tried with a step or two."""
     found = {}
     for peer in args.peer:
         name = Path(shlex.split(peer)[0]).stem
@@ -94,19 +94,19 @@ def present(args):
 
 
 def ratios(runs, peers, figure, better):
-    """Of each round, ours over that of the peer that was better in it."""
+    """For each round, the figure of Zagros divided by that of the better peer."""
     ours_, theirs = runs["zagros"], zip(*(runs[name] for name in peers), strict=True)
     return [us[figure] / better(them[figure] for them in each) for us, each in zip(ours_, theirs, strict=True)]
 
 
 def compare(args, model, peers):
-    """One line a round, then the medians."""
+    """One line per round, then the medians."""
     everyone = {**peers, "zagros": ours}
     runs = {name: [] for name in everyone}
     print(f"{model}, {args.threads} thread(s), {args.steps} steps: µs of CPU a sample (samples/s)")
     print(f"{'round':>6} " + " ".join(f"{name:>18}" for name in everyone) + f" {'CPU / better peer':>18}")
     for round_ in range(args.rounds):
-        # Who goes first changes, so that a machine that gets slower or faster favours nobody.
+        # The order changes each round, so that a machine that gets slower or faster favours nobody.
         order = list(everyone) if round_ % 2 == 0 else list(everyone)[::-1]
         for name in order:
             runs[name].append(everyone[name](args, model))

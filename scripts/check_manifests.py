@@ -20,9 +20,9 @@ import pods
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ROOT / ".deps" / "kubernetes-validate"
 VERSIONS = [f"1.{minor}" for minor in range(29, 38)]
-# Kinds of custom resources, whose schemas Kubernetes does not have.
+# Kinds of custom resources. Kubernetes has no schemas for them.
 FOREIGN = {"HybridJob", "PodGroup", "PodMonitor", "Kustomization"}
-# Where an example that names a ConfigMap says that its job file is.
+# The comment in which an example with a ConfigMap names its job file.
 JOB_FILE = re.compile(r"--from-file=job\.toml=(\S+)")
 
 
@@ -34,7 +34,7 @@ def install():
 
 
 def listed(folder):
-    """Documents of a kustomization that only lists files, which ours do."""
+    """The documents of a kustomization that only lists files, as all of this repository do."""
     import yaml
 
     for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
@@ -54,7 +54,7 @@ def kustomized(folder):
 
 
 def rendered(operator, example):
-    """What the operator makes of an example."""
+    """The objects that the operator makes of an example."""
     import yaml
 
     command = [operator, "render", str(example)]
@@ -87,7 +87,7 @@ def collect(operator):
 
 
 def charts(sources):
-    """Adds what the chart renders to; answers what is wrong with it."""
+    """Adds the objects that the chart renders. Returns its problems."""
     rendered, problems = helm_chart.checked()
     for folder in ["k8s/manifests", "k8s/manifests/namespaced"]:
         for name in helm_chart.differences(rendered[f"chart, {folder}"], sources[folder]):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes Grafana's dashboards from what is described below: dashboards.py [--check]
+"""Writes Grafana's dashboards from the descriptions below: dashboards.py [--check]
 
 With --check nothing is written, and a dashboard that differs from its description is an error. A test runs that, and another
 runs every query against a Prometheus that scrapes a real cluster.
@@ -26,7 +26,7 @@ def panel(kind, title, unit, description, *queries, width=8, steps=None, top=Non
 
 
 def stat(title, unit, description, query, steps=None, width=4, legend="", **options):
-    """A number; with `graph` also its course, with a legend the name of each."""
+    """A number. With `graph` also its curve, with a legend also the name of each."""
     return panel("stat", title, unit, description, (query, legend), width=width, steps=steps, **options)
 
 
@@ -39,14 +39,14 @@ def stacked(title, unit, description, *queries, width=8, **options):
 
 
 def quantiles(name, by, where, legend, which=(0.5, 0.99)):
-    """Quantiles of a histogram, a query each."""
+    """Quantiles of a histogram, one query each."""
     def of(q):
         return f"histogram_quantile({q}, sum by ({by}, le) (rate({name}_bucket{{{where}}}{RATE})))"
     return [(of(q), f"{legend} p{round(q * 100)}") for q in which]
 
 
 def machine(role, legend):
-    """What every process tells of itself."""
+    """The panels of every process."""
     where = f'run="$run", role=~"{role}"'
     return [
         row("Machine"),
@@ -115,7 +115,7 @@ EMBEDDING = [
           *quantiles("zagros_embedding_request_seconds", "call", HERE + ', call=~"lookup|push"', "{{call}}")),
     lines("Rows of a request", "short", "How many rows a request names.",
           *quantiles("zagros_embedding_request_rows", "call", HERE + ', call=~"lookup|push"', "{{call}}")),
-    lines("Staleness of pushes", "short", "Batches that were under way when a pushed batch's rows were looked up.",
+    lines("Staleness of pushes", "short", "Earlier batches in flight when the rows of a pushed batch were looked up.",
           *quantiles("zagros_embedding_push_staleness_batches", "server", HERE, "server {{server}}")),
     lines("Pushes applied before", "reqps", "Retries of pushes that had arrived, answered as duplicates.",
           (f"sum by (server) (rate(zagros_embedding_duplicates_total{{{HERE}}}{RATE}))", "server {{server}}")),
@@ -198,14 +198,14 @@ WORKER = [
     lines("Logloss", "short", "Of held-out parts, nats, and over that of the positive rate.",
           ('max by (part) (zagros_worker_logloss{run="$run"})', "{{part}}"),
           ('max by (part) (zagros_worker_normalised_entropy{run="$run"})', "{{part}} normalised"), width=6),
-    lines("Calibration", "short", "Predicted clicks over real ones; 1 is right.",
+    lines("Calibration", "short", "Predicted clicks divided by real ones; 1 is right.",
           ('max by (part) (zagros_worker_calibration{run="$run"})', "{{part}}"), width=6),
     row("Checkpoints"),
     lines("Checkpoints", "short", "Written since the start.", ('zagros_worker_checkpoints_total{run="$run"}', "worker {{index}}"), width=6),
     lines("Step of the newest", "short", "And the step that training is at.",
           ('max(zagros_worker_checkpoint_step{run="$run"})', "checkpoint"),
           ('max(zagros_worker_steps_total{run="$run"})', "training"), width=6),
-    lines("Pause", "s", "For how long training stood still for a checkpoint, the mean since the start.",
+    lines("Pause", "s", "How long training was paused for a checkpoint, the mean since the start.",
           ('sum(zagros_worker_checkpoint_pause_seconds_sum{run="$run"})'
            ' / sum(zagros_worker_checkpoint_pause_seconds_count{run="$run"})', "mean pause"), width=6),
     lines("Free bytes of the run folder's disk", "bytes", "Free bytes of the file system, and its size.",
@@ -271,7 +271,7 @@ def thresholds(steps):
 
 
 def look(spec):
-    """How a panel shows its numbers."""
+    """The display options of a panel."""
     if spec["kind"] != "stat":
         return {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi", "sort": "desc"}}
     named, graph = bool(spec["queries"][0][1]), spec["options"].get("graph", False)
@@ -280,7 +280,7 @@ def look(spec):
 
 
 def rendered(spec, number, x, y, height):
-    """Grafana's form of a panel."""
+    """A panel in Grafana's JSON."""
     stat_like = spec["kind"] == "stat"
     defaults = {"unit": spec["unit"], "thresholds": thresholds(spec["steps"]),
                 "color": {"mode": "thresholds" if stat_like else "palette-classic"}}
@@ -299,7 +299,7 @@ def rendered(spec, number, x, y, height):
 
 
 def laid_out(specs):
-    """Panels from left to right, a new line where one is full or a row begins."""
+    """Places panels from left to right. A new line starts when one is full or a row begins."""
     panels, x, y, height = [], 0, 0, 0
     for number, spec in enumerate(specs, start=1):
         is_row = spec.get("type") == "row"

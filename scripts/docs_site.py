@@ -23,11 +23,11 @@ REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 OUTPUT = REPOSITORY / "target" / "docs"
 SITE = OUTPUT / "site"
 ROOT_PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-# Written when the site is built; it has a chapter and no file in the repository.
+# This chapter is written when the site is built. It has no file in the repository.
 MESSAGES = pathlib.Path("docs/messages.md")
-# Gets a list of all decisions when the site is built.
+# The list of all decisions is added when the site is built.
 DECISIONS = pathlib.Path("docs/adr/index.md")
-# mdBook's own pages, which repeat all others or none.
+# mdBook's own pages. They repeat all other pages, or none.
 GENERATED = {"print.html", "404.html", "toc.html"}
 MARKDOWN_LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def report(problems: list[str]) -> int:
-    """Prints each problem, or where the site is."""
+    """Prints each problem, or the path of the site."""
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     if not problems:
@@ -64,7 +64,7 @@ def pages() -> list[pathlib.Path]:
 
 
 def pages_without_chapter() -> list[str]:
-    """Pages that the table of contents does not name: mdBook would skip them silently."""
+    """Pages that the table of contents does not name. mdBook would skip them without a message."""
     named = set(MARKDOWN_LINK.findall(summary()))
     return [page.as_posix() for page in pages() if page.as_posix() not in named]
 
@@ -77,7 +77,7 @@ def summary() -> str:
 
 
 def decisions() -> list[tuple[pathlib.Path, str]]:
-    """Every decision of docs/adr with its title; the table of contents ends with them."""
+    """Every decision of docs/adr with its title, for the end of the table of contents."""
     found = sorted((REPOSITORY / "docs" / "adr").glob("[0-9]*.md"))
     return [(page.relative_to(REPOSITORY), page.read_text().split("\n")[0].removeprefix("# ")) for page in found]
 
@@ -106,7 +106,7 @@ def copy(path: pathlib.Path, source: pathlib.Path) -> None:
 
 
 class Page(html.parser.HTMLParser):
-    """What a page links to, and the anchors that it has."""
+    """The links of a page, and its anchors."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -123,7 +123,7 @@ class Page(html.parser.HTMLParser):
 
 
 def broken_links(site: pathlib.Path) -> list[str]:
-    """Every link to a file or an anchor that the site does not have."""
+    """Every link to a file or an anchor that does not exist in the site."""
     read = {path: Page(path.read_text()) for path in site.rglob("*.html")}
     problems = []
     for path, page in sorted(read.items()):
@@ -137,7 +137,7 @@ def broken_links(site: pathlib.Path) -> list[str]:
 
 
 def check_link(site: pathlib.Path, path: pathlib.Path, link: str, read: dict[pathlib.Path, Page]) -> str | None:
-    """Why a link of the page at `path` leads nowhere; None when it is good, or leads out of the site."""
+    """Why a link of the page at `path` is broken. None for a good link, and for one that leaves the site."""
     parts = urllib.parse.urlsplit(link)
     if parts.scheme or parts.netloc:
         return None

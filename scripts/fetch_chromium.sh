@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs Chromium, in which the live page is tested; does nothing where there is one. `make test` calls it on build servers
-# (CI=true) alone: it is 90 MB to download, and without it those tests say so and skip.
+# Installs Chromium for the tests of the live page. Does nothing if it is installed. `make test` calls this script only on build
+# servers (CI=true), because the download has 90 MB. Without Chromium those tests say so and skip.
 set -eu
 for name in chromium chromium-browser google-chrome google-chrome-stable; do
     if command -v "$name" >/dev/null 2>&1; then exit 0; fi

@@ -24,7 +24,7 @@ PLATFORMS = [f"manylinux_2_{version}_x86_64" for version in (28, 25, 18, 17)] + 
 
 
 class Folder(NamedTuple):
-    """A folder below .deps, and what it is made of."""
+    """A folder below .deps, and its sources."""
 
     name: str
     what: str
@@ -43,7 +43,7 @@ SLIM = Folder(
     ["libtorch_cpu.so", "libc10.so", "libtorch.so", "libgomp.so.1", "libcupti.so.13", "libcudart.so.13"],
     lambda parts: parts[:2] == ("torch", "include"),
 )
-# In the releases that torch's own metadata asks for.
+# The releases that torch's own metadata requires.
 CUDA = Folder(
     "libtorch-cuda",
     f"CUDA half of libtorch {TORCH}, and NCCL",
@@ -56,7 +56,7 @@ CUDA = Folder(
         "nvidia-cuda-cccl==13.0.85",
     ],
     ["libtorch_cuda.so", "libc10_cuda.so", "libnccl.so.2", "libcudart.so.13"],
-    # Of the C++ library of CUDA only what its C headers name.
+    # Of the C++ library of CUDA, only the headers that its C headers include.
     lambda parts: parts[1:3] == ("nccl", "include")
     or (parts[1:3] == ("cu13", "include") and (len(parts) == 4 or parts[3] in ("crt", "nv"))),
 )
@@ -117,7 +117,7 @@ def download(requirement: str, folder: pathlib.Path) -> pathlib.Path:
 
 
 def unpack(wheel: pathlib.Path, target: pathlib.Path, folder: Folder) -> None:
-    """Copies the wanted libraries and headers of `wheel`; its folders inside differ by package."""
+    """Copies the needed libraries and headers of `wheel`. Its inner folders differ by package."""
     with zipfile.ZipFile(wheel) as archive:
         for info in archive.infolist():
             path = pathlib.PurePosixPath(info.filename)

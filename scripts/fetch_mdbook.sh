@@ -1,6 +1,6 @@
 #!/bin/sh
-# Puts mdBook into .deps/mdbook, which builds the documentation site (`make docs`); does nothing when it is there.
-# It is compiled from crates.io, because no package index that this project uses has it as a program (docs/adr/0029-docs-site.md).
+# Installs mdBook into .deps/mdbook, for the documentation site (`make docs`). Does nothing if it is there.
+# It is compiled from crates.io, because no package index of this project has it as a program (docs/adr/0029-docs-site.md).
 # Unoptimised and without its web server: compiling takes 74 s of CPU, and a build of the site a few seconds.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ VERSION=0.5.4
 FOLDER=.deps/mdbook
 [ "$($FOLDER/bin/mdbook --version 2>/dev/null)" != "mdbook v$VERSION" ] || exit 0
 
-# One of the same version that somebody has installed is as good.
+# An installed mdBook of the same version is used.
 if [ "$(mdbook --version 2>/dev/null)" = "mdbook v$VERSION" ]; then
     mkdir -p $FOLDER/bin
     ln -sfn "$(command -v mdbook)" $FOLDER/bin/mdbook

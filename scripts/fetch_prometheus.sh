@@ -1,13 +1,13 @@
 #!/bin/sh
-# Puts prometheus and promtool into .deps/prometheus, which the checks of monitoring/ run; does nothing when they are there.
-# The Debian package is unpacked, not installed: no service starts, and nobody needs to be root.
+# Installs prometheus and promtool into .deps/prometheus, for the checks of monitoring/. Does nothing if they are there.
+# The Debian package is unpacked, not installed: no service starts, and no root rights are needed.
 set -eu
 cd "$(dirname "$0")/.."
 
 FOLDER=.deps/prometheus
 [ -x $FOLDER/prometheus ] && [ -x $FOLDER/promtool ] && exit 0
 
-# Those that somebody has installed are as good.
+# Installed ones are used.
 if command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1; then
     mkdir -p $FOLDER
     ln -sfn "$(command -v prometheus)" $FOLDER/prometheus
@@ -23,7 +23,7 @@ fi
 echo "prometheus: unpacking Debian's package into $FOLDER"
 unpacked="$(mktemp -d)"
 trap 'rm -rf "$unpacked"' EXIT
-# Where the list of packages is old or missing, root renews it; others see apt-get's own message.
+# If the list of packages is old or missing, root renews it. Other users see apt-get's own message.
 if ! (cd "$unpacked" && apt-get download -qq prometheus >/dev/null 2>&1); then
     [ "$(id -u)" != 0 ] || apt-get update -qq
     (cd "$unpacked" && apt-get download -qq prometheus >/dev/null) || {

@@ -16,7 +16,7 @@ PACKAGES = ROOT / ".deps/helm"
 PACKAGE = "helm-python-sdk==0.2.2"
 RELEASE = "zagros-operator"
 
-# Labels that Helm's users expect and kubectl's have no use for.
+# Labels that Helm's users expect. Users of kubectl do not need them.
 ADDED = {"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"}
 NAME = "app.kubernetes.io/name"
 
@@ -55,7 +55,7 @@ EVERYTHING = {
     "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {"matchLabels": {"example.com/monitors": "yes"}}}]},
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
 }
-# Values by name of the case; the first two must be what the kustomization of that folder is.
+# Values by name of the case. The first two must equal the kustomization of that folder.
 CASES = {
     "k8s/manifests": {},
     "k8s/manifests/namespaced": {"namespaced": True},
@@ -64,7 +64,7 @@ CASES = {
     "rights given by others": {"rbac": {"create": False}, "serviceAccount": {"create": False}},
 }
 NAMESPACES = {"k8s/manifests/namespaced": "ads"}
-# Values that are refused, and the key that must be named.
+# Values that the chart refuses, and the key that it must name.
 WRONG = [
     ({"replicaz": 3}, "replicaz"),
     ({"image": {"tagg": "1"}}, "tagg"),
@@ -84,14 +84,14 @@ WRONG = [
 
 
 def install():
-    """Whether Helm is there. Its package has a library for Linux on x86_64."""
+    """Whether Helm is installed. Its package has a library for Linux on x86_64."""
     if platform.machine() not in {"x86_64", "AMD64"}:
         print("note: no package of Helm for this machine; the chart is not rendered", file=sys.stderr)
         return False
     if not (PACKAGES / "helm_python").is_dir():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--root-user-action=ignore", "--target", str(PACKAGES)]
         subprocess.run([*pip, "--no-deps", PACKAGE], check=True)
-        # The library is packed under three names.
+        # The library has three names in the package.
         first, *others = sorted((PACKAGES / "helm_python/lib").glob("libhelm_c.so*"))
         for other in others:
             other.unlink()
@@ -101,11 +101,11 @@ def install():
 
 
 def checked():
-    """What the chart renders to, by case; and what is wrong with it."""
+    """The objects that the chart renders, by case, and its problems."""
     import helm_python as helm
 
     with tempfile.TemporaryDirectory() as folder:
-        # As it is packed: files where the repository has links.
+        # As in a packed chart: files in place of the links of the repository.
         path = shutil.copytree(CHART, Path(folder) / CHART.name)
         problems = lint(helm, path)
         with helm.Chart.load(path) as chart:
@@ -132,7 +132,7 @@ def rendered(chart, case, values):
 
 
 def accepted(helm, chart):
-    """Wrong values that are not refused with their key."""
+    """Wrong values that the chart does not refuse with their key."""
     problems = []
     for values, key in WRONG:
         try:
@@ -145,7 +145,7 @@ def accepted(helm, chart):
 
 
 def differences(documents, kustomized):
-    """Objects that the chart makes otherwise than a kustomization, whose namespace and definition Helm makes by itself."""
+    """Objects that differ between chart and kustomization. Helm itself makes the namespace and the definition."""
     by_helm = {identity(one): plain(one) for one in documents if "helm.sh/hook" not in annotations(one)}
     by_kubectl = {
         identity(one): plain(one) for one in kustomized if one["kind"] not in {"Namespace", "CustomResourceDefinition"}
@@ -163,7 +163,7 @@ def annotations(document):
 
 
 def plain(value):
-    """Without the labels that Helm's users expect; nor the name, where an object has no other label."""
+    """The object without the labels that Helm's users expect, and without the name if it has no other label."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if not isinstance(value, dict):

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the container images from the programs in target/release (`make images` makes them). BASE names another base image; `BASE=debootstrap` makes
-# one from Debian's packages, for machines that reach no registry. TAG is what they are called.
+# Builds the container images from the programs in target/release (`make images` builds both). BASE is another base image.
+# `BASE=debootstrap` makes one from Debian's packages, for machines that reach no registry. TAG is the tag of the images.
 set -eu
 cd "$(dirname "$0")/.."
 TAG=${TAG:-latest}
@@ -29,10 +29,10 @@ rm -rf "$context"
 mkdir -p "$context/bin" "$context/lib"
 cp docker/Dockerfile "$context/"
 for program in $programs; do
-    # Lines for a debugger are three quarters of the file.
+    # Debug lines are three quarters of the file.
     strip -o "$context/bin/$program" "target/release/$program"
 done
-# What the program names, of the folder that has libtorch.
+# The libraries that the program needs from the folder of libtorch.
 ldd target/release/zagros | sed -n 's#.* => \(.*/\.deps/libtorch/lib/.*\) (.*#\1#p' | xargs -I{} cp -L {} "$context/lib/"
 
 targets=$programs

@@ -68,11 +68,11 @@ def name(placeholder: str) -> str:
 
 
 def meaning(comment: str) -> str:
-    """The comment above the variant, in one line; links to code lose their brackets."""
+    """The comment above the variant, in one line. Links to code lose their brackets."""
     lines = [line.strip().removeprefix("///").strip() for line in comment.strip().splitlines()]
     return cell(" ".join(lines).replace("[`", "`").replace("`]", "`"))
 
 
 def cell(text: str) -> str:
-    """Text that may stand in a cell of a table."""
+    """Text for a cell of a table."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")

@@ -22,7 +22,7 @@ BATCH = 5
 
 
 class Case:
-    """Weights by name, made on demand; inputs of a batch."""
+    """Weights by name, made on demand, and the inputs of a batch."""
 
     def __init__(self, seed, numeric, dims):
         self.random = torch.Generator().manual_seed(seed)
@@ -146,7 +146,7 @@ def fixture(seed, numeric, dims, network):
 
 
 class Net(nn.Module):
-    """Two linear layers over numbers and vectors side by side, 2 + 3 values."""
+    """Two linear layers over numbers and vectors, 2 + 3 values."""
 
     def __init__(self, outputs):
         super().__init__()
@@ -157,7 +157,7 @@ class Net(nn.Module):
 
 
 class DropoutNet(Net):
-    """The same, which drops logits, so that they show what was drawn. The file was made from that of `net`, by hand."""
+    """The same with dropout of logits, so that they show the draws. The file was made by hand from that of `net`."""
 
     def __init__(self):
         super().__init__(1)
@@ -168,17 +168,17 @@ class DropoutNet(Net):
 
 
 class NormedNet(nn.Module):
-    """A linear layer over 1 + 2 normed values, with buffers of every sort."""
+    """A linear layer over 1 + 2 normed values, with every kind of buffer."""
 
     def __init__(self):
         super().__init__()
         self.norm = nn.BatchNorm1d(3)
         self.linear = nn.Linear(3, 1)
-        # Never change: not finite, beyond what f64 counts, one value in place of three.
+        # These never change: one is not finite, one is beyond the integers of f64, one repeats a value three times.
         self.register_buffer("mask", torch.tensor([0.0, float("-inf"), float("nan")]))
         self.register_buffer("salt", torch.tensor(2**53 + 1))
         self.register_buffer("offset", torch.zeros(1).expand(3))
-        # Another tensor after each step; changed by scoring.
+        # A new tensor after each step. Scoring changes it too.
         self.register_buffer("seen", torch.tensor(0))
         self.register_buffer("scored", torch.tensor(0))
 

@@ -1,11 +1,11 @@
-"""What the pods of a set of Kubernetes objects may do and are given, one line each."""
+"""Rights and resources of the pods of a set of Kubernetes objects, one line each."""
 
 COLUMNS = ["pod", "not root", "root read-only", "rights dropped", "probes", "requests", "limits"]
 PROBES = ["startupProbe", "livenessProbe", "readinessProbe"]
 
 
 def templates(document):
-    """Pod templates of an object: its name, its pod's spec."""
+    """The pod templates of an object: its name and its pod's spec."""
     kind, name = document["kind"], document["metadata"]["name"]
     if kind == "Pod":
         yield f"{kind} {name}", document["spec"]
@@ -16,7 +16,7 @@ def templates(document):
 def rows(source, documents):
     for document in documents:
         for name, pod in templates(document):
-            # What `helm test` runs ends by itself: there is nothing to probe.
+            # The pod of `helm test` ends by itself, so it needs no probe.
             is_test = "helm.sh/hook" in document["metadata"].get("annotations", {})
             for container in pod["containers"]:
                 yield source, row(name, pod, container, is_test)
@@ -42,7 +42,7 @@ def row(name, pod, container, is_test):
 
 
 def check(sources):
-    """The table, and what it lacks."""
+    """The table, and the missing settings."""
     found = [row for source, documents in sources.items() for row in rows(source, documents)]
     problems = [
         f"{source}: {row['pod']}: {column} is {value}"

@@ -22,14 +22,14 @@ PROGRAMS = ["zagros", "zagros-server", "zagros-operator", "zagros-bench"]
 
 
 def section(changelog: str, version: str) -> str:
-    """What the changelog says about a version; nothing if it says nothing."""
+    """The changelog's section of a version; empty if there is none."""
     heading = rf"^## \[?{re.escape(version)}\]?(?: .*)?$"
     found = re.search(heading + r"\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
     return found.group(1).strip() if found else ""
 
 
 def problems(version: str) -> list[str]:
-    """Everything that keeps this commit from being the release."""
+    """All reasons why this commit cannot be the release."""
     found = []
     if not re.fullmatch(r"\d+\.\d+\.\d+(-[0-9A-Za-z.]+)?", version):
         found.append(f"{version} is no version: three numbers, such as 0.2.0")
@@ -51,13 +51,13 @@ def git(*arguments: str) -> str:
 
 
 def libraries(program: Path) -> list[Path]:
-    """What of libtorch a program loads."""
+    """The libraries of libtorch that a program loads."""
     printed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     return [Path(path) for path in re.findall(r"=> (\S*/\.deps/libtorch/lib\S*/\S+) \(", printed)]
 
 
 def contents() -> list[tuple[Path, str]]:
-    """Files of the archive and their names in it."""
+    """The files of the archive, and their names in it."""
     programs = [(ROOT / "target/release" / name, f"bin/{name}") for name in PROGRAMS]
     files = [(ROOT / name, name) for name in ["LICENSE", "README.md", "CHANGELOG.md"]]
     loaded = {path for path, _ in programs if path.exists() for path in libraries(path)}
@@ -73,7 +73,7 @@ def pack(version: str) -> Path:
     with tarfile.open(archive, "w:gz") as tar:
         for path, inside in contents():
             if inside.startswith("bin/"):
-                # Lines for a debugger are three quarters of a program.
+                # Debug lines are three quarters of a program.
                 stripped = folder / "stripped" / path.name
                 subprocess.run(["strip", "-o", stripped, path], check=True)
                 path = stripped

@@ -1,21 +1,20 @@
 #!/bin/sh
-# Makes a fresh Debian or Ubuntu machine able to build Zagros; does nothing when it already is.
-# System packages are installed when this may be done without asking (root, or sudo without a
-# password); otherwise the exact command is printed.
+# Installs what a fresh Debian or Ubuntu machine needs to build Zagros. Does nothing if everything is there.
+# Installs system packages if it may do so without asking (root, or sudo without a password). Otherwise it prints the command.
 set -eu
 cd "$(dirname "$0")/.."
 
-# RocksDB's library and header as the system has them; nothing when it has not.
+# The system's library and header of RocksDB; nothing if there are none.
 rocksdb_library() { find /usr/lib /usr/local/lib -maxdepth 2 -name librocksdb.so 2>/dev/null | head -n 1; }
 rocksdb_headers() { find /usr/include /usr/local/include -maxdepth 1 -name rocksdb 2>/dev/null | head -n 1; }
 
-# What bindgen reads that header with: libclang and clang's own headers.
+# bindgen reads that header with libclang and clang's own headers.
 has_libclang() {
     [ -n "$(find /usr/lib -maxdepth 4 -name 'libclang*.so*' ! -name 'libclang-cpp*' 2>/dev/null | head -n 1)" ] &&
         [ -n "$(find /usr/lib -path '*/clang/*/include/stddef.h' 2>/dev/null | head -n 1)" ]
 }
 
-# Packages of both, at the version that the system prefers: 155 MB installed where libclang-dev takes 400.
+# The packages of both, in the system's preferred version: 155 MB, while libclang-dev takes 400 MB.
 libclang_packages() {
     version="$(apt-cache depends libclang-dev 2>/dev/null | sed -n 's/.*Depends: libclang-\([0-9]*\)-dev.*/\1/p')"
     if [ -n "$version" ]; then echo "libclang1-$version libclang-common-$version-dev"; else echo libclang-dev; fi
@@ -27,7 +26,7 @@ python3 -c 'import pip' >/dev/null 2>&1 || missing="$missing python3-pip"
 [ -n "$(rocksdb_library)" ] && [ -n "$(rocksdb_headers)" ] || missing="$missing librocksdb-dev"
 has_libclang || missing="$missing libclang"
 
-# The install command; asked for after the update, which tells the versions.
+# The install command. It is needed after the update, which finds the versions.
 install() { echo "apt-get install -y --no-install-recommends$missing" | sed "s/ libclang$/ $(libclang_packages)/"; }
 
 if [ -n "$missing" ]; then
@@ -56,7 +55,7 @@ if ! command -v cargo >/dev/null 2>&1; then
     exit 1
 fi
 
-# Links, so that .cargo/config.toml can name one place on every machine.
+# Links, so that .cargo/config.toml can use the same path on every machine.
 mkdir -p .deps/rocksdb/lib .deps/rocksdb/include
 ln -sfn "$(rocksdb_library)" .deps/rocksdb/lib/librocksdb.so
 ln -sfn "$(rocksdb_headers)" .deps/rocksdb/include/rocksdb

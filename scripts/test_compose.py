@@ -27,7 +27,7 @@ ROWS = "600000"
 
 
 def run(command, check=True, timeout=DEADLINE_SECONDS):
-    """What a command prints; its failure ends the test with its own words."""
+    """The output of a command. A failure ends the test with the command's own message."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT)
     if check and done.returncode != 0:
         sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -35,7 +35,7 @@ def run(command, check=True, timeout=DEADLINE_SECONDS):
 
 
 def wait(what, holds, seconds=DEADLINE_SECONDS):
-    """Until it holds; says what was waited for when it never does."""
+    """Waits until a condition holds. Names the condition if it never does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := holds():
@@ -46,7 +46,7 @@ def wait(what, holds, seconds=DEADLINE_SECONDS):
 
 @contextlib.contextmanager
 def engine():
-    """An engine that answers: the one there is, or one of our own."""
+    """A running engine: the installed one, or one that this test starts."""
     if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0:
         yield
         return
@@ -70,7 +70,7 @@ def engine():
 
 @functools.cache
 def compose_command():
-    """Version 2 is a part of docker, version 1 a program."""
+    """The compose command. Version 2 is a part of docker, version 1 is a program."""
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0:
         return ["docker", "compose"]
     if shutil.which("docker-compose"):
@@ -91,13 +91,13 @@ def container(service):
 
 
 def state(service):
-    """Whether it runs, with what it ended, and what its health check says."""
+    """Whether a container runs, its exit code, and the state of its health check."""
     found = json.loads(run(["docker", "inspect", container(service)]))[0]["State"]
     return found["Status"], found["ExitCode"], found.get("Health", {}).get("Status")
 
 
 def restarts(service):
-    """How often the engine has started it again."""
+    """How often the engine restarted a container."""
     return json.loads(run(["docker", "inspect", container(service)]))[0]["RestartCount"]
 
 
@@ -111,12 +111,12 @@ def said(service):
 
 
 def has_ended(*services):
-    """Exit codes, once all have ended."""
+    """The exit codes of containers, once all have ended."""
     return [wait(f"the end of {service}", lambda service=service: ended(service))[0] for service in services]
 
 
 def steps():
-    """Steps that a worker has made, by the coordinator's account; 0 while it has none."""
+    """The steps of a worker in the coordinator's status; 0 before its first report."""
     status = run(["docker", "exec", container("coordinator"), "/usr/local/bin/zagros-server", "status", "--json"], check=False)
     with contextlib.suppress(ValueError):
         members = json.loads(status)["members"]
@@ -135,7 +135,7 @@ def start(*services):
 
 
 def trains_to_its_end():
-    """As docs/compose.md has it: `up` returns by itself, every role ends with 0; model and page lie in the volume."""
+    """As in docs/compose.md: `up` returns by itself, every role ends with 0, and model and page are in the volume."""
     down()
     compose("up")
     codes = has_ended("worker-0", "worker-1", "coordinator", "server-0", "server-1", "server-2")
@@ -150,7 +150,7 @@ def trains_to_its_end():
 
 
 def prometheus_scrapes_every_role():
-    """With rules and configuration as they are in monitoring/; the image is the one that scripts/images.sh made."""
+    """With the rules and configuration of monitoring/, and the image of scripts/images.sh."""
     os.environ["ZAGROS_PROMETHEUS_IMAGE"] = "zagros-prometheus:latest"
     start("prometheus", "worker-0", "worker-1", "server-0", "server-1", "server-2", "coordinator")
     roles = wait("six scraped roles", lambda: scraped(6))
@@ -158,7 +158,7 @@ def prometheus_scrapes_every_role():
 
 
 def scraped(most):
-    """Roles that are up, once there are so many."""
+    """The roles that are up, once there are so many."""
     url = f"http://127.0.0.1:{os.environ['ZAGROS_PROMETHEUS_PORT']}/api/v1/query?query=up%3D%3D1"
     with contextlib.suppress(OSError, ValueError):
         found = json.load(urllib.request.urlopen(url, timeout=5))["data"]["result"]
@@ -168,28 +168,28 @@ def scraped(most):
 
 
 def a_killed_server_is_named():
-    """Its rows are gone with it. Workers are started again and find no run; that they give up is waited for by nobody."""
+    """The server's rows are lost with it. Restarted workers find no run. The test does not wait until they give up."""
     start()
     run(["docker", "kill", container("server-1")])
     return named(has_ended("coordinator"), "embedding server 1", "worker-0", "worker-1", "coordinator")
 
 
 def a_killed_worker_comes_back():
-    """The engine starts it again, the other one goes on with it, and the run ends well."""
+    """The engine restarts the worker, the other worker continues with it, and the run ends well."""
     start()
-    # What a lack of memory does. `docker kill` is taken for a wish, after which nothing is started again.
+    # Like a lack of memory. After `docker kill` the engine would restart nothing, because it counts as a request.
     inside = ["docker", "exec", container("worker-1"), "/bin/sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"]
     run(inside)
-    wait("worker-1 to be started again", lambda: restarts("worker-1") or ended("worker-0"))
+    wait("the restart of worker-1", lambda: restarts("worker-1") or ended("worker-0"))
     codes = has_ended("worker-0", "worker-1", "coordinator")
     text = said("worker-0")
     if codes != [0] * 3 or "dense worker 1 lost after step" not in text or restarts("worker-1") != 1:
         sys.exit(f"exit codes {codes}, {restarts('worker-1')} restarts\n{logs()}")
-    return last_line(text, "training together goes on")
+    return last_line(text, "training continues")
 
 
 def a_paused_server_is_waited_for():
-    """It still accepts connections; health checks and the worker's log tell, and training ends well after it."""
+    """The server still accepts connections. Health checks and the worker's log report it. Training ends well afterwards."""
     start()
     run(["docker", "pause", container("server-2")])
     wait("server-2 to be unhealthy", lambda: state("server-2")[2] == "unhealthy" or ended("worker-0"))
@@ -201,14 +201,14 @@ def a_paused_server_is_waited_for():
 
 
 def a_worker_that_is_cut_off_is_named():
-    """Nobody can take its place: what the engine starts again has no network either."""
+    """No process can take its slot, because a restarted container has no network either."""
     start()
     run(["docker", "network", "disconnect", f"{PROJECT}_default", container("worker-1")])
     return named(has_ended("coordinator"), "dense worker 1", "worker-0", "coordinator")
 
 
 def a_stopped_run_goes_on_with_more_servers_and_workers():
-    """With the edits of docs/compose.md."""
+    """The compose file with the edits of docs/compose.md."""
     start()
     compose("stop")
     with tempfile.TemporaryDirectory(prefix="zagros-compose-") as folder:
@@ -221,7 +221,7 @@ def a_stopped_run_goes_on_with_more_servers_and_workers():
 
 
 def grown(folder):
-    """The compose file and its job with a server and a worker more, in a folder of their own."""
+    """The compose file and its job with one more server and worker, in a separate folder."""
     page = (ROOT / "docs/compose.md").read_text(encoding="utf-8")
     services = page.split("worker-0 depends on\n")[1].split("```")[0]
     text = (ROOT / COMPOSE_FILE).read_text(encoding="utf-8")
@@ -241,7 +241,7 @@ def grown(folder):
 
 
 def named(codes, who, *services):
-    """The run ended, not well, and somebody's log says whose fault it is."""
+    """The run failed, and a log names the cause."""
     text = "".join(said(service) for service in services)
     if codes[0] == 0 or who not in text:
         sys.exit(f"exit codes {codes}, and {who} is not named:\n{logs()}")

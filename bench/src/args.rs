@@ -14,9 +14,9 @@ Examples:
   zagros-bench scaling --workers 1,2            one job with one worker, then with two
   zagros-bench modes --page modes.html          sync, hybrid and async, with a slower network
 
-`embedding`, `scaling` and `modes` start processes of the program `zagros`, which must lie in the same folder.";
+`embedding`, `scaling` and `modes` start processes of the program `zagros`, which must be in the same folder.";
 
-/// Measure the speed of Zagros on fixed workloads; prints ratios.
+/// Measure the speed of Zagros on fixed workloads. Print ratios.
 #[derive(Debug, Parser)]
 #[command(name = "zagros-bench", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Arguments {
@@ -30,11 +30,11 @@ pub(crate) struct Arguments {
 pub(crate) enum Benchmark {
     /// Train on a fixed workload from memory and show where each microsecond goes.
     Train(TrainArgs),
-    /// Look up and update rows of embedding servers over loopback, and compare with what the sockets alone cost.
+    /// Look up and update rows of embedding servers over loopback, and compare with the cost of the sockets alone.
     Embedding(EmbeddingArgs),
-    /// Train in modes sync, hybrid and async: two workers and two servers as processes, a slower network between them.
+    /// Train in modes sync, hybrid and async: two workers and two servers as processes, with a slower network between them.
     Modes(ModesArgs),
-    /// Train with one dense worker, then with several, each a process with one thread for its network.
+    /// Train with one dense worker, then with several. Each is a process with one thread for its network.
     Scaling(ScalingArgs),
 }
 
@@ -46,17 +46,17 @@ pub(crate) struct ScalingArgs {
     /// Embedding servers.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) servers: u32,
-    /// Training rows, generated in a temporary folder; a quarter as many are held out.
+    /// Training rows, generated in a temporary folder. A quarter as many are held out.
     #[arg(long, default_value_t = 400_000, value_parser = at_least_one())]
     pub(crate) rows: u64,
-    /// Samples a step, of all workers together.
+    /// Samples per step, of all workers together.
     #[arg(long, default_value_t = 4096)]
     pub(crate) batch: usize,
-    /// Give each worker a batch of this size. Steps become fewer and larger; the learning rate of the dense network is
-    /// multiplied by the square root of the number of workers.
+    /// Give each worker a batch of this size. There are fewer and larger steps, and the learning rate of the dense network
+    /// is multiplied by the square root of the number of workers.
     #[arg(long)]
     pub(crate) grow_batch: bool,
-    /// Do a tiny run, which only shows that it works.
+    /// Do a tiny run, which only checks that everything works.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print one JSON object.
@@ -69,7 +69,7 @@ pub(crate) struct TrainArgs {
     /// The workload.
     #[arg(long, value_enum, default_value_t = WorkloadName::CritZipf)]
     pub(crate) workload: WorkloadName,
-    /// Folder with the workload's files; generated in memory when not given.
+    /// Folder with the workload's files. Default: generated in memory.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,
     /// Dense network.
@@ -81,19 +81,19 @@ pub(crate) struct TrainArgs {
     /// Torch threads.
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: usize,
-    /// Numbers in the dense network's matrix products.
+    /// Number format of the dense network's matrix products.
     #[arg(long, value_enum, default_value_t = MatrixPrecision::F32)]
     pub(crate) precision: MatrixPrecision,
     /// Counted steps.
     #[arg(long, default_value_t = 100, value_parser = at_least_one())]
     pub(crate) steps: u64,
-    /// Steps before them that are not counted: tables grow, caches warm, threads start.
+    /// Steps before the counted ones, while tables grow, caches warm and threads start.
     #[arg(long, default_value_t = 20)]
     pub(crate) warm: u64,
     /// Staleness τ.
     #[arg(long, default_value_t = 4)]
     pub(crate) staleness: usize,
-    /// Do a tiny run, which only shows that it works.
+    /// Do a tiny run, which only checks that everything works.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print one JSON object.
@@ -131,7 +131,7 @@ pub(crate) struct EmbeddingArgs {
     /// The workload.
     #[arg(long, value_enum, default_value_t = WorkloadName::CritZipf)]
     pub(crate) workload: WorkloadName,
-    /// Folder with the workload's files; generated in memory when not given.
+    /// Folder with the workload's files. Default: generated in memory.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,
     /// Values per row.
@@ -140,13 +140,13 @@ pub(crate) struct EmbeddingArgs {
     /// Server processes.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) servers: u32,
-    /// Clients that ask at once; one run for each number.
+    /// Clients that ask at the same time; one run for each number.
     #[arg(long, default_values_t = [1, 4], value_delimiter = ',', value_name = "N,…", value_parser = a_few())]
     pub(crate) clients: Vec<u64>,
-    /// Batches that are counted, of all clients together. 20 batches before them are not counted.
+    /// Counted batches, of all clients together. 20 batches before them are not counted.
     #[arg(long, default_value_t = 100, value_parser = at_least_one())]
     pub(crate) batches: u64,
-    /// Do a tiny run, which only shows that rows are right.
+    /// Do a tiny run, which only checks that rows are right.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print one JSON object.
@@ -156,31 +156,31 @@ pub(crate) struct EmbeddingArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ModesArgs {
-    /// Job to train; rows and job are generated when not given.
+    /// Job to train. Default: rows and job are generated.
     #[arg(long, value_name = "FILE")]
     pub(crate) job: Option<PathBuf>,
     /// Change a key of the job: `--set data.train=adult.data`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
-    /// Training rows that are generated, and a quarter as many for the test.
+    /// Training rows to generate; a quarter as many for the test part.
     #[arg(long, default_value_t = 400_000, value_parser = at_least_one(), conflicts_with = "job")]
     pub(crate) rows: u64,
     /// Delay between workers and servers, each way, milliseconds.
     #[arg(long, default_value_t = 1.0, value_name = "MS", value_parser = milliseconds)]
     pub(crate) delay: f64,
-    /// Rate of each server's line, each way, megabits a second; as fast as loopback when not given.
+    /// Rate of each server's line, each way, megabits a second. Default: as fast as loopback.
     #[arg(long, value_name = "MBIT", value_parser = megabits)]
     pub(crate) rate: Option<f64>,
-    /// Runs of each mode, each with a seed of its own.
+    /// Runs of each mode, each with its own seed.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = a_few())]
     pub(crate) seeds: u64,
-    /// Staleness τ of hybrid's runs.
+    /// Staleness τ of the runs in mode hybrid.
     #[arg(long, default_values_t = [1, 2, 4, 8, 16, 32], value_delimiter = ',', value_name = "τ,…")]
     pub(crate) staleness: Vec<usize>,
     /// Write the figures as a page with charts.
     #[arg(long, value_name = "FILE.html")]
     pub(crate) page: Option<PathBuf>,
-    /// Do a tiny run, which only shows that every mode works.
+    /// Do a tiny run, which only checks that every mode works.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print one JSON object.
@@ -204,7 +204,7 @@ fn number_up_to(text: &str, most: f64) -> Option<f64> {
     text.parse().ok().filter(|number| *number <= most)
 }
 
-/// One machine shows nothing about more clients or workers than this.
+/// The most clients or workers. More show nothing on one machine.
 fn a_few() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..=64)
 }

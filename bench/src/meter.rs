@@ -1,4 +1,4 @@
-//! Measures a stretch of steps from outside: wall clock, the process's own CPU account, stage counters.
+//! Measures a stretch of steps from outside: wall clock, CPU time of the process, stage counters.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,33 +10,33 @@ use zagros_plumbing::process::cpu_time;
 
 const STAGES: &str = "zagros_worker_stage_seconds_total";
 
-/// What happened in a stretch of steps.
+/// The measures of a stretch of steps.
 #[derive(Clone, Debug)]
 pub(crate) struct MeterWindow {
     pub(crate) samples: u64,
     pub(crate) seconds: f64,
     /// User and system time of all threads of this process.
     pub(crate) cpu_seconds: f64,
-    /// Of the last batch.
+    /// Loss of the last batch.
     pub(crate) loss: f64,
     stages: BTreeMap<String, f64>,
 }
 
 impl MeterWindow {
-    /// Seconds counted by a stage, 0 for one there is not.
+    /// Seconds of a stage; 0 for an unknown one.
     pub(crate) fn stage_seconds(&self, stage: &str) -> f64 {
         self.stages.get(stage).copied().unwrap_or(0.0)
     }
 }
 
-/// Observes a training and measures from the end of step `warm_up` to the last.
+/// Observes a training. Measures from the end of step `warm_up` to the last step.
 pub(crate) struct StepMeter {
     registry: Registry,
     warm_up: u64,
     readings: Mutex<[Option<MeterReading>; 2]>,
 }
 
-/// Where everything stood after a step.
+/// All counters after a step.
 #[derive(Clone, Debug)]
 struct MeterReading {
     samples: u64,
@@ -51,7 +51,7 @@ impl StepMeter {
         Self { registry, warm_up, readings: Mutex::default() }
     }
 
-    /// `None` before a step after the warm-up.
+    /// `None` if no step followed the warm-up.
     pub(crate) fn window(&self) -> Option<MeterWindow> {
         let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let [Some(first), Some(last)] = readings else { return None };

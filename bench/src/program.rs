@@ -1,10 +1,10 @@
-//! Finds the program `zagros`, which benchmarks start as coordinator, embedding server and dense worker.
+//! Finds the program `zagros`, with which benchmarks start coordinator, embedding servers and dense workers.
 
 use std::path::{Path, PathBuf};
 
 use zagros_shell::{Exit, Failure, OrInternal};
 
-/// The `zagros` that lies beside this program.
+/// The `zagros` in the folder of this program.
 ///
 /// # Errors
 /// When it is not there.
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_is_found_in_the_same_folder_and_its_absence_is_explained() {
+    fn zagros_is_found_in_the_same_folder_or_its_absence_is_explained() {
         let folder = tempfile::tempdir().unwrap();
         let this = folder.path().join("zagros-bench");
         let missing = format!("{:?}", beside(&this).unwrap_err());

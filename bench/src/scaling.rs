@@ -1,6 +1,7 @@
-//! `zagros-bench scaling`: one job with one dense worker, then with several, each role a process and each worker with
-//! one thread for its network. The batch of all workers together stays what it is, so that all runs make the same steps
-//! on other parts of the rows, and end with the same AUC but for chance; or each worker's stays, as on a machine for each.
+//! `zagros-bench scaling`: one job with one dense worker, then with several. Each role is a process, and each worker has
+//! one thread for its network. By default the batch of all workers together stays the same. All runs then make the same
+//! steps on other parts of the rows, and end with the same AUC up to chance. Alternatively each worker's batch stays the
+//! same.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -17,14 +18,14 @@ use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
 use crate::args::ScalingArgs;
 use crate::program;
 
-/// Training rows of `--quick`, and its batch.
+/// Training rows of `--quick`, and its batch size.
 const QUICK: (u64, usize) = (20_000, 512);
-/// Longest that one run may take.
+/// The longest time of one run.
 const DEADLINE: Duration = Duration::from_secs(3600);
-/// Rate of the dense network's Adam and of the rows' Adagrad.
+/// Learning rates of the dense network's Adam and of the rows' Adagrad.
 const RATES: (f64, f64) = (0.001, 0.05);
 
-/// What is printed.
+/// The printed figures.
 #[derive(Debug, Serialize)]
 struct ScalingFigures {
     cores: usize,
@@ -34,17 +35,17 @@ struct ScalingFigures {
     runs: Vec<ScalingRun>,
 }
 
-/// Samples a step.
+/// Samples per step.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct BatchSize {
     samples: usize,
-    /// Each worker's, instead of all workers' together.
+    /// Whether this is the batch of each worker, instead of all workers.
     grows: bool,
 }
 
 impl BatchSize {
-    /// A worker's batch, and the rate of the dense network's Adam: its steps do not grow with the gradient, so the
-    /// square root of the growth is the usual rule.
+    /// A worker's batch, and the learning rate of the dense network's Adam. Adam's steps do not grow with the gradient, so
+    /// the usual rule is the square root of the growth.
     fn of_each(self, workers: u32) -> (usize, f64) {
         if self.grows {
             return (self.samples, RATES.0 * f64::from(workers).sqrt());
@@ -53,21 +54,21 @@ impl BatchSize {
     }
 }
 
-/// With so many workers.
+/// Number of workers.
 #[derive(Debug, Serialize)]
 struct ScalingRun {
     workers: u32,
     steps: u64,
-    /// While training; starting and scoring skipped.
+    /// Samples per second of training, without start and scoring.
     samples_per_second: f64,
-    /// Over that of the first run.
+    /// The same divided by that of the first run.
     ratio: f64,
-    /// Of all processes, from their start to their end, over samples trained on.
+    /// CPU of all processes, from start to end, per trained sample.
     cpu_us_per_sample: f64,
-    /// The first worker's step thread waited so much of the time for batches, and for the other workers.
+    /// The shares of its time in which the first worker's step thread waited for batches, and for other workers.
     waiting_share: f64,
     reduce_share: f64,
-    /// Of the held-out rows, in the end.
+    /// AUC of the held-out rows, at the end.
     auc: Option<f64>,
 }
 
@@ -83,7 +84,7 @@ pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
     let mut figures = ScalingFigures { cores, rows, servers: args.servers, batch, runs: Vec::new() };
     for workers in args.workers {
         let workers = u32::try_from(workers).or_internal()?;
-        // A folder of its own, so that no run goes on with what another one has left.
+        // Each run has its own folder, so that it does not resume another one.
         let runs = folder.path().join(format!("runs-{}", figures.runs.len()));
         std::fs::write(&job_file, job(args.servers, workers, batch, &runs)).or_internal()?;
         let run = train(&job_file, &runs, workers, figures.runs.first()).await?;
@@ -98,7 +99,7 @@ pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// One parser and one thread of the network a worker.
+/// A job with one parser thread and one network thread per worker.
 fn job(servers: u32, workers: u32, batch: BatchSize, runs: &Path) -> String {
     let ((each, dense), (_, rows)) = (batch.of_each(workers), RATES);
     format!(
@@ -134,7 +135,7 @@ fn job(servers: u32, workers: u32, batch: BatchSize, runs: &Path) -> String {
     )
 }
 
-/// `zagros up` on the job, which writes to the folder `runs`.
+/// Runs `zagros up` on the job, which writes to the folder `runs`.
 async fn train(job: &Path, runs: &Path, workers: u32, first: Option<&ScalingRun>) -> Result<ScalingRun, Failure> {
     let before = cpu_time_of_children();
     let mut up = Command::new(program::zagros()?);
@@ -169,7 +170,7 @@ fn figures(workers: u32, summary: &Summary, cpu: Duration, first: Option<&Scalin
     }
 }
 
-/// Of the one run in a folder.
+/// The summary of the single run in a folder.
 fn summary(runs: &Path) -> Result<Summary, Failure> {
     let run = std::fs::read_dir(runs).or_internal()?.next().transpose().or_internal()?;
     let missing = || Failure::with_help(Exit::Internal, format!("{} holds no run", runs.display()), "this is a bug");
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_batch_of_all_workers_stays_what_it_is() {
+    fn the_batch_of_all_workers_stays_the_same() {
         for (workers, each) in [(1, 4096), (2, 2048), (3, 1366), (4, 1024)] {
             let text = job(2, workers, BatchSize { samples: 4096, grows: false }, Path::new("runs"));
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
@@ -222,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_grows_with_the_workers_is_stepped_on_faster() {
+    fn a_batch_that_grows_with_the_workers_has_a_higher_learning_rate() {
         let (each, rate) = BatchSize { samples: 4096, grows: true }.of_each(4);
         assert_eq!(each, 4096);
         assert!((rate - 2.0 * RATES.0).abs() < 1e-12);
     }
 
     #[test]
-    fn a_run_stands_beside_the_first_one() {
+    fn a_run_is_compared_with_the_first_one() {
         let summary: Summary = serde_json::from_value(serde_json::json!({
             "outcome": "finished", "steps": 10, "skipped_steps": 0, "samples": 1000, "seconds": 2.0,
             "samples_per_second": 500.0, "loss": 0.5, "train_auc": null, "evaluation": null, "rows": 0,

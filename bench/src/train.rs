@@ -1,4 +1,4 @@
-//! `zagros-bench train`: the training loop on a fixed workload from memory, and where each microsecond goes.
+//! `zagros-bench train`: the training loop on a fixed workload from memory, and how much time each stage takes.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::meter::{MeterWindow, StepMeter};
 use crate::workload;
 use zagros_launch::EmbeddedServers;
 
-/// What is printed.
+/// The printed figures.
 #[derive(Debug, Serialize)]
 struct TrainFigures {
     workload: &'static str,
@@ -26,10 +26,10 @@ struct TrainFigures {
     precision: MatrixPrecision,
     staleness: usize,
     samples: u64,
-    /// User and system time of the whole process over samples.
+    /// User and system time of the whole process, per sample.
     cpu_us_per_sample: f64,
     samples_per_second: f64,
-    /// Time of each stage on its own thread over samples. Stages overlap; `lookup` and `push` run from request to
+    /// Time of each stage on its own thread, per sample. Stages overlap. `lookup` and `push` are the times from request to
     /// answer, so they include waiting.
     split_us_per_sample: StageSplit,
     loss: f64,
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// As every peer trains it, with Adam 0.001 for the dense network.
+/// The job that every compared system trains, with Adam 0.001 for the dense network.
 fn job(args: &TrainArgs, steps: u64) -> Result<Job, Failure> {
     let model = match args.model {
         DenseModel::Dlrm => "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]",
@@ -81,7 +81,7 @@ fn name(precision: MatrixPrecision) -> &'static str {
     }
 }
 
-/// What happened between the end of the warm-up and the last step.
+/// The measures between the end of the warm-up and the last step.
 async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) -> Result<MeterWindow, Failure> {
     let registry = Registry::new();
     let control = LocalCoordinator::new(&job, &registry);

@@ -1,4 +1,4 @@
-//! The workload `crit-zipf`: its batches, and the job that every peer runs on them.
+//! The workload `crit-zipf`: its batches, and the job that every compared system runs on them.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use zagros_ingest::synthetic::crit_zipf::{CritZipf, Vocabulary};
 use zagros_job::{Job, Overrides};
 use zagros_shell::{Exit, Failure};
 
-/// Samples per step, as every peer runs this workload.
+/// Samples per step of this workload, in every compared system.
 pub(super) const BATCH: usize = 4096;
 
-/// The first `count` batches, from a folder or made in memory.
+/// The first `count` batches, read from a folder or made in memory.
 pub(super) fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
     let workload = match folder {
         Some(folder) => CritZipf::load(folder).map_err(|error| Failure::from_error(Exit::Data, error))?,
@@ -25,8 +25,8 @@ pub(super) fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>,
     })
 }
 
-/// The job's text: 13 numbers, 26 tables, Adagrad 0.01 for the rows, Adam 0.001 for the dense network; `model`,
-/// `train` and `cluster` are lines of the sections of these names.
+/// The text of the job: 13 numbers, 26 tables, Adagrad 0.01 for the rows, Adam 0.001 for the dense network. `model`,
+/// `train` and `cluster` are lines of these sections.
 pub(super) fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> String {
     format!(
         r#"
@@ -55,7 +55,7 @@ pub(super) fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> S
     )
 }
 
-/// Checks the text.
+/// Parses and checks the text.
 pub(super) fn job(text: &str) -> Result<Job, Failure> {
     let job = Job::parse(text, "the benchmark's job".as_ref(), &Overrides::none());
     job.map_err(|errors| Failure::new(Exit::Usage, errors))

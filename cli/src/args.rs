@@ -1,4 +1,4 @@
-//! The command line. Help texts teach: each command says what it does, and shows one call that works.
+//! The command line. The help of each command says what it does and shows a call that works.
 
 #[cfg(test)]
 mod reference;
@@ -84,7 +84,7 @@ pub(crate) struct JobArgs {
 pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Print the plan and the memory it needs, and stop.
+    /// Print the plan and the memory that it needs, and stop.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Stop after this many steps.
@@ -103,7 +103,7 @@ pub(crate) struct TrainArgs {
 pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Print the plan and the memory that its processes need together, and stop.
+    /// Print the plan and the memory that all its processes need, and stop.
     #[arg(long, conflicts_with = "watch")]
     pub(crate) dry_run: bool,
     /// Embedding servers (instead of cluster.servers).
@@ -128,14 +128,14 @@ pub(crate) struct UpArgs {
     /// List where each role serves metrics in this file, for Prometheus' file_sd_configs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prometheus_targets: Option<PathBuf>,
-    /// Show the run on this terminal, drawn anew each second, instead of its log lines.
+    /// Show the run on this terminal and update it each second, in place of its log lines.
     #[arg(long)]
     pub(crate) watch: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// Run folder; by default the run below runs/ that wrote last.
+    /// Run folder. Default: the run below runs/ that wrote last.
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<PathBuf>,
     /// Show the processes of this role only.
@@ -147,7 +147,7 @@ pub(crate) struct LogsArgs {
     /// Show new lines as they come, until Ctrl-C.
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Show lines of this level and worse ones.
+    /// Show lines of this level and more severe ones.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) level: Level,
     /// Show lines that are at most this old: `30s`, `5m`, `2h`.
@@ -155,7 +155,7 @@ pub(crate) struct LogsArgs {
     pub(crate) since: Option<Duration>,
 }
 
-/// A role, as it is asked for.
+/// A role, as the user names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogRole {
     /// Embedding servers.
@@ -167,7 +167,7 @@ pub(crate) enum LogRole {
 }
 
 impl LogRole {
-    /// As its processes are named.
+    /// The name of its processes.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Server => "embedding server",
@@ -217,20 +217,20 @@ pub(crate) struct InspectModelArgs {
     /// Show the row of this id, decimal or 0x….
     #[arg(long, value_name = "ID", requires = "table", conflicts_with = "value", value_parser = parse_id)]
     pub(crate) id: Option<u64>,
-    /// Show the row of this value as it stands in the data; its id is the value's hash.
+    /// Show the row of this value, written as in the data. The value's hash is its id.
     #[arg(long, value_name = "TEXT", requires = "table")]
     pub(crate) value: Option<String>,
     /// Check every checksum of every file.
     #[arg(long, conflicts_with_all = ["table", "export"])]
     pub(crate) verify: bool,
-    /// Do not compare whole files with the hashes in the manifest first. Of a large model in a store, only what is asked
-    /// for is read. Damage elsewhere, and files of another save, go unnoticed.
+    /// Do not compare whole files with the hashes in the manifest first. Of a large model in a store, only the needed parts
+    /// are then read. Damage elsewhere, and files of another save, go unnoticed.
     #[arg(long, conflicts_with = "verify")]
     pub(crate) unchecked: bool,
     /// Write the table for other programs: FILE.parquet or FILE.safetensors.
     #[arg(long, value_name = "FILE", requires = "table", conflicts_with_all = ["id", "value"])]
     pub(crate) export: Option<PathBuf>,
-    /// Export optimiser state and access metadata, too.
+    /// Export optimiser state and access metadata too.
     #[arg(long, requires = "export")]
     pub(crate) state: bool,
     /// Replace the exported file if it exists.
@@ -245,13 +245,13 @@ pub(crate) struct InspectModelArgs {
 }
 
 impl InspectModelArgs {
-    /// The row that was asked for.
+    /// The id of the wanted row.
     pub(crate) fn wanted_id(&self) -> Option<u64> {
         self.id.or_else(|| self.value.as_deref().map(|text| zagros_ingest::hash_value(text.as_bytes())))
     }
 }
 
-/// An id as other programs show it: decimal, or hexadecimal behind 0x.
+/// Parses an id in the forms that other programs show: decimal, or hexadecimal after 0x.
 fn parse_id(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -266,13 +266,13 @@ fn parse_id(text: &str) -> Result<u64, String> {
 pub(crate) struct WorkerArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// Which of the job's workers this is: 0, 1, …
+    /// Index of this worker: 0, 1, …
     #[arg(long, default_value_t = 0)]
     pub(crate) index: u32,
     /// `host:port` at which other workers reach this one, if it differs from where it listens.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<String>,
-    /// Run folder to write to (a new one below output.folder when not given); only worker 0 writes.
+    /// Run folder to write to (default: a new one below output.folder). Only worker 0 writes.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
     /// Start over. Without this, the run of the folder is resumed from its last checkpoint.
@@ -281,7 +281,7 @@ pub(crate) struct WorkerArgs {
     /// Resume the interrupted run although the job learns differently now (learning rates, batch size, clipping …).
     #[arg(long, conflicts_with = "fresh")]
     pub(crate) resume: bool,
-    /// Replace an earlier process of this worker at once, without waiting for its lease to run out. Use it only if that
+    /// Replace an earlier process of this worker at once, without waiting for its lease to expire. Use it only if that
     /// process has ended.
     #[arg(long)]
     pub(crate) supersede: bool,
@@ -289,9 +289,9 @@ pub(crate) struct WorkerArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
-    /// Write a Criteo-format data set with a planted model, so that the best reachable AUC is known.
+    /// Write a Criteo-format data set with a planted model. The best reachable AUC is therefore known.
     Generate(GenerateArgs),
-    /// Show what the columns of a job's data hold.
+    /// Show the content of a job's data columns.
     Inspect(InspectArgs),
     /// Check every row of a job's data and list the bad ones.
     Validate(ValidateArgs),

@@ -1,4 +1,4 @@
-//! What memory a job needs, compared with what the machine has before anything is allocated.
+//! The memory that a job needs, compared with the machine's before anything is allocated.
 
 use indicatif::{HumanBytes, HumanCount};
 use zagros_job::threads::Machine;
@@ -6,17 +6,17 @@ use zagros_job::{Job, Table};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
-/// Of the index, per row: twelve bytes an entry, at 64 to 80 % of its places taken, and room left in the last block.
+/// Index bytes per row: twelve per entry, with 64 to 80 % of its places used, and free space in the last block.
 const INDEX_BYTES: usize = 24;
 /// Value, gradient and two moments of Adam.
 const DENSE_BYTES_PER_WEIGHT: u64 = 16;
-/// Of the memory there is, what the rest of a process and the system leave to it, at most.
+/// The share of the available memory that this process can use, at most. The system needs the rest.
 const USABLE: f64 = 0.9;
 
-/// Refuses a job that cannot fit into this process's memory, or this machine's; warns of one that may not.
+/// Refuses a job that cannot fit into the memory of this process or this machine. Warns of one that may not fit.
 ///
 /// # Errors
-/// With the key to change.
+/// Names the key to change.
 pub(crate) fn check(job: &Job, machine: &Machine) -> Result<(), Failure> {
     let (need, limit) = (Need::of(job, machine), MemoryLimit::of_this_process());
     need.check(limit)?;
@@ -26,15 +26,15 @@ pub(crate) fn check(job: &Job, machine: &Machine) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As [`check`], of one dense worker whose servers are other processes.
+/// As [`check`], for a dense worker whose servers are other processes.
 ///
 /// # Errors
-/// With the key to change.
+/// Names the key to change.
 pub(crate) fn check_worker(job: &Job) -> Result<(), Failure> {
     Need::of(job, &Machine::this()).check(MemoryLimit::of_this_process())
 }
 
-/// Bytes that the processes of one machine need for a job, as far as they are known before its data.
+/// Bytes that the processes of one machine need for a job, as far as they are known before the data is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     /// Dense networks of all workers.
@@ -43,14 +43,14 @@ pub(crate) struct Need {
     pub(crate) batches: u64,
     /// Sketches of the admission filters of all servers.
     pub(crate) sketches: u64,
-    /// What embedding servers may fill; `None` without `cluster.memory`.
+    /// Bytes that embedding servers may use for rows; `None` without `cluster.memory`.
     pub(crate) rows: Option<u64>,
-    /// Of one row of each table, the mean.
+    /// Mean bytes of a row over the tables.
     row: u64,
 }
 
 impl Need {
-    /// Of the workers and servers that `machine` has.
+    /// The need of the workers and servers of `machine`.
     pub(crate) fn of(job: &Job, machine: &Machine) -> Self {
         let workers = machine.workers.max(1) as u64;
         let servers = u64::from(job.cluster.servers);
@@ -64,7 +64,7 @@ impl Need {
         }
     }
 
-    /// Bytes without a single row.
+    /// Bytes needed without any row.
     fn at_least(&self) -> u64 {
         self.dense.saturating_add(self.batches).saturating_add(self.sketches)
     }
@@ -72,7 +72,7 @@ impl Need {
     /// Refuses a job that cannot fit.
     ///
     /// # Errors
-    /// With the key of what takes most.
+    /// Names the key of the largest part.
     pub(crate) fn check(&self, limit: Option<MemoryLimit>) -> Result<(), Failure> {
         let Some(limit) = limit.filter(|limit| self.at_least() > limit.bytes) else { return Ok(()) };
         let what = format!(
@@ -95,7 +95,7 @@ impl Need {
         Err(Failure::with_help(Exit::Usage, what, help))
     }
 
-    /// A warning for a job that may not fit; none where it fits.
+    /// A warning, if the job may not fit.
     pub(crate) fn warning(&self, limit: Option<MemoryLimit>) -> Option<String> {
         let limit = limit?;
         let (rows, usable) = (self.rows?, (limit.bytes as f64 * USABLE) as u64);
@@ -118,14 +118,14 @@ impl Need {
         let left = ((limit.bytes as f64 * USABLE) as u64).saturating_sub(self.at_least());
         let (bytes, which) = match self.rows {
             Some(rows) => (rows.min(left), "in memory; more go to disk (cluster.memory)"),
-            None => (left, "of them; beyond, the kernel kills the process unless cluster.memory sends rows to disk"),
+            None => (left, "fit; with more, the kernel kills the process unless cluster.memory sends rows to disk"),
         };
         let (rows, bound, limit) = (HumanCount(bytes / self.row), limit.bound, HumanBytes(limit.bytes));
         Some(format!("about {rows} {which} ({bound} {limit})"))
     }
 }
 
-/// Of one dense network; 0 for a module that is not loaded.
+/// Bytes of one dense network; 0 for a module, which is not loaded.
 pub(crate) fn weights_bytes(job: &Job) -> u64 {
     job.dense_parameters().unwrap_or(0).saturating_mul(DENSE_BYTES_PER_WEIGHT)
 }
@@ -143,7 +143,7 @@ pub(crate) fn sketch_bytes(job: &Job) -> u64 {
     configs.map(|config| config.admission.sketch_bytes(config.stripes)).sum()
 }
 
-/// Of one row.
+/// Bytes of one row.
 pub(crate) fn row_bytes(table: &Table) -> usize {
     4 * table.config().stride() + INDEX_BYTES
 }
@@ -153,7 +153,7 @@ mod tests {
     use std::path::Path;
 
     use zagros_job::Overrides;
-    use zagros_plumbing::memory::Bound;
+    use zagros_plumbing::memory::MemoryBound;
 
     use super::*;
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn limit(bytes: u64) -> Option<MemoryLimit> {
-        Some(MemoryLimit { bytes, bound: Bound::Machine })
+        Some(MemoryLimit { bytes, bound: MemoryBound::Machine })
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
         assert!(message.contains("24.") && message.contains("narrower"), "{message}");
     }
 
-    /// 26 tables, each with 2 × 2.72 / error × ln(1 / failure) bytes a server.
+    /// 26 tables, each with 2 × 2.72 / error × ln(1 / failure) bytes per server.
     #[test]
     fn sketches_of_the_admission_filter_count() {
         let set = "embedding.admission={kind='count', counter='count_min', error=1e-6, failure=0.01}";
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_beyond_memory_are_warned_of_and_room_is_shown() {
+    fn a_warning_names_rows_beyond_memory_and_the_room_is_shown() {
         let limited = need(&["cluster.memory=20GiB", "cluster.servers=2"], 1);
         assert_eq!(limited.rows, Some(40 * GIB));
         let message = limited.warning(limit(23 * GIB)).unwrap();

@@ -1,4 +1,4 @@
-//! `--dry-run`: what would run, and the memory it needs, without reading more than the first rows of each file.
+//! `--dry-run`: the plan of a run and the memory that it needs. Reads only the first rows of each file.
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
@@ -10,7 +10,7 @@ use zagros_shell::{Exit, Failure, describe_threads, out};
 
 use crate::memory::{Need, row_bytes};
 
-/// Prints the plan of the processes on `machine`; what would be an error at the start is one here.
+/// Prints the plan of the processes on `machine`. An error at the start of the run is an error here too.
 pub(crate) fn print(job: &Job, machine: &Machine) -> Result<(), Failure> {
     let files = look_at_files(job).map_err(|error| Failure::from_error(Exit::Data, error))?;
     let bytes = files.iter().map(|file| file.bytes).sum();
@@ -47,7 +47,7 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
     need.check(limit)
 }
 
-/// The training files; those of the test part are looked at like them.
+/// The training files. Those of the test part are checked in the same way.
 fn look_at_files(job: &Job) -> Result<Vec<FileInfo>, IngestError> {
     if let TestPart::Files(test) = &job.data.test {
         check_first_rows(job, &files(job, test)?, DataPart::All)?;
@@ -96,7 +96,7 @@ fn model(job: &Job) -> String {
         }
         Model::DeepFm { hidden, .. } => format!("DeepFM, deep {hidden:?}"),
         Model::WideDeep { hidden, .. } => format!("Wide & Deep, deep {hidden:?}"),
-        // Not loaded: a plan runs nobody's code.
+        // The module is not loaded, because a plan must not run its code.
         Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
     };
     format!("{kind}, {} dense weights", HumanCount(job.dense_parameters().unwrap_or(0)))
@@ -113,7 +113,7 @@ fn training(job: &Job) -> String {
     format!("{} epoch(s), batch {}, {mode}{steps}, seed {}", train.epochs, train.batch_size, train.seed)
 }
 
-/// Tables that cost the same a row, counted.
+/// Tables with the same cost per row, counted.
 fn shapes(tables: &[Table]) -> Vec<(&Table, usize)> {
     let mut shapes: Vec<(&Table, usize)> = Vec::new();
     for table in tables {

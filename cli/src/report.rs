@@ -1,4 +1,4 @@
-//! The end of a training run: a short report a person can act on.
+//! The end of a training run: a short report, and what to do next.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use zagros_shell::{Exit, Failure, err, out};
 use crate::page;
 use crate::terminal::{Follower, Terminal};
 
-/// What is known of a generated data set: `planted.json` beside its files.
+/// The known measures of a generated data set: `planted.json` beside its files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Planted {
     /// Training rows.
@@ -25,7 +25,7 @@ pub(crate) struct Planted {
     pub(crate) seed: u64,
     /// Share of positives in the test part.
     pub(crate) positive_rate: f64,
-    /// AUC of the planted probabilities on the test part: no model does better but by luck.
+    /// AUC of the planted probabilities on the test part. No model does better, except by luck.
     pub(crate) best_auc: f64,
     /// Logloss of the planted probabilities on the test part, nats.
     pub(crate) best_logloss: f64,
@@ -35,7 +35,7 @@ impl Planted {
     /// Name of its file.
     pub(crate) const FILE: &str = "planted.json";
 
-    /// Of the job's test part, when it was generated.
+    /// Those of the job's test part, if it was generated.
     fn of(job: &Job) -> Option<Self> {
         let TestPart::Files(files) = &job.data.test else { return None };
         let [file] = files.as_slice() else { return None };
@@ -43,7 +43,7 @@ impl Planted {
     }
 }
 
-/// Runs the worker to its end, shows the live line and then the report.
+/// Runs the worker to its end. Shows the live line, and then the report.
 pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Exit, Failure> {
     let leads = worker.index == 0;
     let terminal = Arc::new(terminal);
@@ -53,7 +53,7 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
     let folder = run_folder.as_ref().map(|folder| folder.path().to_owned());
     let ended = worker.run().await;
     terminal.finish();
-    // A failed run gets a page, too: its curves show what happened before the failure.
+    // A failed run gets a page too: its curves show what happened before the failure.
     let page = run_folder.as_ref().and_then(write_page);
     let summary = match ended {
         Err(error) if error.exit_class() == ExitClass::NothingLeft => {
@@ -68,7 +68,7 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
     Ok(if summary.outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success })
 }
 
-/// A page that cannot be written fails no run.
+/// Writes the page. A failure here does not fail the run.
 fn write_page(folder: &RunFolder) -> Option<PathBuf> {
     // A run that failed before its first step has nothing to show.
     if !folder.metrics_file().is_file() {
@@ -79,11 +79,11 @@ fn write_page(folder: &RunFolder) -> Option<PathBuf> {
 
 /// The exit code of the signal that ended a run.
 fn interrupted(signals: &Signals) -> Exit {
-    // Without a signal it was the parent that went away, which stops its children as SIGTERM would.
+    // Without a signal, the parent has gone away. That counts as SIGTERM.
     Exit::Signal(signals.exit_code().map_or(143, |code| code as u8))
 }
 
-/// The exit code that a worker's error deserves.
+/// A worker's error with its exit code.
 pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
     let exit = match error.exit_class() {
         ExitClass::Data => Exit::Data,
@@ -209,7 +209,7 @@ impl Report<'_> {
     }
 }
 
-/// The evaluation, or why there are no measures to show.
+/// The evaluation, or the reason why there is none.
 fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result<&'a Evaluation, &'static str> {
     match evaluation {
         Some(Evaluation { samples: 0, .. }) => Err("no rows in the test part: check data.test or data.test_fraction"),
@@ -221,7 +221,7 @@ fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result
     }
 }
 
-/// The AUC within groups, and how many there were; `None` where none were asked for.
+/// The AUC within groups, and the number of groups; `None` if no groups were asked for.
 pub(crate) fn grouped(evaluation: &Evaluation) -> Option<String> {
     let groups = evaluation.groups?;
     let Some(gauc) = evaluation.gauc else { return Some("undefined (no group has both classes)".to_owned()) };
@@ -238,7 +238,7 @@ fn row(name: &str, text: &str) {
     out!("  {:<14}{text}", name.dimmed());
 }
 
-/// This program as it was called, relative to where a person stands: what to type next.
+/// The command of this program, relative to the current directory, for the next commands.
 fn program() -> String {
     let called = std::env::args().next().unwrap_or_else(|| "zagros".to_owned());
     let here = std::env::current_dir().unwrap_or_default();
@@ -249,7 +249,7 @@ fn next(command: &str, what: &str) {
     out!("  {:<62}  {}", command.cyan(), what.dimmed());
 }
 
-/// A measure, and beside it the best one there is.
+/// A measure, with the best reachable one beside it.
 fn with_best(value: Option<f64>, best: Option<f64>, note: Option<String>) -> String {
     let Some(value) = value else {
         return "undefined (the test part has one class only)".to_owned();
@@ -259,7 +259,7 @@ fn with_best(value: Option<f64>, best: Option<f64>, note: Option<String>) -> Str
     format!("{value:.4}{best}{note}")
 }
 
-/// How far a model came from knowing nothing (AUC one half) to the best reachable.
+/// How far the model came from no knowledge (AUC one half) to the best reachable AUC.
 fn auc_share(evaluation: &Evaluation, best: Option<f64>) -> Option<String> {
     let share = (evaluation.auc? - 0.5) / (best? - 0.5);
     Some(format!("{:.1} % of the way from 0.5", share * 100.0))
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measure_stands_beside_the_best_reachable() {
+    fn a_measure_is_shown_beside_the_best_reachable() {
         let evaluation = Evaluation { auc: Some(0.77), ..Evaluation::default() };
         let note = auc_share(&evaluation, Some(0.8));
         assert_eq!(

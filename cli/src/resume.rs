@@ -1,31 +1,31 @@
-//! Where a run starts: from nothing, or where the last run of the job was interrupted.
+//! Where a run starts: from the beginning, or where the last run of the job was interrupted.
 
 use zagros_dense_worker::{Earlier, ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
-use zagros_job::{Change, Job};
+use zagros_job::{Job, KeyChange};
 use zagros_shell::{Exit, Failure, check_folders, note};
 
-/// What is wanted of earlier runs of a job.
+/// How an earlier run of the job is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResumeChoice {
-    /// To go on with the last one that learned as this job does.
+    /// Resume the last run that learned as this job does.
     Same,
-    /// `--resume`: to go on with the last one, though something else is learned from there on.
+    /// `--resume`: resume the last run, although the job learns differently now.
     Changed,
-    /// `--fresh`: nothing.
+    /// `--fresh`: resume no run.
     Nothing,
 }
 
-/// The folder of a run that starts now.
+/// The folder of the run that starts now, and its resume point.
 pub(crate) struct Start {
     pub(crate) folder: RunFolder,
-    /// Where an earlier process was.
+    /// The state of an earlier process.
     pub(crate) point: Option<ResumePoint>,
-    /// Keeps others from going on with the same run meanwhile.
+    /// Keeps other processes from resuming the same run.
     _lock: Option<RunLock>,
 }
 
 impl ResumeChoice {
-    /// As the flags say, which exclude each other.
+    /// The choice of the flags, which exclude each other.
     pub(crate) fn new(fresh: bool, resume: bool) -> Self {
         match (fresh, resume) {
             (true, _) => Self::Nothing,
@@ -36,11 +36,11 @@ impl ResumeChoice {
 }
 
 impl Start {
-    /// Goes on with a run of the job's name that was interrupted, where there is one such as is wanted. A job that learns
-    /// otherwise than the interrupted one is another experiment: it starts a run of its own, and a line says so.
+    /// Resumes an interrupted run of the job's name, if one fits `wanted`. A job that learns differently than the
+    /// interrupted run is another experiment: it starts its own run, and a line says so.
     ///
     /// # Errors
-    /// When a run was to go on with changes that make what was learned meaningless, with every such key; when none of
+    /// When the run to resume has changes that make its learned values meaningless (with every such key), or when none of
     /// its checkpoints is intact.
     pub(crate) fn of(job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         check_folders(job)?;
@@ -67,11 +67,11 @@ impl Start {
         Ok(Self { folder, point: None, _lock: lock })
     }
 
-    /// Goes on in a folder that others know too, as far as anything was left there. Nothing else than what was wanted
-    /// can be started there: a run has one folder.
+    /// Resumes the run of a given folder, if it left anything there. Only the wanted run can be in the folder, because a
+    /// run has one folder.
     ///
     /// # Errors
-    /// As [`Self::of`], and when something else is learned now and [`ResumeChoice::Changed`] was not said.
+    /// As [`Self::of`]; also when the job learns differently now without [`ResumeChoice::Changed`].
     pub(crate) fn within(folder: RunFolder, job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         let point = match wanted {
             ResumeChoice::Nothing => None,
@@ -79,14 +79,15 @@ impl Start {
         };
         if let Some(point) = &point {
             let changed = check(job, point)?;
-            if wanted == ResumeChoice::Same && changed.iter().any(Change::is_learning) {
+            if wanted == ResumeChoice::Same && changed.iter().any(KeyChange::is_learning) {
                 let what = format!(
-                    "the job learns otherwise than the run in {} did up to step {}:{}",
+                    "the job learns differently than the run in {} did up to step {}:{}",
                     folder.path().display(),
                     point.step(),
                     list(&changed)
                 );
-                let help = "--resume goes on with these values, --fresh starts over in this folder; or name another";
+                let help =
+                    "--resume continues with these values, --fresh starts over in this folder; or name another folder";
                 return Err(Failure::with_help(Exit::Usage, what, help));
             }
         }
@@ -102,44 +103,48 @@ fn tell_changes(job: &Job, point: &ResumePoint) -> Result<(), Failure> {
     Ok(())
 }
 
-/// That an interrupted run is there and is left alone, and how to go on with it.
+/// Says that an interrupted run is left alone, and how to resume it.
 fn tell_other_run(job: &Job, point: &ResumePoint) {
     let changes = point.changes(job);
     let (step, place) = (point.step(), point.folder());
-    let help = match changes.iter().all(Change::may_go_on) {
-        true => "--resume goes on with that run and these values",
-        false => "what that run has learned would mean something else",
+    let help = match changes.iter().all(KeyChange::may_go_on) {
+        true => "--resume continues that run with these values",
+        false => "the values that it learned would lose their meaning",
     };
-    note!("a new run: the interrupted one (step {step}, {place}) learned otherwise; {help}:{}", list(&changes));
+    note!(
+        "a new run starts, because the interrupted one (step {step}, {place}) learned differently; {help}:{}",
+        list(&changes)
+    );
 }
 
-/// What has changed since and may; refuses what may not.
-fn check(job: &Job, point: &ResumePoint) -> Result<Vec<Change>, Failure> {
-    let (allowed, refused): (Vec<Change>, Vec<Change>) = point.changes(job).into_iter().partition(Change::may_go_on);
+/// The changes that are allowed. Refuses the others.
+fn check(job: &Job, point: &ResumePoint) -> Result<Vec<KeyChange>, Failure> {
+    let (allowed, refused): (Vec<KeyChange>, Vec<KeyChange>) =
+        point.changes(job).into_iter().partition(KeyChange::may_go_on);
     if !refused.is_empty() {
         let what = format!(
-            "the job has changed since step {} of the run that it would go on with ({}):{}",
+            "the job has changed since step {} of the run to resume ({}):{}",
             point.step(),
             point.folder(),
             list(&refused)
         );
-        let help = "what was learned means something else now: start over with --fresh, or set these keys back";
+        let help =
+            "the learned values have no meaning with these changes; start over with --fresh, or restore these keys";
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
     if point.epoch() >= job.train.epochs {
         let (step, epoch, epochs) = (point.step(), point.epoch() + 1, job.train.epochs);
-        let what =
-            format!("the run to go on with is in epoch {epoch} (step {step}), and `train.epochs` is {epochs} now");
+        let what = format!("the run to resume is in epoch {epoch} (step {step}), but `train.epochs` is {epochs} now");
         return Err(Failure::with_help(Exit::Usage, what, "raise train.epochs, or start over with --fresh"));
     }
     Ok(allowed)
 }
 
-fn list(changes: &[Change]) -> String {
+fn list(changes: &[KeyChange]) -> String {
     changes.iter().map(|change| format!("\n  {change}")).collect()
 }
 
-/// What is wrong with checkpoints or folders, with its exit code.
+/// An error of checkpoints or folders, with its exit code.
 pub(crate) fn failed(error: WorkerError) -> Failure {
     let exit = match error.exit_class() {
         ExitClass::Usage => Exit::Usage,

@@ -1,4 +1,4 @@
-//! A saved model that is named on the command line: by its own folder or its run's, on a disk or in a store.
+//! A saved model that the command line names: by its own folder or its run's, on a disk or in a store.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,26 +11,26 @@ use zagros_store::{Folder, StoreError};
 
 use crate::resume::failed;
 
-/// What a run did, in its folder.
+/// The summary of a run, in its folder.
 const SUMMARY: &str = "summary.json";
-/// A run's model, below its folder.
+/// The folder of a run's model, relative to the run folder.
 const MODEL: &str = "model";
 
-/// Where a model is.
+/// The place of a model.
 #[derive(Debug)]
 pub(crate) struct SavedModel {
-    /// With the manifest.
+    /// The folder with the manifest.
     pub(crate) folder: Folder,
-    /// Of its run, where that is known: models of the first release have their job there alone.
+    /// The folder of its run, if known. Models of the first release have their job only there.
     run: Option<Folder>,
 }
 
 impl SavedModel {
-    /// Finds a model by its own folder or its run's: a path, or `s3://bucket/prefix`, whose requests take `timeout`
-    /// at most.
+    /// Finds a model by its own folder or its run's: a path, or `s3://bucket/prefix`. Requests to a store take at most
+    /// `timeout`.
     ///
     /// # Errors
-    /// When there is none, with what is there instead; when a store cannot be asked.
+    /// When there is no model, with what is there instead; when a store does not answer.
     pub(crate) fn find(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         let place = open(named, timeout)?;
         if has_manifest(&place)? {
@@ -41,7 +41,7 @@ impl SavedModel {
         }
         if let Some(folder) = reported_by_run(&place, timeout)? {
             if !has_manifest(&folder)? {
-                let what = format!("the model of {place} was saved in {folder}, and there is no {MANIFEST} any more");
+                let what = format!("the model of {place} was saved in {folder}, but there is no {MANIFEST} any more");
                 return Err(Failure::with_help(Exit::Data, what, "name the folder that it was moved to"));
             }
             return Ok(Self { folder, run: Some(place) });
@@ -53,10 +53,10 @@ impl SavedModel {
         Err(no_model(&place))
     }
 
-    /// The job that it was trained by, with changes to it.
+    /// The job of the model's training, with overrides.
     ///
     /// # Errors
-    /// When it is not there or not the one that was saved, or the changes do not fit it.
+    /// When the job is missing, is not the saved one, or does not fit the overrides.
     pub(crate) fn job(&self, sets: &[String]) -> Result<Job, Failure> {
         let manifest = Manifest::read(&self.folder).map_err(failed)?;
         if manifest.is_vouched_for() {
@@ -69,7 +69,7 @@ impl SavedModel {
                 text => return parse(folder, text.map_err(refused)?, sets),
             }
         }
-        let help = "models of earlier releases have it in their run folder alone: put that file beside the manifest";
+        let help = "models of earlier releases have it only in their run folder; copy that file beside the manifest";
         Err(Failure::with_help(Exit::Data, format!("{} has no {JOB}, which its data are read by", self.folder), help))
     }
 }
@@ -84,7 +84,7 @@ fn parse(folder: &Folder, text: Vec<u8>, sets: &[String]) -> Result<Job, Failure
     parse_job(&text, &path, sets)
 }
 
-/// Where a run on this disk says that it saved its model, where that is not in its folder.
+/// Where a run on this disk saved its model, if not in its own folder.
 fn reported_by_run(run: &Folder, timeout: Duration) -> Result<Option<Folder>, Failure> {
     #[derive(Deserialize)]
     struct ModelPlace {
@@ -96,7 +96,7 @@ fn reported_by_run(run: &Folder, timeout: Duration) -> Result<Option<Folder>, Fa
     other.map(|model| open(&model, timeout)).transpose()
 }
 
-/// A folder by what was typed.
+/// Opens the folder that the user named.
 pub(crate) fn open(named: &Path, timeout: Duration) -> Result<Folder, Failure> {
     match url(named) {
         Some(url) => Folder::open(url, timeout).map_err(refused),
@@ -104,12 +104,12 @@ pub(crate) fn open(named: &Path, timeout: Duration) -> Result<Folder, Failure> {
     }
 }
 
-/// The text of a name that is no path.
+/// The URL, if the name is not a path.
 pub(crate) fn url(named: &Path) -> Option<&str> {
     named.to_str().filter(|text| text.contains("://"))
 }
 
-/// What a store or a disk refused, with its exit code.
+/// An error of a store or a disk, with its exit code.
 pub(crate) fn refused(error: StoreError) -> Failure {
     failed(WorkerError::from(error))
 }
@@ -118,19 +118,20 @@ fn has_manifest(folder: &Folder) -> Result<bool, Failure> {
     folder.has(MANIFEST).map_err(refused)
 }
 
-/// What is there instead.
+/// The error for a folder without a model. It says what is there.
 fn no_model(place: &Folder) -> Failure {
     if place.path().is_some_and(|path| !path.exists()) {
         return Failure::with_help(Exit::Data, format!("{place} does not exist"), HELP);
     }
     if [place.clone(), place.join(MODEL)].iter().filter_map(Folder::path).any(has_rows) {
-        // Rows without a manifest are of a save that did not end.
+        // Rows without a manifest belong to a save that did not finish.
         let what = format!("{place} has rows but no {MANIFEST}: the save did not finish");
         return Failure::with_help(Exit::Data, what, "name one of its .zrows files for `zagros inspect` alone");
     }
     let what = format!("{place} holds no model: there is no {MANIFEST}, nor one in {MODEL}/");
     let mut inside = match place.path() {
-        // Only this request shows that a bucket does not exist: a request for one object says that the object does not.
+        // Only this request shows that a bucket does not exist: a request for one object only says that the object does
+        // not.
         None => match place.folders() {
             Ok(folders) => folders,
             Err(error) => return refused(error),
@@ -157,12 +158,12 @@ mod tests {
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
-    /// A manifest of an earlier release, which does not say by what files are known.
+    /// A manifest of an earlier release. It does not have the hashes of its files.
     const OLD: &str = r#"{"format": 1, "job": "ads", "fingerprint": "0", "release": "0.1.0", "outcome": "finished", "steps": 1,
         "samples": 1, "dense": "dense.safetensors", "row_files": [], "rows": 0, "evaluation": null}"#;
     const TEXT: &str = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\n";
 
-    /// In one line: where it is broken depends on how long the paths are.
+    /// The message in one line, because its line breaks depend on the lengths of paths.
     fn refusal<T: std::fmt::Debug>(refused: Result<T, Failure>) -> String {
         format!("{:?}", refused.unwrap_err()).replace("\n  │ ", " ")
     }
@@ -175,7 +176,7 @@ mod tests {
         std::fs::write(model.join(MANIFEST), OLD).unwrap();
         let find = |path: &Path| SavedModel::find(path, TIMEOUT).unwrap();
         assert!(refusal(find(run.path()).job(&[])).contains("has no job.toml"));
-        // Of the first release.
+        // As in the first release.
         std::fs::write(run.path().join(JOB), TEXT).unwrap();
         for named in [run.path(), &model] {
             assert_eq!(find(named).folder.path(), Some(model.as_path()));
@@ -200,13 +201,13 @@ mod tests {
             assert_eq!(find().unwrap().folder.path(), Some(own.as_path()));
         }
         summary(&format!("\"{}\"", other.path().display()));
-        assert!(refusal(find()).contains("and there is no manifest.json any more"));
+        assert!(refusal(find()).contains("but there is no manifest.json any more"));
         std::fs::write(other.path().join(MANIFEST), "{}").unwrap();
         assert_eq!(find().unwrap().folder.path(), Some(other.path()));
     }
 
     #[test]
-    fn what_holds_no_model_says_what_it_holds() {
+    fn a_folder_without_a_model_is_refused_with_its_content() {
         let folder = tempfile::tempdir().unwrap();
         let find = |path: &Path| refusal(SavedModel::find(path, TIMEOUT));
         assert!(find(&folder.path().join("none")).contains("none does not exist"));

@@ -1,4 +1,4 @@
-//! What one sees while it trains: one live line on a terminal, otherwise a line every ten seconds.
+//! Progress on the terminal: one live line, or without a terminal one line every ten seconds.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,9 +9,9 @@ use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, StepReport};
 use zagros_shell::note;
 use zagros_shell::print::{Notes, notes};
 
-/// Pause between two lines where there is no terminal to redraw.
+/// Pause between two lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-/// The first steps are slower than the rest: no guess at the end before this.
+/// The first steps are slower than the rest, so no end is estimated before this time.
 const SETTLED: Duration = Duration::from_secs(2);
 /// The bar counts in thousandths of the whole run.
 const BAR_LENGTH: u64 = 1000;
@@ -19,14 +19,14 @@ const BAR_LENGTH: u64 = 1000;
 /// Shows a run on standard error.
 pub(crate) struct Terminal {
     bar: Option<ProgressBar>,
-    /// Whether there are other processes to wait for.
+    /// Whether it waits for other processes.
     has_peers: bool,
     state: Mutex<State>,
 }
 
 struct State {
     epochs: u32,
-    /// Steps after which the run ends, whatever the data.
+    /// The number of steps after which the run ends, whatever the data.
     most_steps: Option<u64>,
     started: Instant,
     last_line: Option<Instant>,
@@ -40,13 +40,13 @@ impl State {
 }
 
 impl Terminal {
-    /// Live when standard error is a terminal. Waiting for peers is shown where there are any.
+    /// Draws a live line if standard error is a terminal. Shows waits for other processes if there are any.
     pub(crate) fn new(has_peers: bool) -> Self {
         let bar = (std::io::stderr().is_terminal() && notes() == Notes::Shown).then(new_bar);
         Self { bar, has_peers, state: Mutex::new(State::new(1, None)) }
     }
 
-    /// Takes the live line away.
+    /// Removes the live line.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -60,7 +60,7 @@ impl Terminal {
         }
     }
 
-    /// What it does between steps; said again, it is shown once.
+    /// Shows an activity between steps. A repeated one is shown once.
     fn status(&self, text: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.bar {
@@ -96,7 +96,7 @@ impl Terminal {
 impl Observer for Terminal {
     fn on(&self, event: &Event) {
         match event {
-            Event::Fitting => self.status("measuring numeric columns (a first epoch over the training rows)"),
+            Event::Fitting => self.status("measuring numeric columns (reads the training rows once)"),
             Event::WaitingFor(whom) if self.has_peers => self.status(&format!("waiting for {whom}")),
             Event::Started { epochs, steps_hint, .. } => self.start(*epochs, *steps_hint),
             Event::Step(report) => self.step(report),
@@ -112,8 +112,8 @@ impl Observer for Terminal {
                 self.line(&describe_lost(*step, workers, cause, *timeout))
             }
             Event::Regrouped { step, generation, source, workers } => self.line(&format!(
-                "training together goes on after step {step} with {}, with the state of dense worker {source} (group \
-                 {generation})",
+                "training continues after step {step} with {}, from the state of dense worker {source} (process group of \
+                 generation {generation})",
                 among(workers)
             )),
             Event::Checkpoint { step, seconds, .. } => {
@@ -124,7 +124,7 @@ impl Observer for Terminal {
     }
 }
 
-/// What a worker shows that another one reports for: what it waits for, and nothing of what all do.
+/// The lines of a worker for which another worker reports: only what it waits for.
 pub(crate) struct Follower(pub(crate) Arc<Terminal>);
 
 impl Observer for Follower {
@@ -136,7 +136,7 @@ impl Observer for Follower {
     }
 }
 
-/// `dense workers 0, 2`, or how many where they are many.
+/// `dense workers 0, 2`, or their number if there are many.
 fn among(workers: &[u32]) -> String {
     const NAMED: usize = 8;
     let names: Vec<String> = workers.iter().map(ToString::to_string).collect();
@@ -155,7 +155,7 @@ fn new_bar() -> ProgressBar {
     bar
 }
 
-/// The same for a program, number by number.
+/// The same for a program, with a field per number.
 fn log(report: &StepReport, epochs: u32, eta: Option<Duration>) {
     tracing::info!(
         step = report.step,
@@ -188,8 +188,8 @@ fn describe(report: &StepReport, epochs: u32, eta: Option<Duration>) -> String {
 fn describe_lost(step: u64, workers: &str, cause: &str, timeout: Duration) -> String {
     let workers = if workers.is_empty() { "the group of workers" } else { workers };
     format!(
-        "{workers} lost after step {step} ({cause}); waiting for another process in its place for up to {timeout:?} \
-         (cluster.timeout_seconds) after its lease has run out"
+        "{workers} lost after step {step} ({cause}); waiting for another process in its slot for up to {timeout:?} \
+         (cluster.timeout_seconds) after its lease has expired"
     )
 }
 
@@ -201,14 +201,14 @@ fn describe_evaluation(step: u64, part: HeldOutPart, evaluation: &Evaluation) ->
     format!("{} after step {step}: AUC {auc}{gauc}, logloss {logloss} ({samples} samples)", part.name())
 }
 
-/// Share of the run: of its data or of its steps, whichever ends first.
+/// The completed share of the run: of its data or of its steps, whichever is larger.
 fn share_done(report: &StepReport, epochs: u32, most_steps: Option<u64>) -> f64 {
     let of_data = (f64::from(report.epoch) + report.epoch_fraction) / f64::from(epochs);
     let of_steps = most_steps.map_or(0.0, |most| report.step as f64 / most.max(1) as f64);
     of_data.max(of_steps)
 }
 
-/// Time left at the mean speed so far; nothing until there is something to go by.
+/// Estimated time left at the mean speed so far; `None` at the beginning.
 fn eta(elapsed: Duration, done: f64) -> Option<Duration> {
     let known = elapsed >= SETTLED && done > 0.0 && done < 1.0;
     known.then(|| elapsed.mul_f64((1.0 - done) / done))

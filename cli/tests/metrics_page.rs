@@ -1,4 +1,4 @@
-//! docs/metrics.md says what every role measures: each registers its metrics here as it does in a run.
+//! docs/metrics.md lists the metrics of every role. Each role registers its metrics here as in a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
-use zagros_dense_worker::{RunFolder, Silent, Worker};
+use zagros_dense_worker::{RunFolder, SilentObserver, Worker};
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_job::{Job, Overrides};
@@ -18,7 +18,7 @@ use zagros_protocol::control::{JoinRequest, Role};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
 
 const LATE: Duration = Duration::from_secs(120);
-/// Labels whose values are a run's own.
+/// Labels whose values differ between runs.
 const OPEN: [&str; 3] = ["server", "table", "release"];
 const HEAD: &str = "\
 <!-- Written by a test from the code: UPDATE_DOCS=1 cargo test -p zagros --test metrics_page -->
@@ -28,7 +28,7 @@ Every role serves them at `/metrics` of its admin address (`cluster.admin`), in 
 counters end in `_total` and start at 0 with their process; durations are seconds. Prometheus adds `role`, `index` and `run`
 ([monitoring.md](monitoring.md)). A histogram `x` has the series `x_bucket`, `x_sum` and `x_count`.
 ";
-/// Memory for one row, so that there is a cold tier; both held-out parts.
+/// Memory for one row, so that there is a cold tier; and both held-out parts.
 const JOB: &str = r#"
 name = "page"
 [data]
@@ -61,7 +61,7 @@ fn job(folder: &Path) -> Job {
     Job::parse(JOB, &folder.join("job.toml"), &Overrides::new(sets, [])).unwrap()
 }
 
-/// One server of a run, joined and placed.
+/// One server of a run, after it joined and got a placement.
 async fn server(job: &Job, control: Arc<LocalCoordinator>, registry: &Registry) -> (Arc<dyn Shard>, Membership) {
     let service = EmbeddingService::new(job, ServerIndex(0), registry).unwrap();
     let request = JoinRequest {
@@ -100,11 +100,11 @@ async fn train(folder: &Path) -> [(&'static str, String); 4] {
         supersede: false,
         rendezvous: None,
         registry: of_worker.clone(),
-        observer: Arc::new(Silent),
+        observer: Arc::new(SilentObserver),
         resume: None,
         shutdown: Shutdown::new(),
     };
-    // The server's metrics are those of its tables, which must still be there.
+    // The server's metrics are read from its tables, which must still exist.
     let connect = Arc::clone(&worker.connect);
     tokio::time::timeout(LATE, worker.run()).await.expect("the run ends").unwrap();
     let pages = [
@@ -160,7 +160,7 @@ async fn the_page_of_metrics_is_up_to_date() {
     check_names(&page);
 }
 
-/// Base units, and `_total` on counters alone.
+/// Base units, and `_total` on counters only.
 #[track_caller]
 fn check_names(page: &str) {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));

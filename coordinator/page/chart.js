@@ -1,7 +1,7 @@
 // Curves over time as inline SVG, with a value under the pointer.
 
 const SVG = "http://www.w3.org/2000/svg";
-// In pixels: labels are as large on a phone as on a desk.
+// In pixels, so that labels have the same size on a phone and on a desktop.
 const SIZE = { height: 210, left: 48, right: 12, top: 10, bottom: 36 };
 
 function draw(name, attributes, text) {
@@ -11,7 +11,7 @@ function draw(name, attributes, text) {
   return element;
 }
 
-// A figure that shows its curves anew at each `show`.
+// A figure that redraws its curves at each `show`.
 class Chart {
   constructor(options) {
     this.options = options;
@@ -116,7 +116,7 @@ class Chart {
     this.mark();
   }
 
-  // The values next to the pointer, said beside it.
+  // The values at the pointer, shown beside it.
   mark() {
     const near = (points) => points.reduce((best, point) => (Math.abs(point[0] - this.pointed) < Math.abs(best[0] - this.pointed) ? point : best));
     const found = this.series.filter((one) => one.points.length > 0).map((one) => [one, near(one.points)]);

@@ -1,4 +1,4 @@
-// Numbers and times for a person.
+// Numbers and times in words.
 
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });

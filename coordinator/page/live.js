@@ -1,8 +1,8 @@
-// The connection: events of the coordinator until the run ends, and what is said when none come.
+// The connection: events of the coordinator until the run ends, and the message when none arrive.
 
-// Most points that this page keeps; beyond, every second one goes.
+// The most points that this page keeps. With more, every second one is dropped.
 const MOST_POINTS = 1200;
-// Events come each second. So long without one is a connection that is lost.
+// Events arrive each second. After this time without one, the connection is lost.
 const SILENCE_MS = 5000;
 
 let run = null;
@@ -57,13 +57,13 @@ function watch() {
   if (ended || silence < SILENCE_MS) return;
   const since = new Date(heard).toLocaleTimeString();
   const what = run ? `Connection lost since ${since} (${duration(silence / 1000)})` : `No answer since ${since}`;
-  show("connection", `${what}: the coordinator or the way to it is gone, or too many watch already. What is shown is old; trying again.`);
+  show("connection", `${what}: the coordinator does not answer, or too many browsers watch this run. The figures below are old; trying again.`);
 }
 
-// The token has done its work: the browser keeps a cookie, and the address can be passed on without it.
+// The token is no longer needed: the browser has a cookie. Without the token, the address can be shared.
 if (location.search) history.replaceState(null, "", location.pathname);
 document.getElementById("charts").append(...Object.values(charts).map((chart) => chart.figure));
 setInterval(watch, 1000);
-// Charts are drawn for the width they have; after the end no event draws them again.
+// Charts are drawn for their present width. After the end no event redraws them.
 addEventListener("resize", () => run && curves(run));
 connect();

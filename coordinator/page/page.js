@@ -1,4 +1,4 @@
-// Draws the coordinator's status. Text goes into the page as text only: a name in a job is never markup.
+// Draws the coordinator's status. Text is inserted as text only, so the name of a job is never markup.
 
 function make(name, attributes = {}, children = []) {
   const element = document.createElement(name);
@@ -14,7 +14,7 @@ function show(id, text) {
   return element;
 }
 
-// Words and signs, since a colour alone says nothing to some.
+// Words and signs, because some people cannot tell the colours apart.
 const STATES = {
   waiting: ["◌ waiting", "warn"],
   training: ["● training", "busy"],
@@ -23,7 +23,7 @@ const STATES = {
   failed: ["✕ failed", "bad"],
 };
 const MEMBER_STATES = { alive: ["● alive", "good"], left: ["■ left", "soft"], lost: ["✕ lost", "bad"], away: ["◌ away", "bad"] };
-// Follow each other in a step; together they are the time of training.
+// These stages follow each other in a step. Together they are the time of training.
 const STEP_STAGES = [
   ["waiting", "waiting for rows"],
   ["gather", "gather"],
@@ -62,7 +62,7 @@ function header(run) {
   document.title = `${word} ${percent(done(run))} – ${run.job}`;
 }
 
-// Share of all epochs that is done.
+// The completed share of all epochs.
 function done(run) {
   if (run.state === "finished") return 1;
   return run.splits > 0 ? (run.epoch + run.splits_done / run.splits) / run.epochs : 0;
@@ -71,7 +71,7 @@ function done(run) {
 function warnings(run) {
   const list = document.getElementById("warnings");
   const known = [...list.children].map((item) => item.textContent);
-  // Replaced only when something changed, or a screen reader would read it again and again.
+  // Replaced only if it changed; otherwise a screen reader would read it repeatedly.
   if (JSON.stringify(known) !== JSON.stringify(run.warnings)) {
     list.replaceChildren(...run.warnings.map((text) => make("li", {}, [text])));
   }
@@ -122,7 +122,7 @@ function curves(run) {
   charts.staleness.show([{ colour: "blue", area: true, points: of("staleness") }], run.staleness_bound);
 }
 
-// When a step was made, as far as the history shows; evaluations come with their step alone.
+// The time of a step, as far as the history shows it. Evaluations have only their step.
 function when(history, step) {
   const later = history.find((point) => point.step >= step);
   return (later ?? history[history.length - 1])?.seconds ?? 0;

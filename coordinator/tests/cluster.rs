@@ -291,7 +291,8 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
     assert_ne!(worker.run(), stale.run());
     let (member, incarnation) = (stale.member(), stale.incarnation());
     let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
-    let both = format!("this coordinator belongs to run {}, and this request to run {}", worker.run(), stale.run());
+    let both =
+        format!("this coordinator belongs to run {}, but this request belongs to run {}", worker.run(), stale.run());
     let refusals = [
         control.heartbeat(HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).await.map(drop),
         control.assign(AssignRequest { member, incarnation, epoch: 0, continuing: false }).await.map(drop),

@@ -16,10 +16,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zagros_collective::{
-    Backend, Collective, CollectiveError, PendingSum, ProcessGroupConfig, Rendezvous, StoreRendezvous,
+    Collective, CollectiveBackend, CollectiveError, PendingSum, ProcessGroupConfig, Rendezvous, StoreRendezvous,
 };
 use zagros_dense_worker::WorkerError;
-use zagros_dense_worker::datapath::buckets::{BUCKET, Buckets};
+use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
 use zagros_dense_worker::datapath::kernels::{Columns, Positions, scatter_add};
 use zagros_dense_worker::model::DenseModel;
 use zagros_job::{Job, Overrides};
@@ -77,7 +77,7 @@ fn compare<const N: usize>(
     let store = listener.local_addr()?.to_string();
     let rendezvous = [listener, TcpListener::bind("127.0.0.1:0")?].map(|listener| {
         let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
-        StoreRendezvous::new(listener, address, Backend::Gloo)
+        StoreRendezvous::new(listener, address, CollectiveBackend::Gloo)
     });
     let play = |rank: usize, rendezvous: StoreRendezvous| -> Outcome<Vec<Vec<Duration>>> {
         let place = ProcessGroupConfig { rank, world: WORKERS, generation: 1, store: store.clone(), timeout: TIMEOUT };
@@ -116,7 +116,7 @@ fn compare<const N: usize>(
 /// A network with its batch.
 struct Worker {
     model: DenseModel,
-    buckets: Buckets,
+    buckets: GradientBuckets,
     /// Whether gradients leave before all are there.
     early: bool,
     columns: Columns,
@@ -136,7 +136,7 @@ impl Worker {
         };
         Ok(Self {
             model: DenseModel::new(&job)?,
-            buckets: Buckets::new(bucket),
+            buckets: GradientBuckets::new(bucket),
             early: bucket < usize::MAX,
             columns: Columns::of(&job),
             numeric: values(samples * NUMERIC, 1),

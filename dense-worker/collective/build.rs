@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 /// As in `dense-worker/build.rs`: from `target/release/deps/*` of a checkout.
 const IN_CHECKOUT: &str = "$ORIGIN/../../../.deps/libtorch/lib";
 
-/// How a call reports that it failed.
+/// The header by which a call reports its failure.
 const CALLS: &str = "../shim/include";
 
-/// What the library of NCCL groups needs of others. In full: the linker then finds a name that none of them has.
+/// Libraries that the NCCL library needs. The list is complete, so the linker finds a name that none of them defines.
 const NCCL_NEEDS: [&str; 6] =
     ["-ltorch_cuda", "-lc10_cuda", "-ltorch_cpu", "-lc10", "-l:libnccl.so.2", "-l:libcudart.so.13"];
 
@@ -23,7 +23,7 @@ fn main() {
         return;
     };
     let mut shim = compiler(&libtorch);
-    // Gloo's own headers are not part of libtorch's wheel; these declare what c10d's headers name.
+    // libtorch's wheel does not contain Gloo's own headers. These declare what c10d's headers use.
     shim.define("USE_C10D_GLOO", None).include("shim/include").file("shim/collective.cpp");
     if env::var_os("CARGO_FEATURE_NCCL").is_some() {
         if let Err(problem) = nccl_library(&libtorch) {
@@ -45,7 +45,7 @@ fn compiler(libtorch: &str) -> cc::Build {
     let mut build = cc::Build::new();
     build
         .cpp(true)
-        // Debug information of libtorch's headers would double the time.
+        // Debug information of libtorch's headers would double the build time.
         .debug(false)
         .std("c++20")
         .include(CALLS)
@@ -54,7 +54,7 @@ fn compiler(libtorch: &str) -> cc::Build {
     build
 }
 
-/// Makes `libzagros_nccl.so`, which `src/sys/nccl.rs` puts into the program and opens when a job asks for it.
+/// Makes `libzagros_nccl.so`. `src/sys/nccl.rs` puts it into the program and opens it when a job asks for it.
 fn nccl_library(libtorch: &str) -> Result<(), String> {
     let cuda = env::var("LIBTORCH_CUDA").map_or_else(|_| Path::new(libtorch).join("../libtorch-cuda"), PathBuf::from);
     if !cuda.join("include/nccl.h").is_file() {
@@ -63,7 +63,7 @@ fn nccl_library(libtorch: &str) -> Result<(), String> {
     let mut build = compiler(libtorch);
     build
         .define("USE_C10D_NCCL", None)
-        // Nor are those of cuBLAS and its like fetched.
+        // The headers of cuBLAS and similar libraries are not fetched either.
         .include("shim/cuda")
         .flag(format!("-isystem{}", cuda.join("include").display()))
         .flag("-fvisibility=hidden")
@@ -74,7 +74,7 @@ fn nccl_library(libtorch: &str) -> Result<(), String> {
     let mut link = build.get_compiler().to_command();
     link.arg("-shared").arg("-o").arg(&library).args(objects);
     link.arg(format!("-L{}", cuda.join("lib").display())).arg(format!("-L{libtorch}/lib"));
-    // What those need in turn is a GPU machine's affair.
+    // The libraries of these libraries are found on the GPU machine.
     link.args(["-Wl,-z,defs", "-Wl,--no-as-needed"]).args(NCCL_NEEDS).arg("-Wl,--allow-shlib-undefined");
     match link.status() {
         Ok(status) if status.success() => Ok(()),

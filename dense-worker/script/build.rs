@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// As in `dense-worker/build.rs`: from `target/release/deps/*` of a checkout.
 const IN_CHECKOUT: &str = "$ORIGIN/../../../.deps/libtorch/lib";
-/// How a call reports that it failed.
+/// The header by which a call reports its failure.
 const CALLS: &str = "../shim/include";
 
 fn main() {
@@ -19,7 +19,7 @@ fn main() {
     let include = Path::new(&libtorch).join("include");
     cc::Build::new()
         .cpp(true)
-        // Debug information of libtorch's headers would double the time.
+        // Debug information of libtorch's headers would double the build time.
         .debug(false)
         .std("c++20")
         .include(CALLS)

@@ -10,7 +10,7 @@ use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
 use zagros_plumbing::disk;
 use zagros_protocol::{Refusal, RefusalKind};
-use zagros_store::{Fault, StoreError};
+use zagros_store::{StoreError, StoreFault};
 
 use crate::model::ModelError;
 
@@ -26,7 +26,7 @@ pub enum WorkerError {
     /// Rows could not be looked up or gradients not pushed.
     #[error("batch {batch}: {source}")]
     Embedding {
-        /// Which batch since this worker started.
+        /// Number of the batch since this worker started.
         batch: u64,
         /// Why.
         source: ClientError,
@@ -42,7 +42,7 @@ pub enum WorkerError {
     /// Other dense workers are gone, late, or cannot be reached.
     #[error("{}{_0}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(_0))]
     Peers(#[from] CollectiveError),
-    /// The batch of another worker made the step diverge; no worker applied anything of it.
+    /// Loss or gradients of another worker's batch are not finite. No worker applied anything of the step.
     #[error(
         "step {step}: loss or gradients of {} are not finite; likely a learning rate that is too high, or numeric \
          columns of large values that are neither logged nor standardised",
@@ -54,7 +54,7 @@ pub enum WorkerError {
         /// Which workers', by index.
         workers: Vec<usize>,
     },
-    /// The loss is a number, and says that nothing is left to train.
+    /// The loss is finite, but so large that nothing is left to train.
     #[error(
         "step {step}: {what} is {loss:.1}, where a network that knows nothing has 0.7: training has diverged, and nothing is \
          saved; lower the learning rates, or look at the numeric columns with `zagros data inspect JOB`, and start anew \
@@ -63,20 +63,20 @@ pub enum WorkerError {
     LossWithoutSense {
         /// The step, counted from 1.
         step: u64,
-        /// Which loss.
+        /// Name of the loss.
         what: &'static str,
-        /// It, nats.
+        /// Its value, nats.
         loss: f64,
     },
-    /// As [`Self::PeerDiverged`], of a step that all workers leave out for it.
-    #[error("step {step}: loss or gradients of {} are not finite; all workers leave out their batches", names(workers))]
+    /// As [`Self::PeerDiverged`], but all workers skip the step.
+    #[error("step {step}: loss or gradients of {} are not finite; all workers skip the step", names(workers))]
     Skipped {
         /// The step, counted from 1.
         step: u64,
         /// Which workers', by index.
         workers: Vec<usize>,
     },
-    /// Workers that start from another network or other transforms than dense worker 0.
+    /// Some workers start with another network or other transforms than dense worker 0.
     #[error(
         "{} start with other weights or transforms than dense worker 0; give every worker the same job, data and release",
         names(workers)
@@ -85,17 +85,17 @@ pub enum WorkerError {
         /// Which workers, by index.
         workers: Vec<usize>,
     },
-    /// Another worker waits to train with those that do.
+    /// Another worker waits to join the process group.
     #[error("another dense worker joins")]
     AnotherJoins,
     /// Every worker that had trained in this run was lost.
     #[error(
-        "no worker is left of those that trained in this run, and the dense network is lost with them; start the run \
-         again, it goes on from its newest checkpoint"
+        "all workers that trained in this run are lost, and the dense network with them; start the run \
+         again; it resumes from its newest checkpoint"
     )]
     NobodyLeft,
-    /// A run of several workers needs them in processes of their own.
-    #[error("the job has {workers} dense workers, and this one cannot reach others; start the run with `zagros up`")]
+    /// In a run of several workers, each needs its own process.
+    #[error("the job has {workers} dense workers, but this one cannot reach others; start the run with `zagros up`")]
     Unreachable {
         /// `cluster.workers`.
         workers: u32,
@@ -110,12 +110,12 @@ pub enum WorkerError {
         coordinator: String,
         /// What was asked.
         what: &'static str,
-        /// How long it was tried.
+        /// How long the worker tried.
         waited: Duration,
         /// Its answer.
         refusal: Refusal,
     },
-    /// The coordinator was away for so long that this worker's splits may be another's by now.
+    /// The coordinator was silent for so long that another worker may hold this worker's splits by now.
     #[error(
         "{coordinator} has not answered for {silence:.1?}, so this worker cannot prove that its splits are still its own, \
          and has made no step; see whether it still runs and what its log says (a longer `cluster.timeout_seconds` waits \
@@ -124,13 +124,13 @@ pub enum WorkerError {
     LeaseUnproven {
         /// Who was asked.
         coordinator: String,
-        /// Since the last answered heartbeat.
+        /// Time since the last answered heartbeat.
         silence: Duration,
     },
-    /// The data that was trained on is not the data of the job.
+    /// The rows that were trained on are not those that the coordinator dealt out.
     #[error(
-        "epoch {epoch}: {reason}; another process may use the place of this one, see `zagros status`; start the run again, it \
-         goes on from its newest checkpoint"
+        "epoch {epoch}: {reason}; another process may use the member slot of this one: see `zagros status`; start the run again, and it \
+         resumes from its newest checkpoint"
     )]
     Books {
         /// Epoch over the data, counted from 1.
@@ -139,7 +139,7 @@ pub enum WorkerError {
         reason: String,
     },
     /// This worker is no longer part of the run.
-    #[error("no longer part of the run: {reason}; nothing that it does counts, start it again")]
+    #[error("this worker is no longer part of the run: {reason}; start it again")]
     Fenced {
         /// In the coordinator's words.
         reason: String,
@@ -147,7 +147,7 @@ pub enum WorkerError {
     /// The coordinator ended the run.
     #[error("stopped by the coordinator: {reason}")]
     Stopped {
-        /// In its words.
+        /// The coordinator's reason.
         reason: String,
     },
     /// An embedding server could not describe, save or load its rows.
@@ -160,7 +160,7 @@ pub enum WorkerError {
         /// Its answer.
         refusal: Refusal,
     },
-    /// A saved model is not one, or of another job.
+    /// A folder does not hold a saved model, or holds that of another job.
     #[error("{folder}: {reason}")]
     SavedModel {
         /// The model's folder.
@@ -168,7 +168,7 @@ pub enum WorkerError {
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// Checkpoints or a model could not be written, read or found where the job has them.
+    /// Checkpoints or a model could not be written, read or found in their folder.
     #[error("{0}")]
     Store(#[source] StoreError),
     /// A file of the run folder could not be written or read.
@@ -181,20 +181,20 @@ pub enum WorkerError {
         /// Why.
         source: io::Error,
     },
-    /// A batch whose parts do not belong together.
+    /// The parts of a batch do not fit together.
     #[error("batch {batch}: {reason}; this is a bug, please report it")]
     Inconsistent {
-        /// Which batch since this worker started.
+        /// Number of the batch since this worker started.
         batch: u64,
         /// What disagrees.
         reason: String,
     },
-    /// A thread could not be started, or ended without saying so.
+    /// A thread could not be started, or ended without a message.
     #[error("the {thread} thread {reason}")]
     Thread {
-        /// Which.
+        /// Name of the thread.
         thread: &'static str,
-        /// What became of it, and what to do.
+        /// What happened to the thread, and what to do.
         reason: String,
     },
     /// Shutdown was requested before training began.
@@ -202,34 +202,34 @@ pub enum WorkerError {
     Interrupted,
 }
 
-/// How the client names a push in its errors.
+/// The client's name of a push in its errors.
 const PUSH: &str = "push gradients to";
 
-/// What kind of failure: the CLI gives each an exit code.
+/// The class of a failure. The CLI gives each class an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitClass {
     /// The data or a saved model is wrong or missing.
     Data,
-    /// Another process is gone, late, or of another version.
+    /// Another process is gone, late, or of another release.
     Cluster,
-    /// This process was silent for too long, and its work was given to others.
+    /// This process was silent for too long, and others got its work.
     Fenced,
-    /// Loss or gradients are not finite, or the loss leaves no sense.
+    /// Loss or gradients are not finite, or the loss is far too large.
     Diverged,
-    /// Asked to stop.
+    /// A signal or the coordinator asked to stop.
     Interrupted,
     /// Names or credentials are wrong.
     Usage,
     /// A disk is full, or a folder or file cannot be written or read.
     Storage,
-    /// A bug or the machine.
+    /// A bug, or a fault of the machine.
     Internal,
-    /// None: there was nothing left to do.
+    /// Nothing failed: there was nothing left to do.
     NothingLeft,
 }
 
 impl WorkerError {
-    /// What kind of failure this is.
+    /// The class of this failure.
     #[must_use]
     pub fn exit_class(&self) -> ExitClass {
         match self {
@@ -244,7 +244,7 @@ impl WorkerError {
             {
                 ExitClass::Fenced
             }
-            // Of a push that fits the job, a server refuses gradients alone that are no numbers or too large for a row.
+            // A server refuses a push that fits the job only because its gradients are not finite or too large for a row.
             Self::Embedding { source: ClientError::Refused { what: PUSH, refusal, .. }, .. }
                 if refusal.kind == RefusalKind::Invalid =>
             {
@@ -271,7 +271,7 @@ impl WorkerError {
 }
 
 impl WorkerError {
-    /// With workers by index where they were by rank: the worker of rank r has the index `indices[r]`.
+    /// Replaces ranks by indices: the worker of rank r has the index `indices[r]`.
     pub(crate) fn by_index(self, indices: &[u32]) -> Self {
         let index = |rank: usize| indices.get(rank).map_or(rank, |index| *index as usize);
         let named = |ranks: Vec<usize>| ranks.into_iter().map(index).collect();
@@ -296,25 +296,25 @@ impl From<StoreError> for WorkerError {
 
 fn store_class(error: &StoreError) -> ExitClass {
     match error.fault() {
-        Fault::Setting => ExitClass::Usage,
-        Fault::Missing => ExitClass::Data,
-        Fault::Away => ExitClass::Cluster,
-        Fault::Machine => ExitClass::Storage,
+        StoreFault::Setting => ExitClass::Usage,
+        StoreFault::Missing => ExitClass::Data,
+        StoreFault::Away => ExitClass::Cluster,
+        StoreFault::Machine => ExitClass::Storage,
     }
 }
 
-/// Of rows that a server was to save or load.
+/// The class of a failure to save or load rows at a server.
 fn storage_class(kind: RefusalKind) -> ExitClass {
     match kind {
         RefusalKind::Internal => ExitClass::Internal,
         RefusalKind::Storage => ExitClass::Storage,
-        // The same files are refused again.
+        // A retry would be refused with the same files.
         RefusalKind::Invalid => ExitClass::Data,
         _ => ExitClass::Cluster,
     }
 }
 
-/// Of workers, by index.
+/// Names of workers, by index.
 pub(crate) fn names(workers: &[usize]) -> String {
     let names: Vec<String> = workers.iter().map(|index| format!("dense worker {index}")).collect();
     names.join(", ")
@@ -322,7 +322,7 @@ pub(crate) fn names(workers: &[usize]) -> String {
 
 fn lost_workers(error: &CollectiveError) -> String {
     match error.missing() {
-        [] => "training together failed: ".to_owned(),
+        [] => "the process group failed: ".to_owned(),
         workers => format!("{} gone or late: ", names(workers)),
     }
 }
@@ -331,7 +331,7 @@ fn describe_control(coordinator: &str, what: &str, waited: Duration, refusal: &R
     if !refusal.kind.is_retryable() {
         return format!("{coordinator} refused to {what} after {waited:.1?}: {refusal}");
     }
-    // A call that did not get through names whom it called.
+    // A call that did not get through already names the coordinator.
     let why = refusal.message.strip_prefix(&format!("{coordinator}: ")).unwrap_or(&refusal.message);
     format!(
         "{coordinator} did not {what} for {waited:.1?}: {why}; see whether it still runs and what its log says \
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_of_a_server_is_the_machines_fault_and_its_silence_the_clusters() {
+    fn a_full_disk_of_a_server_is_a_storage_failure_and_its_silence_a_cluster_failure() {
         let class = |kind| {
             let refusal = Refusal::new(kind, "as it says");
             WorkerError::Storage { server: "embedding server 0".to_owned(), what: "save its rows", refusal }
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_sorted_by_who_must_act() {
+    fn each_failure_has_its_class() {
         let class = |error: IngestError| WorkerError::from(error).exit_class();
         assert_eq!(class(IngestError::NoFiles { key: "train" }), ExitClass::Data);
         assert_eq!(class(IngestError::Source { reason: "gone".to_owned() }), ExitClass::Cluster);

@@ -1,21 +1,21 @@
-//! What a worker tells while it works: for a progress line, a log, a run folder.
+//! Events of a worker, for a progress line, a log and a run folder.
 
 use std::time::Duration;
 
 use serde::Serialize;
 pub use zagros_eval::Evaluation;
 
-/// Reported of everything that happens, in order. Called on the training path: must be quick, and hand
-/// slow work to a thread of its own.
+/// Gets every event, in order. It is called on the training path, so it must be quick and give slow work to a thread of its
+/// own.
 pub trait Observer: Send + Sync {
-    /// Something happened.
+    /// Handles an event.
     fn on(&self, event: &Event);
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Numeric transforms are being measured: the training rows are read once for it.
+    /// Numeric transforms are being measured. This reads the training rows once.
     Fitting,
     /// The transforms are measured.
     Fitted {
@@ -24,9 +24,9 @@ pub enum Event {
         /// Share of positive rows, 0..1.
         positive_rate: f64,
     },
-    /// Nothing goes on until this does: `coordinator (127.0.0.1:7700)`.
+    /// The worker waits for this process: `coordinator (127.0.0.1:7700)`.
     WaitingFor(String),
-    /// In the run, and every embedding server is too.
+    /// The worker and every embedding server have joined the run.
     Joined {
         /// Member id.
         member: u64,
@@ -41,12 +41,12 @@ pub enum Event {
         total_bytes: u64,
         /// Epochs over them.
         epochs: u32,
-        /// Steps that will be made, where the job says so.
+        /// The number of steps, if the job sets it.
         steps_hint: Option<u64>,
     },
     /// A step was made.
     Step(StepReport),
-    /// An embedding server lets training wait.
+    /// An embedding server delays training.
     SlowServer {
         /// Index and address.
         server: String,
@@ -54,30 +54,30 @@ pub enum Event {
         oldest: Duration,
         /// Batches whose gradients it has not acknowledged.
         pushes: usize,
-        /// Batches whose rows it has not given.
+        /// Batches whose rows it has not sent.
         lookups: usize,
     },
-    /// The held-out part is being scored.
+    /// A held-out part is being scored.
     Evaluating {
         /// Steps made before.
         step: u64,
         /// Which part.
         part: HeldOutPart,
-        /// Bytes read so far of the files that hold it.
+        /// Bytes read so far of its files.
         done: u64,
-        /// Bytes of those files.
+        /// Bytes of its files.
         total: u64,
     },
-    /// An epoch over the training rows is done.
+    /// The end of an epoch over the training rows.
     EpochEnded {
         /// Steps made before.
         step: u64,
         /// Which epoch, from 0.
         epoch: u32,
-        /// Measures of its training rows, each scored before it was learned from.
+        /// Measures of the epoch's training rows, each scored before it was learned from.
         training: Evaluation,
     },
-    /// The held-out part was scored.
+    /// A held-out part was scored.
     Evaluated {
         /// Steps made before.
         step: u64,
@@ -88,72 +88,72 @@ pub enum Event {
         /// The measures.
         evaluation: Evaluation,
     },
-    /// One of several states was chosen by the validation part, and is the model now.
+    /// The validation part chose one of several states, which is now the model.
     Chosen {
-        /// Steps after which it was.
+        /// Steps before that state.
         step: u64,
         /// Why training ended and why this state, in words.
         message: String,
     },
-    /// Training goes on from where an earlier process was.
+    /// Training resumes where an earlier process stopped.
     Resumed {
         /// Steps made before.
         step: u64,
         /// The checkpoint's folder.
         folder: String,
     },
-    /// Other workers do not take part in training any more; those that are left wait for processes in their place.
+    /// Workers were lost. The others wait for processes in their slots.
     WorkerLost {
         /// Steps made before.
         step: u64,
-        /// Who, as far as that is known: `dense worker 1`.
+        /// Their names, if known: `dense worker 1`.
         workers: String,
-        /// What was seen of it.
+        /// What this worker observed.
         cause: String,
-        /// For how long is waited, once the coordinator counts them as lost.
+        /// How long the wait is, once the coordinator counts them as lost.
         timeout: Duration,
     },
-    /// The workers train together again.
+    /// The workers have formed another process group.
     Regrouped {
         /// Steps made before.
         step: u64,
-        /// Of their group: counts up.
+        /// Generation of the group.
         generation: u64,
-        /// Index of the worker whose state all go on with.
+        /// Index of the worker from whose state all continue.
         source: u32,
-        /// Indices of all of them, ascending.
+        /// Indices of all workers of the group, ascending.
         workers: Vec<u32>,
     },
     /// A checkpoint is complete.
     Checkpoint {
         /// Steps made before it.
         step: u64,
-        /// In it.
+        /// Rows in the checkpoint.
         rows: u64,
-        /// For how long training stood still.
+        /// How long training was paused, seconds.
         pause_seconds: f64,
-        /// From the cut to the end of writing.
+        /// Time from the pause to the end of writing, seconds.
         seconds: f64,
     },
-    /// The trained model is in this folder.
+    /// The trained model was saved.
     Saved {
         /// The folder with `manifest.json`, a path or `s3://bucket/prefix`.
         folder: String,
     },
 }
 
-/// A part of the data that is not learned from.
+/// A part of the data that is not trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HeldOutPart {
-    /// Early stopping and the choice of the best state go by it.
+    /// The part for early stopping and the choice of the best state.
     Validation,
-    /// What the model is judged by in the end.
+    /// The part by which the final model is judged.
     Test,
 }
 
 impl HeldOutPart {
-    /// As it is called in messages.
+    /// The part's name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -163,20 +163,20 @@ impl HeldOutPart {
     }
 }
 
-/// One step, as seen right after it.
+/// One step, right after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StepReport {
     /// Counted from 1.
     pub step: u64,
     /// Epoch over the data, from 0.
     pub epoch: u32,
-    /// Share of the epoch's bytes that was read, 0..1.
+    /// Share of the epoch's bytes that were read, 0..1.
     pub epoch_fraction: f64,
-    /// Samples trained on by all workers so far; in mode `async` by this one.
+    /// Samples trained by all workers so far; in mode `async` by this worker.
     pub samples: u64,
-    /// Over the last seconds.
+    /// Samples per second over the last seconds.
     pub samples_per_second: f64,
-    /// Of this worker alone.
+    /// The same, of this worker alone.
     pub own_samples_per_second: f64,
     /// Mean loss over all workers' batches before their update, nats.
     pub loss: f64,
@@ -186,26 +186,26 @@ pub struct StepReport {
     pub auc_so_far: Option<f64>,
     /// Mean loss over the same samples, nats.
     pub logloss_recent: Option<f64>,
-    /// That over the entropy of their positive rate.
+    /// The logloss divided by the entropy of the positive rate.
     pub normalised_entropy: Option<f64>,
-    /// Predicted clicks over real ones, over the same samples.
+    /// Predicted clicks divided by real ones, over the same samples.
     pub calibration: Option<f64>,
-    /// Earlier batches whose gradients were not acknowledged when this one's rows were looked up.
+    /// Earlier batches whose gradients were not acknowledged when this batch was looked up.
     pub staleness: u32,
 }
 
-/// Tells nobody.
+/// An observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct SilentObserver;
 
-impl Observer for Silent {
+impl Observer for SilentObserver {
     fn on(&self, _: &Event) {}
 }
 
-/// Tells several, in order.
-pub struct Several(pub Vec<std::sync::Arc<dyn Observer>>);
+/// Passes events to several observers, in order.
+pub struct ObserverList(pub Vec<std::sync::Arc<dyn Observer>>);
 
-impl Observer for Several {
+impl Observer for ObserverList {
     fn on(&self, event: &Event) {
         for observer in &self.0 {
             observer.on(event);

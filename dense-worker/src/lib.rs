@@ -1,7 +1,6 @@
-//! The trainer process: reads, looks up, steps, pushes.
+//! The dense worker: reads batches, looks up rows, makes steps, pushes gradients.
 //!
-//! [`Worker`] is all of it; [`Evaluate`] scores data with a model that a worker saved. What happens meanwhile is
-//! reported to an [`Observer`].
+//! [`Worker`] runs a whole worker. [`Evaluate`] scores data with a saved model. Both report events to an [`Observer`].
 
 pub mod datapath;
 pub mod metrics;
@@ -18,6 +17,6 @@ mod testing;
 
 pub use control::{Earlier, Evaluate, FileRecord, Input, JOB, LastRun, MANIFEST, Manifest, ResumePoint, Worker};
 pub use error::{ExitClass, WorkerError};
-pub use event::{Evaluation, Event, HeldOutPart, Observer, Several, Silent, StepReport};
-pub use report::{Recorder, RunFolder, RunLock};
+pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
+pub use report::{MeasureRecorder, RunFolder, RunLock};
 pub use summary::{Outcome, StageSeconds, Staleness, Summary};

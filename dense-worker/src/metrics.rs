@@ -12,12 +12,12 @@ use crate::event::{Evaluation, HeldOutPart};
 use crate::report::files::seconds_since_epoch;
 use crate::summary::StageSeconds;
 
-/// The worker's metrics. Also what [`StageSeconds`] is read from, so that the two agree.
+/// The worker's metrics. [`StageSeconds`] is read from them, so the two agree.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// Steps made.
     pub steps: IntCounter,
-    /// Of these, skipped for what was not finite.
+    /// Steps that were skipped because a value was not finite.
     pub skipped_steps: IntCounter,
     /// Samples trained on.
     pub samples: IntCounter,
@@ -25,35 +25,35 @@ pub struct Metrics {
     pub loss: Gauge,
     /// Staleness of the last batch.
     pub staleness: IntGauge,
-    /// The largest of all steps.
+    /// Largest staleness of all steps.
     pub staleness_max: IntGauge,
-    /// Mean over all steps.
+    /// Mean staleness of all steps.
     pub staleness_mean: Gauge,
-    /// What staleness may be at most.
+    /// The largest staleness that the job allows.
     staleness_bound: IntGauge,
     /// Gather, dense and scatter together.
     pub step_seconds: Histogram,
-    /// Lookups that were sent and not answered.
+    /// Lookups without an answer yet.
     pub lookups_in_flight: IntGauge,
     /// Malformed rows skipped.
     pub bad_rows: IntCounter,
     /// Checkpoints written.
     pub checkpoints: IntCounter,
-    /// Checkpoints that could not be cut or written.
+    /// Checkpoints that failed.
     pub checkpoint_failures: IntCounter,
-    /// For how long training stood still for a checkpoint.
+    /// How long training was paused for a checkpoint.
     pub checkpoint_pause_seconds: Histogram,
     /// When the newest checkpoint was complete.
     checkpoint_time: Gauge,
     checkpoint_step: IntGauge,
-    /// How often one is to be made.
+    /// Seconds between checkpoints.
     checkpoint_interval: Gauge,
     /// Last measures of the held-out parts.
     held_out: HeldOutGauges,
     stages: [Counter; Stage::ALL.len()],
 }
 
-/// The last measures by held-out part; none before a part's first evaluation, NaN where a measure is not defined.
+/// The last measures of each held-out part; none before its first evaluation, NaN if a measure is undefined.
 #[derive(Clone, Debug)]
 struct HeldOutGauges {
     auc: GaugeVec,
@@ -73,8 +73,8 @@ impl HeldOutGauges {
             auc: gauge("auc", "AUC"),
             logloss: gauge("logloss", "Logloss, nats,"),
             gauc: gauge("gauc", "AUC within groups"),
-            normalised_entropy: gauge("normalised_entropy", "Logloss over that of the positive rate,"),
-            calibration: gauge("calibration", "Predicted clicks over real ones,"),
+            normalised_entropy: gauge("normalised_entropy", "Logloss divided by that of the positive rate,"),
+            calibration: gauge("calibration", "Predicted clicks divided by real ones,"),
         }
     }
 
@@ -101,17 +101,17 @@ pub enum Stage {
     Parse,
     /// Finding unique ids.
     Dedup,
-    /// From request to rows.
+    /// The time from a lookup's request to its rows.
     Lookup,
-    /// Rows to `[batch, ΣD]`.
+    /// Copying rows to `[batch, ΣD]`.
     Gather,
     /// Forward, backward, optimiser.
     Dense,
-    /// Gradients to unique rows.
+    /// Adding up gradients by unique row.
     Scatter,
-    /// From gradients to acknowledgement.
+    /// The time from gradients to acknowledgement.
     Push,
-    /// No batch was ready.
+    /// Waiting for a batch.
     Waiting,
     /// Waiting for the other workers and summing gradients with them.
     Reduce,
@@ -132,20 +132,23 @@ impl Stage {
 }
 
 impl Metrics {
-    /// Registers them all.
+    /// Registers all metrics.
     #[must_use]
     pub fn new(registry: &Registry) -> Self {
         let opts = Opts::new("zagros_worker_stage_seconds_total", "Time spent in each stage; stages overlap.");
         let by_stage = register(registry, CounterVec::new(opts, &["stage"]));
         let step_seconds = HistogramOpts::new("zagros_worker_step_seconds", "Gather, dense network and scatter.");
-        let pause = "For how long training stood still for a checkpoint.";
+        let pause = "How long training was paused for a checkpoint.";
         let pause = HistogramOpts::new("zagros_worker_checkpoint_pause_seconds", pause);
         let gauge = |name, help| register(registry, Gauge::new(name, help));
         let counter = |name, help| register(registry, IntCounter::new(name, help));
         let whole = |name, help| register(registry, IntGauge::new(name, help));
         Self {
             steps: counter("zagros_worker_steps_total", "Steps made."),
-            skipped_steps: counter("zagros_worker_skipped_steps_total", "Steps skipped for what was not finite."),
+            skipped_steps: counter(
+                "zagros_worker_skipped_steps_total",
+                "Steps skipped because a value was not finite.",
+            ),
             samples: counter("zagros_worker_samples_total", "Samples trained on."),
             loss: gauge("zagros_worker_loss", "Mean loss of the last batch, nats."),
             staleness: whole(
@@ -154,14 +157,17 @@ impl Metrics {
             ),
             staleness_max: whole("zagros_worker_staleness_max_batches", "The largest staleness of all steps."),
             staleness_mean: gauge("zagros_worker_staleness_mean_batches", "Mean staleness over all steps."),
-            staleness_bound: whole("zagros_worker_staleness_bound_batches", "What staleness may be at most."),
+            staleness_bound: whole(
+                "zagros_worker_staleness_bound_batches",
+                "The largest staleness that the job allows.",
+            ),
             step_seconds: register(registry, Histogram::with_opts(step_seconds.buckets(latency_buckets()))),
             lookups_in_flight: whole("zagros_worker_lookups_in_flight", "Lookups sent and not answered."),
             bad_rows: counter("zagros_worker_bad_rows_total", "Malformed rows skipped."),
             checkpoints: counter("zagros_worker_checkpoints_total", "Checkpoints written."),
             checkpoint_failures: counter(
                 "zagros_worker_checkpoint_failures_total",
-                "Checkpoints that could not be cut or written; training went on.",
+                "Checkpoints that failed; training continued.",
             ),
             checkpoint_pause_seconds: register(registry, Histogram::with_opts(pause.buckets(latency_buckets()))),
             checkpoint_time: gauge(
@@ -171,26 +177,26 @@ impl Metrics {
             checkpoint_step: whole("zagros_worker_checkpoint_step", "Step of the newest checkpoint."),
             checkpoint_interval: gauge(
                 "zagros_worker_checkpoint_interval_seconds",
-                "Seconds between checkpoints that the job asks of this worker; 0 where it asks for none by time.",
+                "Seconds between checkpoints that the job asks of this worker; 0 if it asks for none by time.",
             ),
             held_out: HeldOutGauges::new(registry),
             stages: Stage::ALL.map(|(_, name)| by_stage.with_label_values(&[name])),
         }
     }
 
-    /// What the job asks of this worker, for alerts to compare with; one worker makes the checkpoints of all.
+    /// Sets what the job asks of this worker. Alerts compare with it. One worker makes the checkpoints of all.
     pub fn promise(&self, job: &Job, makes_checkpoints: bool) {
         self.staleness_bound.set(i64::try_from(job.staleness()).unwrap_or(i64::MAX));
         let every = job.checkpoint.every.filter(|_| makes_checkpoints && job.checkpoint.keep > 0);
         self.checkpoint_interval.set(every.map_or(0.0, |every| every.as_secs_f64()));
     }
 
-    /// Shows the measures of a held-out part from now on.
+    /// Shows the measures of a held-out part.
     pub fn evaluated(&self, part: HeldOutPart, evaluation: &Evaluation) {
         self.held_out.set(part, evaluation);
     }
 
-    /// A checkpoint is complete.
+    /// Notes that a checkpoint is complete.
     pub fn checkpoint_written(&self, step: u64) {
         self.checkpoints.inc();
         self.checkpoint_time.set(seconds_since_epoch());
@@ -229,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_shown_apart() {
+    fn each_held_out_part_has_its_own_gauges() {
         let registry = Registry::new();
         let metrics = Metrics::new(&registry);
         let evaluation = Evaluation { auc: Some(0.75), ..Evaluation::default() };
@@ -256,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_are_counted_apart_and_shown_by_name() {
+    fn each_stage_has_its_own_counter() {
         let registry = Registry::new();
         let metrics = Metrics::new(&registry);
         for (index, (stage, _)) in Stage::ALL.into_iter().enumerate() {

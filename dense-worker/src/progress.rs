@@ -1,4 +1,4 @@
-//! Running measures of training: smoothed loss, measures of the recent past and of an epoch, speed. Constant memory,
+//! Running measures of training: smoothed loss, measures of recent samples and of an epoch, speed. Constant memory and
 //! constant time.
 
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use zagros_eval::{Evaluation, Sums};
 use zagros_zip::ZipEq;
 
-/// Exponential mean that is unbiased from the first value on (as Adam's moments are).
+/// Exponential mean. It is unbiased from the first value on, like Adam's moments.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Smoothed {
     keep: f64,
@@ -17,7 +17,7 @@ pub(crate) struct Smoothed {
 }
 
 impl Smoothed {
-    /// Forgets over about so many values.
+    /// A mean over about so many values.
     pub(crate) fn over(values: f64) -> Self {
         Self { keep: 1.0 - 1.0 / values.max(1.0), sum: 0.0, weight: 0.0 }
     }
@@ -34,11 +34,11 @@ impl Smoothed {
     }
 }
 
-/// Predictions are counted in so many bins of probability; two in one bin count as a tie, which moves
-/// the AUC by less than the noise of a window.
+/// Predictions are counted in so many bins of probability. Two predictions in one bin count as a tie, which changes the AUC
+/// by less than the noise of a window.
 const BINS: usize = 1 << 12;
 
-/// Predictions by class, counted.
+/// Counts of predictions by bin and class.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Histogram {
     positives: Vec<u64>,
@@ -56,12 +56,12 @@ impl Histogram {
         self.class(is_positive)[usize::from(bin)] += 1;
     }
 
-    /// Takes away one that was added.
+    /// Removes a prediction that was added.
     pub(crate) fn take_away(&mut self, (bin, is_positive): (u16, bool)) {
         self.class(is_positive)[usize::from(bin)] -= 1;
     }
 
-    /// Adds the predictions of another.
+    /// Adds the predictions of another histogram.
     fn merge(&mut self, other: &Self) {
         let classes = [(&mut self.positives, &other.positives), (&mut self.negatives, &other.negatives)];
         for (mine, its) in classes {
@@ -69,12 +69,12 @@ impl Histogram {
         }
     }
 
-    /// The AUC; `None` until both classes were seen.
+    /// The AUC; `None` until both classes occurred.
     pub(crate) fn auc(&self) -> Option<f64> {
         let (mut below, mut won, mut positives) = (0_u64, 0_u128, 0_u64);
         for bin in 0..BINS {
             let (here, others) = (self.positives[bin], self.negatives[bin]);
-            // A pair in order counts two, a tie one.
+            // A pair in order counts two, and a tie counts one.
             won += u128::from(here) * u128::from(2 * below + others);
             below += others;
             positives += here;
@@ -88,16 +88,16 @@ impl Histogram {
     }
 }
 
-/// Predictions of a batch, ready to be counted.
+/// The predictions of a batch, by bin.
 #[derive(Clone, Debug)]
 pub(crate) struct Predicted {
-    /// Bin and class of each.
+    /// Bin and class of each prediction.
     bins: Vec<(u16, bool)>,
     sums: Sums,
 }
 
 impl Predicted {
-    /// `labels` and `logits` are as many; `loss` is their mean one, nats.
+    /// `labels` and `logits` are equally many. `loss` is their mean loss, nats.
     pub(crate) fn new(labels: &[f32], logits: &[f32], loss: f32) -> Self {
         let samples = labels.len() as u64;
         let mut sums = Sums { samples, loss: f64::from(loss) * samples as f64, ..Sums::default() };
@@ -105,7 +105,7 @@ impl Predicted {
             let (is_positive, probability) = (*label > 0.5, 1.0 / (1.0 + (-logit).exp()));
             sums.positives += u64::from(is_positive);
             sums.predicted += f64::from(probability);
-            // A NaN casts to bin 0; the step that made one ends the run anyway.
+            // A NaN becomes bin 0. The step that made it ends the run anyway.
             (((probability * BINS as f32) as usize).min(BINS - 1) as u16, is_positive)
         };
         let bins = labels.iter().zip_eq(logits).map(count).collect();
@@ -113,7 +113,7 @@ impl Predicted {
     }
 }
 
-/// Measures over all predictions since it was made.
+/// Measures over all predictions so far.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Overall {
     histogram: Histogram,
@@ -126,13 +126,13 @@ impl Overall {
         Self { histogram: Histogram::new(), sums: Sums::default() }
     }
 
-    /// Adds those of a batch.
+    /// Adds the predictions of a batch.
     pub(crate) fn add(&mut self, predicted: &Predicted) {
         self.sums.add(predicted.sums);
         predicted.bins.iter().for_each(|place| self.histogram.add(*place));
     }
 
-    /// Over the predictions of all of these.
+    /// The measures over the predictions of all parts.
     pub(crate) fn sum(parts: &[Self]) -> Self {
         let mut whole = Self::new();
         for part in parts {
@@ -147,8 +147,8 @@ impl Overall {
     }
 }
 
-/// Measures over the last predictions: the AUC over so many to one, the sums over as many or, as batches are forgotten
-/// whole, up to a batch fewer.
+/// Measures over the last predictions. The AUC is over exactly the window. The sums are over the window or up to one batch
+/// less, because whole batches are dropped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "RecentState", try_from = "RecentState")]
 pub(crate) struct Recent {
@@ -160,13 +160,13 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Over so many samples.
+    /// Measures over so many samples.
     pub(crate) fn over(window: usize) -> Self {
         let (predictions, batches) = (VecDeque::new(), VecDeque::new());
         Self { window, histogram: Histogram::new(), predictions, sums: Sums::default(), batches }
     }
 
-    /// Adds the predictions of a batch, forgetting the oldest beyond the window.
+    /// Adds the predictions of a batch. Drops the oldest ones beyond the window.
     pub(crate) fn add(&mut self, predicted: &Predicted) {
         for place in &predicted.bins {
             self.histogram.add(*place);
@@ -194,9 +194,9 @@ impl Recent {
 #[derive(Serialize, Deserialize)]
 struct RecentState {
     window: usize,
-    /// Oldest first, four hexadecimal digits each: the bin, and 8000 besides where the sample is a positive one.
+    /// Oldest first, four hexadecimal digits each: the bin, plus 8000 for a positive sample.
     predictions: String,
-    /// As added up so far: a sum anew would be rounded in another way.
+    /// The present sums. A new sum would be rounded differently.
     sums: Sums,
     /// Oldest first.
     batches: Vec<Sums>,
@@ -219,7 +219,7 @@ impl TryFrom<RecentState> for Recent {
     type Error = String;
 
     /// # Errors
-    /// When it is none that was written.
+    /// When the text is not one that was written.
     fn try_from(RecentState { window, predictions, sums, batches }: RecentState) -> Result<Self, String> {
         let mut recent = Self { sums, batches: batches.into(), ..Self::over(window) };
         let (words, rest) = predictions.as_bytes().as_chunks::<4>();
@@ -250,7 +250,7 @@ fn measures(sums: &Sums, auc: Option<f64>) -> Evaluation {
     }
 }
 
-/// Samples per second over the last seconds, pauses skipped.
+/// Samples per second over the last seconds, without pauses.
 #[derive(Clone, Debug)]
 pub(crate) struct Speed {
     window: Duration,
@@ -258,12 +258,12 @@ pub(crate) struct Speed {
 }
 
 impl Speed {
-    /// Over this long.
+    /// The speed over this time.
     pub(crate) fn over(window: Duration) -> Self {
         Self { window, marks: VecDeque::new() }
     }
 
-    /// `samples` is the count so far.
+    /// Adds the count of samples so far.
     pub(crate) fn add(&mut self, now: Instant, samples: u64) {
         self.marks.push_back((now, samples));
         while self.marks.len() > 2 && now.duration_since(self.marks[0].0) > self.window {
@@ -271,7 +271,7 @@ impl Speed {
         }
     }
 
-    /// What follows was no training: measure afresh.
+    /// Starts a new measurement, because the time until now was not training.
     pub(crate) fn pause(&mut self) {
         self.marks.clear();
     }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     proptest! {
-        /// Logits in steps that are wider than a bin, so that the two agree.
+        /// The steps of the logits are wider than a bin, so the two agree.
         #[test]
         fn recent_measures_are_the_exact_ones_of_the_window(
             samples in prop::collection::vec((any::<bool>(), -16_i8..16), 1..300), window in 1_usize..400,
@@ -334,9 +334,9 @@ mod tests {
     }
 
     proptest! {
-        /// To the last bit, wherever the window is broken off.
+        /// Equal to the last bit, wherever the window is interrupted.
         #[test]
-        fn a_window_goes_on_from_disk_as_if_it_had_stayed_in_memory(
+        fn a_window_continues_from_disk_as_from_memory(
             batches in prop::collection::vec(prop::collection::vec((any::<bool>(), -9.0_f32..9.0), 1..20), 1..20),
             (window, broken_off) in (1_usize..100, 0_usize..20),
         ) {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_was_not_written_so_is_refused() {
+    fn a_damaged_window_is_refused() {
         let mut recent = Recent::over(10);
         recent.add(&Predicted::new(&[1.0, 0.0], &[0.5, -0.5], 0.5));
         let text = serde_json::to_string(&recent).unwrap();
@@ -369,7 +369,7 @@ mod tests {
         assert!(refused("\"predictions\":\"8", "\"predictions\":\"f").contains("damaged"));
         assert!(refused("\"predictions\":\"8", "\"predictions\":\"-").contains("damaged"));
         assert!(refused("\",\"sums\"", "0\",\"sums\"").contains("do not add up"));
-        // In the sums, which come before the batches.
+        // In the sums, which are before the batches.
         let fewer = text.replacen("\"positives\":1", "\"positives\":0", 1);
         assert!(serde_json::from_str::<Recent>(&fewer).unwrap_err().to_string().contains("do not add up"));
     }
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn speed_forgets_what_was_long_ago_and_pauses() {
+    fn speed_ignores_old_samples_and_pauses() {
         let start = Instant::now();
         let mut speed = Speed::over(Duration::from_secs(5));
         assert_eq!(speed.per_second(), 0.0);

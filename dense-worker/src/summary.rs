@@ -1,7 +1,7 @@
-//! What a worker did, in numbers.
+//! The summary of a worker's run, in numbers.
 
 use serde::{Deserialize, Serialize};
-use zagros_plumbing::process::Machine;
+use zagros_plumbing::process::MachineInfo;
 
 use crate::event::Evaluation;
 
@@ -11,20 +11,20 @@ use crate::event::Evaluation;
 pub enum Outcome {
     /// All epochs, or as many steps as the job asked for.
     Finished,
-    /// Asked to stop; the step it was in was finished and everything acknowledged.
+    /// Asked to stop. The step in progress was finished, and everything is acknowledged.
     Interrupted,
 }
 
-/// What a worker did, in numbers. Written to `summary.json`.
+/// The summary of a worker's run. Written to `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// How it ended.
     pub outcome: Outcome,
-    /// It finished and everything that the job wants is written: there is nothing to go on with. False where the model
-    /// could not be saved.
+    /// Whether the run finished and everything that the job wants is written, so that there is nothing to resume. False if
+    /// the model could not be saved.
     #[serde(default)]
     pub complete: bool,
-    /// Steps made, those skipped among them; in mode `async` by all workers.
+    /// Steps made, including skipped ones; in mode `async` those of all workers.
     pub steps: u64,
     /// Steps skipped because loss or gradients were not finite (`train.non_finite = "skip"`).
     pub skipped_steps: u64,
@@ -40,40 +40,40 @@ pub struct Summary {
     pub train_auc: Option<f64>,
     /// The last evaluation of the held-out part; with a validation part, the one evaluation of the test part.
     pub evaluation: Option<Evaluation>,
-    /// Evaluation of the validation part by the state that is the model.
+    /// Evaluation of the validation part with the state that is the model.
     #[serde(default)]
     pub validation: Option<Evaluation>,
-    /// Steps after which the model was in that state.
+    /// Steps before the state that is the model.
     #[serde(default)]
     pub model_step: u64,
-    /// Where the model was saved: a path, relative to the run folder or absolute, or `s3://bucket/prefix`; `None` where none
-    /// was.
+    /// Where the model was saved: a path, relative to the run folder or absolute, or `s3://bucket/prefix`; `None` if no
+    /// model was saved.
     #[serde(default)]
     pub model: Option<String>,
-    /// Why training ended and which state is the model, where the validation part decided it.
+    /// Why training ended and which state is the model, if the validation part decided it.
     #[serde(default)]
     pub choice: Option<String>,
     /// Measures over about the last 100,000 training samples, each scored before it was learned from.
     #[serde(default)]
     pub recent: Evaluation,
-    /// The same of each epoch.
+    /// The same measures of each epoch.
     #[serde(default, alias = "passes")]
     pub epochs: Vec<Evaluation>,
     /// Rows of all tables.
     pub rows: u64,
-    /// Memory held by them on all servers: weights, optimiser state, index.
+    /// Memory of these rows on all servers: weights, optimiser state, index.
     pub table_bytes: u64,
-    /// How old the rows of a step were.
+    /// The staleness of the steps.
     pub staleness: Staleness,
     /// Where the time went.
     pub stages: StageSeconds,
     /// Malformed rows skipped.
     pub bad_rows: u64,
-    /// Most resident memory of this process so far, where the kernel tells.
+    /// Most resident memory of this process so far, if the kernel reports it.
     pub peak_rss_bytes: Option<u64>,
-    /// What it ran on.
+    /// The machine of the process.
     #[serde(default)]
-    pub machine: Machine,
+    pub machine: MachineInfo,
 }
 
 /// Earlier batches whose gradients were not acknowledged at lookup, over all steps.
@@ -92,17 +92,17 @@ pub struct StageSeconds {
     pub parse: f64,
     /// Finding unique ids.
     pub dedup: f64,
-    /// From request to rows.
+    /// The time from a lookup's request to its rows.
     pub lookup: f64,
-    /// Rows to `[batch, ΣD]`.
+    /// Copying rows to `[batch, ΣD]`.
     pub gather: f64,
     /// Forward, backward, optimiser.
     pub dense: f64,
-    /// Gradients to unique rows.
+    /// Adding up gradients by unique row.
     pub scatter: f64,
-    /// From gradients to acknowledgement.
+    /// The time from gradients to acknowledgement.
     pub push: f64,
-    /// The step thread had no batch ready.
+    /// Waiting for a batch.
     pub waiting: f64,
     /// Waiting for the other workers, and summing gradients with them.
     pub reduce: f64,

@@ -1,4 +1,4 @@
-//! Jobs, batches, and stand-ins for whoever a worker talks to.
+//! Jobs, batches, and fakes of the processes that a worker talks to.
 
 mod shard;
 
@@ -15,7 +15,7 @@ use zagros_job::{
 
 use crate::datapath::read::Batches;
 
-/// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with a table of its own.
+/// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with its own table.
 pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
     Job {
         name: "test".to_owned(),
@@ -57,8 +57,8 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model/fixtures").join(name)
 }
 
-/// A module of one numeric value and one vector of two: a batch norm of momentum 0.1 under a linear layer, and buffers of
-/// every sort.
+/// A module of one numeric value and one vector of two: a batch norm of momentum 0.1 under a linear layer, and every
+/// kind of buffer.
 pub(crate) fn normed_net() -> Model {
     let sha256 = "fad0055dc1ad884cc1045166de2d5b4a84703f5ec835764d95dafaa1df1beea4".to_owned();
     Model::TorchScript { file: fixture("normed_net.pt"), sha256, trust: true }
@@ -85,7 +85,7 @@ pub(crate) fn batch(size: usize, ids: &[&[u64]]) -> Batch {
     }
 }
 
-/// A source that plays what it was given.
+/// A source that returns the given batches.
 pub(crate) struct Scripted {
     items: Box<dyn Iterator<Item = Result<Batch, IngestError>> + Send>,
     rows: u64,

@@ -29,7 +29,7 @@ use crate::control::{RunCheck, StorageFolders};
 
 /// A shard behind both gRPC services.
 #[derive(Clone)]
-pub(crate) struct Adapter {
+pub(crate) struct GrpcAdapter {
     shard: Arc<dyn Shard>,
     guard: Arc<RunCheck>,
     roots: Arc<StorageFolders>,
@@ -39,17 +39,17 @@ pub(crate) struct Adapter {
 
 /// The data path. It speaks the protocol of a generated service, but copies less.
 #[derive(Clone)]
-pub(crate) struct Embedding(Adapter);
+pub(crate) struct EmbeddingEndpoint(GrpcAdapter);
 
-impl Adapter {
+impl GrpcAdapter {
     /// Serves requests that `guard` accepts. Saves and loads use the folders `roots` only. A lookup or push waits for
     /// `timeout` at most, or until the earlier deadline of its sender.
     pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunCheck>, roots: StorageFolders, timeout: Duration) -> Self {
         Self { shard, guard, roots: Arc::new(roots), timeout }
     }
 
-    pub(crate) fn embedding(&self) -> Embedding {
-        Embedding(self.clone())
+    pub(crate) fn embedding(&self) -> EmbeddingEndpoint {
+        EmbeddingEndpoint(self.clone())
     }
 
     pub(crate) fn storage(&self) -> StorageServer<Self> {
@@ -63,11 +63,11 @@ impl Adapter {
     }
 }
 
-impl NamedService for Embedding {
+impl NamedService for EmbeddingEndpoint {
     const NAME: &'static str = SERVICE_NAME;
 }
 
-impl Service<Request<Body>> for Embedding {
+impl Service<Request<Body>> for EmbeddingEndpoint {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
@@ -77,7 +77,7 @@ impl Service<Request<Body>> for Embedding {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Adapter { shard, guard, timeout, .. } = self.0.clone();
+        let GrpcAdapter { shard, guard, timeout, .. } = self.0.clone();
         // From here on, so that the time in which the message arrives counts.
         let stated = stated_timeout(request.headers()).unwrap_or(timeout);
         let deadline = Deadline::after(stated.min(timeout));
@@ -114,7 +114,7 @@ async fn push(
 }
 
 #[tonic::async_trait]
-impl Storage for Adapter {
+impl Storage for GrpcAdapter {
     async fn describe(
         &self,
         request: tonic::Request<DescribeRequest>,
@@ -158,7 +158,7 @@ mod tests {
         check.joined(run, instance);
         let roots = StorageFolders::new(&job(1), &[]).unwrap();
         let shard = Arc::new(LocalShard::new(Arc::clone(&service)));
-        let adapter = Adapter::new(shard, check, roots, 10 * WAITS);
+        let adapter = GrpcAdapter::new(shard, check, roots, 10 * WAITS);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let serving = grpc::server().add_service(adapter.embedding());

@@ -106,7 +106,7 @@ mod tests {
     use crate::testing::{DIM, later, lookup_of, placed, push_of};
 
     #[tokio::test]
-    async fn a_large_request_is_answered_as_a_small_one_is() {
+    async fn a_large_request_gets_the_same_answer_as_a_small_one() {
         let shard = LocalShard::new(placed(1, 0));
         assert_eq!(shard.name(), "embedding server 0 (in process)");
         let ids: Vec<u64> = (0..40_000).collect();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_tells_what_it_holds() {
+    async fn a_server_describes_its_rows() {
         let shard = LocalShard::new(placed(1, 0));
         shard.lookup(lookup_of(&[(0, &[1, 2]), (1, &[1])], Access::Train), later()).await.unwrap();
         let tables = shard.describe(DescribeRequest {}).await.unwrap().tables;

@@ -170,7 +170,7 @@ mod tests {
     use crate::{EmbeddingService, LocalShard};
 
     #[tokio::test]
-    async fn servers_share_a_registry_and_each_tells_its_own() {
+    async fn servers_share_a_registry_and_each_reports_its_own_figures() {
         let registry = Registry::new();
         let services = [0, 1].map(|index| EmbeddingService::new(&job(2), ServerIndex(index), &registry).unwrap());
         let map = Arc::new(BucketMap::even(Generation(1), 64, 1));

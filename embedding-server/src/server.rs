@@ -16,7 +16,7 @@ use zagros_protocol::ServerIndex;
 use zagros_protocol::control::Outcome;
 
 use crate::control::{RunCheck, StopReason, StorageFolders, join, take_part_in_run};
-use crate::grpc::Adapter;
+use crate::grpc::GrpcAdapter;
 use crate::tier::keep_little;
 use crate::{EmbeddingService, LocalShard, ServerError};
 
@@ -69,7 +69,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
         advertised: config.advertised,
         shutdown,
     };
-    let adapter = Adapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots, service.timeout);
+    let adapter = GrpcAdapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots, service.timeout);
     serve_data(&life, config.data_listener, &adapter, index, failed.clone());
     if let Some(listener) = config.admin_listener {
         serve_admin(&life, listener, config.registry, &service, index, failed);
@@ -88,7 +88,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
 fn serve_data(
     life: &Lifecycle,
     listener: TcpListener,
-    adapter: &Adapter,
+    adapter: &GrpcAdapter,
     index: u32,
     failed: mpsc::Sender<ServerError>,
 ) {

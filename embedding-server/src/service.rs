@@ -8,9 +8,9 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use zagros_job::Job;
-use zagros_plumbing::metrics::Space;
+use zagros_plumbing::metrics::DiskSpace;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
-use zagros_protocol::packed::Buffers;
+use zagros_protocol::packed::ValueBuffers;
 use zagros_protocol::{BucketMap, Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_table::{RequestBuffers, TableConfig, TableError, TableSet};
@@ -43,7 +43,7 @@ pub struct EmbeddingService {
     pub(crate) writers: KnownWriters,
     pub(crate) metrics: ServerMetrics,
     /// Reusable memory for rows and gradients.
-    pub(crate) buffers: Arc<Buffers>,
+    pub(crate) buffers: Arc<ValueBuffers>,
     placement: ArcSwapOption<OwnedBuckets>,
     /// Request buffers that earlier requests have used.
     scratches: Mutex<Vec<RequestBuffers>>,
@@ -83,7 +83,7 @@ impl EmbeddingService {
             writers: KnownWriters::default(),
             metrics,
             buffers: Arc::new(
-                MemoryBudget::of(job).map_or_else(Buffers::default, |memory| Buffers::keeping(memory.kept)),
+                MemoryBudget::of(job).map_or_else(ValueBuffers::default, |memory| ValueBuffers::keeping(memory.kept)),
             ),
             placement: ArcSwapOption::empty(),
             scratches: Mutex::default(),
@@ -154,8 +154,8 @@ impl EmbeddingService {
     }
 
     /// Free space on the disk of the cold tier. `None` without a cold tier.
-    pub(crate) fn disk(&self) -> Option<Space> {
-        self.cold_folder.as_deref().and_then(|folder| Space::at(folder).ok())
+    pub(crate) fn disk(&self) -> Option<DiskSpace> {
+        self.cold_folder.as_deref().and_then(|folder| DiskSpace::at(folder).ok())
     }
 
     pub(crate) fn placement(&self) -> Result<Arc<OwnedBuckets>, Refusal> {

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_job_says_of_rows_reaches_the_table() {
+    fn the_settings_of_the_job_reach_the_table() {
         let config = config(
             "element = 'bf16'\nnon_finite = 'skip'\nadmission = { kind = 'probability', share = 0.25 }\n\
              schedule = { kind = 'cosine', warmup = 5, decay = 7, floor = 0.5 }\nttl_steps = 9\n\
@@ -115,10 +115,10 @@ mod tests {
 
     /// The widest ranges of the job file are within the ranges of the table.
     #[test]
-    fn what_the_job_file_allows_the_table_takes() {
+    fn a_table_accepts_every_setting_that_the_job_file_allows() {
         for counter in ["exact", "count_min"] {
             let config = config(&format!(
-                "admission = {{ kind = 'count', sightings = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
+                "admission = {{ kind = 'count', min_count = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
             ));
             assert!(matches!(config.admission, AdmissionPolicy::Count { threshold: 65535, .. }));
         }

@@ -1,4 +1,4 @@
-//! What a run that goes on may change: the job file of the checkpoint beside the one that is given now.
+//! Which settings may change when a run resumes: compares the job file of the checkpoint with the present one.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use toml::Value;
 
 use crate::{Job, Standardise};
 
-/// What another value of a key means for a run that was begun with the one before.
+/// What another value of a key means for a run that resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// The same is learned: where, for how long, how fast, and what is reported of it. A run goes on with it.
+pub enum ChangeEffect {
+    /// The same is learned: the key says where, how long, how fast, or what is reported. A run resumes with the new value.
     Operational,
-    /// Something else is learned from there on: another experiment. A run goes on with it only where that is asked for.
+    /// Something else is learned from then on: another experiment. A run resumes with the new value only on request.
     Learning,
-    /// What was learned before would be nonsense. No run goes on with it.
+    /// The learned values would lose their meaning. No run resumes with the new value.
     Meaning,
 }
 
-use Effect::{Learning, Meaning, Operational};
+use ChangeEffect::{Learning, Meaning, Operational};
 
-/// Every key, or section of keys that all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, Effect); 75] = [
+/// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
+const EFFECTS: [(&str, ChangeEffect); 75] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -28,7 +28,7 @@ const EFFECTS: [(&str, Effect); 75] = [
     ("features", Meaning),
     ("model", Meaning),
     ("data.format", Meaning),
-    // Files are compared one by one: they may have moved.
+    // Files are compared one by one, because they may have moved.
     ("data.train", Operational),
     ("data.test", Operational),
     ("data.validation", Operational),
@@ -43,11 +43,11 @@ const EFFECTS: [(&str, Effect); 75] = [
     ("data.max_bad_rows", Operational),
     ("data.max_line_bytes", Operational),
     ("data.threads", Operational),
-    // Where a stream was left is reported in its windows.
+    // The resume cursor of a stream counts shuffle windows.
     ("data.shuffle_rows", Meaning),
     ("rows.dim", Meaning),
     ("rows.init", Meaning),
-    // Another kind has another state.
+    // Another kind has another optimiser state.
     ("rows.optimizer", Meaning),
     ("rows.optimizer.lr", Learning),
     ("rows.optimizer.weight_decay", Learning),
@@ -76,14 +76,14 @@ const EFFECTS: [(&str, Effect); 75] = [
     ("train.precision", Learning),
     ("train.device", Operational),
     ("train.max_steps", Operational),
-    // Early stopping sees the states at which it is evaluated.
+    // Early stopping compares the states that are evaluated.
     ("train.evaluate_every", Learning),
     ("train.early_stop", Learning),
     ("train.schedule", Learning),
     ("train.clip_value", Learning),
     ("train.clip_norm", Learning),
     ("train.non_finite", Learning),
-    // A run may be moved to more machines or fewer, though a step of more workers is of more samples.
+    // A run may move to more or fewer machines, although a step of more workers has more samples.
     ("cluster.servers", Operational),
     ("cluster.workers", Operational),
     ("cluster.min_workers", Operational),
@@ -95,7 +95,7 @@ const EFFECTS: [(&str, Effect); 75] = [
     ("cluster.admin", Operational),
     ("cluster.timeout_seconds", Operational),
     ("cluster.lease_seconds", Operational),
-    // Narrow rows and gradients are rounded.
+    // A narrow format rounds rows and gradients.
     ("cluster.wire", Learning),
     ("cluster.server_threads", Operational),
     ("cluster.memory", Operational),
@@ -104,34 +104,34 @@ const EFFECTS: [(&str, Effect); 75] = [
     ("cluster.log_folder", Operational),
 ];
 
-/// A key of which two jobs have other values.
+/// A key that has different values in two jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct KeyChange {
     /// `train.epochs`.
     pub key: String,
-    /// As TOML; `None` where it was not there.
+    /// The earlier value as TOML; `None` if there was none.
     pub before: Option<String>,
-    /// As TOML; `None` where it is not there any more.
+    /// The present value as TOML; `None` if there is none.
     pub now: Option<String>,
-    /// What that means for a run that would go on with it.
-    pub effect: Effect,
+    /// The effect on a run that resumes with it.
+    pub effect: ChangeEffect,
 }
 
-impl Change {
-    /// Whether with it something else is learned than without.
+impl KeyChange {
+    /// Whether something else is learned with the present value.
     #[must_use]
     pub fn is_learning(&self) -> bool {
         self.effect != Operational
     }
 
-    /// Whether what was learned before still means something.
+    /// Whether the learned values keep their meaning.
     #[must_use]
     pub fn may_go_on(&self) -> bool {
         self.effect != Meaning
     }
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for KeyChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
         write!(f, "{}: {} → {}", self.key, value(&self.before), value(&self.now))
@@ -139,13 +139,13 @@ impl std::fmt::Display for Change {
 }
 
 impl Job {
-    /// Every key of which this job has another value than `earlier`, by name.
+    /// Every key whose value differs from that of `earlier`, by name.
     #[must_use]
-    pub fn changes_since(&self, earlier: &Self) -> Vec<Change> {
+    pub fn changes_since(&self, earlier: &Self) -> Vec<KeyChange> {
         let (before, now) = (keys(earlier), keys(self));
         let names: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
         let changed = names.into_iter().filter(|name| before.get(*name) != now.get(*name));
-        let change = |key: &String| Change {
+        let change = |key: &String| KeyChange {
             key: key.clone(),
             before: before.get(key).cloned(),
             now: now.get(key).cloned(),
@@ -159,11 +159,11 @@ impl Job {
 fn keys(job: &Job) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut job = job.clone();
-    // What was fitted to the data is no choice of the file's.
+    // Measured values come from the data, not from the job file.
     for feature in job.features.numeric.iter_mut().filter(|feature| feature.standardise != Standardise::No) {
         feature.standardise = Standardise::Fit;
     }
-    // Where roles listen is different in every run of `zagros up`.
+    // The addresses differ in every run of `zagros up`.
     let cluster = &mut job.cluster;
     [&mut cluster.coordinator, &mut cluster.worker_address, &mut cluster.admin].into_iter().for_each(String::clear);
     cluster.server_addresses.clear();
@@ -186,9 +186,9 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The effect of a key: that of the longest entry that is the key or a section that it lies in. A key that nobody has
-/// classified, which a test rules out, is taken for the worst.
-fn effect(key: &str) -> Effect {
+/// The effect of a key: that of the longest entry that is the key or one of its sections. A key without an entry, which a
+/// test rules out, counts as the worst.
+fn effect(key: &str) -> ChangeEffect {
     let key = general(key);
     let entries = EFFECTS.iter().filter(|(entry, _)| is_within(&key, entry));
     entries.max_by_key(|(entry, _)| entry.len()).map_or(Meaning, |(_, effect)| *effect)
@@ -198,7 +198,7 @@ fn is_within(key: &str, section: &str) -> bool {
     key == section || key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// A key of one table's rows as that of any.
+/// Replaces the table's name in a key of rows, so that the key applies to any table.
 fn general(key: &str) -> String {
     let rest = match key.split_once('.') {
         Some(("embedding", rest)) => Some(rest),
@@ -214,12 +214,12 @@ mod tests {
     use crate::fixture::{CRITEO, job};
     use crate::shape::{self, Shape};
 
-    fn changes(before: &str, now: &str) -> Vec<(String, Effect)> {
+    fn changes(before: &str, now: &str) -> Vec<(String, ChangeEffect)> {
         let changes = job(CRITEO, now).changes_since(&job(CRITEO, before));
         changes.into_iter().map(|change| (change.to_string(), change.effect)).collect()
     }
 
-    /// Dotted keys of the job file; those of a list's items or of a table that the user names stand once.
+    /// Dotted keys of the job file. Keys of list items and of tables with a user's name occur once.
     fn all_keys(path: &str, shape: &Shape, found: &mut Vec<String>) {
         let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         match shape {
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Whoever adds a key decides what becomes of runs that have another value of it.
+    /// Whoever adds a key must decide its effect on a run that resumes with another value.
     #[test]
     fn each_key_of_the_job_file_is_classified_and_nothing_else_is() {
         let mut keys = Vec::new();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn where_and_for_how_long_is_operational_and_how_fast_is_learning() {
+    fn places_and_durations_are_operational_and_learning_rates_are_learning() {
         let before = "[train]\nepochs = 1\n[optimizer]\nlr = 0.01\n[cluster]\nservers = 2\n";
         let now = "[train]\nepochs = 3\nmax_steps = 9\n[optimizer]\nlr = 0.02\n[cluster]\nservers = 3\n";
         let expected = [
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_rows_or_weights_another_meaning_is_distinguished() {
+    fn a_key_that_changes_the_meaning_of_rows_or_weights_is_recognised() {
         let worst = |now: &str| changes("", now).into_iter().filter(|(_, effect)| *effect == Meaning).count();
         for now in [
             "[train]\nseed = 5\n",

@@ -1,13 +1,13 @@
-//! Checks a document against the shape of the job file: unknown keys, wrong types, ranges, missing keys.
-//! Goes on after a problem, so that one run shows them all.
+//! Checks a document against the shape of the job file: unknown keys, wrong types, ranges, missing keys. Continues after a
+//! problem, so that one run shows all of them.
 
 use crate::document::{Entry, Node, Path, Value};
 use crate::error::{Place, Problem};
 use crate::shape::{Choice, Field, Shape, TAG, Variant};
 use crate::suggest;
 
-/// All problems of a document. What is free of them deserialises into [`crate::file::JobFile`]: a tagged table without
-/// its tag is given the default one.
+/// All problems of a document. A document without problems deserialises into [`crate::file::JobFile`]: a tagged table
+/// without a tag gets the default one.
 pub(crate) fn check(root: &mut Node, shape: &Shape) -> Vec<Problem> {
     let mut checker = Checker { problems: Vec::new() };
     let start = root.at.clone();
@@ -20,7 +20,7 @@ struct Checker {
 }
 
 impl Checker {
-    /// `name_at`: the key, which is to blame for what is missing inside of a table.
+    /// `name_at` is the key to point at when something inside the table is missing.
     fn value(&mut self, node: &mut Node, shape: &Shape, path: &Path, name_at: &Place) {
         match (shape, &mut node.value) {
             (Shape::Table(fields), Value::Table(entries)) => self.table(entries, fields, path, name_at),
@@ -129,7 +129,7 @@ impl Checker {
         let problem = Problem::new(format!("`{path}` is {}, expected {shape}", node.kind()));
         let quote = matches!(shape, Shape::Text { .. } | Shape::Words(_) | Shape::Either(_))
             && !matches!(node.value, Value::List(_) | Value::Table(_));
-        let help = quote.then(|| format!("text stands in quotes: \"{}\"", node.at.text()));
+        let help = quote.then(|| format!("write text in quotes: \"{}\"", node.at.text()));
         let help = suggest::setting(node, path).or(help);
         self.problems.push(problem.at(node.at.clone(), format!("this is {}", node.kind())).maybe_help(help));
     }
@@ -182,13 +182,13 @@ mod tests {
 
     use crate::fixture::{CRITEO, checked};
 
-    /// Problems of a good Criteo job with something added.
+    /// Problems of a valid Criteo job with `rest` added.
     fn problems(rest: &str) -> Vec<String> {
         checked(&format!("{CRITEO}{rest}")).1
     }
 
     #[test]
-    fn limits_are_inclusive_where_they_say_so() {
+    fn limits_are_inclusive_if_they_say_so() {
         for good in ["batch_size = 1", "batch_size = 1_048_576", "staleness = 0", "seed = 0x7fff_ffff_ffff_ffff"] {
             assert_eq!(problems(&format!("[train]\n{good}\n")), [""; 0], "{good}");
         }
@@ -225,11 +225,11 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_default_the_kind_is_needed() {
+    fn without_a_default_the_kind_is_needed() {
         assert_eq!(problems("[tables.C1]\ninit = { bound = 1 }\n"), ["missing key `tables.C1.init.kind`"]);
     }
 
-    /// Which keys there are depends on the kind, so an unknown one is not followed by more noise.
+    /// The keys depend on the kind, so an unknown kind is reported alone.
     #[test]
     fn an_unknown_kind_is_the_only_problem_of_its_table() {
         assert_eq!(problems("[model]\nkind = 'dlmr'\nhidden = 'x'\n"), ["`model.kind` has no choice \"dlmr\""]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn named_tables_take_any_name_and_check_what_is_in_them() {
+    fn named_tables_take_any_name_and_check_their_keys() {
         assert_eq!(problems("[tables.'odd name']\ndim = 8\n"), [""; 0]);
         assert_eq!(problems("[tables.'odd name']\ndims = 8\n"), ["unknown key `tables.odd name.dims`"]);
     }

@@ -1,4 +1,4 @@
-//! TOML text as a tree in which everything knows its place, for messages that point at the line.
+//! TOML text as a tree in which every value knows its position, so that messages can point at the line.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use toml::de::{DeTable, DeValue};
 use crate::error::{Place, Problem, Source};
 use crate::nesting;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// What it is.
+    /// The value.
     pub(crate) value: Value,
-    /// Where it is; of a table that a header opens, the header.
+    /// Its position. For a table that a header opens, the position of the header.
     pub(crate) at: Place,
 }
 
@@ -37,13 +37,13 @@ pub(crate) enum Value {
 pub(crate) struct Entry {
     /// The key.
     pub(crate) key: String,
-    /// Where the key is.
+    /// The position of the key.
     pub(crate) key_at: Place,
-    /// What it stands for.
+    /// Its value.
     pub(crate) node: Node,
 }
 
-/// Where a value is in the tree. Shown as `features.numeric[3].column`.
+/// The path of a value in the tree, shown as `features.numeric[3].column`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Path(Vec<Step>);
 
@@ -71,7 +71,7 @@ impl Path {
     }
 }
 
-/// `a.b` as keys; for the paths that the code names itself.
+/// `a.b` as keys, for paths in the code.
 impl From<&str> for Path {
     fn from(dotted: &str) -> Self {
         Self(dotted.split('.').map(|key| Step::Key(key.to_owned())).collect())
@@ -100,8 +100,10 @@ impl Node {
         if let Some(at) = nesting::too_deep(source.text()) {
             let place = Place { source: Arc::clone(source), span: at..at + 1 };
             let problem =
-                Problem::new(format!("not TOML of a job: more than {} brackets in each other", nesting::DEEPEST));
-            return Err(vec![problem.at(place, "one too many").help("see docs/job-file.md for what a job file has")]);
+                Problem::new(format!("more than {} nested brackets: this is not a job file", nesting::DEEPEST));
+            return Err(vec![
+                problem.at(place, "nested too deep").help("see docs/job-file.md for what a job file has"),
+            ]);
         }
         let (table, errors) = DeTable::parse_recoverable(source.text());
         if errors.is_empty() {
@@ -125,7 +127,7 @@ impl Node {
         path.0.iter().try_fold(self, Self::child)
     }
 
-    /// Place of a path, or of its nearest ancestor that was written; of the whole document, its start.
+    /// The position of a path, or of its nearest written ancestor. For the whole document, its start.
     pub(crate) fn place(&self, path: &Path) -> Place {
         let mut node = self;
         for (depth, step) in path.0.iter().enumerate() {
@@ -146,7 +148,7 @@ impl Node {
         }
     }
 
-    /// What it is, in a user's words, with article.
+    /// The type of the value in a user's words, with article.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.value {
             Value::Boolean(_) => "a boolean",
@@ -159,7 +161,7 @@ impl Node {
         }
     }
 
-    /// Without places, for serde.
+    /// The tree as JSON, without positions, for serde.
     pub(crate) fn to_json(&self) -> Json {
         match &self.value {
             Value::Boolean(value) => Json::from(*value),
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_leads_to_its_text_or_to_the_nearest_around_it() {
+    fn a_path_leads_to_its_text_or_to_its_nearest_written_ancestor() {
         let document = parse("[data]\nlist = ['é', { key = 12 }]\n");
         let list = Path::from("data.list");
         assert_eq!(text_at(&document, &list.index(0)), "'é'");
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_nesting_is_refused_not_followed() {
+    fn deep_nesting_is_refused_before_it_is_parsed() {
         let text = format!("a = {}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(Node::parse(&Source::file("job.toml", &text)).is_err());
         let text = format!("[{}a]\n{}b = 1\n", "a.".repeat(100_000), "b.".repeat(100_000));

@@ -1,4 +1,4 @@
-//! What is wrong with a job: every problem at once, each with its place, what was expected and what to do.
+//! The problems of a job, all at once. Each has a position, what was expected, and what to do.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,20 +8,20 @@ use miette::{
     Diagnostic, LabeledSpan, MietteError, MietteSpanContents, NamedSource, SourceCode, SourceSpan, SpanContents,
 };
 
-/// Problems that are shown.
+/// The most problems that are shown.
 const SHOWN: usize = 10;
-/// Bytes of a source that are shown around a problem as they are. Of longer lines a window is shown.
+/// The longest source, in bytes, whose lines are shown whole. Of a longer line, a window is shown.
 const LONG: usize = 4 << 10;
-/// Bytes of a message or a help.
+/// The longest message or help, in bytes.
 const LONGEST_TEXT: usize = 2_000;
-/// Bytes of a long line that are shown before the problem, and from its start.
+/// Bytes of a long line that are shown: before the problem, and from its start.
 const WINDOW: (usize, usize) = (40, 80);
 
 /// Text that settings come from: the job file, one `--set` argument or one environment variable.
 #[derive(Debug)]
 pub(crate) struct Source {
     named: NamedSource<String>,
-    /// Whether this is the job file; relative data paths in it start at its folder.
+    /// Whether this is the job file. Relative data paths in the job file start at its folder.
     pub(crate) file: bool,
 }
 
@@ -31,7 +31,7 @@ impl Source {
         Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: true })
     }
 
-    /// An override, `name` telling where it stands.
+    /// An override. `name` says where it comes from.
     pub(crate) fn setting(name: &str, text: &str) -> Arc<Self> {
         Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: false })
     }
@@ -41,7 +41,7 @@ impl Source {
         self.named.inner()
     }
 
-    /// The part of a long line that is shown: around byte `at`, without the end of the line.
+    /// The part of a long line that is shown: around byte `at`, up to the end of the line.
     fn window(&self, at: usize) -> Range<usize> {
         let text = self.text();
         let line_start = text[..text.floor_char_boundary(at)].rfind('\n').map_or(0, |newline| newline + 1);
@@ -52,8 +52,8 @@ impl Source {
     }
 }
 
-/// The text around a problem. A renderer counts columns in 16 bits and prints lines whole, so that of a long line it is
-/// given a window.
+/// The text around a problem. A renderer counts columns in 16 bits and prints whole lines, so it gets only a window of a
+/// long line.
 impl SourceCode for Source {
     fn read_span<'a>(
         &'a self,
@@ -89,7 +89,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The text itself; empty should the span lie outside the source.
+    /// The text itself; empty if the span is outside the source.
     pub(crate) fn text(&self) -> &str {
         self.source.text().get(self.span.clone()).unwrap_or_default()
     }
@@ -100,14 +100,14 @@ impl Place {
         (line + 1, column + 1)
     }
 
-    /// What is underlined: of a long text its start.
+    /// The part to underline: the start of a long text.
     fn underlined(&self) -> Range<usize> {
         let window = self.source.window(self.span.start.min(self.source.text().len()));
         if self.span.len() <= WINDOW.1 { self.span.clone() } else { self.span.start..window.end.max(self.span.start) }
     }
 }
 
-/// One thing that is wrong with a job. Shown on one line, or as a [`Diagnostic`] with the line and a caret.
+/// One problem of a job. Shown on one line, or as a [`Diagnostic`] with the line and a caret.
 #[derive(Clone, Debug)]
 pub struct Problem {
     message: String,
@@ -117,12 +117,12 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem that no line is to blame for.
+    /// A problem without a position.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: shortened(message.into()), place: None, label: String::new(), help: None }
     }
 
-    /// Points at the text to blame, with a short word beside the caret.
+    /// Points at the text that causes the problem, with a short label beside the caret.
     #[must_use]
     pub(crate) fn at(mut self, place: Place, label: impl Into<String>) -> Self {
         self.place = Some(place);
@@ -130,27 +130,27 @@ impl Problem {
         self
     }
 
-    /// What to do about it.
+    /// Sets what to do about the problem.
     #[must_use]
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(shortened(help.into()));
         self
     }
 
-    /// As [`Self::help`], when there is something to say.
+    /// As [`Self::help`], if there is any help.
     #[must_use]
     pub(crate) fn maybe_help(mut self, help: Option<String>) -> Self {
         self.help = help.or(self.help);
         self
     }
 
-    /// What is wrong, in one sentence.
+    /// The problem, in one sentence.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Source (a file name, or which override), line and column, both from 1.
+    /// Source (a file name or an override), line and column, both from 1.
     #[must_use]
     pub fn location(&self) -> Option<(&str, usize, usize)> {
         let place = self.place.as_ref()?;
@@ -158,7 +158,7 @@ impl Problem {
         Some((place.source.named.name(), line, column))
     }
 
-    /// On one line, with place and help.
+    /// The problem on one line, with position and help.
     fn plain(&self) -> String {
         let place = self.location().map(|(source, line, column)| format!("{source}:{line}:{column}: "));
         let help = self.help.as_ref().map(|help| format!("; {help}"));
@@ -166,7 +166,7 @@ impl Problem {
     }
 }
 
-/// A text that quotes a user's, which may have any length.
+/// Shortens a text that quotes the user's, which may have any length.
 fn shortened(mut text: String) -> String {
     if text.len() > LONGEST_TEXT {
         text.truncate(text.floor_char_boundary(LONGEST_TEXT));
@@ -199,21 +199,21 @@ impl Diagnostic for Problem {
     }
 }
 
-/// What is wrong with a job, in the order of the file; at least one problem and at most ten: a person corrects a few and
-/// tries again.
+/// The problems of a job in the order of the file: at least one, and at most ten, because a person corrects a few and tries
+/// again.
 ///
-/// Displayed as a headline, since a renderer of [`Diagnostic`] shows the problems themselves below it;
-/// [`Self::plain`] and `{:?}` are the whole story for logs.
+/// Displayed as a headline, because a renderer of [`Diagnostic`] shows the problems below it. [`Self::plain`] and `{:?}`
+/// show everything, for logs.
 #[derive(Clone)]
 pub struct JobErrors {
     name: String,
-    /// How many there are, with those that are not shown.
+    /// How many problems there are, including those that are not shown.
     count: usize,
     problems: Vec<Problem>,
 }
 
 impl JobErrors {
-    /// Sorts by place: overrides first, then down the file.
+    /// Sorts the problems by position: overrides first, then down the file.
     pub(crate) fn new(name: impl Into<String>, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| match &problem.place {
             Some(place) if place.source.file => (1, place.span.start),
@@ -225,7 +225,7 @@ impl JobErrors {
         Self { name: name.into(), count, problems }
     }
 
-    /// The problems, the first of them where there are many.
+    /// The first problems, at most ten.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_outside_the_text_is_no_panic() {
+    fn a_span_outside_the_text_does_not_panic() {
         let problem = problem("a", 7..9);
         assert_eq!(problem.location(), Some(("job.toml", 1, 1)));
         assert_eq!(problem.place.unwrap().text(), "");

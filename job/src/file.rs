@@ -1,8 +1,8 @@
 //! The job file as it is written: its sections, and the two whose form differs from the settings they become.
 //!
-//! The schema derived from [`JobFile`] is the only source of three things: the checks of [`crate::check`], the reference
-//! page `docs/job-file.md` and the JSON schema for editors. A default is written in one place; where it depends on other keys
-//! the documentation of the key says "Default:" in words, and [`crate::resolve`] fills it in.
+//! The schema of [`JobFile`] is the only source of three things: the checks of [`crate::check`], the reference page
+//! `docs/job-file.md` and the JSON schema for editors. A default is written in one place. If the default depends on other
+//! keys, the documentation of the key says "Default:" in words, and [`crate::resolve`] fills it in.
 
 mod data;
 mod features;
@@ -34,7 +34,7 @@ pub(crate) struct JobFile {
     /// categorical feature are needed.
     #[serde(default)]
     pub(crate) features: FeaturesFile,
-    /// What all embedding tables have in common unless `[tables.<name>]` says otherwise.
+    /// Settings of all embedding tables, unless `[tables.<name>]` has others.
     #[serde(default)]
     pub(crate) embedding: TableSettings,
     /// Settings of single embedding tables, by name. Each categorical feature has a table named like its column, or the table that
@@ -65,7 +65,7 @@ pub(crate) struct JobFile {
 }
 
 impl JobFile {
-    /// The file that resolves to `job`: every key written, paths absolute.
+    /// The file that resolves to `job`: every key is written, and paths are absolute.
     pub(crate) fn of(job: &Job) -> Self {
         let embedding = job.tables.first().map(|table| table.settings).unwrap_or_default();
         Self {
@@ -85,7 +85,7 @@ impl JobFile {
     }
 }
 
-/// Tables that differ from the first one, and those that no feature's column names.
+/// Tables whose settings differ from those of the first one, and tables that no feature's column names.
 fn own_settings(job: &Job, common: &TableSettings) -> BTreeMap<String, TableOverrides> {
     let named_by_column = |name: &str| {
         let mut features = job.features.categorical.iter();
@@ -96,8 +96,8 @@ fn own_settings(job: &Job, common: &TableSettings) -> BTreeMap<String, TableOver
     all.filter(|(name, own)| !own.is_empty() || !named_by_column(name)).collect()
 }
 
-/// The JSON schema of the job file. A key has one default: the one that its documentation gives in words, else the one of its
-/// type.
+/// The JSON schema of the job file. A key has one default: the one that its documentation gives in words, otherwise the one
+/// of its type.
 pub(crate) fn schema() -> Json {
     let mut schema = schema_for!(JobFile).to_value();
     shorten(&mut schema);

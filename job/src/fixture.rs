@@ -11,21 +11,21 @@ use crate::{Overrides, check, shape};
 pub(crate) const DELIMITED: &str =
     "[data]\nformat = 'delimited'\ntrain = 'a.csv'\ncolumns = ['y', 'a', 'b', 'c', 'n']\n[model]\nkind = 'ffnn'\n";
 
-/// Criteo's layout, everything implied.
+/// Criteo's layout, with defaults only.
 pub(crate) const CRITEO: &str = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
 
-/// A good job: `base` and then `rest`.
+/// A valid job: `base` and then `rest`.
 pub(crate) fn job(base: &str, rest: &str) -> Job {
     Job::parse(&format!("{base}{rest}"), Path::new("/jobs/ads.toml"), &Overrides::none()).unwrap()
 }
 
-/// What is wrong with a bad one.
+/// The problems of an invalid one.
 pub(crate) fn problems(base: &str, rest: &str) -> Vec<String> {
     let found = Job::parse(&format!("{base}{rest}"), Path::new("/jobs/ads.toml"), &Overrides::none());
     messages(found.unwrap_err().problems())
 }
 
-/// The document, and what the schema alone finds wrong with it.
+/// The document, and the problems that the schema alone finds.
 pub(crate) fn checked(text: &str) -> (Node, Vec<String>) {
     let mut document = Node::parse(&Source::file("job.toml", text)).unwrap();
     let problems = check::check(&mut document, &shape::job());

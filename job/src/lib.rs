@@ -1,8 +1,8 @@
-//! The job file: read, checked whole, explained.
+//! The job file: read, checked as a whole, documented.
 //!
-//! [`settings`] holds one type per concept, with its keys, ranges, defaults and documentation: the check, the reference page and the
-//! did-you-mean come from it. [`Job::load`] checks a file against them and then the rules between keys; it is the only way to a
-//! whole [`Job`], so what the rest of the code sees is right.
+//! [`settings`] holds one type per concept, with its keys, ranges, defaults and documentation. The checks, the reference
+//! page and the did-you-mean come from it. [`Job::load`] checks a file against these types, and then checks the rules
+//! between keys. Only it makes a whole [`Job`], so the other code reads valid settings.
 
 mod changes;
 mod check;
@@ -26,7 +26,7 @@ mod shape;
 mod suggest;
 pub mod threads;
 
-pub use changes::{Change, Effect};
+pub use changes::{ChangeEffect, KeyChange};
 pub use error::{JobErrors, Problem};
 pub use load::{is_given, renamed_keys};
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};

@@ -1,4 +1,4 @@
-//! The door: from a file's bytes to a [`Job`], or to everything that is wrong with it.
+//! From a file's bytes to a [`Job`], or to all of its problems.
 
 use std::fs;
 use std::path::Path;
@@ -11,22 +11,22 @@ use crate::settings::Job;
 use crate::threads::Machine;
 use crate::{check, document, renamed, shape};
 
-/// Far above any job file; a data file given by mistake is refused, not read into memory.
+/// Far above any job file. A data file that is given by mistake is refused before it is read into memory.
 const MAX_BYTES: u64 = 4 << 20;
-/// From so many lines on a text can be taken for data.
+/// A text with at least this many lines may be data.
 const FEW_LINES: usize = 3;
 
 impl Job {
-    /// Reads a job file, lays the overrides over it, checks all of it and resolves its defaults for this machine.
-    /// Data files are not opened.
+    /// Reads a job file, applies the overrides, checks everything and resolves its defaults for this machine. Data files
+    /// are not opened.
     ///
     /// # Errors
-    /// Everything that is wrong, each with its place.
+    /// All problems, each with its position.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, JobErrors> {
         Self::load_for(path, overrides, &Machine::this())
     }
 
-    /// As [`Self::load`], with the threads that are not given planned for `machine`.
+    /// As [`Self::load`], but plans the threads that are not given for `machine`.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -36,7 +36,7 @@ impl Job {
         parse(&text, path, overrides, machine).map_err(|problems| JobErrors::new(name, problems))
     }
 
-    /// As [`Self::load`], from text; `path` is for messages, the default name and relative data paths.
+    /// As [`Self::load`], from text. `path` is for messages, the default name and relative data paths.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -46,7 +46,7 @@ impl Job {
     }
 }
 
-/// Whether a key is written in the job file or set over it, and not left to its default; no for a file that cannot be read.
+/// Whether the job file or an override sets a key; false for a file that cannot be read.
 #[must_use]
 pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     let Ok(text) = read(path) else { return false };
@@ -56,8 +56,8 @@ pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     applied && document.find(&document::Path::from(key)).is_some()
 }
 
-/// For each key of a job file, or set over it, that has another name now: a sentence that gives both names. A file that cannot be
-/// read has none.
+/// A sentence with both names for each key that the file or an override gives by its earlier name; none for a file that
+/// cannot be read.
 #[must_use]
 pub fn renamed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     let Ok(text) = read(path) else { return Vec::new() };
@@ -68,8 +68,8 @@ pub fn renamed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     renamed::apply(&mut document)
 }
 
-/// Parse → override → take renamed keys → check against the schema → deserialise → check across keys. Each step needs the one
-/// before.
+/// Parse → override → rename earlier keys → check against the schema → deserialise → check across keys. Each step needs the
+/// one before.
 fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<Problem>> {
     let source = Source::file(&path.display().to_string(), text);
     let mut document =
@@ -84,7 +84,7 @@ fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> R
     resolve::resolve(&context)
 }
 
-/// Whether text that is not TOML looks like rows of data: no line of it could be one of a job.
+/// Whether text that is not TOML looks like rows of data: no line has the form of a line of a job.
 fn is_data(text: &str) -> bool {
     let is_key = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "_-. \"'".contains(c));
     let is_of_a_job = |line: &str| match line.split_once('=') {
@@ -111,7 +111,10 @@ fn read(path: &Path) -> Result<String, Problem> {
     };
     let length = fs::metadata(path).map_err(unreadable)?.len();
     if length > MAX_BYTES {
-        let message = format!("{} is no job file: it has {length} bytes, at most {MAX_BYTES} are read", path.display());
+        let message = format!(
+            "{} is not a job file: it has {length} bytes, and a job file has at most {MAX_BYTES}",
+            path.display()
+        );
         return Err(Problem::new(message).help("data files are named in the job file, under [data]"));
     }
     let bytes = fs::read(path).map_err(unreadable)?;
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_given_by_the_file_or_over_it() {
+    fn a_key_is_given_by_the_file_or_by_an_override() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ads.toml");
         fs::write(&path, format!("{CRITEO}[cluster]\nservers = 1\n")).unwrap();
@@ -162,7 +165,7 @@ mod tests {
         assert!(!is_given(Path::new("nowhere"), &Overrides::none(), "cluster.servers"));
     }
 
-    /// Malformed settings would leave a document that says something else.
+    /// Otherwise a malformed setting would leave a document with another meaning.
     #[test]
     fn a_malformed_setting_stops_before_the_checks() {
         let errors = Job::parse("", Path::new("x"), &Overrides::sets(["train.seed"])).unwrap_err();
@@ -172,9 +175,9 @@ mod tests {
         );
     }
 
-    /// 32,561 problems were printed, 19 MB.
+    /// Regression: 32,561 problems were printed, 19 MB.
     #[test]
-    fn a_data_file_in_place_of_a_job_is_called_one() {
+    fn a_data_file_in_place_of_a_job_is_reported_as_one() {
         let row =
             "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, <=50K\n";
         let tabs = "0\t1\t\t5\t68fd1e64\t80e26c9b\n";
@@ -193,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Checkpoints and saved models hold the job as it was written then.
+    /// Checkpoints and saved models contain the job file as it was written.
     #[test]
     fn a_file_with_a_key_of_an_earlier_name_loads() {
         let parse = |text: &str, sets: &[&str]| {
@@ -207,6 +210,14 @@ mod tests {
         assert!(wrong.contains("`cluster.timeout_seconds` is out of range"), "{wrong}");
         let both = parse(&format!("{new}patience_seconds = 7\n"), &[]).unwrap_err().plain();
         assert!(both.contains("unknown key `cluster.patience_seconds`"), "{both}");
+        for admission in ["embedding.admission", "tables.C1.admission"] {
+            let old = parse(&format!("[{admission}]\nkind = 'count'\nsightings = 5\n"), &[]).unwrap();
+            let new = parse(&format!("[{admission}]\nkind = 'count'\nmin_count = 5\n"), &[]).unwrap();
+            let default = parse(&format!("[{admission}]\nkind = 'count'\n"), &[]).unwrap();
+            assert_eq!((&old, old == default), (&new, false), "{admission}");
+            let set = format!("{admission}={{kind='count', sightings=5}}");
+            assert_eq!(parse("", &[&set]).unwrap(), new, "{admission}");
+        }
     }
 
     #[test]
@@ -217,6 +228,9 @@ mod tests {
         let notes = renamed_keys(&path, &Overrides::none());
         assert_eq!(notes, ["`cluster.patience_seconds` is now `cluster.timeout_seconds`"]);
         assert!(is_given(&path, &Overrides::none(), "cluster.timeout_seconds"));
+        fs::write(&path, format!("{CRITEO}[tables.C2]\nadmission = {{ kind = 'count', sightings = 3 }}\n")).unwrap();
+        let notes = renamed_keys(&path, &Overrides::none());
+        assert_eq!(notes, ["`tables.C2.admission.sightings` is now `tables.C2.admission.min_count`"]);
         fs::write(&path, CRITEO).unwrap();
         assert_eq!(renamed_keys(&path, &Overrides::none()), [""; 0]);
     }

@@ -1,10 +1,10 @@
-//! How deep brackets are nested in each other, before a parser that recovers from errors follows them all.
+//! Limits the depth of nested brackets, because a parser that recovers from errors would follow all of them.
 
-/// Far more than any job has.
+/// Far more than any job file has.
 pub(crate) const DEEPEST: usize = 64;
 
-/// Where a bracket opens that is one too many. What stands behind a `#` is taken for a comment; brackets in strings are
-/// counted, since an unclosed string must not hide the rest of the text.
+/// The position of the first bracket that is nested too deep. Text behind a `#` counts as a comment. Brackets in strings
+/// count, because an unclosed string must not hide the rest of the text.
 pub(crate) fn too_deep(text: &str) -> Option<usize> {
     let (mut depth, mut is_comment) = (0_usize, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brackets_are_followed_to_a_depth_and_not_beyond() {
+    fn brackets_are_accepted_up_to_a_depth() {
         assert_eq!(too_deep(&"[".repeat(DEEPEST)), None);
         assert_eq!(too_deep(&format!("a = {}", "[".repeat(1_000_000))), Some(4 + DEEPEST));
         assert_eq!(too_deep(&"{[]}".repeat(1_000_000)), None);

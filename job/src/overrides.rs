@@ -1,4 +1,4 @@
-//! Settings laid over the job file: `--set train.seed=3` and the environment's `ZAGROS__TRAIN__SEED=3`.
+//! Settings that override the job file: `--set train.seed=3`, and `ZAGROS__TRAIN__SEED=3` in the environment.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -6,27 +6,28 @@ use std::sync::Arc;
 use crate::document::{Entry, Node, Value};
 use crate::error::{Place, Problem, Source};
 
-/// What the name of an environment variable that overrides a key starts with.
+/// Prefix of an environment variable that overrides a key.
 pub const ENVIRONMENT_PREFIX: &str = "ZAGROS__";
 
-/// Settings laid over the job file, the environment's first, so that arguments win. Checked like the file itself.
+/// Settings that override the job file. Those of the environment apply first, so arguments win. All are checked like the
+/// file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// Arguments `key=value`: the key dotted as in TOML, the value TOML, or else taken as text.
+    /// Arguments `key=value`. The key is dotted as in TOML. The value is TOML; if it does not parse, it is text.
     sets: Vec<String>,
     /// Dotted key and value, and the name of the variable.
     environment: Vec<(String, String)>,
 }
 
 impl Overrides {
-    /// None: the job is what its file says.
+    /// No overrides.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// `sets` as given to `--set`; of `environment` (`std::env::vars_os()`) those that start with
-    /// [`ENVIRONMENT_PREFIX`]: `ZAGROS__TRAIN__SEED` sets `train.seed`. Names are taken in lower case, so a key
+    /// `sets` are the values of `--set`. Of `environment` (`std::env::vars_os()`), the variables that start with
+    /// [`ENVIRONMENT_PREFIX`] count: `ZAGROS__TRAIN__SEED` sets `train.seed`. Their names are read in lower case, so a key
     /// with capitals, such as the name of a table, needs `--set`.
     #[must_use]
     pub fn new(sets: Vec<String>, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
@@ -39,13 +40,13 @@ impl Overrides {
         Self { sets, environment }
     }
 
-    /// Arguments alone.
+    /// Only arguments.
     #[must_use]
     pub fn sets<S: Into<String>>(sets: impl IntoIterator<Item = S>) -> Self {
         Self { sets: sets.into_iter().map(Into::into).collect(), environment: Vec::new() }
     }
 
-    /// Lays them over a document.
+    /// Applies the overrides to a document.
     ///
     /// # Errors
     /// Each setting that has no `=` or no key.
@@ -110,14 +111,14 @@ fn keys(source: &Arc<Source>, split: usize) -> Option<Vec<(String, Place)>> {
     let mut keys = Vec::new();
     while let Value::Table(entries) = node.value {
         let [entry] = <[Entry; 1]>::try_from(entries).ok()?;
-        // The probe starts with the same text, so its spans hold for the source.
+        // The probe starts with the same text, so its spans fit the source.
         keys.push((entry.key, Place { source: Arc::clone(source), span: entry.key_at.span }));
         node = entry.node;
     }
     Some(keys)
 }
 
-/// The value after the `=`: TOML if it is, otherwise text, so that paths and words need no quotes.
+/// The value after the `=`: TOML if it parses, otherwise text. Paths and words therefore need no quotes.
 fn value(source: &Arc<Source>, start: usize, depth: usize) -> Node {
     let text = &source.text()[start..];
     let place = Place { source: Arc::clone(source), span: start..source.text().len() };
@@ -129,7 +130,7 @@ fn value(source: &Arc<Source>, start: usize, depth: usize) -> Node {
     parsed.flatten().unwrap_or_else(|| Node { value: Value::Text(text.to_owned()), at: place })
 }
 
-/// Replaces the value at a dotted key; tables on the way are made, and replace what is no table.
+/// Replaces the value at a dotted key. Makes missing tables on the way, in place of other values.
 fn put(node: &mut Node, keys: &[(String, Place)], value: Node) {
     let [(key, key_at), rest @ ..] = keys else {
         *node = value;
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_replaces_and_a_dotted_key_reaches_inside() {
+    fn a_table_replaces_the_old_one_and_a_dotted_key_changes_one_value() {
         assert_eq!(set("model={kind='dlrm'}")["model"], json!({"kind": "dlrm"}));
         assert_eq!(set("model.kind=dlrm")["model"], json!({"kind": "dlrm", "hidden": [1]}));
         assert_eq!(set("tables.'a.b'.dim=4")["tables"], json!({"a.b": {"dim": 4}}));

@@ -1,5 +1,5 @@
-//! Properties of the whole way from text to job: nothing panics, what the checks let through deserialises, and the
-//! resolved form loads to an equal job.
+//! Properties of the whole way from text to job: nothing panics, a document without problems deserialises, and the resolved
+//! form loads to an equal job.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn parse(text: &str) -> Result<Job, JobErrors> {
     Job::parse(text, Path::new("/jobs/job.toml"), &Overrides::none())
 }
 
-/// Any value of a shape: within its limits, optional keys now and then.
+/// Any value of a shape: within its limits, with some of the optional keys.
 fn any_of(shape: &Shape) -> BoxedStrategy<Json> {
     match shape {
         Shape::Boolean => any::<bool>().prop_map(Json::from).boxed(),
@@ -62,7 +62,7 @@ fn any_fields(fields: &[Field]) -> BoxedStrategy<Map<String, Json>> {
     })
 }
 
-/// The tag may be skipped when it is the default.
+/// The tag may be omitted if it is the default.
 fn any_variant(variant: &Variant, default: Option<&str>) -> BoxedStrategy<Json> {
     let (kind, optional) = (variant.kind.clone(), default == Some(&variant.kind));
     let tagged = move |(mut keys, leave_out): (Map<String, Json>, bool)| {
@@ -74,7 +74,7 @@ fn any_variant(variant: &Variant, default: Option<&str>) -> BoxedStrategy<Json> 
     (any_fields(&variant.fields), any::<bool>()).prop_map(tagged).boxed()
 }
 
-/// Shape of a key: `["features", "numeric"]`; of a list or of named tables, their item.
+/// Shape of a key such as `["features", "numeric"]`. For a list or named tables, the shape of an item.
 fn shape_of(path: &[&str]) -> Shape {
     let child = |shape: Shape, key: &&str| match shape {
         Shape::Table(fields) => fields.into_iter().find(|field| field.name == **key).map(|field| field.shape),
@@ -87,14 +87,14 @@ fn shape_of(path: &[&str]) -> Shape {
     }
 }
 
-/// The table among the forms of a feature.
+/// The table form of a feature.
 fn any_feature(kind: &str, column: &'static str) -> impl Strategy<Value = Json> {
     let Shape::Either(forms) = shape_of(&["features", kind]) else { panic!("{kind} has one form") };
     let table = forms.into_iter().find(|form| matches!(form, Shape::Table(_)));
     any_of(&table.unwrap_or(Shape::Anything)).prop_map(move |feature| with(feature, json!({ "column": column })))
 }
 
-/// Keys of a table replaced; removed by null.
+/// Replaces keys of a table. A null removes the key.
 fn with(mut table: Json, keys: Json) -> Json {
     if let (Json::Object(table), Json::Object(keys)) = (&mut table, keys) {
         table.extend(keys);
@@ -103,7 +103,7 @@ fn with(mut table: Json, keys: Json) -> Json {
     table
 }
 
-/// Pooling only beside a separator, dim left to the table, which is shared, of another feature, or its own.
+/// Pooling only with a separator, and no dim; the table is shared, another feature's, or the feature's own.
 fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
     (any_feature("categorical", column), select(vec![json!(null), json!("user"), json!("shared")])).prop_map(
         |(feature, table)| {
@@ -114,40 +114,40 @@ fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
     )
 }
 
-/// The rank has to be below the width of the input, and a module has to be trusted and hashed.
+/// The rank must be below the width of the input. A module must be trusted and hashed.
 fn any_model(model: Json) -> Json {
     let module = model["kind"] == "torchscript";
     let keys = if module { json!({ "sha256": "0".repeat(64), "trust": true }) } else { json!({ "rank": null }) };
     with(model, keys)
 }
 
-/// Mode `async` has no decoupled decay.
+/// Mode `async` allows no decoupled decay.
 fn any_optimizer(optimizer: Json, train: &Json) -> Json {
     let fixed = if train["mode"] == "async" { json!({ "weight_decay": 0 }) } else { json!({}) };
     with(optimizer, fixed)
 }
 
-/// Mode `sync` has no device.
+/// Mode `sync` allows no device.
 fn any_train(train: Json) -> Json {
     let device = if train["mode"] == "sync" { json!("cpu") } else { train["device"].clone() };
     with(train, json!({ "staleness": null, "device": device }))
 }
 
-/// Job files whose sections hold anything but for what has to fit together.
+/// Job files with random sections, except for keys that must fit together.
 fn any_job() -> impl Strategy<Value = String> {
     let fixed_data = json!({
         "format": "delimited", "columns": ["y", "user", "item", "tag", "age"], "delimiter": ";", "test_fraction": null,
         "train": ["a b.txt", "/é"], "test": "t", "validation": "v", "validation_share": null,
     });
     let fixed_cluster = json!({ "coordinator": null, "worker_address": null, "admin": null, "server_addresses": null, "servers": 3, "workers": null, "min_workers": null, "buckets": 7, "memory": "1.5 GiB" });
-    // Excludes the other time to live.
+    // The other time to live is given.
     let fixed_rows = json!({ "ttl_seconds": null });
     let features = (any_feature("numeric", "age"), any_categorical("item"), any_categorical("tag"));
     let sections = ["data", "embedding", "model", "optimizer", "train", "eval", "checkpoint", "cluster", "output"];
     let sections = sections.map(|name| any_of(&shape_of(&[name])));
     (features, any_of(&shape_of(&["tables"])), sections).prop_map(move |((age, item, tag), table, sections)| {
         let [data, embedding, model, optimizer, train, eval, checkpoint, cluster, output] = sections;
-        // Without early stopping there is nothing to keep.
+        // Without early stopping no state is kept.
         let kept = train.get("early_stop").and(output.get("keep_best")).cloned();
         let shared = item["table"] == "shared" || tag["table"] == "shared";
         let job = json!({
@@ -177,10 +177,10 @@ proptest! {
         let problems = check::check(&mut document, &shape::job());
         prop_assert!(problems.is_empty(), "{problems:?} in {text}");
         let mut keys = document.to_json();
-        // Whether this text is a size is checked later.
+        // A later check reads the size.
         keys.pointer_mut("/cluster/memory").map(Json::take);
         prop_assert!(JobFile::deserialize(keys).is_ok(), "{text}");
-        // Whether the keys fit together is another matter.
+        // Whether the keys fit together is not tested here.
         let _ = parse(&text);
     }
 
@@ -199,7 +199,7 @@ proptest! {
         let _ = parse(&text);
     }
 
-    /// A real file with a piece cut out or doubled fails, if at all, with places inside of it.
+    /// A real file with a part cut out or doubled. If it fails, the positions are inside of the file.
     #[test]
     fn no_damage_panics(from: Index, to: Index, double: bool) {
         let boundaries: Vec<usize> = EXAMPLE.char_indices().map(|(position, _)| position).collect();

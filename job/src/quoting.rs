@@ -1,11 +1,11 @@
-//! What someone may have meant by a value that is not TOML: lists without brackets, words without quotes.
+//! Guesses the TOML of a value that is not TOML: lists without brackets, words without quotes.
 //!
-//! Command lines eat quotes, so `--set model={kind="dcnv2"}` arrives as `{kind=dcnv2}`.
+//! Shells remove quotes, so `--set model={kind="dcnv2"}` arrives as `{kind=dcnv2}`.
 
 use crate::document::Node;
 use crate::error::Source;
 
-/// Text with the brackets and quotes that it lacks; `None` where it is no list or table, or is none with them either.
+/// The text with the missing brackets and quotes; `None` if it is no list or table, or stays invalid.
 pub(crate) fn as_toml(text: &str) -> Option<String> {
     let text = text.trim();
     let listed = if text.starts_with(['[', '{']) { text.to_owned() } else { format!("[{text}]") };
@@ -16,7 +16,7 @@ pub(crate) fn as_toml(text: &str) -> Option<String> {
     Node::parse(&Source::setting("", &format!("x={quoted}"))).ok().map(|_| quoted)
 }
 
-/// Puts words into quotes that are neither keys nor numbers nor truth values.
+/// Puts quotes around words that are neither keys nor numbers nor truth values.
 fn quote_words(text: &str) -> String {
     let mut quoted = String::new();
     let mut word = String::new();
@@ -32,7 +32,7 @@ fn quote_words(text: &str) -> String {
     quoted + &word
 }
 
-/// A word between two signs with the blanks around it.
+/// A word between two signs, with the blanks around it.
 fn spaced(text: &str, is_key: bool) -> String {
     let word = text.trim();
     let is_value = word.parse::<f64>().is_ok() || matches!(word, "true" | "false") || word.starts_with(['"', '\'']);

@@ -1,4 +1,4 @@
-//! The reference page of the job file, written from the same shapes as the checks.
+//! The reference page of the job file. It is written from the same shapes as the checks.
 
 use std::fmt::Write;
 
@@ -91,7 +91,7 @@ fn is_section(shape: &Shape) -> bool {
     matches!(shape, Shape::Table(_) | Shape::Named(_) | Shape::Tagged { .. })
 }
 
-/// A value as one would type it.
+/// A value as a user would write it.
 fn toml(value: &Json) -> String {
     let all = |items: Vec<String>| items.join(", ");
     match value {

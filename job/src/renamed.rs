@@ -2,24 +2,42 @@
 
 use crate::document::{Node, Value};
 
-/// Section, earlier name, name now.
-const RENAMED: [(&str, &str, &str); 1] = [("cluster", "patience_seconds", "timeout_seconds")];
+/// Any key of a table whose keys the user chooses.
+const ANY: &str = "*";
 
-/// Gives each key of an earlier name its name of now; a sentence for each. A document that has both keys keeps the earlier one, which
-/// the check then reports as unknown.
+/// Path of a table, earlier name of one of its keys, name now.
+const RENAMED: [(&[&str], &str, &str); 3] = [
+    (&["cluster"], "patience_seconds", "timeout_seconds"),
+    (&["embedding", "admission"], "sightings", "min_count"),
+    (&["tables", ANY, "admission"], "sightings", "min_count"),
+];
+
+/// Renames each key with an earlier name. Returns a sentence for each. If a table has both keys, the earlier one stays, and the
+/// check reports it as unknown.
 pub(crate) fn apply(document: &mut Node) -> Vec<String> {
-    let renamed = RENAMED.into_iter().filter(|(section, before, now)| rename(document, section, before, now));
-    renamed.map(|(section, before, now)| format!("`{section}.{before}` is now `{section}.{now}`")).collect()
+    let mut notes = Vec::new();
+    for (tables, before, now) in RENAMED {
+        rename(document, tables, "", (before, now), &mut notes);
+    }
+    notes
 }
 
-fn rename(document: &mut Node, section: &str, before: &str, now: &str) -> bool {
-    let Value::Table(sections) = &mut document.value else { return false };
-    let Some(section) = sections.iter_mut().find(|entry| entry.key == section) else { return false };
-    let Value::Table(keys) = &mut section.node.value else { return false };
-    if keys.iter().any(|entry| entry.key == now) {
-        return false;
+/// Renames a key in every table at the path `tables` below `node`. `prefix` is the path of `node`, with a dot behind it.
+fn rename(node: &mut Node, tables: &[&str], prefix: &str, names: (&str, &str), notes: &mut Vec<String>) {
+    let Value::Table(keys) = &mut node.value else { return };
+    let Some((table, below)) = tables.split_first() else {
+        let (before, now) = names;
+        if keys.iter().any(|entry| entry.key == now) {
+            return;
+        }
+        if let Some(entry) = keys.iter_mut().find(|entry| entry.key == before) {
+            now.clone_into(&mut entry.key);
+            notes.push(format!("`{prefix}{before}` is now `{prefix}{now}`"));
+        }
+        return;
+    };
+    for entry in keys.iter_mut().filter(|entry| *table == ANY || entry.key == *table) {
+        let prefix = format!("{prefix}{}.", entry.key);
+        rename(&mut entry.node, below, &prefix, names, notes);
     }
-    let Some(entry) = keys.iter_mut().find(|entry| entry.key == before) else { return false };
-    now.clone_into(&mut entry.key);
-    true
 }

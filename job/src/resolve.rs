@@ -1,5 +1,5 @@
-//! From the job file to the job: defaults that depend on other keys, references between sections, rules that no single key can
-//! break. It continues after a problem; a job with problems never leaves this module.
+//! From the job file to the job: defaults that depend on other keys, references between sections, and rules across keys.
+//! Continues after a problem. A job with problems never leaves this module.
 
 mod cluster;
 mod data;
@@ -20,20 +20,19 @@ use crate::file::JobFile;
 use crate::settings::{Features, Job, Output};
 use crate::threads::ThreadPlan;
 
-/// What resolving depends on besides the file's values.
+/// The inputs of resolving besides the file's values.
 pub(crate) struct Context<'a> {
-    /// The tree that the values came from, for places.
+    /// The tree of the values, for positions.
     pub(crate) document: &'a Node,
     /// The job file.
     pub(crate) file: &'a FilePath,
-    /// Threads of the machine, for the keys that leave them to it.
+    /// Threads of the machine, for keys that the job does not set.
     pub(crate) threads: ThreadPlan,
 }
 
 /// Makes the job of a document that has passed the check against the schema.
 ///
-/// # Errors
-/// Every rule that is broken.
+/// All broken rules. Every rule that is broken.
 pub(crate) fn resolve(context: &Context<'_>) -> Result<Job, Vec<Problem>> {
     let mut resolver = Resolver { context, problems: Vec::new() };
     let mut keys = context.document.to_json();
@@ -92,19 +91,24 @@ impl Resolver<'_> {
 
     fn name(&mut self, given: Option<String>) -> String {
         let Some(name) = given else {
-            // Always a good name: it came from the file system, so what is odd in it is replaced, not refused.
+            // This is always a valid name: odd characters of a file name are replaced, not refused.
             let stem = self.context.file.file_stem().unwrap_or_default().to_string_lossy();
             let name: String = stem.chars().take(100).map(|c| if is_name_character(c) { c } else { '-' }).collect();
             return if name.is_empty() { "job".to_owned() } else { name };
         };
         if name.is_empty() || name.chars().count() > 100 || !name.chars().all(is_name_character) {
             let help = "use letters, digits, `-`, `_` and `.`, at most 100";
-            self.problem("name", format!("\"{name}\" is no name for a run"), "names folders and metrics", help);
+            self.problem(
+                "name",
+                format!("\"{name}\" is not a valid name for a run"),
+                "names folders and metrics",
+                help,
+            );
         }
         name
     }
 
-    /// Notes a broken rule; the place is that of the key, or of the nearest table around it that is written.
+    /// Notes a broken rule. Its position is that of the key, or of the nearest written table around it.
     fn problem(
         &mut self,
         path: impl Into<Path>,
@@ -129,7 +133,7 @@ mod tests {
     use crate::{Job, Overrides};
 
     #[test]
-    fn the_name_is_the_files_unless_given() {
+    fn the_name_is_that_of_the_file_unless_given() {
         assert_eq!(job(CRITEO, "").name, "ads");
         assert_eq!(job("name = 'x-1_y.z'\n", CRITEO).name, "x-1_y.z");
         let odd = Job::parse(CRITEO, Path::new("/jobs/my job é.toml"), &Overrides::none()).unwrap();
@@ -137,11 +141,14 @@ mod tests {
         assert_eq!(Job::parse(CRITEO, Path::new(""), &Overrides::none()).unwrap().name, "job");
     }
 
-    /// It becomes part of a path.
+    /// The name becomes part of a path.
     #[test]
-    fn a_name_is_no_path() {
+    fn a_name_cannot_be_a_path() {
         for name in ["", "a/b", "a b", "é"] {
-            assert_eq!(problems(&format!("name = '{name}'\n"), CRITEO), [format!("\"{name}\" is no name for a run")]);
+            assert_eq!(
+                problems(&format!("name = '{name}'\n"), CRITEO),
+                [format!("\"{name}\" is not a valid name for a run")]
+            );
         }
         assert_eq!(problems(&format!("name = '{}'\n", "x".repeat(101)), CRITEO).len(), 1);
     }

@@ -1,4 +1,4 @@
-//! What a validated job gives back: its resolved file, the fingerprint that all roles compare, its data files.
+//! Values of a validated job: its resolved file, the fingerprint that all roles compare, and its data files.
 
 use std::path::{Path, PathBuf};
 
@@ -12,16 +12,16 @@ impl Job {
     /// The resolved job as a job file: every key written, paths absolute. Loads to an equal job.
     ///
     /// # Panics
-    /// When a number was put in that no job file can hold, such as a seed above `i64::MAX`.
+    /// When a number does not fit into a job file, such as a seed above `i64::MAX`.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let file = toml::to_string_pretty(&JobFile::of(self)).expect("a job made from TOML can be written as TOML");
-        format!("# Resolved job: every default written out. `zagros train` takes it as it is.\n{file}")
+        format!("# Resolved job, with every default. `zagros train` accepts this file.\n{file}")
     }
 
-    /// A number that two roles share exactly when they work on the same run: features, tables, model, optimisers,
-    /// training, and the cluster's size, wire form and collective. Paths, addresses, time limits and thread counts may differ
-    /// from machine to machine and are skipped, as is whether a standardisation is already fitted.
+    /// A number that two roles share only if they work on the same run: features, tables, model, optimisers, training, and
+    /// the cluster's size, wire form and collective. Paths, addresses, time limits and thread counts may differ between
+    /// machines and do not count. Whether a standardisation is already fitted does not count either.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut features = self.features.clone();
@@ -47,7 +47,7 @@ impl Job {
         xxh3_64(agreed.to_string().as_bytes())
     }
 
-    /// All files that the run reads: training, then validation, then test.
+    /// All files that the run reads: training, validation, test.
     #[must_use]
     pub fn data_files(&self) -> Vec<&Path> {
         let test: &[PathBuf] = match &self.data.test {

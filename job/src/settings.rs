@@ -1,8 +1,8 @@
-//! The settings of a job: one type per concept. It carries the key, the range, the default and the documentation of each
-//! setting, it is what the job file deserialises into, and it is what every role reads.
+//! The settings of a job: one type per concept. A type has the key, range, default and documentation of each setting. The
+//! job file deserialises into these types, and every role reads them.
 //!
-//! Only [`Job::load`] and [`Job::parse`] make a whole [`Job`]: they check ranges, rules between keys and references first.
-//! Settings of rows that a table understands by itself are the table's own types, such as [`EvictionTarget`].
+//! Only [`Job::load`] and [`Job::parse`] make a whole [`Job`], after they have checked ranges, rules across keys and
+//! references. Settings of rows that a table needs unchanged are the table's own types, such as [`EvictionTarget`].
 
 mod admission;
 mod cluster;

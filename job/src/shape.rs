@@ -1,8 +1,7 @@
-//! The schema of the job file in the form that the checks and the reference page read: which keys a
-//! table has, what each may hold.
+//! The schema of the job file for the checks and the reference page: the keys of each table, and their values.
 //!
-//! It is made from the JSON schema that `schemars` derives from [`crate::file::JobFile`], of which it understands the part that
-//! derive produces. What it does not understand becomes [`Shape::Anything`], which a test rules out.
+//! It is made from the JSON schema that `schemars` derives from [`crate::file::JobFile`]. This module reads the part of
+//! JSON schema that the derive produces. Anything else becomes [`Shape::Anything`], which a test rules out.
 
 use std::fmt;
 
@@ -10,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::file;
 
-/// What a value may be.
+/// The values of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Shape {
     Boolean,
@@ -21,13 +20,13 @@ pub(crate) enum Shape {
     },
     /// A finite number.
     Number(Bounds),
-    /// Any text of at least so many characters.
+    /// Any text with a least number of characters.
     Text {
         min_length: u64,
     },
     /// One of these words.
     Words(Vec<Choice>),
-    /// A list of at least and at most so many items.
+    /// A list with a least and a most number of items.
     List {
         item: Box<Shape>,
         min: u64,
@@ -37,12 +36,12 @@ pub(crate) enum Shape {
     Table(Vec<Field>),
     /// A table with keys of the user's choice.
     Named(Box<Shape>),
-    /// A table whose `kind` decides on its other keys. Without one it is the default's, if there is a default.
+    /// A table whose `kind` decides its other keys. Without `kind` it is the default kind, if there is one.
     Tagged {
         variants: Vec<Variant>,
         default: Option<String>,
     },
-    /// One of several, which differ in their TOML type.
+    /// One of several shapes with different TOML types.
     Either(Vec<Shape>),
     /// A part of the schema that this module cannot read.
     Anything,
@@ -73,7 +72,7 @@ pub(crate) struct Choice {
 /// One form of a tagged table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Variant {
-    /// What `kind` says.
+    /// Its `kind`.
     pub(crate) kind: String,
     /// What it means.
     pub(crate) doc: String,
@@ -90,13 +89,13 @@ pub(crate) struct Field {
     pub(crate) doc: String,
     /// Whether it must be given.
     pub(crate) required: bool,
-    /// Its value when it is not given, unless `doc` says so in words.
+    /// Its value if it is not given, unless `doc` gives a default in words.
     pub(crate) default: Option<Json>,
-    /// What it may be.
+    /// Its values.
     pub(crate) shape: Shape,
 }
 
-/// The key that says which variant a tagged table is.
+/// The key that names the variant of a tagged table.
 pub(crate) const TAG: &str = "kind";
 
 /// Shape of the whole job file.
@@ -112,7 +111,7 @@ pub fn schema_json() -> String {
 }
 
 impl Bounds {
-    /// Whether a number is within; NaN never is.
+    /// Whether a number is within the limits. NaN never is.
     pub(crate) fn contain(&self, number: f64) -> bool {
         number.is_finite()
             && self.min.is_none_or(|min| number >= min)
@@ -122,7 +121,7 @@ impl Bounds {
     }
 }
 
-/// In a user's words, to follow "expected".
+/// The shape in a user's words, to follow "expected".
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -170,7 +169,7 @@ fn list(f: &mut fmt::Formatter<'_>, items: impl Iterator<Item = String>) -> fmt:
     f.write_str(&items.collect::<Vec<_>>().join(" or "))
 }
 
-/// Reads a schema with its definitions at hand.
+/// Reads a schema with the help of its definitions.
 struct Reader<'a> {
     definitions: Option<&'a Map<String, Json>>,
 }
@@ -200,7 +199,7 @@ impl Reader<'_> {
         name.zip(self.definitions).and_then(|(name, definitions)| definitions.get(name)).unwrap_or(schema)
     }
 
-    /// `null` is how an optional key looks; TOML has none.
+    /// Optional keys have `null` as an alternative, but TOML has no null.
     fn alternatives(&self, options: &[Json]) -> Shape {
         let options: Vec<Json> = options.iter().filter(|option| type_of(option) != Some("null")).cloned().collect();
         if let [only] = options.as_slice() {
@@ -342,7 +341,7 @@ mod tests {
     #[test]
     fn every_number_has_a_range() {
         for (path, field) in fields() {
-            // A mean may be anything.
+            // A mean may be any number.
             let free = path.ends_with(".mean");
             match field.shape {
                 Shape::Integer { min, max } => {

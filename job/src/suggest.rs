@@ -1,9 +1,9 @@
-//! "did you mean".
+//! Suggestions: "did you mean".
 
 use crate::document::{Node, Path, Value};
 use crate::quoting;
 
-/// Similarity (Jaro–Winkler, 0 to 1) from which a name is taken for a misspelling of another.
+/// Similarity (Jaro–Winkler, 0 to 1) above which a name counts as a misspelling of another.
 const ALIKE: f64 = 0.8;
 
 /// Help for an unknown key.
@@ -16,12 +16,12 @@ pub(crate) fn choice(found: &str, known: &[&str]) -> String {
     help(found, known, "\"", "the choices are")
 }
 
-/// Help for a name that refers to nothing; `others` introduces the list of what there is.
+/// Help for a name that refers to nothing. `others` introduces the list of existing names.
 pub(crate) fn name(found: &str, known: &[&str], others: &str) -> String {
     help(found, known, "\"", others)
 }
 
-/// Help for a setting whose value is text where a list or table was probably meant: `64,32`, `{kind=dcnv2}`.
+/// Help for a setting with text in place of a list or table: `64,32`, `{kind=dcnv2}`.
 pub(crate) fn setting(node: &Node, path: &Path) -> Option<String> {
     let Value::Text(text) = &node.value else { return None };
     if node.at.source.file {
@@ -41,7 +41,7 @@ fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {
     }
 }
 
-/// The known name that is most alike, if one is alike at all.
+/// The most similar known name, if one is similar enough.
 #[must_use]
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let found = found.to_lowercase().replace('-', "_");

@@ -1,17 +1,17 @@
-//! How a machine's cores are shared when the job does not say.
+//! Divides a machine's cores if the job does not.
 
-/// What is to share a machine's cores.
+/// The processes that share a machine's cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Cores of the machine.
     pub cores: usize,
-    /// Dense workers on it, each a process.
+    /// Dense workers on it, one process each.
     pub workers: usize,
-    /// Embedding servers on it, each a process; 0 when they are embedded in a worker's, or alone on their machine.
+    /// Embedding servers on it, one process each; 0 if they are in a worker's process, or alone on their machine.
     pub servers: usize,
 }
 
-/// Threads of the parts that burn CPU.
+/// Threads of each part that needs many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPlan {
     /// Parser threads of one dense worker.
@@ -23,15 +23,15 @@ pub struct ThreadPlan {
 }
 
 impl Machine {
-    /// This machine, all of it for one process.
+    /// This machine, with one process for everything.
     #[must_use]
     pub fn this() -> Self {
         Self { cores: cores(), workers: 1, servers: 0 }
     }
 
-    /// Shares the cores. Each worker parses with one thread, with two where it has more than four cores; a core is
-    /// for embedding rows and the network traffic from three cores on, and an eighth of the cores where servers are
-    /// processes of their own, which share it; the rest is for the dense network. At least one thread each.
+    /// Divides the cores. Each worker parses with one thread, or with two on more than four cores. From three cores on, one
+    /// core is for embedding rows and network traffic. If servers are separate processes, they share an eighth of the cores
+    /// instead. The rest is for the dense network. Each part gets at least one thread.
     #[must_use]
     pub fn plan(&self) -> ThreadPlan {
         let (workers, rows) = (self.workers.max(1), self.for_rows());
@@ -45,12 +45,12 @@ impl Machine {
         match self.servers {
             _ if self.cores <= 2 => 0,
             0 => 1,
-            // The workers' two threads each come first.
+            // The two threads of each worker come first.
             _ => (self.cores / 8).clamp(1, self.cores.saturating_sub(2 * self.workers).max(1)),
         }
     }
 
-    /// Who has how many threads, in a line for people; of servers, the cores that theirs share.
+    /// The number of threads of each part, as one line. For servers: the cores that they share.
     #[must_use]
     pub fn describe(&self, plan: &ThreadPlan) -> String {
         let workers = self.workers.max(1);
@@ -67,13 +67,13 @@ impl Machine {
         let threads = workers * (plan.torch + plan.parse) + rows;
         line += &format!(" of {} core{}", self.cores, if self.cores == 1 { "" } else { "s" });
         if threads > self.cores {
-            line += &format!("; {threads} threads share them, which slows each");
+            line += &format!("; {threads} threads share them, which slows each down");
         }
         line
     }
 }
 
-/// Cores that this process may use; 1 when the system does not tell.
+/// Cores that this process may use; 1 if the system does not say.
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
@@ -93,12 +93,12 @@ mod tests {
         let torch: Vec<usize> = (0..=4).map(|cores| plan(cores, 1, 0)[0]).collect();
         assert_eq!(torch, [1, 1, 1, 1, 2]);
         assert!((0..=4).all(|cores| plan(cores, 1, 0)[1] == 1));
-        // A server that is alone on its machine has all of it.
+        // A server that is alone on its machine has all cores.
         assert_eq!(plan(64, 1, 0), [61, 2, 64]);
     }
 
     #[test]
-    fn processes_of_one_machine_share_it() {
+    fn processes_share_the_cores_of_their_machine() {
         assert_eq!(plan(4, 1, 1), [2, 1, 1]);
         assert_eq!(plan(4, 1, 2), [2, 1, 1]);
         assert_eq!(plan(4, 2, 1), [1, 1, 1]);
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn everyone_has_a_thread_and_no_core_is_given_twice_where_there_are_enough() {
+    fn every_part_has_a_thread_and_no_core_is_given_twice_if_there_are_enough() {
         for cores in 0..300 {
             for (workers, servers) in (1..9).flat_map(|workers| (0..9).map(move |servers| (workers, servers))) {
                 let machine = Machine { cores, workers, servers };
                 let [torch, parse, server] = plan(cores, workers, servers);
                 assert!(torch >= 1 && parse >= 1 && server >= 1, "{machine:?}");
                 let given = workers * (torch + parse) + machine.for_rows();
-                // A worker needs two threads and the rows one.
+                // A worker needs two threads, and the rows need one.
                 assert!(given <= cores.max(2 * workers + 1), "{machine:?}: {given}");
                 assert!(servers == 0 || server * servers <= machine.for_rows().max(servers), "{machine:?}");
             }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_who_has_what_and_when_it_is_too_much() {
+    fn the_line_has_the_threads_of_each_part_and_says_when_they_are_too_many() {
         let reported = |cores, workers, servers| {
             let machine = Machine { cores, workers, servers };
             machine.describe(&machine.plan())
@@ -133,12 +133,14 @@ mod tests {
         assert_eq!(reported(64, 4, 4), "4 workers × (12 dense + 2 parse) + 8 for 4 servers of 64 cores");
         assert_eq!(
             reported(4, 2, 2),
-            "2 workers × (1 dense + 1 parse) + 1 for 2 servers of 4 cores; 5 threads share them, which slows each"
+            "2 workers × (1 dense + 1 parse) + 1 for 2 servers of 4 cores; 5 threads share them, which slows each down"
         );
         let asked = ThreadPlan { torch: 9, parse: 1, server: 1 };
         let machine = Machine { cores: 4, workers: 1, servers: 0 };
         assert!(
-            machine.describe(&asked).ends_with("9 dense + 1 parse of 4 cores; 10 threads share them, which slows each")
+            machine
+                .describe(&asked)
+                .ends_with("9 dense + 1 parse of 4 cores; 10 threads share them, which slows each down")
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Every shipped job file loads, and says what its comments promise.
+//! Every shipped job file loads, and does what its comments say.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn load(name: &str) -> Job {
 }
 
 #[test]
-fn every_example_loads_and_survives_being_resolved() {
+fn every_example_loads_and_its_resolved_form_too() {
     let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<PathBuf> =
         files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();

@@ -1,4 +1,4 @@
-//! What a user reads when a job is wrong.
+//! The messages that a user reads when a job is wrong.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn errors(text: &str, sets: &[&str]) -> JobErrors {
     Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap_err()
 }
 
-/// As a terminal without colours shows it.
+/// The text on a terminal without colours.
 fn rendered(text: &str, sets: &[&str]) -> String {
     let mut page = String::new();
     let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(100);
@@ -17,7 +17,7 @@ fn rendered(text: &str, sets: &[&str]) -> String {
     page.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// As a log shows it, without the headline.
+/// The lines of a log, without the headline.
 fn lines(text: &str) -> Vec<String> {
     errors(text, &[]).plain().lines().skip(1).map(str::to_owned).collect()
 }
@@ -57,7 +57,7 @@ fn text_that_is_not_toml_is_pointed_at() {
 }
 
 #[test]
-fn what_is_missing_is_named_where_it_belongs() {
+fn a_missing_key_is_named_at_its_table() {
     let expected = ["job.toml:1:1: missing key `data`; `data` is a table. Where samples come from."];
     assert_eq!(lines(""), expected);
     let found = lines("# a job\n[train]\n[data]\ntrain = 'x'\n");
@@ -72,7 +72,7 @@ fn types_and_ranges_say_what_was_expected() {
         [cluster]\nserver_addresses = []\nlease_seconds = 0\n[tables]\nC1 = 3\n"
     );
     let expected = [
-        "job.toml:4:8: `data.test` is a date, expected text or a list, each item text; text stands in quotes: \"1979-05-27\"",
+        "job.toml:4:8: `data.test` is a date, expected text or a list, each item text; write text in quotes: \"1979-05-27\"",
         "job.toml:6:7: `embedding.dim` is a number, expected an integer from 1 to 4096",
         "job.toml:7:8: `embedding.init` is text, expected a table with kind \"zero\" or \"uniform\" or \"normal\" or \"truncated_normal\" or \"xavier\" or \"constant\"",
         "job.toml:8:20: `embedding.optimizer.lr` is out of range, expected a number from 1e-12 to 1000",
@@ -84,7 +84,7 @@ fn types_and_ranges_say_what_was_expected() {
 }
 
 #[test]
-fn a_kind_decides_which_keys_there_are() {
+fn a_kind_decides_the_other_keys() {
     let text = format!("{GOOD}[model]\nkind = 'ffnn'\nbottom = [8]\n[optimizer]\nmomentum = 0.9\n");
     let expected = [
         "job.toml:6:1: unknown key `model.bottom`; the keys here are `hidden`, `dropout`",
@@ -97,9 +97,9 @@ fn a_kind_decides_which_keys_there_are() {
 fn keys_of_one_format_are_refused_in_the_other() {
     let text = format!("{GOOD}delimiter = ';'\ntest = 'a'\ntest_fraction = 0.5\n[features]\nlabel = 'I1'\n");
     let expected = [
-        "job.toml:4:13: `data.delimiter` has no meaning with format \"criteo\"; Criteo's layout is fixed: remove the key, or use format = \"delimited\"",
+        "job.toml:4:13: `data.delimiter` has no meaning with format \"criteo\"; Criteo's layout is fixed; remove the key, or use format = \"delimited\"",
         "job.toml:6:17: `data.test` and `data.test_fraction` exclude each other; keep one of the two",
-        "job.toml:7:1: the label \"I1\" is also a numeric feature; remove it: a model that sees it learns nothing",
+        "job.toml:7:1: the label \"I1\" is also a numeric feature; remove it: a model that sees the label learns nothing else",
         "job.toml:8:9: the label of Criteo's layout is \"label\", not \"I1\"; remove the key",
     ];
     assert_eq!(lines(&text), expected);
@@ -119,7 +119,7 @@ fn features_refer_to_columns_and_tables_that_exist() {
         "job.toml:8:43: no table is named \"usr\"; did you mean \"user\"?",
         "job.toml:8:77: feature \"item\" asks for dim 8, its table \"item\" has 4; features that share a table share its dim",
         "job.toml:8:90: pooling of a single value has no meaning; give a `separator`, or remove `pooling`",
-        "job.toml:8:99: the label \"y\" is also a categorical feature; remove it: a model that sees it learns nothing",
+        "job.toml:8:99: the label \"y\" is also a categorical feature; remove it: a model that sees the label learns nothing else",
         "job.toml:10:9: no feature uses the table \"users\"; did you mean \"user\"?",
     ];
     let found: Vec<String> = lines(&text).into_iter().filter(|line| !line.contains("DLRM")).collect();
@@ -165,10 +165,10 @@ fn a_cluster_can_be_bound_and_shared() {
     let expected = [
         "job.toml:6:13: mode \"sync\" allows no staleness; set it to 0 or remove it, or use mode = \"hybrid\"",
         "job.toml:9:11: 3 servers cannot share 2 buckets; have at least one bucket per server",
-        "job.toml:10:15: `cluster.coordinator` is no address: \"here\"; write host:port, for example 127.0.0.1:7700 or [::1]:7700",
-        "job.toml:11:20: 2 addresses for 3 servers; list one address per server, or for all a single one with port 0, or 0.0.0.0:PORT when each has a host of its own",
-        "job.toml:11:28: two servers cannot both listen on a:1; give each a port of its own",
-        "job.toml:12:9: `cluster.admin` is no address: \":0\"; write host:port, for example 127.0.0.1:7700 or [::1]:7700",
+        "job.toml:10:15: `cluster.coordinator` is not an address: \"here\"; write host:port, for example 127.0.0.1:7700 or [::1]:7700",
+        "job.toml:11:20: 2 addresses for 3 servers; list one address per server; or a single one with port 0, or 0.0.0.0:PORT if each has its own host",
+        "job.toml:11:28: two servers cannot both listen on a:1; give each its own port",
+        "job.toml:12:9: `cluster.admin` is not an address: \":0\"; write host:port, for example 127.0.0.1:7700 or [::1]:7700",
     ];
     assert_eq!(lines(&text), expected);
 }
@@ -185,7 +185,7 @@ fn files_that_cannot_be_job_files_are_named() {
     assert!(load(&latin).contains("latin.toml:2: not UTF-8"), "{}", load(&latin));
     let large = folder.path().join("train.txt");
     std::fs::File::create(&large).unwrap().set_len(5 << 20).unwrap();
-    assert!(load(&large).contains("is no job file: it has 5242880 bytes"), "{}", load(&large));
+    assert!(load(&large).contains("is not a job file: it has 5242880 bytes"), "{}", load(&large));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_value_whose_brackets_or_quotes_are_missing_is_shown_with_them() {
 
 /// The renderer counts columns in 16 bits.
 #[test]
-fn a_problem_far_to_the_right_of_a_line_is_shown_with_what_is_around_it() {
+fn a_problem_in_a_long_line_is_shown_with_the_text_around_it() {
     for (before, after) in [(65_500, 0), (65_535, 200_000), (70_000, 0), (1_000_000, 1_000_000)] {
         let list = |items: usize| "'é', ".repeat(items / 6);
         let text = format!("[data]\nformat = 'criteo'\ntrain = [{}7, {}]\n", list(before), list(after));
@@ -229,13 +229,13 @@ fn ten_problems_are_shown_of_many() {
     assert_eq!(errors.to_string(), "job file job.toml has 500 problems; the first 10 are");
 }
 
-/// A million of them took half a minute.
+/// Regression: a million of them took half a minute.
 #[test]
-fn brackets_in_brackets_are_refused_where_they_are_too_many() {
+fn too_many_nested_brackets_are_refused() {
     for text in ["[".repeat(1_000_000), format!("a = {}", "{b = [".repeat(500_000)), "[[a]]\n".repeat(100)] {
         let errors = errors(&text, &[]).plain();
         assert!(!errors.is_empty());
     }
     let page = rendered(&format!("a = {}", "[".repeat(1_000_000)), &[]);
-    assert!(page.contains("more than 64 brackets in each other"), "{page}");
+    assert!(page.contains("more than 64 nested brackets"), "{page}");
 }

@@ -1,4 +1,4 @@
-//! The committed pages equal what the code says.
+//! The committed pages equal the generated ones.
 
 use std::fs;
 use std::path::Path;

@@ -205,10 +205,8 @@ impl JobClient {
     }
 
     /// Gives up a pod whose node does not report. The pod counts as failed, so its Job makes another in its place, and the
-    /// pod
-    /// is deleted without its kubelet's confirmation. Kubernetes does the same with the pods of a node that is marked as
-    /// out
-    /// of service. If the old worker still lives, it was fenced long ago (invariant MB-1).
+    /// pod is deleted without its kubelet's confirmation. Kubernetes does the same with the pods of a node that is marked
+    /// as out of service. If the old worker still lives, it was fenced long ago (invariant MB-1).
     ///
     /// # Errors
     /// When a request fails.

@@ -393,8 +393,7 @@ fn exhausted(facts: &DecisionFacts<'_>, mut cause: AttemptFailure) -> Decision {
 }
 
 /// A worker of an earlier attempt that may still write to the run folder, so that two attempts would write checkpoints
-/// there.
-/// Members made now would give up waiting for it if it takes long to end.
+/// there. Members made now would give up waiting for it if it takes long to end.
 fn held_up_by(facts: &DecisionFacts<'_>) -> Option<String> {
     let others = RemovalScope::Others(facts.status.attempt);
     match facts.observed.workers_removal(others, facts.now) {

@@ -160,9 +160,8 @@ impl ObservedObjects {
         targets.collect()
     }
 
-    /// Pods that have not ended. A pod that is there long after its deadline is on a node that does not report. The
-    /// removal does
-    /// not wait for it.
+    /// Pods that have not ended. A pod that is there long after its deadline is on a node that does not report. The removal
+    /// does not wait for it.
     fn awaited(&self, scope: RemovalScope, now: Timestamp) -> impl Iterator<Item = &RemainingPod> {
         self.remaining.iter().filter(move |pod| scope.has(pod.attempt) && !is_overdue(pod.until, LINGER, now))
     }

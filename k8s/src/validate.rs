@@ -333,7 +333,7 @@ mod tests {
         assert_eq!((&first.name, &first.output.folder), (&second.name, &second.output.folder));
         assert_eq!(first.checkpoint.folder, second.checkpoint.folder);
         let changed = second.changes_since(&first);
-        assert!(!changed.is_empty() && !changed.iter().any(zagros_job::Change::is_learning), "{changed:?}");
+        assert!(!changed.is_empty() && !changed.iter().any(zagros_job::KeyChange::is_learning), "{changed:?}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The HTTP port of a role: `/healthz` (alive), `/readyz` (able to serve, or why not), `/metrics`.
+//! The HTTP port of a role: `/healthz` (the process is alive), `/readyz` (the role can serve, or why not), `/metrics`.
 //!
-//! A port on a loopback address answers requests whose `Host` names this machine, and refuses all others. Without that check
-//! a web page could read it: the page's own host name is made to point to 127.0.0.1 (DNS rebinding), and the browser of
-//! a user of this machine then lets the page's script read every answer.
+//! A port on a loopback address refuses requests whose `Host` does not name this machine. Otherwise a web page could
+//! read the port by DNS rebinding: its host name is made to point to 127.0.0.1, and the browser of a user of this
+//! machine lets the page's script read every answer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use tokio::net::TcpListener;
 use crate::listener::BoundedListener;
 use crate::{Shutdown, metrics};
 
-/// Answers whether the role can do its work now; the error says why not, in words.
+/// Returns whether the role can work now. The error is the reason why not.
 pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// The three routes every role has; add a role's own with [`Router::merge`].
+/// The three routes of every role. A role adds its own with [`Router::merge`].
 pub fn routes(registry: Registry, readiness: Readiness) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
@@ -40,7 +40,7 @@ fn ready(readiness: &Readiness) -> (StatusCode, String) {
 /// Serves until shutdown is requested.
 ///
 /// # Errors
-/// When the listener fails.
+/// If the listener fails.
 pub async fn serve(listener: TcpListener, routes: Router, shutdown: Shutdown) -> std::io::Result<()> {
     let is_local = listener.local_addr()?.ip().is_loopback();
     let routes = if is_local { routes.layer(from_fn(refuse_other_hosts)) } else { routes };
@@ -51,7 +51,7 @@ pub async fn serve(listener: TcpListener, routes: Router, shutdown: Shutdown) ->
 
 async fn refuse_other_hosts(request: Request, next: Next) -> Response {
     const REFUSAL: &str =
-        "this port is for this machine alone: open it as http://127.0.0.1 or http://localhost with its port\n";
+        "this port serves this machine only; open it as http://127.0.0.1 or http://localhost with its port\n";
     if names_this_machine(request.headers()) {
         return next.run(request).await;
     }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_role_tells_health_readiness_and_metrics() {
+    async fn a_role_serves_health_readiness_and_metrics() {
         let registry = Registry::new();
         let counter = metrics::register(&registry, metrics::IntCounter::new("test_total", "A test."));
         counter.inc_by(3);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_loopback_port_answers_only_whoever_names_this_machine() {
+    async fn a_loopback_port_refuses_other_host_names() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(serve(listener, listening(), Shutdown::new()));
@@ -122,12 +122,15 @@ mod tests {
             }
             for host in ["evil.example:7780", "10.0.0.1", "localhost.evil.example", ""] {
                 let refused = get_as(host, address, path).await;
-                assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("for this machine alone"), "{refused}");
+                assert!(
+                    refused.starts_with("HTTP/1.1 403") && refused.contains("serves this machine only"),
+                    "{refused}"
+                );
             }
         }
     }
 
-    /// As in containers, whose ports are reached by names that only the network knows.
+    /// As in containers: the names of their ports are known to the network only.
     #[tokio::test]
     async fn a_port_on_all_addresses_is_reached_by_any_name() {
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();

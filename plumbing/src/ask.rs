@@ -1,4 +1,4 @@
-//! The other end of a role's HTTP port: one question, one answer, a deadline.
+//! A client for a role's HTTP port: one request, one answer, a deadline.
 
 use std::time::Duration;
 
@@ -9,36 +9,36 @@ use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// Most bytes of an answer: a report of a thousand members at a few hundred bytes each, several times over.
+/// Largest answer in bytes: several times a report of a thousand members of a few hundred bytes each.
 const MOST: usize = 4 << 20;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody is there, or what is there speaks another language.
-    #[error("{address} cannot be asked: {reason}")]
+    /// Nothing listens at the address, or it does not speak HTTP.
+    #[error("cannot reach {address}: {reason}")]
     Unreachable {
-        /// `host:port` that was asked.
+        /// The address, `host:port`.
         address: String,
-        /// In the words of what failed.
+        /// The error of the connection.
         reason: String,
     },
-    /// Nothing came in time.
+    /// No answer came in time.
     #[error("{address} does not answer {path} within {timeout:?}")]
     Late {
-        /// `host:port` that was asked.
+        /// The address, `host:port`.
         address: String,
-        /// What for.
+        /// The requested path.
         path: String,
-        /// How long it was waited for.
+        /// How long the caller waited.
         timeout: Duration,
     },
 }
 
-/// Sends `GET path` to `host:port`; the answer's status and body.
+/// Sends `GET path` to `host:port`. Returns the status and the body of the answer.
 ///
 /// # Errors
-/// When there is none within `timeout`, or it is longer than 4 MiB.
+/// If there is no answer within `timeout`, or it is larger than 4 MiB.
 pub async fn ask(address: &str, path: &str, timeout: Duration) -> Result<(StatusCode, Bytes), AskError> {
     match tokio::time::timeout(timeout, get(address, path)).await {
         Ok(answer) => {
@@ -57,7 +57,7 @@ async fn get(address: &str, path: &str) -> Result<(StatusCode, Bytes), Box<dyn s
         let status = response.status();
         Ok((status, Limited::new(response.into_body(), MOST).collect().await?.to_bytes()))
     };
-    // The connection does the reading and writing; it ends with the answer.
+    // The connection task reads and writes. It ends with the answer.
     tokio::pin!(connection);
     tokio::pin!(answer);
     tokio::select! {
@@ -95,15 +95,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_there_is_reported_at_once() {
+    async fn an_address_without_a_listener_is_reported_at_once() {
         let (listener, address) = listener().await;
         drop(listener);
         let error = ask(&address, "/healthz", TIMEOUT).await.unwrap_err().to_string();
-        assert!(error.starts_with(&address) && error.contains("refused"), "{error}");
+        assert!(error.contains(&address) && error.contains("refused"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_accepts_and_says_nothing_is_not_waited_for() {
+    async fn a_silent_listener_is_reported_after_the_timeout() {
         let (_listener, address) = listener().await;
         let error = ask(&address, "/status", TIMEOUT).await.unwrap_err().to_string();
         assert!(error.ends_with("does not answer /status within 2s"), "{error}");

@@ -1,4 +1,4 @@
-//! Waiting between tries, and never longer than a deadline that was stated up front.
+//! Retries with pauses, up to a deadline that is set in advance.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::time::Instant;
 
-/// A point in time after which nobody waits any more.
+/// A point in time at which every wait ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     started: Instant,
@@ -14,46 +14,46 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// `timeout` from now.
+    /// The deadline `timeout` from now.
     #[must_use]
     pub fn after(timeout: Duration) -> Self {
         Self { started: Instant::now(), timeout }
     }
 
-    /// Time left, zero when passed.
+    /// Time left. Zero when the deadline has passed.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.timeout.saturating_sub(self.started.elapsed())
     }
 
-    /// Whether it has passed.
+    /// Whether the deadline has passed.
     #[must_use]
     pub fn is_past(&self) -> bool {
         self.left().is_zero()
     }
 
-    /// How long was waited so far.
+    /// Time since the deadline was set.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// What `work` answers, unless the deadline passes first (invariant WT-1).
+    /// Runs `work` up to the deadline (invariant WT-1).
     ///
     /// # Errors
-    /// How long it had, for the caller to say whom it waited for.
+    /// If the deadline passes first: the time waited. The caller adds what it waited for.
     pub async fn bound<T>(&self, work: impl Future<Output = T>) -> Result<T, Duration> {
         let left = self.left();
         tokio::time::timeout(left, work).await.map_err(|_| left)
     }
 }
 
-/// Exponential backoff with full jitter, so that many clients do not come back together.
+/// Exponential backoff with jitter, so that many clients do not retry at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
-    /// Upper bound of the first pause.
+    /// Largest first pause.
     pub first: Duration,
-    /// Upper bound of any pause.
+    /// Largest pause of all.
     pub most: Duration,
 }
 
@@ -64,19 +64,19 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause before try `attempt` (0 is the first retry).
+    /// The pause before retry number `attempt`, counted from 0.
     #[must_use]
     pub fn pause(&self, attempt: u32) -> Duration {
         let ceiling = self.first.saturating_mul(2_u32.saturating_pow(attempt)).min(self.most);
-        // At least half of the ceiling: a random zero would hammer a peer that is starting.
+        // At least half of the largest pause. A random pause near zero would overload a peer that is starting.
         ceiling.mul_f64(rand::rng().random_range(0.5..1.0))
     }
 
-    /// Calls `attempt` until it succeeds, fails for good, or the deadline passes. An attempt that may take long is
-    /// bounded by the caller with [`Deadline::bound`]; none is made when the deadline has passed, except the first.
+    /// Calls `attempt` until it succeeds, fails for good, or the deadline passes. The first try is always made. A caller
+    /// bounds a long attempt with [`Deadline::bound`].
     ///
     /// # Errors
-    /// The last error, whether final or not.
+    /// The last error, final or not.
     pub async fn retry<T, E, F>(
         &self,
         deadline: Deadline,
@@ -124,7 +124,7 @@ mod tests {
         assert!(deadline.is_past() && tries > 5, "{tries} tries");
     }
 
-    /// Invariant WT-1: nobody waits longer than was said, and the last real answer is what is reported.
+    /// Invariant WT-1: no wait exceeds the deadline, and the last real error is reported.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_hangs_does_not_outlast_the_deadline() {
         let deadline = Deadline::after(Duration::from_secs(10));

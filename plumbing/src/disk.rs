@@ -1,8 +1,8 @@
-//! What to do about a file that cannot be written or read.
+//! Advice about a file that cannot be written or read.
 
 use std::io::{self, ErrorKind};
 
-/// In words, by what the operating system says.
+/// The next step, by the error of the operating system.
 #[must_use]
 pub fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
@@ -11,9 +11,9 @@ pub fn advice(error: &io::Error) -> &'static str {
             "let this user write there, or name another folder"
         }
         ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => {
-            "move what is in the way, or name another folder"
+            "move the file or folder that is in the way, or name another folder"
         }
-        ErrorKind::NotFound => "see whether it was moved or deleted",
+        ErrorKind::NotFound => "check whether it was moved or deleted",
         _ => "check the disk",
     }
 }
@@ -23,10 +23,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_failure_has_its_own_remedy() {
-        // As Linux numbers them: no space, not permitted, a folder, an input/output error.
+    fn each_kind_of_failure_has_its_own_advice() {
+        // Linux error numbers: no space, not permitted, is a folder, input/output error.
         let advised = [28, 13, 21, 5].map(|number| advice(&io::Error::from_raw_os_error(number)));
         assert!(advised[0].starts_with("make room") && advised[1].starts_with("let this user"), "{advised:?}");
-        assert!(advised[2].starts_with("move what is in the way") && advised[3] == "check the disk", "{advised:?}");
+        assert!(advised[2].starts_with("move the file or folder") && advised[3] == "check the disk", "{advised:?}");
     }
 }

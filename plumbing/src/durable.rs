@@ -1,39 +1,39 @@
-//! The one way a file that matters is written: temporary name → fsync → rename → fsync of the folder.
+//! The one way to write a durable file: temporary name → fsync → rename → fsync of the folder.
 //!
-//! A reader finds the old content or the new, never a part (invariant CK-1).
+//! A reader finds the old content or the new content, never a part (invariant CK-1).
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes `content` so that `path` holds all of it or is unchanged.
+/// Writes `content` to `path`. After an error, `path` is unchanged.
 ///
 /// # Errors
-/// Any I/O error, which does not name the path: whoever tells it does ([`naming`]). The temporary file is removed.
+/// Any I/O error. It does not name the path, which the caller adds ([`naming`]). The temporary file is removed.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     write_with(path, |file| file.write_all(content))
 }
 
-/// As [`write`], streaming.
+/// As [`write`], with content that `fill` streams.
 ///
 /// # Errors
-/// As [`write`], and whatever `fill` returns.
+/// As [`write`], and any error of `fill`.
 pub fn write_with(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let temporary = temporary_name(path);
     let written =
         fill_and_sync(&temporary, fill).and_then(|()| fs::rename(&temporary, path)).and_then(|()| sync_folder(path));
     written.inspect_err(|_| {
-        // The error that matters is the first one; a left-over temporary file is only untidy.
+        // The first error matters. A temporary file that stays does no harm.
         let _ = fs::remove_file(&temporary);
     })
 }
 
-/// The error with the path in its message, for whoever tells it as it is.
+/// Adds the path to an error's message.
 pub fn naming(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }
 
-/// As [`write_with`], for content that may turn out not to be there: an inner error leaves `path` unchanged too.
+/// As [`write_with`], for content that may turn out to be missing. An inner error leaves `path` unchanged as well.
 ///
 /// # Errors
 /// As [`write_with`].
@@ -66,8 +66,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// A name of its own for each writer: two that write the same file at once, in one process or on two machines that
-/// share a disk, must not fill the same temporary file.
+/// Each writer has a temporary name of its own. Two writers of one file, in one process or on two machines with a
+/// shared disk, must not write to one temporary file.
 fn temporary_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{:016x}.tmp", rand::random::<u64>()));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn content_that_is_not_there_is_no_content() {
+    fn missing_content_leaves_the_file_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows");
         let done = write_unless(&path, |file| file.write_all(b"all of it").map(|()| Ok::<_, &str>(9)));
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
-    /// Invariant CK-1 with a writer that starts while another one of the same file is not done.
+    /// Invariant CK-1, with a second writer that starts before the first one is done.
     #[test]
     fn writers_of_the_same_file_do_not_mix() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,18 +1,17 @@
-//! The exit codes of all programs. This is the one table of them: the programs, the operator's retries and the test of
-//! docs/exit-codes.md take them from here.
+//! The exit codes of all programs. Programs, the operator's retries and the test of docs/exit-codes.md use this table.
 
 /// One exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitCode {
-    /// What the process ends with. From 128 on it is 128 and the number of the signal that ended the process.
+    /// The code. From 128 on it is 128 plus the number of the signal that ended the process.
     pub code: u8,
-    /// What it means, to follow "ended with 3".
+    /// The meaning, as a continuation of "ended with 3".
     pub meaning: &'static str,
     /// Whether another attempt may succeed without a change by a person.
     pub is_retryable: bool,
 }
 
-/// Done.
+/// The program succeeded.
 pub const SUCCESS: u8 = 0;
 /// A bug, or an unforeseen failure of the machine.
 pub const INTERNAL: u8 = 1;
@@ -55,7 +54,7 @@ const fn retryable_code(code: u8, meaning: &'static str) -> ExitCode {
     ExitCode { code, meaning, is_retryable: true }
 }
 
-/// What a process's exit code means; `None` for a code that no program of ours ends with.
+/// The meaning of an exit code. `None` for a code that no Zagros program uses.
 #[must_use]
 pub fn meaning(code: i32) -> Option<&'static str> {
     EXIT_CODES.iter().find(|known| i32::from(known.code) == code).map(|known| known.meaning)
@@ -71,7 +70,7 @@ mod tests {
         assert_eq!((meaning(3), meaning(99)), (Some("data is missing or malformed"), None));
     }
 
-    /// The page has a row for each code and for no other.
+    /// The page has one row for each code, and no other rows.
     #[test]
     fn the_page_lists_these_codes() {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/exit-codes.md");

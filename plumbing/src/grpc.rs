@@ -1,4 +1,4 @@
-//! One place for the connection settings of both ends: windows, keep-alive, limits, deadlines.
+//! The connection settings of both ends: flow-control windows, keep-alive, limits, deadlines.
 
 pub mod unary;
 
@@ -14,25 +14,26 @@ use tower_layer::{Identity, Stack};
 pub use intake::{IntakeLayer, IntakeService};
 pub use timeout::{state_timeout, stated_timeout};
 
-/// A batch of 4096 samples × 64 features × 64 values in f32 is 64 MiB; leave room above it.
+/// Largest message of the data path. A batch of 4096 samples × 64 features × 64 values in f32 has 64 MiB.
 pub const MAX_MESSAGE_BYTES: usize = 256 << 20;
-/// Messages of the control path and of saving and loading: a worker that joins brings its files and the splits of an earlier
-/// run, a quarter of a million files or half a million splits at most, of which a message of this size has room for either.
+/// Largest message of the control path, and of save and load. A worker that joins sends its files and the splits of an
+/// earlier run. A message of this size holds either a quarter of a million files or half a million splits.
 pub const MAX_CONTROL_BYTES: usize = 32 << 20;
 
-/// HTTP/2's 64 KiB default window stalls on every few rows; one batch should fit in flight.
+/// Flow-control window of a stream. HTTP/2's default of 64 KiB would stall after a few rows. One batch should fit.
 const STREAM_WINDOW: u32 = 16 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
-/// With the default of 16 KiB a batch of 1.5 MiB is a hundred system calls on each end, and half of its CPU time on the
-/// wire. A field that arrives in one frame is read where it lies ([`unary`]); a frame is held whole before it is handed on.
+/// Largest frame. With the default of 16 KiB a batch of 1.5 MiB takes a hundred system calls on each end, which is half
+/// of its CPU time on the wire. A field that arrives in one frame is not copied ([`unary`]). A frame is in memory as a
+/// whole.
 const FRAME: u32 = 4 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Requests of one connection at a time. A client that has more of them under way waits.
+/// Concurrent requests of one connection. A client with more requests waits.
 const MOST_STREAMS: u32 = 256;
 
-/// A server with our settings and bounds; serve it on a [`crate::listener::BoundedListener`].
+/// A server with these settings and bounds. Serve it on a [`crate::listener::BoundedListener`].
 #[must_use]
 pub fn server() -> Server<Stack<IntakeLayer, Identity>> {
     Server::builder()
@@ -46,13 +47,13 @@ pub fn server() -> Server<Stack<IntakeLayer, Identity>> {
         .tcp_nodelay(true)
 }
 
-/// A lazily connected channel to `host:port`. Each call is bounded by its caller, who can say whom it waited for
-/// (invariant WT-1).
+/// A channel to `host:port`, which connects on first use. The caller bounds each call, because it can say what it
+/// waited for (invariant WT-1).
 ///
 /// # Errors
-/// When the address does not parse.
-pub fn channel(address: &str) -> Result<Channel, BadAddress> {
-    let bad = |_| BadAddress { address: address.to_owned() };
+/// If the address does not parse.
+pub fn channel(address: &str) -> Result<Channel, InvalidAddress> {
+    let bad = |_| InvalidAddress { address: address.to_owned() };
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(bad)?;
     Ok(endpoint
         .initial_stream_window_size(STREAM_WINDOW)
@@ -66,10 +67,10 @@ pub fn channel(address: &str) -> Result<Channel, BadAddress> {
         .connect_lazy())
 }
 
-/// Text that is no `host:port`.
+/// A text that is not `host:port`.
 #[derive(Debug, thiserror::Error)]
 #[error("{address:?} is not an address; expected host:port, such as 127.0.0.1:7700")]
-pub struct BadAddress {
-    /// What was given.
+pub struct InvalidAddress {
+    /// The text.
     pub address: String,
 }

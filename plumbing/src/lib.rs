@@ -1,4 +1,4 @@
-//! What any process needs, with no word of recommenders in it.
+//! The parts that any process needs. This crate knows nothing about recommenders.
 
 pub mod admin;
 pub mod ask;

@@ -1,53 +1,54 @@
-//! How a process ends: a token to ask, a tracker to wait, a deadline that names who is late.
+//! The end of a process: a token that requests it, a tracker that waits for tasks, and a deadline that names late
+//! tasks.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking::Names;
+use parking::TaskNames;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Cloned into everything that must notice the end. Also readable from plain threads.
+/// A token that requests the end. Every task that must notice the end has a clone. Plain threads can read it too.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown(CancellationToken);
 
 impl Shutdown {
-    /// A token nobody has pulled.
+    /// A token without a request.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks everyone to finish; asking twice is the same as once.
+    /// Requests the end. A second request changes nothing.
     pub fn request(&self) {
         self.0.cancel();
     }
 
-    /// Whether the end was asked for.
+    /// Whether the end was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.is_cancelled()
     }
 
-    /// Resolves once the end was asked for.
+    /// Resolves when the end is requested.
     pub async fn requested(&self) {
         self.0.cancelled().await;
     }
 }
 
-/// Tasks that must end before the process does, by name.
+/// Named tasks that must end before the process does.
 #[derive(Clone, Debug, Default)]
 pub struct Lifecycle {
     shutdown: Shutdown,
     tracker: TaskTracker,
-    names: Names,
+    names: TaskNames,
 }
 
 impl Lifecycle {
-    /// Tasks that end when `shutdown` is requested.
+    /// A lifecycle whose tasks end when `shutdown` is requested.
     #[must_use]
     pub fn new(shutdown: Shutdown) -> Self {
         Self { shutdown, ..Self::default() }
@@ -74,13 +75,13 @@ impl Lifecycle {
     /// Requests the end and waits for every task.
     ///
     /// # Errors
-    /// The names of the tasks still running after `timeout`.
-    pub async fn finish(self, timeout: Duration) -> Result<(), Late> {
+    /// The names of the tasks that still run after `timeout`.
+    pub async fn finish(self, timeout: Duration) -> Result<(), LateTasks> {
         self.shutdown.request();
         self.tracker.close();
         match tokio::time::timeout(timeout, self.tracker.wait()).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(Late { timeout, tasks: self.names.list() }),
+            Err(_) => Err(LateTasks { timeout, tasks: self.names.list() }),
         }
     }
 }
@@ -88,14 +89,14 @@ impl Lifecycle {
 /// Tasks that did not end in time.
 #[derive(Debug, thiserror::Error)]
 #[error("still running {timeout:?} after shutdown was requested: {}", tasks.join(", "))]
-pub struct Late {
-    /// How long was waited.
+pub struct LateTasks {
+    /// How long the lifecycle waited.
     pub timeout: Duration,
-    /// Who was waited for.
+    /// The tasks that still run.
     pub tasks: Vec<&'static str>,
 }
 
-/// Which signal asked the process to end.
+/// Records which signal asked the process to end.
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
     interrupted: Arc<AtomicBool>,
@@ -103,16 +104,16 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Pulls `shutdown` at the first SIGINT or SIGTERM; a second one exits at once with
-    /// `exit` (130 or 143), for someone who will not wait.
+    /// Requests `shutdown` at the first SIGINT or SIGTERM. A second signal calls `exit` at once with the code 130 or
+    /// 143.
     ///
     /// # Errors
-    /// When the handlers cannot be installed.
+    /// If the signal handlers cannot be installed.
     pub fn install(shutdown: Shutdown, exit: fn(i32) -> !) -> std::io::Result<Self> {
         Self::install_with(shutdown, move |code| exit(code))
     }
 
-    /// As [`Self::install`], but calls `again` with the first signal's code at the second one and at each after it.
+    /// As [`Self::install`], but each signal after the first calls `again` with the first signal's exit code.
     ///
     /// # Errors
     /// As [`Self::install`].
@@ -138,7 +139,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// 130 after SIGINT, 143 after SIGTERM (128 + signal number), `None` before either.
+    /// 130 after SIGINT, 143 after SIGTERM (128 + signal number). `None` before any signal.
     #[must_use]
     pub fn exit_code(&self) -> Option<i32> {
         if self.interrupted.load(Ordering::Acquire) {
@@ -148,17 +149,17 @@ impl Signals {
     }
 }
 
-/// Names of what is running now.
+/// The names of the running tasks.
 mod parking {
     use std::sync::{Arc, Mutex, PoisonError};
 
     #[derive(Clone, Debug, Default)]
-    pub(super) struct Names(Arc<Mutex<Vec<&'static str>>>);
+    pub(super) struct TaskNames(Arc<Mutex<Vec<&'static str>>>);
 
-    impl Names {
-        pub(super) fn enter(&self, name: &'static str) -> Entered {
+    impl TaskNames {
+        pub(super) fn enter(&self, name: &'static str) -> RunningTask {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(name);
-            Entered { names: self.clone(), name }
+            RunningTask { names: self.clone(), name }
         }
 
         pub(super) fn list(&self) -> Vec<&'static str> {
@@ -166,12 +167,12 @@ mod parking {
         }
     }
 
-    pub(super) struct Entered {
-        names: Names,
+    pub(super) struct RunningTask {
+        names: TaskNames,
         name: &'static str,
     }
 
-    impl Drop for Entered {
+    impl Drop for RunningTask {
         fn drop(&mut self) {
             let mut names = self.names.0.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(index) = names.iter().position(|name| *name == self.name) {

@@ -1,8 +1,9 @@
-//! Connections of a port, bounded: strangers that connect and say nothing keep nobody else out.
+//! Limits the connections of a port, so that silent strangers keep nobody else out.
 //!
 //! - A connection that has not sent its first bytes within [`FIRST_BYTES_WITHIN`] is closed.
-//! - A port holds at most its limit of connections. One more closes the connection that was silent for longest. A member is
-//!   heard at least once per keep-alive interval (`grpc::KEEP_ALIVE`), so it is never the most silent one beside an idle stranger.
+//! - A port has a limit of open connections. One connection more closes the connection that was silent for longest. A
+//!   member sends something at least once per keep-alive interval (`grpc::KEEP_ALIVE`), so an idle stranger is closed
+//!   before it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -23,18 +24,18 @@ use tracing::warn;
 
 use crate::process::file_limit;
 
-/// HTTP/2's greeting has 24 bytes, the shortest request of HTTP/1.1 more than this.
+/// HTTP/2's greeting has 24 bytes. The shortest HTTP/1.1 request is longer than this.
 const FIRST_BYTES: usize = 16;
-/// How long a peer may take to send them.
+/// How long a peer may take to send its first bytes.
 pub const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(10);
-/// Between two tries where the system has no descriptor left for a connection.
+/// Pause between two tries while the system has no file descriptor for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Most connections of a port, whatever the system allows.
+/// Largest number of connections of a port, even if the system allows more.
 const MOST: usize = 4096;
-/// A process has two ports and needs descriptors for files besides.
+/// A port may use one part in this many of the process's file descriptors. A process has two ports, and other files.
 const PORTS_SHARE: usize = 4;
 
-/// A listener that bounds how many connections are open, and how long one may be silent at its start.
+/// A listener that limits the number of open connections, and the time until the first bytes.
 #[derive(Debug)]
 pub struct BoundedListener {
     listener: TcpListener,
@@ -42,39 +43,39 @@ pub struct BoundedListener {
 }
 
 impl BoundedListener {
-    /// At most a quarter of the descriptors that this process may have, and 4096.
+    /// Allows at most a quarter of this process's file descriptors, and at most 4096 connections.
     #[must_use]
     pub fn new(listener: TcpListener) -> Self {
         let limit = file_limit().map_or(MOST, |files| (files as usize / PORTS_SHARE).clamp(1, MOST));
         Self::with_limit(listener, limit)
     }
 
-    /// At most `limit` connections.
+    /// Allows at most `limit` connections.
     #[must_use]
     pub fn with_limit(listener: TcpListener, limit: usize) -> Self {
         Self { listener, open: Arc::new(OpenConnections::new(limit)) }
     }
 
-    /// The address that it listens on.
+    /// The local address of the listener.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// If the system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// The next connection.
-    pub async fn accept(&mut self) -> (Connection, SocketAddr) {
+    /// Accepts the next connection.
+    pub async fn accept(&mut self) -> (BoundedConnection, SocketAddr) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    // Small messages would wait for more; it works without.
+                    // Without this, small messages would wait for more data. If it fails, the connection still works.
                     let _ = stream.set_nodelay(true);
                     return (OpenConnections::admit(&self.open, stream), peer);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    warn!(%error, open = self.open.count(), "no connection can be accepted, the most silent one is closed");
+                    warn!(%error, open = self.open.count(), "cannot accept a connection; closes the most silent one");
                     self.open.close_most_silent();
                     sleep(PAUSE).await;
                 }
@@ -82,8 +83,8 @@ impl BoundedListener {
         }
     }
 
-    /// The connections, one after the other, for a gRPC server.
-    pub fn into_stream(self) -> impl futures::Stream<Item = io::Result<Connection>> {
+    /// The stream of accepted connections, for a gRPC server.
+    pub fn into_stream(self) -> impl futures::Stream<Item = io::Result<BoundedConnection>> {
         futures::stream::unfold(self, async |mut listener| {
             let (connection, _) = listener.accept().await;
             Some((Ok(connection), listener))
@@ -92,10 +93,10 @@ impl BoundedListener {
 }
 
 impl axum::serve::Listener for BoundedListener {
-    type Io = Connection;
+    type Io = BoundedConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (BoundedConnection, SocketAddr) {
         Self::accept(self).await
     }
 
@@ -104,17 +105,17 @@ impl axum::serve::Listener for BoundedListener {
     }
 }
 
-/// The peer went away before it was accepted: nothing is wrong with the port.
+/// Whether the error concerns one connection only: its peer left before it was accepted. The port is fine.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// The connections of one port.
+/// The open connections of one port.
 #[derive(Debug)]
 struct OpenConnections {
     limit: usize,
-    /// What times are counted from.
+    /// The start of all times.
     started: Instant,
     by_number: Mutex<NumberedConnections>,
 }
@@ -125,10 +126,10 @@ struct NumberedConnections {
     open: HashMap<u64, Arc<ConnectionActivity>>,
 }
 
-/// When a connection was last heard, and how it is reported to close.
+/// The last activity of a connection, and how to tell it to close.
 #[derive(Debug, Default)]
 struct ConnectionActivity {
-    /// Milliseconds since the port was opened.
+    /// Time of the last byte from the peer, in milliseconds since the port was opened.
     heard: AtomicU64,
     close: CancellationToken,
 }
@@ -138,7 +139,7 @@ impl OpenConnections {
         Self { limit, started: Instant::now(), by_number: Mutex::default() }
     }
 
-    fn admit(this: &Arc<Self>, stream: TcpStream) -> Connection {
+    fn admit(this: &Arc<Self>, stream: TcpStream) -> BoundedConnection {
         if this.count() >= this.limit {
             this.close_most_silent();
         }
@@ -148,7 +149,7 @@ impl OpenConnections {
         let number = numbered.next;
         numbered.next += 1;
         numbered.open.insert(number, Arc::clone(&activity));
-        Connection {
+        BoundedConnection {
             stream,
             missing: FIRST_BYTES,
             greeting: Some(Box::pin(sleep(FIRST_BYTES_WITHIN))),
@@ -163,7 +164,7 @@ impl OpenConnections {
         self.by_number.lock().unwrap_or_else(PoisonError::into_inner).open.len()
     }
 
-    /// Its task drops it soon; its place is free at once.
+    /// Closes the most silent connection. Its place is free at once. Its task drops it soon.
     fn close_most_silent(&self) {
         let mut numbered = self.by_number.lock().unwrap_or_else(PoisonError::into_inner);
         let most_silent =
@@ -183,13 +184,13 @@ impl OpenConnections {
     }
 }
 
-/// A connection of a bounded port.
+/// A connection of a limited port.
 #[derive(Debug)]
-pub struct Connection {
+pub struct BoundedConnection {
     stream: TcpStream,
-    /// Of the first bytes.
+    /// How many of the first bytes are missing.
     missing: usize,
-    /// Until they are here.
+    /// The time limit for the first bytes. `None` once they have arrived.
     greeting: Option<Pin<Box<Sleep>>>,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
     activity: Arc<ConnectionActivity>,
@@ -197,13 +198,13 @@ pub struct Connection {
     port: Arc<OpenConnections>,
 }
 
-impl Drop for Connection {
+impl Drop for BoundedConnection {
     fn drop(&mut self) {
         self.port.remove(self.number);
     }
 }
 
-impl Connection {
+impl BoundedConnection {
     fn heard(&mut self, bytes: usize) {
         self.missing = self.missing.saturating_sub(bytes);
         if self.missing == 0 {
@@ -212,11 +213,11 @@ impl Connection {
         self.activity.heard.store(self.port.now(), Ordering::Relaxed);
     }
 
-    /// Why it must end now, if it must; registers to be woken when it must.
+    /// Returns why the connection must end now. Otherwise it registers to be woken when the connection must end.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         if self.closed.as_mut().poll(context).is_ready() {
             let why =
-                "closed to make room: this port has as many connections as it may, and this was the most silent one";
+                "closed to make room: this port has reached its limit of connections, and this was the most silent one";
             return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, why));
         }
         match &mut self.greeting {
@@ -229,7 +230,7 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for BoundedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -246,7 +247,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for BoundedConnection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -272,7 +273,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-impl Connected for Connection {
+impl Connected for BoundedConnection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
@@ -292,8 +293,8 @@ mod tests {
         (BoundedListener::with_limit(listener, limit), address)
     }
 
-    /// What reading gives until the other end says something or closes.
-    async fn read(connection: &mut Connection) -> io::Result<usize> {
+    /// Reads until the other end sends something or closes.
+    async fn read(connection: &mut BoundedConnection) -> io::Result<usize> {
         connection.read(&mut [0; 64]).await
     }
 
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_nothing_is_closed_and_who_has_spoken_may_be_silent() {
+    async fn a_connection_without_first_bytes_is_closed_and_others_may_be_silent() {
         let (mut listener, address) = bounded(8).await;
         let mut talker = TcpStream::connect(address).await.unwrap();
         let (mut heard, _) = listener.accept().await;

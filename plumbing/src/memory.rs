@@ -1,25 +1,25 @@
-//! How much memory this process may use, and what says so.
+//! The memory limit of this process, and its origin.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Where control groups are, of either version.
+/// The folder of control groups, version 1 and 2.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// What bounds a process's memory.
+/// What limits the memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// What is built in.
+pub enum MemoryBound {
+    /// The memory of the machine.
     Machine,
-    /// A control group, as containers and services have one.
+    /// A control group, as for containers and services.
     ControlGroup,
-    /// `ulimit -v`.
+    /// The limit of `ulimit -v`.
     AddressSpace,
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for MemoryBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Machine => "this machine has",
@@ -29,29 +29,30 @@ impl fmt::Display for Bound {
     }
 }
 
-/// The tightest bound on this process's memory.
+/// The lowest memory limit of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// Bytes.
+    /// The limit in bytes.
     pub bytes: u64,
-    /// Whose.
-    pub bound: Bound,
+    /// What sets the limit.
+    pub bound: MemoryBound,
 }
 
 impl MemoryLimit {
-    /// That of this process; `None` where the kernel tells nothing.
+    /// The limit of this process. `None` if the kernel does not report it.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
-        let machine = crate::process::Machine::this().memory_bytes.map(|bytes| (bytes, Bound::Machine));
+        let machine = crate::process::MachineInfo::this().memory_bytes.map(|bytes| (bytes, MemoryBound::Machine));
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let group = of_groups(Path::new(GROUPS), &own).map(|bytes| (bytes, Bound::ControlGroup));
-        let space = getrlimit(Resource::As).current.map(|bytes| (bytes, Bound::AddressSpace));
+        let group = of_groups(Path::new(GROUPS), &own).map(|bytes| (bytes, MemoryBound::ControlGroup));
+        let space = getrlimit(Resource::As).current.map(|bytes| (bytes, MemoryBound::AddressSpace));
         let tightest = [machine, group, space].into_iter().flatten().min_by_key(|(bytes, _)| *bytes);
         tightest.map(|(bytes, bound)| Self { bytes, bound })
     }
 }
 
-/// The least limit of a process's control groups and those around them; `own` is its `/proc/self/cgroup`.
+/// The lowest limit of a process's control groups and their parents. `own` is the content of the process's
+/// `/proc/self/cgroup`.
 fn of_groups(root: &Path, own: &str) -> Option<u64> {
     let limits = own.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -67,7 +68,7 @@ fn of_groups(root: &Path, own: &str) -> Option<u64> {
     limits.min()
 }
 
-/// The least of a group's limit and its parents'. In a container the group itself may not be seen, its root is then.
+/// The lowest limit of a group and its parents. A container may not see its own group. Then the visible root counts.
 fn of_group(root: &Path, path: &str, file: &str) -> Option<u64> {
     let own: PathBuf = root.join(path);
     let around = own.ancestors().take_while(|folder| folder.starts_with(root));
@@ -98,7 +99,7 @@ mod tests {
         write(root, "memory/c/memory.limit_in_bytes", "700\n");
         let first = "5:cpu,cpuacct:/c\n4:memory:/c\n";
         assert_eq!(of_groups(root, first), Some(700));
-        // A container's own group is at the root that it sees, whatever it is called outside.
+        // A container sees its own group as the root, whatever its name outside.
         write(root, "memory.max", "500\n");
         assert_eq!(of_groups(root, "0::/docker/0123\n"), Some(500));
         assert_eq!(of_groups(root, "nonsense"), None);
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn this_process_has_a_limit_where_the_kernel_tells() {
         let limit = MemoryLimit::of_this_process();
-        let machine = crate::process::Machine::this().memory_bytes;
+        let machine = crate::process::MachineInfo::this().memory_bytes;
         assert!(limit.map(|limit| limit.bytes) <= machine.or(limit.map(|limit| limit.bytes)));
     }
 }

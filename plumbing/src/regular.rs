@@ -1,5 +1,5 @@
-//! Files that are opened to be read where a name may lead to anything: a pipe without a writer lets whoever opens it wait
-//! for good, and some devices never end.
+//! Opens regular files only. A name in a job may lead to anything: opening a pipe without a writer waits for ever, and
+//! some devices never end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -11,14 +11,14 @@ use rustix::fs::OFlags;
 /// Opens a regular file.
 ///
 /// # Errors
-/// When it cannot be opened, or is a folder, a pipe, a socket or a device: at once, whatever it is.
+/// If it cannot be opened, or is a folder, a pipe, a socket or a device. The call never blocks.
 pub fn open(path: &Path) -> io::Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
     if file.metadata()?.is_file() {
         return Ok(file);
     }
-    Err(io::Error::new(ErrorKind::InvalidInput, "it is a folder, a pipe or a device, and should be a regular file"))
+    Err(io::Error::new(ErrorKind::InvalidInput, "it is a folder, a pipe or a device, but must be a regular file"))
 }
 
 #[cfg(test)]
@@ -29,9 +29,9 @@ mod tests {
 
     use super::*;
 
-    /// Invariant WT-1: without a writer, opening the pipe as files are opened never returns.
+    /// Invariant WT-1: opening a pipe without a writer in the usual way never returns.
     #[test]
-    fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+    fn only_regular_files_are_opened_and_no_open_blocks() {
         let folder = tempfile::tempdir().unwrap();
         let (pipe, file) = (folder.path().join("pipe"), folder.path().join("file"));
         mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();

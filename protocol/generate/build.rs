@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         messages = messages.type_attribute(format!("zagros.control.v1.{message}"), KEEPS);
     }
     messages
-        // Payloads arrive as slices of the receive buffer instead of copies.
+        // Payloads are slices of the receive buffer, not copies.
         .bytes(".")
         .out_dir(folder("messages")?)
         .compile_fds(descriptors.clone())?;

@@ -6,30 +6,30 @@ pub struct JoinRequest {
     /// Position within the role: 0 .. count - 1. A process that restarts keeps its index.
     #[prost(uint32, tag = "2")]
     pub index: u32,
-    /// host:port of the data path (embedding servers), or where the other workers find this one (workers of a run of
-    /// several; else empty).
+    /// host:port of the data path (embedding servers), or of the process group (dense workers, empty in a run of one
+    /// worker).
     #[prost(string, tag = "3")]
     pub address: ::prost::alloc::string::String,
-    /// Chosen at random by each process at start: tells a restart from a reconnect.
+    /// Random number that each process chooses at start. It tells a restart from a reconnect.
     #[prost(uint64, tag = "4")]
     pub instance: u64,
     /// Fingerprint of the parts of the job that every role must agree on.
     #[prost(uint64, tag = "5")]
     pub job_fingerprint: u64,
-    /// Version of this protocol; both ends must be equal.
+    /// Version of this protocol. Both ends need the same version.
     #[prost(uint32, tag = "6")]
     pub protocol_version: u32,
-    /// Human-readable release, for messages.
+    /// Release of the sender, for messages.
     #[prost(string, tag = "7")]
     pub release: ::prost::alloc::string::String,
     /// Training files, in order (workers only). The first worker's list is the run's list.
     #[prost(message, repeated, tag = "8")]
     pub files: ::prost::alloc::vec::Vec<DataFile>,
-    /// Where an earlier run was left, for this one to go on from (the first worker only).
+    /// The position from which this run resumes an earlier one (the first worker only).
     #[prost(message, optional, tag = "9")]
     pub position: ::core::option::Option<Position>,
-    /// Whoever started this worker has seen the end of the process that was in its place before: the place is free at
-    /// once, not only when that one's lease runs out.
+    /// The process that started this worker has seen the end of the process before. The member slot is therefore free at
+    /// once, and not only when the lease of the earlier process ends.
     #[prost(bool, tag = "10")]
     pub supersede: bool,
     /// Embedding servers whose rows outlast their process: which log holds them. Chosen at random when the log is made,
@@ -50,7 +50,7 @@ pub struct DataFile {
     /// A compressed file is read whole by one worker.
     #[prost(bool, tag = "3")]
     pub splittable: bool,
-    /// Hash of samples of its bytes: tells other content of the same size.
+    /// Hash of parts of the file. It detects other content of the same size.
     #[prost(uint64, tag = "4")]
     pub fingerprint: u64,
 }
@@ -59,17 +59,17 @@ pub struct JoinResponse {
     /// Member id; a worker's is its writer id on the data path.
     #[prost(uint64, tag = "1")]
     pub member: u64,
-    /// Counts up each time a member of this role and index joins.
+    /// Increases each time a process joins with this role and index.
     #[prost(uint32, tag = "2")]
     pub incarnation: u32,
     #[prost(uint32, tag = "3")]
     pub lease_ms: u32,
     #[prost(uint64, tag = "4")]
     pub generation: u64,
-    /// Training is over: the asker has nothing to do and is no member.
+    /// Training is over. The sender has nothing to do and is not a member.
     #[prost(bool, tag = "5")]
     pub over: bool,
-    /// Chosen at random by each coordinator at start. Every later request of the member names it.
+    /// Random number that each coordinator chooses at start. Every later request of the member names it.
     #[prost(fixed64, tag = "6")]
     pub run: u64,
     /// The rows that the asker has recovered are of another run: the asker is no member. It starts with empty tables and a
@@ -87,16 +87,16 @@ pub struct HeartbeatRequest {
     pub progress: ::core::option::Option<Progress>,
     #[prost(message, optional, tag = "4")]
     pub load: ::core::option::Option<ServerLoad>,
-    /// Servers that let this worker wait (workers only).
+    /// Servers that this worker waits for (workers only).
     #[prost(message, repeated, tag = "5")]
     pub waits: ::prost::alloc::vec::Vec<ServerWait>,
-    /// The disk it writes to: a worker's run folder, a server's cold tier. Absent where it writes to none.
+    /// The disk of a worker's run folder, or of a server's cold tier. Absent if there is none.
     #[prost(message, optional, tag = "6")]
     pub disk: ::core::option::Option<Disk>,
-    /// Number of the next barrier of workers that step apart (mode async), which this one asks for; 0 while it asks for none.
+    /// Number of the next barrier of asynchronous workers that this worker requests. 0 while it requests none.
     #[prost(uint64, tag = "7")]
     pub barrier: u64,
-    /// The process was asked to end (embedding servers only): the run is drained, so that its workers save while it serves.
+    /// The process was asked to end (embedding servers only). The run is drained: its workers save while the server serves.
     #[prost(bool, tag = "30")]
     pub leaving: bool,
 }
@@ -110,7 +110,7 @@ pub struct ServerWait {
     pub lookups: u32,
     #[prost(uint32, tag = "3")]
     pub pushes: u32,
-    /// Retries included.
+    /// With retries.
     #[prost(uint64, tag = "4")]
     pub oldest_ms: u64,
 }
@@ -122,7 +122,7 @@ pub struct Disk {
     #[prost(uint64, tag = "2")]
     pub size_bytes: u64,
 }
-/// What a worker tells of its training.
+/// A worker's report of its training.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Progress {
@@ -132,33 +132,33 @@ pub struct Progress {
     pub epoch: u32,
     #[prost(uint64, tag = "3")]
     pub samples: u64,
-    /// Of this worker's own samples.
+    /// Counts the samples of this worker only.
     #[prost(double, tag = "4")]
     pub samples_per_second: f64,
     #[prost(double, tag = "5")]
     pub loss: f64,
     #[prost(uint32, tag = "6")]
     pub staleness: u32,
-    /// Step of the newest checkpoint that is complete; 0 before the first.
+    /// Step of the newest complete checkpoint. 0 before the first.
     #[prost(uint64, tag = "7")]
     pub checkpoint_step: u64,
-    /// The largest of all steps.
+    /// The largest staleness of all steps.
     #[prost(uint32, tag = "8")]
     pub staleness_max: u32,
-    /// Of about the last 100,000 training samples, each scored before it was learned from; absent while it is undefined.
+    /// AUC of about the last 100,000 training samples, each scored before it was trained on. Absent while undefined.
     #[prost(double, optional, tag = "9")]
     pub auc: ::core::option::Option<f64>,
     /// Seconds in each stage since the process started.
     #[prost(message, optional, tag = "10")]
     pub stages: ::core::option::Option<StageSeconds>,
-    /// Number that the worker's next batch has: above that of each of its pushes.
+    /// Number of the worker's next batch. It is larger than the numbers of all its pushes.
     #[prost(uint64, tag = "11")]
     pub batch: u64,
-    /// Training is over; what is left to do is this worker's alone.
+    /// Training is over. The rest of the work concerns this worker only.
     #[prost(bool, tag = "20")]
     pub trained: bool,
 }
-/// Waiting, gather, dense, reduce and scatter follow each other in a step; the others overlap with steps.
+/// Waiting, gather, dense, reduce and scatter follow each other in a step. The other stages overlap with steps.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct StageSeconds {
@@ -181,7 +181,7 @@ pub struct StageSeconds {
     #[prost(double, tag = "9")]
     pub reduce: f64,
 }
-/// What an embedding server tells of itself.
+/// An embedding server's report of its load.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct ServerLoad {
@@ -189,16 +189,16 @@ pub struct ServerLoad {
     pub rows: u64,
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// Requests begun since the process started.
+    /// Requests started since the start of the process.
     #[prost(uint64, tag = "3")]
     pub requests: u64,
-    /// Requests begun and not answered.
+    /// Requests in progress.
     #[prost(uint32, tag = "4")]
     pub under_way: u32,
-    /// Of the ids of the last ten seconds' lookups: the share whose rows were in memory. Absent without lookups.
+    /// Share of the ids in the last ten seconds' lookups whose rows were in memory. Absent without lookups.
     #[prost(double, optional, tag = "5")]
     pub hit_rate: ::core::option::Option<f64>,
-    /// Of the same lookups, from a decoded request to its answer.
+    /// Duration of the same lookups, from a decoded request to its answer.
     #[prost(double, optional, tag = "6")]
     pub lookup_seconds_mean: ::core::option::Option<f64>,
     #[prost(double, optional, tag = "7")]
@@ -208,27 +208,29 @@ pub struct ServerLoad {
 pub struct HeartbeatResponse {
     #[prost(uint64, tag = "1")]
     pub generation: u64,
-    /// Set when the member must stop: the run ended or failed.
+    /// The member must stop, because the run has ended or failed.
     #[prost(bool, tag = "2")]
     pub stop: bool,
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// The newest group of the workers: those in an older one leave it between two steps, for another waits to join them.
+    /// Generation of the newest process group. Workers in an older group leave it between two steps, because a worker waits
+    /// to join.
     #[prost(uint64, tag = "4")]
     pub group: u64,
-    /// Number of the newest barrier that a worker has asked for; 0 before the first.
+    /// Number of the newest barrier that a worker has requested. 0 before the first.
     #[prost(uint64, tag = "5")]
     pub barrier: u64,
-    /// When it is, from now; 0 when that is over.
+    /// Time until this barrier. 0 if it has passed.
     #[prost(uint32, tag = "6")]
     pub barrier_in_ms: u32,
-    /// Why the run is drained; empty while it is not. Workers finish the step, write a checkpoint and leave.
+    /// Why the run is being drained. Empty otherwise. Workers finish the step, write a checkpoint and leave.
     #[prost(string, tag = "30")]
     pub draining: ::prost::alloc::string::String,
-    /// The newest group of which a worker was lost: whoever waits in a call of it waits in vain. 0 before the first.
+    /// Generation of the newest process group that has lost a worker. A call in this group will never complete. 0 before the
+    /// first.
     #[prost(uint64, tag = "31")]
     pub broken_group: u64,
-    /// The largest step or batch number that any worker has reported. By it a server tells a push that is far ahead of all.
+    /// The largest step or batch number that any worker has reported. A server refuses a push that is far ahead of it.
     #[prost(uint64, tag = "7")]
     pub batch: u64,
 }
@@ -240,7 +242,7 @@ pub struct LeaveRequest {
     pub incarnation: u32,
     #[prost(enumeration = "Outcome", tag = "3")]
     pub outcome: i32,
-    /// Named cause when the outcome is not FINISHED.
+    /// The cause, if the outcome is not FINISHED.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
 }
@@ -250,18 +252,18 @@ pub struct LeaveResponse {}
 pub struct PlacementRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlacementResponse {
-    /// 0 while not every embedding server has joined for the first time.
+    /// 0 until every embedding server has joined once.
     #[prost(uint64, tag = "1")]
     pub generation: u64,
-    /// Owner of each bucket: u32 server index each.
+    /// Owner of each bucket: one u32 server index each.
     #[prost(bytes = "bytes", tag = "2")]
     pub owners: ::prost::bytes::Bytes,
     #[prost(message, repeated, tag = "3")]
     pub servers: ::prost::alloc::vec::Vec<ServerEntry>,
-    /// In words, while generation is 0 or a server is away: what is waited for.
+    /// What the coordinator waits for, as text, while generation is 0 or a server is away.
     #[prost(string, tag = "4")]
     pub waiting_for: ::prost::alloc::string::String,
-    /// Who may push: the newest process of each dense worker.
+    /// The writers that may push: the newest process of each dense worker.
     #[prost(message, repeated, tag = "5")]
     pub writers: ::prost::alloc::vec::Vec<Writer>,
 }
@@ -283,42 +285,42 @@ pub struct ServerEntry {
     pub instance: u64,
     #[prost(bool, tag = "4")]
     pub alive: bool,
-    /// The run that the server belongs to: requests to it name this one.
+    /// The run that the server belongs to. Requests to it name this run.
     #[prost(fixed64, tag = "5")]
     pub run: u64,
     /// Which log holds its rows; 0 for none. Another process of the same lineage has the rows of the process before.
     #[prost(fixed64, tag = "6")]
     pub lineage: u64,
 }
-/// Dense workers alone.
+/// Dense workers only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupRequest {
     #[prost(uint64, tag = "1")]
     pub member: u64,
     #[prost(uint32, tag = "2")]
     pub incarnation: u32,
-    /// The newest group that the asker has been in, in which a call has failed: only a later one is of use to it. 0 for none.
+    /// The newest group of the sender, in which a call has failed. The sender needs a later group. 0 for none.
     #[prost(uint64, tag = "3")]
     pub after: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupResponse {
-    /// 0 while not every worker is in, and while there is no group later than the asker's. Counts up each time that
-    /// another set of processes makes up the workers, and when all of a group have given it up.
+    /// 0 until every worker has joined, and while there is no group later than the sender's. Increases each time the set of
+    /// processes changes, and when all members of a group have given it up.
     #[prost(uint64, tag = "1")]
     pub generation: u64,
-    /// The asker's place among the workers of the group.
+    /// The sender's rank in the group.
     #[prost(uint32, tag = "2")]
     pub rank: u32,
     #[prost(uint32, tag = "3")]
     pub world: u32,
-    /// Address of rank 0, which serves the store that the others find each other by.
+    /// Address of rank 0, which serves the store for the rendezvous.
     #[prost(string, tag = "4")]
     pub store: ::prost::alloc::string::String,
-    /// In words, while generation is 0: what is waited for.
+    /// What the coordinator waits for, as text, while generation is 0.
     #[prost(string, tag = "5")]
     pub waiting_for: ::prost::alloc::string::String,
-    /// Index of the worker of each rank, ascending: not every worker of the job need be in it.
+    /// Index of the worker of each rank, in ascending order. A group may lack some workers of the job.
     #[prost(uint32, repeated, tag = "6")]
     pub workers: ::prost::alloc::vec::Vec<u32>,
 }
@@ -328,10 +330,10 @@ pub struct AssignRequest {
     pub member: u64,
     #[prost(uint32, tag = "2")]
     pub incarnation: u32,
-    /// Which epoch (0, 1, …) the worker is in.
+    /// The worker's epoch (0, 1, …).
     #[prost(uint32, tag = "3")]
     pub epoch: u32,
-    /// The worker is in the middle of a stream. A resume cursor starts a stream, so the worker is given none now.
+    /// The worker is in the middle of a stream. A resume cursor starts a stream, so the worker gets none now.
     #[prost(bool, tag = "4")]
     pub continuing: bool,
 }
@@ -346,19 +348,19 @@ pub mod assign_response {
     pub enum Work {
         #[prost(message, tag = "1")]
         Split(super::Split),
-        /// Others still hold splits of this epoch, which come back should they be lost: finish and complete what you
-        /// hold, then ask again.
+        /// Other workers hold splits of this epoch, which are assigned again if these workers are lost. The sender
+        /// completes its own splits, then asks again.
         #[prost(message, tag = "2")]
         Wait(super::Wait),
-        /// Every split of this epoch is complete, or held by the asker: there is nothing more for it to read.
+        /// Every split of this epoch is complete or held by the sender, so there is nothing more to read.
         #[prost(message, tag = "3")]
         EpochDone(super::EpochDone),
-        /// What is left of a stream of an earlier run.
+        /// The rest of a stream of an earlier run.
         #[prost(message, tag = "4")]
         ResumeCursor(super::ResumeCursor),
     }
 }
-/// Lines whose first byte lies in \[start, end) of a file.
+/// The lines whose first byte is in \[start, end) of a file.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Split {
@@ -380,27 +382,27 @@ pub struct Wait {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EpochDone {}
-/// Where the stream of an earlier run goes on: the part of it that was not trained on.
+/// The part of an earlier run's stream that was not trained on.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResumeCursor {
-    /// Index of the worker that began the stream. The rows are shuffled as that worker would have shuffled them.
+    /// Index of the worker that started the stream. The rows are shuffled as by that worker.
     #[prost(uint32, tag = "1")]
     pub reader: u32,
-    /// What must be read, in this order.
+    /// The splits to read, in this order.
     #[prost(message, repeated, tag = "2")]
     pub splits: ::prost::alloc::vec::Vec<Split>,
-    /// Rows of the first splits that come before the first shuffle window.
+    /// Rows of the first splits before the first shuffle window.
     #[prost(uint64, tag = "3")]
     pub drop: u64,
-    /// Shuffle windows before it.
+    /// Shuffle windows before that window.
     #[prost(uint64, tag = "4")]
     pub windows: u64,
-    /// Rows of the first window, as shuffled, that were trained on.
+    /// Rows of the first window, in shuffled order, that were trained on.
     #[prost(uint64, tag = "5")]
     pub skip: u64,
 }
-/// Where in its epochs a run is.
+/// The position of a run in its epochs.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Position {
     /// Every epoch before this one is complete.
@@ -409,10 +411,10 @@ pub struct Position {
     /// All splits of that epoch.
     #[prost(message, repeated, tag = "2")]
     pub plan: ::prost::alloc::vec::Vec<Split>,
-    /// Ids of those that are complete.
+    /// Ids of the complete splits.
     #[prost(uint64, repeated, tag = "3")]
     pub done: ::prost::alloc::vec::Vec<u64>,
-    /// One for each worker's unfinished stream. The coordinator does not know them: workers add them.
+    /// One for each worker's unfinished stream. The workers add them. The coordinator does not know them.
     #[prost(message, repeated, tag = "4")]
     pub resume_cursors: ::prost::alloc::vec::Vec<ResumeCursor>,
     /// Malformed rows of the complete splits of all epochs up to now.
@@ -432,10 +434,10 @@ pub struct PositionRequest {
 pub struct PositionResponse {
     #[prost(message, optional, tag = "1")]
     pub position: ::core::option::Option<Position>,
-    /// Splits of the epoch that were reported to be complete in the asker's name, by id.
+    /// Ids of the splits of the epoch that the sender has reported complete.
     #[prost(uint64, repeated, tag = "30")]
     pub completed: ::prost::alloc::vec::Vec<u64>,
-    /// Splits of the epoch that are booked as the asker's to read, by id.
+    /// Ids of the splits of the epoch that the sender holds.
     #[prost(uint64, repeated, tag = "31")]
     pub held: ::prost::alloc::vec::Vec<u64>,
 }
@@ -449,7 +451,7 @@ pub struct CompleteRequest {
     pub epoch: u32,
     #[prost(uint64, repeated, tag = "4")]
     pub splits: ::prost::alloc::vec::Vec<u64>,
-    /// Malformed rows of each of them, which were skipped; empty where there are none.
+    /// Skipped malformed rows of each split. Empty if there are none.
     #[prost(uint64, repeated, tag = "5")]
     pub bad_rows: ::prost::alloc::vec::Vec<u64>,
 }
@@ -459,18 +461,18 @@ pub struct CompleteResponse {
     #[prost(uint64, tag = "1")]
     pub bad_rows: u64,
 }
-/// Dense workers alone, of a job that standardises numeric columns by what the training rows are. The first worker
-/// measures them, the others ask until it has.
+/// Dense workers only, in a job that standardises numeric columns by statistics of the training rows. The first worker
+/// measures the statistics, and the other workers ask until they are known.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TransformsRequest {
     #[prost(uint64, tag = "1")]
     pub member: u64,
     #[prost(uint32, tag = "2")]
     pub incarnation: u32,
-    /// What the first worker has measured, in the order of the columns that are measured; empty while it has not.
+    /// The statistics of the first worker, in the order of the measured columns. Empty until they are known.
     #[prost(message, repeated, tag = "3")]
     pub measured: ::prost::alloc::vec::Vec<Transform>,
-    /// Bytes that the first worker has read for it.
+    /// Bytes that the first worker has read for the statistics.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
 }
@@ -484,10 +486,10 @@ pub struct Transform {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TransformsResponse {
-    /// Empty while they are not known.
+    /// Empty until they are known.
     #[prost(message, repeated, tag = "1")]
     pub measured: ::prost::alloc::vec::Vec<Transform>,
-    /// Bytes that the first worker has read for them.
+    /// Bytes that the first worker has read for the statistics.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
 }
@@ -543,45 +545,45 @@ pub struct StatusResponse {
     pub members: ::prost::alloc::vec::Vec<MemberStatus>,
     #[prost(message, repeated, tag = "10")]
     pub evaluations: ::prost::alloc::vec::Vec<Evaluation>,
-    /// Since the coordinator started.
+    /// Time since the coordinator started.
     #[prost(uint64, tag = "11")]
     pub elapsed_ms: u64,
     /// Splits of this epoch that workers are reading.
     #[prost(uint32, tag = "12")]
     pub splits_held: u32,
-    /// How training went, oldest first; thinned, so that it is never long.
+    /// The history of the training, oldest first. It is thinned, so it is never long.
     #[prost(message, repeated, tag = "13")]
     pub history: ::prost::alloc::vec::Vec<HistoryPoint>,
     /// The newest checkpoints, oldest first.
     #[prost(message, repeated, tag = "14")]
     pub checkpoints: ::prost::alloc::vec::Vec<CheckpointMark>,
-    /// What a person should look at, in words, worst first.
+    /// Warnings for a person, as text, worst first.
     #[prost(string, repeated, tag = "15")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// What staleness may be at most.
+    /// The bound of the staleness.
     #[prost(uint32, tag = "16")]
     pub staleness_bound: u32,
-    /// Of all workers, now; 0 while none makes a step.
+    /// Present rate of all workers. 0 while no worker makes steps.
     #[prost(double, tag = "17")]
     pub samples_per_second: f64,
-    /// Made by all workers; of workers that step together, each step once.
+    /// Steps of all workers. A step of a process group counts once.
     #[prost(uint64, tag = "18")]
     pub step: u64,
     #[prost(uint64, tag = "19")]
     pub samples: u64,
-    /// How often the job asks for a checkpoint; 0 where it asks for none by time.
+    /// Period of checkpoints by time. 0 if the job has none.
     #[prost(uint64, tag = "20")]
     pub checkpoint_every_ms: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct HistoryPoint {
-    /// Since the coordinator started, at the end of what the point stands for.
+    /// Time since the coordinator started, at the end of the point's time span.
     #[prost(uint64, tag = "1")]
     pub at_ms: u64,
     #[prost(uint64, tag = "2")]
     pub step: u64,
-    /// Means of the stretch of time before it, and the largest staleness in it.
+    /// Means over the point's time span, and the largest staleness in it.
     #[prost(double, tag = "3")]
     pub samples_per_second: f64,
     #[prost(double, optional, tag = "4")]
@@ -595,7 +597,7 @@ pub struct HistoryPoint {
 pub struct CheckpointMark {
     #[prost(uint64, tag = "1")]
     pub step: u64,
-    /// Since the coordinator heard of it.
+    /// Time since the coordinator learned of the checkpoint.
     #[prost(uint64, tag = "2")]
     pub age_ms: u64,
 }
@@ -628,7 +630,7 @@ pub struct MemberStatus {
     /// Buckets that an embedding server owns.
     #[prost(uint32, tag = "12")]
     pub buckets: u32,
-    /// Since a worker's step last changed; absent before its first.
+    /// Time since a worker's step last changed. Absent before its first step.
     #[prost(uint64, optional, tag = "13")]
     pub still_ms: ::core::option::Option<u64>,
 }
@@ -735,20 +737,19 @@ pub struct TableStatus {
     pub name: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]
     pub rows: u64,
-    /// Memory held by rows, optimiser state and index.
+    /// Memory of rows, optimiser state and index.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
 }
-/// Write all rows (weights and optimiser state) below a folder that both ends can reach. It lies in one of the folders that
-/// the job names.
+/// Saves all rows (weights and optimiser state) below a folder that both ends can reach. The folder must be inside of a
+/// folder that the job names.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SaveRequest {
     #[prost(string, tag = "1")]
     pub folder: ::prost::alloc::string::String,
     #[prost(enumeration = "SaveStage", tag = "2")]
     pub stage: i32,
-    /// Chosen at random for each save, and repeated by a retry, which is answered with what the first try did. 0 for a save
-    /// that is not retried.
+    /// Random number of the save. A retry repeats it and gets the result of the first try. 0 for a save that is not retried.
     #[prost(fixed64, tag = "3")]
     pub attempt: u64,
 }
@@ -760,7 +761,7 @@ pub struct FileDigest {
     pub name: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// SHA-256 of the whole file. Empty where it is not known: it is then not compared.
+    /// SHA-256 of the whole file. Empty if it is unknown. Then it is not compared.
     #[prost(bytes = "bytes", tag = "3")]
     pub sha256: ::prost::bytes::Bytes,
 }
@@ -778,14 +779,14 @@ pub struct SaveResponse {
     #[prost(double, tag = "6")]
     pub pause_seconds: f64,
 }
-/// Take the rows whose buckets this server owns from a saved model. The folder lies in one of the folders that the job names.
+/// Loads the rows of this server's buckets from a saved model. The folder must be inside of a folder that the job names.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LoadRequest {
     #[prost(string, tag = "1")]
     pub folder: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "4")]
     pub files: ::prost::alloc::vec::Vec<FileDigest>,
-    /// Drop every row that the server holds. Without it, rows that are not in the files stay. Refused when no file is named.
+    /// Removes every row of the server first. Otherwise rows that are not in the files stay. Refused if no file is named.
     #[prost(bool, tag = "3")]
     pub replace: bool,
 }
@@ -797,12 +798,12 @@ pub struct LoadResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum SaveStage {
-    /// Answered once the files are complete.
+    /// The answer comes when the files are complete.
     Whole = 0,
-    /// Answered as soon as the snapshot is captured: later gradients are not in the files. The server writes the files
-    /// meanwhile. The answer names no file yet.
+    /// The answer comes when the snapshot is captured. Later gradients are not in the files. The server then writes the
+    /// files. The answer names no files.
     Capture = 1,
-    /// Waits for the files of the capture of the same folder.
+    /// The answer comes when the files of the last capture of the same folder are complete.
     Files = 2,
 }
 impl SaveStage {

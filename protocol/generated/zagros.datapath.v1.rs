@@ -12,19 +12,18 @@ pub struct LookupRequest {
     pub ids: ::prost::bytes::Bytes,
     #[prost(enumeration = "Access", tag = "4")]
     pub access: i32,
-    /// Encoding wanted for the answer.
+    /// Encoding of the answer.
     #[prost(enumeration = "Encoding", tag = "5")]
     pub encoding: i32,
-    /// u32 each; empty when every row is wanted itself. The number of segments that have bags; for
-    /// each of them (position among the segments, direct, bags, members); then the number of
-    /// members of each bag; then each member as its row's position within its segment.
-    /// Of such a segment are answered its first `direct` rows and the sum of each bag.
+    /// u32 each. Empty if there are no bags. First the number of segments with bags. Then for each of these segments
+    /// (position of the segment, direct, bags, members). Then the number of members of each bag. Then each member, as the
+    /// position of its row in the segment. The answer for such a segment has its first `direct` rows and the sum of each bag.
     #[prost(bytes = "bytes", tag = "6")]
     pub bags: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LookupResponse {
-    /// Segment after segment, rows in the order of the request's ids and then sums in the order of its bags.
+    /// Segment after segment: rows in the order of the request's ids, then sums in the order of its bags.
     #[prost(bytes = "bytes", tag = "1")]
     pub rows: ::prost::bytes::Bytes,
     #[prost(enumeration = "Encoding", tag = "2")]
@@ -36,20 +35,21 @@ pub struct LookupResponse {
 pub struct PushRequest {
     #[prost(uint64, tag = "1")]
     pub generation: u64,
-    /// Who pushes; the coordinator hands out writer ids and incarnations at join.
+    /// Id of the writer. The coordinator assigns ids and incarnations when a worker joins.
     #[prost(uint64, tag = "2")]
     pub writer: u64,
     #[prost(uint32, tag = "3")]
     pub incarnation: u32,
-    /// Counts up by one a batch within an incarnation; a retry repeats its number. It identifies the push and says nothing else.
+    /// Sequence number. It increases by one with each batch of an incarnation, and a retry repeats it. It only identifies
+    /// the push.
     #[prost(uint64, tag = "4")]
     pub seq: u64,
     #[prost(bytes = "bytes", tag = "5")]
     pub segments: ::prost::bytes::Bytes,
     #[prost(bytes = "bytes", tag = "6")]
     pub ids: ::prost::bytes::Bytes,
-    /// One full row for each row and each bag that a lookup of the same ids and bags would answer,
-    /// in that order. A bag's gradient goes to each of its members.
+    /// One full row for each row and each bag in the answer to a lookup of the same ids and bags, in the same order. The
+    /// gradient of a bag goes to each of its members.
     #[prost(bytes = "bytes", tag = "7")]
     pub gradients: ::prost::bytes::Bytes,
     #[prost(enumeration = "Encoding", tag = "8")]
@@ -57,24 +57,24 @@ pub struct PushRequest {
     /// As in a lookup.
     #[prost(bytes = "bytes", tag = "9")]
     pub bags: ::prost::bytes::Bytes,
-    /// Earlier batches of this writer whose gradients were not acknowledged when the rows of this one
-    /// were looked up. For the server's metrics alone.
+    /// How many earlier batches of this writer had unacknowledged gradients when the rows of this batch were looked up. The
+    /// server uses it for metrics only.
     #[prost(uint32, tag = "10")]
     pub staleness: u32,
-    /// Training steps before this one. Schedules, rounding and the age of rows depend on it. Workers of one process group
-    /// send the same number, whenever each of them joined.
+    /// Number of training steps before this one. Schedules, rounding and the age of rows depend on it. All workers of a
+    /// process group send the same number, whenever they joined.
     #[prost(uint64, tag = "12")]
     pub step: u64,
-    /// The part of its step's samples that the gradients are of and were weighed by: 1 for a worker that steps alone, as
-    /// in mode async and in a run of one worker; else samples of the worker's batch by those of all workers' batches
-    /// of the step. Penalties on weights (l2, weight_decay) count as much, so that rows decay once a step, however many
-    /// workers push. Absent for 1.
+    /// The push's share of the step's samples, by which the gradients were weighted. It is 1 in mode async and in a run of
+    /// one worker. Otherwise it is the samples of the worker's batch divided by the samples of all workers' batches of the
+    /// step. The server scales penalties on weights (l2, weight_decay) by it, so that rows decay once per step, whatever
+    /// the number of workers. Absent for 1.
     #[prost(float, optional, tag = "15")]
     pub share: ::core::option::Option<f32>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PushResponse {
-    /// The same (writer, incarnation, seq) had been applied before; nothing was applied now.
+    /// The push with this (writer, incarnation, seq) was applied before. Nothing was applied now.
     #[prost(bool, tag = "1")]
     pub duplicate: bool,
 }
@@ -115,9 +115,9 @@ impl Encoding {
 #[repr(i32)]
 pub enum Access {
     Unspecified = 0,
-    /// A row that does not exist is created with its initial value.
+    /// A row that does not exist is created with its first value.
     Train = 1,
-    /// A row that does not exist answers its initial value and is not created.
+    /// For a row that does not exist, its first value is returned. The row is not created.
     Read = 2,
 }
 impl Access {

@@ -1,4 +1,4 @@
-//! Placement: key → bucket by a pinned hash, bucket → server by a map the coordinator owns.
+//! Placement: a pinned hash maps a key to a bucket, and the coordinator's bucket map maps a bucket to a server.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,17 +7,17 @@ use crate::{Generation, PackError, RowKey, ServerIndex};
 
 /// The bucket of a row, `0 .. buckets`.
 ///
-/// xxh3 over table and id spreads the rows of every table over all buckets, so that
-/// sequential ids do not pile up on one server.
+/// The hash is xxh3 over table and id. It spreads the rows of every table over all buckets, so sequential ids are not
+/// on one server.
 #[must_use]
 #[inline]
 pub fn bucket_of(key: RowKey, buckets: u32) -> u32 {
     let hash = bucket_hash(key.table.0, key.id);
-    // Multiply-shift instead of modulo: same uniformity, no division on the hot path.
+    // Multiply-shift instead of modulo: equally uniform, and no division on the hot path.
     ((u128::from(hash) * u128::from(buckets)) >> 64) as u32
 }
 
-/// Which server owns which bucket, at one generation.
+/// The owner of each bucket, at one generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketMap {
     generation: Generation,
@@ -25,10 +25,10 @@ pub struct BucketMap {
 }
 
 impl BucketMap {
-    /// Contiguous, near-equal ranges of buckets for `servers` servers.
+    /// A map with contiguous ranges of nearly equal size for `servers` servers.
     ///
     /// # Panics
-    /// When `servers` or `buckets` is zero; the job file's limits exclude both.
+    /// If `servers` or `buckets` is zero. The limits of the job file exclude both.
     #[must_use]
     pub fn even(generation: Generation, buckets: u32, servers: u32) -> Self {
         assert!(servers > 0 && buckets > 0, "a bucket map needs servers and buckets");
@@ -36,13 +36,13 @@ impl BucketMap {
         Self { generation, owners: (0..buckets).map(|bucket| ServerIndex(owner(bucket))).collect() }
     }
 
-    /// The same owners under another generation.
+    /// The same owners at another generation.
     #[must_use]
     pub fn at(&self, generation: Generation) -> Self {
         Self { generation, owners: self.owners.clone() }
     }
 
-    /// When it was decided.
+    /// The generation of the map.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
@@ -54,7 +54,7 @@ impl BucketMap {
         self.owners.len() as u32
     }
 
-    /// Owner of a bucket, `None` past the end.
+    /// Owner of a bucket. `None` past the last bucket.
     #[must_use]
     pub fn owner(&self, bucket: u32) -> Option<ServerIndex> {
         self.owners.get(bucket as usize).copied()
@@ -67,16 +67,16 @@ impl BucketMap {
         self.owners[bucket_of(key, self.buckets()) as usize]
     }
 
-    /// Owners as the wire has them: u32 little-endian each.
+    /// The owners in the form of the wire: one little-endian u32 each.
     #[must_use]
     pub fn pack_owners(&self) -> Vec<u8> {
         self.owners.iter().flat_map(|owner| owner.0.to_le_bytes()).collect()
     }
 
-    /// The reverse of [`Self::pack_owners`].
+    /// Reads what [`Self::pack_owners`] wrote.
     ///
     /// # Errors
-    /// When the payload is empty or not a whole number of owners.
+    /// If the payload is empty or not a whole number of owners.
     pub fn unpack(generation: Generation, owners: &[u8]) -> Result<Self, PackError> {
         let (words, rest) = owners.as_chunks::<4>();
         if words.is_empty() || !rest.is_empty() {
@@ -99,7 +99,8 @@ mod tests {
         RowKey { table: TableId(table), id }
     }
 
-    /// PL-1. A checkpoint written today is read by every later release: these values are for ever (computed independently with python-xxhash).
+    /// PL-1. Every later release reads the checkpoints of this one, so these values never change. They were computed
+    /// independently with python-xxhash.
     #[test]
     fn buckets_are_pinned() {
         let found: Vec<u32> = (0..4).map(|id| bucket_of(key(0, id), 1024)).collect();
@@ -110,7 +111,7 @@ mod tests {
     const PINNED: [[u32; 4]; 2] = [[715, 34, 29, 138], [468, 586, 23, 281]];
 
     #[test]
-    fn owners_that_are_none_or_cut_off_are_refused() {
+    fn owners_that_are_empty_or_incomplete_are_refused() {
         for (bytes, whole) in [(0, 4), (7, 8)] {
             let refused = BucketMap::unpack(Generation(1), &vec![0; bytes]).unwrap_err().to_string();
             assert_eq!(refused, format!("bucket owners: expected {whole} bytes, found {bytes}"));

@@ -1,19 +1,19 @@
-//! Identities: which table, which row, which server, which placement, which run.
+//! Identities of tables, rows, servers, bucket maps and runs.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A table's position in the job file (0, 1, …).
+/// The number of a table: its position in the job file (0, 1, …).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId(pub u32);
 
-/// An embedding server's position among the servers of a run (0, 1, …).
+/// The index of an embedding server in its run (0, 1, …).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ServerIndex(pub u32);
 
-/// A row is known by its table and a 64-bit id; the two are never mixed into one number,
-/// so two features can collide only where they share a table on purpose.
+/// The key of a row: its table and a 64-bit id. Both stay separate numbers. Two features can therefore share rows only
+/// if they share a table on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey {
     /// The table.
@@ -22,13 +22,13 @@ pub struct RowKey {
     pub id: u64,
 }
 
-/// Counts the changes of the bucket map. Each request carries it and the receiver checks it: a sender with an old map is
-/// refused (invariant PL-2).
+/// Counts the changes of the bucket map. Each request carries the generation, and the receiver refuses a sender with
+/// another map (invariant PL-2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Generation(pub u64);
 
 impl Generation {
-    /// Before the first placement.
+    /// The generation before the first placement.
     pub const NONE: Self = Self(0);
 
     /// The generation after this one.
@@ -38,7 +38,8 @@ impl Generation {
     }
 }
 
-/// A run, by a number that its coordinator chose at random. Every request between processes names it (invariant MB-2).
+/// A run, as a number that its coordinator chose at random. Every request between processes carries it (invariant
+/// MB-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RunId(pub u64);
 

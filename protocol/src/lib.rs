@@ -1,4 +1,4 @@
-//! Words that both ends of a wire must agree on: messages, ids, placement, packed rows, refusals.
+//! Everything that both ends of a wire must agree on: messages, ids, placement, packed rows, refusals.
 
 pub mod bucket;
 mod bucket_hash;
@@ -24,11 +24,11 @@ pub use id::{Generation, Lineage, RowKey, RunId, ServerIndex, TableId};
 pub use packed::{PackError, Segment, Segments};
 pub use refusal::{Refusal, RefusalKind};
 
-/// Version of the messages and of every pinned constant in this crate. Both ends of a
-/// connection must be equal; the coordinator checks it at join.
+/// Version of the messages and of every pinned constant in this crate. Both ends of a connection need the same version.
+/// The coordinator checks it when a process joins.
 pub const PROTOCOL_VERSION: u32 = 6;
 
-/// Pushes that a server remembers of each writer, by their numbers: it answers a retry of one of them as a duplicate, and
-/// refuses an older number. A writer sends none so far beyond its oldest push that is not acknowledged. Four times as many as
-/// `train.staleness` lets be under way.
+/// How many pushes of each writer a server remembers, by sequence number. It answers a retry of a remembered push as a
+/// duplicate, and refuses an older number. A writer sends no number this far above its oldest unacknowledged push. The
+/// value is four times the largest `train.staleness`.
 pub const PUSH_WINDOW: u64 = 4096;

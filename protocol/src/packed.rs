@@ -1,79 +1,79 @@
-//! Flat payloads: how many rows of which table, and ids and values in little-endian bytes.
+//! Flat payloads: the number of rows per table, and ids and values as little-endian bytes.
 
 mod bags;
 mod buffers;
 mod numbers;
 
-pub use bags::{Bags, SegmentBags, pack_bags};
-pub use buffers::{Buffer, Buffers, Values};
+pub use bags::{RequestBags, SegmentBags, pack_bags};
+pub use buffers::{PayloadValues, ValueBuffer, ValueBuffers};
 pub use numbers::{decode_ids, decode_values, encode_ids, encode_values, ids_as_bytes, ids_of, value_bytes};
 
 use crate::TableId;
 
-/// A run of rows of one table inside a flat payload.
+/// Consecutive rows of one table in a flat payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The table the rows belong to.
+    /// The table of the rows.
     pub table: TableId,
-    /// How many rows.
+    /// The number of rows.
     pub rows: u32,
-    /// Values per row, stated so that the receiver can check it (invariant DP-2).
+    /// Values per row. The receiver checks it (invariant DP-2).
     pub dim: u32,
 }
 
-/// A payload that does not have the shape it claims.
+/// A payload whose shape contradicts its message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PackError {
-    /// Byte lengths disagree.
+    /// The length in bytes is wrong.
     #[error("{what}: expected {expected} bytes, found {found}")]
     Length {
-        /// Which payload.
+        /// The name of the payload.
         what: &'static str,
-        /// Bytes implied by the rest of the message.
+        /// Bytes that the rest of the message calls for.
         expected: usize,
-        /// Bytes that came.
+        /// Bytes in the payload.
         found: usize,
     },
-    /// The sender did not say how values are written.
+    /// The message has no known value encoding.
     #[error("unknown value encoding {0}")]
     Encoding(i32),
-    /// Sizes that overflow when multiplied.
+    /// A product of sizes overflows.
     #[error("{0} is too large")]
     TooLarge(&'static str),
-    /// A position beyond what it counts.
+    /// A position is out of range.
     #[error("{what} {found} is out of range, expected less than {below}")]
     Range {
-        /// What is counted.
+        /// What the position refers to.
         what: &'static str,
-        /// The position that came.
+        /// The position in the payload.
         found: u32,
-        /// The first that is too large.
+        /// The smallest position that is out of range.
         below: usize,
     },
-    /// A list that is not in order.
-    #[error("{what} {found} comes after {after}, but they must ascend")]
+    /// The entries of a list are not in ascending order.
+    #[error("{what} {found} comes after {after}, but the order must be ascending")]
     Order {
-        /// What is listed.
+        /// The list's entries.
         what: &'static str,
-        /// The entry at fault.
+        /// The wrong entry.
         found: u32,
         /// The entry before it.
         after: u32,
     },
 }
 
-/// The segments of one message, checked.
+/// The checked segments of one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segments(Vec<Segment>);
 
 impl Segments {
-    /// Takes segments as they are.
+    /// Uses these segments without a check.
     #[must_use]
     pub fn new(segments: Vec<Segment>) -> Self {
         Self(segments)
     }
 
-    /// Bytes as the wire has them: three u32 per segment.
+    /// The segments in the form of the wire: three u32 each.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         self.0
@@ -83,10 +83,10 @@ impl Segments {
             .collect()
     }
 
-    /// The reverse of [`Self::pack`], which also checks the id payload against the row counts.
+    /// Reads what [`Self::pack`] wrote, and checks the length of the id payload.
     ///
     /// # Errors
-    /// When lengths disagree or overflow: nothing of the message may be used then.
+    /// If lengths disagree or overflow. Then the message must not be used.
     pub fn unpack(segments: &[u8], ids: &[u8]) -> Result<Self, PackError> {
         let (words, rest) = segments.as_chunks::<4>();
         if !rest.is_empty() || words.len() % 3 != 0 {
@@ -107,19 +107,19 @@ impl Segments {
         self.0.iter()
     }
 
-    /// Sum of rows.
+    /// The number of rows of all segments.
     ///
     /// # Errors
-    /// On overflow.
+    /// If the sum overflows.
     pub fn total_rows(&self) -> Result<usize, PackError> {
         let sum = self.0.iter().try_fold(0_usize, |sum, segment| sum.checked_add(segment.rows as usize));
         sum.ok_or(PackError::TooLarge("row count"))
     }
 
-    /// Sum of rows × dim: values in the payload.
+    /// The number of values of all segments: Σ rows × dim.
     ///
     /// # Errors
-    /// On overflow.
+    /// If the sum overflows.
     pub fn total_values(&self) -> Result<usize, PackError> {
         let values = |segment: &Segment| (segment.rows as usize).checked_mul(segment.dim as usize);
         let sum = self.0.iter().try_fold(0_usize, |sum, segment| sum.checked_add(values(segment)?));
@@ -127,10 +127,10 @@ impl Segments {
     }
 }
 
-/// Checks a payload's length against what the message says it holds.
+/// Checks the length of a payload.
 ///
 /// # Errors
-/// When they differ, or when `expected` had overflowed.
+/// If the lengths differ, or if the computation of `expected` overflowed.
 pub fn expect_length(what: &'static str, expected: Option<usize>, found: usize) -> Result<(), PackError> {
     match expected {
         None => Err(PackError::TooLarge(what)),

@@ -1,4 +1,4 @@
-//! The long fields of the data path's messages, with their numbers in the proto: they are sent from where they lie.
+//! The long fields of the data path's messages, with their field numbers. They are sent without a copy.
 
 use bytes::Bytes;
 
@@ -32,7 +32,7 @@ mod tests {
 
     use super::*;
 
-    /// Head and payloads one after the other, as the wire has them.
+    /// The bytes of head and payloads in the form of the wire.
     fn joined(head: &impl Message, payloads: &[(u32, Bytes)]) -> Vec<u8> {
         let mut bytes = head.encode_to_vec();
         for (number, payload) in payloads {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_is_found_in_its_field() {
+    fn a_payload_is_found_in_its_field() {
         let (ids, bags, rows) = (Bytes::from_static(b"ids"), Bytes::from_static(b"bags"), Bytes::from_static(b"rows"));
         let lookup = LookupRequest { generation: 4, ids: ids.clone(), bags: bags.clone(), ..Default::default() };
         let mut head = lookup.clone();

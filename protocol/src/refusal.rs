@@ -1,28 +1,28 @@
-//! Why a request was refused, the same in process and across gRPC.
+//! Refusals: why a request was not served. They are the same in a process and over gRPC.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::PackError;
 
-/// What class of refusal, and so what the caller should do.
+/// The class of a refusal. It tells the caller what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusalKind {
-    /// The request's generation or bucket owner is not the server's: refetch the map.
+    /// The request has another generation, or another server owns its buckets. Fetch the placement again.
     Moved,
-    /// The request is malformed or names unknown tables; the same request never succeeds.
+    /// The request is malformed or names unknown tables. A retry never succeeds.
     Invalid,
-    /// A newer incarnation of this member has joined: stop.
+    /// A newer incarnation of this member has joined. Stop.
     Fenced,
-    /// Versions or job files differ: stop.
+    /// Versions or job files differ. Stop.
     Mismatch,
-    /// Not yet, or not for the moment: try again after a pause.
+    /// The server cannot serve the request at the moment. Retry after a pause.
     Unavailable,
-    /// No answer within the deadline: try again while the caller's own deadline lasts.
+    /// There was no answer within the deadline. Retry while the caller's own deadline lasts.
     Deadline,
-    /// A disk is full, or a folder or file cannot be written or read where the server is.
+    /// On the server a disk is full, or a folder or file cannot be written or read.
     Storage,
-    /// The server failed; its log has the cause.
+    /// The server failed. Its log has the cause.
     Internal,
 }
 
@@ -39,13 +39,13 @@ impl RefusalKind {
         Self::Internal,
     ];
 
-    /// Whether the same request may succeed later.
+    /// Whether a retry of the same request may succeed.
     #[must_use]
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::Deadline)
     }
 
-    /// The kind in one word, as a header and the metrics have it.
+    /// The kind as one word, for a header and for metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,13 +61,13 @@ impl RefusalKind {
     }
 }
 
-/// A request that was not served, and why.
+/// A refused request and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// The class.
+    /// The class of the refusal.
     pub kind: RefusalKind,
-    /// What, where and why, for a person.
+    /// The reason for a person: what failed, where and why.
     pub message: String,
 }
 
@@ -77,13 +77,13 @@ impl Refusal {
         Self { kind, message: message.to_string() }
     }
 
-    /// The other end did not answer within this time (invariant WT-1).
+    /// The refusal of a server that did not answer within this time (invariant WT-1).
     #[must_use]
     pub fn no_answer(within: Duration) -> Self {
         Self::new(RefusalKind::Deadline, format!("no answer within {within:.1?}"))
     }
 
-    /// A malformed request.
+    /// The refusal of a malformed request.
     pub fn invalid(message: impl fmt::Display) -> Self {
         Self::new(RefusalKind::Invalid, message)
     }

@@ -67,7 +67,7 @@ fn adult_is_learned_with_rows_for_some_ids_only() {
     let sets = [
         train_file,
         test_file,
-        "embedding.admission={kind='count', sightings=2, counter='count_min'}".to_owned(),
+        "embedding.admission={kind='count', min_count=2, counter='count_min'}".to_owned(),
         "embedding.schedule={kind='cosine', warmup=10, decay=150, floor=0.1}".to_owned(),
         "embedding.non_finite=skip".to_owned(),
         "train.batch_size=1024".to_owned(),

@@ -24,7 +24,8 @@ fn a_run_that_cannot_write_its_summary_keeps_its_checkpoints() {
     first.wait_for_line("checkpoint after step");
     let run = fixture.run_folder();
     std::fs::create_dir(run.join("summary.json")).expect("something is in the way");
-    let failed = first.finish().expect(6).says(&["cannot write", "summary.json", "move what is in the way"]);
+    let failed =
+        first.finish().expect(6).says(&["cannot write", "summary.json", "move the file or folder that is in the way"]);
     assert!(!failed.stderr.contains("this is a bug"), "{}", failed.stderr);
     assert!(run.join("model/manifest.json").is_file() && !checkpoints(&run).is_empty());
     std::fs::remove_dir(run.join("summary.json")).expect("it is moved");

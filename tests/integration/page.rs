@@ -145,7 +145,7 @@ fn programs_get_the_status_and_other_hosts_get_nothing() {
     assert_eq!(status["job"], "criteo-small");
     for path in ["/", "/status", "/metrics"] {
         let refused = http_get_as("evil.example", address, path);
-        assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("for this machine alone"), "{refused}");
+        assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("serves this machine only"), "{refused}");
     }
     let page = http_get(address, "/");
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("content-security-policy: default-src 'none'"), "{page}");

@@ -22,8 +22,8 @@ fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
     second.wait_for_end();
     let lost = first.wait_for_line("dense worker 1 lost after step");
     let mut second = roles.start_worker(1, &sets);
-    let back = first.wait_for_line("training together goes on after step");
-    second.wait_for_line("training together goes on after step");
+    let back = first.wait_for_line("training continues after step");
+    second.wait_for_line("training continues after step");
     println!("{lost}\n{back}");
 
     first.wait_for_line("checkpoint after step");
@@ -33,10 +33,10 @@ fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
     let lost = second.wait_for_line("dense worker 0 lost after step");
     let mut first = roles.start_worker(0, &sets);
     // Not from the checkpoint: the other one is further.
-    let back = first.wait_for_line("training together goes on after step");
+    let back = first.wait_for_line("training continues after step");
     println!("{lost}\n{back}");
     assert!(step(&back) >= step(&lost));
-    assert!(back.contains("with the state of dense worker 1"), "{back}");
+    assert!(back.contains("from the state of dense worker 1"), "{back}");
 
     let (first, second) = (first.finish().expect(0), second.finish().expect(0));
     assert!(!first.stderr.contains("going on after step"), "{}", first.stderr);
@@ -59,7 +59,7 @@ fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
     run.wait_for_line("epoch 1/");
     signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
-    run.finish().expect(0).says(&["dense worker 1 lost after step", "training together goes on after step"]);
+    run.finish().expect(0).says(&["dense worker 1 lost after step", "training continues after step"]);
     assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
 
     let mut run = fixture.start(arguments.into_iter().chain(["--restarts", "0"]));
@@ -81,7 +81,7 @@ fn a_worker_that_stood_still_for_longer_than_its_lease_ends_no_run() {
     signal_process(second, Signal::STOP);
     run.wait_for_line("dense worker 1 lost after step");
     signal_process(second, Signal::CONT);
-    run.wait_for_line("training together goes on after step");
+    run.wait_for_line("training continues after step");
     run.finish().expect(0);
     assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
 }
@@ -94,11 +94,11 @@ fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
     let mut run = fixture.start(["up", "job.toml", "--workers", "2", "--restarts", "0"].into_iter().chain(sets));
     run.wait_for_line("epoch 1/");
     signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
-    run.wait_for_line("dense worker 1 was killed by signal 9; 1 workers are left and go on without it");
+    run.wait_for_line("dense worker 1 was killed by signal 9; 1 workers are left and continue without it");
     let ended = run.finish().expect(0);
     ended.says(&[
         "the run continues with 1 of its workers",
-        "training together goes on after step",
+        "training continues after step",
         "with dense worker 0 alone",
     ]);
     // At least every row once an epoch, by this one worker from then on.

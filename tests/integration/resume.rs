@@ -100,7 +100,7 @@ fn a_job_that_learns_otherwise_is_a_run_of_its_own_unless_asked_to_go_on() {
     let short = ["train", "job.toml", "--set", "train.epochs=1", "--set", "optimizer.lr=0.01"];
     let outcome = fixture.zagros(short).expect(0);
     let outcome =
-        outcome.says(&["a new run", "learned otherwise", "optimizer.lr: 0.001 → 0.01", "--resume goes on"]).stderr;
+        outcome.says(&["a new run", "learned differently", "optimizer.lr: 0.001 → 0.01", "--resume continues"]).stderr;
     assert!(!outcome.contains("going on after step") && fixture.run_folder() != run, "{outcome}");
     let new = fixture.run_folder();
     // The other one is still there for the job that learns as it did, and goes on on request for any.
@@ -123,7 +123,7 @@ fn a_run_that_is_named_does_not_silently_learn_otherwise() {
     let sets = ["--set", "train.batch_size=128", "--set", "cluster.timeout_seconds=1"];
     let worker = ["dense-worker", "--config", "job.toml", "--folder", &run];
     let outcome = fixture.zagros([&worker[..], &sets].concat()).expect(2);
-    outcome.says(&["the job learns otherwise than the run in", "train.batch_size: 256 → 128", "--resume goes on"]);
+    outcome.says(&["the job learns differently than the run in", "train.batch_size: 256 → 128", "--resume continues"]);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_job_that_means_something_else_does_not_go_on() {
     let refused = fixture.zagros([&changed[..], &["--resume"]].concat());
     refused.expect(2).says(&["model.top: [16] → [8]", "--fresh"]);
     let outcome = fixture.zagros(changed).expect(0);
-    outcome.says(&["a new run", "what that run has learned would mean something else", "model.top: [16] → [8]"]);
+    outcome.says(&["a new run", "the values that it learned would lose their meaning", "model.top: [16] → [8]"]);
     assert_eq!(runs(&fixture), 2);
     assert!(run.join("checkpoints").is_dir(), "the other one is left alone");
     // The newest run of this job is over: nothing to go on with.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_fake_s3::{FakeS3, Fault};
+use zagros_fake_s3::{FakeS3, S3Fault};
 use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;
@@ -106,7 +106,10 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
     let verified = fixture.zagros(["inspect", &url, "--verify"]).expect(3);
     assert!(verified.stdout.contains(&format!("s3://models/{rows}")), "{}", verified.stdout);
     store.remove(&rows);
-    fixture.zagros(["inspect", &url]).expect(3).says(&[&format!("cannot read s3://models/{rows}"), "it is not there"]);
+    fixture
+        .zagros(["inspect", &url])
+        .expect(3)
+        .says(&[&format!("cannot read s3://models/{rows}"), "the object does not exist"]);
     fixture.zagros(["eval", &url]).expect(3).says(&[&format!("s3://models/{rows}")]);
     // Whole, and of the other server: what it has is in the manifest, and twice in the files.
     let other = store.object(&format!("{folder}/rows-1-of-2.zrows")).expect("rows");
@@ -131,7 +134,7 @@ fn a_store_that_cannot_be_asked_for_a_model_is_an_error() {
     for command in ["eval", "inspect"] {
         let ask = |fixture: &Fixture, url: &str| fixture.zagros([command, url, "--timeout", "2"]);
         ask(&fixture, "s3://other/ads").expect(2).says(&["there is no such bucket"]);
-        ask(&fixture, "gs://models/ads").expect(2).says(&["only s3:// and file:// are known"]);
+        ask(&fixture, "gs://models/ads").expect(2).says(&["only s3:// and file:// are supported"]);
     }
     let wrong = with(&store, fixture, "AWS_ACCESS_KEY_ID", Some("someone-else"));
     let outcome =
@@ -141,7 +144,7 @@ fn a_store_that_cannot_be_asked_for_a_model_is_an_error() {
     half.zagros(["eval", "s3://models/ads"]).expect(2).says(&["correct the environment"]);
     let away = with(&store, half, "AWS_ENDPOINT_URL", Some("http://127.0.0.1:1"));
     let outcome = away.zagros(["eval", "s3://models/ads", "--timeout", "2"]).expect(4);
-    outcome.says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right", "--timeout"]);
+    outcome.says(&["s3://models/ads", "http://127.0.0.1:1", "AWS_ENDPOINT_URL is right", "--timeout"]);
 }
 
 const TO_STORE: &str = "output.model_folder=s3://models/ads";
@@ -200,9 +203,9 @@ fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
         let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
         ["up", "job.toml", "--servers", "2"].into_iter().chain(sets).collect::<Vec<_>>()
     };
-    store.inject(Fault::Fails, "PUT /models/ads/small-", usize::MAX);
+    store.inject(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
     let failed = fixture.zagros(up(&[])).expect(4);
-    failed.says(&["could not save its rows", "s3://models/ads/small-", "is AWS_ENDPOINT_URL right"]);
+    failed.says(&["could not save its rows", "s3://models/ads/small-", "AWS_ENDPOINT_URL is right"]);
     assert_eq!((fixture.summary()["model"].clone(), model(&store)), (Value::Null, Vec::new()));
     store.heal();
     fixture.zagros(up(&[])).expect(0).says(&["going on after step"]);

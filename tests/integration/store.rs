@@ -1,7 +1,7 @@
 //! Checkpoints in an S3-compatible object store: runs go on from there, and a store that fails is reported.
 
 use rustix::process::Signal;
-use zagros_fake_s3::{FakeS3, Fault};
+use zagros_fake_s3::{FakeS3, S3Fault};
 
 use crate::fixture::Fixture;
 use crate::resume::{end, losses};
@@ -106,10 +106,10 @@ fn kill_worker(fixture: &Fixture) {
 #[test]
 fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
     let (store, fixture) = stored(20_000);
-    store.inject(Fault::Fails, "PUT /models/ads/small-", usize::MAX);
+    store.inject(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
     let mut run = fixture.start(train(&["--set", "train.epochs=500", "--set", "cluster.timeout_seconds=2"]));
     let outcome = run.wait_for_line("no checkpoint was written; training goes on");
-    assert!(outcome.contains("s3://models/ads/small-") && outcome.contains("is AWS_ENDPOINT_URL right"), "{outcome}");
+    assert!(outcome.contains("s3://models/ads/small-") && outcome.contains("AWS_ENDPOINT_URL is right"), "{outcome}");
     assert_eq!(checkpoints(&store), Vec::<String>::new());
     store.heal();
     run.wait_for_line("checkpoint after step");
@@ -135,7 +135,7 @@ fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
     fixture.zagros([&["up", "job.toml"], &SYNC[..]].concat()).expect(2).says(&["check AWS_ACCESS_KEY_ID"]);
     let fixture = with(fixture, "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
     let away = fixture.zagros(train(&["--set", "cluster.timeout_seconds=2"]));
-    away.expect(4).says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right"]);
+    away.expect(4).says(&["s3://models/ads", "http://127.0.0.1:1", "AWS_ENDPOINT_URL is right"]);
     let fixture = with(fixture, "AWS_ALLOW_HTTP", "false");
     fixture.zagros(train(&[])).expect(2).says(&["AWS_ALLOW_HTTP=true allows that"]);
     assert!(!fixture.path("runs").exists(), "nothing was started");

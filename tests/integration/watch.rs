@@ -139,7 +139,7 @@ fn without_a_terminal_watch_is_refused_with_what_to_do_instead() {
     let fixture = Fixture::new(2_000);
     for arguments in [&["up", "job.toml", "--watch"][..], &["status", "--watch"]] {
         let refused = fixture.zagros(arguments.iter().copied()).expect(2);
-        refused.says(&["--watch draws on a terminal", "zagros status --json"]);
+        refused.says(&["--watch needs a terminal", "zagros status --json"]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Clients that ask as workers do: distinct ids, rows for them, gradients back, each in a loop of its own.
+//! Clients that work as dense workers do, each in its own loop: distinct ids, rows for them, gradients back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use zagros_zip::number_from;
 
 use super::side::{CpuTimes, ServerSide};
 
-/// Batches that each client keeps for lookups and updates alone.
+/// Batches that each client keeps for the measurements of lookups and updates alone.
 const KEPT: usize = 8;
 
-/// What a stretch of work took.
+/// The cost of a stretch of work.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MeasuredStretch {
     pub(super) seconds: f64,
@@ -29,15 +29,15 @@ pub(super) struct MeasuredStretch {
     pub(super) tally: ClientTally,
 }
 
-/// What clients did.
+/// The counts and times of clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientTally {
     pub(super) batches: usize,
     /// Distinct ids of all batches.
     pub(super) rows: usize,
-    /// From asking to the rows.
+    /// Times from request to rows.
     pub(super) lookups: Vec<Duration>,
-    /// From the gradients to the acknowledgement.
+    /// Times from gradients to acknowledgement.
     pub(super) pushes: Vec<Duration>,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct ClientTally {
 #[derive(Debug)]
 pub(super) struct MeasuredCase {
     pub(super) clients: usize,
-    /// Distinct ids, lookup and push of each batch.
+    /// Batches with distinct ids, lookup and push.
     pub(super) trained: MeasuredStretch,
-    /// Lookups alone.
+    /// Only lookups.
     pub(super) looked_up: MeasuredStretch,
-    /// Pushes alone.
+    /// Only pushes.
     pub(super) pushed: MeasuredStretch,
     /// Rows of the last batches after training.
     pub(super) rows: Vec<BatchRows>,
@@ -63,17 +63,17 @@ pub(super) struct BenchClients(Vec<BenchClient>);
 /// A client and its batches.
 struct BenchClient {
     client: EmbeddingClient,
-    /// Servers take updates from members alone.
+    /// Servers accept updates from members only.
     membership: Membership,
     dim: u32,
     deduplicator: Deduplicator,
     seq: u64,
-    /// The last batches trained and their rows, which serve as gradients.
+    /// The last trained batches, and their rows, which serve as gradients.
     kept: Vec<(RoutedIds, BatchRows)>,
     tally: ClientTally,
 }
 
-/// What clients are to do.
+/// The work of clients.
 #[derive(Clone)]
 enum ClientWork {
     Train(Arc<[Batch]>),
@@ -82,7 +82,7 @@ enum ClientWork {
 }
 
 impl MeasuredCase {
-    /// Whether servers in other processes hold what servers in this one hold after the same training.
+    /// Checks that servers in other processes hold the same rows as servers in this one after the same training.
     pub(super) fn check_against(&self, embedded: &Self) -> Result<(), Failure> {
         let differ = |what: String| {
             let help = "this is a bug: the rows that a server gives must not depend on where it runs";
@@ -91,7 +91,7 @@ impl MeasuredCase {
         if self.held != embedded.held {
             return differ(format!("servers hold {} rows, embedded ones {}", self.held, embedded.held));
         }
-        // Adagrad depends on the order of updates, which only a single client fixes.
+        // Adagrad depends on the order of updates, which is fixed only for a single client.
         if self.clients == 1 && self.rows != embedded.rows {
             return differ("rows looked up across sockets differ from the embedded servers'".to_owned());
         }
@@ -100,7 +100,7 @@ impl MeasuredCase {
 }
 
 impl BenchClients {
-    /// `clients` of them, each a worker of the run, with connections of its own.
+    /// Joins `clients` workers, each with its own connections.
     pub(super) async fn join(side: &ServerSide, wire: Encoding, clients: usize, dim: u32) -> Result<Self, Failure> {
         let mut drivers = Vec::new();
         for index in 0..clients {
@@ -109,7 +109,7 @@ impl BenchClients {
         Ok(Self(drivers))
     }
 
-    /// Ends the run, whose servers would otherwise wait for its workers to save.
+    /// Ends the run. Otherwise its servers would wait for its workers to save.
     pub(super) async fn leave(&self) -> Result<(), Failure> {
         for driver in &self.0 {
             let left = driver.membership.leave(Outcome::Finished, "").await;
@@ -118,29 +118,29 @@ impl BenchClients {
         Ok(())
     }
 
-    /// Trains on all batches, dealt out one by one.
+    /// Trains on all batches, which are dealt out one by one.
     pub(super) async fn train(&mut self, side: &ServerSide, batches: &[Batch]) -> Result<MeasuredStretch, Failure> {
         self.run(side, &ClientWork::Train(batches.into())).await
     }
 
-    /// Looks up batches that were trained on, `calls` of them by all clients together.
+    /// Looks up trained batches: `calls` of them by all clients together.
     pub(super) async fn look_up(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
         self.run(side, &ClientWork::LookUp { calls }).await
     }
 
-    /// Updates the rows of batches that were trained on, `calls` of them by all clients together.
+    /// Updates the rows of trained batches: `calls` of them by all clients together.
     pub(super) async fn push(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
         self.run(side, &ClientWork::Push { calls }).await
     }
 
-    /// Rows of the first client's last batches as they are now.
+    /// The present rows of the first client's last batches.
     pub(super) async fn read_last(&self) -> Result<Vec<BatchRows>, Failure> {
         let Some(first) = self.0.first() else { return Ok(Vec::new()) };
         let reads = first.kept.iter().map(|(unique, _)| first.client.lookup(unique, Access::Read));
         try_join_all(reads).await.map_err(refused)
     }
 
-    /// Rows that all servers hold.
+    /// Number of rows that all servers hold.
     pub(super) async fn held(&self) -> Result<u64, Failure> {
         let servers = self.0.first().map(|first| first.client.servers()).unwrap_or_default();
         let mut held = 0;
@@ -151,7 +151,7 @@ impl BenchClients {
         Ok(held)
     }
 
-    /// All clients at once, from the first start to the last end.
+    /// Runs all clients at once. Measures from the first start to the last end.
     async fn run(&mut self, side: &ServerSide, work: &ClientWork) -> Result<MeasuredStretch, Failure> {
         let clients = self.0.len();
         let (started, before) = (Instant::now(), side.cpu()?);
@@ -201,7 +201,7 @@ impl BenchClient {
         })
     }
 
-    /// This client's share of the work: each `clients`-th piece, from the `index`-th on.
+    /// This client's share of the work: every `clients`-th piece, from the `index`-th on.
     async fn run(mut self, work: ClientWork, index: usize, clients: usize) -> Result<Self, Failure> {
         match work {
             ClientWork::Train(batches) => {
@@ -232,7 +232,7 @@ impl BenchClient {
 
     async fn look_up(&mut self, calls: usize) -> Result<(), Failure> {
         for (unique, _) in self.kept.iter().cycle().take(calls) {
-            // Ids of a batch that was never looked up have no route yet.
+            // The ids of a batch that was never looked up have no route yet.
             let unique = RoutedIds::from(UniqueIds::clone(unique));
             timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
             self.tally.batches += 1;
@@ -262,7 +262,7 @@ impl ClientTally {
     }
 }
 
-/// By the job, each column has the table of its own number.
+/// In the job, each column has its own table, with the same number.
 fn features(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
     let columns = number_from(0, &batch.categorical);
     columns.map(|(table, ids)| FeatureIds { table: TableId(table), dim, ids: &ids.ids }).collect()
@@ -296,12 +296,12 @@ mod tests {
         assert!(measured(1, 0.5, 3).check_against(&embedded).is_ok());
         assert!(measured(1, 0.25, 3).check_against(&embedded).is_err());
         assert!(measured(1, 0.5, 4).check_against(&embedded).is_err());
-        // The order of updates differs, the number of rows does not.
+        // The order of updates differs, but the number of rows does not.
         assert!(measured(2, 0.25, 3).check_against(&embedded).is_ok());
     }
 
     #[tokio::test]
-    async fn clients_share_the_work_and_what_they_did_is_counted_once() {
+    async fn clients_share_the_work_and_each_piece_is_counted_once() {
         let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2\nworkers = 2")).unwrap();
         let side = ServerSide::embedded(&job).await.unwrap();
         let batches = workload::batches(None, 3).unwrap();

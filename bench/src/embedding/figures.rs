@@ -1,4 +1,4 @@
-//! What is printed.
+//! The printed figures.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) struct EmbeddingFigures {
     pub(super) cases: Vec<WireCase>,
 }
 
-/// What was run.
+/// The shape of the workload.
 #[derive(Debug, Serialize)]
 pub(super) struct WorkloadShape {
     pub(super) workload: &'static str,
@@ -26,12 +26,12 @@ pub(super) struct WorkloadShape {
     pub(super) batch: usize,
     pub(super) ids_per_batch: usize,
     pub(super) servers: u32,
-    /// Counted batches, and those before them.
+    /// Counted batches, and uncounted ones before them.
     pub(super) batches: usize,
     pub(super) warm_up: usize,
 }
 
-/// One wire, and who is on its ends.
+/// One form of the wire, and both of its ends.
 #[derive(Debug, Serialize)]
 pub(super) struct WireCase {
     wire: &'static str,
@@ -45,13 +45,13 @@ pub(super) struct WireCase {
     push_cpu_ms: CpuMs,
     lookup_ms: LatencyQuantiles,
     push_ms: LatencyQuantiles,
-    /// By all servers together, nothing else being asked of them.
+    /// Rows looked up per second by all servers together, without other requests.
     rows_looked_up_per_second: f64,
     rows_updated_per_second: f64,
     limits: Option<CaseLimits>,
 }
 
-/// Client's and server's user and system time, milliseconds a batch. What is embedded is all the client's.
+/// User and system time of client and server, milliseconds per batch. Embedded servers count as the client's.
 #[derive(Debug, Serialize)]
 struct CpuMs {
     client: f64,
@@ -71,9 +71,9 @@ struct CaseLimits {
     sockets_ms: f64,
     /// Copied once.
     copy_ms: f64,
-    /// Batches a second through the sockets, by as many connections as there are clients.
+    /// Batches per second through the sockets, with as many connections as clients.
     sockets_batches_per_second: f64,
-    /// The batch's CPU over that of the embedded servers and the sockets.
+    /// The batch's CPU divided by that of the embedded servers and the sockets.
     times_embedded_and_sockets: f64,
 }
 
@@ -130,7 +130,7 @@ impl CpuMs {
 }
 
 impl LatencyQuantiles {
-    /// In milliseconds; the nearest rank.
+    /// Quantiles in milliseconds, by the nearest rank.
     fn of(times: &[Duration]) -> Self {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
@@ -143,7 +143,7 @@ impl LatencyQuantiles {
 }
 
 impl EmbeddingFigures {
-    /// For a person.
+    /// Prints the figures for a person.
     pub(super) fn print(&self) {
         let WorkloadShape { workload, dim, batch, ids_per_batch, servers, batches, warm_up } = &self.shape;
         let rows = self.cases.first().map_or(0, |case| case.distinct_rows_per_batch);

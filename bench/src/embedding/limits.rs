@@ -1,4 +1,4 @@
-//! What no service can undercut on this machine: the bytes of a batch through loopback sockets, and copied once.
+//! The lower bound for any service on this machine: the bytes of a batch through loopback sockets, and copied once.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,28 +11,28 @@ use zagros_shell::{Exit, Failure, OrInternal};
 
 use super::drive::MeasuredStretch;
 
-/// Far more than a batch takes on loopback.
+/// Far longer than a batch takes on loopback.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of an id.
 const ID: usize = 8;
-/// An acknowledgement.
+/// Bytes of an acknowledgement.
 const ACK: usize = 8;
 
-/// Bytes of a batch each way: what is asked, and what is answered.
+/// Bytes of a batch each way: the request and the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ByteExchange {
     lookup: [usize; 2],
     push: [usize; 2],
 }
 
-/// What moving the bytes of a batch takes.
+/// The cost of moving the bytes of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SocketLimit {
-    /// User and system time of both ends, seconds a batch.
+    /// User and system time of both ends, seconds per batch.
     pub(super) cpu: f64,
-    /// Batches a second, all connections together.
+    /// Batches per second, all connections together.
     pub(super) rate: f64,
-    /// User and system time to copy them once, seconds a batch.
+    /// User and system time to copy the bytes once, seconds per batch.
     pub(super) copy: f64,
 }
 
@@ -53,7 +53,7 @@ impl ByteExchange {
     }
 }
 
-/// Moves `batches` of them over `connections` at once, blocking and with nothing in between.
+/// Moves `batches` exchanges over `connections` at once, with blocking calls and nothing in between.
 pub(super) fn loopback(exchange: ByteExchange, batches: usize, connections: usize) -> Result<SocketLimit, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).or_internal()?;
     let address = listener.local_addr().or_internal()?;
@@ -99,7 +99,7 @@ fn answer(stream: &mut TcpStream, buffer: &mut [u8], [asked, answered]: [usize; 
     stream.write_all(&buffer[..answered])
 }
 
-/// Seconds of CPU to copy a batch's bytes from one place to another.
+/// Seconds of CPU to copy a batch's bytes once.
 fn copy(exchange: ByteExchange, batches: usize) -> f64 {
     let (from, mut to) = (vec![1_u8; exchange.bytes()], vec![0_u8; exchange.bytes()]);
     let before = cpu_time();

@@ -1,5 +1,5 @@
-//! `zagros-bench embedding`: what looking up and updating the rows of a batch costs client and server across loopback,
-//! beside what it costs in one process and what the sockets alone cost.
+//! `zagros-bench embedding`: the cost of looking up and updating the rows of a batch, for client and server over loopback.
+//! It is compared with the cost in one process and with the cost of the sockets alone.
 
 mod drive;
 mod figures;
@@ -17,13 +17,13 @@ use crate::args::EmbeddingArgs;
 use crate::workload::{self, BATCH};
 use zagros_shell::{Exit, Failure, OrInternal, answer};
 
-/// Batches before the counted ones: tables grow, caches warm, connections open.
+/// Batches before the counted ones, while tables grow, caches warm and connections open.
 const WARM_UP: u64 = 20;
 
-/// MeasuredCase side by side: the exact wire and half of its bytes.
+/// The measured forms of the wire: exact, and with half of its bytes.
 const WIRES: [Encoding; 2] = [Encoding::F32, Encoding::Bf16];
 
-/// Measures every case, checks that all hold the same rows, prints.
+/// Measures every case, checks that all have the same rows, and prints.
 pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
     let bench = EmbeddingBench::new(args)?;
     let mut cases = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// What every case shares.
+/// The inputs that all cases share.
 struct EmbeddingBench {
     args: EmbeddingArgs,
     job_text: String,
@@ -50,7 +50,7 @@ struct EmbeddingBench {
 impl EmbeddingBench {
     fn new(args: EmbeddingArgs) -> Result<Self, Failure> {
         let (warm_up, counted) = if args.quick { (2, 4) } else { (WARM_UP, args.batches) };
-        // Whoever pushes is a worker of the run.
+        // A client that pushes is a worker of the run.
         let workers = args.clients.iter().copied().max().unwrap_or(1);
         let cluster = format!("servers = {}\nworkers = {workers}", args.servers);
         let job_text = workload::job_text(args.dim, "kind = \"dlrm\"", "", &cluster);
@@ -58,7 +58,7 @@ impl EmbeddingBench {
         Ok(Self { args, job_text, batches, warm_up: warm_up as usize })
     }
 
-    /// In one process, then across sockets by each number of clients, which must find the same rows.
+    /// Measures in one process, then over sockets with each number of clients. All must find the same rows.
     async fn measure_wire(&self, wire: Encoding, cases: &mut Vec<WireCase>) -> Result<(), Failure> {
         let job = workload::job(&self.job_text)?;
         let embedded = self.measure(ServerSide::embedded(&job).await?, wire, 1).await?;
@@ -78,7 +78,7 @@ impl EmbeddingBench {
         drivers.train(&side, &self.batches[..self.warm_up]).await?;
         let trained = drivers.train(&side, &self.batches[self.warm_up..]).await?;
         let (rows, held) = (drivers.read_last().await?, drivers.held().await?);
-        // A lookup or an update alone is quicker than both: more of them, for as many of the kernel's ticks.
+        // A lookup or an update alone is faster than both, so more calls give as many of the kernel's ticks.
         let calls = 4 * self.counted();
         let looked_up = drivers.look_up(&side, calls).await?;
         let pushed = drivers.push(&side, calls).await?;

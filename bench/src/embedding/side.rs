@@ -1,4 +1,4 @@
-//! Where the rows are: in this process, or in servers of their own as a cluster has them.
+//! The servers with the rows: in this process, or as separate processes like in a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,29 @@ use crate::program;
 use zagros_launch::EmbeddedServers;
 use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, Supervisor};
 
-/// Embedding servers, and how a client reaches them.
+/// Embedding servers, and the client's connection to them.
 pub(super) struct ServerSide {
     pub(super) control: Arc<dyn ControlPlane>,
     pub(super) connect: Connect,
     pub(super) timeout: Duration,
-    /// Of its job, as coordinators want it.
+    /// The job's fingerprint, for the coordinator.
     pub(super) fingerprint: u64,
     servers: Vec<Pid>,
     children: Option<ServerProcesses>,
 }
 
-/// Coordinator and servers as processes, and the folder where they found their job.
+/// Coordinator and servers as processes, and the folder with their job.
 struct ServerProcesses {
     supervisor: Supervisor,
     _folder: TempDir,
 }
 
-/// User and system time since the processes began.
+/// User and system time since the processes started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct CpuTimes {
     /// Of this process.
     pub(super) client: Duration,
-    /// Of all server processes; nothing when they are this one.
+    /// CPU time of all server processes; zero if the servers are in this process.
     pub(super) server: Duration,
 }
 
@@ -53,7 +53,7 @@ impl ServerSide {
         Ok(Self { control, connect, timeout, fingerprint, servers: Vec::new(), children: None })
     }
 
-    /// Servers and their coordinator as `zagros up` starts them. `text` is the job's file.
+    /// Servers and their coordinator, started as by `zagros up`. `text` is the job file.
     pub(super) async fn processes(text: &str, job: &Job) -> Result<Self, Failure> {
         let folder = TempDir::new().or_internal()?;
         let job_file = folder.path().join("job.toml");
@@ -84,17 +84,17 @@ impl ServerSide {
         })
     }
 
-    /// The accounts of all processes that take part, the coordinator's skipped.
+    /// The CPU time of all processes, without the coordinator's.
     pub(super) fn cpu(&self) -> Result<CpuTimes, Failure> {
         let times: Option<Vec<Duration>> = self.servers.iter().map(|server| cpu_time_of(*server)).collect();
         let server = times.ok_or_else(|| {
             let what = "the kernel does not report the CPU time of a server process";
-            Failure::with_help(Exit::Internal, what, "see above whether it ended; /proc must be there")
+            Failure::with_help(Exit::Internal, what, "check above whether it ended; /proc must be mounted")
         })?;
         Ok(CpuTimes { client: cpu_time(), server: server.iter().sum() })
     }
 
-    /// Stops what was started.
+    /// Stops the processes.
     pub(super) async fn end(self) {
         if let Some(mut children) = self.children {
             children.supervisor.stop_all().await;
@@ -103,7 +103,7 @@ impl ServerSide {
 }
 
 impl CpuTimes {
-    /// What was spent since `earlier`.
+    /// The CPU time spent since `earlier`.
     pub(super) fn since(self, earlier: Self) -> Self {
         Self { client: self.client - earlier.client, server: self.server - earlier.server }
     }

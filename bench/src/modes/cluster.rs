@@ -1,4 +1,4 @@
-//! One run: coordinator, servers behind their lines, workers, each a process; and what it came to.
+//! One run: coordinator, servers behind their lines, workers, each a process; and its result.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use super::proxy::{Proxy, RunningProxy};
 use crate::program;
 use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, Supervisor};
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct RunResult {
     pub(super) samples_per_second: f64,
-    /// User and system time of all processes, from their start to their end, microseconds over samples trained on.
+    /// User and system time of all processes, from start to end, microseconds per trained sample.
     pub(super) cpu_us_per_sample: f64,
-    /// Of the test part, where there is one.
+    /// AUC of the test part, if there is one.
     pub(super) auc: Option<f64>,
     pub(super) staleness_max: u32,
     pub(super) staleness_mean: f64,
@@ -57,7 +57,7 @@ pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failu
     let spent = cpu_time_of_children().zip(before).map(|(after, before)| after - before);
     let spent = spent.ok_or_else(|| {
         let what = "the kernel does not report the CPU time of processes that have ended";
-        Failure::with_help(Exit::Internal, what, "/proc must be there")
+        Failure::with_help(Exit::Internal, what, "/proc must be mounted")
     })?;
     let summary = std::fs::read(run.summary_file()).or_internal()?;
     let summary: Summary = serde_json::from_slice(&summary).or_internal()?;

@@ -1,4 +1,4 @@
-//! What was measured, mode by mode, beside the first.
+//! The figures of each mode, compared with the first.
 
 use serde::Serialize;
 use zagros_shell::out;
@@ -7,9 +7,9 @@ use zagros_zip::ZipEq;
 use super::cluster::RunResult;
 use super::workload::ModeSetting;
 
-/// Hybrid's samples a second over sync's that a millisecond each way is to give at least.
+/// The least ratio of hybrid's samples per second to sync's, at a millisecond each way.
 const SPEED_GOAL: f64 = 2.0;
-/// Test AUC that hybrid may lack beside sync.
+/// The most test AUC that hybrid may lose against sync.
 const AUC_GOAL: f64 = 0.001;
 
 /// A mode's runs, one for each seed.
@@ -20,21 +20,21 @@ pub(super) struct ModeCase {
     pub(super) runs: Vec<RunResult>,
 }
 
-/// ModeMeans over a mode's runs.
+/// Means over the runs of a mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct ModeMeans {
     pub(super) samples_per_second: f64,
-    /// Of each pair of runs with one seed, samples a second over those of sync.
+    /// For each pair of runs with one seed: samples per second divided by those of sync.
     pub(super) times_sync: f64,
     pub(super) cpu_us_per_sample: f64,
     pub(super) auc: Option<f64>,
-    /// AUC less that of sync with the same seed.
+    /// AUC minus that of sync with the same seed.
     pub(super) auc_gap: Option<f64>,
     pub(super) staleness_mean: f64,
     pub(super) staleness_max: u32,
 }
 
-/// All of a benchmark.
+/// All figures of a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ModeFigures {
     pub(super) job: String,
@@ -53,7 +53,7 @@ impl ModeCase {
         Self { mode: setting.name(), staleness: setting.staleness, runs: Vec::new() }
     }
 
-    /// Of the runs so far, beside those of `sync`, which has as many.
+    /// The means of the runs so far, compared with those of `sync`, which are equally many.
     pub(super) fn means(&self, sync: &Self) -> ModeMeans {
         let count = self.runs.len().max(1) as f64;
         let mean = |of: &dyn Fn(&RunResult) -> f64| self.runs.iter().map(of).sum::<f64>() / count;
@@ -90,12 +90,12 @@ impl ModeCase {
     }
 }
 
-/// Heads of the table's columns.
+/// Titles of the table's columns.
 pub(super) const COLUMNS: [&str; 9] =
     ["mode", "τ", "samples/s", "× sync", "CPU µs/sample", "test AUC", "− sync", "staleness mean", "max"];
 
 impl ModeFigures {
-    /// What was run, in one line.
+    /// The settings of the benchmark, in one line.
     pub(super) fn lead(&self) -> String {
         let rate = self.rate_mbit.map_or_else(String::new, |rate| format!(", {rate} Mbit/s"));
         format!(
@@ -104,7 +104,7 @@ impl ModeFigures {
         )
     }
 
-    /// The goals beside what was measured; none for what was not run.
+    /// The goals and the measured values; none for a mode that was not run.
     pub(super) fn goals(&self) -> Vec<String> {
         let hybrid = || self.cases.iter().zip_eq(&self.means).filter(|(case, _)| case.mode == "hybrid");
         let fastest = hybrid().max_by(|one, other| one.1.times_sync.total_cmp(&other.1.times_sync));

@@ -1,31 +1,31 @@
-//! When bytes arrive at the far end of a line that is slower than loopback. Pure.
+//! The arrival times of bytes on a line that is slower than loopback. Pure.
 
 use std::time::{Duration, Instant};
 
-/// A direction of a line.
+/// One direction of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct NetworkLine {
-    /// From the last byte in to the last byte out.
+    /// Time from the last byte in to the last byte out.
     pub(super) delay: Duration,
-    /// Bytes a second; `None` for as fast as they come.
+    /// Bytes per second; `None` for no limit.
     pub(super) rate: Option<f64>,
 }
 
-/// A line with what is on it.
+/// A line, and the bytes on it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     line: NetworkLine,
-    /// When all that was sent so far has left.
+    /// When all bytes sent so far have left.
     free_at: Option<Instant>,
 }
 
 impl Link {
-    /// With nothing on it.
+    /// A line without bytes on it.
     pub(super) fn new(line: NetworkLine) -> Self {
         Self { line, free_at: None }
     }
 
-    /// Puts bytes on the line at `now`; answers when the last of them arrives.
+    /// Puts bytes on the line at `now`. Returns when the last of them arrives.
     pub(super) fn send(&mut self, now: Instant, bytes: usize) -> Instant {
         let starts = self.free_at.map_or(now, |free| free.max(now));
         let takes = self.line.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(bytes as f64 / rate));
@@ -50,12 +50,12 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_makes_what_follows_wait() {
+    fn a_rate_makes_later_bytes_wait() {
         let mut link = Link::new(NetworkLine { delay: MS, rate: Some(1e6) });
         let start = Instant::now();
         assert_eq!(link.send(start, 3000), start + 4 * MS);
         assert_eq!(link.send(start + MS, 1000), start + 5 * MS);
-        // By then the line is idle.
+        // The line is idle by then.
         assert_eq!(link.send(start + 100 * MS, 1000), start + 102 * MS);
     }
 }

@@ -1,7 +1,7 @@
-//! `zagros-bench modes`: sync, hybrid and async side by side, as processes with a network between them.
+//! `zagros-bench modes`: sync, hybrid and async compared, as processes with a network between them.
 //!
-//! Between workers and servers stands a proxy that adds a delay, and a rate if asked for. Workers reach each other across
-//! plain loopback: libtorch's Gloo makes its own connections.
+//! Between workers and servers is a proxy that adds a delay, and limits the rate if asked for. Workers reach each other
+//! over plain loopback, because libtorch's Gloo makes its own connections.
 
 mod cluster;
 mod figures;
@@ -23,7 +23,7 @@ use crate::args::ModesArgs;
 use zagros_shell::{Exit, Failure, OrInternal, answer, err};
 use zagros_zip::ZipEq;
 
-/// Staleness of mode async where hybrid's own is not given: the default of both.
+/// Staleness of mode async if hybrid's is not given: the default of both modes.
 const USUAL: usize = 4;
 
 /// Runs every mode with every seed, and prints.
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     let line = NetworkLine { delay: Duration::from_secs_f64(args.delay / 1e3), rate };
     let mut cases: Vec<ModeCase> = settings.iter().copied().map(ModeCase::new).collect();
     for seed in 0..seeds {
-        // Mode after mode with one seed, so that what else the machine does strikes pairs alike.
+        // All modes with one seed, then the next seed, so that other load on the machine affects pairs alike.
         for (case, setting) in cases.iter_mut().zip_eq(&settings) {
             err!("seed {} of {seeds}: {} with staleness {}", seed + 1, case.mode, case.staleness);
             case.runs.push(cluster::run(&setting.apply(&job, job.train.seed + seed), line).await?);

@@ -1,4 +1,4 @@
-//! The same as a page that opens offline: speed and AUC by staleness.
+//! The figures as a page that opens offline: speed and AUC by staleness.
 
 use super::figures::{COLUMNS, ModeCase, ModeFigures, ModeMeans};
 use zagros_chart::html::{document, escaped, table};
@@ -13,14 +13,14 @@ pub(super) fn page(figures: &ModeFigures) -> String {
         figures.cases.iter().zip_eq(&figures.means).map(|(case, means)| ("", case.cells(means))).collect();
     let goals: String = figures.goals().iter().map(|goal| format!("<p>{}</p>", escaped(goal))).collect();
     let body = format!(
-        "<h1>Modes of training</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>ModeFigures</h2>{}",
+        "<h1>Modes of training</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>Figures</h2>{}",
         escaped(&figures.lead()),
         table(&COLUMNS, &rows)
     );
     document("Modes of training", &body)
 }
 
-/// Hybrid as a curve over τ, the others where they stand.
+/// Hybrid as a curve over τ, the other modes as points.
 fn chart(
     figures: &ModeFigures,
     title: &'static str,
@@ -49,7 +49,7 @@ mod tests {
     fn every_mode_is_drawn_and_listed() {
         let page = page(&figures());
         assert_eq!(page.matches("<figure>").count(), 2);
-        // Two of hybrid, one of each other mode, in each chart.
+        // Two points of hybrid and one of each other mode, in each chart.
         assert_eq!(page.matches("<circle").count(), 8);
         assert!(
             page.contains("staleness τ</text>") && page.contains("<td>async</td>") && page.contains("goal at 1 ms")

@@ -1,7 +1,7 @@
-//! A TCP proxy that makes loopback a network: what goes through arrives later, and no faster than a line's rate.
+//! A TCP proxy that makes loopback behave like a network: bytes arrive later, and no faster than a line's rate.
 //!
-//! Two threads a direction, which read and write blocking: a runtime's timers are exact to a millisecond, and a
-//! millisecond is what is to be added.
+//! Each direction has two threads with blocking reads and writes. A runtime's timers are exact only to a millisecond, and
+//! the delay may be a millisecond.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use super::link::{Link, NetworkLine};
 
-/// Read at once.
+/// Bytes of a read.
 const CHUNK: usize = 64 << 10;
-/// Chunks on a line at a time: more than any delay and rate of a benchmark put there, and a bound.
+/// The most chunks on a line at a time: more than any delay and rate of a benchmark need.
 const CHUNKS: usize = 4096;
 
 /// A listener whose connections lead to a server.
@@ -25,7 +25,7 @@ pub(super) struct Proxy {
     line: NetworkLine,
 }
 
-/// Takes connections while it lives; those that were taken end with either end.
+/// Accepts connections while it lives. An accepted connection ends with either end.
 #[derive(Debug)]
 pub(super) struct RunningProxy {
     address: SocketAddr,
@@ -33,7 +33,7 @@ pub(super) struct RunningProxy {
 }
 
 impl Proxy {
-    /// Listens; what connects waits until [`Self::run`].
+    /// Listens. Connections wait until [`Self::run`].
     pub(super) fn listen(line: NetworkLine) -> std::io::Result<Self> {
         Ok(Self { listener: TcpListener::bind("127.0.0.1:0")?, line })
     }
@@ -43,7 +43,7 @@ impl Proxy {
         self.listener.local_addr()
     }
 
-    /// Leads every connection to `server`. The connections share the line, each direction its own.
+    /// Leads every connection to `server`. All connections share the line, which is separate for each direction.
     pub(super) fn run(self, server: String) -> std::io::Result<RunningProxy> {
         let (address, ended) = (self.address()?, Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&ended);
@@ -53,7 +53,7 @@ impl Proxy {
                 if flag.load(Ordering::Acquire) {
                     return;
                 }
-                // Either end sees a connection that closes, and says so.
+                // Either end sees that its connection closes, and reports it.
                 let _ = connect(client, &server, &links);
             }
         })?;
@@ -79,7 +79,7 @@ fn connect(client: TcpStream, server: &str, [there, back]: &[SharedLink; 2]) -> 
     direct(server, client, Arc::clone(back))
 }
 
-/// Everything from one socket to another, each chunk when it arrives.
+/// Copies from one socket to another, and delays each chunk until it arrives.
 fn direct(from: TcpStream, to: TcpStream, link: SharedLink) -> std::io::Result<()> {
     let (send, chunks) = sync_channel(CHUNKS);
     spawn("proxy-read", move || read(from, &send, &link))?;
@@ -108,7 +108,7 @@ fn write(mut to: TcpStream, chunks: Receiver<(Instant, Vec<u8>)>) {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    // Ends with its connection, which ends with the processes at its ends.
+    // The thread ends with its connection, which ends with the processes at its ends.
     thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that sends back what it gets, behind a proxy.
+    /// A server behind a proxy. The server sends everything back.
     fn echo_behind(line: NetworkLine) -> (TcpStream, RunningProxy) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Proxy::listen(line).unwrap();

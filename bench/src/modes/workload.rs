@@ -1,4 +1,4 @@
-//! Which job is run in which modes.
+//! The job, and the modes in which it is run.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::args::ModesArgs;
 pub(super) const WORKERS: u32 = 2;
 pub(super) const SERVERS: u32 = 2;
 
-/// A mode with its staleness.
+/// A mode and its staleness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ModeSetting {
     pub(super) mode: Mode,
@@ -20,7 +20,7 @@ pub(super) struct ModeSetting {
 }
 
 impl ModeSetting {
-    /// `sync`, hybrid at each staleness, `async` at the largest of the usual ones.
+    /// `sync`, hybrid with each staleness, and `async` with the largest of the default ones.
     pub(super) fn all(staleness: &[usize], of_async: usize) -> Vec<Self> {
         let sync = Self { mode: Mode::Sync, staleness: 0 };
         let hybrid = staleness.iter().map(|staleness| Self { mode: Mode::Hybrid, staleness: *staleness });
@@ -36,8 +36,8 @@ impl ModeSetting {
         }
     }
 
-    /// The job in this mode, on two one-thread workers that share its batch. Steps are not counted: in mode `async`
-    /// workers have none in common.
+    /// The job in this mode, for two workers with one thread each, which share its batch. Steps are not limited, because
+    /// asynchronous workers share no steps.
     pub(super) fn apply(self, job: &Job, seed: u64) -> Job {
         let mut job = job.clone();
         (job.train.mode, job.train.staleness, job.train.staleness_total) = (self.mode, self.staleness, None);

@@ -1,4 +1,4 @@
-//! Where the roles of `zagros up` listen: where the job says, as far as one machine can, and else on any free port.
+//! The addresses of the roles of `zagros up`: those of the job, as far as one machine has them, otherwise free ports.
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
@@ -8,29 +8,30 @@ use zagros_shell::{Exit, Failure};
 use crate::child::RoleName;
 use crate::console::RunConsole;
 
-/// Any free port, for this machine alone: several roles share one host here.
+/// Any free port, reached from this machine only. Several roles share one host here.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
 
-/// RoleAddresses of one run's roles.
+/// The addresses of the roles of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleAddresses {
     coordinator: String,
-    /// Host and the coordinator's port; those of the others follow. Port 0 is any for each.
+    /// The host and the coordinator's port. The ports of the others follow. Port 0 means a free port for each.
     admin: (String, u16),
     servers: u32,
 }
 
 impl RoleAddresses {
-    /// Free ones.
+    /// Free ports for all roles.
     pub fn any() -> Self {
         Self { coordinator: ANY_PORT.to_owned(), admin: ("127.0.0.1".to_owned(), 0), servers: 0 }
     }
 
-    /// Those that the job gives; a host of another machine is reported and not used. The coordinator's
-    /// default is for clusters of machines: where the job does not give it, a second run on this machine has a port, too.
+    /// The addresses of the job. An address of another machine is reported and not used. The coordinator's default is meant
+    /// for clusters of machines. If the job does not set it, the coordinator gets a free port, so that a second run can
+    /// start here.
     ///
     /// # Errors
-    /// When there are not as many ports above `cluster.admin` as there are roles.
+    /// When there are fewer ports above `cluster.admin` than roles.
     pub fn of(job: &Job, is_coordinator_given: bool, console: &RunConsole) -> Result<Self, Failure> {
         let cluster = &job.cluster;
         let any = Self { servers: cluster.servers, ..Self::any() };
@@ -45,19 +46,20 @@ impl RoleAddresses {
         };
         let last = u32::from(admin.1) + cluster.servers + cluster.workers;
         if admin.1 > 0 && last > u32::from(u16::MAX) {
-            let what = format!("cluster.admin is {}: there are not {} ports from there on", cluster.admin, last + 1);
+            let what =
+                format!("cluster.admin is {}: there are fewer than {} ports from there on", cluster.admin, last + 1);
             return Err(Failure::with_help(Exit::Usage, what, "give a lower port, or port 0 for any"));
         }
         Ok(Self { coordinator, admin, servers: cluster.servers })
     }
 
-    /// Where the coordinator serves gRPC.
+    /// The address of the coordinator's gRPC.
     pub fn coordinator(&self) -> &str {
         &self.coordinator
     }
 
-    /// Where a role serves health, metrics and status: the coordinator at the job's port, embedding server i at the
-    /// (1 + i)th after it, then the dense workers.
+    /// The address of a role's health, metrics and status. The coordinator has the job's port, embedding server i the (1 +
+    /// i)th after it. The dense workers follow.
     pub fn admin(&self, role: RoleName) -> String {
         let (host, first) = &self.admin;
         let place = match role {
@@ -70,7 +72,7 @@ impl RoleAddresses {
     }
 }
 
-/// Where those on this machine reach what listens at an address.
+/// The address at which processes of this machine reach a listener.
 pub fn reachable(address: &str) -> String {
     match address.parse::<SocketAddr>() {
         Ok(all) if all.ip().is_unspecified() => format!("127.0.0.1:{}", all.port()),
@@ -78,13 +80,13 @@ pub fn reachable(address: &str) -> String {
     }
 }
 
-/// Whether something can listen on the host of `address` here.
+/// Whether this machine can listen on the host of `address`.
 fn is_ours(key: &str, address: &str, console: &RunConsole) -> bool {
     let host = split(address).map(|(host, _)| format!("{host}:0"));
     let found = host.and_then(|host| host.to_socket_addrs().ok()?.next());
     let is_ours = found.is_some_and(|address| TcpListener::bind(address).is_ok());
     if !is_ours {
-        console.warn(format!("{key} = \"{address}\" is no address of this machine: free ports are used in its place"));
+        console.warn(format!("{key} = \"{address}\" is not an address of this machine; free ports are used instead"));
     }
     is_ours
 }
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_job_gives_is_kept_to_and_every_role_has_a_port_of_its_own() {
+    fn addresses_of_the_job_are_used_and_every_role_has_its_own_port() {
         let sets = ["cluster.coordinator=127.0.0.1:7700", "cluster.admin=0.0.0.0:7780"];
         let (found, _) = addresses(&sets).unwrap();
         assert_eq!(found.coordinator(), "127.0.0.1:7700");
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(reachable("10.0.0.1:7700"), "10.0.0.1:7700");
     }
 
-    /// A job file for containers runs on one machine, too.
+    /// A job file for containers runs on one machine too.
     #[test]
     fn another_machines_address_is_reported_and_not_used() {
         let (found, said) = addresses(&["cluster.coordinator=192.0.2.1:7700", "cluster.admin=192.0.2.1:7780"]).unwrap();

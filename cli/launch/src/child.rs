@@ -14,10 +14,10 @@ use zagros_shell::{Announcement, Exit, Failure, OrInternal};
 
 use crate::prefix::{ChildOutput, LastLines, LinePrefix};
 
-/// How often a file that a child will write is looked for.
+/// How often a file that a child will write is checked.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Which role a child plays.
+/// The role of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleName {
     Coordinator,
@@ -26,7 +26,7 @@ pub enum RoleName {
 }
 
 impl RoleName {
-    /// For people: `embedding server 1`.
+    /// The name for people: `embedding server 1`.
     pub fn display(self) -> String {
         match self {
             Self::Coordinator => "coordinator".to_owned(),
@@ -35,17 +35,17 @@ impl RoleName {
         }
     }
 
-    /// For files: `embedding-server-1`.
+    /// The name for files: `embedding-server-1`.
     pub fn file_name(self) -> String {
         self.display().replace(' ', "-")
     }
 
-    /// Where it says where it listens, in the folder of its run.
+    /// The file in the run folder in which the role announces its addresses.
     pub fn announcement(self, run: &Path) -> PathBuf {
         run.join("roles").join(format!("{}.json", self.file_name()))
     }
 
-    /// As labels of its metrics have it: `server`, 1.
+    /// The labels of its metrics: `server`, 1.
     pub fn word_and_index(self) -> (&'static str, u32) {
         match self {
             Self::Coordinator => ("coordinator", 0),
@@ -54,7 +54,7 @@ impl RoleName {
         }
     }
 
-    /// The subcommand that plays it.
+    /// The subcommand of the role.
     pub fn arguments(self) -> Vec<String> {
         let (name, index) = match self {
             Self::Coordinator => return vec!["coordinator".to_owned()],
@@ -73,19 +73,19 @@ impl RoleName {
     }
 }
 
-/// A running (or ended) child.
+/// A running or ended child.
 #[derive(Debug)]
 pub struct ChildProcess {
     pub role: RoleName,
     process: tokio::process::Child,
-    /// Held open while this process lives; waiting for the child would close it.
+    /// Stays open while this process lives. Waiting for the child would close it.
     _stdin: Option<ChildStdin>,
     announce: PathBuf,
     last: LastLines,
     copiers: Vec<JoinHandle<()>>,
-    /// Whether it was asked to end: asked twice, a role ends at once and saves nothing.
+    /// Whether it was asked to end. A role that is asked twice ends at once and saves nothing.
     asked: bool,
-    /// How it ended, once it has.
+    /// How it ended; `None` while it runs.
     pub ended: Option<ExitStatus>,
 }
 
@@ -101,15 +101,15 @@ impl ChildProcess {
         announce: PathBuf,
         output: &ChildOutput,
     ) -> Result<Self, Failure> {
-        // The file of an earlier process, if there is one.
+        // An earlier process may have left the file.
         let _ = std::fs::remove_file(&announce);
         let mut process = Command::new(program)
             .args(arguments)
-            // An open pipe that closes when this process dies, however it dies.
+            // An open pipe. It closes when this process dies, in whatever way.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A Ctrl-C at the terminal reaches this process alone, which passes it on in order.
+            // A Ctrl-C at the terminal reaches only this process, which ends the children in order.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -128,7 +128,7 @@ impl ChildProcess {
         Ok(Self { role, process, _stdin: stdin, announce, last, copiers, asked: false, ended: None })
     }
 
-    /// Waits until the child says where it listens.
+    /// Waits until the child announces its addresses.
     pub async fn wait_announced(&mut self, timeout: Duration) -> Result<Announcement, Failure> {
         let deadline = Deadline::after(timeout);
         loop {
@@ -140,13 +140,13 @@ impl ChildProcess {
             }
             if deadline.is_past() {
                 let what = format!("{} did not listen within {timeout:?}", self.role.display());
-                return Err(Failure::with_help(Exit::Cluster, what, "its lines above say what it was doing"));
+                return Err(Failure::with_help(Exit::Cluster, what, "its log lines above show what it was doing"));
             }
             tokio::time::sleep(POLL).await;
         }
     }
 
-    /// Waits for its end; safe to drop and call again.
+    /// Waits for its end. The call may be dropped and repeated.
     pub async fn wait(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.process.wait().await.ok();
@@ -162,16 +162,16 @@ impl ChildProcess {
         self.ended.is_some()
     }
 
-    /// Its process id; `None` once it was seen to have ended.
+    /// Its process id; `None` once its end was seen.
     pub fn pid(&self) -> Option<Pid> {
         self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()))
     }
 
-    /// Asks it to end what it does, save and exit. A child that was asked before or has ended is left alone.
+    /// Asks it to save and exit. Does nothing if the child was asked before or has ended.
     pub fn ask_to_end(&mut self) {
         if let Some(pid) = self.pid().filter(|_| !self.asked) {
             self.asked = true;
-            // It may end between the check and the call, which is what was wanted.
+            // The child may end between the check and the call, which is the aim.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
@@ -181,21 +181,21 @@ impl ChildProcess {
         self.asked
     }
 
-    /// Whether it has ended well, or as a role does that was asked to, or one that was not yet listening for that.
+    /// Whether it ended well, or as a role ends after a request, or by the signal before it could handle one.
     pub(crate) fn ended_as_asked(&self) -> bool {
         use std::os::unix::process::ExitStatusExt;
         let Some(status) = self.ended else { return false };
         matches!(status.code(), Some(0 | 130 | 143)) || status.signal() == Some(Signal::TERM.as_raw())
     }
 
-    /// Ends it without asking.
+    /// Kills it.
     pub async fn kill(&mut self) {
         let _ = self.process.kill().await;
         self.try_ended();
     }
 
-    /// Whether it was a dense worker that something else ended: a signal, or a pause that cost it its lease. One that
-    /// fails by itself would fail again.
+    /// Whether it was a dense worker that something else ended: a signal, or a pause that cost its lease. A worker that
+    /// failed by itself would fail again.
     pub fn is_lost_worker(&self) -> bool {
         use std::os::unix::process::ExitStatusExt;
         let is_fenced = |status: &ExitStatus| status.code() == Some(i32::from(Exit::Fenced.code()));
@@ -217,10 +217,10 @@ impl ChildProcess {
         describe(self.ended).0
     }
 
-    /// Why the run ends: who died, how, and its last lines.
+    /// Why the run ends: which process died, how, and its last lines.
     pub async fn obituary(&mut self) -> Failure {
         for copier in self.copiers.drain(..) {
-            // The pipes close with the process; what it wrote last matters most.
+            // The pipes close with the process. Its last lines matter most.
             let _ = tokio::time::timeout(Duration::from_secs(2), copier).await;
         }
         let (how, exit) = describe(self.ended);
@@ -229,7 +229,7 @@ impl ChildProcess {
     }
 }
 
-/// What to do about an end.
+/// What to do after such an end.
 fn help(status: Option<ExitStatus>) -> &'static str {
     use std::os::unix::process::ExitStatusExt;
     match status.and_then(|status| status.signal()) {
@@ -238,15 +238,15 @@ fn help(status: Option<ExitStatus>) -> &'static str {
              compares what the job needs with what the machine has; everything else was stopped"
         }
         Some(signal) if signal == Signal::ABORT.as_raw() => {
-            "it gave up by itself; if its last lines name memory that could not be allocated, \
+            "the process aborted; if its last lines name memory that could not be allocated, \
              `zagros train JOB --dry-run` compares what the job needs with what the machine has and names the key to \
              change; else it is a bug; everything else was stopped"
         }
-        _ => "the error in those lines is the cause; everything else was stopped",
+        _ => "the error in these lines is the cause; everything else was stopped",
     }
 }
 
-/// In words, and the exit code to pass on.
+/// The end in words, and the exit code to pass on.
 fn describe(status: Option<ExitStatus>) -> (String, Exit) {
     use std::os::unix::process::ExitStatusExt;
     let Some(status) = status else { return ("could not be waited for".to_owned(), Exit::Internal) };
@@ -265,7 +265,7 @@ fn describe(status: Option<ExitStatus>) -> (String, Exit) {
     (format!("ended with exit code {code} ({})", Exit::meaning(code)), exit)
 }
 
-/// What a signal is called that a process brings upon itself; 9 comes from outside, and everybody knows it.
+/// The name of a signal that a process raises itself. Signal 9 comes from outside and needs no name.
 fn signal_name(signal: i32) -> &'static str {
     match Signal::from_named_raw(signal) {
         Some(Signal::ABORT) => " (SIGABRT)",

@@ -1,4 +1,4 @@
-//! Where the lines of `up` and its children go: to the screen, or into a short memory while a dashboard has the screen.
+//! The destination of the lines of `up` and its children: the screen, or a short memory while a dashboard has the screen.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,25 +12,25 @@ use zagros_shell::{err, note};
 /// Lines that are remembered.
 const KEPT: usize = 200;
 
-/// Shared by all who have something to say.
+/// The console. All processes' lines go through it.
 #[derive(Clone, Debug, Default)]
 pub struct RunConsole(Arc<Mutex<ConsoleState>>);
 
 #[derive(Debug, Default)]
 struct ConsoleState {
     is_held: bool,
-    /// The last lines: who and what.
+    /// The last lines, with their process.
     last: VecDeque<ConsoleLine>,
-    /// Of these, the newest so many have not been on the screen.
+    /// How many of these were not on the screen yet, counted from the newest.
     unseen: usize,
 }
 
 #[derive(Clone, Debug)]
 struct ConsoleLine {
-    /// Name and colour of a child; nobody where `up` itself speaks.
+    /// Name and colour of a child; `None` for lines of `up` itself.
     who: Option<(String, AnsiColors)>,
     text: String,
-    /// Whether it is said to those, too, who want quiet.
+    /// Whether the line is shown with `--quiet` too.
     is_warning: bool,
 }
 
@@ -54,27 +54,27 @@ impl ConsoleLine {
 }
 
 impl RunConsole {
-    /// A line of `up` itself.
+    /// Prints a line of `up` itself.
     pub fn say(&self, text: String) {
         self.put(ConsoleLine { who: None, text, is_warning: false });
     }
 
-    /// A line of `up` itself that whoever wants quiet should know, too.
+    /// Prints a line of `up` itself, with `--quiet` too.
     pub fn warn(&self, text: String) {
         self.put(ConsoleLine { who: None, text, is_warning: true });
     }
 
-    /// A line of a child.
+    /// Prints a line of a child.
     pub fn relay(&self, name: &str, color: AnsiColors, text: &str) {
         self.put(ConsoleLine { who: Some((name.to_owned(), color)), text: text.to_owned(), is_warning: false });
     }
 
-    /// From now on nothing is printed.
+    /// Prints nothing from now on.
     pub fn hold(&self) {
         self.state().is_held = true;
     }
 
-    /// What was not printed meanwhile is, as far as it is remembered, and what comes is printed again.
+    /// Prints the remembered lines that were not printed, and prints new lines again.
     pub fn release(&self) {
         let mut state = self.state();
         state.is_held = false;
@@ -93,7 +93,7 @@ impl RunConsole {
         if state.is_held {
             state.unseen = (state.unseen + 1).min(KEPT);
         } else {
-            // Under the lock, so that lines do not overtake each other.
+            // Under the lock, so that lines keep their order.
             said.print();
         }
         if state.last.len() == KEPT {
@@ -107,7 +107,7 @@ impl RunConsole {
     }
 }
 
-/// A child's log line in JSON, and whose it is; a line that is none becomes one.
+/// A child's log line in JSON, with its role. Another line becomes a JSON object.
 fn with_role(name: &str, text: &str) -> String {
     let line = serde_json::from_str::<Map<String, Value>>(text);
     let mut line = line.unwrap_or_else(|_| {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_childs_line_in_json_says_whose_it_is() {
+    fn a_childs_line_in_json_names_the_child() {
         let line = with_role("dense worker 0", r#"{"level":"WARN","message":"slow"}"#);
         assert_eq!(line, r#"{"level":"WARN","message":"slow","role":"dense worker 0"}"#);
         let plain: Value = serde_json::from_str(&with_role("coordinator", "half a line")).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_while_it_is_held_is_remembered_and_counted() {
+    fn lines_are_remembered_and_counted_while_the_console_is_held() {
         let console = RunConsole::default();
         console.say("before".to_owned());
         console.hold();

@@ -12,14 +12,14 @@ use zagros_protocol::control::{JoinRequest, Role};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
 use zagros_shell::{Exit, Failure, OrInternal};
 
-/// The servers of one process, joined and placed.
+/// The embedding servers of one process, after they joined and got a placement.
 pub struct EmbeddedServers {
     shards: Vec<Arc<dyn Shard>>,
     members: Vec<Membership>,
 }
 
 impl EmbeddedServers {
-    /// One service per server of the job.
+    /// Starts one service per server of the job.
     pub async fn start(job: &Job, control: Arc<dyn ControlPlane>, registry: &Registry) -> Result<Self, Failure> {
         let mut services = Vec::new();
         let mut members = Vec::new();
@@ -38,7 +38,7 @@ impl EmbeddedServers {
         Ok(Self { shards, members })
     }
 
-    /// How a worker reaches them. The memberships live as long as this does.
+    /// The connection of a worker to the servers. It keeps their memberships alive.
     pub fn connect(self) -> Connect {
         Arc::new(move |entry| {
             let _kept_alive = &self.members;

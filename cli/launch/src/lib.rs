@@ -1,4 +1,4 @@
-//! Starts the roles of a job: embedding servers inside this process, or each role as a process of its own.
+//! Starts the roles of a job: embedding servers inside this process, or each role as its own process.
 //!
 //! `zagros train` and `zagros eval` embed their servers. `zagros up` and `zagros-bench` start processes:
 //!

@@ -1,14 +1,14 @@
-//! The log file of one role: each line behind its time, bounded by starting a new file.
+//! The log file of one role. Each line starts with its time. A full file is replaced by a new one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Bytes after which a file is set aside; one that was set aside before goes.
+/// Bytes after which a file is renamed and a new one starts. An earlier renamed file is deleted.
 const MOST: u64 = 16 << 20;
 
-/// Characters of a time at most: `2026-11-22T02:09:29.123456Z`.
+/// The most characters of a time: `2026-11-22T02:09:29.123456Z`.
 const LONGEST_TIME: usize = 30;
 
 /// Folder of the log files in the folder of a run.
@@ -24,7 +24,7 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Goes on with `path`, whose folder is made where there is none.
+    /// Appends to `path`. Makes its folder if there is none.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -39,10 +39,10 @@ impl LogFile {
         Ok(Self { path, file, bytes, most })
     }
 
-    /// Adds a line, behind the time where it does not begin with one.
+    /// Adds a line. Adds the time if the line does not start with one.
     ///
     /// # Errors
-    /// When it cannot be written; what was written before stays.
+    /// When it cannot be written. Earlier lines stay.
     pub fn line(&mut self, text: &str) -> io::Result<()> {
         self.line_at(text, SystemTime::now())
     }
@@ -66,12 +66,12 @@ fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Where the lines before those of `path` are.
+/// The file with the lines before those of `path`.
 pub fn earlier_log(path: &Path) -> PathBuf {
     path.with_extension("1.log")
 }
 
-/// The time that a line begins with, its text, and the rest of the line; `None` for a line without a time.
+/// The time at the start of a line, its text, and the rest of the line; `None` for a line without a time.
 pub fn split_time(line: &str) -> Option<(SystemTime, &str, &str)> {
     let end = line.find(' ').unwrap_or(line.len());
     let (stamp, text) = line.split_at(end);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_has_a_time_and_old_ones_go() {
+    fn every_line_has_a_time_and_old_lines_are_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/dense-worker-0.log");
         let mut log = LogFile::bounded(path.clone(), 60).unwrap();
@@ -101,7 +101,7 @@ mod tests {
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
         assert_eq!(read(&earlier_log(&path)), first);
         assert_eq!(read(&path), "1970-01-01T00:00:01.500000Z step 2\n");
-        // Another process of the same role goes on with it.
+        // Another process of the same role continues the file.
         drop(log);
         LogFile::open(path.clone()).unwrap().line_at("step 3", now).unwrap();
         assert_eq!(read(&path).lines().count(), 2);

@@ -1,4 +1,5 @@
-//! A child's lines: printed behind its name in its colour, written to its log file, the last few kept for the obituary.
+//! The lines of a child: printed with its name in its colour, written to its log file, and the last few kept for an error
+//! message.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -25,17 +26,17 @@ impl LastLines {
         lines.push_back(line);
     }
 
-    /// Indented, for an error message.
+    /// The lines, indented for an error message.
     pub(crate) fn indented(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(|line| format!("    {line}\n")).collect()
     }
 }
 
-/// Where children's lines go.
+/// The destination of children's lines.
 #[derive(Clone, Debug, Default)]
 pub struct ChildOutput {
-    /// Lines are kept, and none is printed.
+    /// Whether lines are only kept, and not printed.
     pub silent: bool,
     pub console: RunConsole,
     /// Folder of the log files.
@@ -43,7 +44,7 @@ pub struct ChildOutput {
 }
 
 impl ChildOutput {
-    /// The log of a role. If it cannot be written, one line says so, and the role goes on.
+    /// The log of a role. If it cannot be written, one line says so, and the role continues.
     pub(crate) fn log(&self, file_name: &str) -> Option<Arc<Mutex<LogFile>>> {
         let path = self.logs.as_ref()?.join(format!("{file_name}.log"));
         match LogFile::open(path.clone()) {
@@ -81,7 +82,7 @@ impl LinePrefix {
         }
     }
 
-    /// A disk that is full costs the log and nothing else.
+    /// Writes a line to the log. A full disk ends only the log.
     fn write(&mut self, text: &str) {
         let Some(log) = &self.log else { return };
         let written = log.lock().unwrap_or_else(PoisonError::into_inner).line(text);

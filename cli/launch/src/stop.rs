@@ -1,4 +1,5 @@
-//! How the processes of a run end: first those that need others, so that a checkpoint finds whoever it needs.
+//! The order in which the processes of a run end: a process ends before those that it needs, so that a checkpoint finds all
+//! servers.
 //!
 //! ```text
 //! dense workers ──► embedding servers ──► coordinator
@@ -12,7 +13,7 @@ use zagros_plumbing::Deadline;
 use crate::child::RoleName;
 use crate::supervise::{GRACE, Supervisor, is_success, next_to_end};
 
-/// What ends together.
+/// The processes that end together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StopPhase {
     Workers,
@@ -21,7 +22,7 @@ enum StopPhase {
 }
 
 impl StopPhase {
-    /// In the order of ending: each phase needs those that end after it.
+    /// The phases in order. Each phase needs those that end after it.
     const ORDER: [Self; 3] = [Self::Workers, Self::Servers, Self::Coordinator];
 
     fn of(role: RoleName) -> Self {
@@ -33,7 +34,7 @@ impl StopPhase {
     }
 }
 
-/// How long the phases of a run may take to end.
+/// How long each phase of a run may take to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GracePeriods {
     /// Dense workers, which save.
@@ -42,18 +43,19 @@ pub struct GracePeriods {
     pub others: Duration,
 }
 
-/// Why nobody waits for a phase any more.
+/// Why the wait for a phase ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PhaseEnd {
     Ended,
     Late,
-    /// The child of this place has died, which the phase cannot do without.
+    /// The child with this index has died, and the phase needs it.
     Without(usize),
     Hurried,
 }
 
 impl Supervisor {
-    /// Ends what still runs: the coordinator reports the end, then each process is asked, then killed, each with a deadline.
+    /// Ends all running processes. The coordinator reports the end, then each process is asked, then killed, each with a
+    /// deadline.
     pub async fn end_all(&mut self) {
         if self.workers_finished() && self.wait_all(self.timeout).await {
             return;
@@ -64,12 +66,12 @@ impl Supervisor {
         self.stop(GracePeriods { workers: timeout, others: timeout }).await;
     }
 
-    /// Ends what still runs: asked, then killed.
+    /// Ends all running processes: asks them, then kills them.
     pub async fn stop_all(&mut self) {
         self.stop(GracePeriods { workers: self.timeout, others: self.timeout }).await;
     }
 
-    /// Ends what still runs, phase by phase; each is asked once those that need it have ended.
+    /// Ends all running processes, phase by phase. A phase is asked once those that need it have ended.
     pub async fn stop(&mut self, grace: GracePeriods) {
         for phase in StopPhase::ORDER {
             let grace = if phase == StopPhase::Workers { grace.workers } else { grace.others };
@@ -92,7 +94,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the workers to end, which save while the others still serve them.
+    /// Asks the workers to end. They save while the others still serve them.
     pub fn ask_workers(&mut self) {
         self.ask(StopPhase::Workers);
     }
@@ -104,7 +106,7 @@ impl Supervisor {
             .for_each(|child| child.ask_to_end());
     }
 
-    /// Until the phase has ended, or there is no more sense in waiting.
+    /// Waits until the phase has ended, or until waiting is useless.
     async fn wait_for(&mut self, phase: StopPhase, grace: Duration) -> PhaseEnd {
         let deadline = Deadline::after(grace);
         while self.runs(phase) {
@@ -120,7 +122,7 @@ impl Supervisor {
         PhaseEnd::Ended
     }
 
-    /// As [`Self::wait_for`], though somebody is missing.
+    /// As [`Self::wait_for`], although a process is missing.
     async fn wait_for_remaining(&mut self, phase: StopPhase, grace: Duration) -> PhaseEnd {
         let deadline = Deadline::after(grace);
         while self.runs(phase) {
@@ -147,11 +149,11 @@ impl Supervisor {
     fn report_missing(&self, index: usize) {
         let child = &self.children[index];
         let (name, how) = (child.role.display(), child.end());
-        self.console.warn(format!("{name} {how}: nothing can be saved without it, ending the others now"));
+        self.console.warn(format!("{name} {how}; nothing can be saved without it, so the others end now"));
     }
 
-    /// A child that was asked ends as a signal would end it; any other end is reported. The end of a child of another phase is reported when it
-    /// is missed.
+    /// Reports the end of a child, unless it ended as asked. The end of a child of another phase is reported when that
+    /// child is needed.
     fn report_end(&self, index: usize, phase: StopPhase) {
         let child = &self.children[index];
         if StopPhase::of(child.role) == phase && !child.ended_as_asked() {
@@ -202,10 +204,10 @@ mod tests {
     use crate::child::ChildProcess;
     use crate::prefix::ChildOutput;
 
-    /// Long enough for every child of these tests, whatever else the machine does.
+    /// Long enough for every child of these tests on any machine.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A role that on SIGTERM does `end` and adds its name to the file `ended`.
+    /// A role that runs `end` on SIGTERM and adds its name to the file `ended`.
     fn role(folder: &Path, role: RoleName, end: &str) -> ChildProcess {
         let name = role.file_name();
         let script = format!(
@@ -216,7 +218,7 @@ mod tests {
         ChildProcess::start("sh".as_ref(), role, &arguments, folder.join("none"), &ChildOutput::default()).unwrap()
     }
 
-    /// One that has set its trap.
+    /// A child that has set its trap.
     async fn ready(folder: &Path, supervisor: &mut Supervisor, child: ChildProcess) {
         let up = folder.join(format!("{}.up", child.role.file_name()));
         supervisor.add(child);
@@ -230,7 +232,7 @@ mod tests {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The first worker is done long before the second, which still needs the servers.
+    /// The first worker ends long before the second, which still needs the servers.
     #[tokio::test]
     async fn servers_end_after_the_last_worker_and_the_coordinator_after_them() {
         let folder = tempfile::tempdir().unwrap();
@@ -243,13 +245,13 @@ mod tests {
         ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(1), slow)).await;
         supervisor.stop(GracePeriods { workers: LONG, others: LONG }).await;
         let mut order = ended(folder);
-        // The workers end together: which of them writes its line first is up to the machine.
+        // The workers end together. Which one writes its line first depends on the machine.
         order[..2].sort();
         assert_eq!(order, ["dense-worker-0", "dense-worker-1", "embedding-server-0", "coordinator"]);
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_workers_whose_server_is_dead() {
+    async fn workers_without_their_server_are_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let mut supervisor = Supervisor::new(LONG);
@@ -259,7 +261,7 @@ mod tests {
         supervisor.add(
             ChildProcess::start("sh".as_ref(), server, &arguments, folder.into(), &ChildOutput::default()).unwrap(),
         );
-        // The test's own deadline would be a failure: an hour is granted.
+        // The grace period is an hour, so that only the test's own deadline could end a wait.
         let hour = Duration::from_secs(3600);
         supervisor.stop(GracePeriods { workers: hour, others: hour }).await;
         let said = supervisor.console.last().join("\n");
@@ -283,7 +285,7 @@ mod tests {
         assert!(said.contains("what was learned since the last checkpoint is lost"), "{said}");
     }
 
-    /// It has had its time, and the others get theirs.
+    /// A worker that exceeds its time is killed, and the others get their own time.
     #[tokio::test]
     async fn a_worker_that_does_not_end_is_killed_and_the_others_are_asked() {
         let folder = tempfile::tempdir().unwrap();

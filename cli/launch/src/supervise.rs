@@ -14,7 +14,7 @@ use crate::child::{ChildProcess, RoleName};
 use crate::console::RunConsole;
 use crate::restart::{InPlaceRestarts, RestartBudget, limit};
 
-/// Time for a coordinator that learned of a failure to end what it can.
+/// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// The children of one run.
@@ -23,7 +23,7 @@ pub struct Supervisor {
     pub(crate) children: Vec<ChildProcess>,
     pub(crate) timeout: Duration,
     pub(crate) console: RunConsole,
-    /// Pulled by someone who will not wait for an orderly end.
+    /// Requested by a person who does not wait for an orderly end.
     pub(crate) hurry: Shutdown,
     /// Children that are started again after a pause, by their place.
     due: Vec<(usize, Instant)>,
@@ -31,17 +31,17 @@ pub struct Supervisor {
     in_place: BTreeMap<usize, InPlaceRestarts>,
 }
 
-/// Why there is nothing more to watch.
+/// Why the watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
     /// Every worker is done.
     Done,
-    /// The run is to be stopped; every child still runs as it did.
+    /// The run must stop. Every child still runs.
     StopRequested,
 }
 
 impl Supervisor {
-    /// With no children yet; `timeout` bounds how long an asked-for end may take.
+    /// A supervisor without children. `timeout` bounds a requested end.
     pub fn new(timeout: Duration) -> Self {
         Self {
             children: Vec::new(),
@@ -53,12 +53,12 @@ impl Supervisor {
         }
     }
 
-    /// Kills what still runs once `hurry` is requested.
+    /// Kills the running children once `hurry` is requested.
     pub fn hurried_by(self, hurry: Shutdown) -> Self {
         Self { hurry, ..self }
     }
 
-    /// Reports what it does to `console`.
+    /// Reports its actions to `console`.
     pub fn reporting_to(self, console: RunConsole) -> Self {
         Self { console, ..self }
     }
@@ -67,13 +67,13 @@ impl Supervisor {
         self.children.push(child);
     }
 
-    /// Process ids of the embedding servers that run.
+    /// Process ids of the running embedding servers.
     pub fn servers(&self) -> Vec<Pid> {
         let servers = self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_)));
         servers.filter_map(ChildProcess::pid).collect()
     }
 
-    /// Resolves once every worker is done, or with the obituary of the first child that died.
+    /// Returns once every worker is done, or with an error about the first child that died.
     pub async fn watch(&mut self) -> Result<(), Failure> {
         let start = &|role: RoleName| {
             let what = format!("{} is not started again", role.display());
@@ -159,7 +159,7 @@ impl Supervisor {
         Ok(true)
     }
 
-    /// Whether the run goes on, or has ended well, without a worker that was lost.
+    /// Whether the run continues, or has ended well, without a lost worker.
     fn goes_on(&self, index: usize, least: usize) -> bool {
         let child = &self.children[index];
         let (name, how) = (child.role.display(), child.end());
@@ -168,7 +168,7 @@ impl Supervisor {
         }
         let first = self.children.iter().find(|child| child.role == RoleName::DenseWorker(0));
         if first.is_some_and(|first| is_success(first.ended)) {
-            self.console.warn(format!("{name} {how} after training, and is missed by nobody"));
+            self.console.warn(format!("{name} {how} after training; the run does not need it any more"));
             return true;
         }
         let runs = |child: &&ChildProcess| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none();
@@ -176,14 +176,14 @@ impl Supervisor {
         let goes_on = child.is_lost_worker() && left >= least;
         if goes_on {
             self.console.warn(format!(
-                "{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})"
+                "{name} {how}; {left} workers are left and continue without it (cluster.min_workers = {least})"
             ));
         }
         goes_on
     }
 
-    /// Whose death ended the run, when this child was seen dead first: a coordinator that learns of a failure ends with
-    /// it, sometimes before the worker whose failure it was.
+    /// The child whose death ended the run, when child `first` was seen dead first. A coordinator that learns of a failed
+    /// worker also fails, and sometimes ends before that worker.
     async fn cause(&mut self, first: usize) -> usize {
         let relays = |child: &ChildProcess| {
             let code = child.ended.and_then(|status| status.code());
@@ -206,8 +206,8 @@ impl Supervisor {
     }
 }
 
-/// No death: a server or the coordinator ends so once it learns that the run is over, which may be before the
-/// worker, whose report that was, has printed its own.
+/// A successful end. A server or the coordinator ends so once it learns that the run is over. That may be before the worker
+/// that reported the end has printed its report.
 pub(crate) fn is_success(ended: Option<ExitStatus>) -> bool {
     ended.is_some_and(|status| status.success())
 }
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_coordinator_that_ends_with_a_failure_is_not_its_cause_unless_it_was_killed() {
+    async fn a_failed_coordinator_is_not_the_cause_unless_it_was_killed() {
         for (end, named) in [("exit 4", "dense worker 0"), ("kill -9 $$", "coordinator")] {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
             supervisor.add(child(RoleName::Coordinator, "sh", &["-c", end]));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_that_was_killed_is_started_again_as_often_as_is_allowed() {
+    async fn a_killed_worker_restarts_as_often_as_allowed() {
         let killed = |index| child(RoleName::DenseWorker(index), "sh", &["-c", "kill -9 $$"]);
         for (restarts, is_good) in [(2, true), (1, false)] {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
@@ -329,13 +329,13 @@ mod tests {
             assert_eq!((ended.is_ok(), started.get()), (is_good, restarts), "{restarts}");
             supervisor.stop_all().await;
         }
-        // So is one that was fenced.
+        // A fenced worker restarts too.
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
         supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
         let start = |role: RoleName| Ok(child(role, "true", &[]));
         let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(1, 9, &start)).await;
         assert!(ended.is_ok());
-        // One that fails by itself is not.
+        // A worker that fails by itself does not.
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
         supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
         let start = |_: RoleName| panic!("it was started again");

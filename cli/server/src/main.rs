@@ -1,6 +1,6 @@
-//! zagros-server: the roles that hold and place rows, for machines and images without libtorch.
+//! zagros-server: the roles that need no libtorch, for machines and images without it.
 //!
-//! Its commands are those of `zagros`, and the same functions.
+//! Its commands are those of `zagros`, by the same functions.
 
 use clap::Parser;
 use zagros_shell::{Logging, ServerCommand};

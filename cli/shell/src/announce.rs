@@ -1,25 +1,26 @@
-//! Where a role listens, written to a file once it does: the parent, a script or a person reads it.
+//! The announcement of a role: a file with its addresses, written once it listens. The parent, a script or a person reads
+//! it.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zagros_plumbing::durable;
 
-/// Content of a `roles/<role>.json`.
+/// Content of `roles/<role>.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
     /// `coordinator`, `embedding-server-0`, `dense-worker-0`, …
     pub role: String,
     /// Process id.
     pub pid: u32,
-    /// `host:port` of gRPC; empty for a worker, which serves none.
+    /// `host:port` of gRPC; empty for a worker, which has none.
     pub address: String,
     /// `host:port` of /healthz, /readyz and /metrics.
     pub admin: String,
 }
 
 impl Announcement {
-    /// Writes it whole or not at all.
+    /// Writes the whole file or nothing.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -27,23 +28,23 @@ impl Announcement {
         durable::write(path, serde_json::to_string_pretty(self)?.as_bytes()).map_err(durable::naming(path))
     }
 
-    /// Whether the process that wrote it runs, as far as this machine knows.
+    /// Whether the process that wrote it still runs on this machine.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        // A process that was killed and not yet waited for is none, and an id is given again to others.
+        // A killed process that nobody has waited for does not run, and another process may have got its id.
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let is_zombie = status.lines().any(|line| line.starts_with("State:") && line.contains('Z'));
         let is_ours = status.lines().next().is_some_and(|name| name.contains("zagros"));
         is_ours && !is_zombie
     }
 
-    /// Reads it; `None` while it is not there yet.
+    /// Reads the file; `None` while there is none.
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }
 }
 
-/// Where a run's coordinator announces itself, below the folder of the run.
+/// The coordinator's announcement, relative to the run folder.
 #[must_use]
 pub(crate) fn coordinator_file(run: &Path) -> PathBuf {
     run.join("roles").join("coordinator.json")

@@ -1,11 +1,11 @@
-//! Returns for programs.
+//! Answers for programs.
 
 use std::io::{ErrorKind, Write};
 
 use crate::exit::{Exit, Failure};
 
-/// A whole answer on standard output, for a program to read: half of one must not look like success. A reader
-/// that went away wanted no more.
+/// Prints a whole answer for a program on standard output. A failed write is an error, because half an answer must not look
+/// like success. A reader that closed the pipe wants no more.
 pub fn answer(text: &str) -> Result<(), Failure> {
     answer_to(anstream::stdout(), text)
 }

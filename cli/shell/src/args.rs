@@ -1,4 +1,4 @@
-//! The command line that programs share. Help texts teach.
+//! Arguments that programs share.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use zagros_plumbing::telemetry::{self, LogFormat};
 
 use crate::print::{Notes, tell_notes};
 
-/// What is logged, and how. Below a command's own options in its help, however many commands a program has.
+/// What is logged, and how. The help shows it below a command's own options.
 #[derive(Clone, Debug, Args)]
 pub struct Logging {
     /// Log as JSON objects, for a collector; progress lines as well.
@@ -19,19 +19,19 @@ pub struct Logging {
 }
 
 impl Logging {
-    /// What ends a command is printed as its error, so that an embedded coordinator need not log it as well.
+    /// A command's failure is printed as its error, so an embedded coordinator does not log it too.
     pub const QUIET: &str = "warn,zagros_coordinator=off";
 
-    /// Notes of a command for a person, where they are to be log lines.
+    /// Log level at which the notes for a person are log lines.
     const NOTES: &str = "warn,zagros_coordinator=off,zagros=info";
 
-    /// Warnings and errors, for a person.
+    /// Log level of a command for a person: warnings and errors.
     #[must_use]
     pub fn quiet() -> Self {
         Self { log_json: false, quiet: true }
     }
 
-    /// From now on lines of `level` and above are logged, unless the user wants quiet.
+    /// Logs lines of `level` and above from now on, unless the user asked for quiet.
     pub fn install(&self, level: &str) {
         let (format, notes) = match (self.log_json, self.quiet) {
             (false, false) => (LogFormat::Text, Notes::Shown),
@@ -48,7 +48,7 @@ impl Logging {
         telemetry::install(format, level);
     }
 
-    /// The same for another process of this program.
+    /// The same options for another process of this program.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let flags = [(self.log_json, "--log-json"), (self.quiet, "--quiet")];
@@ -59,19 +59,19 @@ impl Logging {
 /// The job file of a role, and how it is started.
 #[derive(Clone, Debug, Args)]
 pub struct ConfigArgs {
-    /// The job file (TOML); every role of a run is given the same one.
+    /// The job file (TOML). Every role of a run gets the same one.
     #[arg(value_name = "JOB", required_unless_present = "config")]
     job: Option<PathBuf>,
-    /// The job file, for those who name each argument; the same as JOB.
+    /// The job file, as a named argument.
     #[arg(long, value_name = "JOB", conflicts_with = "job")]
     config: Option<PathBuf>,
     /// Change a key: `--set train.seed=3` (again for more).
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
-    /// Write where this role listens to this file, once it does.
+    /// Write this role's addresses to this file once it listens.
     #[arg(long, value_name = "FILE")]
     pub announce: Option<PathBuf>,
-    /// Stop when standard input closes, which it does when the parent process dies.
+    /// Stop when standard input closes, as it does when the parent process dies.
     #[arg(long, hide = true)]
     pub exit_with_parent: bool,
 }
@@ -80,7 +80,7 @@ impl ConfigArgs {
     /// The job file.
     ///
     /// # Panics
-    /// Never: the command line was refused without one.
+    /// Never: clap refuses a command line without a job file.
     #[must_use]
     pub fn job(&self) -> &Path {
         self.job.as_deref().or(self.config.as_deref()).expect("clap asks for one of both")
@@ -101,30 +101,30 @@ pub struct CoordinatorArgs {
 pub struct ServerArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// Which of the job's servers this is: 0, 1, … On Kubernetes, the pod's ordinal.
+    /// Index of this server: 0, 1, … On Kubernetes, the pod's ordinal.
     #[arg(long, default_value_t = 0)]
     pub(crate) index: u32,
-    /// `host:port` that workers reach this server at, when it is not the one it listens on.
+    /// `host:port` at which workers reach this server, if it differs from where it listens.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<String>,
-    /// A folder or s3:// prefix besides those of the job file that rows may be saved to and loaded from (again for more).
+    /// Another folder or s3:// prefix that rows may be saved to and loaded from, besides those of the job (again for more).
     #[arg(long = "storage-folder", value_name = "FOLDER")]
     pub(crate) storage_folders: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Run folder of a `zagros up` on this machine; without it the newest one below runs/ whose coordinator lives, and where
-    /// there is none, the coordinator at 127.0.0.1:7700.
+    /// Run folder of a `zagros up` on this machine. Default: the newest one below runs/ whose coordinator lives; if there
+    /// is none, the coordinator at 127.0.0.1:7700.
     #[arg(value_name = "RUN", conflicts_with = "coordinator")]
     pub(crate) run: Option<PathBuf>,
-    /// `host:port` of the coordinator's gRPC, wherever it is.
+    /// `host:port` of the coordinator's gRPC, on any machine.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) coordinator: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show the run on this terminal, drawn anew each second, until it ends or q is pressed.
+    /// Show the run on this terminal and update it each second, until it ends or q is pressed.
     #[arg(long, conflicts_with = "json")]
     pub(crate) watch: bool,
     /// How long to wait for an answer.
@@ -137,7 +137,7 @@ pub struct HealthArgs {
     /// `host:port` of the role's HTTP (cluster.admin).
     #[arg(value_name = "ADDRESS")]
     pub(crate) admin: String,
-    /// Whether it can do its work now, instead of whether it lives.
+    /// Ask whether the role can do its work now (/readyz). Without this, ask whether it lives (/healthz).
     #[arg(long)]
     pub(crate) ready: bool,
     /// How long to wait for an answer.

@@ -1,4 +1,4 @@
-//! Exit codes, and how an error is shown: what, where, why, next step.
+//! Exit codes, and the form of errors: what, where, why, next step.
 
 use std::error::Error;
 use std::fmt;
@@ -11,10 +11,10 @@ use zagros_plumbing::exit_codes;
 use crate::err;
 use crate::print::{Notes, notes};
 
-/// How a command ended. Scripts and the operator rely on the numbers ([`exit_codes`], docs/exit-codes.md).
+/// How a command ended. Scripts and the operator depend on the numbers ([`exit_codes`], docs/exit-codes.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// The command succeeded.
     Success,
     /// A bug or an unforeseen failure of the machine.
     Internal,
@@ -22,15 +22,15 @@ pub enum Exit {
     Usage,
     /// The data is wrong or missing.
     Data,
-    /// Another process is gone, late, of another version, or its port is taken.
+    /// Another process is gone, late, or of another release, or its port is taken.
     Cluster,
     /// Loss or gradients are not finite.
     Diverged,
     /// A disk is full, or a folder or file cannot be written or read.
     Storage,
-    /// This process was silent for too long: its member slot was given to another.
+    /// This process was silent for too long, and another process got its member slot.
     Fenced,
-    /// Ended by SIGINT or SIGTERM after finishing the step.
+    /// The command ended after SIGINT or SIGTERM, and finished its step first.
     Signal(u8),
 }
 
@@ -50,7 +50,7 @@ impl Exit {
         }
     }
 
-    /// What the code of another zagros process means.
+    /// The meaning of an exit code of another zagros process.
     pub fn meaning(code: i32) -> &'static str {
         exit_codes::meaning(code).unwrap_or("unknown exit code")
     }
@@ -62,7 +62,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error with the exit code it deserves.
+/// An error with its exit code.
 #[derive(Debug)]
 pub struct Failure {
     exit: Exit,
@@ -70,7 +70,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An error that says everything itself.
+    /// An error without further help.
     pub fn new(exit: Exit, report: impl Into<Report>) -> Self {
         Self { exit, report: report.into() }
     }
@@ -80,7 +80,7 @@ impl Failure {
         Self::new(exit, miette::miette!(help = help.to_string(), "{what}"))
     }
 
-    /// An error of a library, with those of its causes that its message does not contain.
+    /// A library's error, with those of its causes that its message does not contain.
     pub fn from_error(exit: Exit, error: impl Error) -> Self {
         let mut chain = vec![error.to_string()];
         let mut cause = error.source();
@@ -101,7 +101,7 @@ impl Failure {
         self.exit
     }
 
-    /// The same with more about what to do.
+    /// The same error with more help.
     #[must_use]
     pub fn advise(self, more: impl fmt::Display) -> Self {
         let messages: Vec<String> = self.report.chain().map(ToString::to_string).collect();
@@ -109,12 +109,12 @@ impl Failure {
         Self::with_help(self.exit, messages.join(": "), help)
     }
 
-    /// Logs the error, which ends nothing.
+    /// Logs the error as a warning. Nothing ends.
     pub fn warn(self, what: &str) {
         tracing::warn!(error = %self.report, "{what}");
     }
 
-    /// Shows the error on standard error and gives the exit code.
+    /// Prints the error on standard error and returns the exit code.
     fn print(self) -> ExitCode {
         match notes() {
             Notes::Logged => self.log(),
@@ -123,7 +123,7 @@ impl Failure {
         self.exit.into()
     }
 
-    /// As one line for a program.
+    /// Logs the error as one line, for a program.
     fn log(&self) {
         let messages: Vec<String> = self.report.chain().map(ToString::to_string).collect();
         let help = self.report.help().map(|help| help.to_string());
@@ -131,7 +131,7 @@ impl Failure {
     }
 }
 
-/// Runs a program's command to its end; the process's exit code.
+/// Runs a program's command to its end. Returns the process's exit code.
 pub fn conclude(command: impl FnOnce() -> Result<Exit, Failure>) -> ExitCode {
     install_printer();
     match command() {
@@ -140,18 +140,18 @@ pub fn conclude(command: impl FnOnce() -> Result<Exit, Failure>) -> ExitCode {
     }
 }
 
-/// How errors look: broken into lines for a person at a terminal, whole for a log, a script and `up`, where a
-/// path cut in two is found by nobody.
+/// Sets the form of errors: lines are broken only for a person at a terminal. For a log, a script and `up` they stay whole,
+/// because nobody finds a path that is cut in two.
 fn install_printer() {
     let is_terminal = std::io::stderr().is_terminal();
     let handler = move |_: &_| -> Box<dyn ReportHandler> {
         Box::new(MietteHandlerOpts::new().wrap_lines(is_terminal).break_words(false).build())
     };
-    // Refused only when there is one already, and this is the first.
+    // Refused only if there is a hook already, and this is the first.
     let _ = miette::set_hook(Box::new(handler));
 }
 
-/// For results whose error can only be a bug or the machine.
+/// For results whose error can only be a bug or a fault of the machine.
 pub trait OrInternal<T> {
     /// Turns the error into an internal failure.
     fn or_internal(self) -> Result<T, Failure>;

@@ -1,22 +1,22 @@
-//! Whether checkpoints and the model can be written where the job wants them.
+//! Checks that checkpoints and the model can be written to the folders of the job.
 
 use zagros_job::Job;
-use zagros_store::{Fault, Folder, StoreError};
+use zagros_store::{Folder, StoreError, StoreFault};
 
 use crate::exit::{Exit, Failure};
 
-/// That checkpoints and the model can be written where the job wants them, before anything else is done: a bucket that is
-/// not there or credentials that are wrong would be noticed only by the first checkpoint, or when all is trained.
+/// Checks the folders before anything else is done. Otherwise only the first checkpoint, or the end of training, would show
+/// that a bucket does not exist or that credentials are wrong.
 ///
 /// # Errors
-/// What is wrong, where, and what to do.
+/// Says what is wrong, where, and what to do.
 pub fn check_folders(job: &Job) -> Result<(), Failure> {
     let are_kept = job.checkpoint.keep > 0 || job.output.keep_best > 0;
     let checkpoints = job.checkpoint.folder.as_ref().filter(|_| are_kept);
     let model = job.output.model_folder.as_ref().filter(|_| job.output.save_model);
     for (key, folder) in [("checkpoint.folder", checkpoints), ("output.model_folder", model)] {
         let Some(folder) = folder else { continue };
-        // Requests to a store take as long as the job is patient.
+        // Requests to a store may take as long as the job's timeout.
         let checked = Folder::open(folder, job.cluster.timeout).and_then(|folder| folder.check());
         checked.map_err(|error| failed(error, key))?;
     }
@@ -25,10 +25,10 @@ pub fn check_folders(job: &Job) -> Result<(), Failure> {
 
 fn failed(error: StoreError, key: &str) -> Failure {
     let exit = match error.fault() {
-        Fault::Setting => Exit::Usage,
-        Fault::Away => Exit::Cluster,
-        Fault::Missing => Exit::Data,
-        Fault::Machine => Exit::Storage,
+        StoreFault::Setting => Exit::Usage,
+        StoreFault::Away => Exit::Cluster,
+        StoreFault::Missing => Exit::Data,
+        StoreFault::Machine => Exit::Storage,
     };
     Failure::new(exit, miette::miette!("{error} (`{key}`)"))
 }
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_is_reported_before_training() {
+    fn an_impossible_folder_is_reported_before_training() {
         let mut job = job();
         job.checkpoint.folder = Some("gs://models".to_owned());
         let scheme = warning(&job).expect("refused");
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_nothing_is_written_to_is_not_looked_at() {
+    fn an_unused_folder_is_not_checked() {
         let mut job = job();
         assert_eq!(warning(&job), None);
         job.checkpoint.folder = Some("gs://models".to_owned());
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_made() {
+    fn a_missing_folder_is_made() {
         let (mut job, folder) = (job(), tempfile::tempdir().unwrap());
         let folder = folder.path().join("checkpoints");
         job.checkpoint.folder = Some(folder.display().to_string());

@@ -1,4 +1,4 @@
-//! What the programs of Zagros share: how they start, print, end, and play the roles that need no torch.
+//! Code that all programs of Zagros share: their start, output and end, and the roles that need no torch.
 //!
 //! ```text
 //! zagros-server ──► commands: coordinator, embedding-server, status, health
@@ -6,7 +6,7 @@
 //! zagros ── its own ─────┴──► role, runtime, start ──► exit codes, answers, lines
 //! ```
 //!
-//! A command answers an [`Exit`] or a [`Failure`]; [`conclude`] makes the process's exit code of it.
+//! A command returns an [`Exit`] or a [`Failure`]. [`conclude`] turns it into the process's exit code.
 
 mod announce;
 mod answer;

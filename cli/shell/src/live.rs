@@ -1,11 +1,11 @@
-//! Which coordinator a person means who does not say where it is.
+//! Finds the coordinator that a person means without giving its address.
 
 use std::path::{Path, PathBuf};
 
 use crate::announce::{Announcement, coordinator_file};
 use crate::exit::{Exit, Failure};
 
-/// Where runs are unless the job says otherwise.
+/// The default folder of runs.
 const RUNS: &str = "runs";
 /// The default of `cluster.coordinator`.
 const DEFAULT: &str = "127.0.0.1:7700";
@@ -13,7 +13,7 @@ const DEFAULT: &str = "127.0.0.1:7700";
 /// `host:port` of the coordinator of a run on this machine.
 ///
 /// # Errors
-/// When the run is over, or was none of several processes, with what to do.
+/// When the run is over, or has no coordinator. Says what to do.
 pub(crate) fn of_run(run: &Path) -> Result<String, Failure> {
     let shown = run.display();
     if !run.is_dir() {
@@ -21,8 +21,8 @@ pub(crate) fn of_run(run: &Path) -> Result<String, Failure> {
         return Err(Failure::with_help(Exit::Usage, what, "`ls -t runs` lists the runs, the newest first"));
     }
     let Some(coordinator) = Announcement::read(&coordinator_file(run)) else {
-        let what = format!("{shown} was not started by `zagros up`: it has no coordinator that could be asked");
-        let help = "`zagros train` shows its progress where it runs; a run on other machines is asked with --coordinator \
+        let what = format!("{shown} was not started by `zagros up`, so it has no coordinator to ask");
+        let help = "`zagros train` shows its progress on its own terminal; for a run on other machines, give --coordinator \
                     HOST:PORT";
         return Err(Failure::with_help(Exit::Usage, what, help));
     };
@@ -35,7 +35,7 @@ pub(crate) fn of_run(run: &Path) -> Result<String, Failure> {
     Ok(coordinator.address)
 }
 
-/// That of the newest live run below `runs/`, or the default address.
+/// The coordinator of the newest live run below `runs/`, or the default address.
 pub(crate) fn newest() -> String {
     newest_below(Path::new(RUNS)).unwrap_or_else(|| DEFAULT.to_owned())
 }
@@ -77,7 +77,7 @@ mod tests {
     fn a_live_coordinator_is_found() {
         let runs = tempfile::tempdir().unwrap();
         announce(&runs.path().join("old"), u32::MAX, "127.0.0.1:1");
-        // This test's own process, whose name begins with that of the crate.
+        // This test's own process. Its name starts with that of the crate.
         announce(&runs.path().join("live"), std::process::id(), "127.0.0.1:2");
         assert_eq!(of_run(&runs.path().join("live")).unwrap(), "127.0.0.1:2");
         assert_eq!(newest_below(runs.path()).as_deref(), Some("127.0.0.1:2"));

@@ -1,4 +1,4 @@
-//! The token of the live page, from the environment: a command line is seen by every user of a machine.
+//! The token of the live page, from the environment, because every user of a machine sees its command lines.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,8 @@ use crate::exit::{Exit, Failure};
 const TOKEN: &str = "ZAGROS_PAGE_TOKEN";
 const FILE: &str = "ZAGROS_PAGE_TOKEN_FILE";
 
-/// What `ZAGROS_PAGE_TOKEN` says, or the file that `ZAGROS_PAGE_TOKEN_FILE` names; an empty value is none.
+/// The value of `ZAGROS_PAGE_TOKEN`, or the content of the file that `ZAGROS_PAGE_TOKEN_FILE` names. An empty value counts
+/// as none.
 pub(crate) fn from_environment() -> Result<Option<PageToken>, Failure> {
     find(|name| std::env::var_os(name))
 }
@@ -26,7 +27,8 @@ fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<PageToken>
         (None, Some(file)) => (FILE, read(&file)?),
     };
     let token = PageToken::parse(text.trim()).map_err(|error| {
-        let help = "make one with: openssl rand -hex 16, or leave it out for a random one in the coordinator's log";
+        let help =
+            "make one with: openssl rand -hex 16, or unset the variable for a random one in the coordinator's log";
         Failure::with_help(Exit::Usage, format!("{name}: {error}"), help)
     })?;
     Ok(Some(token))
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_reported_by_its_variable() {
+    fn an_invalid_token_is_reported_with_its_variable() {
         let refusal = |pairs: &[(&str, &str)]| found(pairs).unwrap_err();
         assert!(refusal(&[(TOKEN, "hunter2")]).contains("ZAGROS_PAGE_TOKEN: the token of the page has 7 characters"));
         assert!(refusal(&[(TOKEN, GOOD), (FILE, "x")]).contains("both set"));

@@ -1,4 +1,4 @@
-//! The ports of roles, and what each lets a stranger do.
+//! The ports of roles, and what a stranger can do at each.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ pub enum Port {
     Coordinator,
     /// An embedding server's gRPC.
     EmbeddingServer,
-    /// Where a dense worker's store and sums are reached by the other workers.
+    /// A dense worker's store and sums, for the other workers.
     DenseWorker,
     /// HTTP: health, metrics, the coordinator's status and page.
     Admin,
@@ -27,7 +27,7 @@ impl Port {
         }
     }
 
-    /// What whoever reaches it may do, since no peer proves that it is a member of the run.
+    /// What anyone who reaches the port can do, because no peer proves that it is a member of the run.
     fn admits(self) -> &'static str {
         match self {
             Self::Coordinator => "join the run, take its work and end it",
@@ -37,7 +37,7 @@ impl Port {
         }
     }
 
-    /// A warning where other machines may reach the address that it listens on.
+    /// A warning, if other machines may reach the address.
     pub(crate) fn exposure(self, address: SocketAddr) -> Option<String> {
         (!address.ip().is_loopback()).then(|| {
             format!(
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_port_that_others_reach_is_warned_of() {
+    fn only_a_port_that_other_machines_reach_has_a_warning() {
         for quiet in ["127.0.0.1:7700", "127.8.8.8:1", "[::1]:7700"] {
             assert_eq!(Port::Coordinator.exposure(quiet.parse().unwrap()), None, "{quiet}");
         }
@@ -68,7 +68,7 @@ mod tests {
         }
     }
 
-    /// What a job that says nothing of addresses listens on.
+    /// The addresses of a job that sets none.
     #[test]
     fn every_default_is_a_loopback_address() {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\nservers = 2\nworkers = 2\n";

@@ -1,24 +1,24 @@
-//! Printing that survives its reader: `zagros … | head` closes the pipe, which is no error of ours.
-//! (The standard macros panic then.)
+//! Printing that survives a closed pipe: `zagros … | head` closes it, and that is no error. The standard macros would
+//! panic.
 
 use std::fmt::Arguments;
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A line on standard output, styled where that is a terminal.
+/// Prints a line on standard output, styled if that is a terminal.
 #[macro_export]
 macro_rules! out {
     () => { $crate::print::line_out(format_args!("")) };
     ($($text:tt)+) => { $crate::print::line_out(format_args!($($text)+)) };
 }
 
-/// A line on standard error, styled where that is a terminal.
+/// Prints a line on standard error, styled if that is a terminal.
 #[macro_export]
 macro_rules! err {
     ($($text:tt)+) => { $crate::print::line_err(format_args!($($text)+)) };
 }
 
-/// A line that shows a person the progress: on standard error as it is, a log line with `--log-json`, and nothing
+/// Prints a line about progress for a person, on standard error. It is a log line with `--log-json`, and is not printed
 /// with `--quiet`.
 #[macro_export]
 macro_rules! note {
@@ -32,11 +32,11 @@ pub enum Notes {
     Shown,
     /// Log lines in JSON, for a program.
     Logged,
-    /// Warnings and errors alone.
+    /// Only warnings and errors.
     Hidden,
 }
 
-/// Of this process, as its command line has it.
+/// The choice of this process's command line.
 static NOTES: AtomicU8 = AtomicU8::new(0);
 const ALL: [Notes; 3] = [Notes::Shown, Notes::Logged, Notes::Hidden];
 
@@ -51,7 +51,7 @@ pub(crate) fn tell_notes(how: Notes) {
     NOTES.store(how as u8, Ordering::Relaxed);
 }
 
-/// What [`note!`](crate::note) does.
+/// The function behind [`note!`](crate::note).
 pub fn line_note(text: Arguments<'_>) {
     match notes() {
         Notes::Shown => line_err(text),
@@ -60,12 +60,12 @@ pub fn line_note(text: Arguments<'_>) {
     }
 }
 
-/// What [`out!`](crate::out) does.
+/// The function behind [`out!`](crate::out).
 pub fn line_out(text: Arguments<'_>) {
     let _ = writeln!(anstream::stdout(), "{text}");
 }
 
-/// What [`err!`](crate::err) does.
+/// The function behind [`err!`](crate::err).
 pub fn line_err(text: Arguments<'_>) {
     let _ = writeln!(anstream::stderr(), "{text}");
 }

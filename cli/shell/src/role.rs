@@ -1,4 +1,4 @@
-//! One role in this process: what every one of them has, whatever it does.
+//! A role in this process: the parts that every role has.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::exit::{Exit, Failure, OrInternal};
 use crate::port::Port;
 use crate::start::{load_job, watch_signals};
 
-/// What every role process has.
+/// The parts that every role process has.
 #[derive(Debug)]
 pub struct Role {
     /// The job, with the changes of the command line.
     pub job: Arc<Job>,
-    /// For people: `embedding server 1`.
+    /// The name for people: `embedding server 1`.
     pub name: String,
-    /// Pulled by a signal, or when the parent dies.
+    /// Requested by a signal, or when the parent dies.
     pub shutdown: Shutdown,
-    /// Which signal came, if any.
+    /// The signal that came, if any.
     pub signals: Signals,
     /// Where the role registers its metrics.
     pub registry: metrics::Registry,
@@ -49,10 +49,10 @@ impl Role {
         Ok(Self { job, name, shutdown, signals, registry })
     }
 
-    /// Listens on the address that the job file gives for a port, and warns of a port that other machines reach.
+    /// Listens on the address that the job file gives for a port. Warns of a port that other machines reach.
     ///
     /// # Errors
-    /// When the port is taken, with what to do.
+    /// When the port is taken. Says what to do.
     pub async fn bind(&self, port: Port, address: &str) -> Result<TcpListener, Failure> {
         let key = port.key();
         let listener = TcpListener::bind(address).await.map_err(|error| {
@@ -67,7 +67,7 @@ impl Role {
         Ok(listener)
     }
 
-    /// Says where it listens, to the log and to the file that was asked for.
+    /// Announces its addresses in the log, and in a file if one was asked for.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -75,7 +75,7 @@ impl Role {
         let address = grpc.map(TcpListener::local_addr).transpose().or_internal()?;
         let address = address.map(|address| address.to_string());
         let admin = http.local_addr().or_internal()?.to_string();
-        // A worker has no address of its own: the field is skipped then.
+        // A worker has no gRPC address, so its log line has no such field.
         tracing::info!(address = address.as_deref(), admin, "listening");
         let address = address.unwrap_or_default();
         let Some(path) = &config.announce else { return Ok(()) };
@@ -85,51 +85,51 @@ impl Role {
         Ok(())
     }
 
-    /// The coordinator, which need not answer yet.
+    /// A client of the coordinator, which need not answer yet.
     ///
     /// # Errors
-    /// When its address is none.
+    /// When its address is not valid.
     pub fn control(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
         let cluster = &self.job.cluster;
         let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.timeout);
         Ok(Arc::new(control.map_err(|error| Failure::from_error(Exit::Usage, error))?))
     }
 
-    /// Where others reach this role: the address that was given, or the one that it listens on.
+    /// The address at which others reach this role: the given one, or the one that it listens on.
     ///
     /// # Errors
-    /// When it listens on all addresses of the machine, of which none was given.
+    /// When it listens on all addresses of the machine, and none was given.
     pub fn advertised(&self, given: Option<String>, listener: &TcpListener) -> Result<String, Failure> {
         if let Some(given) = given {
             return Ok(given);
         }
         let address = listener.local_addr().or_internal()?;
         if address.ip().is_unspecified() {
-            let what = format!("{} listens on {address}, which no worker can connect to by that name", self.name);
+            let what = format!("{} listens on {address}, to which no worker can connect", self.name);
             return Err(Failure::with_help(
                 Exit::Usage,
                 what,
-                "give the address that workers reach it at: --advertise HOST:PORT",
+                "give the address at which workers reach it: --advertise HOST:PORT",
             ));
         }
         Ok(address.to_string())
     }
 
-    /// Success unless a signal asked for the end.
+    /// Success, unless a signal asked for the end.
     #[must_use]
     pub fn exit(&self) -> Exit {
         self.signals.exit_code().map_or(Exit::Success, |code| Exit::Signal(code as u8))
     }
 }
 
-/// Requests the end when standard input closes. A plain thread: a read of a pipe cannot be cancelled.
+/// Requests the end when standard input closes. Uses a plain thread, because a read of a pipe cannot be cancelled.
 fn exit_with_parent(shutdown: Shutdown) {
     std::thread::spawn(move || {
         let mut rest = Vec::new();
-        // Nothing is ever written to it: the read returns when the parent is gone.
+        // Nothing is ever written to the pipe: the read returns when the parent is gone.
         let _ = std::io::stdin().read_to_end(&mut rest);
-        // First of all: the log went to the parent too, so nothing after this may matter.
+        // This comes first: the log went to the parent too, so a later line may fail.
         shutdown.request();
-        tracing::warn!("the parent process is gone, stopping");
+        tracing::warn!("the parent process is gone; stopping");
     });
 }

@@ -9,13 +9,12 @@ const SHUTDOWN: Duration = Duration::from_millis(500);
 
 /// Runs a command to its end on a runtime of its own, with a thread for each core.
 ///
-/// # Errors
-/// Those of the command; when threads cannot be started.
+/// The errors of the command, or when threads cannot be started. Those of the command; when threads cannot be started.
 pub fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     block_on_threads(None, command)
 }
 
-/// As [`block_on`], with so many threads.
+/// As [`block_on`], with a number of threads.
 pub(crate) fn block_on_threads(
     threads: Option<usize>,
     command: impl Future<Output = Result<Exit, Failure>>,
@@ -24,8 +23,8 @@ pub(crate) fn block_on_threads(
     threads.map(|threads| runtime.worker_threads(threads));
     let runtime = runtime.enable_all().build().or_internal()?;
     let ended = runtime.block_on(command);
-    // Tasks let go of what they hold, such as a store that must be closed before the process ends. A blocking read of a
-    // parser thread must not keep the process for longer: all that matters is written.
+    // Tasks release what they hold, such as a store that must be closed before the process ends. A blocking read of a
+    // parser thread must not delay the process further: everything that matters is written.
     runtime.shutdown_timeout(SHUTDOWN);
     ended
 }

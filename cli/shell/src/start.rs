@@ -1,4 +1,4 @@
-//! How a command starts: its job, and what ends it early.
+//! The start of a command: its job, and the signals that end it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub fn load_job(path: &Path, sets: &[String]) -> Result<Job, Failure> {
     load_job_for(path, sets, &Machine::this())
 }
 
-/// As [`load_job`], with threads planned for a machine.
+/// As [`load_job`], but plans threads for `machine`.
 pub fn load_job_for(path: &Path, sets: &[String], machine: &Machine) -> Result<Job, Failure> {
     let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());
     for note in zagros_job::renamed_keys(path, &overrides) {
@@ -22,36 +22,36 @@ pub fn load_job_for(path: &Path, sets: &[String], machine: &Machine) -> Result<J
     Job::load_for(path, &overrides, machine).map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
-/// Whether a job file or what is set over it gives a key, which else has its default.
+/// Whether a job file or an override sets a key, so that it does not have its default.
 pub fn is_key_given(path: &Path, sets: &[String], key: &str) -> bool {
     zagros_job::is_given(path, &Overrides::new(sets.to_vec(), std::env::vars_os()), key)
 }
 
-/// As [`load_job`], from the text of a file that lies anywhere; errors call it `path`.
+/// As [`load_job`], from text. Errors call the text `path`.
 pub fn parse_job(text: &str, path: &Path, sets: &[String]) -> Result<Job, Failure> {
     let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());
     Job::parse(text, path, &overrides).map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
-/// Who has how many threads of the machine.
+/// The number of threads of each part, in words.
 pub fn describe_threads(job: &Job, machine: &Machine) -> String {
     let (torch, parse, server) = (job.train.threads, job.data.threads, job.cluster.server_threads);
     machine.describe(&ThreadPlan { torch, parse, server })
 }
 
-/// Pulls `shutdown` at Ctrl-C and SIGTERM; a second Ctrl-C ends the process at once.
+/// Requests `shutdown` at Ctrl-C and SIGTERM. A second Ctrl-C ends the process at once.
 pub fn watch_signals(shutdown: &Shutdown) -> Result<Signals, Failure> {
     Signals::install(shutdown.clone(), second_signal).or_internal()
 }
 
-/// Pulls `first` at Ctrl-C and SIGTERM, `second` at the next one; a third ends the process at once.
+/// Requests `first` at Ctrl-C and SIGTERM, and `second` at the next one. A third ends the process at once.
 pub fn watch_signals_twice(first: &Shutdown, second: &Shutdown) -> Result<Signals, Failure> {
     let second = second.clone();
     let again = move |code| if second.is_requested() { second_signal(code) } else { second.request() };
     Signals::install_with(first.clone(), again).or_internal()
 }
 
-/// What a second Ctrl-C does: it ends the process at once.
+/// Ends the process at once, after a second Ctrl-C.
 #[expect(clippy::disallowed_methods, reason = "someone who presses Ctrl-C twice will not wait for guards")]
 fn second_signal(code: i32) -> ! {
     crate::dashboard::give_back();

@@ -1,6 +1,6 @@
-//! The reference page of the command line, `docs/cli.md`, written from clap's own description.
+//! The reference page of the command line, `docs/cli.md`, made from clap's descriptions.
 //!
-//! A test compares the committed page with the program, so the page cannot be out of date.
+//! A test compares the committed page with the program, so the page is never out of date.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -45,7 +45,7 @@ fn usage(command: &mut Command) -> String {
     usage.trim_start_matches("Usage:").trim().lines().map(str::trim).collect::<Vec<_>>().join("\n")
 }
 
-/// The table of arguments; those that every command has stand at the root alone.
+/// The table of arguments. Arguments that every command has are only listed at the root.
 fn write_arguments(page: &mut String, command: &Command, is_root: bool) {
     let shown = |argument: &&Arg| {
         let every_command_has_it =
@@ -77,7 +77,7 @@ fn heading(argument: &Arg) -> String {
     format!("{short}{argument}").replace('|', "\\|")
 }
 
-/// A help text in one line; `<` is no tag, and stays as it is between backquotes.
+/// A help text as one line. A `<` becomes an entity, except between backquotes.
 fn text(help: Option<&clap::builder::StyledStr>) -> String {
     let help = help.map(ToString::to_string).unwrap_or_default();
     let line = help.split_whitespace().collect::<Vec<_>>().join(" ");

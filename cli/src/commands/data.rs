@@ -15,14 +15,14 @@ use crate::report::Planted;
 /// How many bad rows `validate` shows.
 const SHOWN: usize = 20;
 
-/// Marks a folder that files are being written to.
+/// Marks a folder to which files are being written.
 const UNFINISHED: &str = "planted.json.unfinished";
 
-/// Writes train.txt, test.txt and, last, planted.json: its presence says the set is whole.
+/// Writes train.txt, test.txt and, last, planted.json, which marks the set as whole.
 pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     let there = args.folder.join("train.txt");
     if args.keep && there.exists() {
-        note!("{} is there and stays as it is", there.display());
+        note!("{} exists and is left unchanged", there.display());
         return Ok(Exit::Success);
     }
     if !args.force {
@@ -39,7 +39,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     let unfinished = args.folder.join(UNFINISHED);
     std::fs::create_dir_all(&args.folder).map_err(|error| unwritable(&args.folder, error))?;
     std::fs::write(&unfinished, "").map_err(|error| unwritable(&unfinished, error))?;
-    // An older one would not be of the files that are written now.
+    // An older planted.json would not describe the new files.
     match std::fs::remove_file(&planted_file) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             return Err(unwritable(&planted_file, error));
@@ -61,13 +61,14 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Files that `generate` has written lie beside planted.json, or beside its mark where it was interrupted.
+/// Refuses to replace files that `generate` has not written. Its files are beside planted.json, or beside the mark of an
+/// interrupted call.
 fn refuse_to_replace(folder: &Path) -> Result<(), Failure> {
     let is_ours = [Planted::FILE, UNFINISHED].iter().any(|name| folder.join(name).exists());
     let foreign = ["train.txt", "test.txt"].map(|name| folder.join(name)).into_iter().find(|path| path.exists());
     let Some(path) = foreign.filter(|_| !is_ours) else { return Ok(()) };
     let what = format!(
-        "{} is there, and `zagros data generate` has not written it: there is no {} beside it",
+        "{} exists, and `zagros data generate` did not write it: there is no {} beside it",
         path.display(),
         Planted::FILE
     );
@@ -78,13 +79,13 @@ fn unwritable(path: &Path, source: std::io::Error) -> Failure {
     not_generated(IngestError::Unwritable { path: path.to_owned(), source })
 }
 
-/// What cannot be generated was asked for wrongly; what cannot be written is the disk's fault.
+/// An impossible specification is a usage error. A failed write is the disk's fault.
 fn not_generated(error: IngestError) -> Failure {
     let exit = if matches!(error, IngestError::BadSpec { .. }) { Exit::Usage } else { Exit::Storage };
     Failure::from_error(exit, error)
 }
 
-/// The measures of the planted probabilities themselves.
+/// The measures of the planted probabilities.
 fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure> {
     let mut scores = Scores::new();
     for &(label, logit) in test {
@@ -103,7 +104,7 @@ fn size(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |data| data.len())
 }
 
-/// Shows what each column holds.
+/// Shows the content of each column.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets)?;
     let inspection = zagros_ingest::inspect(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
@@ -111,7 +112,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Checks every row; bad ones end with the exit code of bad data.
+/// Checks every row. Malformed rows lead to the exit code of bad data.
 pub(crate) fn validate(args: &ValidateArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets)?;
     let validation = zagros_ingest::validate(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;

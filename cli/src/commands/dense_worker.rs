@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use zagros_collective::{Backend, Rendezvous, StoreRendezvous};
-use zagros_dense_worker::{RunFolder, Silent, Worker};
+use zagros_collective::{CollectiveBackend, Rendezvous, StoreRendezvous};
+use zagros_dense_worker::{RunFolder, SilentObserver, Worker};
 use zagros_embedding_client::GrpcShard;
 use zagros_job::{Collective, Job};
 use zagros_plumbing::admin;
@@ -25,7 +25,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     tokio::spawn(admin::serve(http, routes, role.shutdown.clone()));
 
     let wanted = ResumeChoice::new(args.fresh, args.resume);
-    // One worker writes for all.
+    // Only one worker writes.
     let start = match args.folder {
         _ if args.index > 0 => None,
         Some(path) => Some(Start::within(RunFolder::open(path).map_err(failed)?, &role.job, wanted)?),
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         supersede: args.supersede,
         rendezvous,
         registry: role.registry.clone(),
-        observer: Arc::new(Silent),
+        observer: Arc::new(SilentObserver),
         folder: start.as_ref().map(|start| start.folder.clone()),
         resume: start.as_ref().and_then(|start| start.point.clone()),
         shutdown: role.shutdown.clone(),
@@ -48,17 +48,17 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     crate::report::finish(worker, Terminal::new(true), &role.signals).await
 }
 
-/// What several workers of a job sum over, if this program was built with it.
-pub(crate) fn backend(job: &Job) -> Result<Backend, Failure> {
+/// The backend for the sums of several workers, if this program contains it.
+pub(crate) fn backend(job: &Job) -> Result<CollectiveBackend, Failure> {
     let backend = match job.cluster.collective {
-        Collective::Nccl if job.cluster.workers > 1 => Backend::Nccl,
-        Collective::Gloo | Collective::Nccl => Backend::Gloo,
+        Collective::Nccl if job.cluster.workers > 1 => CollectiveBackend::Nccl,
+        Collective::Gloo | Collective::Nccl => CollectiveBackend::Gloo,
     };
     backend.is_built().map_err(|error| Failure::from_error(Exit::Usage, error))?;
     Ok(backend)
 }
 
-/// Where the other workers of a run of several find this one.
+/// The rendezvous at which the other workers of a run find this one.
 async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc<dyn Rendezvous>>, Failure> {
     let cluster = &role.job.cluster;
     if cluster.workers == 1 {
@@ -86,16 +86,16 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_sums_nothing_and_several_do_as_the_job_says() {
-        assert_eq!(backend(&job(&[])).unwrap(), Backend::Gloo);
-        assert_eq!(backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(), Backend::Gloo);
+    fn one_worker_needs_no_backend_and_several_use_that_of_the_job() {
+        assert_eq!(backend(&job(&[])).unwrap(), CollectiveBackend::Gloo);
+        assert_eq!(backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(), CollectiveBackend::Gloo);
     }
 
     #[test]
     fn nccl_is_refused_by_a_program_without_it() {
         let chosen = backend(&job(&["cluster.workers=2"]));
         if cfg!(feature = "nccl") {
-            assert_eq!(chosen.unwrap(), Backend::Nccl);
+            assert_eq!(chosen.unwrap(), CollectiveBackend::Nccl);
         } else {
             let refused = format!("{:?}", chosen.unwrap_err());
             assert!(refused.contains("Usage") && refused.contains("built without NCCL"), "{refused}");

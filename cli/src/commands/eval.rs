@@ -42,15 +42,17 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// That whoever scores trusts the module that the model's own job names: the job is as foreign as the model is, and says
-/// nothing for either.
+/// Checks that the user trusts the module that the model's own job names. That job comes with the model, so it cannot vouch
+/// for the module.
 fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failure> {
     let Model::TorchScript { file, sha256, .. } = &job.model else { return Ok(()) };
     if trusted.is_some_and(|trusted| trusted.eq_ignore_ascii_case(sha256)) {
         return Ok(());
     }
     let what = match trusted {
-        Some(trusted) => format!("the model's module has the SHA-256 {sha256} by its job, and {trusted} is trusted"),
+        Some(trusted) => {
+            format!("the model's job names a module with SHA-256 {sha256}, but the trusted one is {trusted}")
+        }
         None => {
             "the model has a TorchScript module, which can run code of whoever made it when it is opened".to_owned()
         }

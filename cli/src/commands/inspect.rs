@@ -1,4 +1,4 @@
-//! `zagros inspect`: what a saved model's tables hold; one row; checksums; export.
+//! `zagros inspect`: the content of a saved model's tables; one row; checksums; export.
 
 mod draw;
 mod export;
@@ -19,7 +19,7 @@ use crate::saved;
 use model::Model;
 use zagros_shell::{Exit, Failure};
 
-/// Does the one thing that was asked for.
+/// Does what the arguments ask for.
 pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
     let model = Model::open(&args.model, Duration::from_secs(args.timeout))?;
     if args.verify {
@@ -37,14 +37,14 @@ pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// How far a pass over the files is; drawn on a terminal only.
+/// A bar for reading the files. Drawn on a terminal only.
 fn progress(model: &Model) -> ProgressBar {
     let bar = ProgressBar::new(model.bytes());
     let style = ProgressStyle::with_template("{wide_bar:.cyan/dim} {bytes} of {total_bytes}");
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"))
 }
 
-/// A file that cannot be read is bad data; a table that is not there was asked for wrongly; a store has its own faults.
+/// A damaged file is bad data. An unknown table is a usage error. A store has its own errors.
 fn failed(error: SnapshotError) -> Failure {
     let error = match error {
         SnapshotError::Read { path, source } => match source.downcast::<StoreError>() {

@@ -1,4 +1,4 @@
-//! `zagros logs`: what the roles of a run on this machine have said, in the order of time.
+//! `zagros logs`: the log lines of a run's roles on this machine, in the order of time.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use zagros_launch::LOG_FOLDER;
 
 use crate::logs::{self, Level, Line, Source};
 
-/// Where runs are unless the job says otherwise.
+/// The default folder of runs.
 const RUNS: &str = "runs";
-/// How often is looked for new lines.
+/// How often new lines are looked for.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Which lines are shown.
+/// The lines to show.
 struct LineFilter {
     level: Level,
     since: Option<SystemTime>,
@@ -30,7 +30,7 @@ impl LineFilter {
     }
 }
 
-/// Prints what there is, and what comes where that is asked for.
+/// Prints the existing lines, and new ones if asked for.
 pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
     let folder = match args.run {
         Some(run) => run.join(LOG_FOLDER),
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
     let mut sources: Vec<Source> = found.into_iter().filter(|source| source.is_of(role, args.index)).collect();
     if sources.is_empty() {
         let what = format!("{} has no log of that role and index", folder.display());
-        return Err(Failure::with_help(Exit::Usage, what, "leave --role and --index out to see them all"));
+        return Err(Failure::with_help(Exit::Usage, what, "omit --role and --index to see all of them"));
     }
     let since = args.since.and_then(|age| SystemTime::now().checked_sub(age));
     let wanted = LineFilter { level: args.level, since };
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
     if args.follow { follow(&folder, sources, &wanted).await } else { Ok(Exit::Success) }
 }
 
-/// Until Ctrl-C.
+/// Prints new lines until Ctrl-C.
 async fn follow(folder: &Path, mut sources: Vec<Source>, wanted: &LineFilter) -> Result<Exit, Failure> {
     let shutdown = Shutdown::new();
     let _signals = watch_signals(&shutdown)?;
@@ -79,7 +79,7 @@ fn print(name: &str, line: &Line) {
     out!("{} {:<19}│ {text}", line.stamp.dimmed(), name.color(color(name)));
 }
 
-/// As `up` shows them.
+/// The colour that `up` uses.
 fn color(name: &str) -> AnsiColors {
     match name {
         "coordinator" => AnsiColors::Magenta,
@@ -88,7 +88,7 @@ fn color(name: &str) -> AnsiColors {
     }
 }
 
-/// The run below a folder whose logs were written last.
+/// The run in a folder whose logs were written last.
 fn newest(runs: &Path) -> Result<PathBuf, Failure> {
     let age = |run: &PathBuf| {
         let logs = std::fs::read_dir(run.join(LOG_FOLDER)).ok()?;
@@ -98,8 +98,8 @@ fn newest(runs: &Path) -> Result<PathBuf, Failure> {
     let newest = folders.filter_map(|run| Some((age(&run)?, run))).max();
     newest.map(|(_, run)| run).ok_or_else(|| {
         let what = format!("no run with logs below {}", runs.display());
-        let help = "name its folder: zagros logs RUN; logs are written by `zagros up`, containers have `docker compose \
-                    logs`, pods `kubectl logs`";
+        let help = "name its folder: zagros logs RUN; only `zagros up` writes logs: for containers use `docker compose \
+                    logs`, for pods `kubectl logs`";
         Failure::with_help(Exit::Usage, what, help)
     })
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_run_that_wrote_last_is_the_one_that_is_meant() {
+    fn the_default_is_the_run_that_wrote_last() {
         let runs = tempfile::tempdir().unwrap();
         let message = format!("{:?}", newest(runs.path()).unwrap_err());
         assert!(message.contains("no run with logs") && message.contains("zagros logs RUN"), "{message}");

@@ -1,4 +1,4 @@
-//! One file per command; this one finds the right one.
+//! One file per command. This file calls the right one.
 
 mod data;
 pub(crate) mod dense_worker;
@@ -34,7 +34,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     }
 }
 
-/// Roles log what they do. Commands for a person stay quiet unless something is wrong.
+/// The log level. Roles log their work. Commands for a person log only warnings and errors.
 fn log_level(command: &Command) -> &'static str {
     match command {
         Command::Server(command) => command.log_level(),

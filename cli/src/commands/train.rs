@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zagros_coordinator::LocalCoordinator;
-use zagros_dense_worker::{Silent, Worker};
+use zagros_dense_worker::{SilentObserver, Worker};
 use zagros_job::Job;
 use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::Shutdown;
@@ -28,8 +28,8 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Success);
     }
     if job.cluster.workers > 1 {
-        let what = format!("`cluster.workers` is {}, and `zagros train` runs one dense worker", job.cluster.workers);
-        let help = "start them with `zagros up`, or take one: --set cluster.workers=1";
+        let what = format!("`cluster.workers` is {}, but `zagros train` runs one dense worker", job.cluster.workers);
+        let help = "start them with `zagros up`, or use one: --set cluster.workers=1";
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
     memory::check(&job, &Machine::this())?;
@@ -53,7 +53,7 @@ async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, F
         supersede: false,
         rendezvous: None,
         registry,
-        observer: Arc::new(Silent),
+        observer: Arc::new(SilentObserver),
         folder: Some(start.folder.clone()),
         resume: start.point.clone(),
         shutdown,

@@ -1,22 +1,22 @@
-//! One line of a log: when, how bad, what.
+//! One line of a log: time, level, text.
 
 use std::time::SystemTime;
 
 use clap::ValueEnum;
 use zagros_launch::split_time;
 
-/// How bad something is.
+/// The level of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Level {
     /// Everything.
     Trace,
-    /// For those who look for a fault.
+    /// Details for finding a fault.
     Debug,
-    /// What a role does.
+    /// The work of a role.
     Info,
-    /// What a person should look at.
+    /// A person should look at it.
     Warn,
-    /// What ends a role.
+    /// It ends a role.
     Error,
 }
 
@@ -29,8 +29,8 @@ impl Level {
         (Self::Error, "ERROR"),
     ];
 
-    /// Of a line without its time, as text or as a JSON object. The printed error that ends a role is one, and what has no
-    /// level is shown at every level.
+    /// The level of a line without its time, as text or as a JSON object. The printed error that ends a role has the level
+    /// of errors. A line without a level is shown at every level.
     pub(crate) fn of(text: &str) -> Self {
         let text = text.trim_start();
         let named = |word: &str| Self::ALL.into_iter().find(|(_, name)| *name == word).map(|(level, _)| level);
@@ -41,18 +41,18 @@ impl Level {
     }
 }
 
-/// A line of a role.
+/// A log line of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) time: SystemTime,
-    /// As it was written.
+    /// The time as written.
     pub(crate) stamp: String,
     pub(crate) level: Level,
     pub(crate) text: String,
 }
 
 impl Line {
-    /// A line of a log file; `None` for one that does not begin with a time, such as half a line.
+    /// Parses a line of a log file; `None` if it does not start with a time, such as half a line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (time, stamp, text) = split_time(line)?;
         let text = text.trim_start().to_owned();
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_taken_apart() {
+    fn a_line_is_parsed() {
         let line = Line::parse("2026-11-22T02:09:29.123456Z  WARN server is slow").unwrap();
         assert_eq!((line.stamp.as_str(), line.level), ("2026-11-22T02:09:29.123456Z", Level::Warn));
         assert_eq!(line.text, "WARN server is slow");

@@ -1,4 +1,4 @@
-//! Logs of the roles that `zagros up` starts: written into the folder of the run, read by `zagros logs`.
+//! Logs of the roles of `zagros up`. They are in the folder of the run, and `zagros logs` reads them.
 
 mod line;
 mod read;

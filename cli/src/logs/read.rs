@@ -1,4 +1,4 @@
-//! Reads the log files of a run in the order of time, and what is added to them later.
+//! Reads the log files of a run in the order of time, and lines that are added later.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -14,13 +14,13 @@ pub(crate) struct Source {
     /// `dense worker 0`.
     pub(crate) name: String,
     path: PathBuf,
-    /// Bytes that were read.
+    /// Bytes read so far.
     read: u64,
-    /// The beginning of a line whose end is not written yet.
+    /// The start of a line whose end is not written yet.
     rest: Vec<u8>,
 }
 
-/// Those of a folder, by name.
+/// The logs in a folder, by name.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -29,7 +29,7 @@ pub(crate) fn sources(folder: &Path) -> io::Result<Vec<Source>> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // `dense-worker-0.1.log` is the beginning of `dense-worker-0.log`.
+        // `dense-worker-0.1.log` has the earlier lines of `dense-worker-0.log`.
         if let Some(role) = name.strip_suffix(".log").filter(|role| !role.contains('.')) {
             found.push(Source { name: role.replace('-', " "), path, read: 0, rest: Vec::new() });
         }
@@ -39,7 +39,7 @@ pub(crate) fn sources(folder: &Path) -> io::Result<Vec<Source>> {
 }
 
 impl Source {
-    /// Whether it is of this role and index, where these are asked for.
+    /// Whether it is the log of this role and index, as far as these are given.
     pub(crate) fn is_of(&self, role: Option<&str>, index: Option<u32>) -> bool {
         let (of, number) = match self.name.rsplit_once(' ') {
             Some((of, number)) if number.parse::<u32>().is_ok() => (of, number.parse().ok()),
@@ -48,7 +48,7 @@ impl Source {
         role.is_none_or(|role| role == of) && (index.is_none() || number == index)
     }
 
-    /// All lines that are there, the older file's first. What is added meanwhile is for [`Self::news`].
+    /// All present lines, those of the older file first. [`Self::news`] returns later ones.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -65,7 +65,7 @@ impl Source {
         Ok(older.map(|file| lines(file, u64::MAX)).into_iter().flatten().chain(lines(newer, self.read)))
     }
 
-    /// Whole lines that were added since the last look.
+    /// Whole lines that were added since the last call.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -73,7 +73,7 @@ impl Source {
         let mut file = File::open(&self.path)?;
         let mut added = Vec::new();
         if file.metadata()?.len() < self.read {
-            // It was set aside: what was added to it before is at the end of that one.
+            // The file was renamed: the last lines before that are at the end of the renamed file.
             let mut older = File::open(earlier_log(&self.path))?;
             older.seek(SeekFrom::Start(self.read))?;
             older.read_to_end(&mut added)?;
@@ -92,7 +92,7 @@ fn parse(line: &[u8]) -> Option<Line> {
     Line::parse(&String::from_utf8_lossy(line))
 }
 
-/// Lines of several sources, each in order, as one in the order of time. Which source it is comes with each.
+/// Lines of several sources, each in order, merged in the order of time. Each line comes with the index of its source.
 pub(crate) fn merged(sources: Vec<impl Iterator<Item = Line>>) -> impl Iterator<Item = (usize, Line)> {
     let mut sources: Vec<_> = sources.into_iter().map(Iterator::peekable).collect();
     std::iter::from_fn(move || {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_found_once_also_over_the_end_of_a_file() {
+    fn added_lines_are_found_once_also_when_a_file_is_renamed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.log");
         let add = |text: &str| {

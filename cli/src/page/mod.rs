@@ -1,4 +1,4 @@
-//! The page of a run, `report.html`: one file that opens offline, made from what the run wrote into its folder.
+//! The page of a run, `report.html`: one file that opens offline. It is made from the files in the run folder.
 
 mod record;
 mod sections;
@@ -11,7 +11,7 @@ use zagros_plumbing::{disk, durable};
 use record::Record;
 use zagros_shell::{Exit, Failure};
 
-/// Writes the page into the run's folder; answers where it is.
+/// Writes the page into the run folder. Returns its path.
 ///
 /// # Errors
 /// When the folder has no measures, or the page cannot be written.

@@ -1,4 +1,4 @@
-//! What a run wrote into its folder, read back.
+//! Reads the files in a run folder.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use zagros_dense_worker::{Evaluation, RunFolder, Summary};
 use zagros_shell::{Exit, Failure};
 
-/// What the files of a run say about it.
+/// The content of a run's files.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     /// Name of the folder.
@@ -15,19 +15,19 @@ pub(crate) struct Record {
     pub(crate) steps: Vec<Step>,
     pub(crate) evaluations: Vec<Scored>,
     pub(crate) epochs: Vec<Epoch>,
-    /// Step of the state that became the model, where one was chosen.
+    /// Step of the state that became the model, if one was chosen.
     pub(crate) chosen: Option<u64>,
-    /// `None` when the run did not come to its end.
+    /// `None` if the run did not finish.
     pub(crate) summary: Option<Summary>,
     /// The resolved job, as text.
     pub(crate) job: String,
-    /// Files and folders of the run that there are, relative to it.
+    /// Existing files and folders of the run, relative to its folder.
     pub(crate) files: Vec<String>,
-    /// Lines of `metrics.jsonl` that are none of ours.
+    /// Lines of `metrics.jsonl` that could not be read.
     pub(crate) unread: usize,
 }
 
-/// A line of `metrics.jsonl`; of its fields those that are shown.
+/// A line of `metrics.jsonl`, with the fields that the page shows.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Line {
@@ -61,7 +61,7 @@ pub(crate) struct Step {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Scored {
     pub(crate) step: u64,
-    /// `validation` or `test`; runs of the first release scored the test part alone.
+    /// `validation` or `test`. Runs of the first release scored only the test part.
     #[serde(default = "test")]
     pub(crate) part: String,
     #[serde(flatten)]
@@ -83,7 +83,7 @@ fn test() -> String {
 }
 
 impl Record {
-    /// Reads what there is. A run that failed has no summary, and one that goes on has part of a last line.
+    /// Reads all files. A failed run has no summary. The last line of a running one may be incomplete.
     ///
     /// # Errors
     /// When there is no `metrics.jsonl`.
@@ -91,7 +91,7 @@ impl Record {
         let path = folder.metrics_file();
         let metrics = fs::read_to_string(&path).map_err(|error| {
             let what = format!("{} holds no run: {}: {error}", folder.path().display(), path.display());
-            Failure::with_help(Exit::Data, what, "give the folder of a run, such as runs/quickstart-…")
+            Failure::with_help(Exit::Data, what, "name the folder of a run, such as runs/quickstart-…")
         })?;
         let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let whole = fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
@@ -118,7 +118,7 @@ impl Record {
         }
     }
 
-    /// The run went back to this step.
+    /// Removes everything after this step, to which the run went back.
     fn forget_after(&mut self, step: u64) {
         self.steps.retain(|later| later.step <= step);
         self.evaluations.retain(|later| later.step <= step);
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_by_their_type_and_strange_ones_counted() {
+    fn lines_are_read_by_their_type_and_unknown_ones_are_counted() {
         let mut record = Record::default();
         for line in [
             r#"{"type":"step","time":1.0,"step":3,"epoch":0,"samples_per_second":5.0,"loss":0.7,"loss_smoothed":0.6,"auc_so_far":null,"staleness":2}"#,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_after_the_step_that_a_run_went_back_to_is_void() {
+    fn steps_after_the_one_that_a_run_went_back_to_are_void() {
         let mut record = Record::default();
         let step = |step: u64| {
             format!(
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_measures_is_no_run() {
+    fn a_folder_without_measures_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let refused = Record::read(&RunFolder::open(folder.path()).unwrap()).unwrap_err();
         assert!(format!("{refused:?}").contains("holds no run"), "{refused:?}");

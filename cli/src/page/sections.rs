@@ -17,7 +17,7 @@ pub(crate) fn page(record: &Record) -> String {
         section("Epochs", epochs(record)),
         section("Where the time went", stages(record)),
         section("Machine", machine(record)),
-        section("Job, every default written out", job(record)),
+        section("Job, with every default", job(record)),
         section("Files", files(record)),
     ];
     document(&format!("{} · Zagros", record.name), &parts.concat())
@@ -36,7 +36,7 @@ fn heading(record: &Record) -> String {
         }
         None => {
             let steps = record.steps.last().map_or(0, |step| step.step);
-            format!("No summary: the run failed or goes on; step {} is the last one recorded", HumanCount(steps))
+            format!("No summary: the run failed or still runs; the last recorded step is {}", HumanCount(steps))
         }
     };
     let choice = record.summary.as_ref().and_then(|summary| summary.choice.as_deref());
@@ -77,7 +77,7 @@ fn training(record: &Record, colour: usize, value: impl Fn(&Step) -> Option<f64>
     ChartSeries { name: "training", colour, dots: false, points: record.steps.iter().filter_map(point).collect() }
 }
 
-/// The held-out parts as curves with a dot for each evaluation.
+/// The held-out parts as curves with a dot per evaluation.
 fn held_out(record: &Record, value: fn(&Evaluation) -> Option<f64>) -> [ChartSeries; 2] {
     [("validation", 1), ("test", 2)].map(|(name, colour)| {
         let point = |scored: &Scored| Some((scored.step as f64, value(&scored.evaluation)?));
@@ -213,7 +213,7 @@ fn job(record: &Record) -> String {
 fn files(record: &Record) -> String {
     let link = |name: &String| format!("<a href=\"{0}\">{0}</a>", escaped(name));
     let model = record.summary.as_ref().and_then(|summary| summary.model.clone());
-    // One in the run folder is among the files.
+    // A model in the run folder is already among the files.
     let model_place = model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escaped(&model)));
     let links: Vec<String> = record.files.iter().map(link).chain(model_place).collect();
     if links.is_empty() { String::new() } else { format!("<p>{}</p>", links.join(" · ")) }
@@ -237,7 +237,7 @@ mod tests {
     fn a_run_that_failed_still_has_its_curves() {
         let record = Record { name: "<run>".to_owned(), steps: (1..50).map(step).collect(), ..Record::default() };
         let page = page(&record);
-        assert!(page.contains("No summary: the run failed or goes on; step 49 is the last one recorded"), "{page}");
+        assert!(page.contains("No summary: the run failed or still runs; the last recorded step is 49"), "{page}");
         assert!(page.contains("<h1>&lt;run&gt;</h1>") && !page.contains("<run>"));
         assert_eq!(page.matches("<figure>").count(), 5);
         for absent in ["Where the time went", "Held-out parts", "Epochs", "Files"] {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn evaluations_are_listed_and_the_models_stands_out() {
+    fn evaluations_are_listed_and_that_of_the_model_is_marked() {
         let evaluations = vec![scored(10, "validation"), scored(20, "validation"), scored(20, "test")];
         let steps = (1..30).map(step).collect();
         let job = "a = \"<b>\"\n".to_owned();

@@ -1,4 +1,4 @@
-//! How much a run has to save when it is stopped, and how long that may take.
+//! How many bytes a run must save when it is stopped, and how long that may take.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use zagros_shell::Announcement;
 
 use zagros_launch::RoleName;
 
-/// A server that does not answer its metrics at once is not waited for.
+/// A server that does not answer its metrics within this time is skipped.
 const ANSWER: Duration = Duration::from_secs(2);
-/// What a slow disk, or a store far away, takes a second.
+/// Bytes per second of a slow disk or a distant store.
 const SLOW: u64 = 20 << 20;
-/// A checkpoint and a model may have to be written.
+/// Both a checkpoint and a model may have to be written.
 const TIMES: u64 = 2;
-/// Rows in memory, and those on disk.
+/// Metrics of rows in memory and of rows on disk.
 const METRICS: [&str; 2] = ["zagros_embedding_table_bytes{", "zagros_embedding_cold_bytes{"];
 
-/// Bytes that the embedding servers hold, by their own metrics; those that do not answer are skipped.
+/// Bytes that the embedding servers hold, by their metrics. Servers that do not answer are skipped.
 pub(super) async fn held(run: &Path, servers: u32) -> u64 {
     let answers = (0..servers).map(async |index| {
         let server = Announcement::read(&RoleName::EmbeddingServer(index).announcement(run))?;
@@ -28,7 +28,7 @@ pub(super) async fn held(run: &Path, servers: u32) -> u64 {
     join_all(answers).await.into_iter().flatten().sum()
 }
 
-/// How long workers may take to save so much: a slow disk's time, and on top what any answer may take.
+/// How long workers may take to save so many bytes: the time of a slow disk, plus the timeout of one answer.
 pub(super) fn grace(bytes: u64, timeout: Duration) -> Duration {
     timeout + Duration::from_secs(bytes.saturating_mul(TIMES).div_ceil(SLOW))
 }

@@ -1,7 +1,7 @@
 //! `zagros up`: every role of a job as its own process on this machine.
 //!
-//! The parent starts the roles in order, shows their lines with a prefix, ends them in order at Ctrl-C, and ends
-//! everything when one of them dies, naming the first that did.
+//! The parent starts the roles in order, shows their lines with a prefix, and ends them in order at Ctrl-C. If a process
+//! dies, the parent ends the others and names the first that died.
 
 mod held;
 mod targets;
@@ -81,7 +81,7 @@ fn with_way_on(failure: Failure, job: &Job, start: &Start, fresh: bool) -> Failu
     if failure.exit() != Exit::Cluster {
         return failure;
     }
-    // Without a readable checkpoint there is nothing to advise.
+    // Without a readable checkpoint there is no advice.
     let Ok(Some(point)) = ResumePoint::newest(job, &start.folder) else { return failure };
     failure.advise(way_on(point.step(), point.folder(), fresh))
 }
@@ -91,7 +91,7 @@ fn way_on(step: u64, checkpoint: &impl std::fmt::Display, fresh: bool) -> String
     format!("{command} goes on after step {step}, from the newest checkpoint ({checkpoint})")
 }
 
-/// A worker is started again only if the other workers wait for it.
+/// How often workers restart. A worker restarts only if the other workers wait for it.
 fn restarts(job: &Job, asked: u32) -> u32 {
     let others_wait = job.cluster.workers > 1 && job.train.mode == Mode::Hybrid;
     if others_wait { asked } else { 0 }
@@ -120,8 +120,8 @@ fn machine(job: &Job, cores: usize) -> Machine {
     Machine { cores, workers: job.cluster.workers as usize, servers: job.cluster.servers as usize }
 }
 
-/// The processes of one machine divide its cores among them: threads that spin for each other make a step take a
-/// hundred times as long when they have no core each. Returns the job with its shares, and the changes that its children get.
+/// Divides the cores of the machine among the processes. Threads without a core of their own spin for each other and make a
+/// step a hundred times slower. Returns the job with its shares, and the overrides for the children.
 fn share_cores(file: &Path, mut sets: Vec<String>, machine: &Machine) -> Result<(Job, Vec<String>), Failure> {
     let job = load_job_for(file, &sets, machine)?;
     note!("threads: {}", describe_threads(&job, machine));
@@ -131,7 +131,7 @@ fn share_cores(file: &Path, mut sets: Vec<String>, machine: &Machine) -> Result<
     Ok((job, sets))
 }
 
-/// What Ctrl-C and SIGTERM ask for.
+/// Requests by Ctrl-C and SIGTERM.
 struct StopRequests {
     /// An orderly end.
     first: Shutdown,
@@ -149,7 +149,7 @@ fn print_processes(job: &Job, folder: &Path) {
     );
 }
 
-/// From the start of the first process to the end of the last. Lost workers are started again `restarts` times in all.
+/// Runs from the start of the first process to the end of the last. Lost workers restart `restarts` times in all.
 async fn supervise(
     plan: &LaunchPlan<'_>,
     job: &Job,
@@ -168,7 +168,7 @@ async fn supervise(
     };
     let address = reachable(&coordinator.address);
     let start = |role| match role {
-        // The end of the worker's earlier process was seen here.
+        // This process saw the end of the worker's earlier process.
         RoleName::DenseWorker(index) => plan.start_worker(index, &address, &["--supersede"]),
         RoleName::EmbeddingServer(_) => plan.start(role, &address, &[]),
         RoleName::Coordinator => plan.restart_coordinator(&coordinator),
@@ -189,7 +189,7 @@ async fn supervise(
     }
 }
 
-/// Stops the run before the end of its data. The workers get as long as a checkpoint and a model may take to write.
+/// Stops the run before the end of its data. The workers get as long as a checkpoint and a model may take.
 async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) {
     supervisor.ask_workers();
     let held = held::held(plan.folder, job.cluster.servers).await;

@@ -1,4 +1,4 @@
-//! Where Prometheus finds the roles of a run: a file for its service discovery by files.
+//! A file for Prometheus' service discovery, which lists the roles of a run.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use zagros_shell::{Announcement, Exit, Failure};
 
 use zagros_launch::RoleName;
 
-/// How often roles that have not said where they listen are looked for.
+/// How often roles that have not announced themselves are looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The file of one run, which grows as roles say where they listen.
+/// The file of one run. It grows as roles announce their addresses.
 pub(crate) struct Targets {
     file: PathBuf,
     looking: JoinHandle<()>,
@@ -33,7 +33,7 @@ impl Targets {
         })?;
         let roles = roles(job);
         for role in &roles {
-            // The file of an earlier process, if there is one.
+            // An earlier process may have left the file.
             let _ = std::fs::remove_file(role.announcement(run));
         }
         let listing = Listing { file: file.to_owned(), run: run.to_owned(), roles };
@@ -41,7 +41,7 @@ impl Targets {
         Ok(Self { file: file.to_owned(), looking })
     }
 
-    /// The run is over. One that ended well has no targets left; those of a failed run stay, so that alerts fire.
+    /// Ends the listing. A run that ended well has no targets left. Those of a failed run stay, so that alerts fire.
     pub(crate) fn end(self, well: bool) {
         self.looking.abort();
         if well && let Err(error) = write(&self.file, &[]) {
@@ -50,7 +50,7 @@ impl Targets {
     }
 }
 
-/// What is looked for, and where it is listed.
+/// The roles to look for, and the file that lists them.
 struct Listing {
     file: PathBuf,
     run: PathBuf,
@@ -75,7 +75,7 @@ impl Listing {
         }
     }
 
-    /// A group for each role that listens.
+    /// One entry for each role that listens.
     fn found(&self) -> Vec<Value> {
         let run = self.run.file_name().unwrap_or_default().to_string_lossy();
         let group = |role: &RoleName| {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn roles_are_listed_as_they_come_and_gone_after_a_good_end() {
+    async fn roles_are_listed_as_they_start_and_removed_after_a_good_end() {
         let folder = tempfile::tempdir().unwrap();
         let (run, file) = (folder.path().join("small-1"), folder.path().join("targets/local.json"));
         announce(&run, RoleName::EmbeddingServer(0), "127.0.0.1:9");

@@ -1,4 +1,4 @@
-//! `zagros up --watch`: the dashboard in front of the run, and the lines of the run when it is left.
+//! `zagros up --watch`: a dashboard while the run goes on, and the run's lines once the user leaves it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use zagros_launch::RoleName;
 use zagros_launch::RunConsole;
 
 const KEYS: &str = "q leaves this view, the run goes on   Ctrl-C stops the run after its step";
-/// How often is looked for a coordinator that starts.
+/// How often a starting coordinator is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs, with a dashboard until it is left or the run is over.
+/// Runs the job, with a dashboard until the user leaves it or the run is over.
 pub(super) async fn along(
     run: impl Future<Output = Result<Exit, Failure>>,
     folder: &Path,
@@ -31,9 +31,9 @@ pub(super) async fn along(
         ended
     };
     let dashboard = async {
-        // The run does not depend on who looks at it.
+        // The run does not depend on its dashboard.
         if let Err(failure) = show(folder, timeout, &console, &over).await {
-            failure.warn("there is no dashboard, the run goes on");
+            failure.warn("there is no dashboard; the run goes on");
         }
     };
     tokio::join!(run, dashboard).0
@@ -49,18 +49,18 @@ async fn show(folder: &Path, timeout: Duration, console: &RunConsole, over: &Shu
     let left = dashboard::watch(&watched, over.requested()).await;
     console.release();
     if let (Left::Stop, _) = left? {
-        // As it would have come from a terminal that is not drawn on: counted, passed on, and obeyed.
+        // The same as a Ctrl-C at a terminal without a dashboard: it is counted, passed on, and obeyed.
         let _ = kill_process(getpid(), Signal::INT);
     }
     Ok(())
 }
 
-/// Where the coordinator listens, once it does; `None` where the run was over before.
+/// The coordinator's announcement, once it listens; `None` if the run is over before.
 async fn coordinator(folder: &Path, over: &Shutdown) -> Option<Announcement> {
     let path = RoleName::Coordinator.announcement(folder);
     let before = Announcement::read(&path);
     loop {
-        // One of an earlier process in this folder is of no use.
+        // The announcement of an earlier process in this folder does not count.
         let found = Announcement::read(&path).filter(|found| Some(found) != before.as_ref());
         if found.is_some() {
             return found;

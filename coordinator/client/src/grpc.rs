@@ -8,7 +8,7 @@ use futures::FutureExt;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
-use zagros_plumbing::grpc::{self, BadAddress, MAX_CONTROL_BYTES};
+use zagros_plumbing::grpc::{self, InvalidAddress, MAX_CONTROL_BYTES};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
@@ -38,7 +38,7 @@ impl GrpcControlPlane {
     ///
     /// # Errors
     /// When the address does not parse.
-    pub fn connect(address: &str, call_timeout: Duration) -> Result<Self, BadAddress> {
+    pub fn connect(address: &str, call_timeout: Duration) -> Result<Self, InvalidAddress> {
         let client = CoordinatorClient::new(grpc::channel(address)?);
         let client = client.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
         Ok(Self { name: format!("coordinator ({address})"), call_timeout, client, run: Arc::default() })

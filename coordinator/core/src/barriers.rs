@@ -18,8 +18,7 @@ pub(crate) struct BarrierSchedule {
 
 impl BarrierSchedule {
     /// Notes that a worker requests a barrier. A lease has three heartbeats. The barrier is two of them away, so every
-    /// worker
-    /// learns of the barrier before it happens.
+    /// worker learns of the barrier before it happens.
     pub(crate) fn request(&mut self, now: Duration, number: u64, lease: Duration) {
         if number > self.number {
             *self = Self { number, at: now + (lease * 2 / 3).min(LONGEST_NOTICE) };

@@ -95,8 +95,7 @@ impl TrainingData {
     }
 
     /// Plans the splits of a worker's files, unless the files are known. For a new plan, returns which workers have little
-    /// to
-    /// read.
+    /// to read.
     pub(crate) fn plan(&mut self, config: &CoreConfig, files: &[DataFile]) -> Option<String> {
         if self.is_known() {
             return None;

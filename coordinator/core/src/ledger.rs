@@ -1,8 +1,7 @@
 //! The split ledger: which worker reads which split of which epoch.
 //!
 //! A split goes free → held → done. It goes back to free when its holder is gone. A resumed run also has resume cursors.
-//! The
-//! splits of a resume cursor are reserved for the worker that takes the cursor, which then holds them.
+//! The splits of a resume cursor are reserved for the worker that takes the cursor, which then holds them.
 
 mod epoch;
 mod ids;

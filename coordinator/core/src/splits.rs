@@ -89,8 +89,7 @@ fn mix(value: u64) -> u64 {
 }
 
 /// Divides files into near-equal ranges, in file order, without gap or overlap (invariant SP-1). A file that cannot be
-/// split
-/// is one range.
+/// split is one range.
 ///
 /// A range has at most clamp(total / (workers × 64), 1 MiB, 64 MiB) bytes. For shuffled files the limit is
 /// clamp(total / max(workers × 64, 4096), 4 to 64 KiB, 64 MiB). A range also has at most an eighth of a worker's share of

@@ -18,8 +18,7 @@ pub(crate) struct Transforms {
 
 impl Transforms {
     /// Keeps what a worker has measured, or answers with it. The first report stays, because a worker that starts again
-    /// must
-    /// train on the same values as the others.
+    /// must train on the same values as the others.
     pub(crate) fn exchange(
         &mut self,
         slot: MemberSlot,

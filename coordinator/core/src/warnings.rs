@@ -20,8 +20,7 @@ const FREE: f64 = 0.1;
 const LATE: u32 = 3;
 
 /// The warnings, worst first. `training` is how long the run has trained. A run that is over has no warnings: its reason
-/// says
-/// what went wrong.
+/// says what went wrong.
 pub(crate) fn warnings(status: &StatusResponse, training: Duration) -> Vec<String> {
     if !matches!(status.state.as_str(), "training" | "waiting") {
         return Vec::new();

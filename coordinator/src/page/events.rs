@@ -82,8 +82,7 @@ impl Listener {
     }
 
     /// The next event. The first is `whole`. Then come `next` events, which have new points only. The last is `end`, which
-    /// has
-    /// the whole report.
+    /// has the whole report.
     async fn next(&mut self) -> Result<Event, axum::Error> {
         tokio::select! {
             _ = self.ticks.tick() => {}

@@ -63,8 +63,7 @@ pub struct ProgressReport {
 }
 
 /// Seconds that a worker has spent in each stage. The stages waiting, gather, dense, reduce and scatter follow each other
-/// in
-/// a step. The other stages overlap with steps.
+/// in a step. The other stages overlap with steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StageReport {
     /// Processor time of reading and parsing.

@@ -1,12 +1,12 @@
-//! A world of one: every call is done at once.
+//! A group of one rank: every call returns at once.
 
 use crate::{Collective, CollectiveError, PendingSum, Sum};
 
-/// The only rank. Costs nothing.
+/// The only rank.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Alone;
+pub struct SingleRank;
 
-impl Collective for Alone {
+impl Collective for SingleRank {
     fn rank(&self) -> usize {
         0
     }
@@ -44,12 +44,12 @@ mod tests {
     #[test]
     fn a_world_of_one_changes_nothing() {
         let mut values = [1.5, f32::NAN];
-        Alone.all_reduce_sum(&mut values).unwrap();
-        Alone.broadcast(0, &mut values).unwrap();
+        SingleRank.all_reduce_sum(&mut values).unwrap();
+        SingleRank.broadcast(0, &mut values).unwrap();
         assert!(values[0] == 1.5 && values[1].is_nan());
-        assert_eq!(Alone.all_gather(b"all").unwrap(), [b"all"]);
-        let pending = Alone.start_all_reduce_sum(vec![2.5]).unwrap();
-        assert_eq!(Alone.wait(pending).unwrap(), [2.5]);
-        Alone.barrier().unwrap();
+        assert_eq!(SingleRank.all_gather(b"all").unwrap(), [b"all"]);
+        let pending = SingleRank.start_all_reduce_sum(vec![2.5]).unwrap();
+        assert_eq!(SingleRank.wait(pending).unwrap(), [2.5]);
+        SingleRank.barrier().unwrap();
     }
 }

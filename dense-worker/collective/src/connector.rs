@@ -1,4 +1,4 @@
-//! A backend that is ready on this machine.
+//! A backend that this machine can use.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use crate::roll::RankRoll;
 use crate::sys::NativeGroup;
 #[cfg(feature = "nccl")]
 use crate::sys::nccl::Nccl;
-use crate::{Backend, CollectiveError};
+use crate::{CollectiveBackend, CollectiveError};
 
-impl Backend {
-    /// Whether this program was built with it. Says nothing about the machine.
+impl CollectiveBackend {
+    /// Checks that this program contains the backend. Says nothing about the machine.
     ///
     /// # Errors
-    /// [`CollectiveError::Backend`] when it was not.
+    /// [`CollectiveError::Backend`] when it does not.
     pub fn is_built(self) -> Result<(), CollectiveError> {
         if self == Self::Nccl && !cfg!(feature = "nccl") {
             let reason = "this program was built without NCCL".to_owned();
@@ -24,7 +24,7 @@ impl Backend {
     }
 }
 
-/// A backend that is ready on this machine.
+/// A backend that this machine can use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Connector {
     Gloo,
@@ -33,26 +33,26 @@ pub(crate) enum Connector {
 }
 
 impl Connector {
-    pub(crate) fn open(backend: Backend) -> Result<Self, CollectiveError> {
+    pub(crate) fn open(backend: CollectiveBackend) -> Result<Self, CollectiveError> {
         backend.is_built()?;
         match backend {
-            Backend::Gloo => Ok(Self::Gloo),
+            CollectiveBackend::Gloo => Ok(Self::Gloo),
             #[cfg(feature = "nccl")]
-            Backend::Nccl => open_nccl(crate::CUDA_HALF).map(Self::Nccl),
+            CollectiveBackend::Nccl => open_nccl(crate::CUDA_HALF).map(Self::Nccl),
             #[cfg(not(feature = "nccl"))]
-            Backend::Nccl => unreachable!("it is not built"),
+            CollectiveBackend::Nccl => unreachable!("it is not built"),
         }
     }
 
-    pub(crate) fn backend(self) -> Backend {
+    pub(crate) fn backend(self) -> CollectiveBackend {
         match self {
-            Self::Gloo => Backend::Gloo,
+            Self::Gloo => CollectiveBackend::Gloo,
             #[cfg(feature = "nccl")]
-            Self::Nccl(_) => Backend::Nccl,
+            Self::Nccl(_) => CollectiveBackend::Nccl,
         }
     }
 
-    /// Connects to all other ranks of the roll; Gloo over the network of `host`.
+    /// Connects to all other ranks of the roll. Gloo uses the network of `host`.
     pub(crate) fn form(self, roll: &RankRoll, host: &str, timeout: Duration) -> Result<NativeGroup, String> {
         let place = (roll.rank, roll.world);
         match self {
@@ -63,7 +63,7 @@ impl Connector {
     }
 }
 
-/// Everything that NCCL groups need, or what of it is missing.
+/// Opens everything that NCCL groups need, or names what is missing.
 #[cfg(feature = "nccl")]
 fn open_nccl(cuda_half: &str) -> Result<Nccl, CollectiveError> {
     const PATH: &str = "put the `lib` folders of the same libtorch release for CUDA, and of CUDA and NCCL, on \
@@ -71,7 +71,11 @@ fn open_nccl(cuda_half: &str) -> Result<Nccl, CollectiveError> {
     const DEVICE: &str = "see whether `nvidia-smi` lists a device and, in a container, whether it is given to it \
                           (docs/nccl.md)";
     let missing = |what: &'static str, next| {
-        move |reason| CollectiveError::Backend { backend: Backend::Nccl, reason: format!("{what}: {reason}"), next }
+        move |reason| CollectiveError::Backend {
+            backend: CollectiveBackend::Nccl,
+            reason: format!("{what}: {reason}"),
+            next,
+        }
     };
     crate::open_cuda_half(cuda_half).map_err(missing("libtorch's CUDA half cannot be opened", PATH))?;
     let nccl = Nccl::open().map_err(missing("NCCL's part of this program cannot be opened", PATH))?;
@@ -85,14 +89,14 @@ mod tests {
 
     #[test]
     fn gloo_is_in_every_program() {
-        Backend::Gloo.is_built().unwrap();
-        assert_eq!(Connector::open(Backend::default()).unwrap().backend(), Backend::Gloo);
+        CollectiveBackend::Gloo.is_built().unwrap();
+        assert_eq!(Connector::open(CollectiveBackend::default()).unwrap().backend(), CollectiveBackend::Gloo);
     }
 
     #[cfg(not(feature = "nccl"))]
     #[test]
-    fn a_program_without_nccl_says_how_one_with_it_is_built() {
-        let error = Connector::open(Backend::Nccl).unwrap_err().to_string();
+    fn a_program_without_nccl_says_how_to_build_one_with_it() {
+        let error = Connector::open(CollectiveBackend::Nccl).unwrap_err().to_string();
         let expected = "cluster.collective = \"nccl\": this program was built without NCCL; build it with";
         assert!(error.starts_with(expected) && error.contains("--features nccl"), "{error}");
         assert!(error.ends_with("or use cluster.collective = \"gloo\""), "{error}");
@@ -100,22 +104,22 @@ mod tests {
 
     #[cfg(feature = "nccl")]
     #[test]
-    fn a_machine_without_cuda_is_reported_what_to_put_where() {
+    fn a_machine_without_cuda_is_refused_with_what_to_install() {
         let error = open_nccl("libno_such_library.so").unwrap_err().to_string();
         let expected = "cluster.collective = \"nccl\": libtorch's CUDA half cannot be opened: libno_such_library.so";
         assert!(error.starts_with(expected) && error.contains("LD_LIBRARY_PATH"), "{error}");
     }
 
-    /// The whole of it where there are devices; the refusal where there are none.
+    /// With devices the whole test runs; without devices only the refusal.
     #[cfg(feature = "nccl")]
     #[test]
     fn nccl_sums_on_devices_and_refuses_a_machine_without() {
         use crate::{Rendezvous, testing};
 
-        match Connector::open(Backend::Nccl) {
+        match Connector::open(CollectiveBackend::Nccl) {
             Ok(Connector::Nccl(nccl)) => {
                 let devices = nccl.devices().unwrap();
-                let rendezvous = || |_| Box::new(testing::end(Backend::Nccl)) as Box<dyn Rendezvous>;
+                let rendezvous = || |_| Box::new(testing::end(CollectiveBackend::Nccl)) as Box<dyn Rendezvous>;
                 testing::check_against_plain_sums(rendezvous, devices);
             }
             Ok(Connector::Gloo) => panic!("it is another backend"),

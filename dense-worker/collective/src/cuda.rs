@@ -1,15 +1,15 @@
-//! libtorch's CUDA half, which is no part of the programs: they open it when a job asks for a device.
+//! libtorch's CUDA libraries. The programs are not linked to them, and open them when a job asks for a device.
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// Its name for the loader.
+/// The library's file name.
 pub const CUDA_HALF: &str = "libtorch_cuda.so";
 
-/// Opens such a library for the whole process, whose symbols others that come later find. It has to come before anything
-/// asks libtorch about CUDA, which then knows of it.
+/// Opens a library for the whole process, so that libraries opened later find its symbols. Call this before anything asks
+/// libtorch about CUDA.
 ///
 /// # Errors
-/// In the loader's words, which name the library.
+/// The loader's message, which names the library.
 #[expect(unsafe_code, reason = "a library that is opened runs code of its own")]
 pub fn open_cuda_half(name: &str) -> Result<(), String> {
     // SAFETY: libtorch's library only registers what it knows when it is opened; it stays open as long as the process.
@@ -22,10 +22,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_opened_is_named() {
+    fn a_library_that_cannot_be_opened_is_named() {
         let error = open_cuda_half("libno_such_library.so").unwrap_err();
         assert!(error.contains("libno_such_library.so"), "{error}");
-        // What every process has can be opened.
+        // Every process can open its C library.
         open_cuda_half("libc.so.6").unwrap();
     }
 }

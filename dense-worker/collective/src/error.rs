@@ -1,46 +1,46 @@
-//! Why workers could not do something together.
+//! Why a collective operation failed.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::Backend;
+use crate::CollectiveBackend;
 
-/// Why workers could not do something together.
+/// Why a collective operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
-    /// Ranks that did not take part, as far as that can be known.
+    /// Some ranks did not take part, as far as that can be known.
     #[error("{} did not take part in {call} for {waited:.1?}: {reason}", Ranks(ranks))]
     Missing {
-        /// Them, ascending.
+        /// These ranks, ascending.
         ranks: Vec<usize>,
         /// What the others did: `an all-reduce`.
         call: &'static str,
-        /// How long was waited.
+        /// How long the wait was.
         waited: Duration,
-        /// What was seen of it.
+        /// What this rank observed.
         reason: String,
     },
-    /// Every rank is there, but they cannot reach each other, or no longer.
-    #[error("{call} failed after {waited:.1?}, though every rank is there: {reason}; check the network between them")]
+    /// Every rank is alive, but ranks cannot reach each other.
+    #[error("{call} failed after {waited:.1?}, but every rank is alive: {reason}; check the network between them")]
     Broken {
-        /// What was done.
+        /// The operation.
         call: &'static str,
-        /// For how long.
+        /// How long it took.
         waited: Duration,
-        /// What was seen of it.
+        /// What this rank observed.
         reason: String,
     },
     /// An earlier call of the group failed.
     #[error("the group has failed before: {first}")]
     Failed {
-        /// With this.
+        /// The first error.
         first: Box<CollectiveError>,
     },
-    /// This program or this machine cannot form groups so.
+    /// This program or this machine lacks the backend.
     #[error("cluster.collective = \"{backend}\": {reason}; {next}, or use cluster.collective = \"gloo\"")]
     Backend {
-        /// How they were to be formed.
-        backend: Backend,
+        /// The backend.
+        backend: CollectiveBackend,
         /// What is missing.
         reason: String,
         /// What to do about it.
@@ -57,13 +57,13 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
-    /// A sum that was started by another group than waits for it.
+    /// The error of a sum that another group started.
     pub(crate) fn foreign() -> Self {
         let reason = "it was started by another group".to_owned();
         Self::Broken { call: "waiting for a sum", waited: Duration::ZERO, reason }
     }
 
-    /// With the ranks as the caller numbers them: rank r is `numbers[r]`.
+    /// Renumbers the ranks for the caller: rank r becomes `numbers[r]`.
     #[must_use]
     pub fn numbered(self, numbers: &[u32]) -> Self {
         let number = |rank: usize| numbers.get(rank).map_or(rank, |number| *number as usize);
@@ -76,7 +76,7 @@ impl CollectiveError {
         }
     }
 
-    /// The ranks that did not take part, where that is known.
+    /// The ranks that did not take part, if they are known.
     #[must_use]
     pub fn missing(&self) -> &[usize] {
         match self {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_missing_are_named_with_the_time_waited() {
+    fn missing_ranks_are_named_with_the_time_waited() {
         let missing = |ranks: &[usize]| CollectiveError::Missing {
             ranks: ranks.to_vec(),
             call: "an all-reduce",
@@ -114,7 +114,7 @@ mod tests {
         let later = CollectiveError::Failed { first: Box::new(missing(&[1, 3])) };
         assert!(later.to_string().contains("ranks 1, 3 did not"), "{later}");
         assert_eq!(later.missing(), [1, 3]);
-        // Without the second of five, and one that the caller does not know.
+        // The second of five workers is not in the group, and the caller does not know one rank.
         assert_eq!(later.numbered(&[0, 2, 3]).missing(), [2, 3]);
     }
 }

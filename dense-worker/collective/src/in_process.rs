@@ -9,10 +9,10 @@ use zagros_zip::ZipEq;
 
 use crate::{Collective, CollectiveError, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous, Sum};
 
-/// How long one wait lasts, after which is looked whether the call was interrupted.
+/// How long one wait lasts. After each wait the call checks whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Where the workers of one process meet. Clones are the same place.
+/// The meeting point of the workers of one process. Clones are the same point.
 #[derive(Clone, Debug, Default)]
 pub struct InProcess {
     groups: Arc<Mutex<BTreeMap<u64, Arc<ExchangeTable>>>>,
@@ -32,7 +32,7 @@ impl Rendezvous for InProcess {
     }
 }
 
-/// What the ranks of a group share.
+/// The state that the ranks of a group share.
 #[derive(Debug, Default)]
 struct ExchangeTable {
     state: Mutex<ExchangeState>,
@@ -41,9 +41,9 @@ struct ExchangeTable {
 
 #[derive(Debug, Default)]
 struct ExchangeState {
-    /// By call: what each rank brought, and how many have taken it all.
+    /// By call: the bytes of each rank, and how many ranks have taken them.
     calls: BTreeMap<u64, ExchangeCall>,
-    /// Ranks that are here no more.
+    /// Ranks that have left.
     left: Vec<usize>,
 }
 
@@ -53,7 +53,7 @@ struct ExchangeCall {
     taken: usize,
 }
 
-/// One rank's end.
+/// One rank of the group.
 struct InProcessRank {
     table: Arc<ExchangeTable>,
     rank: usize,
@@ -64,13 +64,13 @@ struct InProcessRank {
 }
 
 impl InProcessRank {
-    /// Brings `mine` to this rank's next call and waits for what the others bring, in the order of the ranks.
+    /// Adds `mine` to this rank's next call and waits for the bytes of the others. Returns all, by rank.
     fn exchange(&mut self, call: &'static str, mine: Vec<u8>) -> Result<Vec<Arc<Vec<u8>>>, CollectiveError> {
         let number = self.bring(mine);
         self.all(call, number)
     }
 
-    /// Brings `mine` to this rank's next call, whose number is answered.
+    /// Adds `mine` to this rank's next call. Returns the number of the call.
     fn bring(&mut self, mine: Vec<u8>) -> u64 {
         self.calls += 1;
         let mut state = self.table.state.lock();
@@ -79,7 +79,7 @@ impl InProcessRank {
         self.calls
     }
 
-    /// Waits for what all ranks bring to a call.
+    /// Waits for the bytes of all ranks in a call.
     fn all(&self, call: &'static str, number: u64) -> Result<Vec<Arc<Vec<u8>>>, CollectiveError> {
         let started = Instant::now();
         let mut state = self.table.state.lock();
@@ -107,7 +107,7 @@ impl InProcessRank {
         }
     }
 
-    /// The last to take clears the table.
+    /// Takes the bytes of a call. The last rank to take them removes the call.
     fn take(&self, state: &mut ExchangeState, number: u64) -> Vec<Arc<Vec<u8>>> {
         let Some(call) = state.calls.get_mut(&number) else { return Vec::new() };
         call.taken += 1;
@@ -174,7 +174,7 @@ mod tests {
     use crate::testing::{self, place};
 
     #[test]
-    fn it_equals_a_plain_sum_for_all_worlds_and_lengths() {
+    fn sums_equal_a_plain_sum_for_all_worlds_and_lengths() {
         testing::check_against_plain_sums(
             || {
                 let rendezvous = InProcess::default();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_comes_is_named_after_the_timeout() {
+    fn a_rank_that_never_comes_is_named_after_the_timeout() {
         let mut place = place(0, 3, "");
         place.timeout = Duration::from_millis(50);
         let error = InProcess::default().meet(&place).err().unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_named_at_once_and_the_next_generation_forms() {
+    fn a_rank_that_leaves_is_named_at_once_and_the_next_generation_forms() {
         let rendezvous = InProcess::default();
         let ranks = testing::ranks(2, move |rank| {
             let mut group = rendezvous.meet(&place(rank, 2, "")).unwrap();

@@ -1,17 +1,17 @@
 //! Ends a group's call from outside, when another rank is known to be gone.
 //!
-//! A call waits for the other ranks for as long as the group's timeout. Who learns earlier that one of them will not come
-//! (its lease ran out, the run is over) ends the wait by this.
+//! A call waits for the other ranks until the group's timeout. A caller may learn earlier that one of them will not come,
+//! because its lease expired or the run is over. It then ends the wait with an [`Interrupt`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Ends the calls of one group on this rank: the one that waits now, within a fraction of a second, and each later one.
+/// Ends the calls of one group on this rank: the present one, within a fraction of a second, and each later one.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// What the error of an interrupted call says.
+    /// The reason in the error of an interrupted call.
     pub(crate) const REASON: &str = "it was interrupted: a rank is known to be gone, or the run to be over";
 
     /// Ends the calls. A second call changes nothing.

@@ -1,8 +1,8 @@
-//! What the dense workers of a run do together: sums, broadcasts, gathers, each with a deadline.
+//! Collective operations of the dense workers: all-reduce, broadcast, all-gather, barrier. Each has a deadline.
 //!
-//! Workers find each other through a [`Rendezvous`] and form a [`Collective`]. [`StoreRendezvous`] makes one across
-//! processes, on libtorch's own c10d with the [`Backend`] that the job wants; [`InProcess`] makes one of threads, for
-//! tests; [`Alone`] is a world of one.
+//! Workers find each other through a [`Rendezvous`] and form a [`Collective`]. [`StoreRendezvous`] forms one across
+//! processes, with libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
+//! [`SingleRank`] is a group of one rank.
 
 mod alone;
 mod backend;
@@ -21,30 +21,30 @@ mod testing;
 
 use std::time::Duration;
 
-pub use alone::Alone;
-pub use backend::Backend;
+pub use alone::SingleRank;
+pub use backend::CollectiveBackend;
 pub use cuda::{CUDA_HALF, open_cuda_half};
 pub use error::CollectiveError;
 pub use in_process::InProcess;
 pub use interrupt::Interrupt;
 pub use rendezvous::StoreRendezvous;
 
-/// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order; each call waits
-/// for the others for at most the group's timeout (invariant WT-1). After an error the group is of no more use.
+/// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order. Each call waits for the
+/// others until the group's timeout (invariant WT-1). After an error the group cannot be used any more.
 pub trait Collective: Send {
-    /// This worker's place: 0 .. world − 1.
+    /// This worker's rank: 0 .. world − 1.
     fn rank(&self) -> usize;
 
     /// How many ranks there are.
     fn world(&self) -> usize;
 
-    /// What ends this group's calls from another thread. Of a group that never waits it does nothing.
+    /// Ends this group's calls from another thread. Without effect on a group that never waits.
     fn interrupt(&self) -> Interrupt {
         Interrupt::default()
     }
 
-    /// Replaces each value by its sum over all ranks, the same to the last bit on every rank; in every run too, but for
-    /// NCCL, which promises no order of the additions. All ranks give as many values.
+    /// Replaces each value by its sum over all ranks. The sum has the same bits on every rank, and in every run except with
+    /// NCCL, which adds in no fixed order. All ranks give equally many values.
     ///
     /// # Errors
     /// When a rank does not take part.
@@ -54,14 +54,14 @@ pub trait Collective: Send {
         Ok(())
     }
 
-    /// As [`Self::all_reduce_sum`], but returns at once: the sum is made while this worker does something else. Any
-    /// number may be under way; they are made one after another, as they were started.
+    /// As [`Self::all_reduce_sum`], but returns at once: the sum is made while this worker does something else. Any number
+    /// of sums may be in flight. They are made in the order in which they were started.
     ///
     /// # Errors
-    /// When the group is of no more use.
+    /// When the group cannot be used any more.
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError>;
 
-    /// Waits for a sum of this group that was started, and gives it.
+    /// Waits for a sum that this group started, and returns it.
     ///
     /// # Errors
     /// When a rank does not take part.
@@ -73,13 +73,13 @@ pub trait Collective: Send {
     /// When a rank does not take part.
     fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError>;
 
-    /// Every rank's bytes, in the order of the ranks; lengths may differ.
+    /// The bytes of every rank, by rank. Their lengths may differ.
     ///
     /// # Errors
     /// When a rank does not take part.
     fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
 
-    /// Returns once every rank has come here.
+    /// Returns once every rank has made this call.
     ///
     /// # Errors
     /// When a rank does not take part.
@@ -88,44 +88,43 @@ pub trait Collective: Send {
     }
 }
 
-/// A sum that was started and not waited for, with its values. Dropping it gives up the sum, not the group's order: the
-/// other ranks still get theirs.
+/// A started sum, with its values. Dropping it gives up this rank's result. The other ranks still get theirs.
 #[derive(Debug)]
 #[must_use = "a sum is to be waited for"]
 pub struct PendingSum(Sum);
 
 #[derive(Debug)]
 enum Sum {
-    /// Nothing to wait for.
+    /// The sum is made.
     Done(Vec<f32>),
-    /// The number of the call among threads, and how many values it has.
+    /// The number of the call among threads, and its number of values.
     Call(u64, usize),
     NativeWork(sys::NativeWork),
 }
 
-/// One worker's end of how workers meet.
+/// One worker's side of a rendezvous.
 pub trait Rendezvous: Send + Sync {
-    /// Where the others find this worker, should it be rank 0.
+    /// The address at which the others find this worker if it is rank 0.
     fn address(&self) -> &str;
 
-    /// Waits until all ranks of the place are there, and connects them.
+    /// Waits for all ranks of the group and connects them.
     ///
     /// # Errors
-    /// [`CollectiveError::Missing`] names the ranks that did not come within the timeout.
+    /// [`CollectiveError::Missing`] names the ranks that did not come before the timeout.
     fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError>;
 }
 
-/// Which group is formed, and who this worker is in it.
+/// The group to form, and this worker's rank in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessGroupConfig {
     /// This worker: 0 .. world − 1.
     pub rank: usize,
     /// How many ranks there are.
     pub world: usize,
-    /// Counts up with each group of a run: no rank of an older group is taken for one of this.
+    /// Counts the groups of a run. Ranks of an older group cannot join this one.
     pub generation: u64,
     /// [`Rendezvous::address`] of rank 0.
     pub store: String,
-    /// How long any wait for the others lasts.
+    /// The longest wait for other ranks.
     pub timeout: Duration,
 }

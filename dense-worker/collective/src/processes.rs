@@ -7,16 +7,16 @@ use zagros_zip::number_from;
 use crate::guard::within;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::NativeGroup;
-use crate::{Backend, Collective, CollectiveError, Interrupt, PendingSum, Sum};
+use crate::{Collective, CollectiveBackend, CollectiveError, Interrupt, PendingSum, Sum};
 
 /// The call that a step waits in.
 const SUM: &str = "an all-reduce";
 
 /// One rank of a group of processes.
 pub(crate) struct Processes {
-    /// None once a call has failed.
+    /// `None` once a call has failed.
     group: Option<NativeGroup>,
-    /// Whether the others can keep its end waiting.
+    /// Whether other ranks can delay the end of the group.
     ends_late: bool,
     roll: RankRoll,
     interrupt: Interrupt,
@@ -24,10 +24,10 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: Backend) -> Self {
+    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: CollectiveBackend) -> Self {
         Self {
             group: Some(group),
-            ends_late: backend == Backend::Nccl,
+            ends_late: backend == CollectiveBackend::Nccl,
             roll,
             interrupt: Interrupt::default(),
             first: None,
@@ -45,26 +45,26 @@ impl Processes {
             Ok(done) => return Ok(done),
             Err(reason) => reason,
         };
-        // Closes every connection, so that whoever still waits in this call learns of it at once.
+        // Closes every connection, so that ranks that wait in this call learn of the failure at once.
         self.leave(true);
         let error = self.roll.post_mortem(call, started, reason);
         self.first = Some(error.clone());
         Err(error)
     }
 
-    /// Ends the group. One whose end may wait for others ends on a thread of its own, which is left behind when that
-    /// takes longer than a roll call.
+    /// Ends the group. If other ranks can delay its end, it ends on a thread of its own, which is abandoned if that takes
+    /// longer than a roll call.
     fn leave(&mut self, failed: bool) {
         let Some(mut group) = self.group.take() else { return };
         let end = move || {
             if failed {
-                // The first failure is reported.
+                // The first failure is the one to report.
                 let _ = group.give_up();
             }
             drop(group);
         };
         if self.interrupt.is_set() {
-            // What was interrupted is still under way, and the group ends with it.
+            // The interrupted call still runs, and ends with the group.
             within(Duration::ZERO, end);
         } else if self.ends_late {
             within(ROLL_CALL, end);
@@ -82,7 +82,7 @@ impl Processes {
         CollectiveError::Failed { first: Box::new(self.first.clone().unwrap_or_else(unknown)) }
     }
 
-    /// Every rank's part, padded to the length of `mine`.
+    /// The bytes of every rank, each padded to the length of `mine`.
     fn gather_padded(&mut self, mine: &mut [u8]) -> Result<Vec<u8>, CollectiveError> {
         let mut all = vec![0; mine.len() * self.roll.world];
         if !mine.is_empty() {
@@ -157,13 +157,13 @@ mod tests {
     use crate::{ProcessGroupConfig, Rendezvous};
 
     #[test]
-    fn it_equals_a_plain_sum_for_all_worlds_and_lengths() {
-        testing::check_against_plain_sums(|| |_| Box::new(end(Backend::Gloo)) as Box<dyn Rendezvous>, 5);
+    fn sums_equal_a_plain_sum_for_all_worlds_and_lengths() {
+        testing::check_against_plain_sums(|| |_| Box::new(end(CollectiveBackend::Gloo)) as Box<dyn Rendezvous>, 5);
     }
 
     #[test]
-    fn who_does_not_come_to_a_call_is_named_and_the_next_group_forms() {
-        let ends = [end(Backend::Gloo), end(Backend::Gloo), end(Backend::Gloo)];
+    fn a_rank_that_misses_a_call_is_named_and_the_next_group_forms() {
+        let ends = [end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo)];
         let store = ends[0].address().to_owned();
         let after = testing::ranks(3, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 3, &store) };
@@ -174,7 +174,7 @@ mod tests {
                 let again = group.barrier().unwrap_err();
                 assert!(again.to_string().contains("has failed before") && again.missing() == [2], "{again}");
             }
-            // Rank 2 still holds its end of the first group.
+            // Rank 2 still holds the first group.
             let mut next = ends[rank].meet(&ProcessGroupConfig { generation: 2, ..place(rank, 3, &store) }).unwrap();
             next.all_gather(&[rank as u8]).unwrap()
         });
@@ -182,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn a_call_ends_when_it_is_interrupted_and_not_only_when_timeout_does() {
-        let ends = [end(Backend::Gloo), end(Backend::Gloo)];
+    fn an_interrupt_ends_a_call_before_its_timeout() {
+        let ends = [end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo)];
         let store = ends[0].address().to_owned();
         let (tell_end, ended) = std::sync::mpsc::channel::<()>();
         let (tell_end, ended) = (parking_lot::Mutex::new(Some(tell_end)), parking_lot::Mutex::new(ended));
@@ -191,7 +191,7 @@ mod tests {
         testing::ranks(2, |rank| {
             let mut group = ends[rank].meet(&patient(rank)).unwrap();
             if rank == 1 {
-                // Stays in the group, and makes no call, until the other has given up.
+                // Stays in the group without a call until the other rank has given up.
                 let _ = ended.lock().recv();
                 return;
             }
@@ -207,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn sums_under_way_end_with_the_group_and_their_memory_is_left_alone() {
-        let ends = [end(Backend::Gloo), end(Backend::Gloo)];
+    fn sums_in_flight_end_with_the_group_and_their_memory_stays_valid() {
+        let ends = [end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo)];
         let store = ends[0].address().to_owned();
         testing::ranks(2, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 2, &store) };
@@ -221,7 +221,7 @@ mod tests {
             let sums: Vec<_> = (0..4).map(|_| group.start_all_reduce_sum(vec![1.0; 100_000]).unwrap()).collect();
             assert_eq!(group.wait(barrier).unwrap(), [0.0]);
             let mut sums = sums.into_iter();
-            // Given up; the next ones have failed.
+            // This sum is given up. The next ones have failed.
             drop(sums.next());
             let error = group.wait(sums.next().unwrap()).unwrap_err();
             assert!(matches!(error, CollectiveError::Broken { .. } | CollectiveError::Missing { .. }), "{error}");

@@ -1,6 +1,6 @@
-//! How workers in processes of their own meet: through c10d's store, which rank 0 serves.
+//! How workers in separate processes find each other: through c10d's store, which rank 0 serves.
 //!
-//! The store has neither password nor encryption; keep its port inside the cluster's network.
+//! The store has neither password nor encryption. Keep its port inside the cluster's network.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::guard::within;
 use crate::processes::Processes;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::Store;
-use crate::{Alone, Backend, Collective, CollectiveError, ProcessGroupConfig, Rendezvous};
+use crate::{Collective, CollectiveBackend, CollectiveError, ProcessGroupConfig, Rendezvous, SingleRank};
 
-/// How a worker of its own process meets the others.
+/// The rendezvous of a worker in its own process.
 #[derive(Debug)]
 pub struct StoreRendezvous {
     address: String,
     host: String,
     connector: Connector,
-    /// Taken by the store, should this be rank 0; another than rank 0 never uses it.
+    /// The listener for the store, if this is rank 0. Other ranks never use it.
     listener: Mutex<Option<TcpListener>>,
-    /// The one that is served here, for all groups to come.
+    /// The store that is served here, for this group and later ones.
     served: Mutex<Option<Arc<Store>>>,
 }
 
@@ -31,9 +31,9 @@ impl StoreRendezvous {
     /// `address` is the `host:port` at which the others reach `listener`.
     ///
     /// # Errors
-    /// [`CollectiveError::Address`] when it is no such address, [`CollectiveError::Backend`] when this program or this
-    /// machine has no such backend.
-    pub fn new(listener: TcpListener, address: String, backend: Backend) -> Result<Self, CollectiveError> {
+    /// [`CollectiveError::Address`] when it is not a valid address, [`CollectiveError::Backend`] when this program or this
+    /// machine lacks the backend.
+    pub fn new(listener: TcpListener, address: String, backend: CollectiveBackend) -> Result<Self, CollectiveError> {
         let (host, _) = split(&address)?;
         let connector = Connector::open(backend)?;
         Ok(Self { host, address, connector, listener: Mutex::new(Some(listener)), served: Mutex::new(None) })
@@ -77,12 +77,12 @@ impl Rendezvous for StoreRendezvous {
     fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
         const CALL: &str = "forming the group";
         if place.world <= 1 {
-            return Ok(Box::new(Alone));
+            return Ok(Box::new(SingleRank));
         }
         let started = Instant::now();
         let left = || place.timeout.saturating_sub(started.elapsed());
         let store = self.open(place, left())?;
-        // Ranks of another backend are not taken for ranks of this group.
+        // The prefix keeps ranks with another backend out of this group.
         let prefix = format!("{} group {}/", self.connector.backend(), place.generation);
         let roll = RankRoll { store, prefix, rank: place.rank, world: place.world };
         let absent = roll.call("here", left());
@@ -94,8 +94,8 @@ impl Rendezvous for StoreRendezvous {
             let (connector, roll) = (self.connector, roll.clone());
             let (host, timeout) = (self.host.clone(), place.timeout);
             let form = move || connector.form(&roll, &host, timeout);
-            // However late the last rank came: CUDA alone takes seconds to start.
-            let least = if connector.backend() == Backend::Nccl { timeout } else { ROLL_CALL };
+            // A minimum even for a late last rank: CUDA alone takes seconds to start.
+            let least = if connector.backend() == CollectiveBackend::Nccl { timeout } else { ROLL_CALL };
             within(left().max(least), form).unwrap_or_else(|| Err("connecting takes too long".to_owned()))
         };
         match formed {
@@ -120,8 +120,8 @@ mod tests {
     use crate::testing::{end, place};
 
     #[test]
-    fn who_never_comes_is_named_after_the_timeout() {
-        let rank = end(Backend::Gloo);
+    fn a_rank_that_never_comes_is_named_after_the_timeout() {
+        let rank = end(CollectiveBackend::Gloo);
         let place = ProcessGroupConfig { timeout: Duration::from_millis(300), ..place(0, 3, rank.address()) };
         let error = rank.meet(&place).err().unwrap();
         assert_eq!(error.missing(), [1, 2]);
@@ -134,17 +134,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let store = listener.local_addr().unwrap().to_string();
         let place = ProcessGroupConfig { timeout: Duration::from_millis(300), ..place(1, 2, &store) };
-        let error = end(Backend::Gloo).meet(&place).err().unwrap();
+        let error = end(CollectiveBackend::Gloo).meet(&place).err().unwrap();
         assert_eq!(error.missing(), [0]);
         assert!(error.to_string().contains(&store), "{error}");
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn an_invalid_address_is_refused() {
         assert_eq!(split("[::1]:80").unwrap(), ("::1".to_owned(), 80));
         for wrong in ["", "host", ":1", "host:x"] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let error = StoreRendezvous::new(listener, wrong.to_owned(), Backend::Gloo).unwrap_err();
+            let error = StoreRendezvous::new(listener, wrong.to_owned(), CollectiveBackend::Gloo).unwrap_err();
             assert!(error.to_string().contains("is not host:port"), "{error}");
         }
     }

@@ -1,5 +1,5 @@
-//! Which ranks are there: every rank writes a key into the store when it comes, and another one when a call fails. So who
-//! is missing is known by name.
+//! The roll of ranks. Every rank writes a key into the store when it comes, and another key when a call fails. The missing
+//! ranks are therefore known by name.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,13 +9,13 @@ use crate::CollectiveError;
 use crate::guard::within;
 use crate::sys::Store;
 
-/// How often the keys of others are looked for.
+/// Time between two looks for the keys of others.
 const POLL: Duration = Duration::from_millis(5);
-/// How long the others have to say that they are still there, once a call has failed. Their own call fails at the same
-/// time: the group's connections are closed by then.
+/// After a failed call, the other ranks have this time to report that they are alive. Their own call fails at the same
+/// time, because the group's connections are closed by then.
 pub(crate) const ROLL_CALL: Duration = Duration::from_secs(2);
 
-/// Who is there, by the keys in the store.
+/// The ranks that have written their keys.
 #[derive(Clone, Debug)]
 pub(crate) struct RankRoll {
     pub(crate) store: Arc<Store>,
@@ -25,13 +25,13 @@ pub(crate) struct RankRoll {
 }
 
 impl RankRoll {
-    /// Says that this rank is there and waits for the others to do so; those who did not in time, ascending. When
-    /// the store itself does not answer, that is rank 0, which serves it.
+    /// Writes this rank's key and waits for the keys of the others. Returns the ranks without a key, ascending. If the
+    /// store itself does not answer, that is rank 0, which serves it.
     pub(crate) fn call(&self, word: &'static str, time: Duration) -> Vec<usize> {
         let roll = self.clone();
         let absent = within(time + POLL * 20, move || roll.absent(word, time));
         let absent = absent.and_then(Result::ok).unwrap_or_else(|| vec![0]);
-        // The store of a rank 0 that is this one may break too; but this rank is here.
+        // The store may fail although this rank serves it, but this rank is alive.
         absent.into_iter().filter(|rank| *rank != self.rank).collect()
     }
 
@@ -55,7 +55,7 @@ impl RankRoll {
         }
     }
 
-    /// Why a call failed: the ranks that do not answer to their names.
+    /// Why a call failed: the ranks that do not answer the roll call.
     pub(crate) fn post_mortem(&self, call: &'static str, started: Instant, reason: String) -> CollectiveError {
         let waited = started.elapsed();
         match self.call("failed", ROLL_CALL) {

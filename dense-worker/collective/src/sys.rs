@@ -1,4 +1,4 @@
-//! The shim's C functions, each behind a safe one.
+//! The shim's C functions, each in a safe function.
 #![expect(unsafe_code, reason = "calls the shim over libtorch's c10d")]
 
 #[cfg(feature = "nccl")]
@@ -93,7 +93,7 @@ unsafe extern "C" {
     fn zagros_group_leave(group: *mut RawGroup);
 }
 
-/// A connection to the store that ranks find each other by.
+/// A connection to the store of a rendezvous.
 #[derive(Debug)]
 pub(crate) struct Store(NonNull<RawStore>);
 
@@ -102,16 +102,16 @@ unsafe impl Send for Store {}
 // SAFETY: as above.
 unsafe impl Sync for Store {}
 
-/// A connected process group. Dropping it closes its connections; one over NCCL first finishes what is under way.
+/// A connected process group. Dropping it closes its connections. A group over NCCL first finishes the calls in flight.
 #[derive(Debug)]
 pub(crate) struct NativeGroup(NonNull<RawGroup>);
 
-// SAFETY: a process group is bound to no thread; only one at a time calls it, which `&mut self` sees to.
+// SAFETY: a process group is bound to no thread. `&mut self` ensures that only one thread at a time calls it.
 unsafe impl Send for NativeGroup {}
 
 impl Store {
-    /// Connects, serving the store itself on `listener` where there is one. Blocks for longer than `timeout` when
-    /// the other side accepts and never answers.
+    /// Connects, and serves the store itself on `listener` if there is one. Blocks for longer than `timeout` if the other
+    /// side accepts and never answers.
     pub(crate) fn open(
         host: &str,
         port: u16,
@@ -174,13 +174,13 @@ impl NativeGroup {
         NonNull::new(out).map(Self).ok_or_else(|| "no group was made".to_owned())
     }
 
-    /// Starts a sum, which owns the values until it is waited for. Works are done in the order of their starts.
+    /// Starts a sum, which owns the values until the wait for it. Sums are made in the order of their starts.
     pub(crate) fn start_all_reduce(&mut self, values: Vec<f32>) -> Result<NativeWork, String> {
         let mut values = ManuallyDrop::new(values);
         let (group, start, length, capacity) = (self.0.as_ptr(), values.as_mut_ptr(), values.len(), values.capacity());
         let mut out = ptr::null_mut();
-        // SAFETY: the values stay where they are until the work is done, as NativeWork sees to; a work that did not start
-        // touches none, and then they are never freed.
+        // SAFETY: the values stay where they are until the work is done, which NativeWork ensures. A work that did not
+        // start uses none of them, and then they are never freed.
         call(|why, room| unsafe { zagros_group_start_all_reduce(group, start, length, &raw mut out, why, room) })?;
         NativeWork::started(out, Some((start, length, capacity)))
     }
@@ -188,23 +188,23 @@ impl NativeGroup {
     pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32], interrupt: &Interrupt) -> Result<(), String> {
         let (group, root, start, length) = (self.0.as_ptr(), int(root)?, values.as_mut_ptr(), values.len());
         let mut out = ptr::null_mut();
-        // SAFETY: libtorch works on a copy; the values are ours for the wait below, and only that writes to them.
+        // SAFETY: libtorch works on a copy. The values are ours during the wait below, and only that writes to them.
         call(|why, room| unsafe { zagros_group_start_broadcast(group, root, start, length, &raw mut out, why, room) })?;
         NativeWork::started(out, None)?.finish(interrupt)
     }
 
-    /// Parts of one length, of every rank; `all` is a whole number of `mine`'s length.
+    /// The parts of every rank, all of one length. The length of `all` is a multiple of `mine`'s.
     pub(crate) fn all_gather(&mut self, mine: &mut [u8], all: &mut [u8], interrupt: &Interrupt) -> Result<(), String> {
         let (group, length) = (self.0.as_ptr(), mine.len());
         let (mine, all) = (mine.as_mut_ptr(), all.as_mut_ptr());
         let mut out = ptr::null_mut();
-        // SAFETY: libtorch works on copies; both slices are ours for the wait below, and only that writes to `all`, which
-        // has room for world × length bytes, as the caller sees to.
+        // SAFETY: libtorch works on copies. Both slices are ours during the wait below, and only that writes to `all`. The
+        // caller ensures that `all` has room for world × length bytes.
         call(|why, room| unsafe { zagros_group_start_all_gather(group, mine, length, all, &raw mut out, why, room) })?;
         NativeWork::started(out, None)?.finish(interrupt)
     }
 
-    /// Before the end of a group that has failed: it ends without waiting for what is under way.
+    /// Call this before the end of a failed group: the group then ends without waiting for the calls in flight.
     pub(crate) fn give_up(&mut self) -> Result<(), String> {
         // SAFETY: the group lives as long as self.
         call(|why, room| unsafe { zagros_group_give_up(self.0.as_ptr(), why, room) })
@@ -218,19 +218,19 @@ impl Drop for NativeGroup {
     }
 }
 
-/// A sum under way, with the values that libtorch reads and writes until it is done. One that is dropped before leaves
-/// them to it: they are never freed.
+/// A sum in flight, with the values that libtorch reads and writes until it is done. If it is dropped before, the values
+/// are never freed.
 #[derive(Debug)]
 pub(crate) struct NativeWork {
     raw: NonNull<RawWork>,
-    /// Start, length and capacity of a vector. None where there is none, and once it was taken back.
+    /// Start, length and capacity of a vector. `None` if there is none, and once it was taken back.
     values: Option<(*mut f32, usize, usize)>,
 }
 
-/// How long one wait in the shim lasts, after which is looked whether the call was interrupted.
+/// How long one wait in the shim lasts. After each wait the call checks whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(100);
 
-// SAFETY: a work is bound to no thread, and the values are reached only through it.
+// SAFETY: a work is bound to no thread, and only it reaches the values.
 unsafe impl Send for NativeWork {}
 
 impl NativeWork {
@@ -239,7 +239,7 @@ impl NativeWork {
         Ok(Self { raw, values })
     }
 
-    /// Waits until it is done, for the group's timeout at most, and gives the sums.
+    /// Waits until the sum is done, up to the group's timeout, and returns it.
     pub(crate) fn wait(mut self, interrupt: &Interrupt) -> Result<Vec<f32>, String> {
         self.finish(interrupt)?;
         Ok(self.take_back())
@@ -260,12 +260,13 @@ impl NativeWork {
         }
     }
 
-    /// Empty when the work is not done.
+    /// The values; empty if the work is not done.
     fn take_back(&mut self) -> Vec<f32> {
         // SAFETY: the work lives as long as self.
         let done = unsafe { zagros_work_is_done(self.raw.as_ptr()) };
         let Some((start, length, capacity)) = self.values.take_if(|_| done) else { return Vec::new() };
-        // SAFETY: the parts of a vector that nobody freed, taken back once; a work that is done touches them no more.
+        // SAFETY: these are the parts of a vector that nobody freed, taken back once. A finished work does not use them
+        // any more.
         unsafe { Vec::from_raw_parts(start, length, capacity) }
     }
 }
@@ -283,7 +284,7 @@ fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
     zagros_shim::call(call).map_err(|reason| plain(&reason))
 }
 
-/// The first line of a message, without the place in the source that gloo puts before it.
+/// The first line of a message, without the source position that gloo puts before it.
 fn plain(reason: &str) -> String {
     let line = reason.lines().next().unwrap_or_default();
     let reason = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(line, |(_, reason)| reason);
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_its_first_line_without_the_place_in_the_source() {
+    fn a_reason_is_its_first_line_without_the_source_position() {
         let reason = "[/src/gloo/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4\nframe #0: x";
         assert_eq!(plain(reason), "Connection closed by peer [127.0.0.1]:4");
         assert_eq!(plain("no bracket"), "no bracket");
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_whole_milliseconds_that_c10d_can_count_in_nanoseconds() {
+    fn times_are_whole_milliseconds_within_c10ds_range_of_nanoseconds() {
         assert_eq!(millis(Duration::from_micros(5)), 1);
         assert_eq!(millis(Duration::from_secs(2)), 2000);
         assert!(millis(Duration::MAX) < u64::MAX / 1_000_000);

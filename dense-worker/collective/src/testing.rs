@@ -1,4 +1,4 @@
-//! What the tests of both kinds of group share.
+//! Helpers for the tests of both kinds of group.
 
 use std::net::TcpListener;
 use std::thread;
@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use zagros_zip::ZipEq;
 
-use crate::{Backend, Collective, ProcessGroupConfig, Rendezvous, StoreRendezvous};
+use crate::{Collective, CollectiveBackend, ProcessGroupConfig, Rendezvous, StoreRendezvous};
 
-/// Long enough for a busy machine; only a test that fails waits for it.
+/// Long enough for a busy machine. Only a test that fails waits this long.
 pub(crate) const LATE: Duration = Duration::from_secs(60);
 
-/// A rank's place in a group of the first generation.
+/// A rank of a group of the first generation.
 pub(crate) fn place(rank: usize, world: usize, store: &str) -> ProcessGroupConfig {
     ProcessGroupConfig { rank, world, generation: 1, store: store.to_owned(), timeout: LATE }
 }
 
-/// A worker's end on loopback.
-pub(crate) fn end(backend: Backend) -> StoreRendezvous {
+/// A worker's rendezvous on loopback.
+pub(crate) fn end(backend: CollectiveBackend) -> StoreRendezvous {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     StoreRendezvous::new(listener, address, backend).unwrap()
 }
 
-/// Plays every rank on a thread of its own; their answers, in the order of the ranks.
+/// Plays every rank on its own thread. Returns their answers, by rank.
 pub(crate) fn ranks<T: Send>(world: usize, play: impl Fn(usize) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let threads: Vec<_> = (0..world)
@@ -38,13 +38,13 @@ pub(crate) fn ranks<T: Send>(world: usize, play: impl Fn(usize) -> T + Sync) -> 
     })
 }
 
-/// What rank `rank` brings: integers, whose sums are exact in any order.
+/// The values of a rank: integers, whose sums are exact in any order.
 fn values(rank: usize, length: usize) -> Vec<f32> {
     (0..length).map(|index| ((rank + 1) * (index % 97)) as f32).collect()
 }
 
-/// Sums, broadcasts and gathers of several worlds and lengths against the plain ones. `rendezvous` makes a new place to
-/// meet: one end per rank, of `most` at most.
+/// Sums, broadcasts and gathers of several worlds and lengths against plain ones. `rendezvous` makes a new meeting point:
+/// one end per rank, at most `most`.
 pub(crate) fn check_against_plain_sums<Ends>(rendezvous: impl Fn() -> Ends, most: usize)
 where
     Ends: Fn(usize) -> Box<dyn Rendezvous>,
@@ -70,7 +70,7 @@ fn check(group: &mut dyn Collective, length: usize) {
     let plain: Vec<f32> = values((1..=world).sum::<usize>() - 1, length);
     assert_eq!(sums, plain, "rank {rank} of {world}, {length} values");
 
-    // Several at once, waited for in another order than they were started in.
+    // Several sums at once, waited for in another order than they were started in.
     let started: Vec<_> =
         (1..=3).map(|part| group.start_all_reduce_sum(values(rank, length / part)).unwrap()).collect();
     for (part, pending) in [1, 2, 3].into_iter().zip_eq(started).rev() {

@@ -1,5 +1,5 @@
-//! Ranks in processes of their own, one of which is killed: the others learn of it within seconds, and who it was; a
-//! group of the next generation forms without it. This program starts itself again as each rank.
+//! Ranks in separate processes, one of which is killed. The others learn within seconds which one, and form a group of the
+//! next generation without it. This program starts itself again as each rank.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -7,11 +7,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use zagros_collective::{Backend, Collective, CollectiveError, ProcessGroupConfig, Rendezvous, StoreRendezvous};
+use zagros_collective::{
+    Collective, CollectiveBackend, CollectiveError, ProcessGroupConfig, Rendezvous, StoreRendezvous,
+};
 
-/// Only a test that fails waits so long.
+/// Only a test that fails waits this long.
 const LATE: Duration = Duration::from_secs(60);
-/// Set for a process that is a rank.
+/// Set in a process that is a rank.
 const RANK: &str = "ZAGROS_COLLECTIVE_TEST_RANK";
 
 fn main() {
@@ -82,7 +84,7 @@ fn sum(ranks: &mut [Rank]) {
     }
 }
 
-/// A process that is one rank, which is given one command a line.
+/// A process that is one rank. It gets one command per line.
 struct Rank {
     process: Child,
     orders: ChildStdin,
@@ -134,12 +136,12 @@ fn line(from: &mut impl BufRead) -> String {
     line.trim_end().to_owned()
 }
 
-/// What a rank's process does: orders in, answers out.
+/// The process of a rank: reads commands, writes answers.
 fn play(rank: usize) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     println!("{address}");
-    let rendezvous = StoreRendezvous::new(listener, address, Backend::Gloo).expect("a good address");
+    let rendezvous = StoreRendezvous::new(listener, address, CollectiveBackend::Gloo).expect("a good address");
     let mut group: Option<Box<dyn Collective>> = None;
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<&str> = order.split(' ').collect();
@@ -163,7 +165,7 @@ fn play(rank: usize) {
 }
 
 fn sum_of_ones(group: &mut dyn Collective) -> Result<String, CollectiveError> {
-    // Long enough that the ranks are in the middle of it for a while.
+    // So long that the ranks are in the middle of the call for a while.
     let mut values = vec![1.0; 1 << 20];
     group.all_reduce_sum(&mut values)?;
     Ok(format!("sum {}", values[1 << 19]))

@@ -1,10 +1,10 @@
-//! Scores on their way from one worker to another.
+//! Scores as bytes, to be sent from one worker to another.
 //!
 //! `[positives][negatives][grouped samples][halvings + 1, or 0 for no groups][capacity]`, each a u64, then the logits as
 //! f32 and the grouped samples as (group u64, logit f32, class u32); little-endian.
 
 use crate::Scores;
-use crate::grouped::{Grouped, Sample};
+use crate::grouped::{GroupedScores, Sample};
 
 const WORD: usize = size_of::<u64>();
 const HEAD: usize = 5 * WORD;
@@ -12,7 +12,7 @@ const LOGIT: usize = size_of::<f32>();
 const SAMPLE: usize = 16;
 
 impl Scores {
-    /// For another process to merge; in memory once more as long as they are.
+    /// For another process to merge. The bytes take as much memory as the scores.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let (samples, form): (&[Sample], _) = match &self.grouped {
@@ -31,7 +31,7 @@ impl Scores {
         bytes
     }
 
-    /// The reverse of [`Self::to_bytes`]; `None` for bytes that it never gives.
+    /// The reverse of [`Self::to_bytes`]; `None` for other bytes.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
@@ -49,7 +49,7 @@ impl Scores {
         let mut scores = Self::new();
         if let Some(halvings) = halved.checked_sub(1) {
             let samples = entries.iter().map(sample).collect::<Option<Vec<_>>>()?;
-            scores.grouped = Some(Grouped { capacity, halvings: u32::try_from(halvings).ok()?, samples });
+            scores.grouped = Some(GroupedScores { capacity, halvings: u32::try_from(halvings).ok()?, samples });
         }
         let words = logits.as_chunks::<LOGIT>().0.iter().map(|word| f32::from_le_bytes(*word));
         scores.positives.extend(words.clone().take(positives));
@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_comes_back_has_the_same_measures(
+        fn scores_from_bytes_have_the_same_measures(
             samples in prop::collection::vec((0_u64..9, any::<bool>(), -9_f32..9.0), 0..40),
             grouped: bool,
             removed in 1_usize..200,
@@ -99,7 +99,7 @@ mod tests {
         }
 
         #[test]
-        fn foreign_bytes_are_no_scores_or_harmless(bytes: Vec<u8>) {
+        fn other_bytes_are_refused_or_harmless(bytes: Vec<u8>) {
             let _ = Scores::from_bytes(&bytes);
         }
     }

@@ -1,8 +1,8 @@
 //! AUC within groups of samples, such as the impressions of one user (GAUC).
 //!
-//! Ranking is asked for within a user's page and not across users, so the AUC of all samples together rewards a model
-//! for knowing who clicks much. GAUC is the mean of the groups' own AUCs, weighted by their samples, over the groups
-//! that have both classes (Zhou et al. 2018, "Deep Interest Network for Click-Through Rate Prediction", section 5.2).
+//! A model must rank items within one user's page, not across users. The AUC of all samples rewards a model that knows
+//! which users click much. GAUC is the mean of the groups' own AUCs, weighted by their samples, over the groups with both
+//! classes (Zhou et al. 2018, "Deep Interest Network for Click-Through Rate Prediction", section 5.2).
 
 use serde::{Deserialize, Serialize};
 
@@ -10,14 +10,14 @@ use crate::measure;
 
 /// Scores with the group of each sample, in bounded memory.
 ///
-/// At most `capacity` samples are kept, 16 bytes each. Up to that many the result is exact. When more come, half of all
-/// groups is skipped, again and again until the others fit: whole groups, chosen by a hash of the group alone, so what is
-/// kept depends neither on the order of samples nor on how parts were merged. What share of the groups was kept is
-/// reported with the result ([`Gauc::share`]).
+/// At most `capacity` samples are kept, 16 bytes each. Up to that number the result is exact. With more samples, half of
+/// all groups is dropped, repeatedly until the others fit. Whole groups are dropped, by a hash of the group alone. The kept
+/// groups therefore depend neither on the order of samples nor on how parts were merged. The result reports the share of
+/// groups that was kept ([`Gauc::share`]).
 #[derive(Clone, Debug)]
-pub struct Grouped {
+pub struct GroupedScores {
     pub(crate) capacity: usize,
-    /// Kept are the groups whose hash starts with so many zero bits.
+    /// A group is kept if its hash starts with at least so many zero bits.
     pub(crate) halvings: u32,
     pub(crate) samples: Vec<Sample>,
 }
@@ -29,18 +29,18 @@ pub(crate) struct Sample {
     pub(crate) is_positive: bool,
 }
 
-/// AUC within groups, and what it was computed from.
+/// AUC within groups, and how much of the data it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gauc {
     /// Mean of the groups' AUCs, weighted by their samples; `None` when no group has both classes, or a score is NaN.
     pub value: Option<f64>,
     /// Groups that have both classes.
     pub groups: u64,
-    /// Share of all groups that were looked at, 1 unless there were more samples than fit.
+    /// Share of all groups that were measured; 1 unless there were too many samples.
     pub share: f64,
 }
 
-impl Grouped {
+impl GroupedScores {
     /// Keeps at most so many samples.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
@@ -57,7 +57,7 @@ impl Grouped {
         }
     }
 
-    /// Adds the samples of another part: the same as having all in one.
+    /// Adds the samples of another part. The result equals that of one part with all samples.
     pub fn merge(&mut self, mut other: Self) {
         self.capacity = self.capacity.min(other.capacity);
         let halvings = self.halvings.max(other.halvings);
@@ -67,7 +67,7 @@ impl Grouped {
         self.shrink();
     }
 
-    /// Forgets the samples, keeps the memory.
+    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.samples.clear();
         self.halvings = 0;
@@ -101,7 +101,7 @@ impl Grouped {
             }
             groups += 1;
             samples += group.len() as u64;
-            // Only a NaN has no AUC now; the sum then is none either.
+            // Only a NaN has no AUC here. The sum is then NaN too.
             weighted += group.len() as f64 * measure::auc(&positives, &negatives).unwrap_or(f64::NAN);
         }
         let value = (samples > 0 && !f64::is_nan(weighted)).then(|| weighted / samples as f64);
@@ -129,7 +129,7 @@ fn copy_logits(samples: &[Sample], into: &mut Vec<f32>) {
 
 #[inline]
 fn is_kept(group: u64, halvings: u32) -> bool {
-    // After the last halving nothing is left, so that the bound holds whatever the hash.
+    // After the last halving no group is left, so that the bound holds for any hash.
     halvings == 0 || (halvings < u64::BITS && mixed(group).leading_zeros() >= halvings)
 }
 
@@ -151,15 +151,15 @@ mod tests {
 
     type Triple = (u64, bool, f32);
 
-    fn grouped(samples: &[Triple], capacity: usize) -> Grouped {
-        let mut grouped = Grouped::new(capacity);
+    fn grouped(samples: &[Triple], capacity: usize) -> GroupedScores {
+        let mut grouped = GroupedScores::new(capacity);
         for (group, label, logit) in samples {
             grouped.push(*group, f32::from(u8::from(*label)), *logit);
         }
         grouped
     }
 
-    /// The definition, pair by pair within each group.
+    /// The definition: pair by pair within each group.
     fn by_definition(samples: &[Triple]) -> Option<f64> {
         let mut groups: BTreeMap<u64, Vec<(bool, f32)>> = BTreeMap::new();
         samples.iter().for_each(|(group, label, logit)| groups.entry(*group).or_default().push((*label, *logit)));
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_worked_example() {
-        // Group 1 orders its pair rightly (2 samples), group 2 orders one of two (3 samples), group 3 has one class.
+        // Group 1 orders its pair correctly (2 samples), group 2 orders one of two (3 samples), group 3 has one class.
         let samples =
             [(1, true, 0.5), (1, false, 0.1), (2, true, 0.0), (2, false, -1.0), (2, false, 1.0), (3, true, 9.0)];
         let found = grouped(&samples, 100).gauc();
@@ -195,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_defined_is_not_measured() {
-        assert_eq!(Grouped::new(5).gauc(), Gauc { value: None, groups: 0, share: 1.0 });
+    fn an_undefined_measure_is_none() {
+        assert_eq!(GroupedScores::new(5).gauc(), Gauc { value: None, groups: 0, share: 1.0 });
         assert_eq!(grouped(&[(1, true, 0.5), (2, false, 0.5)], 5).gauc().value, None);
         assert_eq!(grouped(&[(1, true, f32::NAN), (1, false, 0.5)], 5).gauc().value, None);
     }
@@ -209,7 +209,7 @@ mod tests {
         assert!(found.value.is_none() && found.groups == 0 && found.share < 1.0 && grouped.is_empty(), "{found:?}");
     }
 
-    /// The sampled measure is an estimate of the whole one: 2,000 groups of which an eighth or so is looked at.
+    /// The sampled measure estimates the whole one: of 2,000 groups, about an eighth is measured.
     #[test]
     fn a_sample_of_the_groups_estimates_all_of_them() {
         let sample = |row: u64| {
@@ -232,7 +232,7 @@ mod tests {
             prop_assert!(slow.is_none_or(|slow| (fast.value.unwrap() - slow).abs() < 1e-12), "{fast:?} {slow:?}");
         }
 
-        /// With room for all and with room for few.
+        /// With enough capacity for all samples, and with little.
         #[test]
         fn order_and_merges_change_nothing(samples in samples(), capacity in 1_usize..150, middle in 0_usize..120, seed: u64) {
             let whole = grouped(&samples, capacity).gauc();
@@ -246,7 +246,7 @@ mod tests {
         }
 
         #[test]
-        fn no_more_is_kept_than_asked_and_groups_stay_whole(samples in samples(), capacity in 0_usize..150) {
+        fn at_most_the_capacity_is_kept_and_groups_stay_whole(samples in samples(), capacity in 0_usize..150) {
             let mut kept = grouped(&samples, capacity);
             prop_assert!(kept.len() <= capacity);
             let of_kept: Vec<Triple> = samples.into_iter().filter(|(group, ..)| is_kept(*group, kept.halvings)).collect();

@@ -6,6 +6,6 @@ pub mod measure;
 pub mod scores;
 pub mod sums;
 
-pub use grouped::{Gauc, Grouped};
+pub use grouped::{Gauc, GroupedScores};
 pub use scores::{Evaluation, LengthsDiffer, Scores};
 pub use sums::Sums;

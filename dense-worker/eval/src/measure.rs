@@ -1,7 +1,7 @@
 //! The measures as functions of sorted logits, one slice per class.
 //!
-//! Logits and not probabilities: in f32 the sigmoid is 1 from 17 on, which would tie the most
-//! certain samples and make their logloss infinite.
+//! They take logits, not probabilities: in f32 the sigmoid is 1 from 17 on. That would tie the most certain samples and
+//! make their logloss infinite.
 
 /// ln(1 + eˣ), without overflow.
 #[must_use]
@@ -16,8 +16,8 @@ pub fn sigmoid(x: f64) -> f64 {
     if x >= 0.0 { 1.0 / (1.0 + e) } else { e / (1.0 + e) }
 }
 
-/// Area under the ROC curve: the share of (positive, negative) pairs that the scores order
-/// rightly, a tie counting one half (the Mann–Whitney U statistic over its maximum).
+/// Area under the ROC curve: the share of (positive, negative) pairs that the scores order correctly. A tie counts one half
+/// (the Mann–Whitney U statistic divided by its maximum).
 ///
 /// Both slices ascending. `None` when a class has no sample or a score is NaN. O(n).
 #[must_use]
@@ -51,8 +51,8 @@ pub fn logloss(positives: &[f32], negatives: &[f32]) -> Option<f64> {
     (samples > 0).then(|| (of_positives + of_negatives) / samples as f64)
 }
 
-/// Entropy in nats of a coin that shows a positive with the classes' frequency: the logloss of
-/// the best constant prediction. `None` when a class has no sample.
+/// Entropy in nats of the frequencies of the classes: the logloss of the best constant prediction. `None` when a class has
+/// no sample.
 #[must_use]
 pub fn base_entropy(positives: usize, negatives: usize) -> Option<f64> {
     if positives == 0 || negatives == 0 {
@@ -62,8 +62,8 @@ pub fn base_entropy(positives: usize, negatives: usize) -> Option<f64> {
     Some(-(rate * rate.ln() + (1.0 - rate) * (-rate).ln_1p()))
 }
 
-/// Mean predicted probability over the share of positives: 1 is calibrated, above 1 promises
-/// too many clicks. `None` without positives.
+/// Mean predicted probability divided by the share of positives. 1 is calibrated; above 1 the model predicts too many
+/// clicks. `None` without positives.
 #[must_use]
 pub fn calibration(positives: &[f32], negatives: &[f32]) -> Option<f64> {
     let predicted: f64 = positives.iter().chain(negatives).map(|logit| sigmoid(f64::from(*logit))).sum();
@@ -71,7 +71,7 @@ pub fn calibration(positives: &[f32], negatives: &[f32]) -> Option<f64> {
 }
 
 fn has_nan(sorted: &[f32]) -> bool {
-    // In total order NaN is at one end or the other, by its sign.
+    // In total order, a NaN is at one of the two ends, by its sign.
     sorted.first().is_some_and(|score| score.is_nan()) || sorted.last().is_some_and(|score| score.is_nan())
 }
 
@@ -114,8 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn calibration_compares_promised_with_seen() {
-        // Two samples promised one half each, one click seen.
+    fn calibration_compares_predicted_clicks_with_real_ones() {
+        // Two samples with a prediction of one half each, and one click.
         assert_eq!(calibration(&[0.0], &[0.0]), Some(1.0));
         assert_eq!(calibration(&[0.0], &[0.0, 0.0, 0.0]), Some(2.0));
         assert_eq!(calibration(&[], &[0.0]), None);

@@ -1,27 +1,27 @@
-//! Collected scores of a scored part: what the measures are computed from.
+//! The scores of a scored part, from which the measures are computed.
 
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
 use std::fmt;
 
-use crate::Grouped;
+use crate::GroupedScores;
 use crate::measure;
 
-/// Logits by class. 4 bytes a sample, so that 100 M test samples fit in 400 MB; order is not kept.
+/// Logits by class. 4 bytes per sample, so 100 M test samples take 400 MB. The order of samples is not kept.
 ///
-/// Results do not depend on the order of samples or merges, to the last bit: the logits are
-/// sorted before anything is summed.
+/// Results depend neither on the order of samples nor on that of merges, to the last bit, because the logits are sorted
+/// before they are summed.
 #[derive(Clone, Debug, Default)]
 pub struct Scores {
     pub(crate) positives: Vec<f32>,
     pub(crate) negatives: Vec<f32>,
     is_sorted: bool,
-    /// The same samples by group, where groups are asked for.
-    pub(crate) grouped: Option<Grouped>,
+    /// The same samples by group, if groups are wanted.
+    pub(crate) grouped: Option<GroupedScores>,
 }
 
-/// All measures of a scored part. `None` where a measure is not defined (no samples, one class only).
+/// All measures of a scored part. `None` if a measure is undefined (no samples, or one class only).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Samples scored.
@@ -32,17 +32,17 @@ pub struct Evaluation {
     pub auc: Option<f64>,
     /// Mean binary cross-entropy, nats.
     pub logloss: Option<f64>,
-    /// Logloss over the entropy of the positive rate; below 1 beats a constant (He et al. 2014).
+    /// Logloss divided by the entropy of the positive rate. Below 1 the model beats a constant (He et al. 2014).
     pub normalised_entropy: Option<f64>,
-    /// Mean predicted probability over the share of positives.
+    /// Mean predicted probability divided by the share of positives.
     pub calibration: Option<f64>,
-    /// Mean AUC within groups, weighted by their samples ([`crate::Grouped`]); `None` where no groups are asked for.
+    /// Mean AUC within groups, weighted by their samples ([`crate::GroupedScores`]); `None` unless groups are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gauc: Option<f64>,
-    /// Groups with both classes, which `gauc` is the mean of.
+    /// Groups with both classes. `gauc` is their mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<u64>,
-    /// Share of all groups that were looked at, chosen by a hash; below 1 when there were too many samples to keep.
+    /// Share of all groups that were measured, chosen by a hash; below 1 if there were too many samples to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_share: Option<f64>,
 }
@@ -54,10 +54,10 @@ impl Scores {
         Self::default()
     }
 
-    /// No samples, to be added with their groups ([`Self::extend_grouped`]), of which at most `capacity` are kept by group.
+    /// No samples. Samples are added with their groups ([`Self::extend_grouped`]); at most `capacity` are kept by group.
     #[must_use]
     pub fn by_group(capacity: usize) -> Self {
-        Self { grouped: Some(Grouped::new(capacity)), ..Self::default() }
+        Self { grouped: Some(GroupedScores::new(capacity)), ..Self::default() }
     }
 
     /// Adds a sample: positive when `label` is above one half.
@@ -72,7 +72,7 @@ impl Scores {
     /// Adds the samples of a batch.
     ///
     /// # Errors
-    /// When there are more labels than logits or the reverse; nothing is added then.
+    /// When labels and logits are not equally many; nothing is added then.
     pub fn extend(&mut self, labels: &[f32], logits: &[f32]) -> Result<(), LengthsDiffer> {
         if labels.len() != logits.len() {
             return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: logits.len() });
@@ -83,17 +83,17 @@ impl Scores {
         Ok(())
     }
 
-    /// Adds the samples of a batch with the group of each. Without [`Self::by_group`] the groups are of no concern.
+    /// Adds the samples of a batch with the group of each. Without [`Self::by_group`] the groups are ignored.
     ///
     /// # Errors
-    /// When there are more or fewer of one than of another; nothing is added then.
+    /// When the three are not equally many; nothing is added then.
     pub fn extend_grouped(&mut self, labels: &[f32], logits: &[f32], groups: &[u64]) -> Result<(), LengthsDiffer> {
         if self.grouped.is_some() && groups.len() != logits.len() {
             return Err(LengthsDiffer { what: "groups", found: groups.len(), logits: logits.len() });
         }
         self.extend(labels, logits)?;
         if let Some(grouped) = &mut self.grouped {
-            // As many of each: checked above.
+            // Equally many: checked above.
             for (group, (label, logit)) in groups.iter().zip_eq(labels.iter().zip_eq(logits)) {
                 grouped.push(*group, *label, *logit);
             }
@@ -101,7 +101,7 @@ impl Scores {
         Ok(())
     }
 
-    /// Adds the samples of another part: the same as scoring both in one.
+    /// Adds the samples of another part. The result equals that of scoring both in one.
     pub fn merge(&mut self, mut other: Self) {
         if let (Some(grouped), Some(others)) = (&mut self.grouped, other.grouped.take()) {
             grouped.merge(others);
@@ -111,7 +111,7 @@ impl Scores {
         self.is_sorted = false;
     }
 
-    /// Samples.
+    /// Number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.positives.len() + self.negatives.len()
@@ -123,12 +123,12 @@ impl Scores {
         self.len() == 0
     }
 
-    /// Forgets the samples, keeps the memory.
+    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.positives.clear();
         self.negatives.clear();
         self.is_sorted = false;
-        self.grouped.iter_mut().for_each(Grouped::clear);
+        self.grouped.iter_mut().for_each(GroupedScores::clear);
     }
 
     /// Area under the ROC curve, see [`measure::auc`]. O(n log n), in place.
@@ -145,26 +145,26 @@ impl Scores {
         measure::logloss(&self.positives, &self.negatives)
     }
 
-    /// Logloss over that of the best constant (He et al. 2014, "Practical Lessons from Predicting
-    /// Clicks on Ads at Facebook", section 3): below 1 the model knows more than the base rate.
+    /// Logloss divided by that of the best constant (He et al. 2014, "Practical Lessons from Predicting Clicks on Ads at
+    /// Facebook", section 3). Below 1 the model knows more than the base rate.
     #[must_use]
     pub fn normalised_entropy(&mut self) -> Option<f64> {
         let entropy = measure::base_entropy(self.positives.len(), self.negatives.len())?;
         Some(self.logloss()? / entropy)
     }
 
-    /// Mean predicted probability over the share of positives, see [`measure::calibration`].
+    /// Mean predicted probability divided by the share of positives, see [`measure::calibration`].
     #[must_use]
     pub fn calibration(&mut self) -> Option<f64> {
         self.sort();
         measure::calibration(&self.positives, &self.negatives)
     }
 
-    /// Every measure.
+    /// All measures.
     #[must_use]
     pub fn report(&mut self) -> Evaluation {
         let samples = self.len();
-        let grouped = self.grouped.as_mut().map(Grouped::gauc);
+        let grouped = self.grouped.as_mut().map(GroupedScores::gauc);
         Evaluation {
             samples: samples as u64,
             positive_rate: (samples > 0).then(|| self.positives.len() as f64 / samples as f64),
@@ -187,14 +187,14 @@ impl Scores {
     }
 }
 
-/// A batch whose labels and logits do not belong together.
+/// A batch whose labels, groups and logits are not equally many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthsDiffer {
-    /// What there are more or fewer of.
+    /// Name of the values that are too many or too few.
     pub what: &'static str,
-    /// As many of them.
+    /// Their number.
     pub found: usize,
-    /// Logits given.
+    /// Number of logits.
     pub logits: usize,
 }
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_scored_is_nothing_measured() {
+    fn no_samples_have_no_measures() {
         let mut cleared = scores(&[(true, 1.0)]);
         cleared.clear();
         assert_eq!(cleared.report(), Evaluation::default());
@@ -313,7 +313,7 @@ mod tests {
         fn merged_parts_equal_the_whole_to_the_last_bit(first in samples(), second in samples()) {
             let mut whole = scores(&[first.clone(), second.clone()].concat());
             let mut merged = scores(&second);
-            // Measured in between, as a rank that reports before it is merged does.
+            // A rank may report before its scores are merged.
             let _ = merged.report();
             merged.merge(scores(&first));
             prop_assert_eq!(whole.report(), merged.report());

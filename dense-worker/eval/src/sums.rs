@@ -1,24 +1,24 @@
-//! Measures that are means: kept as sums, so that parts can be added up and taken away again.
+//! Measures that are means. They are kept as sums, so that parts can be added and subtracted.
 
 use serde::{Deserialize, Serialize};
 
 use crate::measure;
 
-/// Sums over samples: what logloss, normalised entropy and calibration are computed from.
+/// Sums over samples, from which logloss, normalised entropy and calibration are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
     /// Samples.
     pub samples: u64,
-    /// Positive ones.
+    /// Positive samples.
     pub positives: u64,
-    /// Sum of their binary cross-entropies, nats.
+    /// Sum of the samples' binary cross-entropies, nats.
     pub loss: f64,
-    /// Sum of their predicted probabilities.
+    /// Sum of the samples' predicted probabilities.
     pub predicted: f64,
 }
 
 impl Sums {
-    /// Adds those of another part.
+    /// Adds the sums of another part.
     pub fn add(&mut self, part: Self) {
         self.samples += part.samples;
         self.positives += part.positives;
@@ -26,7 +26,7 @@ impl Sums {
         self.predicted += part.predicted;
     }
 
-    /// Takes away those of a part that was added before.
+    /// Subtracts the sums of a part that was added before.
     pub fn take_away(&mut self, part: Self) {
         self.samples -= part.samples;
         self.positives -= part.positives;
@@ -46,14 +46,14 @@ impl Sums {
         (self.samples > 0).then(|| self.loss / self.samples as f64)
     }
 
-    /// Logloss over the entropy of the positive rate; `None` when a class has no sample.
+    /// Logloss divided by the entropy of the positive rate; `None` when a class has no sample.
     #[must_use]
     pub fn normalised_entropy(&self) -> Option<f64> {
         let negatives = (self.samples - self.positives) as usize;
         Some(self.logloss()? / measure::base_entropy(self.positives as usize, negatives)?)
     }
 
-    /// Mean predicted probability over the share of positives; `None` without positives.
+    /// Mean predicted probability divided by the share of positives; `None` without positives.
     #[must_use]
     pub fn calibration(&self) -> Option<f64> {
         (self.positives > 0).then(|| self.predicted / self.positives as f64)
@@ -93,7 +93,7 @@ mod tests {
         fn sums_measure_what_scores_measure(
             samples in prop::collection::vec((any::<bool>(), -9.0_f32..9.0), 0..80), before in 0_usize..80,
         ) {
-            // What was added before and is taken away again leaves no trace.
+            // Sums that were added and subtracted again leave no trace.
             let before = &samples[..before.min(samples.len())];
             let mut found = sums(before);
             found.add(sums(&samples));

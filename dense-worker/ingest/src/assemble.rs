@@ -1,4 +1,4 @@
-//! Rows assembled into batches, optionally shuffled within windows.
+//! Assembles rows into batches, and shuffles them within windows.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,14 +8,14 @@ use rand_pcg::Pcg64;
 
 use crate::Batch;
 
-/// Cuts rows into batches of one size, across the borders of blocks and splits.
+/// Assembles rows into batches of one size, across the borders of blocks and splits.
 #[derive(Debug)]
 pub(crate) struct BatchAssembler {
     size: usize,
-    /// Being filled.
+    /// The batch that is being filled.
     current: Batch,
     full: VecDeque<Batch>,
-    /// Rows that are still to be skipped.
+    /// Number of rows that are still to be skipped.
     skip: u64,
 }
 
@@ -25,22 +25,22 @@ impl BatchAssembler {
         Self { size: size.max(1), current: empty, full: VecDeque::new(), skip: 0 }
     }
 
-    /// Leaves out the first `rows` that it is fed.
+    /// Skips the first `rows` rows.
     pub(crate) fn skipping(self, rows: u64) -> Self {
         Self { skip: rows, ..self }
     }
 
-    /// Adds rows. Their bytes are spread evenly; their completed splits go with the last of them.
+    /// Adds rows. Their bytes are spread evenly. Their completed splits go with the last row.
     pub(crate) fn feed(&mut self, rows: &Batch) {
         self.feed_by(rows, |batch, range| batch.append(rows, range));
     }
 
-    /// Adds rows in this order, which is one of all of them.
+    /// Adds rows in this order, which is a permutation of all of them.
     fn feed_permuted(&mut self, rows: &Batch, order: &[usize]) {
         self.feed_by(rows, |batch, range| batch.append_picked(rows, &order[range]));
     }
 
-    /// Adds rows by `append`, which gets the batch and the positions of the rows that go to it.
+    /// Adds rows with `append`, which gets the batch and the positions of its rows.
     fn feed_by(&mut self, rows: &Batch, append: impl Fn(&mut Batch, Range<usize>)) {
         let mut start = self.skip.min(rows.size as u64) as usize;
         self.skip -= start as u64;
@@ -61,7 +61,7 @@ impl BatchAssembler {
         }
     }
 
-    /// Rows that it holds.
+    /// Number of rows that it holds.
     pub(crate) fn rows(&self) -> usize {
         self.full.len() * self.size + self.current.size
     }
@@ -71,14 +71,14 @@ impl BatchAssembler {
         self.full.pop_front()
     }
 
-    /// A full batch that nothing will be added to. The newest is held back: a split may turn out
-    /// to end with it.
+    /// A full batch to which nothing will be added. The newest full batch is held back, because a split may still end with
+    /// it.
     pub(crate) fn take_final(&mut self) -> Option<Batch> {
         if self.full.len() > 1 { self.full.pop_front() } else { None }
     }
 
-    /// What is left when no rows come any more: full batches and a short one. One of size 0 comes
-    /// only when splits were completed without any row.
+    /// The remaining batches when no more rows come: full ones and a short one. A batch of size 0 comes only if splits were
+    /// completed without any row.
     pub(crate) fn finish(mut self) -> VecDeque<Batch> {
         if self.current.size > 0 || !self.current.completes.is_empty() {
             self.full.push_back(self.current);
@@ -101,14 +101,14 @@ pub(crate) struct Shuffler {
     order: ShuffleOrder,
 }
 
-/// What the order of shuffled rows depends on.
+/// The inputs of the order of shuffled rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShuffleOrder {
     pub(crate) seed: u64,
     pub(crate) epoch: u32,
-    /// Windows before the first.
+    /// Number of windows before the first.
     pub(crate) windows: u64,
-    /// Rows before the first window.
+    /// Number of rows before the first window.
     pub(crate) skip: u64,
 }
 
@@ -118,7 +118,7 @@ impl Shuffler {
         Self { windows: BatchAssembler::new(rows, empty).skipping(order.skip), order }
     }
 
-    /// Adds rows; full windows go to `out`.
+    /// Adds rows. Full windows go to `out`.
     pub(crate) fn feed(&mut self, rows: &Batch, out: &mut BatchAssembler) {
         self.windows.feed(rows);
         while let Some(window) = self.windows.take_full() {
@@ -127,13 +127,13 @@ impl Shuffler {
         }
     }
 
-    /// Whether so many rows are held, here or behind the windows in `out`, that one may be delivered: reading is a window
-    /// ahead of delivery, not a window behind it each time that one is used up.
+    /// Whether so many rows are held, here or after the windows in `out`, that one may be delivered. Reading is therefore a
+    /// window ahead of delivery, and no delivery waits for a whole window to be read.
     pub(crate) fn is_ahead(&self, out: &BatchAssembler) -> bool {
         self.windows.rows() + out.rows() >= self.windows.size
     }
 
-    /// The last window.
+    /// Ends the last window.
     pub(crate) fn finish(mut self, out: &mut BatchAssembler) {
         self.order.windows += 1;
         for window in self.windows.finish() {
@@ -143,7 +143,7 @@ impl Shuffler {
 }
 
 impl ShuffleOrder {
-    /// Fisher–Yates by a PCG whose state is the seed and whose stream is (epoch, window).
+    /// Fisher–Yates with a PCG whose state is the seed and whose stream is (epoch, window).
     fn permutation(self, length: usize) -> Vec<usize> {
         let mut random = Pcg64::new(u128::from(self.seed), (u128::from(self.epoch) << 64) | u128::from(self.windows));
         let mut order: Vec<usize> = (0..length).collect();
@@ -190,7 +190,7 @@ mod tests {
         batches.iter().flat_map(|batch| batch.categorical[0].ids.clone()).collect()
     }
 
-    /// Blocks of these sizes, each the end of a split of its own, through a assembler as a stream drives it.
+    /// Feeds blocks of these sizes, each the end of its own split, through an assembler as a stream does.
     fn assemble(blocks: &[usize], size: usize, shuffle: Option<usize>) -> Vec<Batch> {
         let empty = Batch::empty([false]);
         let (mut assembler, mut batches, mut start) = (BatchAssembler::new(size, empty.clone()), Vec::new(), 0);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn splits_without_rows_come_in_a_batch_without_samples() {
+    fn splits_without_rows_are_in_a_batch_without_samples() {
         let batches = assemble(&[0, 0], 4, None);
         assert_eq!((batches.len(), batches[0].size, completed(&batches[0])), (1, 0, vec![0, 1]));
     }

@@ -1,13 +1,13 @@
-//! What a training step eats: columns of one batch.
+//! The input of a training step: the columns of one batch.
 
 use std::ops::Range;
 
 use zagros_zip::ZipEq;
 
-/// Samples in columns. Feature order is the job's.
+/// Samples in columns. Features are in the job's order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    /// Samples. 0 only in a batch that completes splits in which there was no sample at all.
+    /// Number of samples. 0 only in a batch that completes splits without any sample.
     pub size: usize,
     /// 0 or 1 each, `[size]`.
     pub labels: Vec<f32>,
@@ -15,10 +15,10 @@ pub struct Batch {
     pub numeric: Vec<f32>,
     /// One per categorical feature.
     pub categorical: Vec<Ids>,
-    /// Hashed value of the column that groups samples (`eval.group_by`), `[size]`; empty where groups are not asked
-    /// for, as in training.
+    /// Hashed value of the column that groups samples (`eval.group_by`), `[size]`; empty if groups are not wanted, as in
+    /// training.
     pub groups: Vec<u64>,
-    /// Splits whose last sample is in this batch: complete once its gradients are acknowledged.
+    /// Splits whose last sample is in this batch. They are complete once its gradients are acknowledged.
     pub completes: Vec<SplitEnd>,
     /// Bytes of input that this batch consumed, for progress.
     pub bytes: u64,
@@ -29,7 +29,8 @@ pub struct Batch {
 pub struct SplitEnd {
     /// The split.
     pub split: u64,
-    /// Rows of the stream up to its last one, in the order of the files and counted from the first split's first.
+    /// Rows of the stream up to the split's last one, in the order of the files, counted from the first row of the first
+    /// split.
     pub rows: u64,
     /// Malformed rows of the split, which were skipped.
     pub bad_rows: u64,
@@ -40,25 +41,25 @@ pub struct SplitEnd {
 pub struct Ids {
     /// Hashed values, sample after sample.
     pub ids: Vec<u64>,
-    /// `None`: exactly one id a sample. Otherwise sample `i` has `ids[offsets[i]..offsets[i + 1]]`, `[size + 1]`.
+    /// `None`: exactly one id per sample. Otherwise sample `i` has `ids[offsets[i]..offsets[i + 1]]`, `[size + 1]`.
     pub offsets: Option<Vec<u32>>,
 }
 
 impl Batch {
-    /// No samples of features that hold one value (`false`) or many (`true`) each.
+    /// An empty batch of features that hold one value (`false`) or many (`true`) each.
     #[must_use]
     pub fn empty(multi_valued: impl IntoIterator<Item = bool>) -> Self {
         let column = |many| Ids { ids: Vec::new(), offsets: if many { Some(vec![0]) } else { None } };
         Self { categorical: multi_valued.into_iter().map(column).collect(), ..Self::default() }
     }
 
-    /// No samples of the same features.
+    /// An empty batch of the same features.
     #[must_use]
     pub fn empty_like(&self) -> Self {
         Self::empty(self.categorical.iter().map(|column| column.offsets.is_some()))
     }
 
-    /// Forgets the samples, keeps the memory.
+    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.size = 0;
         self.labels.clear();
@@ -69,7 +70,7 @@ impl Batch {
         self.bytes = 0;
     }
 
-    /// Adds samples of a batch of the same features; its bytes and completed splits stay behind.
+    /// Adds samples of a batch with the same features, without its bytes and completed splits.
     pub fn append(&mut self, other: &Self, samples: Range<usize>) {
         let width = other.numeric_width();
         self.size += samples.len();
@@ -82,7 +83,7 @@ impl Batch {
         }
     }
 
-    /// Adds samples of a batch of the same features in the given order; its bytes and completed splits stay behind.
+    /// Adds samples of a batch with the same features in the given order, without its bytes and completed splits.
     ///
     /// # Panics
     /// When there is no such sample.
@@ -100,7 +101,7 @@ impl Batch {
         }
     }
 
-    /// No samples of the same features, with room for as many.
+    /// An empty batch of the same features, with memory for as many samples.
     pub(crate) fn spacious_like(&self) -> Self {
         let mut empty = self.empty_like();
         empty.labels.reserve(self.labels.len());
@@ -110,7 +111,7 @@ impl Batch {
         empty
     }
 
-    /// Numeric features.
+    /// Number of numeric features.
     fn numeric_width(&self) -> usize {
         self.numeric.len().checked_div(self.size).unwrap_or(0)
     }
@@ -225,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn a_column_cut_short_is_one_that_was_never_longer(samples in 0_usize..20) {
+        fn a_truncated_column_equals_one_that_was_never_longer(samples in 0_usize..20) {
             let mut column = numbered(0..20).categorical.remove(1);
             column.truncate(samples);
             prop_assert_eq!(&column, &numbered(0..samples as u64).categorical[1]);

@@ -1,21 +1,21 @@
-//! Where a stream is, so that another one can go on from there.
+//! The position of a stream, from which another stream can continue.
 //!
-//! A stream reads splits in the order in which they were dealt out; its rows pass through windows that are shuffled,
-//! and are then assembled into batches. So what has been delivered is a count of rows behind the windows. It leads back to a
-//! row of a split, the first of the window that delivery is in: reading again starts with that split.
+//! A stream reads splits in the order in which they were dealt out. Its rows pass through shuffle windows and are then
+//! assembled into batches. The delivered part is a number of rows after the windows. It identifies a row of a split: the
+//! first row of the window that is being delivered. A resumed stream reads from the start of that split.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Batch, SplitEnd};
 
-/// Where in the rows of its splits a stream starts; the default is their beginning.
+/// Where in the rows of its splits a stream starts. The default is their beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamStart {
     /// Rows of the first splits that are before the first window, in the order of the files.
     pub drop: u64,
-    /// Windows of shuffled rows that were before it in the epoch; their number is part of the seed.
+    /// Shuffle windows before it in the epoch. Their number is part of the seed.
     pub windows: u64,
-    /// Rows of the first window, as shuffled, that were delivered.
+    /// Rows of the first window, in shuffled order, that were delivered.
     pub skip: u64,
 }
 
@@ -24,35 +24,36 @@ pub struct StreamStart {
 pub struct StreamRemainder {
     /// Splits that were dealt to the stream and are still needed, in their order.
     pub splits: Vec<u64>,
-    /// Where in them the remainder starts.
+    /// Where in these splits the remainder starts.
     pub start: StreamStart,
 }
 
-/// Counts what a stream delivers.
+/// Counts the rows that a stream delivers.
 #[derive(Clone, Debug)]
-pub struct Cursor {
+pub struct StreamCursor {
     start: StreamStart,
-    /// Rows of a shuffle window; `None` where rows come as they are.
+    /// Rows of a shuffle window; `None` if rows keep their order.
     window: Option<u64>,
     delivered: u64,
     ends: Vec<SplitEnd>,
 }
 
-impl Cursor {
-    /// Of a stream that starts there and shuffles within windows of so many rows (0: not at all).
+impl StreamCursor {
+    /// The cursor of a stream that starts there and shuffles within windows of so many rows (0: not at all).
     #[must_use]
     pub fn new(start: StreamStart, shuffle_rows: usize) -> Self {
         let window = (shuffle_rows > 0).then_some(shuffle_rows as u64);
         Self { start, window, delivered: 0, ends: Vec::new() }
     }
 
-    /// The stream's next batch is delivered.
+    /// Notes that the stream's next batch is delivered.
     pub fn deliver(&mut self, batch: &Batch) {
         self.delivered += batch.size as u64;
         self.ends.extend_from_slice(&batch.completes);
     }
 
-    /// What is left of a stream that was dealt these splits: what comes after the delivered batches, be it read before or not.
+    /// The remainder of a stream that was dealt these splits: everything after the delivered batches, whether it was read
+    /// or not.
     #[must_use]
     pub fn remainder(&self, dealt: &[u64]) -> StreamRemainder {
         let behind_windows = self.start.skip + self.delivered;
@@ -61,7 +62,7 @@ impl Cursor {
         let first_row = self.start.drop + windows * window;
         let end_of = |split: &u64| self.ends.iter().find(|end| end.split == *split && end.rows <= first_row);
         let over = dealt.iter().map_while(end_of);
-        // How many splits are not needed any more, and their rows.
+        // The number of splits that are not needed any more, and their rows.
         let (over, before) = over.fold((0, 0), |(count, _), end| (count + 1, end.rows));
         let windows = if self.window.is_some() { self.start.windows + windows } else { 0 };
         let start = StreamStart { drop: first_row - before, windows, skip };
@@ -96,15 +97,15 @@ mod tests {
         borders.windows(2).enumerate().map(task).collect()
     }
 
-    /// Batches without what depends on where reading began.
+    /// Batches without the fields that depend on where reading started.
     fn samples(batches: &[Batch]) -> Vec<Batch> {
         let rows = batches.iter().filter(|batch| batch.size > 0);
         rows.map(|batch| Batch { completes: Vec::new(), bytes: 0, ..batch.clone() }).collect()
     }
 
     #[test]
-    fn what_was_delivered_whole_is_not_read_again() {
-        let mut cursor = Cursor::new(StreamStart::default(), 0);
+    fn a_split_that_was_delivered_whole_is_not_read_again() {
+        let mut cursor = StreamCursor::new(StreamStart::default(), 0);
         let batch = |size, completes: &[(u64, u64)]| Batch {
             size,
             completes: completes
@@ -127,9 +128,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Left anywhere, and left once more: the batches are those of one stream (invariant CK-3).
+        /// Interrupted anywhere, and interrupted again: the batches are those of one stream (invariant CK-3).
         #[test]
-        fn the_rest_of_a_stream_is_what_was_not_delivered(
+        fn delivered_batches_and_the_remainder_are_the_whole_stream(
             rows in 1_u64..120,
             mut borders in prop::collection::vec(1_u64..12_000, 0..5),
             shuffle_rows in prop_oneof![Just(0_usize), 1_usize..50],
@@ -150,7 +151,7 @@ mod tests {
                 let needed = remainder.splits.iter().map(|split| tasks[*split as usize].clone()).collect();
                 let read = stream(&job, remainder.start, needed);
                 let delivered = &read[..batches.min(read.len())];
-                let mut cursor = Cursor::new(remainder.start, shuffle_rows);
+                let mut cursor = StreamCursor::new(remainder.start, shuffle_rows);
                 delivered.iter().for_each(|batch| cursor.deliver(batch));
                 found.extend(samples(delivered));
                 remainder = cursor.remainder(&remainder.splits);

@@ -1,4 +1,4 @@
-//! What can go wrong between a file and a batch. Every message says where, and what to do next.
+//! Errors between a file and a batch. Every message says where, and what to do next.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Why no batch came.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
-    /// A data file is not there or cannot be read.
+    /// A data file does not exist or cannot be read.
     #[error("cannot read {}: {source}; check data.train, data.validation and data.test in the job file", path.display())]
     Unreadable {
         /// The file.
@@ -18,7 +18,7 @@ pub enum IngestError {
     /// A data file is a folder, a socket, …
     #[error("{} is not a file; name the files themselves in data.train, data.validation and data.test", path.display())]
     NotAFile {
-        /// What was named.
+        /// The named path.
         path: PathBuf,
     },
     /// A data file of zero bytes.
@@ -27,7 +27,7 @@ pub enum IngestError {
         /// The file.
         path: PathBuf,
     },
-    /// No data files where some are needed.
+    /// No data files, although some are needed.
     #[error("no data files given; name at least one in data.{key}")]
     NoFiles {
         /// `train` or `test`.
@@ -41,18 +41,18 @@ pub enum IngestError {
         found.join(", ")
     )]
     MissingColumn {
-        /// The file whose header (or the job's list of columns) was looked at.
+        /// The file whose header (or the job's list of columns) was read.
         path: PathBuf,
         /// The column wanted.
         column: String,
-        /// The nearest name that is there.
+        /// The nearest existing name.
         similar: Option<String>,
-        /// All names that are there.
+        /// All existing names.
         found: Vec<String>,
     },
-    /// A header that is not the job's list of columns.
+    /// A header that differs from the job's list of columns.
     #[error(
-        "{}: the header ({}) is not data.columns ({}); correct data.columns, or remove it to go by the header",
+        "{}: the header ({}) differs from data.columns ({}); correct data.columns, or remove it to use the header",
         path.display(),
         found.join(", "),
         expected.join(", ")
@@ -62,11 +62,11 @@ pub enum IngestError {
         path: PathBuf,
         /// The job's columns.
         expected: Vec<String>,
-        /// The file's.
+        /// The file's columns.
         found: Vec<String>,
     },
-    /// A header line was asked for and there is none, or it is not readable as one.
-    #[error("{}: cannot read the header: {reason}; set data.header = false when there is none", path.display())]
+    /// The job says that there is a header line, but there is none, or it cannot be read.
+    #[error("{}: cannot read the header: {reason}; set data.header = false if there is none", path.display())]
     BadHeader {
         /// The file.
         path: PathBuf,
@@ -83,7 +83,7 @@ pub enum IngestError {
         path: PathBuf,
         /// Compressed bytes read.
         compressed: u64,
-        /// Bytes of text that came out of them.
+        /// Bytes of text that were decompressed.
         text: u64,
     },
     /// A compressed file is damaged.
@@ -96,9 +96,9 @@ pub enum IngestError {
         path: PathBuf,
         /// Compressed bytes read.
         compressed: u64,
-        /// Bytes of text that came out of them.
+        /// Bytes of text that were decompressed.
         text: u64,
-        /// What the decoder says.
+        /// The decoder's error.
         source: io::Error,
     },
     /// A compressed file can only be read from its start.
@@ -112,43 +112,43 @@ pub enum IngestError {
     /// More malformed rows than the job tolerates.
     #[error("{}", describe_bad_rows(*count, *limit, first))]
     TooManyBadRows {
-        /// Malformed rows met so far.
+        /// Malformed rows so far.
         count: u64,
         /// `data.max_bad_rows`.
         limit: u64,
         /// The first few of them.
         first: Vec<BadRow>,
     },
-    /// The files were read and nothing came out.
+    /// The files were read, but had no rows.
     #[error("{}", describe_no_rows(files, *rows, part))]
     NoRows {
         /// The files, by name.
         files: String,
-        /// Rows read, of either part.
+        /// Rows read, of any part.
         rows: u64,
-        /// Which part was wanted.
+        /// The wanted part.
         part: &'static str,
     },
-    /// Whoever deals out the splits failed.
+    /// The source of splits failed.
     #[error("cannot get the next split of the data: {reason}")]
     Source {
-        /// In its words.
+        /// Its message.
         reason: String,
     },
-    /// A reading or parsing thread ended without saying so.
+    /// A reading or parsing thread ended without an error.
     #[error("the {thread} thread stopped unexpectedly while reading {}: {reason}; this is a bug, please report it", path.display())]
     ThreadDied {
-        /// Which.
+        /// Name of the thread.
         thread: String,
         /// The file read last.
         path: PathBuf,
-        /// Its last words.
+        /// The thread's panic message.
         reason: String,
     },
     /// Threads could not be started.
     #[error("cannot start the {thread} thread: {source}; lower data.threads or raise the system's limit on threads")]
     Spawn {
-        /// Which.
+        /// Name of the thread.
         thread: String,
         /// Why.
         source: io::Error,
@@ -161,13 +161,13 @@ pub enum IngestError {
         /// Why.
         source: io::Error,
     },
-    /// The generator was asked for something impossible.
+    /// The specification of the generated data is impossible.
     #[error("cannot generate: {reason}")]
     BadSpec {
-        /// What, and what is possible.
+        /// The problem, and what is possible.
         reason: String,
     },
-    /// A file of a prepared workload does not have the size its `meta.json` says.
+    /// A file of a prepared workload does not have the size that its `meta.json` says.
     #[error("{}: {reason}; write the workload again", path.display())]
     BadWorkload {
         /// The file.
@@ -175,7 +175,7 @@ pub enum IngestError {
         /// What is wrong.
         reason: String,
     },
-    /// The holder asked to stop.
+    /// The caller asked to stop.
     #[error("reading was cancelled")]
     Cancelled,
 }
@@ -189,9 +189,9 @@ pub struct BadRow {
     pub line: u64,
     /// Field, from 1.
     pub column: usize,
-    /// What should be there.
+    /// The expected text.
     pub expected: String,
-    /// What is there, cut to a readable length.
+    /// The text of the field, shortened.
     pub found: String,
 }
 
@@ -204,7 +204,7 @@ impl fmt::Display for BadRow {
 
 fn describe_no_rows(files: &str, rows: u64, part: &str) -> String {
     if rows == 0 {
-        return format!("{files}: no rows, at most empty lines, comments or a header; check data.train and data.test");
+        return format!("{files}: no rows (only empty lines, comments or a header); check data.train and data.test");
     }
     format!(
         "{files}: {rows} rows read, none in the {part} part; check data.test_fraction, data.validation_share and \
@@ -216,12 +216,12 @@ fn describe_bad_rows(count: u64, limit: u64, first: &[BadRow]) -> String {
     let rows = if count == 1 { "row" } else { "rows" };
     if first.is_empty() {
         return format!(
-            "{count} malformed {rows} in the splits of all workers and epochs, data.max_bad_rows allows {limit}; `zagros data \
-             validate` lists them; correct them or raise it"
+            "{count} malformed {rows} in the splits of all workers and epochs, but data.max_bad_rows allows {limit}; `zagros data \
+             validate` lists them; correct them or raise the limit"
         );
     }
     let mut text = format!(
-        "{count} malformed {rows} (file:line:field below), data.max_bad_rows allows {limit}; correct them or raise it"
+        "{count} malformed {rows} (file:line:field below), but data.max_bad_rows allows {limit}; correct them or raise the limit"
     );
     for row in first {
         text.push_str(&format!("\n  {row}"));
@@ -253,7 +253,7 @@ mod tests {
         let error = IngestError::TooManyBadRows { count: 1, limit: 0, first: vec![bad_row()] };
         assert_eq!(
             error.to_string(),
-            "1 malformed row (file:line:field below), data.max_bad_rows allows 0; correct them or raise it\n  \
+            "1 malformed row (file:line:field below), but data.max_bad_rows allows 0; correct them or raise the limit\n  \
              train.txt:17:3: expected a number in column \"I2\", found \"abc\""
         );
     }
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn files_without_rows_differ_from_files_whose_rows_belong_to_another_part() {
         let message = |rows| IngestError::NoRows { files: "a.txt".into(), rows, part: "train" }.to_string();
-        assert!(message(0).starts_with("a.txt: no rows, at most empty lines"), "{}", message(0));
+        assert!(message(0).starts_with("a.txt: no rows (only empty lines"), "{}", message(0));
         assert!(message(7).starts_with("a.txt: 7 rows read, none in the train part; check"), "{}", message(7));
     }
 

@@ -1,4 +1,4 @@
-//! The data files of a job, looked at before the first step.
+//! Checks of a job's data files before the first step.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 /// Text of a file that is parsed before the first step: a few hundred rows, a millisecond.
 const FIRST_BYTES: usize = 64 << 10;
 
-/// Looks at every file: it is there, is a file, is not empty, can be read, and has the job's columns.
+/// Checks every file: it exists, is a file, is not empty, can be read, and has the job's columns.
 ///
 /// # Errors
 /// The first file that fails.
@@ -24,11 +24,11 @@ pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError>
     paths.iter().map(|path| look_at(job, path)).collect()
 }
 
-/// Parses the first rows of every file, so that a wrong label, separator or number of fields in any of them, the
-/// test files too, is reported before the first step and not after the last.
+/// Parses the first rows of every file. A wrong label, separator or number of fields in any file, also in a test file, is
+/// therefore reported before the first step.
 ///
 /// # Errors
-/// When more of those of `part` are malformed than the job tolerates.
+/// When more rows of `part` are malformed than the job tolerates.
 pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result<(), IngestError> {
     let job = Arc::new(job.clone());
     let mut parser = RowParser::new(&job, part);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_readable_file_is_refused() {
+    fn a_path_that_is_not_a_readable_file_is_refused() {
         let (folder, empty) = fixture::file("");
         let missing = folder.path().join("missing.txt");
         let refused = |path: &Path| files(&fixture::criteo(), &[path.into()]).unwrap_err().to_string();

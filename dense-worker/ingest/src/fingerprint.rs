@@ -1,7 +1,7 @@
-//! Whether a file has the content that it had: a hash of samples of its bytes.
+//! Whether a file still has the same content: a hash of samples of its bytes.
 //!
-//! Samples are spread evenly and include start and end, so that a file that was written anew is noticed. They are few, so
-//! that a run starts soon: a change of some bytes in a large file may go unnoticed.
+//! Samples are spread evenly and include start and end, so that a rewritten file is noticed. They are few, so that a run
+//! starts soon. A change of some bytes in a large file may go unnoticed.
 
 use std::os::unix::fs::FileExt;
 
@@ -12,12 +12,12 @@ use crate::{FileInfo, IngestError};
 
 /// Samples of a file.
 const SAMPLES: u64 = 16;
-/// Bytes of a sample: the least, and the most. A file of up to a mebibyte is read whole if there are few files.
+/// The smallest and the largest sample, bytes. A file of up to a mebibyte is read whole if there are few files.
 const BYTES: (u64, u64) = (4 << 10, 64 << 10);
-/// Bytes that are read of all files together, unless that leaves less than the least for a sample.
+/// The most bytes that are read of all files together, unless samples would then be smaller than the smallest.
 const ALL: u64 = 256 << 20;
 
-/// Hashes of samples of each file. They depend on the content, the size and the number of files alone.
+/// Hashes of samples of each file. They depend only on the content, the size and the number of files.
 ///
 /// # Errors
 /// The first file that cannot be read.
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_is_read_whole_and_of_a_large_one_start_and_end() {
+    fn a_small_file_is_read_whole_and_a_large_one_at_its_start_and_end() {
         assert_eq!(samples(10, 4).collect::<Vec<_>>(), [(0, 4), (4, 8), (8, 10)]);
         assert_eq!(samples(0, 4).count(), 0);
         let large: Vec<_> = samples(1 << 40, 64 << 10).collect();

@@ -13,7 +13,7 @@ use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::transform::symmetric_log;
 use crate::{DataPart, IngestError, WholeFiles, files};
 
-/// What was read; zeros when no column asks for it and nothing was read.
+/// The counts of a measurement; zeros if no column needed one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FitReport {
     /// Training rows.
@@ -24,12 +24,12 @@ pub struct FitReport {
     pub positive_rate: f64,
 }
 
-/// Turns every [`Standardise::Fit`] of the job into `Given`: mean and (population) deviation of the
-/// column's present values in the training rows, after the logarithm where one is asked for. A
-/// column of one value gets deviation 1. Bytes are added to `read` as they are read. The same files give the same bits for any number of threads.
+/// Turns every [`Standardise::Fit`] of the job into `Given`: mean and (population) deviation of the column's present values
+/// in the training rows, after the logarithm if the column has one. A column with a single value gets deviation 1. Bytes
+/// are added to `read` as they are read. The same files give the same bits for any number of threads.
 ///
 /// # Errors
-/// As a [`crate::BatchStream`]'s; the job is unchanged then.
+/// The errors of a [`crate::BatchStream`]. The job is unchanged then.
 pub fn fit_numeric(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<FitReport, IngestError> {
     if !job.features.numeric.iter().any(|column| column.standardise == Standardise::Fit) {
         return Ok(FitReport::default());
@@ -51,7 +51,7 @@ fn measure(job: &Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<(Fit
         return Err(IngestError::NoFiles { key: "train" });
     }
     let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
-    // Categories cannot make a row bad, so they need not be looked at.
+    // Categories cannot make a row malformed, so they are not parsed.
     let mut numbers_only = job.clone();
     numbers_only.features.categorical.clear();
     let mut bad = BadBudget::new(job.data.max_bad_rows, LISTED);
@@ -72,7 +72,7 @@ fn measure(job: &Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<(Fit
 #[derive(Clone, Debug)]
 struct FitSink {
     log: Arc<[bool]>,
-    /// Values of the row being read.
+    /// Values of the row that is being read.
     row: Vec<Option<f64>>,
     columns: Vec<Moments>,
     rows: u64,
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn mean_and_deviation_of_the_values_that_are_there() {
+    fn mean_and_deviation_are_those_of_the_present_values() {
         let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,?,x,\n0,4,x,\n0,9,x,\n");
         let report = fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
         assert_eq!(report, FitReport { rows: 4, bad_rows: 0, positive_rate: 0.25 });

@@ -4,34 +4,34 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::DataPart;
 
-/// Pinned: it decides which rows are held out. Changing it makes results of two releases incomparable.
+/// Pinned: it decides which rows are held out. With another seed, results of two releases cannot be compared.
 const SPLIT_SEED: u64 = 0x5a61_6772_6f73_0002;
 
-/// The id of a categorical value: xxh3 (64 bits, seed 0) of its bytes as they stand in the file.
+/// The id of a categorical value: xxh3 (64 bits, seed 0) of its bytes in the file.
 ///
-/// Pinned for the life of a model, since rows are kept under it. A missing value has the id of
-/// the empty text. Among 100 M distinct values of one table the chance of any collision is 0.03 %.
+/// Pinned for the life of a model, because rows are stored under it. A missing value has the id of the empty text. Among
+/// 100 M distinct values of one table, the probability of any collision is 0.03 %.
 #[must_use]
 #[inline]
 pub fn hash_value(text: &[u8]) -> u64 {
     xxh3_64(text)
 }
 
-/// Which part a line belongs to: fixed shares, by a hash of the line's bytes without its line end,
-/// so that the same line is always in the same part, wherever it stands and whoever reads it.
+/// The part of a line: fixed shares, by a hash of the line's bytes without its line end. The same line is therefore always
+/// in the same part, whatever its position and its reader.
 ///
-/// The test part lies at the low end of the hashes and the validation part at the high end, so that the one stays
-/// what it is whatever the share of the other.
+/// The test part is at the low end of the hashes and the validation part at the high end. Each stays the same for any share
+/// of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HashSplit {
-    /// Test below this; 2⁶⁴ would be all.
+    /// Hashes below this are in the test part; 2⁶⁴ would be all.
     test: u128,
-    /// Validation from this on.
+    /// Hashes from this on are in the validation part.
     validation: u128,
 }
 
 impl HashSplit {
-    /// Holds out the share `test` (0..1) of lines, and the share `validation` of them.
+    /// Holds out the shares `test` and `validation` (0..1) of the lines.
     pub(crate) fn new(test: f64, validation: f64) -> Self {
         let of_all = |share: f64| (share.clamp(0.0, 1.0) * 2.0_f64.powi(64)) as u128;
         Self { test: of_all(test), validation: (1 << 64) - of_all(validation) }
@@ -53,7 +53,7 @@ impl HashSplit {
 mod tests {
     use super::*;
 
-    /// Rows of every saved model lie under these ids: for ever (computed independently with python-xxhash).
+    /// Rows of every saved model are stored under these ids, for ever (computed independently with python-xxhash).
     #[test]
     fn ids_are_pinned() {
         assert_eq!(hash_value(b""), 0x2d06_8005_38d3_94c2);

@@ -1,4 +1,4 @@
-//! What the columns of a job's training files hold.
+//! A summary of the columns of a job's training files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::{BadRow, DataPart, IngestError, WholeFiles, files, hash_value};
 
 /// Summary of the columns that the job uses.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Inspection {
-    /// Rows looked at, train and test part of a hash split alike.
+pub struct ColumnSummaries {
+    /// Rows read, of all parts of a hash split.
     pub rows: u64,
     /// Share of positive rows, 0..1; NaN without rows.
     pub positive_rate: f64,
@@ -40,9 +40,9 @@ pub struct NumericColumn {
     pub missing: u64,
     /// Smallest value; infinite when there is none.
     pub min: f64,
-    /// Mean of the values that are there.
+    /// Mean of the present values.
     pub mean: f64,
-    /// Their population deviation.
+    /// Population deviation of the present values.
     pub deviation: f64,
     /// Largest value; infinite when there is none.
     pub max: f64,
@@ -55,24 +55,24 @@ pub struct CategoryColumn {
     pub column: String,
     /// Rows without a value.
     pub missing: u64,
-    /// Distinct values; a missing one is none.
+    /// Distinct values, without the missing one.
     pub distinct: u64,
     /// Whether `distinct` is exact; otherwise its standard error is 1.6 %.
     pub is_exact: bool,
-    /// Values a row on average, of a multi-valued column.
+    /// Mean number of values per row, for a multi-valued column.
     pub values_per_row: Option<f64>,
 }
 
-/// Looks at the first `limit` rows of the training files (all without a limit), in bounded memory.
-/// Malformed rows are counted and skipped, however many.
+/// Reads the first `limit` rows of the training files (all rows without a limit), in bounded memory. Malformed rows are
+/// counted and skipped, whatever their number.
 ///
 /// # Errors
 /// When a file cannot be read.
-pub fn inspect(job: &Job, limit: Option<u64>) -> Result<Inspection, IngestError> {
+pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
     let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
     let mut job = job.clone();
     if limit.is_some() {
-        // "The first" rows are well-defined for one thread only.
+        // Only one thread reads exactly the first rows.
         job.data.threads = 1;
     }
     let job = Arc::new(job);
@@ -82,7 +82,7 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<Inspection, IngestError>
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &total)?;
-    // By what was taken: the parser may be done with rows that are still on their way.
+    // Counts the taken rows: the parser may have finished rows that have not arrived yet.
     while total.rows < limit.unwrap_or(u64::MAX)
         && let Some(parsed) = pipeline.next()?
     {
@@ -93,17 +93,17 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<Inspection, IngestError>
     total.summary(&job, &bad)
 }
 
-/// What is gathered of a block, and of all.
+/// The counts of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct InspectSink {
     numbers: Vec<Option<f64>>,
-    /// Feature and hash of each value of the row being read.
+    /// Feature and hash of each value of the row that is being read.
     values: Vec<(usize, u64)>,
     numeric: Vec<NumberStats>,
     categorical: Vec<CategoryStats>,
     rows: u64,
     positives: u64,
-    /// Rows that may still come, over all blocks.
+    /// Number of rows that may still be read, over all blocks.
     left: Arc<AtomicU64>,
 }
 
@@ -121,7 +121,7 @@ struct CategoryStats {
     present: u64,
     values: u64,
     distinct: DistinctSketch,
-    /// Of the last row with a value, from 1.
+    /// Number of the last row with a value, from 1.
     last_row: u64,
 }
 
@@ -147,11 +147,11 @@ impl InspectSink {
         self.positives += other.positives;
     }
 
-    fn summary(mut self, job: &Job, bad: &BadBudget) -> Result<Inspection, IngestError> {
+    fn summary(mut self, job: &Job, bad: &BadBudget) -> Result<ColumnSummaries, IngestError> {
         let rows = self.rows;
         let numeric = job.features.numeric.iter().enumerate();
         let categorical = job.features.categorical.iter().enumerate();
-        Ok(Inspection {
+        Ok(ColumnSummaries {
             rows,
             positive_rate: self.positives as f64 / rows as f64,
             bad_rows: bad.count(),
@@ -272,7 +272,7 @@ impl CategoryStats {
     }
 }
 
-impl fmt::Display for Inspection {
+impl fmt::Display for ColumnSummaries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = |missing: u64| 100.0 * missing as f64 / self.rows.max(1) as f64;
         writeln!(f, "{} rows, {:.2} % positive, {} malformed", self.rows, 100.0 * self.positive_rate, self.bad_rows)?;
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    fn inspected(text: &str, limit: Option<u64>) -> Inspection {
+    fn inspected(text: &str, limit: Option<u64>) -> ColumnSummaries {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec![path];

@@ -25,13 +25,13 @@ mod sketch;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};
-pub use cursor::{Cursor, StreamRemainder, StreamStart};
+pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
 pub use files::{check_first_rows, files};
 pub use fingerprint::fingerprints;
 pub use fit::{FitReport, fit_numeric};
 pub use hash::hash_value;
-pub use inspect::{CategoryColumn, Inspection, NumericColumn, inspect};
+pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, inspect};
 pub use part::DataPart;
 pub use read::layout::criteo_columns;
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};

@@ -1,7 +1,7 @@
 //! Count, mean and deviation of a stream of numbers, read once, mergeable.
 
-/// Sums around a shift (the first value), so that large means do not eat the deviation's digits;
-/// merged by Chan, Golub & LeVeque 1979.
+/// Sums around a shift (the first value), so that a large mean does not cost the deviation's precision. Merged by Chan,
+/// Golub & LeVeque 1979.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Moments {
     count: u64,
@@ -11,7 +11,7 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    /// Of no values.
+    /// The moments of no values.
     pub(crate) const NONE: Self = Self { count: 0, shift: 0.0, sum: 0.0, squares: 0.0 };
 
     /// Adds a value.
@@ -26,7 +26,7 @@ impl Moments {
         self.squares += distance * distance;
     }
 
-    /// Adds the values of another.
+    /// Adds the values of another part.
     pub(crate) fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -42,12 +42,12 @@ impl Moments {
         *self = Self { count: self.count + other.count, shift: mean, sum: 0.0, squares: spread };
     }
 
-    /// Their mean, 0 of none.
+    /// The mean; 0 without values.
     pub(crate) fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.shift + self.sum / self.count as f64 }
     }
 
-    /// Their population deviation, 0 of none.
+    /// The population deviation; 0 without values.
     pub(crate) fn deviation(&self) -> f64 {
         if self.count == 0 { 0.0 } else { (self.spread() / self.count as f64).sqrt() }
     }
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merged_parts_equal_two_passes_over_the_whole(parts in prop::collection::vec(prop::collection::vec(-1e3..1e3, 0..20), 1..6)) {
+        fn merged_parts_equal_the_moments_of_the_whole(parts in prop::collection::vec(prop::collection::vec(-1e3..1e3, 0..20), 1..6)) {
             let whole = parts.concat();
             prop_assume!(!whole.is_empty());
             let mut merged = Moments::default();

@@ -1,14 +1,14 @@
-//! Which rows of the data files are read.
+//! Parts of the data.
 
-/// Which rows of the files.
+/// A part of the rows of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPart {
-    /// Those that are learned from.
+    /// Rows that are trained on.
     Train,
-    /// Those held out for the end.
+    /// Rows that are held out for the end.
     Test,
-    /// Those held out to be scored while training.
+    /// Rows that are held out and scored during training.
     Validation,
-    /// All.
+    /// All rows.
     All,
 }

@@ -1,7 +1,7 @@
-//! One reading thread, several parsing threads, rows back in file order.
+//! One reading thread and several parsing threads. The rows keep the order of the files.
 //!
-//! Blocks are dealt to the parsers in turn and taken back in turn, so that order needs no
-//! numbers, and memory is bounded by the channels' depth whatever a parser's speed.
+//! Blocks are dealt to the parsers in turn and taken back in turn. The order therefore needs no numbers. The depth of the
+//! channels bounds the memory, whatever a parser's speed.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,19 +24,19 @@ use crate::{DataPart, IngestError, SplitSource};
 /// Blocks waiting before and after each parser.
 const DEPTH: usize = 2;
 
-/// How often a blocked thread looks whether it was cancelled.
+/// How often a blocked thread checks whether it was cancelled.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Text of a block: large enough to make a hand-over cheap, small enough for the cache.
+/// Size of a block's text: large enough for a cheap hand-over, small enough for the cache.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 
-/// What one reading of the files is made of.
+/// The inputs of one reading of the files.
 pub(crate) struct PipelineConfig {
     /// The job.
     pub(crate) job: Arc<Job>,
-    /// Which rows.
+    /// The wanted rows.
     pub(crate) part: DataPart,
-    /// What is read.
+    /// The source of splits.
     pub(crate) splits: Box<dyn SplitSource>,
     /// Size of a block.
     pub(crate) block_bytes: usize,
@@ -49,21 +49,21 @@ pub(crate) struct PipelineConfig {
 pub(crate) struct ParsedBlock<S> {
     /// Its rows.
     pub(crate) sink: S,
-    /// Counts.
+    /// The counts of the block.
     pub(crate) outcome: ParseOutcome,
-    /// Of the block.
+    /// The layout of its file.
     pub(crate) layout: Arc<FileLayout>,
-    /// Of the block.
+    /// Its position in the file.
     pub(crate) place: RowPlace,
-    /// Of the block.
+    /// Its bytes.
     pub(crate) bytes: u64,
-    /// Of the block.
+    /// The split that it completes.
     pub(crate) completes: Option<u64>,
-    /// Of the block.
+    /// Whether its split is the whole file.
     pub(crate) is_whole_file: bool,
 }
 
-/// Parsed blocks in file order.
+/// Parsed blocks, in file order.
 #[derive(Debug)]
 pub(crate) struct Pipeline<S> {
     parsed: Vec<Receiver<Message<ParsedBlock<S>>>>,
@@ -73,7 +73,7 @@ pub(crate) struct Pipeline<S> {
     cancel: Arc<AtomicBool>,
 }
 
-/// What goes through a channel; the last two are the last of their channel.
+/// A message of a channel. The last two kinds end their channel.
 #[derive(Debug)]
 enum Message<T> {
     Item(T),
@@ -82,7 +82,7 @@ enum Message<T> {
 }
 
 impl<S: RowSink + Clone> Pipeline<S> {
-    /// Starts the threads; rows go to clones of `sink`, which is empty.
+    /// Starts the threads. Rows go to clones of `sink`, which is empty.
     pub(crate) fn start(config: PipelineConfig, sink: &S) -> Result<Self, IngestError> {
         let PipelineConfig { job, part, splits, block_bytes, cancel } = config;
         let parsers = job.data.threads.max(1);
@@ -110,7 +110,7 @@ impl<S: RowSink + Clone> Pipeline<S> {
         Ok(Self { parsed, turn: 0, spare_sinks, cpu, cancel })
     }
 
-    /// The next block's rows; `None` at the end of the splits.
+    /// The rows of the next block; `None` at the end of the splits.
     pub(crate) fn next(&mut self) -> Result<Option<ParsedBlock<S>>, IngestError> {
         match receive(&self.parsed[self.turn], &self.cancel) {
             Some(Message::Item(parsed)) => {
@@ -124,16 +124,16 @@ impl<S: RowSink + Clone> Pipeline<S> {
         }
     }
 
-    /// Gives the memory of a parsed block's rows back.
+    /// Takes back the memory of a parsed block's rows.
     pub(crate) fn recycle(&self, mut sink: S) {
         sink.clear();
-        // A full channel means that there is spare memory enough.
+        // A full channel means that there is enough spare memory.
         let _ = self.spare_sinks.try_send(sink);
     }
 }
 
 impl<S> Pipeline<S> {
-    /// Processor time of the threads up to now, seconds.
+    /// Processor time of the threads so far, seconds.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         Duration::from_nanos(self.cpu.0.load(Ordering::Relaxed)).as_secs_f64()
     }
@@ -207,7 +207,7 @@ fn read(
     }
 }
 
-/// Waits for a message; `None` when there will be none.
+/// Waits for a message; `None` if none will come.
 fn receive<T>(channel: &Receiver<T>, cancel: &AtomicBool) -> Option<T> {
     while !cancel.load(Ordering::Relaxed) {
         match channel.recv_timeout(POLL) {
@@ -219,7 +219,7 @@ fn receive<T>(channel: &Receiver<T>, cancel: &AtomicBool) -> Option<T> {
     None
 }
 
-/// Waits for room; false when nobody will take the message.
+/// Waits for room; false if nobody will take the message.
 fn send<T>(channel: &Sender<T>, mut message: T, cancel: &AtomicBool) -> bool {
     while !cancel.load(Ordering::Relaxed) {
         match channel.send_timeout(message, POLL) {
@@ -246,7 +246,7 @@ fn died(thread: &str, path: PathBuf, panic: &(dyn Any + Send)) -> IngestError {
 #[derive(Clone, Debug, Default)]
 struct CpuTotal(Arc<AtomicU64>);
 
-/// One thread's share of it.
+/// One thread's part of it.
 struct CpuClock {
     total: CpuTotal,
     last: Duration,
@@ -259,7 +259,7 @@ impl CpuTotal {
 }
 
 impl CpuClock {
-    /// Adds what the calling thread used since the last tick (the first: since it started).
+    /// Adds the processor time of the calling thread since the last tick (for the first: since the thread started).
     fn tick(&mut self) {
         let now = clock_gettime(ClockId::ThreadCPUTime);
         let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
@@ -277,7 +277,7 @@ mod tests {
     use crate::SplitTask;
     use crate::fixture::{self, Dealt};
 
-    /// Panics at a value.
+    /// Panics at one value.
     #[derive(Clone, Debug)]
     struct Touchy;
 
@@ -326,7 +326,7 @@ mod tests {
         assert!(error.contains("no splits today"), "{error}");
     }
 
-    /// Deals the same file again and again, for as long as anyone asks.
+    /// Deals out the same file again and again.
     struct Endless {
         path: PathBuf,
         _alive: Arc<()>,
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Whether the reading thread dropped its source within some time that no healthy machine needs.
+    /// Whether the reading thread dropped its source within a time that every healthy machine meets.
     fn ends(alive: &Arc<()>) -> bool {
         let started = Instant::now();
         while Arc::strong_count(alive) > 1 && started.elapsed() < Duration::from_secs(60) {

@@ -1,12 +1,13 @@
-//! How many distinct values there are, in bounded memory.
+//! The number of distinct values, in bounded memory.
 
-/// Smallest hashes kept: exact below, a standard error of 1/√(K − 2) = 1.6 % above; 64 KiB a column.
+/// Number of smallest hashes that are kept. Below it the count is exact; above, the standard error is 1/√(K − 2) = 1.6 %.
+/// 64 KiB per column.
 pub(crate) const KEPT: usize = 4_096;
 
 /// The K smallest distinct hashes (Beyer et al. 2007, "On synopses for distinct-value estimation").
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DistinctSketch {
-    /// Up to twice `KEPT`, with duplicates, between two tidyings.
+    /// Up to twice `KEPT`, with duplicates, until they are sorted and cut.
     hashes: Vec<u64>,
     /// Hashes from here on are not among the smallest; `None` while all are kept.
     bound: Option<u64>,
@@ -25,7 +26,7 @@ impl DistinctSketch {
         }
     }
 
-    /// Adds the values of another.
+    /// Adds the values of another sketch.
     pub(crate) fn merge(&mut self, other: &Self) {
         other.hashes.iter().for_each(|hash| self.add(*hash));
         self.bound = match (self.bound, other.bound) {
@@ -34,7 +35,7 @@ impl DistinctSketch {
         };
     }
 
-    /// Forgets all, keeps the memory.
+    /// Drops all values and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.hashes.clear();
         self.bound = None;
@@ -44,7 +45,7 @@ impl DistinctSketch {
     pub(crate) fn estimate(&mut self) -> (u64, bool) {
         self.tidy();
         let Some(bound) = self.bound else { return (self.hashes.len() as u64, true) };
-        // Of n uniform hashes, the share below the bound is expected to be bound / 2⁶⁴.
+        // Of n uniform hashes, the expected share below the bound is bound / 2⁶⁴.
         let share = bound as f64 / 2.0_f64.powi(64);
         ((self.hashes.len() as f64 / share).round() as u64, false)
     }
@@ -93,11 +94,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
         #[test]
-        fn merged_parts_see_what_the_whole_sees(sizes in prop::collection::vec(0_u64..9_000, 1..5)) {
+        fn merged_parts_count_as_the_whole(sizes in prop::collection::vec(0_u64..9_000, 1..5)) {
             let mut merged = DistinctSketch::default();
             let mut start = 0;
             for size in &sizes {
-                // Parts overlap by half.
+                // Neighbouring parts share half of their values.
                 merged.merge(&sketch(start / 2..start + size));
                 start += size;
             }

@@ -1,4 +1,4 @@
-//! What is read: byte ranges of files, dealt out one after another.
+//! Splits: byte ranges of files, dealt out one after another.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -8,43 +8,43 @@ use zagros_zip::ZipEq;
 /// A data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Size on disk, bytes.
     pub bytes: u64,
-    /// Whether reading can start in the middle: not in gzip.
+    /// Whether reading can start in the middle. It cannot in gzip.
     pub splittable: bool,
 }
 
-/// The lines of a file whose first byte lies in `[start, end)`.
+/// The lines of a file whose first byte is in `[start, end)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitTask {
-    /// Given back in [`crate::Batch::completes`].
+    /// The id that [`crate::Batch::completes`] reports.
     pub id: u64,
     /// The file.
     pub path: PathBuf,
     /// First byte.
     pub start: u64,
-    /// One past the last byte; anything past the end of the file means its end. Not looked at
-    /// in gzip files, which are read whole.
+    /// One past the last byte. A value past the end of the file means its end. Ignored for gzip files, which are read
+    /// whole.
     pub end: u64,
 }
 
-/// Deals out splits. Called from the reading thread, and may block it.
+/// Deals out splits. The reading thread calls it, and it may block that thread.
 pub trait SplitSource: Send {
-    /// The next split, `None` when there is nothing to read now.
+    /// The next split; `None` if there is nothing to read now.
     ///
-    /// At `None` the stream delivers all it still holds, in a short batch if need be, and ends.
-    /// So a source whose splits are leased must not wait here for the splits that it dealt to
-    /// *this* stream to be completed (they cannot be, their last rows may wait for a full batch):
-    /// it says `None`, and its holder opens another stream when more turns up.
+    /// After `None` the stream delivers everything that it holds, in a short batch if need be, and ends. A source with
+    /// leased splits must therefore not wait here until the splits of *this* stream are complete: they cannot be, because
+    /// their last rows may wait for a full batch. It returns `None`, and its owner opens another stream when there are more
+    /// splits.
     ///
     /// # Errors
-    /// In words, what failed and what to do; ends the stream.
+    /// A message that says what failed and what to do. It ends the stream.
     fn next(&mut self) -> Result<Option<SplitTask>, String>;
 }
 
-/// Every file whole, in order: for evaluation and for epochs that a process makes by itself.
+/// Every file whole, in order: for evaluation, and for epochs of a single process.
 #[derive(Clone, Debug)]
 pub struct WholeFiles {
     tasks: VecDeque<SplitTask>,
@@ -63,8 +63,8 @@ impl WholeFiles {
         Self { tasks: files.iter().enumerate().map(task).collect() }
     }
 
-    /// The part of rank `rank` of `world`: of a file that can be divided as many bytes as of every other, a file that
-    /// cannot whole or not at all. All parts together are [`Self::new`], each line in one of them.
+    /// The part of rank `rank` of `world`: an equal share of the bytes of each file that can be divided; any other file
+    /// whole or not at all. All parts together are [`Self::new`], and each line is in one of them.
     #[must_use]
     pub fn share(files: &[FileInfo], rank: u32, world: u32) -> Self {
         let mut whole = Self::new(files);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_files_come_once_in_order() {
+    fn whole_files_are_dealt_once_in_order() {
         let file = |path: &str, bytes| FileInfo { path: path.into(), bytes, splittable: true };
         let mut source = WholeFiles::new(&[file("a", 5), file("b", 7)]);
         let task = |id, path: &str, end| SplitTask { id, path: path.into(), start: 0, end };

@@ -14,26 +14,26 @@ use crate::parse::sink::BatchSink;
 use crate::pipeline::{BLOCK_BYTES, ParsedBlock, Pipeline, PipelineConfig};
 use crate::{Batch, DataPart, IngestError, SplitEnd, SplitSource};
 
-/// File names that a message lists.
+/// The most file names in a message.
 const NAMED: usize = 3;
 
 /// How a stream reads.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
-    /// Which rows. Only a job with a test *fraction* or a validation *share* divides its files; otherwise all of a
-    /// file's rows are in each part.
+    /// The wanted rows. Only a job with a test *fraction* or a validation *share* divides its files. Otherwise every part
+    /// has all rows of its files.
     pub part: DataPart,
-    /// Which epoch this is (0, 1, …): each is shuffled differently.
+    /// The epoch (0, 1, …). Each is shuffled differently.
     pub epoch: u32,
     /// Where in the rows of its splits it starts.
     pub start: StreamStart,
-    /// Malformed rows that the run has skipped before: `data.max_bad_rows` counts over all of it.
+    /// Malformed rows that the run skipped before. `data.max_bad_rows` counts over the whole run.
     pub bad_rows: u64,
-    /// Set by anyone, ends the stream within a fraction of a second.
+    /// Anyone may set it. It ends the stream within a fraction of a second.
     pub cancel: Arc<AtomicBool>,
 }
 
-/// Counts of a stream up to now.
+/// Counts of a stream so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StreamStats {
     /// Rows of the wanted part.
@@ -42,7 +42,7 @@ pub struct StreamStats {
     pub bad_rows: u64,
     /// Rows of other parts, skipped.
     pub other_rows: u64,
-    /// Bytes of files read (compressed ones where they are compressed).
+    /// Bytes of files read (compressed bytes for compressed files).
     pub bytes: u64,
     /// Processor time of the reading and parsing threads, seconds.
     pub cpu_seconds: f64,
@@ -50,29 +50,29 @@ pub struct StreamStats {
 
 /// Batches of `train.batch_size` samples, read and parsed by threads of its own.
 ///
-/// The same splits give the same batches for any number of threads. The last batch may be short.
-/// [`Iterator::next`] blocks, so it is not for an async task. After an error or the end there is
-/// nothing more; a cancelled stream ends with [`IngestError::Cancelled`]. Dropping it ends its threads.
+/// The same splits give the same batches for any number of threads. The last batch may be short. [`Iterator::next`] blocks,
+/// so an async task must not call it. After an error or the end there is nothing more. A cancelled stream ends with
+/// [`IngestError::Cancelled`]. Dropping the stream ends its threads.
 #[derive(Debug)]
 pub struct BatchStream {
     pipeline: Pipeline<BatchSink>,
     shuffler: Option<Shuffler>,
-    /// Taken at the end.
+    /// `None` after the end.
     assembler: Option<BatchAssembler>,
     last: VecDeque<Batch>,
     bad: BadBudget,
-    /// Of the split that is being read.
+    /// Malformed rows of the split that is being read.
     bad_in_split: u64,
     stats: StreamStats,
     seen: ReadRows,
     part: DataPart,
 }
 
-/// What the message about an epoch without rows needs.
+/// The inputs of the message about an epoch without rows.
 #[derive(Debug, Default)]
 struct ReadRows {
     files: Vec<PathBuf>,
-    /// Bytes read of each file before the first row.
+    /// Bytes of each file that were read before the first row.
     read: HashMap<PathBuf, u64>,
     a_whole_file: bool,
 }
@@ -96,10 +96,10 @@ impl BatchStream {
         let sink = BatchSink::new(&job.features);
         let order = ShuffleOrder { seed: job.train.seed, epoch, windows, skip: drop };
         let shuffle = |rows| Shuffler::new(rows, order, sink.rows.empty_like());
-        // What is only scored needs no order.
+        // Rows that are only scored need no order.
         let shuffles = part == DataPart::Train && job.data.shuffle_rows > 0;
         let shuffler = shuffles.then(|| shuffle(job.data.shuffle_rows));
-        // Rows that are not shuffled go to the assembler as they come.
+        // Rows that are not shuffled go to the assembler in their order.
         let skip = if shuffler.is_some() { skip } else { drop.saturating_add(skip) };
         let assembler = BatchAssembler::new(job.train.batch_size, sink.rows.empty_like()).skipping(skip);
         let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes, cancel };
@@ -116,7 +116,7 @@ impl BatchStream {
         })
     }
 
-    /// Counts up to now.
+    /// Counts so far.
     #[must_use]
     pub fn stats(&self) -> StreamStats {
         StreamStats { cpu_seconds: self.pipeline.cpu_seconds(), ..self.stats }
@@ -242,7 +242,7 @@ mod tests {
         vec![SplitTask { id: 0, path: path.into(), start: 0, end: u64::MAX }]
     }
 
-    /// All samples in one batch, without what depends on how they were assembled.
+    /// All samples in one batch, without the fields that depend on how they were assembled.
     fn samples(batches: &[Batch]) -> Batch {
         let mut all = batches.first().map(Batch::empty_like).unwrap_or_default();
         batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_comes_in_batches_with_its_counts() {
+    fn a_file_becomes_batches_with_its_counts() {
         let (_folder, path) = fixture::file(criteo_text(20));
         let job = fixture::criteo();
         let infos = files(&job, &[path]).unwrap();
@@ -274,7 +274,7 @@ mod tests {
         let (_folder, path) = fixture::file(&text);
         let mut job = fixture::criteo();
         job.data.max_bad_rows = 1;
-        // The second split starts in the middle: its lines are found by counting.
+        // The second split starts in the middle, so its lines are found by counting.
         let border = text.len() as u64 / 3;
         let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
         let error = batches(&job, DataPart::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 256).unwrap_err();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_rows_that_the_run_has_skipped_before_count() {
+    fn malformed_rows_of_earlier_streams_count() {
         let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
         let mut job = fixture::criteo();
         job.data.max_bad_rows = 4;
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_megabyte_line_is_a_bad_row_and_not_a_hundred_megabytes() {
+    fn a_line_of_a_hundred_megabytes_is_a_bad_row_and_takes_little_memory() {
         let (folder, path) = fixture::file(criteo_text(2));
         let line = std::fs::File::create(folder.path().join("long")).unwrap();
         line.set_len(100 << 20).unwrap();
@@ -329,7 +329,7 @@ mod tests {
     fn an_epoch_without_rows_is_an_error() {
         let (_folder, path) = fixture::file("click,age,city,tags\n\n");
         let error = batches(&fixture::delimited(|_| ()), DataPart::Train, whole(&path), 64).unwrap_err().to_string();
-        assert!(error.contains("data.txt: no rows, at most empty lines"), "{error}");
+        assert!(error.contains("data.txt: no rows (only empty lines"), "{error}");
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
         let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
         let read = |tasks| batches(&fixture::delimited(|_| ()), DataPart::Train, tasks, 64);
         let error = read(vec![task(1, 21, 24), task(0, 0, 21)]).unwrap_err().to_string();
-        assert!(error.contains("data.txt: no rows, at most empty lines"), "{error}");
+        assert!(error.contains("data.txt: no rows (only empty lines"), "{error}");
         assert_eq!(read(vec![task(1, 21, 24)]).unwrap().len(), 1, "the rest of the file may have rows");
     }
 
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(ends, [1, 2]);
     }
 
-    /// Training would wait each time that a window is used up.
+    /// Otherwise training would wait at the end of each window.
     #[test]
     fn reading_is_ahead_of_delivery_by_a_window_of_rows() {
         let (_folder, path) = fixture::file(criteo_text(4_000));
@@ -419,7 +419,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn arbitrary_bytes_are_batches_or_an_error_but_no_dead_thread(
+        fn arbitrary_bytes_give_batches_or_an_error_and_end_no_thread(
             header: bool,
             text in prop::collection::vec(prop_oneof![Just(b','), Just(b'\n'), Just(b'1'), Just(b'"'), any::<u8>()], 1..400),
             block_bytes in 1_usize..100,
@@ -451,7 +451,7 @@ mod tests {
             let mut job = fixture::criteo();
             (job.data.threads, job.data.shuffle_rows, job.data.test) = (1, shuffle_rows, TestPart::Fraction(0.2));
             let Ok(expected) = batches(&job, DataPart::Train, whole(&path), BLOCK_BYTES) else {
-                // All rows happen to be in the test part.
+                // By chance all rows are in the test part.
                 return Ok(());
             };
             borders.extend([0, u64::MAX]);

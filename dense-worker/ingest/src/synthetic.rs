@@ -1,5 +1,4 @@
-//! Data whose truth is known: a Criteo-shaped generator with a planted model, and a fixed workload
-//! for measuring speed.
+//! Data with a known model: a Criteo-shaped generator with a planted model, and a fixed workload for measuring speed.
 
 mod counter;
 pub mod crit_zipf;

@@ -2,11 +2,11 @@
 
 use zagros_job::{Numeric, Standardise};
 
-/// Results for the integers below this are looked up: counts are mostly small, and a logarithm
-/// costs as much as parsing the number.
+/// Results for integers below this are looked up, because most counts are small and a logarithm costs as much as parsing
+/// the number.
 const REMEMBERED: usize = 512;
 
-/// What happens to the values of one numeric column.
+/// The transform of one numeric column.
 #[derive(Clone, Debug)]
 pub(crate) struct Transform {
     log: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Transform {
 }
 
 impl Transform {
-    /// The column's transform. [`Standardise::Fit`] is skipped here: the fit itself reads so.
+    /// The column's transform. [`Standardise::Fit`] is ignored here, because the measurement itself reads this way.
     pub(crate) fn new(column: &Numeric) -> Self {
         let (mean, deviation) = match column.standardise {
             Standardise::No | Standardise::Fit => (0.0, 1.0),
@@ -28,7 +28,7 @@ impl Transform {
         transform
     }
 
-    /// The value that the network sees.
+    /// The network's input.
     #[inline]
     pub(crate) fn apply(&self, value: Option<f64>) -> f32 {
         let Some(value) = value else { return self.missing };
@@ -47,7 +47,7 @@ impl Transform {
     }
 }
 
-/// ln(1 + x) for x ≥ 0 and −ln(1 − x) below: defined everywhere, odd, near-linear around zero.
+/// ln(1 + x) for x ≥ 0, and −ln(1 − x) below: defined everywhere, odd, nearly linear around zero.
 #[inline]
 pub(crate) fn symmetric_log(value: f64) -> f64 {
     value.abs().ln_1p().copysign(value)
@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn remembered_results_are_the_computed_ones(
+        fn looked_up_results_equal_computed_ones(
             value in prop_oneof![-600.0..600.0, (-600_i32..600).prop_map(f64::from)],
             log: bool,
         ) {

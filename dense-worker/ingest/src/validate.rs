@@ -1,4 +1,4 @@
-//! Every row of a job's files checked.
+//! Checks every row of a job's files.
 
 use std::fmt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::parse::sink::Nowhere;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
 
-/// What a check of all rows found.
+/// The result of a check of all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validation {
     /// Files read, training, validation and test.
@@ -20,14 +20,14 @@ pub struct Validation {
     pub good: u64,
     /// Malformed rows.
     pub bad: u64,
-    /// The first of them, in file order.
+    /// The first malformed rows, in file order.
     pub first_bad: Vec<BadRow>,
 }
 
 /// Reads all training, validation and test files and lists the first `shown` malformed rows (100 at most).
 ///
 /// # Errors
-/// When a file cannot be read; malformed rows are no error here.
+/// When a file cannot be read. Malformed rows are not an error here.
 pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
     let paths: Vec<_> = job.data_files().into_iter().map(Path::to_owned).collect();
     let splits = Box::new(WholeFiles::new(&files(job, &paths)?));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn good_files_have_nothing_to_show() {
+    fn good_files_have_no_malformed_rows() {
         let (_folder, path) = fixture::file(fixture::criteo_line(1));
         let mut job = fixture::criteo();
         job.data.train = vec![path];

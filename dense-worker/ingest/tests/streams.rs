@@ -1,4 +1,4 @@
-//! Job file to batches, through the public door only.
+//! From a job file to batches, through the public functions only.
 
 use std::fs;
 use std::io::Write;
@@ -41,7 +41,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `b.csv` has its columns in another order, and one more.
+    /// `b.csv` has its columns in another order, and one more column.
     fn new() -> Self {
         let bench = Self { folder: TempDir::new().unwrap() };
         let a: String = (0..300).map(|n| format!("{},{n},c{},a|t{n}\n", n % 2, n % 7)).collect();
@@ -64,7 +64,7 @@ impl Bench {
         Job::load(&self.path("job.toml"), &Overrides::none()).unwrap()
     }
 
-    /// Puts the gzip form of a file in its place; gives its size.
+    /// Replaces a file by its gzip form. Returns its size.
     fn compress(&self, name: &str) -> u64 {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&fs::read(self.path(name)).unwrap()).unwrap();
@@ -128,7 +128,7 @@ fn compressed_files_give_the_same_batches_and_count_their_own_bytes() {
 }
 
 #[test]
-fn a_cut_off_file_ends_the_stream_by_name() {
+fn a_truncated_file_ends_the_stream_with_its_name() {
     let bench = Bench::new();
     let bytes = bench.compress("b.csv");
     let whole = fs::read(bench.path("b.csv")).unwrap();
@@ -161,13 +161,13 @@ fn a_gzip_file_is_not_read_from_its_middle() {
 }
 
 #[test]
-fn a_cancelled_stream_is_not_mistaken_for_a_finished_one() {
+fn a_cancelled_stream_does_not_look_finished() {
     let bench = Bench::new();
     let cancel = Arc::default();
     let mut stream = open(&bench.job(), DataPart::All, &cancel);
     assert!(stream.next().unwrap().is_ok());
     cancel.store(true, Ordering::Relaxed);
-    // Batches that were assembled already may still come.
+    // Batches that were already assembled may still come.
     let last = stream.by_ref().last().unwrap();
     assert!(matches!(last, Err(IngestError::Cancelled)), "{last:?}");
     assert!(stream.next().is_none());

@@ -1,5 +1,5 @@
-//! A TorchScript module with all that it holds. `tch` has modules too, but shows their parameters alone: what a batch
-//! norm counts is in buffers.
+//! A TorchScript module with its parameters and buffers. `tch` has modules too, but shows only their parameters: the running
+//! statistics of a batch norm are buffers.
 #![expect(unsafe_code, reason = "calls the shim over libtorch's TorchScript")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -55,14 +55,14 @@ unsafe extern "C" {
 #[derive(Debug)]
 pub struct Module(NonNull<RawModule>);
 
-// SAFETY: a module is bound to no thread; only one at a time calls it, as it is not Sync.
+// SAFETY: a module is bound to no thread. It is not Sync, so only one thread at a time calls it.
 unsafe impl Send for Module {}
 
 impl Module {
-    /// The module of the bytes that `torch.jit.save` writes. Loading can run code of whoever made it.
+    /// Loads a module from the bytes that `torch.jit.save` wrote. Loading can run code of whoever made it.
     ///
     /// # Errors
-    /// When they are no module; in libtorch's words.
+    /// libtorch's message, when the bytes are not a module.
     pub fn load(bytes: &[u8], device: Device) -> Result<Self, String> {
         let device = text(&name(device))?;
         let mut out = ptr::null_mut();
@@ -73,19 +73,19 @@ impl Module {
         NonNull::new(out).map(Self).ok_or_else(|| "no module was made".to_owned())
     }
 
-    /// Its parameters, by their names: what is learned. They share the module's memory.
+    /// The parameters, by name. They are trained. They share the module's memory.
     ///
     /// # Errors
-    /// In libtorch's words.
+    /// libtorch's message.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>, String> {
         self.tensors(false)
     }
 
-    /// Its buffers, by their names: what it remembers besides, such as running statistics. They share the module's
-    /// memory, until it puts others in their places: `self.count = self.count + 1` does.
+    /// The buffers, by name: other state, such as running statistics. They share the module's memory until the module
+    /// replaces them, as `self.count = self.count + 1` does.
     ///
     /// # Errors
-    /// In libtorch's words.
+    /// libtorch's message.
     pub fn buffers(&self) -> Result<Vec<(String, Tensor)>, String> {
         self.tensors(true)
     }
@@ -93,15 +93,15 @@ impl Module {
     fn tensors(&self, buffers: bool) -> Result<Vec<(String, Tensor)>, String> {
         let mut taken: Vec<(String, Tensor)> = Vec::new();
         let to = ptr::from_mut(&mut taken).cast();
-        // SAFETY: the module lives as long as self; `take` is called while the list lives, and nobody else holds it.
+        // SAFETY: the module lives as long as self. `take` is called while the list lives, and nobody else holds the list.
         call(|why, room| unsafe { zagros_module_tensors(self.0.as_ptr(), buffers, to, take, why, room) })?;
         Ok(taken)
     }
 
-    /// Makes `tensor` the buffer of that name; the module shares its memory.
+    /// Sets the buffer of that name to `tensor`. The module shares its memory.
     ///
     /// # Errors
-    /// When there is no such buffer; in libtorch's words.
+    /// libtorch's message, when there is no such buffer.
     pub fn set_buffer(&mut self, name: &str, tensor: &Tensor) -> Result<(), String> {
         let name = text(name)?;
         let tensor = tensor.as_ptr().cast();
@@ -109,19 +109,19 @@ impl Module {
         call(|why, room| unsafe { zagros_module_set_buffer(self.0.as_ptr(), name.as_ptr(), tensor, why, room) })
     }
 
-    /// Whether it runs as in training or as in evaluation from now on.
+    /// Switches between training and evaluation.
     ///
     /// # Errors
-    /// In libtorch's words.
+    /// libtorch's message.
     pub fn train(&mut self, on: bool) -> Result<(), String> {
         // SAFETY: the module lives as long as self.
         call(|why, room| unsafe { zagros_module_train(self.0.as_ptr(), on, why, room) })
     }
 
-    /// What it makes of the inputs.
+    /// Calls the module.
     ///
     /// # Errors
-    /// When it fails, in libtorch's words, or gives something else than one tensor.
+    /// libtorch's message, when the call fails; or when it returns something else than one tensor.
     pub fn forward(&mut self, inputs: &[&Tensor]) -> Result<Tensor, String> {
         let inputs: Vec<*const c_void> = inputs.iter().map(|input| input.as_ptr().cast()).collect();
         let mut out = ptr::null_mut();
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_no_module_are_refused() {
+    fn bytes_that_are_not_a_module_are_refused() {
         for (bytes, expected) in [(&b""[..], "istream reader failed"), (b"no module", "PytorchStreamReader failed")] {
             let refused = Module::load(bytes, Device::Cpu).unwrap_err();
             assert!(refused.contains(expected), "{refused}");

@@ -1,15 +1,15 @@
-//! How C++ over libtorch is called. A call answers 0, or another number and why it failed: `include/guarded.hpp` is its
-//! side of that.
+//! How Rust calls C++ over libtorch. A call returns 0, or another number and the reason of its failure.
+//! `include/guarded.hpp` is the C++ side.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
-/// Room for the reason of a failure, which can be a trace.
+/// Bytes for the reason of a failure, which can be a trace.
 const REASON_BYTES: usize = 8192;
 
-/// Makes a call with room for why it failed.
+/// Makes a call, with room for the reason of a failure.
 ///
 /// # Errors
-/// With the reason, as it was given.
+/// The reason that the call gave.
 pub fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
     let mut why = vec![0_u8; REASON_BYTES];
     if call(why.as_mut_ptr().cast(), why.len()) == 0 {
@@ -18,10 +18,10 @@ pub fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String
     Err(CStr::from_bytes_until_nul(&why).unwrap_or_default().to_string_lossy().into_owned())
 }
 
-/// Text as C has it.
+/// Text as a C string.
 ///
 /// # Errors
-/// When there is a NUL in it, where C would end it.
+/// When the text contains a NUL, at which C would end it.
 pub fn text(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| format!("{text:?} has a NUL in it"))
 }
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_c_would_cut_is_refused() {
+    fn text_with_a_nul_is_refused() {
         assert!(text("a\0b").unwrap_err().contains("NUL"));
         assert_eq!(text("ab").unwrap().as_c_str(), c"ab");
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 use zagros_protocol::control::FileDigest;
-use zagros_store::{Digest, Folder, StoreError, hexadecimal};
+use zagros_store::{ContentDigest, Folder, StoreError, hexadecimal};
 
 use crate::error::WorkerError;
 use crate::event::Evaluation;
@@ -85,10 +85,10 @@ pub struct FileRecord {
 impl FileRecord {
     /// Of a content that is written under this name.
     pub(crate) fn of(name: &str, content: &[u8]) -> Self {
-        Self::known_by(name, Digest::of(content))
+        Self::known_by(name, ContentDigest::of(content))
     }
 
-    fn known_by(name: &str, Digest { bytes, sha256 }: Digest) -> Self {
+    fn known_by(name: &str, ContentDigest { bytes, sha256 }: ContentDigest) -> Self {
         Self { name: name.to_owned(), bytes, sha256: hexadecimal(&sha256) }
     }
 
@@ -198,7 +198,7 @@ impl Manifest {
             }
             content => content.map_err(|error| refused(folder, name, error))?,
         };
-        compare(folder, record, Digest::of(&content))?;
+        compare(folder, record, ContentDigest::of(&content))?;
         Ok(content)
     }
 
@@ -246,7 +246,7 @@ fn take<'a>(next: &AtomicUsize, files: &'a [FileRecord]) -> Option<(usize, &'a F
 
 const HELP: &str = "it is damaged or of another save, use another one";
 
-fn compare(folder: &Folder, record: &FileRecord, found: Digest) -> Result<(), WorkerError> {
+fn compare(folder: &Folder, record: &FileRecord, found: ContentDigest) -> Result<(), WorkerError> {
     let FileRecord { name, bytes, sha256 } = record;
     let found = FileRecord::known_by(name, found);
     if found == *record {
@@ -283,7 +283,7 @@ fn refused(folder: &Folder, name: &str, error: StoreError) -> WorkerError {
 /// SHA-256 of the text with zeros in place of `now`, where that stands first.
 fn seal(text: &[u8], now: &str) -> String {
     let zeroed = String::from_utf8_lossy(text).replacen(now, NO_SEAL, 1);
-    hexadecimal(&Digest::of(zeroed.as_bytes()).sha256)
+    hexadecimal(&ContentDigest::of(zeroed.as_bytes()).sha256)
 }
 
 /// The bytes of a text of hexadecimal digits; what is none is a hash that no file has.

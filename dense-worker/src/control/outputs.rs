@@ -2,7 +2,7 @@
 
 use futures::future::try_join_all;
 use zagros_job::DENSE_TABLE;
-use zagros_plumbing::process::{Machine, peak_memory};
+use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::DescribeRequest;
 
 use super::blocking::blocking;
@@ -86,7 +86,7 @@ async fn summarise(
         stages: trainer.run.metrics.stage_seconds(),
         bad_rows: trainer.run.metrics.bad_rows.get(),
         peak_rss_bytes: peak_memory(),
-        machine: Machine::this(),
+        machine: MachineInfo::this(),
     })
 }
 

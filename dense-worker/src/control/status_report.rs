@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 use zagros_coordinator_client::Membership;
 use zagros_embedding_client::{EmbeddingClient, UnansweredRequests};
-use zagros_plumbing::metrics::Space;
+use zagros_plumbing::metrics::DiskSpace;
 use zagros_protocol::control::{Disk, ServerWait};
 
 /// How often a worker reports.
@@ -30,7 +30,7 @@ impl StatusReport {
             loop {
                 let (Some(client), Some(membership)) = (client.upgrade(), membership.upgrade()) else { return };
                 membership.set_waits(worth_reporting(&client.waiting()));
-                if let Some(Ok(Space { free, size })) = folder.as_deref().map(Space::at) {
+                if let Some(Ok(DiskSpace { free, size })) = folder.as_deref().map(DiskSpace::at) {
                     membership.set_disk(Disk { free_bytes: free, size_bytes: size });
                 }
                 drop((client, membership));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zagros_ingest::{Batch, Cursor, SplitTask, StreamRemainder, StreamStart};
+use zagros_ingest::{Batch, SplitTask, StreamCursor, StreamRemainder, StreamStart};
 
 use super::splits::AssignedStream;
 use crate::error::WorkerError;
@@ -14,7 +14,7 @@ use crate::error::WorkerError;
 pub(crate) struct StreamPosition {
     /// Whose order of rows it has: the worker that started it.
     pub(crate) order: u32,
-    cursor: Option<Cursor>,
+    cursor: Option<StreamCursor>,
     /// Splits that the reading thread was dealt, in order.
     dealt: Option<watch::Receiver<Vec<SplitTask>>>,
     /// Malformed rows of those of its splits that have some.
@@ -33,7 +33,7 @@ impl StreamPosition {
     ) -> Self {
         Self {
             order,
-            cursor: Some(Cursor::new(start, shuffle_rows)),
+            cursor: Some(StreamCursor::new(start, shuffle_rows)),
             dealt: Some(dealt),
             bad_rows: HashMap::new(),
             over: false,

@@ -37,9 +37,9 @@ use crate::datapath::dense::DenseThread;
 use crate::datapath::push::Pushes;
 use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{Event, Observer, Several};
+use crate::event::{Event, Observer, ObserverList};
 use crate::metrics::Metrics;
-use crate::report::{Recorder, RunFolder};
+use crate::report::{MeasureRecorder, RunFolder};
 use crate::summary::{Outcome, Summary};
 
 /// How long a worker has to end by itself once the run is over: what it does then may be all but done.
@@ -163,9 +163,10 @@ impl Worker {
     async fn record(&mut self) -> Result<(), WorkerError> {
         let Some(folder) = self.folder.clone() else { return Ok(()) };
         let job = self.job.clone();
-        let start = move || folder.write_job(&job).and_then(|()| Recorder::start(&folder, job.output.tensorboard));
+        let start =
+            move || folder.write_job(&job).and_then(|()| MeasureRecorder::start(&folder, job.output.tensorboard));
         let recorder = Arc::new(blocking("recorder", start).await??);
-        self.observer = Arc::new(Several(vec![Arc::clone(&self.observer), recorder]));
+        self.observer = Arc::new(ObserverList(vec![Arc::clone(&self.observer), recorder]));
         Ok(())
     }
 

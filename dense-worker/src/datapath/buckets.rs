@@ -1,37 +1,37 @@
-//! Gradients on their way to their sum over all workers.
+//! Gradients on their way to the all-reduce.
 //!
-//! They leave in buckets of one size, cut from the last weight to the first: a backward pass ends with the first layers,
-//! so the last layers' buckets are summed while it still runs (Li et al. 2020, "PyTorch Distributed", section 3.2.3).
-//! Where buckets are cut depends on the number of weights alone, which all workers have in common.
+//! Gradients are sent in buckets of one size, from the last weight to the first. The backward half computes the gradients
+//! of the last layers first, so their buckets are summed while it still runs (Li et al. 2020, "PyTorch Distributed",
+//! section 3.2.3). The bounds of the buckets depend on the number of weights alone, which is equal on all workers.
 
 use std::ops::Range;
 
 use zagros_collective::{Collective, CollectiveError, PendingSum};
 
-/// Gradients in a bucket, 1 MiB: small enough that the last one, for which nothing is left to do meanwhile, is soon
-/// done; large enough that what each costs besides is small.
+/// Gradients per bucket, 1 MiB. The last bucket overlaps with no other work, so a bucket must be small enough to be summed
+/// fast. It must be large enough that the fixed cost of a bucket is small.
 pub const BUCKET: usize = 1 << 18;
 
-/// The buckets of one step after another.
+/// The buckets of one step. They are used again for the next step.
 #[derive(Debug)]
-pub struct Buckets {
+pub struct GradientBuckets {
     size: usize,
-    /// Of the network.
+    /// Weights of the network.
     weights: usize,
-    /// Weights below have not left yet.
+    /// Number of weights, from the first one on, whose gradients are not sent yet.
     left: usize,
-    /// What each value counts in the sum.
+    /// Factor of each value in the sum.
     share: f32,
-    /// First weight of each, and the sum.
+    /// The buckets in flight: first weight, and the sum.
     under_way: Vec<(usize, PendingSum)>,
-    /// Why one could not leave.
+    /// Why a bucket could not be sent.
     failed: Option<CollectiveError>,
-    /// Memory of buckets that are over.
+    /// Memory of finished buckets.
     spare: Vec<Vec<f32>>,
 }
 
-impl Buckets {
-    /// For buckets of so many gradients.
+impl GradientBuckets {
+    /// Buckets of so many gradients.
     #[must_use]
     pub fn new(size: usize) -> Self {
         Self {
@@ -45,14 +45,14 @@ impl Buckets {
         }
     }
 
-    /// A step begins, to which each value of this worker counts `share`. What an earlier one left is given up.
+    /// Begins a step, in which each value of this worker counts `share`. Gives up what an earlier step left.
     pub fn begin(&mut self, weights: usize, share: f32) {
         self.under_way.clear();
         self.failed = None;
         (self.weights, self.left, self.share) = (weights, weights, share);
     }
 
-    /// The gradients of all weights from `from` on are final: sends the buckets that are full, but for the one of the
+    /// Notes that the gradients of all weights from `from` on are final. Sends each full bucket, except the one of the
     /// first weights.
     pub fn ready(&mut self, group: &mut dyn Collective, from: usize, gradients: &[f32]) {
         while self.left > self.size && self.left - self.size >= from && self.failed.is_none() {
@@ -61,8 +61,8 @@ impl Buckets {
         }
     }
 
-    /// Sends the rest of `gradients`, which are all of the network's, and as many values besides on every worker, which
-    /// are summed as they are.
+    /// Sends the remaining gradients. `gradients` are those of the whole network. `besides` are more values, equally many
+    /// on every worker, which are summed without `share`.
     pub fn close(&mut self, group: &mut dyn Collective, gradients: &[f32], besides: &[f32]) {
         self.ready(group, 0, gradients);
         if self.failed.is_none() {
@@ -82,7 +82,7 @@ impl Buckets {
         self.left = weights.start;
     }
 
-    /// Waits for every sum and gives it to `put`, with its first weight; the sums of what was besides are answered.
+    /// Waits for every sum and gives it to `put`, with its first weight. Returns the sums of the values `besides`.
     ///
     /// # Errors
     /// When a worker does not take part, or `put` fails.
@@ -106,7 +106,7 @@ impl Buckets {
 
 #[cfg(test)]
 mod tests {
-    use zagros_collective::Alone;
+    use zagros_collective::SingleRank;
     use zagros_zip::ZipEq;
 
     use super::*;
@@ -114,25 +114,25 @@ mod tests {
 
     const WEIGHTS: usize = 10;
 
-    /// Starts of the buckets that have left after each time that so much was ready, then of all.
+    /// Starts of the sent buckets after each report of `ready`, and of all buckets.
     fn cut(size: usize, ready: &[usize]) -> (Vec<Vec<usize>>, Vec<usize>) {
         let gradients: Vec<f32> = (0..WEIGHTS).map(|weight| weight as f32).collect();
-        let mut buckets = Buckets::new(size);
+        let mut buckets = GradientBuckets::new(size);
         buckets.begin(WEIGHTS, 2.0);
-        let starts = |buckets: &Buckets| buckets.under_way.iter().map(|(start, _)| *start).collect::<Vec<_>>();
+        let starts = |buckets: &GradientBuckets| buckets.under_way.iter().map(|(start, _)| *start).collect::<Vec<_>>();
         let mut after = Vec::new();
         for from in ready {
-            buckets.ready(&mut Alone, *from, &gradients[*from..]);
+            buckets.ready(&mut SingleRank, *from, &gradients[*from..]);
             after.push(starts(&buckets));
         }
-        buckets.close(&mut Alone, &gradients, &[7.0, 8.0]);
+        buckets.close(&mut SingleRank, &gradients, &[7.0, 8.0]);
         let all = starts(&buckets);
         let mut sums = [0.0; WEIGHTS];
         let put = |first: usize, values: &[f32]| {
             sums[first..][..values.len()].copy_from_slice(values);
             Ok::<_, WorkerError>(())
         };
-        assert_eq!(buckets.finish(&mut Alone, put).unwrap(), [7.0, 8.0]);
+        assert_eq!(buckets.finish(&mut SingleRank, put).unwrap(), [7.0, 8.0]);
         assert!(sums.iter().zip_eq(&gradients).all(|(sum, gradient)| *sum == 2.0 * gradient), "{sums:?}");
         (after, all)
     }
@@ -140,27 +140,27 @@ mod tests {
     #[test]
     fn buckets_leave_once_they_are_full_and_never_before() {
         assert_eq!(cut(3, &[8, 7, 2]), (vec![vec![], vec![7], vec![7, 4]], vec![7, 4, 1, 0]));
-        // All at once, as of a pass that tells nothing, and of a worker without samples.
+        // All at once, as autograd reports them, and a worker without samples.
         assert_eq!(cut(3, &[]).1, [7, 4, 1, 0]);
-        // The last bucket waits for what is besides.
+        // The last bucket waits for the values besides.
         assert_eq!(cut(5, &[0]), (vec![vec![5]], vec![5, 0]));
         assert_eq!(cut(WEIGHTS, &[0]), (vec![vec![]], vec![0]));
         assert_eq!(cut(100, &[]).1, [0]);
     }
 
     #[test]
-    fn what_a_step_left_is_no_part_of_the_next() {
-        let mut buckets = Buckets::new(2);
+    fn values_of_a_step_never_reach_the_next_step() {
+        let mut buckets = GradientBuckets::new(2);
         buckets.begin(4, 1.0);
-        buckets.ready(&mut Alone, 0, &[9.0; 4]);
+        buckets.ready(&mut SingleRank, 0, &[9.0; 4]);
         buckets.begin(4, 1.0);
-        buckets.close(&mut Alone, &[1.0; 4], &[]);
+        buckets.close(&mut SingleRank, &[1.0; 4], &[]);
         let mut places = Vec::new();
         let put = |first, values: &[f32]| {
             places.push((first, values.to_vec()));
             Ok::<_, WorkerError>(())
         };
-        assert!(buckets.finish(&mut Alone, put).unwrap().is_empty());
+        assert!(buckets.finish(&mut SingleRank, put).unwrap().is_empty());
         assert_eq!(places, [(2, vec![1.0; 2]), (0, vec![1.0; 2])]);
     }
 }

@@ -1,4 +1,4 @@
-//! Third stage: the thread that owns the dense network. Gather, step, scatter.
+//! Third stage: the thread of the dense network. It gathers, steps and scatters.
 
 use std::sync::mpsc;
 use std::time::Instant;
@@ -16,39 +16,40 @@ use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
 use crate::model::{DenseModel, ModelError, without_units};
 
-/// What the thread is asked to do.
+/// A function to run on the thread.
 type Work = Box<dyn FnOnce(&mut Dense) + Send>;
 
-/// The thread, as its callers see it. It ends when the last of them is gone.
+/// A handle to the thread. The thread ends when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct DenseThread {
     work: mpsc::Sender<Work>,
 }
 
-/// What the thread holds.
+/// The state of the thread.
 #[derive(Debug)]
 pub(crate) struct Dense {
     pub(crate) model: DenseModel,
     columns: Columns,
-    /// `[batch, ΣD]`, kept from batch to batch.
+    /// `[batch, ΣD]`, used again for each batch.
     pub(super) input: Vec<f32>,
     pub(super) metrics: Metrics,
     /// The process group, in a run of several workers.
     pub(super) process_group: Option<ProcessGroup>,
-    /// A step of this worker's that others may have made: the sums did not all arrive here.
+    /// A step of this worker that other workers may have made, because not all sums arrived here.
     pub(crate) in_flight: Option<Stepped>,
     /// Mode `async`: the weights live on the servers.
     pub(crate) server_weights: Option<ServerWeights>,
 }
 
-/// What a step gives.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub(crate) struct Stepped {
     pub(crate) loss: f32,
     pub(crate) logits: Vec<f32>,
-    /// Per row and sum that was looked up, the sum over its occurrences.
+    /// For each row and sum that was looked up: the sum of its gradients over the batch.
     pub(crate) gradients: BatchRows,
-    /// What this worker's samples count in the step, by which the gradients were weighed: all, where it steps alone.
+    /// The weight of this worker's samples in the step. It is 1 if the worker steps alone. The gradients are multiplied
+    /// with it.
     pub(crate) share: f32,
 }
 
@@ -76,18 +77,18 @@ impl DenseThread {
         Ok(Self { work: send })
     }
 
-    /// Runs `work` on the thread, after what was asked before. It always ends: a step waits for nothing, or for the
-    /// other workers, which has a deadline of its own.
+    /// Runs `work` on the thread, after earlier work. It always ends: a step waits for nothing but the other workers, and
+    /// that wait has a deadline.
     ///
     /// # Errors
-    /// When the thread is gone, which takes a panic.
+    /// When the thread is gone, which needs a panic.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Dense) -> T + Send + 'static,
     ) -> Result<T, WorkerError> {
         let (tell, answer) = oneshot::channel();
         let work: Work = Box::new(move |dense| {
-            // A caller that gave up wants no answer.
+            // The caller may have given up.
             let _ = tell.send(work(dense));
         });
         self.work.send(work).map_err(|_| ended())?;
@@ -99,7 +100,7 @@ impl Dense {
     pub(super) fn new(job: &Job, metrics: Metrics) -> Result<Self, ModelError> {
         if let Some(precision) = without_units(job) {
             warn!(
-                "this processor has no {precision} units: train.precision = \"{precision}\" is slower than \"f32\" on it"
+                "this processor has no {precision} units, so train.precision = \"{precision}\" is slower than \"f32\""
             );
         }
         let model = DenseModel::new(job)?;
@@ -115,8 +116,8 @@ impl Dense {
         })
     }
 
-    /// One training step, or in mode `async` all of it but the update of the weights. `rows` must fit `prepared` ([`super::prepared::fits`]); their memory comes back as the
-    /// gradients'.
+    /// One training step; in mode `async` without the update of the weights. `rows` must fit `prepared`
+    /// ([`super::prepared::fits`]). Their memory is used again for the gradients.
     ///
     /// # Errors
     /// As [`DenseModel::step`].
@@ -141,15 +142,15 @@ impl Dense {
         Ok(Stepped { loss: output.loss, logits: output.logits, gradients: rows, share: 1.0 })
     }
 
-    /// In mode `async`, takes the weights whose rows are the last of `rows`.
+    /// In mode `async`, takes the weights from the last of `rows`.
     ///
     /// # Errors
-    /// When they are not as many as the network's, or not numbers.
+    /// When they are not as many as the network's weights, or not finite.
     pub(crate) fn take_weights(&mut self, rows: &BatchRows) -> Result<(), ModelError> {
         self.server_weights.as_mut().map_or(Ok(()), |weights| weights.take(&mut self.model, rows))
     }
 
-    /// Logits of a batch, which learns nothing.
+    /// Logits of a batch. Changes nothing.
     ///
     /// # Errors
     /// As [`DenseModel::predict`].
@@ -178,7 +179,7 @@ impl Dense {
 }
 
 fn ended() -> WorkerError {
-    thread_error("ended without saying why; its last words are on standard error".to_owned())
+    thread_error("ended without a message; its panic is on standard error".to_owned())
 }
 
 fn thread_error(reason: String) -> WorkerError {
@@ -200,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_gradient_of_a_shared_row_is_the_sum_over_its_samples() {
-        // Two samples with the same id, against the same two with ids of their own and equal rows.
+        // Two samples with the same id, and the same two samples with ids of their own and equal rows.
         let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
         pool(&mut job, 0, Pooling::Mean);
         let step = async |ids: &'static [u64], rows: Vec<f32>| {

@@ -1,8 +1,8 @@
-//! What the dense thread does with those of the other workers: agree on a step, sum its gradients.
+//! The dense thread's calls to the process group: it agrees on a step and sums its gradients.
 //!
-//! All workers make the same calls in the same order. A step's gradient is that of the mean loss over the samples of all
-//! workers: each weighs its own by its share of the samples, so that n workers with b samples each make the step of
-//! one worker with n × b (invariant RK-1).
+//! All workers make the same calls in the same order. The gradient of a step is that of the mean loss over the samples of
+//! all workers. Each worker weighs its gradients by its share of the samples, so n workers with b samples each make the
+//! step of one worker with n × b samples (invariant RK-1).
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::metrics::Stage;
 use crate::model::{ModelError, StepOutput};
 
 impl Dense {
-    /// Shares what this rank brings to the next step, and returns what all ranks bring.
+    /// Sends this rank's turn, and returns the turns of all ranks.
     ///
     /// # Errors
     /// When a worker does not take part.
@@ -33,13 +33,13 @@ impl Dense {
         Ok(AgreedTurns::of(&all))
     }
 
-    /// One training step of all workers. This one brings `batch`, as for [`Self::step`], or nothing; `share` is its
-    /// share of the samples. The loss is that of all workers' samples; logits and row gradients are this one's. Where all
-    /// workers know their turns `ahead` in time, they have agreed on the next step too.
+    /// One training step of all workers. `batch` is this worker's part, as for [`Self::step`], or `None`. `share` is its
+    /// share of the samples. The loss is that of all samples. Logits and row gradients are those of this worker's. If all
+    /// workers know the turn after this step in time, they also agree on the next step.
     ///
     /// # Errors
     /// When loss or gradients of any worker are not finite: all workers learn whose, and apply nothing
-    /// ([`WorkerError::Skipped`] where training goes on). When a worker does not take part, or libtorch fails.
+    /// ([`WorkerError::Skipped`] if training goes on). When a worker does not take part, or libtorch fails.
     pub(crate) fn group_step(
         &mut self,
         batch: Option<(&Prepared, BatchRows)>,
@@ -72,7 +72,7 @@ impl Dense {
         let started = Instant::now();
         process_group.send_rest(&self.model, &local, share, ahead.get().copied()).map_err(failed)?;
         self.metrics.spent(Stage::Reduce, started.elapsed());
-        // The rows' gradients are gathered while the others' are summed.
+        // The gradients of rows are gathered while those of the network are summed.
         let mut stepped = Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share };
         if let (Some(prepared), Ok(Some(output))) = (prepared, &mut local) {
             output.gradients.iter_mut().for_each(|gradient| *gradient *= share);
@@ -83,7 +83,7 @@ impl Dense {
         let reduced = match process_group.finish(&mut self.model, step) {
             Ok(reduced) => reduced,
             Err(error) => {
-                // Another worker may have all sums, and so have made the step.
+                // Another worker may have received all sums and made the step.
                 self.in_flight = local.is_ok().then_some(stepped);
                 return Err(error);
             }
@@ -91,7 +91,7 @@ impl Dense {
         self.metrics.spent(Stage::Reduce, started.elapsed());
         if !reduced.diverged.is_empty() {
             let workers = reduced.diverged;
-            // The same answer on all workers.
+            // The decision is the same on all workers.
             if self.model.leave_out() {
                 return Err(WorkerError::Skipped { step, workers });
             }
@@ -139,7 +139,7 @@ impl Dense {
         all_gather_values(mine, |mine| self.all_gather(mine))
     }
 
-    /// Takes the weights and the optimiser that rank `source` has now. Returns the `shared` bytes of that rank on every rank.
+    /// Takes the weights and the optimiser state of rank `source`. Returns the `shared` bytes of that rank on every rank.
     ///
     /// # Errors
     /// When a worker does not take part, or libtorch fails.
@@ -162,7 +162,7 @@ impl Dense {
         Ok(shared)
     }
 
-    /// Forward and backward over this worker's batch, if it has one. Gradients that are final meanwhile leave.
+    /// Forward and backward over this worker's batch, if it has one. Final gradients are sent meanwhile.
     fn local(
         &mut self,
         process_group: &mut ProcessGroup,
@@ -187,13 +187,13 @@ impl Dense {
     }
 }
 
-/// As [`Dense::all_gather_values`], over any group's `all_gather`.
+/// As [`Dense::all_gather_values`], with the `all_gather` of any group.
 pub(super) fn all_gather_values<T: Serialize + DeserializeOwned>(
     mine: &T,
     all_gather: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, WorkerError>,
 ) -> Result<Vec<T>, WorkerError> {
     let odd = |rank: usize| move |error| inconsistent(0, format!("what dense worker {rank} sent ({error})"));
-    // A value that cannot be written is read by nobody.
+    // An empty value cannot be parsed, so the others name this rank.
     let mine = serde_json::to_vec(mine).unwrap_or_default();
     let all = all_gather(&mine)?;
     number_from(0, &all).map(|(rank, bytes)| serde_json::from_slice(bytes).map_err(odd(rank))).collect()

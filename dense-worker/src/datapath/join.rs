@@ -1,4 +1,4 @@
-//! How a worker joins a process group: what it brings, and what must be equal on all ranks.
+//! Joining a process group: what a worker sends, and what must be equal on all ranks.
 
 use serde::{Deserialize, Serialize};
 use zagros_collective::Collective;
@@ -9,22 +9,23 @@ use super::group_step::all_gather_values;
 use super::process_group::{ProcessGroup, seed_of_rank};
 use crate::error::WorkerError;
 
-/// What a worker shows to the others when it joins.
+/// What a worker sends when it joins.
 #[derive(Serialize, Deserialize)]
 struct JoinPayload {
     progress: RankProgress,
     /// Checksum of the dense network's weights.
     weights: u32,
-    /// Checksum of whatever else must be equal.
+    /// Checksum of the other values that must be equal.
     like: u32,
 }
 
 impl Dense {
-    /// Joins the group once every rank is sure that all fit together. `like` stands for what must be equal on all ranks.
-    /// Weights must be equal too where no rank has trained. Returns how far each rank is.
+    /// Joins the group once every rank knows that all ranks fit together. `like` stands for values that must be equal on
+    /// all ranks. Weights must be equal too if no rank has trained. Returns the progress of each rank.
     ///
     /// # Errors
-    /// [`WorkerError::Unequal`] names the workers whose weights or `like` are not rank 0's. When one does not take part.
+    /// [`WorkerError::Unequal`] names the workers whose weights or `like` differ from those of rank 0. When a worker does
+    /// not take part.
     pub(crate) fn join(
         &mut self,
         group: Box<dyn Collective>,
@@ -51,7 +52,7 @@ impl Dense {
         Ok(payloads.iter().map(|payload| payload.progress).collect())
     }
 
-    /// Lets go of a group in which a call has failed. Returns the step that others may have made.
+    /// Leaves a group in which a call has failed. Returns the step that other workers may have made.
     pub(crate) fn leave_group(&mut self) -> Option<Stepped> {
         self.process_group = None;
         self.in_flight.take()

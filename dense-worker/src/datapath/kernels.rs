@@ -1,4 +1,4 @@
-//! Between looked up rows and the dense network: gather with pooling, and its transpose.
+//! From looked-up rows to the input of the dense network: gather with pooling, and its transpose.
 //!
 //! Hot path: no allocation per row, no I/O, no log.
 
@@ -6,16 +6,16 @@ use zagros_job::{Job, Pooling, Values};
 use zagros_protocol::TableId;
 use zagros_zip::ZipEq;
 
-/// Where one feature's vector lies in a sample's row of `[batch, ΣD]`.
+/// Where the vector of one feature is in a sample's row of `[batch, ΣD]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// The table its rows come from.
+    /// The table of its rows.
     pub table: TableId,
     /// Values per row.
     pub dim: usize,
-    /// First value within the sample's row.
+    /// Index of its first value in the sample's row.
     pub offset: usize,
-    /// How a bag becomes one vector; single-valued features have nothing to pool.
+    /// How a bag becomes one vector. Unused for single-valued features.
     pub pooling: Pooling,
 }
 
@@ -29,7 +29,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// As the job has them.
+    /// The columns of the job's features.
     #[must_use]
     pub fn of(job: &Job) -> Self {
         let mut width = 0;
@@ -51,23 +51,23 @@ fn pooling(values: &Values) -> Pooling {
     }
 }
 
-/// One feature of one batch, as rows of its table's answer.
+/// The rows of one feature of a batch, as positions in its table's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions<'a> {
-    /// A row a sample.
+    /// One row per sample.
     One(&'a [u32]),
-    /// Any number of rows a sample, to be summed here.
+    /// Any number of rows per sample, which are added up here.
     Bags {
         /// The row of each id.
         inverse: &'a [u32],
         /// As [`zagros_ingest::Ids::offsets`].
         offsets: &'a [u32],
     },
-    /// A row a sample, which is the sum of its rows.
+    /// One row per sample, which is the sum of the sample's rows.
     Sums {
-        /// The first sample's; the others' follow.
+        /// Position of the first sample's row. The rows of the others follow.
         first: u32,
-        /// As [`zagros_ingest::Ids::offsets`]: how many rows are in each sum.
+        /// As [`zagros_ingest::Ids::offsets`]: the number of rows in each sum.
         offsets: &'a [u32],
     },
 }
@@ -93,8 +93,8 @@ pub fn gather(column: &Column, width: usize, positions: Positions<'_>, rows: &[f
     }
 }
 
-/// The transpose of [`gather`]: adds each sample's gradient, `[batch, width]`, to the rows that made its
-/// vector. `into` is `[wanted, dim]`. Samples are taken in order, so the sum is the same on every run.
+/// The transpose of [`gather`]: adds each sample's gradient, `[batch, width]`, to the rows of its vector. `into` is
+/// `[wanted, dim]`. Samples are taken in order, so the sum is the same in every run.
 pub fn scatter_add(column: &Column, width: usize, positions: Positions<'_>, gradients: &[f32], into: &mut [f32]) {
     for (sample, slot) in gradients.chunks_exact(width.max(1)).enumerate() {
         let gradient = &slot[column.offset..column.offset + column.dim];
@@ -119,7 +119,7 @@ fn share_of(offsets: &[u32], sample: usize, pooling: Pooling) -> f32 {
     share((offsets[sample + 1] - offsets[sample]) as usize, pooling)
 }
 
-/// What each row of a bag counts.
+/// The factor of each row of a bag.
 fn share(bag: usize, pooling: Pooling) -> f32 {
     match pooling {
         Pooling::Sum => 1.0,
@@ -144,7 +144,7 @@ fn row_mut(rows: &mut [f32], position: u32, dim: usize) -> &mut [f32] {
     &mut rows[start..start + dim]
 }
 
-/// Both sides have `dim` values: the callers cut them so.
+/// Both slices have `dim` values, because the callers cut them so.
 fn add(into: &mut [f32], values: &[f32]) {
     for (sum, value) in into.iter_mut().zip_eq(values) {
         *sum += value;
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A feature between two others, so that a wrong offset shows.
+    /// The feature is between two others, so that a wrong offset shows.
     const OFFSET: usize = 2;
 
     #[derive(Clone, Debug)]
@@ -175,7 +175,7 @@ mod tests {
     }
 
     impl Case {
-        /// Positions as a batch has them: single-valued where `single`.
+        /// Positions as in a batch. `single`: of a single-valued feature.
         fn positions(&self, single: bool) -> (Vec<u32>, Option<Vec<u32>>) {
             let lengths = self.bags.iter().scan(0, |end, bag| {
                 *end += bag.len() as u32;

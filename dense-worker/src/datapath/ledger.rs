@@ -1,11 +1,11 @@
-//! Which splits are complete: those whose every gradient is acknowledged. Pure.
+//! Which splits are complete: those whose gradients are all acknowledged. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Acknowledgements come in any order; a split is complete once its last batch *and every batch before it*
-/// are acknowledged, because a split's rows may lie in any of them (invariant SP-2).
+/// Acknowledgements arrive in any order. A split is complete once its last batch and every batch before it are
+/// acknowledged, because a split's rows may be in any of them (invariant SP-2).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct BatchLedger {
     /// Every batch below is acknowledged.
     frontier: u64,
     /// Acknowledged batches beyond the frontier.
@@ -14,14 +14,14 @@ pub(crate) struct Ledger {
     ends: BTreeMap<u64, Vec<u64>>,
 }
 
-impl Ledger {
-    /// Of batches that are numbered from `first`.
+impl BatchLedger {
+    /// A ledger of batches that are numbered from `first`.
     pub(crate) fn from(first: u64) -> Self {
         Self { frontier: first, ..Self::default() }
     }
 
-    /// Batch `seq` is acknowledged and holds the last row of the splits `ends`; answers the splits that are
-    /// complete now, in the order of their last rows.
+    /// Notes that batch `seq` is acknowledged, and that it holds the last rows of the splits `ends`. Returns the splits
+    /// that are now complete, in the order of their last rows.
     pub(crate) fn acknowledge(&mut self, seq: u64, ends: Vec<u64>) -> Vec<u64> {
         self.early.insert(seq);
         if !ends.is_empty() {
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_split_waits_for_every_batch_before_its_end() {
-        let mut ledger = Ledger::default();
+        let mut ledger = BatchLedger::default();
         assert!(ledger.acknowledge(1, vec![10]).is_empty());
         assert!(ledger.acknowledge(2, vec![]).is_empty());
         assert_eq!(ledger.acknowledge(0, vec![9]), [9, 10]);
@@ -55,12 +55,12 @@ mod tests {
         fn in_any_order_splits_complete_once_and_never_early(
             order in (1_usize..40).prop_flat_map(|count| Just((0..count as u64).collect::<Vec<_>>()).prop_shuffle()),
         ) {
-            let mut ledger = Ledger::default();
+            let mut ledger = BatchLedger::default();
             let mut acknowledged = BTreeSet::new();
             let mut complete = Vec::new();
             for seq in &order {
                 acknowledged.insert(*seq);
-                // Every third batch ends the split of its own number.
+                // Every third batch ends the split with its own number.
                 let ends = if seq % 3 == 0 { vec![*seq] } else { vec![] };
                 for split in ledger.acknowledge(*seq, ends) {
                     prop_assert!((0..=split).all(|before| acknowledged.contains(&before)));

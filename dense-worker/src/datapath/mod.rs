@@ -1,6 +1,6 @@
 //! The path of one batch: read → prefetch → step → push.
 //!
-//! Performance-critical: no I/O besides the calls themselves, no info log, no allocation per row.
+//! Performance-critical: no I/O besides the calls of these stages, no info log, no allocation per row.
 
 pub mod buckets;
 pub mod kernels;

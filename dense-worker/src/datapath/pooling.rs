@@ -1,32 +1,33 @@
-//! Who adds up the rows of a multi-valued feature: the worker, from rows that it looks up, or the embedding servers,
-//! which then answer one row per sample (ADR 16).
+//! Where the rows of a multi-valued feature are added up: at the worker, which then looks up the rows, or at the embedding
+//! servers, which then answer one row per sample (ADR 16).
 
 use zagros_embedding_client::{TableBags, UniqueIds, bag_bytes};
 use zagros_ingest::Ids;
 use zagros_job::{Job, PoolAt, Values, Wire};
 use zagros_protocol::datapath::Access;
 
-/// What the choice depends on besides the batch.
+/// The job's part of the choice. The rest depends on the batch.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolPlan {
-    /// Per feature; the worker's where there is nothing to pool.
+    /// Per feature; the worker for single-valued features.
     features: Vec<PoolAt>,
     value_bytes: usize,
     servers: u32,
 }
 
-/// A batch's features with their ids as positions in their tables' ids.
+/// The features of a batch. Their ids are positions in the unique ids of their tables.
 pub(crate) struct Columns<'a> {
     pub(crate) ids: &'a [Ids],
     /// Per feature.
     pub(crate) inverse: &'a [Vec<u32>],
-    /// Per feature, which of the batch's tables it reads.
+    /// Per feature, the position of its table in the batch.
     pub(crate) slots: &'a [usize],
 }
 
 impl PoolPlan {
-    /// As the job wants it. What is left to choose is the worker's where results must not depend on how many servers
-    /// there are: they add in another order (invariant DP-5). That is without staleness, and where scores are read.
+    /// The plan of a job. If the choice is free, it is the worker wherever results must not depend on the number of
+    /// servers, because servers add in another order (invariant DP-5). That is without staleness, and where scores are
+    /// read.
     pub(crate) fn of(job: &Job, access: Access) -> Self {
         let exact = job.train.staleness == 0 || access == Access::Read;
         let feature = |values: &Values| match values {
@@ -44,8 +45,8 @@ impl PoolPlan {
         }
     }
 
-    /// The features of a batch, those first whose rows are wanted in any case and those last whose sums are: so each
-    /// choice wants the rows of the first so many ids of a table.
+    /// The order of a batch's features: first those whose rows are always looked up, last those whose sums are. Each choice
+    /// then looks up the rows of the first ids of a table.
     pub(crate) fn order(&self, ids: &[Ids]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|feature| match self.at(*feature, ids) {
@@ -56,9 +57,8 @@ impl PoolPlan {
         order
     }
 
-    /// Gives each table the bags whose sums are wanted of it. Answers, per feature, the row of its table's answer
-    /// that is its first sample's sum; `None` where the feature's rows are wanted. `unique` was found in
-    /// [`Self::order`].
+    /// Gives each table the bags that its server adds up. Returns for each feature the row of its table's answer with the
+    /// first sample's sum; `None` if the feature's rows are looked up. `unique` was found in [`Self::order`].
     pub(crate) fn choose(&self, columns: &Columns<'_>, unique: &mut UniqueIds) -> Vec<Option<u32>> {
         let mut sums = vec![None; columns.ids.len()];
         for (slot, table) in unique.tables.iter_mut().enumerate() {
@@ -86,13 +86,13 @@ impl PoolPlan {
         sums
     }
 
-    /// A column that came without offsets has a row a sample, whatever the job says.
+    /// Where a feature is added up. A column without offsets has one row per sample, whatever the job says.
     fn at(&self, feature: usize, ids: &[Ids]) -> PoolAt {
         if ids[feature].offsets.is_some() { self.features[feature] } else { PoolAt::Worker }
     }
 }
 
-/// How many of a table's ids, in order of first appearance, there are once these features were seen.
+/// How many of a table's ids, in order of first appearance, are known after these features.
 fn known(columns: &Columns<'_>, features: impl Iterator<Item = usize>) -> u32 {
     let last = features.filter_map(|feature| columns.inverse[feature].iter().max()).max();
     last.map_or(0, |last| last + 1)
@@ -110,7 +110,7 @@ mod tests {
 
     const DIM: usize = 8;
 
-    /// Every feature reads one table.
+    /// Every feature reads the same table.
     fn choose(plan: &[PoolAt], servers: u32, ids: &[Ids]) -> (UniqueIds, Vec<Option<u32>>) {
         let plan = PoolPlan { features: plan.to_vec(), value_bytes: 4, servers };
         let order = plan.order(ids);
@@ -136,7 +136,7 @@ mod tests {
         let rare = bags(&[&[1, 2, 3, 4], &[5, 6, 7, 8]]);
         let (unique, sums) = choose(&[PoolAt::Auto], 1, std::slice::from_ref(&rare));
         assert_eq!((sums, unique.tables[0].wanted()), (vec![Some(0)], 2));
-        // Eight rows, but two servers answer nearly two sums a bag each, eight do nearly four.
+        // Eight rows. Two servers would answer nearly two sums per bag; eight servers would answer nearly four.
         assert!(choose(&[PoolAt::Auto], 2, std::slice::from_ref(&rare)).1[0].is_some());
         assert!(choose(&[PoolAt::Auto], 8, &[rare]).1[0].is_none());
         let common = bags(&[&[1, 2], &[1, 2], &[2, 1], &[1]]);
@@ -145,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn features_of_one_table_are_chosen_apart() {
+    fn features_of_one_table_are_chosen_separately() {
         let one = Ids { ids: vec![9, 1], offsets: None };
         let reported = bags(&[&[1, 9], &[20]]);
         let history = bags(&[&[1, 2, 3, 4, 5, 6], &[9, 10, 11, 12, 13, 14]]);
         let plan = [PoolAt::Server, PoolAt::Auto, PoolAt::Worker];
         let (unique, sums) = choose(&plan, 1, &[reported.clone(), history, one.clone()]);
-        // Ids 9 and 1 themselves, then the sums of both features.
+        // First the ids 9 and 1 themselves, then the sums of both features.
         assert_eq!(unique.tables[0].ids[..3], [9, 1, 2]);
         assert_eq!(sums, [Some(4), Some(2), None]);
         assert_eq!((unique.tables[0].ids.len(), unique.tables[0].wanted()), (13, 6));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_to_choose_is_the_workers_where_results_must_be_exact() {
+    fn a_free_choice_is_the_worker_if_results_must_be_exact() {
         let mut job = job(1, &[4, 4, 4, 4], Model::Ffnn { hidden: vec![], dropout: 0.0 });
         for (feature, at) in [PoolAt::Auto, PoolAt::Server, PoolAt::Worker].into_iter().enumerate() {
             pool_at(&mut job, feature, Pooling::Sum, at);

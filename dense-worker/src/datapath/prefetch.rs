@@ -1,4 +1,4 @@
-//! Second stage: rows for the batches ahead, at most as many as the window lets in, delivered in order.
+//! Second stage: looks up the rows of the next batches, as many as the window allows. Delivers them in order.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::read::Incoming;
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
 
-/// What lookups need.
+/// The inputs of lookups.
 #[derive(Clone)]
 pub(crate) struct Lookups {
     pub(crate) client: Arc<EmbeddingClient>,
@@ -23,30 +23,30 @@ pub(crate) struct Lookups {
     pub(crate) metrics: Metrics,
 }
 
-/// Batches looked up before they are asked for, where the window lets them in: more would only make rows older.
+/// Batches that are looked up before they are asked for, if the window allows. More would only make rows older.
 const AHEAD: usize = 2;
 
-/// A lookup under way.
+/// A lookup in flight.
 #[derive(Debug)]
 struct Lookup {
     fetched: AbortOnDropHandle<Result<Fetched, WorkerError>>,
-    /// Its place among those [`AHEAD`]; none once its batch is asked for.
+    /// Its place among those [`AHEAD`]; `None` once its batch is asked for.
     place: Option<OwnedSemaphorePermit>,
 }
 
-/// Lookups under way, oldest first. Dropping it ends them.
+/// The lookups in flight, oldest first. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct Prefetch {
     under_way: mpsc::Receiver<Lookup>,
     /// The oldest, once taken from the channel.
     oldest: Option<Lookup>,
-    /// What it answered, from when that is there until it is taken.
+    /// The answer of the oldest, until it is taken.
     seen: Option<Result<Fetched, WorkerError>>,
     _feeder: AbortOnDropHandle<()>,
 }
 
 impl Prefetch {
-    /// Takes at most `limit` of the batches, numbering them from `first`.
+    /// Takes at most `limit` batches, and numbers them from `first`.
     pub(crate) fn start(lookups: Lookups, mut incoming: Incoming, first: u64, limit: u64) -> Self {
         let (send, under_way) = mpsc::channel(AHEAD);
         let places = Arc::new(Semaphore::new(AHEAD));
@@ -54,7 +54,7 @@ impl Prefetch {
             let (mut seq, mut taken) = (first, 0);
             while taken < limit {
                 let Some(prepared) = incoming.recv().await else { return };
-                // An empty batch only carries the ends of splits: it is no step.
+                // An empty batch only carries the ends of splits, so it is not a step.
                 taken += u64::from(!prepared.as_ref().is_ok_and(|prepared| prepared.batch.size == 0));
                 let place = Arc::clone(&places).acquire_owned().await.ok();
                 let permit = lookups.window.enter().await;
@@ -68,7 +68,7 @@ impl Prefetch {
         Self { under_way, oldest: None, seen: None, _feeder: AbortOnDropHandle::new(feeder) }
     }
 
-    /// The next batch with its rows; `None` after the last. Dropped while it waits, it loses nothing.
+    /// The next batch with its rows; `None` after the last. A call that is dropped while it waits loses nothing.
     pub(crate) async fn next(&mut self) -> Option<Result<Fetched, WorkerError>> {
         self.receive().await?.place = None;
         self.arrive().await;
@@ -76,8 +76,8 @@ impl Prefetch {
         self.seen.take()
     }
 
-    /// The batch that [`Self::next`] will give; `None` after the last, or when there will be an error instead. Dropped
-    /// while it waits, it loses nothing.
+    /// The batch that [`Self::next`] will return; `None` after the last, or before an error. A call that is dropped while
+    /// it waits loses nothing.
     pub(crate) async fn look(&mut self) -> Option<&Fetched> {
         self.receive().await?;
         self.arrive().await.as_ref()?.as_ref().ok()
@@ -90,7 +90,7 @@ impl Prefetch {
         self.oldest.as_mut()
     }
 
-    /// Waits for what the oldest answers.
+    /// Waits for the answer of the oldest.
     async fn arrive(&mut self) -> &Option<Result<Fetched, WorkerError>> {
         if let (Some(oldest), None) = (&mut self.oldest, &self.seen) {
             let thread = |error: JoinError| WorkerError::Thread { thread: "lookup", reason: error.to_string() };
@@ -136,10 +136,10 @@ mod tests {
     use crate::datapath::read::{Open, Reader};
     use crate::testing::{FakeShard, Scripted, batch, job};
 
-    /// Stages that hand over one batch each, and what is between two of them.
+    /// Batches that are held in the stages and between them.
     const BETWEEN: usize = 5;
 
-    /// Batches that leave an endless source before a server has answered anything.
+    /// How many batches leave an endless source before a server has answered any lookup.
     async fn read_ahead(staleness: usize) -> usize {
         let job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
         let metrics = Metrics::new(&prometheus::Registry::new());
@@ -169,15 +169,15 @@ mod tests {
             _ = prefetch.next() => panic!("a batch came without its rows"),
             () = waits => {}
         }
-        // Time to read on, for a source that nothing stops.
+        // A source that nothing stops would read on in this time.
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!((window.inside(), client.waiting()[0].lookups), (staleness + 1, staleness + 1));
         read.load(Ordering::Acquire)
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_server_that_is_slow_makes_the_source_wait_and_not_the_memory_grow() {
-        // As many as are looked up at once; more are in the step or being pushed.
+    async fn a_slow_server_makes_the_source_wait_and_takes_no_more_memory() {
+        // As many batches as are looked up at once. More are in the step or being pushed.
         for staleness in [0, 2] {
             let read = tokio::time::timeout(Duration::from_secs(60), read_ahead(staleness)).await.expect("it hangs");
             assert!((staleness + 1..=staleness + 1 + BETWEEN).contains(&read), "τ = {staleness}: {read} batches");

@@ -1,4 +1,4 @@
-//! A batch with its unique ids, checked: behind this door every length is right.
+//! A batch with its unique ids. Every length is checked here.
 
 use zagros_embedding_client::{BatchRows, Deduplicator, FeatureIds, RoutedIds, TableIds, UniqueIds, WindowPermit};
 use zagros_ingest::{Batch, Ids};
@@ -10,20 +10,20 @@ use super::kernels::{Columns, Positions};
 use super::pooling::{self, PoolPlan};
 use crate::error::WorkerError;
 
-/// A batch with its unique ids, and what is wanted of their rows.
+/// A batch with its unique ids, and which of their rows are looked up.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) batch: Batch,
     pub(crate) unique: RoutedIds,
-    /// Per feature, for each id, its position among its table's unique ids.
+    /// Per feature and id: the position of the id among its table's unique ids.
     inverse: Vec<Vec<u32>>,
     /// Per feature, the position of its table in `unique`.
     slots: Vec<usize>,
-    /// Per feature, the row of its table's answer that is its first sample's sum; `None` where it has rows.
+    /// Per feature: the row of its table's answer with the first sample's sum; `None` if the feature's rows are looked up.
     sums: Vec<Option<u32>>,
 }
 
-/// Makes batches ready to be looked up.
+/// Prepares batches for the lookup.
 #[derive(Debug)]
 pub(crate) struct Preparer {
     columns: Columns,
@@ -36,7 +36,7 @@ pub(crate) struct Preparer {
 /// A batch with the rows of its ids.
 #[derive(Debug)]
 pub(crate) struct Fetched {
-    /// Counts up from 0 over the life of the worker; the number of its push.
+    /// Number of the batch and of its push. Counts from 0 over the life of the worker.
     pub(crate) seq: u64,
     pub(crate) prepared: Prepared,
     pub(crate) rows: BatchRows,
@@ -45,7 +45,7 @@ pub(crate) struct Fetched {
 }
 
 impl Preparer {
-    /// For batches of the job whose rows are looked up with this `access`.
+    /// For batches of a job whose rows are looked up with `access`.
     pub(crate) fn new(job: &Job, access: Access) -> Self {
         Self {
             columns: Columns::of(job),
@@ -56,15 +56,15 @@ impl Preparer {
         }
     }
 
-    /// With these rows behind those of the features, in each batch that has samples.
+    /// Adds these rows after those of the features, in each batch with samples.
     pub(crate) fn beside(self, rows: Option<TableIds>) -> Self {
         Self { beside: rows, ..self }
     }
 
-    /// Finds the unique ids of a batch, and which of its bags are summed at the servers.
+    /// Finds the unique ids of a batch, and which of its bags the servers add up.
     ///
     /// # Errors
-    /// In words, when the batch does not have the job's shape.
+    /// A message, when the batch does not have the job's shape.
     pub(crate) fn prepare(&mut self, batch: Batch) -> Result<Prepared, String> {
         check(&batch, &self.columns, self.numeric)?;
         let (mut unique, inverse) = self.dedup(&batch.categorical);
@@ -86,14 +86,14 @@ impl Preparer {
         let features: Vec<FeatureIds<'_>> = order.iter().map(of).collect();
         let (unique, found) = self.deduplicator.dedup(&features);
         let mut inverse = vec![Vec::new(); order.len()];
-        // One list per feature that was asked for.
+        // There is one list per feature.
         order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
         (unique, inverse)
     }
 }
 
 impl Prepared {
-    /// Feature `index` as the kernels want it, and which table of `unique` it reads.
+    /// The positions of feature `index` for the kernels, and its table's position in `unique`.
     pub(crate) fn feature(&self, index: usize) -> (usize, Positions<'_>) {
         let (inverse, offsets) = (&self.inverse[index], self.batch.categorical[index].offsets.as_deref());
         let positions = match (offsets, self.sums[index]) {
@@ -105,7 +105,7 @@ impl Prepared {
     }
 }
 
-/// Whether `rows` has a full row for each row and sum that is wanted.
+/// Whether `rows` has a full row for each row and sum that was looked up.
 pub(crate) fn fits(rows: &BatchRows, unique: &UniqueIds) -> bool {
     rows.tables.len() == unique.tables.len()
         && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
@@ -135,7 +135,7 @@ fn expect(what: &str, expected: usize, found: usize) -> Result<(), String> {
     if expected == found { Ok(()) } else { Err(format!("{what}: expected {expected}, found {found}")) }
 }
 
-/// The error for a batch that is not what it should be.
+/// The error of a batch whose parts do not fit together.
 pub(crate) fn inconsistent(batch: u64, reason: impl Into<String>) -> WorkerError {
     WorkerError::Inconsistent { batch, reason: reason.into() }
 }
@@ -193,7 +193,7 @@ mod tests {
         let prepared = Preparer::new(&job, Access::Train).prepare(batch()).unwrap();
         assert_eq!(prepared.feature(0), (0, Positions::One(&[0, 1])));
         assert_eq!(prepared.feature(1), (0, Positions::Sums { first: 2, offsets: &[0, 3, 3] }));
-        // Two rows, the sum of three, and that of none.
+        // Two rows, the sum of three rows, and the sum of none.
         assert!(fits(&BatchRows { tables: vec![vec![0.0; 8]] }, &prepared.unique));
     }
 

@@ -1,4 +1,4 @@
-//! The process group: what its ranks agree on before a step, and the gradients that they sum.
+//! The process group: its ranks agree on each step, and sum their gradients.
 //!
 //! All ranks make the same calls in the same order.
 
@@ -9,17 +9,17 @@ use zagros_ingest::Batch;
 use zagros_worker_core::{StepAgreement, StepVote};
 use zagros_zip::number_from;
 
-use super::buckets::{BUCKET, Buckets};
+use super::buckets::{BUCKET, GradientBuckets};
 use crate::error::WorkerError;
 use crate::model::{DenseModel, ModelError, StepOutput};
 
-/// Numbers of a [`RankTurn`]: the first says that there is one.
+/// Words of a [`RankTurn`]. The first says that the rank has sent a turn.
 pub(super) const TURN: usize = 6;
 
 /// The workers that make steps together, and the gradients that are summed over them.
 pub(crate) struct ProcessGroup {
     pub(super) group: Box<dyn Collective>,
-    pub(super) buckets: Buckets,
+    pub(super) buckets: GradientBuckets,
 }
 
 impl std::fmt::Debug for ProcessGroup {
@@ -28,32 +28,32 @@ impl std::fmt::Debug for ProcessGroup {
     }
 }
 
-/// What one rank brings to the next step.
+/// One rank's part of the agreement on the next step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RankTurn {
-    /// Samples of its batch; 0 when it has none left.
+    /// Samples of its batch; 0 if it has none left.
     pub(crate) samples: u32,
-    /// Bytes of the data files, for progress. Rounding does no harm.
+    /// Bytes of the data files, for progress. Rounding does not matter.
     pub(crate) bytes: f32,
-    /// What it wants of the step.
+    /// Its vote on the step.
     pub(crate) vote: StepVote,
 }
 
-/// What a rank brings to the step after this one, where it knows that before this step's last sum leaves. Then all ranks
-/// agree on that step with this step's sum, and no rank waits for another twice a step.
+/// A rank's turn for the step after this one, if it is known before the last sum of this step is sent. If all ranks know
+/// theirs, they agree on that step with the sum of this one, and no rank waits for another twice per step.
 pub(crate) type TurnAhead = Arc<OnceLock<RankTurn>>;
 
-/// What all ranks bring to a step, by rank: the same on all of them.
+/// The turns of all ranks, by rank. They are the same on all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AgreedTurns(pub(super) Vec<RankTurn>);
 
 impl RankTurn {
-    /// With this batch.
+    /// The turn with this batch.
     pub(crate) fn with(self, batch: &Batch) -> Self {
         Self { samples: u32::try_from(batch.size).unwrap_or(u32::MAX), bytes: batch.bytes as f32, ..self }
     }
 
-    /// Writes it among those of all ranks, each of which adds nothing to the others' words.
+    /// Writes the turn into the words of all ranks. Each rank writes only its own words, so the sum holds all turns.
     pub(super) fn write(self, all: &mut [f32], rank: usize) {
         let flag = f32::from;
         let StepVote { stop, checkpoint, regroup } = self.vote;
@@ -69,24 +69,24 @@ impl RankTurn {
 }
 
 impl AgreedTurns {
-    /// Of a group in which no rank has a batch.
+    /// The turns of a group in which no rank has a batch.
     pub(crate) fn of_nobody() -> Self {
         Self(Vec::new())
     }
 
-    /// Of the words of all ranks.
+    /// Reads the turns from the words of all ranks.
     pub(super) fn of(words: &[f32]) -> Self {
         Self(words.as_chunks::<TURN>().0.iter().map(RankTurn::read).collect())
     }
 
-    /// Of words that each rank has written, or not: `None` unless every rank has.
+    /// Reads the turns; `None` unless every rank has written its words.
     fn if_all(words: &[f32]) -> Option<Self> {
         let turns = words.as_chunks::<TURN>().0;
         let all = turns.iter().all(|[is_there, ..]| *is_there > 0.0);
         (all && !turns.is_empty()).then(|| Self::of(words))
     }
 
-    /// What the ranks decide with it.
+    /// The decision of all ranks.
     pub(crate) fn agreement(&self) -> StepAgreement {
         let anyone = |wants: fn(&StepVote) -> bool| self.0.iter().any(|turn| wants(&turn.vote));
         StepAgreement {
@@ -112,13 +112,13 @@ impl AgreedTurns {
         self.0.iter().enumerate().filter(|(_, turn)| turn.samples > 0).map(|(rank, _)| rank)
     }
 
-    /// What the samples of a rank count in the step, 0..1.
+    /// The weight of a rank's samples in the step, 0..1.
     pub(crate) fn share(&self, rank: usize) -> f32 {
         (f64::from(self.0[rank].samples) / self.samples().max(1) as f64) as f32
     }
 }
 
-/// A seed of a worker's own; rank 0's is the job's, and a lone worker's.
+/// The seed of a rank. The seed of rank 0, and of a single worker, is the job's.
 pub(crate) fn seed_of_rank(seed: u64, rank: u64) -> u64 {
     // An odd constant, so that neighbouring ranks of neighbouring seeds differ in many bits.
     seed ^ rank.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -126,11 +126,11 @@ pub(crate) fn seed_of_rank(seed: u64, rank: u64) -> u64 {
 
 impl ProcessGroup {
     pub(super) fn of(group: Box<dyn Collective>) -> Self {
-        Self { group, buckets: Buckets::new(BUCKET) }
+        Self { group, buckets: GradientBuckets::new(BUCKET) }
     }
 
-    /// Sends the gradients that have not left, and besides the loss, who has what is no number, the turn ahead, and what
-    /// buffers of the network change by: each worker's batch counts its share in them, too.
+    /// Sends the gradients that are not sent yet. Also sends the loss, which ranks have a value that is not finite, the
+    /// turn ahead, and the changes of the network's buffers, in which each worker's batch counts its share.
     pub(super) fn send_rest(
         &mut self,
         model: &DenseModel,
@@ -147,14 +147,14 @@ impl ProcessGroup {
         }
         match local {
             Ok(_) => besides.extend(model.buffer_changes()?.iter().map(|change| change * share)),
-            // All leave the step out.
+            // All ranks skip the step.
             Err(_) => besides.resize(besides.len() + model.buffer_values(), 0.0),
         }
         self.buckets.close(self.group.as_mut(), model.gradients(), &besides);
         Ok(())
     }
 
-    /// Waits for the sums; the model's gradients, and what its buffers change by, are then those of all workers.
+    /// Waits for the sums. After that, the model's gradients and the changes of its buffers are those of all workers.
     pub(super) fn finish(&mut self, model: &mut DenseModel, step: u64) -> Result<Reduced, WorkerError> {
         let failed = |source| WorkerError::Step { step, source };
         let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
@@ -172,7 +172,7 @@ impl ProcessGroup {
     }
 }
 
-/// The part of a sum that is no gradient.
+/// The part of a sum that is not a gradient.
 pub(super) struct Reduced {
     pub(super) loss: f32,
     pub(super) diverged: Vec<usize>,

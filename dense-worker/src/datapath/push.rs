@@ -1,4 +1,4 @@
-//! Last stage: gradients to the embedding servers. A batch leaves the window when they are acknowledged.
+//! Last stage: sends gradients to the embedding servers. A batch leaves the window when its gradients are acknowledged.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,42 +6,43 @@ use std::time::Instant;
 use tokio::task::{JoinError, JoinSet};
 use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RoutedIds, WindowPermit};
 
-use super::ledger::Ledger;
+use super::ledger::BatchLedger;
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
 
-/// The gradients of one batch, and what hangs on them.
+/// The gradients of one batch, with what their acknowledgement completes.
 #[derive(Debug)]
 pub(crate) struct Gradients {
     pub(crate) seq: u64,
-    /// Steps of training before the batch's own.
+    /// Training steps before the batch's own.
     pub(crate) step: u64,
     pub(crate) unique: RoutedIds,
     pub(crate) values: BatchRows,
-    /// What its samples count in the step, by which the values were weighed.
+    /// The weight of the batch's samples in the step. The values are multiplied with it.
     pub(crate) share: f32,
     /// Splits whose last row is in the batch.
     pub(crate) ends: Vec<u64>,
-    /// Shared with whoever lets no batch be looked up before more has happened than the acknowledgement.
+    /// The batch's place in the staleness window. A holder of a clone keeps the place occupied, and so delays the next
+    /// lookup, for longer than until the acknowledgement.
     pub(crate) permit: Arc<WindowPermit>,
 }
 
-/// Pushes under way. Dropping it ends them.
+/// Pushes in flight. Dropping this ends them.
 pub(crate) struct Pushes {
     client: Arc<EmbeddingClient>,
     metrics: Metrics,
     under_way: JoinSet<Result<(u64, Vec<u64>), WorkerError>>,
-    ledger: Ledger,
+    ledger: BatchLedger,
 }
 
 impl Pushes {
     pub(crate) fn new(client: Arc<EmbeddingClient>, metrics: Metrics) -> Self {
-        Self { client, metrics, under_way: JoinSet::new(), ledger: Ledger::default() }
+        Self { client, metrics, under_way: JoinSet::new(), ledger: BatchLedger::default() }
     }
 
-    /// The next batch has this number; nothing may be under way.
+    /// Sets the number of the next batch. No push may be in flight.
     pub(crate) fn count_from(&mut self, seq: u64) {
-        self.ledger = Ledger::from(seq);
+        self.ledger = BatchLedger::from(seq);
     }
 
     /// Sends a batch's gradients.
@@ -60,13 +61,13 @@ impl Pushes {
         });
     }
 
-    /// A batch that had nothing to push; answers the splits that are complete now.
+    /// Notes a batch without a push. Returns the splits that are now complete.
     pub(crate) fn skip(&mut self, seq: u64, ends: Vec<u64>) -> Vec<u64> {
         self.ledger.acknowledge(seq, ends)
     }
 
-    /// Waits for the next acknowledgement, and answers the splits that are complete with it. Waits for ever
-    /// when nothing is under way: for use beside other things that may happen.
+    /// Waits for the next acknowledgement. Returns the splits that it completes. Waits for ever if no push is in flight, so
+    /// use it beside other events.
     pub(crate) async fn acknowledged(&mut self) -> Result<Vec<u64>, WorkerError> {
         match self.under_way.join_next().await {
             Some(done) => self.account(done),
@@ -74,7 +75,7 @@ impl Pushes {
         }
     }
 
-    /// Waits for all, each of which has the client's timeout; answers the splits that are complete.
+    /// Waits for all acknowledgements. Each has the client's timeout. Returns the splits that they complete.
     pub(crate) async fn drain(&mut self) -> Result<Vec<u64>, WorkerError> {
         let mut complete = Vec::new();
         while let Some(done) = self.under_way.join_next().await {

@@ -1,4 +1,4 @@
-//! First stage: batches from the source, their unique ids found, on a thread of its own.
+//! First stage: reads batches from the source and finds their unique ids, on a thread of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +11,12 @@ use super::prepared::{Prepared, Preparer, inconsistent};
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
 
-/// Batches that may wait between this stage and the next: one being taken, one ready.
+/// The most batches between this stage and the next: one being taken, one ready.
 const READY: usize = 2;
 
-/// Where batches come from. Blocks.
+/// A source of batches. It blocks.
 pub(crate) trait Batches: Iterator<Item = Result<Batch, IngestError>> + Send {
-    /// Counts up to now.
+    /// The counts until now.
     fn stats(&self) -> StreamStats;
 }
 
@@ -26,13 +26,13 @@ impl Batches for BatchStream {
     }
 }
 
-/// Starts a source; it ends soon after the flag is set.
+/// Starts a source. The source ends soon after the flag is set.
 pub(crate) type Open = Box<dyn FnOnce(Arc<AtomicBool>) -> Result<Box<dyn Batches>, IngestError> + Send>;
 
-/// The batches as they come.
+/// The prepared batches, in order.
 pub(crate) type Incoming = mpsc::Receiver<Result<Prepared, WorkerError>>;
 
-/// The reading thread, as its owner sees it. Dropping it asks the thread to end.
+/// A handle to the reading thread. Dropping it asks the thread to end.
 #[derive(Debug)]
 pub(crate) struct Reader {
     cancel: Arc<AtomicBool>,
@@ -52,7 +52,7 @@ impl Reader {
         let flag = Arc::clone(&cancel);
         let run = move || {
             let stats = work.run(open, flag);
-            // Nobody waits when the pipeline has failed already.
+            // The pipeline may have failed, and then nobody receives this.
             let _ = tell_end.send(stats);
         };
         let spawned = std::thread::Builder::new().name("reader".to_owned()).spawn(run);
@@ -69,7 +69,7 @@ impl Reader {
         let late = |reason: String| WorkerError::Thread { thread: "reader", reason };
         match tokio::time::timeout(timeout, &mut self.ended).await {
             Ok(Ok(stats)) => Ok(stats),
-            Ok(Err(_)) => Err(late("ended without saying why; its last words are on standard error".to_owned())),
+            Ok(Err(_)) => Err(late("ended without a message; its panic is on standard error".to_owned())),
             Err(_) => Err(late(format!("did not end within {timeout:?}; is the data on a disk that hangs?"))),
         }
     }
@@ -81,7 +81,7 @@ impl Drop for Reader {
     }
 }
 
-/// What the thread holds.
+/// The state of the thread.
 struct Work {
     preparer: Preparer,
     metrics: Metrics,
@@ -100,7 +100,7 @@ impl Work {
         }
     }
 
-    /// Until the source ends, an error, or nobody takes batches any more.
+    /// Reads until the source ends, an error occurs, or nobody takes batches any more.
     fn read(&mut self, mut batches: Box<dyn Batches>) -> StreamStats {
         let mut index = 0;
         while let Some(batch) = batches.next() {
@@ -124,7 +124,7 @@ impl Work {
         prepared.map_err(|reason| inconsistent(index, reason))
     }
 
-    /// Adds what is new since the last time.
+    /// Adds the difference to the last counts.
     fn count(&mut self, stats: StreamStats) {
         let reported = self.reported.replace(stats).unwrap_or_default();
         let parse = (stats.cpu_seconds - reported.cpu_seconds).max(0.0);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_whose_batches_nobody_takes_ends() {
+    async fn a_reader_ends_when_nobody_takes_its_batches() {
         let endless = std::iter::repeat_with(|| Ok(batch(1, &[&[1]])));
         let (reader, incoming) = start(Scripted::new(endless));
         drop(incoming);

@@ -1,9 +1,10 @@
-//! Mode `async`: the dense network's weights live on the embedding servers, as rows of a table of their own
-//! ([`Job::dense_table`]). Each worker makes its own steps.
+//! Mode `async`: the embedding servers hold the dense network's weights as rows of a separate table ([`Job::dense_table`]).
+//! Each worker makes its own steps.
 //!
-//! A row holds by how much its weights differ from the first ones, which every worker makes from the seed (invariant AS-1). The rows are
-//! looked up with those of a batch, so that they are as old as these, at most τ batches of this worker, and their
-//! gradients, which are those of the worker's own batch alone, go with the batch's push: at most once, within one window.
+//! A row holds the difference between its weights and the first weights, which every worker makes from the seed (invariant
+//! AS-1). A worker looks these rows up together with those of a batch, so both miss at most τ batches of this worker. The
+//! gradients of the weights are those of the worker's own batch. They are part of the batch's push, so they are applied at
+//! most once and within the same window.
 
 use zagros_embedding_client::{BatchRows, TableIds};
 use zagros_job::{DenseOptimizer, Job};
@@ -12,21 +13,21 @@ use zagros_zip::ZipEq;
 
 use crate::model::{DenseModel, ModelError};
 
-/// What a worker needs to make weights of rows, and rows of gradients.
+/// Converts rows to weights, and gradients to rows.
 #[derive(Debug)]
 pub(crate) struct ServerWeights {
     table: TableId,
     dim: u32,
-    /// All weights one after another, and after them nothing up to whole rows.
+    /// All first weights, then zeros up to whole rows.
     first: Vec<f32>,
-    /// Those of the last step, without what fills the last row.
+    /// The weights of the last step, without the zeros.
     weights: Vec<f32>,
     /// L2 penalty, added to the gradient.
     decay: f32,
 }
 
 impl ServerWeights {
-    /// For a network that has its first weights; `None` in other modes.
+    /// For a network with its first weights; `None` in other modes.
     ///
     /// # Errors
     /// When libtorch fails.
@@ -45,10 +46,10 @@ impl ServerWeights {
         TableIds::rows(self.table, self.dim, (0..rows).collect())
     }
 
-    /// Takes the weights whose rows are the last of `rows`.
+    /// Takes the weights from the last of `rows`.
     ///
     /// # Errors
-    /// When they are not as many as the network's, or not numbers.
+    /// When they are not as many as the network's weights, or not finite.
     pub(super) fn take(&mut self, model: &mut DenseModel, rows: &BatchRows) -> Result<(), ModelError> {
         let Some(changes) = rows.tables.last() else { return Ok(()) };
         let values = self.first.len().next_multiple_of(self.dim as usize);
@@ -60,7 +61,7 @@ impl ServerWeights {
         model.set_weights(&self.weights)
     }
 
-    /// Puts the gradients of the last backward pass where the rows of the weights are, zeros before.
+    /// Copies the gradients of the last backward into the rows of the weights, which must be zeros.
     ///
     /// # Errors
     /// When libtorch fails.
@@ -77,7 +78,7 @@ impl ServerWeights {
     }
 }
 
-/// The decay that is part of the gradient; the job has no other in mode `async`.
+/// The decay that is part of the gradient. Mode `async` allows no other.
 fn decay(optimizer: DenseOptimizer) -> f32 {
     match optimizer {
         DenseOptimizer::AdamW { .. } => 0.0,

@@ -1,4 +1,4 @@
-//! A network whose weights live on the servers learns as one that holds them itself.
+//! A network whose weights are on the servers learns like one that holds its weights itself.
 
 use prometheus::Registry;
 use zagros_embedding_client::BatchRows;
@@ -26,9 +26,9 @@ fn prepared(job: &Job, dense: &Dense) -> Prepared {
     Preparer::new(job, Access::Train).beside(beside).prepare(batch(2, &[&[7, 8]])).unwrap()
 }
 
-/// With a server that is only subtraction: the same losses as a worker that holds its weights itself.
+/// With a server that only subtracts, the losses equal those of a worker that holds its weights itself.
 #[test]
-fn weights_on_a_server_learn_as_weights_here() {
+fn weights_on_a_server_learn_like_local_weights() {
     for weight_decay in [0.0, 0.1] {
         let (here, mut alone) = dense(Mode::Hybrid, weight_decay);
         let (there, mut remote) = dense(Mode::Async, weight_decay);
@@ -50,7 +50,7 @@ fn weights_on_a_server_learn_as_weights_here() {
 }
 
 #[test]
-fn the_rows_of_the_weights_are_the_last_of_a_batch_and_all_must_come() {
+fn the_rows_of_the_weights_are_the_last_of_a_batch_and_all_must_arrive() {
     let (job, mut dense) = dense(Mode::Async, 0.0);
     let prepared = prepared(&job, &dense);
     let rows = prepared.unique.tables.last().unwrap();

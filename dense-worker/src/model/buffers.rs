@@ -1,7 +1,7 @@
-//! What a network remembers besides its weights: the buffers of a module, such as the running statistics of a batch norm.
+//! The state of a network besides its weights: the buffers of a module, such as the running statistics of a batch norm.
 //!
-//! Forward changes them before anyone knows whether its step is made. So forward works on copies, and they become what it made of
-//! these once the step is made: between steps they belong to the weights.
+//! Forward changes the buffers before it is known whether its step is made. Forward therefore works on copies. Once the
+//! step is made, the buffers take the values of the copies. Between steps the buffers belong to the weights.
 
 use tch::kind::Element;
 use tch::{Kind, Tensor};
@@ -11,10 +11,10 @@ use super::{ModelError, to_vec};
 
 #[derive(Debug, Default)]
 pub(super) struct ModuleBuffers {
-    /// In the module.
+    /// Their names in the module.
     names: Vec<String>,
     live: Vec<Tensor>,
-    /// What the last forward made of them, until its step is made or skipped.
+    /// The values after the last forward, until its step is made or skipped.
     next: Option<Vec<Tensor>>,
 }
 
@@ -28,15 +28,15 @@ impl ModuleBuffers {
         self.names.iter().map(String::as_str).zip_eq(&self.live)
     }
 
-    /// For the next forward to work on: names in the module, and copies.
+    /// Copies for the next forward, with their names in the module.
     pub(super) fn copies(&self) -> impl Iterator<Item = Result<(&str, Tensor), ModelError>> {
         self.named().map(|(name, live)| Ok((name, copy_of(live)?)))
     }
 
-    /// What forward left in training: it counts once its step is made.
+    /// Keeps the values that forward left in training. They count once the step is made.
     ///
     /// # Errors
-    /// When one has another shape than before.
+    /// When a buffer has another shape than before.
     pub(super) fn keep(&mut self, left: Vec<Tensor>) -> Result<(), ModelError> {
         for ((name, live), left) in self.named().zip_eq(&left) {
             if live.size() != left.size() {
@@ -55,12 +55,12 @@ impl ModuleBuffers {
         self.live.iter_mut().zip_eq(next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
     }
 
-    /// The step of the last forward is not made, or it is forgotten for another.
+    /// The step of the last forward is not made, or another forward replaces it.
     pub(super) fn skipped(&mut self) {
         self.next = None;
     }
 
-    /// Whether the last forward left what is no number where one was.
+    /// Whether the last forward replaced a number by a value that is not a number.
     pub(super) fn diverge(&self) -> Result<bool, ModelError> {
         let Some(next) = &self.next else { return Ok(false) };
         for (live, next) in self.live.iter().zip_eq(next) {
@@ -72,12 +72,12 @@ impl ModuleBuffers {
         Ok(false)
     }
 
-    /// How many values there are.
+    /// The number of values in all buffers.
     pub(super) fn values(&self) -> usize {
         self.live.iter().map(Tensor::numel).sum()
     }
 
-    /// By how much the last forward changed each value: zeros where there was none.
+    /// The change of each value by the last forward; zeros if there was none.
     ///
     /// # Errors
     /// When a change is not finite, which cannot be added to others.
@@ -95,7 +95,7 @@ impl ModuleBuffers {
         Ok(all)
     }
 
-    /// Makes these the changes of the last forward, or of a step for which this worker made no forward.
+    /// Sets the changes of the last forward, or of a step for which this worker made no forward.
     pub(super) fn replace_changes(&mut self, changes: &[f32]) -> Result<(), ModelError> {
         let (mut rest, mut next) = (changes, Vec::with_capacity(self.live.len()));
         for live in &self.live {
@@ -108,7 +108,7 @@ impl ModuleBuffers {
     }
 }
 
-/// Numbers that are kept, and added to, without loss.
+/// Whether tensors of this kind are kept, and added to, without loss.
 pub(super) fn is_number(kind: Kind) -> bool {
     is_real(kind) || matches!(kind, Kind::Uint8 | Kind::Int8 | Kind::Int16 | Kind::Int | Kind::Int64 | Kind::Bool)
 }
@@ -123,7 +123,7 @@ fn copy_of(tensor: &Tensor) -> Result<Tensor, ModelError> {
     Ok(copy)
 }
 
-/// What did not change may well be infinite, a mask for instance.
+/// The changes. A value that did not change may be infinite, as in a mask.
 fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
     if !is_real(before.f_kind()?) {
         let change = |(before, after): (i64, i64)| after.wrapping_sub(before) as f32;
@@ -136,7 +136,7 @@ fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
     Ok(values(before)?.into_iter().zip_eq(values(after)?).map(change).collect())
 }
 
-/// A count stays a whole number: each of several workers adds its share of one.
+/// The value after the changes. A count stays a whole number, although each of several workers adds its share.
 fn changed(before: &Tensor, changes: &[f32]) -> Result<Tensor, ModelError> {
     let kind = before.f_kind()?;
     let after = if is_real(kind) {
@@ -170,17 +170,17 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_no_number_is_found_and_what_never_was_one_is_not() {
+    fn a_value_that_stops_being_a_number_is_found_and_one_that_never_was_is_not() {
         assert!(after(&[1.0, 2.0], &[1.0, f32::NAN]).diverge().unwrap());
         let masks = [0.0, -INFINITY, f32::NAN];
         assert!(!after(&masks, &masks).diverge().unwrap());
         assert_eq!(after(&masks, &masks).changes().unwrap(), [0.0; 3]);
-        // The highest value so far, of which there was none.
+        // The highest value so far; there was none before.
         assert!(!after(&[-INFINITY], &[3.0]).diverge().unwrap());
     }
 
     #[test]
-    fn a_change_that_cannot_be_summed_and_another_shape_are_reported_by_name() {
+    fn a_buffer_with_an_infinite_change_or_another_shape_is_named() {
         let refused = after(&[-INFINITY], &[3.0]).changes().unwrap_err().to_string();
         assert!(refused.contains("norm.highest changes by inf, which cannot be summed"), "{refused}");
         let refused = buffers(&[1.0]).keep(vec![Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_a_count_make_a_whole_one() {
+    fn shares_of_a_count_add_up_to_a_whole_number() {
         let mut buffers = ModuleBuffers::of(vec![("count".to_owned(), Tensor::from_slice(&[7_i64, i64::MAX]))]);
         buffers.replace_changes(&[0.666_666_7 + 0.333_333_3, 0.0]).unwrap();
         buffers.made().unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_two_parts_are_not_kept() {
+    fn complex_numbers_are_not_kept() {
         assert!(is_number(Kind::Bool) && is_number(Kind::Half) && !is_number(Kind::ComplexFloat));
     }
 }

@@ -1,10 +1,10 @@
 //! DCN-V2: "DCN V2: Improved Deep & Cross Network and Practical Lessons for Web-scale Learning to Rank Systems",
 //! Wang et al. 2021.
 //!
-//! With x₀ of all numeric values and feature vectors side by side, cross layer l gives
-//! x_{l+1} = x₀ ⊙ (W_l·x_l + b_l) + x_l (equation 1), where W_l is a full matrix or, of rank r, U_l·V_lᵀ
-//! (equation 2). Stacked, the deep MLP reads the last of them; parallel, it reads x₀, and the output layer reads both
-//! (figure 1). The paper's mixture of low-rank experts is not here.
+//! x₀ is the vector of all numeric values and feature vectors. Cross layer l gives x_{l+1} = x₀ ⊙ (W_l·x_l + b_l) + x_l
+//! (equation 1). W_l is a full matrix, or U_l·V_lᵀ of rank r (equation 2). In the stacked form, the deep MLP reads the
+//! output of the last cross layer. In the parallel form it reads x₀, and the output layer reads both outputs (figure 1).
+//! The paper's mixture of low-rank experts is not implemented.
 
 use tch::Tensor;
 use zagros_job::Structure;
@@ -12,7 +12,7 @@ use zagros_job::Structure;
 use super::mlp::{Dropout, Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
-/// Form of the network, as the job has it.
+/// Settings of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form<'a> {
     pub(super) cross_layers: usize,
@@ -24,7 +24,7 @@ pub(super) struct Form<'a> {
 #[derive(Debug)]
 pub(super) struct Dcnv2 {
     cross: Vec<Cross>,
-    /// Hidden layers alone; `None` where the job has none.
+    /// Only hidden layers; `None` if the job has none.
     deep: Option<Mlp>,
     structure: Structure,
     output: Mlp,

@@ -1,22 +1,22 @@
 //! DeepFM: "DeepFM: A Factorization-Machine based Neural Network for CTR Prediction", Guo et al. 2017.
 //!
-//! The logit is ⟨w, x⟩ + Σ_{i<j} ⟨v_i, v_j⟩ x_i x_j (equation 2) plus a deep MLP over all fields' vectors v_i x_i.
-//! An id is a feature of value 1, and its row on the embedding servers holds both of its parameters: the first value
-//! is w_i, the others are v_i. So the first-order term is looked up, learned and stored as any other value of a row,
-//! and a table of dim D has D − 1 factors. A field with several ids pools their rows, and with them their first-order
-//! weights. Numeric column i has w_i and v_i in the dense network.
+//! The logit is ⟨w, x⟩ + Σ_{i<j} ⟨v_i, v_j⟩ x_i x_j (equation 2) plus a deep MLP over all fields' vectors v_i x_i. An id is
+//! a feature with value 1. Its row on the embedding servers holds both of its parameters: the first value is w_i, the
+//! others are v_i. The first-order term is therefore looked up, learned and stored like any other value of a row, and a
+//! table of dim D has D − 1 factors. A field with several ids pools their rows, including their first-order weights.
+//! Numeric column i has its w_i and v_i in the dense network.
 
 use tch::{Kind, Tensor};
 
 use super::mlp::{Dropout, Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
-/// Bound of the numeric columns' first factors: that of an embedding row's first values by default.
+/// Bound of the first factors of numeric columns. It is the default bound of an embedding row's first values.
 const FACTOR_BOUND: f32 = 0.01;
 
 #[derive(Debug)]
 pub(super) struct DeepFm {
-    /// The first-order term of numeric columns, and the bias of all; `None` without numeric columns.
+    /// The first-order term of numeric columns, and the bias; `None` without numeric columns.
     first_order: Option<Linear>,
     /// `[numeric, K]`: the columns' v_i.
     factors: Option<Tensor>,

@@ -1,9 +1,9 @@
 //! Where the network computes: on the processor, or on a CUDA device of the same machine.
 //!
-//! One program serves both. libtorch's CUDA half is no part of it and is opened when a job asks for a device. On a
-//! device, forward and backward run by autograd; weights and gradients have a mirror in the machine's memory
-//! ([`super::flat::FlatParameters`]), on which all else works as it does without a device: optimiser, checks, checkpoints, sums
-//! over workers. That costs two copies of the weights a step, a few megabytes.
+//! One program serves both. It is not linked to libtorch's CUDA libraries, but opens them when a job asks for a device. On
+//! a device, forward and backward use autograd. Weights and gradients have a mirror in the machine's memory
+//! ([`super::flat::FlatParameters`]). Everything else works on the mirror as without a device: optimiser, checks,
+//! checkpoints, all-reduce. That costs two copies of the weights per step, a few megabytes.
 
 use tch::Kind;
 use zagros_collective::{CUDA_HALF, open_cuda_half};
@@ -19,7 +19,7 @@ pub(super) struct DevicePlacement {
 }
 
 impl DevicePlacement {
-    /// As the job wants it.
+    /// The placement that the job asks for.
     ///
     /// # Errors
     /// [`ModelError::Device`] when there is no such device.
@@ -33,7 +33,7 @@ impl DevicePlacement {
                     let next = "see whether `nvidia-smi` lists one and, in a container, whether it is given to it";
                     return Err(ModelError::Device { reason, next });
                 }
-                // Which one is CUDA_VISIBLE_DEVICES' affair.
+                // CUDA_VISIBLE_DEVICES decides which device that is.
                 Ok(Self { device: tch::Device::Cuda(0), mirrored: true })
             }
         }
@@ -48,7 +48,7 @@ fn not_opened(error: String) -> ModelError {
     }
 }
 
-/// Whether products of such numbers are faster than those of f32 on this processor.
+/// Whether this processor multiplies such numbers faster than f32.
 pub(super) fn has_units(kind: Kind) -> bool {
     #[cfg(target_arch = "x86_64")]
     let (bf16, f16) =
@@ -65,7 +65,7 @@ pub(super) fn has_units(kind: Kind) -> bool {
     }
 }
 
-/// The job's precision, where it makes products no faster than f32.
+/// The job's precision, if this processor multiplies it no faster than f32.
 pub(crate) fn without_units(job: &Job) -> Option<&'static str> {
     match job.train.precision {
         _ if job.train.device == Device::Cuda => None,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_opened_is_named_with_what_to_do() {
+    fn libraries_that_cannot_be_opened_are_named_with_what_to_do() {
         let error = not_opened(open_cuda_half("libno_such_library.so").unwrap_err()).to_string();
         assert!(error.contains("libno_such_library.so") && error.contains("LD_LIBRARY_PATH"), "{error}");
     }

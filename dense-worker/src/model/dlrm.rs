@@ -1,8 +1,8 @@
 //! DLRM: "Deep Learning Recommendation Model for Personalization and Recommendation Systems", Naumov et al. 2019.
 //!
-//! A bottom MLP brings the numeric values to the tables' dim D. The dot products of every pair among
-//! (that vector, the features' vectors) go, beside the vector itself, into a top MLP. Without numeric
-//! values there is no bottom: the pairs are among the features alone.
+//! A bottom MLP maps the numeric values to a vector of the tables' dim D. The dot products of every pair of vectors (that
+//! one and the features' vectors) and the vector itself are the input of a top MLP. Without numeric values there is no
+//! bottom MLP, and the pairs are those of the features only.
 
 use tch::Tensor;
 

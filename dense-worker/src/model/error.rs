@@ -1,4 +1,4 @@
-//! What can go wrong in the dense network.
+//! Errors of the dense network.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ pub enum ModelError {
         /// Which layer, and why.
         what: &'static str,
     },
-    /// Features disagree about a dim that the network needs to be one.
+    /// Features have different dims, but the network needs one.
     #[error(
         "{model} needs one dim for all tables, but features have dims {first} and {other}; set one [embedding] dim"
     )]
@@ -23,7 +23,7 @@ pub enum ModelError {
         /// A dim that differs.
         other: usize,
     },
-    /// An input has another length than the batch implies.
+    /// An input does not have the length of the batch.
     #[error("{what}: the batch implies {expected}, found {found}")]
     Length {
         /// Which input.
@@ -33,7 +33,7 @@ pub enum ModelError {
         /// Values given.
         found: usize,
     },
-    /// Training diverged; nothing of the step was applied.
+    /// Training diverged. Nothing of the step was applied.
     #[error(
         "{what} is not finite; likely a learning rate that is too high, or numeric columns of large values that are \
          neither logged nor standardised"
@@ -42,7 +42,7 @@ pub enum ModelError {
         /// Loss or which gradient.
         what: &'static str,
     },
-    /// As [`Self::NotFinite`], of a batch that is skipped for it: nothing else was to be done about it.
+    /// As [`Self::NotFinite`], but only the batch is skipped.
     #[error("{what} is not finite; its batch is skipped")]
     Skipped {
         /// Loss or which gradient.
@@ -59,7 +59,7 @@ pub enum ModelError {
     /// The user's module cannot be used.
     #[error("the TorchScript module {} {reason}", file.display())]
     Script {
-        /// Where it is.
+        /// Its path.
         file: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -70,16 +70,16 @@ pub enum ModelError {
          vectors [batch, width of all], both f32"
     )]
     ScriptFailed {
-        /// In libtorch's words.
+        /// libtorch's message.
         reason: String,
     },
-    /// The user's module gives something else than logits.
+    /// The output of the user's module is not logits.
     #[error("the TorchScript module gives {what}; expected f32 logits of [batch] or [batch, 1]")]
     ScriptOutput {
         /// Kind and shape.
         what: String,
     },
-    /// Saved weights are of another network.
+    /// Saved weights belong to another network.
     #[error("the saved weights do not fit this model: {what}; use the job file saved beside them")]
     Foreign {
         /// Which tensor, and how it differs.
@@ -89,7 +89,7 @@ pub enum ModelError {
     #[error("the saved weights are damaged")]
     Damaged(#[from] safetensors::SafeTensorError),
     /// A thread of a step panicked.
-    #[error("a thread of the dense step ended without saying why; its last words are on standard error")]
+    #[error("a thread of the dense step ended without a message; its panic is on standard error")]
     Thread,
     /// libtorch failed.
     #[error("libtorch failed")]

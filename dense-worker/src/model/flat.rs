@@ -1,5 +1,5 @@
-//! The weights of a network, and their gradients, each in one piece of memory: what updates, checks, keeps or sends
-//! them walks it once.
+//! The weights of a network, and their gradients, each in one piece of memory. Code that updates, checks, keeps or sends
+//! them makes one loop over it.
 
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
@@ -13,13 +13,13 @@ use super::{ModelError, int};
 pub(super) struct FlatParameters {
     all: Tensor,
     views: Vec<Tensor>,
-    /// What everyone but libtorch reads and writes, where that is not the buffer itself: it is on a device.
+    /// A copy in the machine's memory, if the buffer is on a device. All code but libtorch reads and writes the copy.
     mirror: Option<Tensor>,
 }
 
 impl FlatParameters {
-    /// Moves every variable into one piece of memory. Whoever holds a variable sees its new place; a copy without
-    /// gradient made before does not.
+    /// Moves all variables into one piece of memory. Holders of a variable see the new memory. A copy without gradient that
+    /// was made before does not.
     pub(super) fn weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
         let mut variables = variables.trainable_variables();
         let mut flat = Self::shaped_like(&variables, mirrored)?;
@@ -31,19 +31,19 @@ impl FlatParameters {
         Ok(flat)
     }
 
-    /// Makes every variable's gradient a view, which it stays: gradients are set to zero, never dropped.
+    /// Makes every variable's gradient a view of one buffer. It stays one: gradients are set to zero, never dropped.
     pub(super) fn gradients(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
         let variables = variables.trainable_variables();
         let gradients = Self::shaped_like(&variables, mirrored)?;
         for (variable, view) in variables.iter().zip_eq(&gradients.views) {
-            // A gradient exists only after a backward; then it can be given other memory.
+            // A gradient exists only after a backward. Then it can get other memory.
             variable.f_sum(Kind::Float)?.f_backward()?;
             variable.f_grad()?.f_set_data(view)?;
         }
         Ok(gradients)
     }
 
-    /// Memory of the same form that no variable sees.
+    /// Memory of the same shape that no variable uses.
     pub(super) fn twin(&self) -> Result<Self, ModelError> {
         Self::shaped_like(&self.views, false)
     }
@@ -62,7 +62,7 @@ impl FlatParameters {
         Ok(Self { all, views, mirror })
     }
 
-    /// Of each variable, shaped like it.
+    /// One view for each variable, with its shape.
     pub(super) fn views(&self) -> impl Iterator<Item = Tensor> {
         self.views.iter().map(Tensor::shallow_clone)
     }
@@ -72,7 +72,7 @@ impl FlatParameters {
         self.download()
     }
 
-    /// Makes the buffer what the mirror is, where there is one.
+    /// Copies the mirror, if there is one, to the buffer.
     pub(super) fn upload(&self) -> Result<(), ModelError> {
         if let Some(mirror) = &self.mirror {
             self.all.shallow_clone().f_copy_(mirror)?;
@@ -80,7 +80,7 @@ impl FlatParameters {
         Ok(())
     }
 
-    /// Makes the mirror, where there is one, what the buffer is.
+    /// Copies the buffer to the mirror, if there is one.
     pub(super) fn download(&mut self) -> Result<(), ModelError> {
         if let Some(mirror) = &mut self.mirror {
             mirror.f_copy_(&self.all)?;
@@ -88,12 +88,12 @@ impl FlatParameters {
         Ok(())
     }
 
-    /// All of them, variable after variable.
+    /// All values, variable after variable.
     pub(super) fn values(&self) -> &[f32] {
         values(self.mirror.as_ref().unwrap_or(&self.all))
     }
 
-    /// As [`Self::values`], to be changed.
+    /// As [`Self::values`], but writable.
     pub(super) fn values_mut(&mut self) -> &mut [f32] {
         values_mut(self.mirror.as_mut().unwrap_or(&mut self.all))
     }

@@ -1,5 +1,4 @@
-//! All weights one after another, in the order of the gradients ([`super::shared`]): as they are sent to others, and
-//! taken from them.
+//! All weights one after another, in the order of the gradients ([`super::shared`]), to be sent and received.
 
 use super::{DenseModel, ModelError, StepOutput, expect};
 
@@ -14,7 +13,7 @@ impl DenseModel {
         Ok(())
     }
 
-    /// Takes these weights; the optimiser's state stays.
+    /// Takes these weights. The optimiser's state stays.
     ///
     /// # Errors
     /// When their length is not [`Self::weights`]: nothing is taken then.
@@ -24,8 +23,8 @@ impl DenseModel {
         Ok(())
     }
 
-    /// Forward, backward and clipping: all of a step but its update, which the caller makes, with
-    /// [`Self::copy_gradients`]. Inputs as for [`Self::step`].
+    /// A step without its update: forward, backward and clipping. The caller reads the gradients with
+    /// [`Self::copy_gradients`] and makes the update. Inputs as for [`Self::step`].
     ///
     /// # Errors
     /// As [`Self::step`].
@@ -65,9 +64,10 @@ mod tests {
         weights
     }
 
-    /// One's weights and gradients, an SGD step by hand, and the other's weights after its own step.
+    /// One network's weights and gradients with an SGD step by hand, against the other network's weights after its own
+    /// step.
     #[test]
-    fn an_update_made_elsewhere_is_the_one_made_here() {
+    fn an_update_by_the_caller_equals_the_networks_own() {
         for clip_norm in [None, Some(0.05)] {
             let (mut local, mut remote) = (model(clip_norm), model(clip_norm));
             for _ in 0..3 {
@@ -79,7 +79,7 @@ mod tests {
                 for (one, other) in weights(&local).iter().zip_eq(&made) {
                     assert!((one - other).abs() < 1e-6, "{one} local, {other} remote");
                 }
-                // From the same bits again, so that losses stay equal.
+                // Start from the same bits again, so that losses stay equal.
                 remote.set_weights(&weights(&local)).unwrap();
             }
             let norm =

@@ -1,14 +1,14 @@
-//! Loss scaling: gradients that f16 would round to zero are computed larger than they are (Micikevicius et al. 2018,
-//! "Mixed Precision Training", section 3.2), by a factor that follows what fits.
+//! Loss scaling: gradients that f16 would round to zero are computed with a factor (Micikevicius et al. 2018, "Mixed
+//! Precision Training", section 3.2). The factor adapts to the largest one without overflow.
 
 /// The factor at the start, and its bounds.
 const FIRST: f32 = 65_536.0;
 const LEAST: f32 = 1.0;
 const MOST: f32 = 16_777_216.0;
-/// Steps in a row that fit, after which a factor twice as large is tried.
+/// After so many steps in a row without overflow, the factor doubles.
 const HELD: u32 = 2000;
 
-/// What a loss is multiplied with before it goes back, a power of two: so that dividing gradients by it rounds nothing.
+/// The factor of the loss before backward. It is a power of two, so dividing gradients by it rounds nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LossScale {
     value: f32,
@@ -27,7 +27,7 @@ impl LossScale {
         self.value
     }
 
-    /// A step's gradients were finite.
+    /// Notes that the gradients of a step were finite.
     pub(super) fn held(&mut self) {
         self.held += 1;
         if self.held == HELD {
@@ -35,7 +35,7 @@ impl LossScale {
         }
     }
 
-    /// A step's were not. Returns whether that may be for the scale, which is smaller from now on.
+    /// Notes that they were not. Returns whether the scale may be the cause. The scale is smaller from now on.
     pub(super) fn fall(&mut self) -> bool {
         let falls = self.value > LEAST;
         *self = Self { value: (self.value / 2.0).max(LEAST), held: 0 };
@@ -47,7 +47,7 @@ impl LossScale {
         format!("{} {}", self.value, self.held)
     }
 
-    /// Nothing where it was not written so.
+    /// `None` for other text.
     pub(super) fn read(text: &str) -> Option<Self> {
         let (value, held) = text.split_once(' ')?;
         let (value, held) = (value.parse::<f32>().ok()?, held.parse().ok()?);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_falls_with_each_overflow_and_rises_after_many_steps_without() {
+    fn the_scale_falls_with_each_overflow_and_rises_after_many_steps_without() {
         let mut scale = LossScale::default();
         assert!(scale.fall() && scale.fall());
         assert_eq!(scale.value(), FIRST / 4.0);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_within_its_bounds_and_says_when_it_cannot_be_the_cause() {
+    fn the_scale_keeps_its_bounds_and_says_when_it_cannot_be_the_cause() {
         let mut scale = LossScale::default();
         assert_eq!((0..40).filter(|_| scale.fall()).count(), 16);
         assert_eq!(scale.value(), LEAST);

@@ -1,4 +1,4 @@
-//! Stacks of linear layers with ReLU and dropout, and where their first weights come from.
+//! Stacks of linear layers with ReLU and dropout, and the source of their first weights.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -9,8 +9,8 @@ use zagros_job::Precision;
 use super::device::has_units;
 use super::{ModelError, int};
 
-/// Hands out first weights, layer after layer, from a generator of its own: libtorch's is one for
-/// the whole process, so a second model would change this one.
+/// Makes first weights, layer after layer, from its own generator. libtorch has one generator for the whole process, so a
+/// second model would change this one.
 pub(super) struct Weights<'a> {
     root: Path<'a>,
     random: Pcg64Mcg,
@@ -39,7 +39,7 @@ impl<'a> Weights<'a> {
         Ok(Linear { weight: path.f_var_copy("weight", &weight)?, bias: path.f_var_copy("bias", &bias)? })
     }
 
-    /// `stack.index.weight` alone, as in [`Self::linear`].
+    /// Only `stack.index.weight`, as in [`Self::linear`].
     pub(super) fn matrix(
         &mut self,
         stack: &str,
@@ -59,7 +59,7 @@ impl<'a> Weights<'a> {
         Ok(path.f_var_copy("weight", &values)?)
     }
 
-    /// Columns to select, where the weights are.
+    /// Indices of columns, on the device of the weights.
     pub(super) fn columns(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
         Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
     }
@@ -117,18 +117,18 @@ impl Mlp {
         Ok(Self { layers, activate_last: false, precision: weights.precision })
     }
 
-    /// Values that the first layer takes.
+    /// Number of values that the first layer takes.
     pub(super) fn inputs(&self) -> usize {
         self.layers.first().map_or(0, |layer| usize::try_from(layer.weight.size()[1]).unwrap_or(0))
     }
 
-    /// Of a layer's products. The layer without an activation gives the logit, which stays f32: of the eight bits of a
-    /// bf16, samples that should differ would get one score. It is one column, so it costs next to nothing.
+    /// Precision of a layer's products. The layer without an activation gives the logit, which stays f32: with the eight
+    /// bits of a bf16, different samples would get the same score. It has one column, so it costs next to nothing.
     pub(super) fn precision_of(&self, activate: bool) -> Precision {
         if activate { self.precision } else { Precision::F32 }
     }
 
-    /// Weight, bias and whether ReLU (and dropout) follow, layer after layer.
+    /// For each layer: weight, bias, and whether ReLU (and dropout) follow.
     pub(super) fn parts(&self) -> impl Iterator<Item = (&Tensor, &Tensor, bool)> {
         let active = if self.activate_last { self.layers.len() } else { self.layers.len().saturating_sub(1) };
         self.layers.iter().enumerate().map(move |(index, layer)| (&layer.weight, &layer.bias, index < active))
@@ -159,7 +159,7 @@ fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor, precision: Precision) -> R
     })
 }
 
-/// Where the processor has no units for it, of f32 that have only the digits and range of `kind`.
+/// If the processor has no units for `kind`, the product is one of f32 with the digits and range of `kind`.
 fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, kind: Kind) -> Result<Tensor, ModelError> {
     let factors = if x.device() != Device::Cpu || has_units(kind) { kind } else { Kind::Float };
     let half = |tensor: &Tensor| tensor.f_to_kind(kind)?.f_to_kind(factors);
@@ -177,15 +177,15 @@ fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut Weights) -> 
     Ok(layers)
 }
 
-/// Widths as the job has them, which the loader has checked to be positive.
+/// The job's widths. The loader has checked that they are positive.
 pub(super) fn widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
     let width = |width: &i64| usize::try_from(*width).ok().filter(|width| *width > 0);
     let what = "a hidden layer of the network has no units";
     job.iter().map(|w| width(w).ok_or(ModelError::Shape { what })).collect()
 }
 
-/// Drops each unit with one probability and scales the others up, so that the expected sum stays
-/// (Srivastava et al. 2014, inverted form).
+/// Drops each unit with one probability and scales up the others, so that the expected sum stays the same (Srivastava et
+/// al. 2014, inverted form).
 #[derive(Debug)]
 pub(super) struct Dropout {
     share: f64,
@@ -194,14 +194,14 @@ pub(super) struct Dropout {
 }
 
 impl Dropout {
-    /// `stream` distinguishes those that drop at the same time.
+    /// `stream` distinguishes dropouts of the same step.
     pub(super) fn new(share: f64, seed: u64, stream: u64) -> Self {
-        // Another stream than the first weights'.
+        // Another stream than that of the first weights.
         let seed = !seed ^ stream.rotate_left(32);
         Self { share, seed, random: Pcg64Mcg::seed_from_u64(seed) }
     }
 
-    /// From now on draws what belongs to a step: a function of seed, stream and step, so that there is no state to keep.
+    /// Sets the draws of a step: they are a function of seed, stream and step, so there is no state to keep.
     pub(super) fn draw_for(&mut self, step: u64) {
         if self.share > 0.0 {
             // An odd constant, so that neighbouring steps of neighbouring seeds differ in many bits.
@@ -209,7 +209,7 @@ impl Dropout {
         }
     }
 
-    /// Of the units, 0 .. 1.
+    /// The share of dropped units, 0 .. 1.
     pub(super) fn share(&self) -> f64 {
         self.share
     }
@@ -224,7 +224,7 @@ impl Dropout {
         Ok(x.f_mul(&mask)?)
     }
 
-    /// Appends what `count` units are to be multiplied with; nothing when none is ever dropped.
+    /// Appends the factors of `count` units; nothing if no unit is ever dropped.
     pub(super) fn draw(&mut self, count: usize, mask: &mut Vec<f32>) {
         if self.share > 0.0 {
             let kept = (1.0 / (1.0 - self.share)) as f32;

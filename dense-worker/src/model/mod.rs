@@ -1,4 +1,4 @@
-//! The dense network over numeric values and pooled embeddings. The only module that knows libtorch.
+//! The dense network over numeric values and pooled embeddings. The only module that uses libtorch.
 //!
 //! Everything here runs on one thread (`datapath::dense`): libtorch keeps its thread count per calling thread.
 
@@ -43,7 +43,7 @@ pub use shared::Final;
 use torchscript::TorchScript;
 use wide_deep::WideDeep;
 
-/// What the network reads of one sample.
+/// The network's input for one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {
     /// Numeric values.
@@ -53,7 +53,7 @@ pub struct InputShape {
 }
 
 impl InputShape {
-    /// What the job's samples look like.
+    /// The input for samples of a job.
     #[must_use]
     pub fn of(job: &Job) -> Self {
         let dim = |feature: &zagros_job::Categorical| job.tables[feature.table].dim;
@@ -77,7 +77,7 @@ impl InputShape {
     }
 }
 
-/// What one training step gives.
+/// The result of one training step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {
     /// Mean binary cross-entropy of the batch before the update, nats.
@@ -100,13 +100,13 @@ pub struct DenseModel {
     /// The step without autograd, for networks that have one.
     compute: Option<ComputeThreads>,
     updater: Updater,
-    /// Updates so far, those that were skipped among them.
+    /// Updates so far, including skipped ones.
     steps: u64,
-    /// Of the step with autograd.
+    /// Dropout of the step with autograd.
     dropout: Dropout,
-    /// What a batch with something that is not finite does to the run.
+    /// What happens to a batch with a value that is not finite.
     non_finite: NonFinitePolicy,
-    /// Of products in f16.
+    /// The scale for products in f16.
     loss_scale: Option<LossScale>,
     threads: usize,
 }
@@ -122,8 +122,8 @@ enum Network {
 }
 
 impl DenseModel {
-    /// A network with first weights that are a function of the job's seed, PyTorch's default for linear
-    /// layers: uniform in ±1/√inputs. `job.train.threads` becomes this thread's share of libtorch.
+    /// A network whose first weights are a function of the job's seed. They have PyTorch's default distribution for linear
+    /// layers: uniform in ±1/√inputs. Sets `job.train.threads` as this thread's share of libtorch.
     ///
     /// # Errors
     /// When the shape leaves the network without input, or libtorch fails.
@@ -136,7 +136,7 @@ impl DenseModel {
         let shape = InputShape::of(job);
         let variables = VarStore::new(place.device);
         let (network, buffers) = Network::build(job, &shape, &variables)?;
-        // Before anything looks at the variables' memory.
+        // Must run before other code looks at the variables' memory.
         let weights = FlatParameters::weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
         let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
@@ -163,7 +163,7 @@ impl DenseModel {
         })
     }
 
-    /// What the network reads of one sample.
+    /// The network's input for one sample.
     #[must_use]
     pub fn shape(&self) -> &InputShape {
         &self.shape
@@ -173,8 +173,8 @@ impl DenseModel {
     /// `embeddings` `[batch, ΣD]`, both row-major, `labels` `[batch]` of 0 or 1.
     ///
     /// # Errors
-    /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite
-    /// ([`ModelError::Skipped`] where training goes on without the batch). The weights are then what they were.
+    /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite ([`ModelError::Skipped`] if
+    /// training goes on without the batch). The weights have not changed then.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
         let output = self.backward(numeric, embeddings, labels)?;
         let made = self.check_finite(&output).and_then(|()| self.update());
@@ -182,13 +182,13 @@ impl DenseModel {
         Ok(output)
     }
 
-    /// One optimiser step with the gradients as they are, which are finite.
+    /// One optimiser step with the present gradients, which are finite.
     fn update(&mut self) -> Result<(), ModelError> {
         self.updater.apply(self.steps, self.weights.values_mut(), self.gradients.values_mut())?;
         self.made()
     }
 
-    /// A step was made.
+    /// Notes that a step was made.
     fn made(&mut self) -> Result<(), ModelError> {
         self.steps += 1;
         if let Some(scale) = &mut self.loss_scale {
@@ -197,8 +197,8 @@ impl DenseModel {
         self.buffers.made()
     }
 
-    /// A step is not made, because something is not finite; it counts for the schedule all the same. Returns whether its
-    /// batch is only skipped: because the job wants that, or because it is the loss scale that was too large.
+    /// Notes that a step was not made because a value is not finite. The step still counts for the schedule. Returns
+    /// whether only its batch is skipped: because the job says so, or because the loss scale was too large.
     pub fn leave_out(&mut self) -> bool {
         self.steps += 1;
         self.buffers.skipped();
@@ -213,7 +213,7 @@ impl DenseModel {
         }
     }
 
-    /// Forward and backward, which leaves the weights as they are; inputs as for [`Self::step`].
+    /// Forward and backward without an update. Inputs as for [`Self::step`].
     ///
     /// # Errors
     /// When lengths disagree or libtorch fails.
@@ -221,8 +221,8 @@ impl DenseModel {
         self.backward_in_parts((numeric, embeddings, labels), &mut |_, _| ())
     }
 
-    /// As [`Self::backward`], which reports gradients to `ready` as soon as they are final: from which weight on, and
-    /// these. A network that goes backward by autograd reports none.
+    /// As [`Self::backward`], but calls `ready` as soon as gradients are final: with the first weight of the range, and its
+    /// gradients. A network with autograd makes no such call.
     ///
     /// # Errors
     /// As [`Self::backward`].
@@ -250,7 +250,7 @@ impl DenseModel {
         }
     }
 
-    /// From now on, dropout draws as it does in this step, whatever was before.
+    /// Sets the dropout to that of this step.
     fn draw_for(&mut self, step: u64) {
         self.dropout.draw_for(step);
         if let Some(compute) = &mut self.compute {
@@ -283,7 +283,7 @@ impl DenseModel {
         Ok(StepOutput { loss: loss.f_double_value(&[])? as f32, logits: to_vec(&logits.f_detach()?)?, gradients })
     }
 
-    /// Logits of a batch, `[batch]`, without dropout; inputs as for [`Self::step`].
+    /// Logits of a batch, `[batch]`, without dropout. Inputs as for [`Self::step`].
     ///
     /// # Errors
     /// When lengths disagree or libtorch fails.
@@ -305,7 +305,7 @@ impl DenseModel {
         weights::encode(&self.variables)
     }
 
-    /// Takes weights that [`Self::to_safetensors`] wrote; the optimiser's state stays.
+    /// Takes weights that [`Self::to_safetensors`] wrote. The optimiser's state stays.
     ///
     /// # Errors
     /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.
@@ -328,10 +328,10 @@ impl DenseModel {
         Ok((matrix(numeric, columns)?, matrix(embeddings, width)?))
     }
 
-    /// Whether loss and gradients are numbers. A dense gradient can overflow where loss and embedding gradients do not.
+    /// Checks that loss and gradients are finite. A dense gradient can overflow while loss and embedding gradients do not.
     ///
     /// # Errors
-    /// [`ModelError::NotFinite`] names which is not.
+    /// [`ModelError::NotFinite`] names the first that is not.
     pub fn check_finite(&self, output: &StepOutput) -> Result<(), ModelError> {
         let checks: [(&[f32], _); 3] = [
             (&[output.loss], "the loss"),
@@ -366,7 +366,7 @@ impl Network {
         Ok((network, ModuleBuffers::default()))
     }
 
-    /// Before forward: copies of the buffers for it to work on.
+    /// Before forward: gives it copies of the buffers.
     fn lend(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
         match self {
             Self::TorchScript(module) => module.lend(buffers),
@@ -374,7 +374,7 @@ impl Network {
         }
     }
 
-    /// What the last forward made of the copies.
+    /// The copies after the last forward.
     fn left(&self) -> Result<Vec<Tensor>, ModelError> {
         match self {
             Self::TorchScript(module) => module.left(),
@@ -408,7 +408,7 @@ fn dropout_of(model: &Model) -> f64 {
         | Model::Dcnv2 { dropout, .. }
         | Model::DeepFm { dropout, .. }
         | Model::WideDeep { dropout, .. } => *dropout,
-        // Its own affair.
+        // The module has its own dropout.
         Model::TorchScript { .. } => 0.0,
     }
 }
@@ -418,7 +418,7 @@ fn use_threads(threads: usize) {
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
 }
 
-/// Written so that it vectorises: no early exit.
+/// Has no early exit, so that it vectorises.
 fn all_finite(values: &[f32]) -> bool {
     values.iter().fold(true, |finite, value| finite & value.is_finite())
 }

@@ -1,5 +1,5 @@
-//! How the dense network learns: clip, schedule, optimiser. Over all weights in one piece, without libtorch: so that
-//! the state is there to be kept, sent and restored.
+//! The update of the dense network: clipping, schedule, optimiser. It works on all weights in one piece, without libtorch,
+//! so the state can be kept, sent and restored.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use zagros_zip::ZipEq;
 
 use super::ModelError;
 
-/// Adam's decay rates of the moments and what keeps it from dividing by zero, as in the paper (and PyTorch).
+/// Adam's decay rates of the moments, and the constant that prevents a division by zero, as in the paper (and PyTorch).
 const BETAS: (f32, f32) = (0.9, 0.999);
 const EPSILON: f32 = 1e-8;
 
-/// The optimiser of a network, its state, and what its gradients go through before.
+/// The optimiser of a network, its state, and the bounds of its gradients.
 #[derive(Debug)]
 pub(super) struct Updater {
     rule: Rule,
@@ -23,12 +23,12 @@ pub(super) struct Updater {
     state: SlotState,
 }
 
-/// What an optimiser remembers.
+/// The state of an optimiser.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SlotState {
-    /// Updates that were made.
+    /// Updates made so far.
     pub(super) applied: u64,
-    /// By name, each as long as the weights and in their order.
+    /// By name. Each vector is as long as the weights and in their order.
     pub(super) vectors: BTreeMap<&'static str, Vec<f32>>,
 }
 
@@ -41,7 +41,7 @@ enum Rule {
 }
 
 impl Updater {
-    /// For so many weights.
+    /// The optimiser of so many weights.
     pub(super) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
         let (rule, lr) = match *optimizer {
             DenseOptimizer::Adam { lr, weight_decay } => (Rule::Adam { weight_decay: weight_decay as f32 }, lr),
@@ -67,7 +67,7 @@ impl Updater {
         Self { rule, lr, updates, state: SlotState { applied: 0, vectors } }
     }
 
-    /// Clips the gradients, which are finite, as [`Self::apply`] does before the rule.
+    /// Clips the gradients, which are finite, as the first part of [`Self::apply`].
     ///
     /// # Errors
     /// As [`Self::apply`].
@@ -75,10 +75,10 @@ impl Updater {
         clip(gradients, &self.updates)
     }
 
-    /// Clips the gradients, which are finite, and applies them at the rate of `step`, counted from 0.
+    /// Clips the gradients, which are finite, and applies them with the learning rate of `step`, counted from 0.
     ///
     /// # Errors
-    /// When the gradients' norm is wanted and beyond f32; the weights are then what they were.
+    /// When the gradients' norm is needed and beyond f32. The weights have not changed then.
     pub(super) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> Result<(), ModelError> {
         clip(gradients, &self.updates)?;
         let lr = self.lr * f64::from(self.updates.schedule.factor(step));
@@ -106,15 +106,15 @@ impl Updater {
         Ok(())
     }
 
-    /// What it remembers.
+    /// The state.
     pub(super) fn state(&self) -> &SlotState {
         &self.state
     }
 
-    /// Remembers something else.
+    /// Replaces the state.
     ///
     /// # Errors
-    /// When that is the state of another optimiser or of other weights: nothing is taken then.
+    /// When the state belongs to another optimiser or other weights: nothing is taken then.
     pub(super) fn restore(&mut self, state: SlotState) -> Result<(), ModelError> {
         let form =
             |state: &SlotState| state.vectors.iter().map(|(name, all)| format!("{name} {}", all.len())).collect();
@@ -165,21 +165,21 @@ fn adagrad(weights: &mut [f32], gradients: &[f32], squares: &mut [f32], lr: f32,
     );
 }
 
-/// What one update of Adam multiplies with.
+/// The factors of one update of Adam.
 #[derive(Clone, Copy, Debug)]
 struct AdamRates {
     /// lr / (1 − β₁ᵗ).
     step: f32,
     /// 1 / √(1 − β₂ᵗ).
     root: f32,
-    /// Times the weight, added to the gradient: L2 regularisation.
+    /// Factor of the weight that is added to the gradient: L2 regularisation.
     weight_decay: f32,
-    /// What is kept of the weight: decoupled decay.
+    /// Factor of the weight before the update: decoupled decay.
     keep: f32,
 }
 
 impl AdamRates {
-    /// Of the `applied`th update, counted from 1, without decay.
+    /// The factors of the `applied`th update, counted from 1, without decay.
     fn of(lr: f64, applied: u64) -> Self {
         let left = |beta: f32| 1.0 - f64::from(beta).powf(applied as f64);
         Self {
@@ -191,7 +191,7 @@ impl AdamRates {
     }
 }
 
-/// Kingma & Ba 2015, algorithm 1; with `keep` below one AdamW (Loshchilov & Hutter 2019, algorithm 2).
+/// Kingma & Ba 2015, algorithm 1. With `keep` below one: AdamW (Loshchilov & Hutter 2019, algorithm 2).
 fn adam(weights: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut [f32], rates: AdamRates) {
     let AdamRates { step, root, weight_decay, keep } = rates;
     wide(
@@ -208,7 +208,7 @@ fn adam(weights: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut 
     );
 }
 
-/// By value first, then all together by their Euclidean norm.
+/// Clips each value first, then all values by their Euclidean norm.
 fn clip(gradients: &mut [f32], updates: &DenseUpdates) -> Result<(), ModelError> {
     if let Some(limit) = updates.clip_value {
         let limit = limit as f32;

@@ -1,21 +1,21 @@
-//! The dense gradients as workers share them: all of one network one after another, in the order that it made its
-//! weights, which is the same on every worker.
+//! The dense gradients as workers share them: all gradients of a network one after another, in the order in which it made
+//! its weights. That order is the same on every worker.
 
 use super::mlp::Dropout;
 use super::{DenseModel, ModelError, Network};
 
-/// Called during backward with the weight from which on all gradients are final, and these gradients. They come sooner or
-/// later, in steps of any size; what is not reported is final when backward is over.
+/// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
+/// in any sizes. The other gradients are final when backward ends.
 pub type Final<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 impl DenseModel {
-    /// Weights, and so gradients.
+    /// Number of weights, and of gradients.
     #[must_use]
     pub fn weights(&self) -> usize {
         self.gradients.values().len()
     }
 
-    /// Makes every gradient zero, as that of no sample, which changes no buffer either.
+    /// Sets every gradient to zero, as without samples. Then the buffers do not change either.
     ///
     /// # Errors
     /// When libtorch fails.
@@ -24,13 +24,13 @@ impl DenseModel {
         self.gradients.zero()
     }
 
-    /// Those of the last backward, in the order of the weights.
+    /// The gradients of the last backward, in the order of the weights.
     #[must_use]
     pub fn gradients(&self) -> &[f32] {
         self.gradients.values()
     }
 
-    /// Puts others in the place of these, from weight `from` on.
+    /// Replaces the gradients from weight `from` on.
     ///
     /// # Errors
     /// When there are not so many weights.
@@ -43,13 +43,13 @@ impl DenseModel {
         Ok(())
     }
 
-    /// How many values the network's buffers have ([`super::buffers`]); most networks have none.
+    /// The number of values in the network's buffers ([`super::buffers`]). Most networks have none.
     #[must_use]
     pub fn buffer_values(&self) -> usize {
         self.buffers.values()
     }
 
-    /// By how much the last forward changed each value of the network's buffers.
+    /// The change of each value of the network's buffers by the last forward.
     ///
     /// # Errors
     /// When one is not finite, or libtorch fails.
@@ -57,7 +57,7 @@ impl DenseModel {
         self.buffers.changes()
     }
 
-    /// Puts others in the place of these.
+    /// Replaces these changes.
     ///
     /// # Errors
     /// When there are not so many values, or libtorch fails.
@@ -66,11 +66,11 @@ impl DenseModel {
         self.buffers.replace_changes(by)
     }
 
-    /// One optimiser step with the gradients as they are now.
+    /// One optimiser step with the present gradients.
     ///
     /// # Errors
-    /// When one is not finite (nothing is applied then; [`ModelError::Skipped`] where training goes on without the
-    /// batch), or libtorch fails.
+    /// When one is not finite (nothing is applied then; [`ModelError::Skipped`] if training goes on without the batch), or
+    /// libtorch fails.
     pub fn apply(&mut self) -> Result<(), ModelError> {
         let what = "a gradient of the dense network, summed over all workers,";
         let finite = super::all_finite(self.gradients.values());
@@ -78,7 +78,7 @@ impl DenseModel {
         made.map_err(|error| self.skipped(error))
     }
 
-    /// From now on, dropout draws from this seed: the units that another worker drops are others.
+    /// Seeds dropout from now on, so that another worker drops other units.
     pub fn drop_by(&mut self, seed: u64) {
         let share = self.dropout.share();
         let dropout = |stream| Dropout::new(share, seed, stream);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_or_is_no_number_changes_nothing() {
+    fn a_wrong_length_or_a_value_that_is_not_finite_changes_nothing() {
         let mut model = model();
         let before = model.to_safetensors().unwrap();
         model.clear_gradients().unwrap();

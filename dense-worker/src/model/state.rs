@@ -1,4 +1,4 @@
-//! What a network needs, besides its weights, to go on as if it had not been interrupted.
+//! The state of a network besides its weights, with which it continues as if it had not been interrupted.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,14 +9,14 @@ use super::loss_scale::LossScale;
 use super::optimizer::SlotState;
 use super::{DenseModel, ModelError};
 
-/// In the file's metadata: steps made, updates applied and, of products in f16, the loss scale.
+/// An entry in the file's metadata: steps made, updates applied and, for products in f16, the loss scale.
 const COUNTS: &str = "steps_applied";
-/// Every vector that any optimiser remembers.
+/// Every vector of any optimiser's state.
 const VECTORS: [&str; 4] = ["first_moment", "second_moment", "squares", "velocity"];
 
 impl DenseModel {
-    /// The optimiser's state and the count of steps in safetensors' format: vectors of f32, each with a value for
-    /// every weight. Dropout is a function of seed and step, so it has no state.
+    /// The optimiser's state and the count of steps in safetensors' format: vectors of f32, with a value for each weight.
+    /// Dropout is a function of seed and step, so it has no state.
     ///
     /// # Errors
     /// When safetensors cannot write it.
@@ -31,16 +31,16 @@ impl DenseModel {
             TensorView::new(Dtype::F32, vec![length], bytes).map(|view| (*name, view))
         });
         let views = views.collect::<Result<Vec<_>, _>>()?;
-        // One entry, as several come in any order.
+        // One entry, because several entries have no fixed order.
         let scale = self.loss_scale.map_or(String::new(), |scale| format!(" {}", scale.write()));
         let counts = HashMap::from([(COUNTS.to_owned(), format!("{} {applied}{scale}", self.steps))]);
         Ok(safetensors::serialize(views, Some(counts))?)
     }
 
-    /// Takes what [`Self::optimizer_state`] wrote, after the weights that belong to it.
+    /// Takes the state that [`Self::optimizer_state`] wrote. Call it after the weights are taken.
     ///
     /// # Errors
-    /// When the bytes are damaged, or of another optimiser or network: nothing is taken then.
+    /// When the bytes are damaged, or belong to another optimiser or network: nothing is taken then.
     pub fn restore_optimizer(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         let (_, metadata) = SafeTensors::read_metadata(bytes)?;
         let foreign = |what: String| ModelError::Foreign { what };
@@ -50,13 +50,13 @@ impl DenseModel {
         let mut vectors = BTreeMap::new();
         for (found, view) in SafeTensors::deserialize(bytes)?.tensors() {
             let name = VECTORS.into_iter().find(|name| *name == found);
-            let name = name.ok_or_else(|| foreign(format!("{found} is nothing that an optimiser remembers")))?;
+            let name = name.ok_or_else(|| foreign(format!("{found} is not a vector of any optimiser's state")))?;
             let words = view.data().as_chunks::<4>().0;
             vectors.insert(name, words.iter().map(|word| f32::from_le_bytes(*word)).collect());
         }
         self.updater.restore(SlotState { applied, vectors })?;
         self.steps = steps;
-        // That of a run in another precision is of no use.
+        // The scale of a run in another precision is of no use.
         self.loss_scale = self.loss_scale.map(|own| scale.unwrap_or(own));
         Ok(())
     }
@@ -88,7 +88,7 @@ mod tests {
         model.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
     }
 
-    /// Invariant CK-2: with dropout, by loops of our own and by autograd.
+    /// Invariant CK-2: with dropout, without autograd and with it.
     #[test]
     fn a_restored_network_makes_the_steps_that_the_first_would_have_made() {
         let dlrm = Model::Dlrm { bottom: vec![3], top: vec![8], dropout: 0.5 };
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_its_own_is_refused() {
+    fn the_state_of_another_network_is_refused() {
         let ffnn = || Model::Ffnn { hidden: vec![3], dropout: 0.0 };
         let model = |optimizer| DenseModel::new(&job_with(optimizer, ffnn())).unwrap();
         let mut adam = model(DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 });

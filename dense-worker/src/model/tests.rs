@@ -1,5 +1,5 @@
-//! The networks against a reference written out in f64 loops, whose gradients are finite differences:
-//! it shares no code and no method with libtorch's autograd.
+//! The networks against a reference: loops in f64, with finite differences as gradients. The reference shares no code and
+//! no method with libtorch's autograd.
 
 mod device;
 mod fixtures;
@@ -33,7 +33,7 @@ fn stored(model: &DenseModel) -> Stored {
     tensors.iter().map(|(name, view)| (name.to_owned(), (view.shape().to_vec(), values(view.data())))).collect()
 }
 
-/// One sample through `name.0`, `name.1`, …; ReLU between layers, and after the last where asked.
+/// One sample through `name.0`, `name.1`, …, with ReLU between layers, and after the last if `activate_last`.
 fn reference_mlp(weights: &Stored, name: &str, input: &[f64], activate_last: bool) -> Vec<f64> {
     let mut x = input.to_vec();
     for index in 0.. {
@@ -115,7 +115,7 @@ fn check_against_reference(job: &Job) {
             samples.embeddings[index] = value;
             samples.reference_loss(job, &weights)
         };
-        // The difference that f32 really made is the divisor.
+        // Divides by the difference that f32 really made.
         let (up, down) = (before + 1e-3, before - 1e-3);
         let slope = (loss_at(up) - loss_at(down)) / (f64::from(up) - f64::from(down));
         samples.embeddings[index] = before;
@@ -200,7 +200,7 @@ fn training_lowers_the_loss_and_the_seed_fixes_it() {
 }
 
 #[test]
-fn what_is_not_finite_is_refused_and_changes_nothing() {
+fn a_value_that_is_not_finite_is_refused_and_changes_nothing() {
     let job = job(1, &[2, 2], dlrm());
     let mut model = DenseModel::new(&job).unwrap();
     let before = stored(&model);
@@ -242,7 +242,7 @@ fn weights_of_another_network_are_refused_by_name() {
     let refused = wider.load_safetensors(&saved).unwrap_err().to_string();
     assert!(refused.contains("bottom.0.weight is F32 [5, 2], not F32 [5, 3]"), "{refused}");
     let refused = DenseModel::new(&job(2, &[4], ffnn())).unwrap().load_safetensors(&saved).unwrap_err().to_string();
-    assert!(refused.contains("bottom.0.bias is no tensor of it"), "{refused}");
+    assert!(refused.contains("bottom.0.bias is not a tensor of this network"), "{refused}");
     assert!(matches!(wider.load_safetensors(&saved[..saved.len() - 9]), Err(ModelError::Damaged(_))));
     assert_eq!(stored(&wider), before);
 }

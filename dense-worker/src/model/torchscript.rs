@@ -1,8 +1,8 @@
-//! A network of the user's own: a TorchScript module of (numeric, embeddings) → logits, trained as any other.
+//! A user's network: a TorchScript module of (numeric, embeddings) → logits. It is trained like any other.
 //!
-//! Loading a module runs code of whoever made it. So the job must say that it is trusted, and name its SHA-256; the
-//! bytes that are loaded are the bytes that were hashed. Its parameters take part in training and saving under their
-//! own names, with `_` for `.`; so do its buffers (running statistics) in saving, see [`super::buffers`].
+//! Loading a module runs code of whoever made it. The job must therefore say that the module is trusted, and give its
+//! SHA-256. The loaded bytes are the hashed bytes. The module's parameters are trained and saved under their own names,
+//! with `_` for `.`. Its buffers (running statistics) are saved too: see [`super::buffers`].
 
 use std::cell::RefCell;
 use std::fs;
@@ -19,22 +19,22 @@ use super::{ModelError, int};
 
 #[derive(Debug)]
 pub(super) struct TorchScript {
-    /// Switched between training and evaluation with each batch; the network has one thread.
+    /// Switched between training and evaluation for each batch. Only one thread uses it.
     module: RefCell<Module>,
     seed: u64,
-    /// Of libtorch's generator in the next forward.
+    /// Seed of libtorch's generator for the next forward.
     draws: u64,
 }
 
-/// libtorch has one generator for the process: whoever sets its seed draws before another does.
+/// libtorch has one generator for the process. A thread that sets its seed draws before another thread sets it.
 static GENERATOR: Mutex<()> = Mutex::new(());
 
 impl TorchScript {
-    /// Reads the module and puts its parameters and buffers among the variables. `seed` and step make that of libtorch's
-    /// generator, which dropout inside the module draws from.
+    /// Reads the module and adds its parameters and buffers to the variables. `seed` and the step seed libtorch's
+    /// generator, from which dropout inside the module draws.
     ///
     /// # Errors
-    /// When the file cannot be read, has another hash than `sha256` (lower-case hexadecimal), or is no module.
+    /// When the file cannot be read, has another hash than `sha256` (lower-case hexadecimal), or is not a module.
     pub(super) fn load(
         file: &Path,
         sha256: &str,
@@ -47,7 +47,7 @@ impl TorchScript {
         if found != sha256 {
             return Err(script(format!("has the SHA-256 {found}, model.sha256 says {sha256}; is it the right file?")));
         }
-        let is_none = |reason: String| script(format!("is no TorchScript module: {}", first_line(&reason)));
+        let is_none = |reason: String| script(format!("is not a TorchScript module: {}", first_line(&reason)));
         let module = Module::load(&bytes, variables.device()).map_err(is_none)?;
         let root = variables.root();
         let add = |(name, tensor): (String, Tensor), learned| root.add(&name.replace('.', "_"), tensor, learned);
@@ -61,7 +61,7 @@ impl TorchScript {
             if !is_number(kind) {
                 return Err(script(format!("has a buffer {name} of {kind:?}, which cannot be saved")));
             }
-            // One that repeats a value in place of having many cannot be written to.
+            // A tensor that repeats one value in place of many cannot be written to.
             let buffer = buffer.f_contiguous()?;
             drop(add((name.clone(), buffer.shallow_clone()), false));
             buffers.push((name, buffer));
@@ -72,17 +72,17 @@ impl TorchScript {
         Ok((Self { module: RefCell::new(module), seed, draws: seed }, ModuleBuffers::of(buffers)))
     }
 
-    /// Has other units dropped from now on.
+    /// Drops other units from now on.
     pub(super) fn drop_by(&mut self, seed: u64) {
         self.seed = seed;
     }
 
-    /// Dropout inside the module draws as it does in this step.
+    /// Sets the dropout inside the module to that of this step.
     pub(super) fn draw_for(&mut self, step: u64) {
         self.draws = self.seed.wrapping_add(step);
     }
 
-    /// Gives the next forward copies of the buffers to work on.
+    /// Gives the next forward copies of the buffers.
     pub(super) fn lend(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
         let mut module = self.module.borrow_mut();
         for copy in buffers.copies() {
@@ -92,7 +92,7 @@ impl TorchScript {
         Ok(())
     }
 
-    /// What the last forward has left in the buffers' places, in their order.
+    /// The buffers after the last forward, in their order.
     pub(super) fn left(&self) -> Result<Vec<Tensor>, ModelError> {
         let buffers = self.module.borrow().buffers().map_err(|reason| ModelError::ScriptFailed { reason })?;
         Ok(buffers.into_iter().map(|(_, buffer)| buffer).collect())
@@ -123,12 +123,12 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// libtorch appends a trace of its own functions.
+/// The first line: libtorch appends a trace of its own functions.
 fn first_line(reason: &str) -> String {
     reason.lines().next().unwrap_or_default().to_owned()
 }
 
-/// What a trace through the module ends with: the error, which hints may follow.
+/// The error at the end of a trace through the module. Hints may follow it.
 fn cause(reason: &str) -> String {
     let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
     let error = lines.clone().rfind(|line| line.contains("Error: "));

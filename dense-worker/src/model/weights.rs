@@ -24,7 +24,7 @@ pub(super) fn encode(variables: &VarStore) -> Result<Vec<u8>, ModelError> {
     Ok(safetensors::serialize(views, None)?)
 }
 
-/// Weights are f32. A module's buffers can be of any kind: each is kept as one that holds all its values.
+/// Weights are f32. A module's buffers may have any kind; each is stored in a kind that holds all its values.
 fn stored_as(tensor: &Tensor) -> Result<(Kind, Dtype), ModelError> {
     Ok(match tensor.f_kind()? {
         Kind::Float | Kind::Half | Kind::BFloat16 => (Kind::Float, Dtype::F32),
@@ -41,12 +41,12 @@ fn bytes(tensor: &Tensor) -> Result<Vec<u8>, ModelError> {
     Ok(bytes)
 }
 
-/// Two loops: nothing is copied before everything fits.
+/// Two loops, so that nothing is copied before everything fits.
 pub(super) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), ModelError> {
     let stored = SafeTensors::deserialize(bytes)?;
     let variables: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
     if let Some(name) = stored.names().into_iter().filter(|name| !variables.contains_key(*name)).min() {
-        return Err(ModelError::Foreign { what: format!("{name} is no tensor of it") });
+        return Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") });
     }
     let mut values = Vec::with_capacity(variables.len());
     for (name, variable) in &variables {

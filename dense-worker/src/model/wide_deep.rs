@@ -1,10 +1,11 @@
 //! Wide & Deep: "Wide & Deep Learning for Recommender Systems", Cheng et al. 2016.
 //!
-//! The logit is that of a linear model over raw features plus that of a deep MLP over vectors (equation 3). Wide here
-//! is: the first value of each id's row, which is the id's weight in the linear model, summed over the features, and a
-//! linear layer over the numeric values. Deep are the other values of the rows beside the numeric values. A table of
-//! dim 1 is wide alone. That is where the paper's cross-product transformations go: a column of the data that names
-//! the combination. One optimiser serves all values of a row, where the paper trains the wide part by another one.
+//! The logit is that of a linear model over raw features plus that of a deep MLP over vectors (equation 3). The linear
+//! ("wide") part has two terms: the first value of each id's row, which is the id's weight in the linear model, summed over
+//! the features; and a linear layer over the numeric values. The deep part reads the other values of the rows and the
+//! numeric values. A table of dim 1 is in the wide part only. The paper's cross-product transformations are such tables: a
+//! column of the data names the combination. One optimiser serves all values of a row, while the paper trains the wide part
+//! with another one.
 
 use tch::{Kind, Tensor};
 
@@ -13,7 +14,7 @@ use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]
 pub(super) struct WideDeep {
-    /// Positions among ΣD of the rows' first values, and of the others.
+    /// Positions in ΣD of the rows' first values, and of the others.
     first: Tensor,
     rest: Tensor,
     /// `None` without numeric columns.

@@ -1,4 +1,4 @@
-//! Files that matter, and errors that name them.
+//! Durable files, and errors that name them.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use zagros_plumbing::durable;
 
 use crate::error::WorkerError;
 
-/// Writes a file that matters.
+/// Writes a durable file.
 pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), WorkerError> {
     durable::write(path, content).map_err(|source| file_error("write", path, source))
 }
@@ -21,13 +21,13 @@ pub(crate) fn file_error(what: &'static str, path: &Path, source: io::Error) -> 
 
 /// Readable JSON with a line end.
 pub(crate) fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
-    // Only maps with keys that are no strings fail, and ours are structs.
+    // Only maps whose keys are not strings fail, and these are structs.
     let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
     bytes.push(b'\n');
     bytes
 }
 
-/// Now.
+/// The present time, in seconds since 1970.
 pub(crate) fn seconds_since_epoch() -> f64 {
     // A clock before 1970 gives 0.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()

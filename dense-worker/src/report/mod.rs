@@ -1,9 +1,9 @@
-//! What a run leaves behind: its folder, its measures over time.
+//! The files of a run: its folder, and its measures over time.
 
 pub(crate) mod files;
 mod recorder;
 mod run_folder;
 pub mod tensorboard;
 
-pub use recorder::Recorder;
+pub use recorder::MeasureRecorder;
 pub use run_folder::{RunFolder, RunLock};

@@ -1,12 +1,12 @@
-//! Writes a run's measures: `metrics.jsonl` and TensorBoard events.
+//! Writes the measures of a run: `metrics.jsonl` and TensorBoard events.
 //!
 //! A line of `metrics.jsonl` has `type` and `time` (seconds since the epoch), then
 //! - `step`: the fields of [`StepReport`]; each of the first 1,000 steps, then at most one a second;
 //! - `evaluation`: `step`, `part` (`validation` or `test`), `epoch` and the fields of [`crate::Evaluation`];
 //! - `epoch`: the same without `part`, of the training rows of an epoch;
-//! - `resumed`: `step`; whatever came after that step before is void;
+//! - `resumed`: `step`; earlier lines of later steps are void;
 //! - `checkpoint`: `step`, `pause_seconds`, `seconds`;
-//! - `choice`: `step` and `message`, where the validation part chose the state that is the model.
+//! - `choice`: `step` and `message`, if the validation part chose the state that is the model.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,18 +23,18 @@ use super::tensorboard::EventWriter;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event, HeldOutPart, Observer, StepReport};
 
-/// Steps that are all recorded, so that short runs can be compared step by step.
+/// All of the first steps are recorded, so that short runs can be compared step by step.
 const EVERY_STEP_UNTIL: u64 = 1000;
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// An observer that writes to the run folder, on a thread of its own.
+/// An observer that writes to the run folder, on its own thread.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct MeasureRecorder {
     lines: Mutex<Gate>,
     writer: Option<JoinHandle<()>>,
 }
 
-/// Decides on the training path what is worth a line.
+/// Decides on the training path which events become a line.
 #[derive(Debug)]
 struct Gate {
     lines: Option<Sender<Line>>,
@@ -81,8 +81,8 @@ enum Line {
     },
 }
 
-impl Recorder {
-    /// Opens the files, appending to what is there.
+impl MeasureRecorder {
+    /// Opens the files and appends to them.
     ///
     /// # Errors
     /// When a file cannot be opened, or the thread not started.
@@ -100,7 +100,7 @@ impl Recorder {
     }
 }
 
-impl Observer for Recorder {
+impl Observer for MeasureRecorder {
     fn on(&self, event: &Event) {
         let time = seconds_since_epoch();
         let mut gate = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -125,12 +125,12 @@ impl Observer for Recorder {
     }
 }
 
-impl Drop for Recorder {
-    /// Waits for the last line.
+impl Drop for MeasureRecorder {
+    /// Waits until the last line is written.
     fn drop(&mut self) {
         self.lines.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).lines = None;
         if let Some(writer) = self.writer.take() {
-            // A writer that panicked has said so on standard error.
+            // A panic of the writer is on standard error.
             let _ = writer.join();
         }
     }
@@ -147,7 +147,7 @@ impl Gate {
 
     fn send(&self, line: Line) {
         if let Some(lines) = &self.lines {
-            // The writer is gone only after it said why.
+            // If the writer has ended, it has logged why.
             let _ = lines.send(line);
         }
     }
@@ -159,14 +159,14 @@ struct Files {
 }
 
 impl Files {
-    /// A full disk must not end training: it is reported once.
+    /// Writes the lines. A full disk must not end training, so an error is reported once.
     fn run(mut self, lines: &Receiver<Line>) {
         let mut reported = false;
         for line in lines {
             if let Err(error) = self.write(&line)
                 && !reported
             {
-                tracing::warn!(%error, "measures are not recorded; training goes on");
+                tracing::warn!(%error, "measures are not recorded; training continues");
                 reported = true;
             }
         }
@@ -222,7 +222,7 @@ fn open_events(folder: &RunFolder) -> Result<EventWriter<File>, WorkerError> {
     let parent = folder.tensorboard();
     fs::create_dir_all(&parent).map_err(|source| file_error("create", &parent, source))?;
     let now = seconds_since_epoch();
-    // TensorBoard looks for `tfevents` in the name, and orders files by it.
+    // TensorBoard looks for `tfevents` in the name and orders files by name.
     let path = parent.join(format!("events.out.tfevents.{}.{}.zagros", now as u64, std::process::id()));
     let opened = File::create(&path).and_then(|file| EventWriter::new(file, now));
     opened.map_err(|source| file_error("write", &path, source))
@@ -245,7 +245,7 @@ mod tests {
     fn steps_and_evaluations_are_recorded_with_their_fields() {
         let parent = tempfile::tempdir().unwrap();
         let folder = RunFolder::open(parent.path()).unwrap();
-        let recorder = Recorder::start(&folder, true).unwrap();
+        let recorder = MeasureRecorder::start(&folder, true).unwrap();
         recorder.on(&step(1));
         recorder.on(&step(2));
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
@@ -271,11 +271,11 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = RunFolder::open(parent.path()).unwrap();
         for _ in 0..2 {
-            let recorder = Recorder::start(&folder, false).unwrap();
+            let recorder = MeasureRecorder::start(&folder, false).unwrap();
             (EVERY_STEP_UNTIL + 1..EVERY_STEP_UNTIL + 400).for_each(|index| recorder.on(&step(index)));
         }
         let lines = lines(&folder);
-        // The first of each is due; more only if this machine took seconds for a loop of 400.
+        // The first line of each kind is due. There are more only if this machine took seconds for a loop of 400.
         assert!(lines.len() >= 2 && lines.len() < 400, "{}", lines.len());
         assert!(!folder.tensorboard().exists());
     }

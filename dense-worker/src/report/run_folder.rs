@@ -7,17 +7,17 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use zagros_job::{Change, Job, Overrides};
+use zagros_job::{Job, KeyChange, Overrides};
 use zagros_store::Folder;
 
 use super::files::{file_error, seconds_since_epoch, to_json, write};
 use crate::error::WorkerError;
 use crate::summary::{Outcome, Summary};
 
-/// How many runs of one name may start at once.
+/// How many runs of one name may start in the same second.
 const AT_ONCE: u32 = 1000;
 
-/// The right to train in a folder, until it is dropped or the process ends.
+/// The lock of a run folder. It is held until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct RunLock {
     _file: File,
@@ -30,7 +30,7 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes `<output.folder>/<name>-<UTC time>/`, never one that exists, and writes the resolved job into it.
+    /// Makes `<output.folder>/<name>-<UTC time>/`, which must not exist, and writes the resolved job into it.
     ///
     /// # Errors
     /// When the folder or the file cannot be written.
@@ -38,9 +38,9 @@ impl RunFolder {
         Self::create_after(job, &[])
     }
 
-    /// As [`Self::create`], after all runs of this job's name here and `elsewhere`, as [`Self::of_job`] has them. The order
-    /// of names is the order of starts, whatever the clock says: where it was set back, the newest run's time is taken
-    /// again, with the next number.
+    /// As [`Self::create`], but named after all runs of this job here and `elsewhere`, as in [`Self::of_job`]. The order of
+    /// names is the order of starts. If the clock was set back, the name has the time of the newest run and the next
+    /// number.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -67,20 +67,20 @@ impl RunFolder {
                     folder.write_job(job)?;
                     return Ok(folder);
                 }
-                // Another process has taken it since.
+                // Another process has made this folder in between.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && number < last => number += 1,
                 Err(source) => return Err(file_error("create", &path, source)),
             }
         }
     }
 
-    /// What orders it among the runs of a job.
+    /// The part of the name that orders the runs of a job.
     fn stamp(&self, job: &Job) -> Option<(String, u32)> {
         stamp(self.name().strip_prefix(&format!("{}-", file_name(&job.name)))?)
     }
 
-    /// The folders of all runs of this job's name, in the order that they were started in; and of those among
-    /// `elsewhere`, names of folders of runs, which may not be here.
+    /// The folders of all runs of this job, in the order of their starts. `elsewhere` are names of further run folders,
+    /// which may not exist here.
     ///
     /// # Errors
     /// When the parent folder cannot be read.
@@ -95,7 +95,7 @@ impl RunFolder {
         Ok(runs.into_iter().map(|(_, run)| run).collect())
     }
 
-    /// Makes the folder of a run that began elsewhere.
+    /// Makes the folder of a run that started on another machine.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -103,13 +103,13 @@ impl RunFolder {
         fs::create_dir_all(&self.path).map_err(|source| file_error("create", &self.path, source))
     }
 
-    /// The folder's name, the run's own among all of this parent.
+    /// The folder's name. It identifies the run among all runs of this parent.
     #[must_use]
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Takes a folder that [`Self::create`] made, maybe in another process.
+    /// Opens a folder that [`Self::create`] made, perhaps in another process.
     ///
     /// # Errors
     /// When it is not a folder.
@@ -122,7 +122,7 @@ impl RunFolder {
         Ok(Self { path })
     }
 
-    /// Takes the right to train in it; `None` while another process has that.
+    /// Locks the folder; `None` while another process holds the lock.
     ///
     /// # Errors
     /// When the lock's file cannot be opened.
@@ -143,13 +143,13 @@ impl RunFolder {
         &self.path
     }
 
-    /// The resolved job; loads to the job that was run.
+    /// The resolved job. It loads to the job of the run.
     #[must_use]
     pub fn job_file(&self) -> PathBuf {
         self.path.join("job.toml")
     }
 
-    /// Measures over time, one JSON object a line ([`super::Recorder`]).
+    /// Measures over time, one JSON object per line ([`super::MeasureRecorder`]).
     #[must_use]
     pub fn metrics_file(&self) -> PathBuf {
         self.path.join("metrics.jsonl")
@@ -161,8 +161,8 @@ impl RunFolder {
         self.path.join("summary.json")
     }
 
-    /// Whether its summary says that the run is over, with everything written that it was to write. A summary of an
-    /// earlier release says so by its outcome.
+    /// Whether its summary says that the run is over and that everything is written. A summary of an earlier release says
+    /// so by its outcome.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         #[derive(Deserialize)]
@@ -175,11 +175,11 @@ impl RunFolder {
         end.is_some_and(|end| end.complete.unwrap_or(end.outcome == Outcome::Finished))
     }
 
-    /// Whether its job says otherwise what is learned than this one; a job that cannot be read does.
+    /// Whether its job differs from this one in what is learned. A job that cannot be read counts as different.
     #[must_use]
     pub fn learned_otherwise(&self, job: &Job) -> bool {
         let earlier = Job::load(&self.job_file(), &Overrides::none());
-        earlier.map_or(true, |earlier| job.changes_since(&earlier).iter().any(Change::is_learning))
+        earlier.map_or(true, |earlier| job.changes_since(&earlier).iter().any(KeyChange::is_learning))
     }
 
     /// TensorBoard's folder.
@@ -188,25 +188,25 @@ impl RunFolder {
         self.path.join("tensorboard")
     }
 
-    /// The trained model, where the job names no other folder for it; complete once `manifest.json` is in it.
+    /// The trained model, unless the job names another folder for it. It is complete once `manifest.json` is in it.
     #[must_use]
     pub fn model(&self) -> PathBuf {
         self.path.join("model")
     }
 
-    /// States that are kept while training, the best and the last, each a model as in [`Self::model`].
+    /// The states that are kept during training, the best and the last. Each is a model as in [`Self::model`].
     #[must_use]
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoints")
     }
 
-    /// The page that shows the run.
+    /// The page of the run.
     #[must_use]
     pub fn report_file(&self) -> PathBuf {
         self.path.join("report.html")
     }
 
-    /// Writes the resolved job, replacing an earlier form of it.
+    /// Writes the resolved job and replaces an earlier one.
     ///
     /// # Errors
     /// Any I/O error.
@@ -223,7 +223,7 @@ impl RunFolder {
     }
 }
 
-/// Date, time and number of a folder's name after the job's; `None` where that is none, as for a job of a longer name.
+/// Date, time and number in a folder's name after the job's name; `None` for other text, such as that of a longer name.
 fn stamp(text: &str) -> Option<(String, u32)> {
     let (date_and_time, number) = match text.match_indices('-').nth(1) {
         Some((place, _)) => (&text[..place], text[place + 1..].parse().ok()?),
@@ -234,7 +234,7 @@ fn stamp(text: &str) -> Option<(String, u32)> {
     is_stamp.then(|| (date_and_time.to_owned(), number))
 }
 
-/// A run's name as a file name: no separators, no surprises in a shell.
+/// The run's name as a file name, without separators and special characters.
 fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     let name: String = name.chars().map(plain).collect();
@@ -317,9 +317,9 @@ mod tests {
         assert_eq!(found, [runs[3], "ads-20260101-000000", runs[1], runs[2], runs[0]]);
     }
 
-    /// What is resumed is the newest by this order.
+    /// A resumed run is the newest one by this order.
     #[test]
-    fn a_run_comes_after_all_others_though_the_clock_was_set_back() {
+    fn a_run_comes_after_all_others_even_if_the_clock_was_set_back() {
         let parent = tempfile::tempdir().unwrap();
         let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
         (job.name, job.output.folder) = ("ads".to_owned(), parent.path().join("runs"));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_folder_is_named() {
+    fn a_path_that_is_not_a_folder_is_named() {
         let refused = RunFolder::open("/nowhere/run").unwrap_err().to_string();
         assert!(refused.contains("cannot open /nowhere/run"), "{refused}");
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -17,7 +17,7 @@ pub struct EventRecord {
     /// The step it belongs to.
     #[prost(int64, tag = "2")]
     pub step: i64,
-    /// First event only: `brain.Event:2`.
+    /// Only in the first event: `brain.Event:2`.
     #[prost(string, optional, tag = "3")]
     pub file_version: Option<String>,
     /// Scalars.
@@ -73,7 +73,7 @@ impl<W: Write> EventWriter<W> {
         self.write(&EventRecord { wall_time, step, file_version: None, summary })
     }
 
-    /// In one write and flushed, so that a reader sees whole frames.
+    /// Writes and flushes whole frames, so that a reader never sees a part of one.
     fn write(&mut self, event: &EventRecord) -> io::Result<()> {
         self.out.write_all(&frame(&event.encode_to_vec()))?;
         self.out.flush()
@@ -85,7 +85,7 @@ fn frame(data: &[u8]) -> Vec<u8> {
     [&length[..], &masked_crc(&length).to_le_bytes(), data, &masked_crc(data).to_le_bytes()].concat()
 }
 
-/// The mask keeps a CRC over data that itself holds CRCs from being trivial.
+/// The CRC in TensorFlow's masked form, because a CRC over data that contains CRCs would be weak.
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -94,7 +94,7 @@ fn masked_crc(data: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// A reader of its own, bit by bit, so that a mistake is not made on both sides.
+    /// A separate reader, bit by bit, so that a mistake is not made on both sides.
     fn read(mut file: &[u8]) -> Vec<EventRecord> {
         let mut events = Vec::new();
         while !file.is_empty() {

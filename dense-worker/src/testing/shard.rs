@@ -1,4 +1,4 @@
-//! An embedding server whose rows are constants, and which can be slow or broken.
+//! A fake embedding server. Its rows are constants, and it can be slow or broken.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,20 +11,20 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, FileDigest, LoadRequest, LoadResponse, SaveRequest, SaveResponse, TableStatus,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::packed::{Bags, encode_values};
+use zagros_protocol::packed::{RequestBags, encode_values};
 use zagros_protocol::{Refusal, RefusalKind, Segments};
 
-/// Every value of every row is 0.5; gradients are thrown away. Holds one row.
+/// Every value of every row is 0.5. Gradients are ignored. Reports one row.
 #[derive(Debug, Default)]
 pub(crate) struct FakeShard {
     lookups: AtomicU64,
     pushes: AtomicU64,
-    /// Batches between lookup and acknowledgement, now and at most.
+    /// Batches between lookup and acknowledgement: now, and the most so far.
     open: AtomicUsize,
     most_open: AtomicUsize,
-    /// Pushes are acknowledged only once so many batches were open at a time.
+    /// Pushes are acknowledged only once this many batches were open at the same time.
     open_first: usize,
-    /// The first call of its kind that is refused, counted from 1.
+    /// The first refused lookup, counted from 1.
     first_bad_lookup: Option<u64>,
     first_bad_push: Option<u64>,
     hangs: bool,
@@ -89,7 +89,7 @@ impl Shard for FakeShard {
                 return Err(broken());
             }
             let segments = Segments::unpack(&request.segments, &request.ids)?;
-            let values = Bags::unpack(&request.bags, &segments)?.wanted_values(&segments)?;
+            let values = RequestBags::unpack(&request.bags, &segments)?.wanted_values(&segments)?;
             let rows = encode_values(&vec![0.5; values], request.encoding)?.into();
             Ok(LookupResponse { rows, encoding: request.encoding, created: 0 })
         }

@@ -82,7 +82,7 @@ async fn train_with(mishap: Mishap) -> Result<Summary, WorkerError> {
     let job = job_over(rows(100_000), folder.path(), &["train.batch_size=1000", "train.staleness=2"]);
     let cluster = Cluster::start(&job).await;
     let control = Arc::new(Between { control: cluster.control.clone(), mishap, asked: AtomicU32::new(0) });
-    let worker = Worker { control, ..cluster.worker(job, Arc::new(Silent), Shutdown::new()) };
+    let worker = Worker { control, ..cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()) };
     tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs")
 }
 

@@ -26,14 +26,14 @@ async fn a_server_that_fails_after_the_save_takes_no_checkpoint_away() {
     let inner = Arc::clone(&cluster.connect);
     let connect: Connect =
         Arc::new(move |entry| inner(entry).map(|shard| Arc::new(Watched::new(shard, Mute)) as Arc<dyn Shard>));
-    let worker = Worker { connect, ..cluster.worker(job.clone(), Arc::new(Silent), Shutdown::new()) };
+    let worker = Worker { connect, ..cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new()) };
     let run = worker.folder.clone().unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();
     assert!(failed.to_string().contains("could not describe its tables"), "{failed}");
     assert!(run.model().join("manifest.json").is_file() && !run.is_complete());
     let point = ResumePoint::newest(&job, &run).unwrap().expect("a checkpoint");
     let cluster = Cluster::start(&job).await;
-    let worker = cluster.worker(job.clone(), Arc::new(Silent), Shutdown::new());
+    let worker = cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new());
     let again = Worker { folder: Some(run.clone()), resume: Some(point), ..worker };
     assert!(again.run().await.unwrap().complete && run.is_complete());
     assert!(ResumePoint::newest(&job, &run).unwrap().is_none());
@@ -46,7 +46,7 @@ async fn kept_states_are_there_until_the_summary_is() {
     let sets = ["data.validation_share=0.2", "train.early_stop={}", "output.save_model=false"];
     let job = job(folder.path(), &[&CHECKPOINTS[..], &sets].concat());
     let cluster = Cluster::start(&job).await;
-    let worker = cluster.worker(job.clone(), Arc::new(Silent), Shutdown::new());
+    let worker = cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new());
     let run = worker.folder.clone().unwrap();
     std::fs::create_dir(run.summary_file()).unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();
@@ -57,7 +57,7 @@ async fn kept_states_are_there_until_the_summary_is() {
     std::fs::remove_dir(run.summary_file()).unwrap();
     let point = ResumePoint::newest(&job, &run).unwrap().expect("a checkpoint");
     let cluster = Cluster::start(&job).await;
-    let worker = cluster.worker(job, Arc::new(Silent), Shutdown::new());
+    let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
     Worker { folder: Some(run.clone()), resume: Some(point), ..worker }.run().await.unwrap();
     assert!(run.is_complete() && !run.checkpoints().exists());
 }

@@ -26,8 +26,8 @@ use watched::Watched;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    Earlier, Evaluate, Evaluation, Event, ExitClass, Input, Observer, Outcome, ResumePoint, RunFolder, Several, Silent,
-    StepReport, Summary, Worker, WorkerError,
+    Earlier, Evaluate, Evaluation, Event, ExitClass, Input, Observer, ObserverList, Outcome, ResumePoint, RunFolder,
+    SilentObserver, StepReport, Summary, Worker, WorkerError,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -249,7 +249,7 @@ async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -
         files,
         control: cluster.control.clone(),
         connect: Arc::clone(&cluster.connect),
-        observer: Arc::new(Silent),
+        observer: Arc::new(SilentObserver),
         shutdown: Shutdown::new(),
     };
     tokio::time::timeout(LATE, evaluate.run()).await.expect("the evaluation hangs")
@@ -290,7 +290,7 @@ async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.staleness=2"]);
     let cluster = Cluster::start(&job).await;
-    let summary = cluster.worker(job, Arc::new(Silent), Shutdown::new()).run().await.unwrap();
+    let summary = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()).run().await.unwrap();
     let status = cluster.control.status(StatusRequest {}).await.unwrap();
     assert_eq!((status.state.as_str(), status.splits_done), ("finished", status.splits));
     assert_eq!(status.evaluations.len(), 2);
@@ -303,7 +303,7 @@ async fn a_run_that_was_asked_to_be_short_is_finished_too() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.max_steps=7", "train.staleness=2"]);
     let cluster = Cluster::start(&job).await;
-    let summary = cluster.worker(job, Arc::new(Silent), Shutdown::new()).run().await.unwrap();
+    let summary = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()).run().await.unwrap();
     assert_eq!((summary.steps, summary.outcome), (7, Outcome::Finished));
     assert!(summary.evaluation.is_some());
     assert_eq!(cluster.control.status(StatusRequest {}).await.unwrap().state, "finished");
@@ -318,7 +318,7 @@ async fn batches_from_memory_train_as_well() {
     let categorical = vec![ids([1, 2]), bag([3, 4]), bag([4, 4])];
     let batch = Batch { size: 2, labels: vec![0.0, 1.0], numeric: vec![0.5; 4], categorical, ..Batch::default() };
     let cluster = Cluster::start(&job).await;
-    let worker = cluster.worker(job, Arc::new(Silent), Shutdown::new());
+    let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
     let summary = worker.run_on(Input::Preloaded(Arc::new(vec![batch; 10]))).await.unwrap();
     // Two epochs over ten batches; ids 1 and 2 of one table, 3 and 4 of the other.
     assert_eq!((summary.steps, summary.samples, summary.rows), (20, 40, 4));

@@ -88,7 +88,7 @@ impl Run {
             registry: Registry::new(),
             folder: Some(self.folder.clone()),
             resume: ResumePoint::newest(&self.job, &self.folder).unwrap(),
-            ..self.cluster.worker(self.job.clone(), Arc::new(Several(observers)), Shutdown::new())
+            ..self.cluster.worker(self.job.clone(), Arc::new(ObserverList(observers)), Shutdown::new())
         };
         tokio::spawn(worker.run())
     }

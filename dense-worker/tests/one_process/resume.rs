@@ -12,7 +12,7 @@ const SETS: [&str; 8] = [
     "model.dropout=0.25",
     "optimizer.kind=adam",
     "embedding.optimizer={kind='adam'}",
-    "embedding.admission={kind='count', sightings=2}",
+    "embedding.admission={kind='count', min_count=2}",
     "data.shuffle_rows=100",
     "train.schedule={kind='cosine', warmup=10, decay=100}",
 ];
@@ -116,7 +116,7 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended 
             supersede: false,
             rendezvous: (job.cluster.workers > 1).then(|| rendezvous.clone() as Arc<dyn Rendezvous>),
             registry: Registry::new(),
-            observer: if leads { Arc::new(Several(observers)) } else { Arc::new(Silent) },
+            observer: if leads { Arc::new(ObserverList(observers)) } else { Arc::new(SilentObserver) },
             folder: Some(run.clone()),
             resume: resume.clone().filter(|_| leads),
             shutdown: if leads || !matches!(how, Break::OfOne(_)) { shutdown.clone() } else { Shutdown::new() },
@@ -256,7 +256,7 @@ async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_trainin
     let changes: Vec<String> = point.changes(&job).iter().map(ToString::to_string).collect();
     assert!(changes.is_empty(), "{changes:?}");
     let cluster = Cluster::start(&job).await;
-    let worker = cluster.worker(job, Arc::new(Silent), Shutdown::new());
+    let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
     let refused = Worker { resume: Some(point), ..worker }.run().await.unwrap_err();
     assert_eq!(refused.exit_class(), ExitClass::Data);
     assert!(refused.to_string().contains("the data has changed since"), "{refused}");

@@ -22,7 +22,7 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn of_files() -> Self {
-        Self { input: Input::Files, shutdown: Shutdown::new(), observer: Arc::new(Silent) }
+        Self { input: Input::Files, shutdown: Shutdown::new(), observer: Arc::new(SilentObserver) }
     }
 
     pub(super) fn of_batches(batches: Vec<Batch>) -> Self {
@@ -311,7 +311,7 @@ async fn workers_without_a_row_among_them_are_refused_as_one_is() {
     let folder = tempfile::tempdir().unwrap();
     let head = rows(0);
     for (text, sets, reported) in [
-        (head, vec![], "no rows, at most empty lines"),
+        (head, vec![], "no rows (only empty lines"),
         (rows(3), vec!["data.test_fraction=0.999999"], "3 rows read, none in the train part"),
     ] {
         for workers in [1, 2] {
@@ -400,12 +400,12 @@ async fn a_worker_that_never_comes_is_named_and_so_is_one_that_cannot_reach_othe
     let mut two = job(folder.path(), &["cluster.timeout_seconds=1"]);
     two.cluster.workers = 2;
     let cluster = Cluster::start(&two).await;
-    let worker = cluster.worker(two.clone(), Arc::new(Silent), Shutdown::new());
+    let worker = cluster.worker(two.clone(), Arc::new(SilentObserver), Shutdown::new());
     let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
     assert!(ended.unwrap_err().to_string().contains("start the run with `zagros up`"));
 
     let cluster = Cluster::start(&two).await;
-    let mut worker = cluster.worker(two, Arc::new(Silent), Shutdown::new());
+    let mut worker = cluster.worker(two, Arc::new(SilentObserver), Shutdown::new());
     worker.rendezvous = Some(Arc::new(InProcess::default()));
     let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
     let error = ended.unwrap_err();

@@ -1,20 +1,20 @@
-//! A number that rows have in common, however they are divided over files.
+//! A fingerprint of rows that does not depend on how the rows are divided among files.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-use zagros_snapshot::{Content, Kind, Reader};
+use zagros_snapshot::{BlockContent, BlockKind, SnapshotReader};
 
-/// Sum over all rows of a hash of table, id, slot and mark.
+/// The sum over all rows of a hash of table, id, slot and access metadata.
 pub(crate) fn fingerprint(folder: &Path, files: &[String]) -> u64 {
     files.iter().map(|file| of_file(&folder.join(file))).fold(0, u64::wrapping_add)
 }
 
 fn of_file(path: &Path) -> u64 {
-    let mut reader = Reader::open(path).expect("a file of rows");
+    let mut reader = SnapshotReader::open(path).expect("a file of rows");
     let mut sum = 0_u64;
-    while let Some(block) = reader.next(|head| head.kind == Kind::Rows).expect("a whole file") {
-        let Content::Rows(rows) = block.content else { continue };
+    while let Some(block) = reader.next(|head| head.kind == BlockKind::Rows).expect("a whole file") {
+        let BlockContent::Rows(rows) = block.content else { continue };
         let width = reader.header().tables[block.table].width;
         for (row, id) in rows.ids.iter().enumerate() {
             let mut hasher = DefaultHasher::new();

@@ -1,10 +1,11 @@
-//! What a save costs those who train meanwhile, and that it loads the same into any number of servers.
+//! The cost of a save for training that runs at the same time. Also checks that a save loads into any number of
+//! servers.
 //!
 //! `cargo bench -p zagros-embedding-server --bench save -- [--rows N] [--quick]`
 //!
-//! One server in this process, one table of dim 16 with Adagrad, one thread that pushes 4096 rows at a time. The limit
-//! beside the save is a plain write of as many bytes, synced as well. `--quick` is for tests: few rows, no time is
-//! judged. In every mode the rows must be the same on 1, 2 and 5 servers, word for word.
+//! One server in this process has one table of dim 16 with Adagrad. One thread pushes 4096 rows at a time. The limit is
+//! a plain write of as many bytes with a sync. `--quick` uses few rows, for tests that judge no time. In every mode the
+//! rows must be equal on 1, 2 and 5 servers, bit for bit.
 
 mod fingerprint;
 mod servers;
@@ -21,10 +22,10 @@ use tokio::runtime::Runtime;
 use traffic::{Pushes, Traffic};
 use zagros_protocol::control::{FileDigest, SaveResponse};
 
-/// What the command line asks for.
+/// The arguments of the command line.
 struct Plan {
     rows: u64,
-    /// Traffic before the save, to compare with.
+    /// Duration of the pushes before the save, for comparison.
     before: Duration,
 }
 
@@ -72,7 +73,7 @@ fn plain_write(folder: &Path, bytes: u64) -> f64 {
     bytes as f64 / seconds / 1e6
 }
 
-/// Loads into so many servers, saves what they hold, and compares.
+/// Loads into `count` servers, saves their rows, and compares.
 fn load(runtime: &Runtime, count: u32, folder: &Path, saved: &SaveResponse, rows: u64) {
     let servers = Servers::new(runtime, count);
     let start = Instant::now();

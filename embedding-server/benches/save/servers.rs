@@ -43,7 +43,7 @@ impl<'a> Servers<'a> {
         Self { runtime, shards: (0..count).map(shard).collect() }
     }
 
-    /// Makes rows 0 to `rows` on the first server.
+    /// Creates rows 0 to `rows` on the first server.
     pub(crate) fn fill(&self, rows: u64) {
         for start in (0..rows).step_by(BATCH as usize) {
             let ids: Vec<u64> = (start..rows.min(start + BATCH)).collect();
@@ -67,7 +67,7 @@ impl<'a> Servers<'a> {
         self.shards.iter().map(save).collect()
     }
 
-    /// Loads everywhere; answers how many rows in all.
+    /// Loads into every server. Returns the number of rows of all servers.
     pub(crate) fn load(&self, folder: &Path, files: &[FileDigest]) -> u64 {
         let request = LoadRequest { folder: folder.display().to_string(), files: files.to_vec(), replace: false };
         let load = |shard: &LocalShard| self.runtime.block_on(shard.load(request.clone())).expect("a load").rows;
@@ -75,7 +75,7 @@ impl<'a> Servers<'a> {
     }
 }
 
-/// The parts of a request for rows of the one table.
+/// The payloads of a request for rows of the one table.
 pub(crate) fn request_of(ids: &[u64]) -> (bytes::Bytes, bytes::Bytes) {
     let segment = Segment { table: TableId(0), rows: ids.len() as u32, dim: DIM };
     (Segments::new(vec![segment]).pack().into(), encode_ids(ids).into())

@@ -1,4 +1,4 @@
-//! A thread that pushes as fast as it can, and how long each push took.
+//! A thread that pushes as fast as possible, and the duration of each push.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use zagros_protocol::packed::encode_values;
 
 use crate::servers::{BATCH, DIM, TIMEOUT, request_of};
 
-/// When a push began, and how long it took.
+/// Start and duration of a push.
 type Timed = (Instant, Duration);
 
-/// The thread.
+/// The pushing thread.
 pub(crate) struct Traffic {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Timed>>,
 }
 
-/// Pushes of some time.
+/// The pushes of a time span.
 pub(crate) struct Pushes {
-    /// Ascending.
+    /// Durations in ascending order.
     times: Vec<Duration>,
     span: Duration,
 }
 
 impl Traffic {
-    /// Pushes to rows 0 to `rows`, far apart.
+    /// Starts pushes to rows 0 to `rows`, in an order far from sequential.
     pub(crate) fn start(runtime: &Handle, shard: &LocalShard, rows: u64) -> Self {
         let (runtime, shard) = (runtime.clone(), shard.clone());
         let stop = Arc::new(AtomicBool::new(false));
@@ -58,7 +58,7 @@ fn timed(runtime: &Handle, shard: &LocalShard, request: PushRequest) -> Timed {
 }
 
 fn push_of(seq: u64, rows: u64) -> PushRequest {
-    // An odd factor visits rows in no order that memory could guess.
+    // An odd factor visits the rows in an order that hardware prefetchers cannot predict.
     let id = |index: u64| (seq * BATCH + index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % rows;
     let mut ids: Vec<u64> = (0..BATCH).map(id).collect();
     ids.sort_unstable();
@@ -81,7 +81,7 @@ fn push_of(seq: u64, rows: u64) -> PushRequest {
 }
 
 impl Pushes {
-    /// Those that began in this time.
+    /// The pushes that started in this time span.
     pub(crate) fn between(pushes: &[Timed], from: Instant, until: Instant) -> Self {
         let inside = |(start, _): &&Timed| (from..until).contains(start);
         let mut times: Vec<Duration> = pushes.iter().filter(inside).map(|push| push.1).collect();
@@ -98,7 +98,7 @@ impl Pushes {
         self.times.get(place.min(self.times.len().saturating_sub(1))).copied().unwrap_or_default()
     }
 
-    /// The ratios that matter.
+    /// The figures relative to `before`.
     pub(crate) fn beside(&self, before: &Self) -> String {
         let ratio = |of: &dyn Fn(&Self) -> f64| of(self) / of(before);
         let p99 = ratio(&|pushes| pushes.quantile(0.99).as_secs_f64());

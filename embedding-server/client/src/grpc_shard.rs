@@ -12,7 +12,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::unary::{self, OutgoingMessage};
-use zagros_plumbing::grpc::{self, BadAddress, MAX_CONTROL_BYTES};
+use zagros_plumbing::grpc::{self, InvalidAddress, MAX_CONTROL_BYTES};
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, ServerEntry,
 };
@@ -51,7 +51,7 @@ impl GrpcShard {
     /// [`zagros_protocol::RefusalKind::Invalid`] if the address does not parse.
     pub fn connect(entry: &ServerEntry, call_timeout: Duration) -> Result<Arc<dyn Shard>, Refusal> {
         let name = format!("embedding server {} ({})", entry.index, entry.address);
-        let bad = |error: BadAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
+        let bad = |error: InvalidAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
         // Storage calls have a connection of their own, so a long save does not use the data path's flow-control
         // window.
         let embedding = grpc::channel(&entry.address).map_err(bad)?;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_gone_may_come_back() {
+    async fn a_server_that_was_away_is_reached_again() {
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let entry = ServerEntry { index: 3, address: address.clone(), ..ServerEntry::default() };
         let shard = GrpcShard::connect(&entry, Duration::from_secs(5)).unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_server_is_given_up_after_the_time_it_had() {
+    async fn a_call_of_a_silent_server_ends_at_its_deadline() {
         // The listener accepts connections into its backlog and never answers.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_address_is_refused_with_the_servers_index() {
+    fn a_malformed_address_is_refused_with_the_servers_index() {
         let entry = ServerEntry { index: 3, address: "no address".to_owned(), ..ServerEntry::default() };
         let refused = GrpcShard::connect(&entry, Duration::from_secs(1)).err().unwrap();
         assert_eq!(refused.kind, zagros_protocol::RefusalKind::Invalid);

@@ -13,7 +13,7 @@ use zagros_protocol::control::{
     ServerEntry,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::packed::{Bags, decode_ids, decode_values, encode_values};
+use zagros_protocol::packed::{RequestBags, decode_ids, decode_values, encode_values};
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments, TableId};
 use zagros_zip::ZipEq;
 
@@ -139,7 +139,7 @@ impl FakeShard {
 /// For each row of an answer: its dim, and which rows of the request it sums.
 fn wanted(segments: &[u8], ids: &[u8], bags: &[u8]) -> Result<Vec<(usize, Vec<usize>)>, Refusal> {
     let segments = Segments::unpack(segments, ids)?;
-    let bags = Bags::unpack(bags, &segments)?;
+    let bags = RequestBags::unpack(bags, &segments)?;
     let (mut wanted, mut start) = (Vec::new(), 0);
     for (index, segment) in segments.iter().enumerate() {
         let (dim, of) = (segment.dim as usize, bags.of(index));

@@ -8,24 +8,24 @@ use zagros_zip::ZipEq;
 
 use crate::keys::{key, words};
 
-/// Rows read in one call of RocksDB: their blocks are held meanwhile.
+/// Rows per call of RocksDB. Their blocks stay in memory during the call.
 const AT_ONCE: usize = 1024;
 
-/// What store and views share.
-pub(crate) struct Database {
+/// The open database, its folder and the widths of its rows.
+pub(crate) struct RocksDatabase {
     pub(crate) db: DB,
-    /// Emptied once the database above is closed.
+    /// Dropped after the database is closed, which empties the folder.
     folder: Folder,
-    /// Words per row, table by table.
+    /// Words per row, by table.
     widths: Box<[usize]>,
 }
 
-/// A folder whose rows nobody needs after this.
+/// A folder whose rows nobody needs after this value is dropped.
 #[derive(Debug)]
 struct Folder(PathBuf);
 
-impl Database {
-    /// An open one, whose rows of table `t` are `widths[t]` words.
+impl RocksDatabase {
+    /// Wraps an open database. A row of table `t` has `widths[t]` words.
     pub(crate) fn new(db: DB, folder: &Path, widths: &[usize]) -> Self {
         Self { db, folder: Folder(folder.to_owned()), widths: widths.into() }
     }
@@ -40,12 +40,12 @@ impl Database {
         width.ok_or_else(|| ColdError { doing, reason: format!("no table {table} of {}", self.widths.len()) })
     }
 
-    /// What RocksDB says, and where.
+    /// RocksDB's error with the folder.
     pub(crate) fn failed(&self, doing: &'static str, error: &rocksdb::Error) -> ColdError {
         ColdError { doing, reason: format!("{error} (in {})", self.folder.0.display()) }
     }
 
-    /// Reads rows in `order`, which goes up: each block is then fetched once.
+    /// Reads rows in `order`, which is ascending, so that each block is fetched once.
     pub(crate) fn read(
         &self,
         table: u32,
@@ -74,7 +74,7 @@ impl Database {
         ColdError { doing: "read", reason: format!("no rows were ever opened in {}", self.folder.0.display()) }
     }
 
-    /// Without a log: see the crate.
+    /// Writes without a log, as the crate's documentation explains.
     pub(crate) fn apply(&self, doing: &'static str, batch: WriteBatch) -> Result<(), ColdError> {
         let mut options = WriteOptions::default();
         options.disable_wal(true);
@@ -84,7 +84,7 @@ impl Database {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Should this fail, the next store in the folder deletes what was left.
+        // If this fails, the next store in this folder deletes the files.
         let _ = DB::destroy(&Options::default(), &self.0);
     }
 }

@@ -1,5 +1,5 @@
-//! How rows are named and laid out in RocksDB: `table u32 BE ‖ cold_key u64 BE`, so that the rows of a table lie together
-//! and in ascending order of places; a row is its words, little-endian.
+//! Keys and rows in RocksDB. A key is `table u32 BE ‖ cold_key u64 BE`, so the rows of a table are contiguous and in
+//! ascending order of cold keys. A row is its words, little-endian.
 
 use zagros_table::ColdError;
 
@@ -16,7 +16,7 @@ pub(crate) fn key(table: u32, cold_key: u64) -> [u8; KEY] {
     key
 }
 
-/// The place in a key of `table`; `None` when the key is another table's.
+/// The cold key in a key of `table`. `None` if the key belongs to another table.
 #[inline]
 pub(crate) fn cold_key(table: u32, key: &[u8]) -> Option<u64> {
     let key: &[u8; KEY] = key.try_into().ok()?;
@@ -27,17 +27,17 @@ pub(crate) fn cold_key(table: u32, key: &[u8]) -> Option<u64> {
 /// The words of a row.
 ///
 /// # Errors
-/// When it is not `width` words long: this store did not write it.
+/// If the row is not `width` words long. This store did not write it.
 pub(crate) fn words(row: &[u8], width: usize) -> Result<impl ExactSizeIterator<Item = u32>, ColdError> {
     let (words, rest) = row.as_chunks::<4>();
     if words.len() != width || !rest.is_empty() {
-        let reason = format!("a row of {} bytes where {} were written", row.len(), width * 4);
+        let reason = format!("a row has {} bytes, but {} were written", row.len(), width * 4);
         return Err(ColdError { doing: "read", reason });
     }
     Ok(words.iter().map(|word| u32::from_le_bytes(*word)))
 }
 
-/// The bytes of a row, in `buffer` where the machine's order is another.
+/// The bytes of a row. On a big-endian machine they are in `buffer`.
 #[inline]
 pub(crate) fn bytes_of<'a>(row: &'a [u32], buffer: &'a mut Vec<u8>) -> &'a [u8] {
     if cfg!(target_endian = "little") {
@@ -63,7 +63,7 @@ mod tests {
         }
 
         #[test]
-        fn a_row_comes_back_as_it_was(row: Vec<u32>) {
+        fn a_row_is_read_as_it_was_written(row: Vec<u32>) {
             let mut buffer = Vec::new();
             let back = words(bytes_of(&row, &mut buffer), row.len()).unwrap();
             prop_assert_eq!(back.collect::<Vec<_>>(), row);
@@ -74,7 +74,7 @@ mod tests {
     fn a_row_of_another_length_is_refused() {
         for bytes in [0, 7, 12] {
             let error = words(&vec![0; bytes], 2).map(Iterator::count).unwrap_err();
-            assert_eq!(error.reason, format!("a row of {bytes} bytes where 8 were written"));
+            assert_eq!(error.reason, format!("a row has {bytes} bytes, but 8 were written"));
         }
     }
 }

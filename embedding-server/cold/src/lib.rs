@@ -1,8 +1,8 @@
 //! Rows beyond memory: the table's cold tier on RocksDB.
 //!
-//! The tier is scratch. It holds what one server's memory has no room for, is emptied when it is opened, and writes no
-//! log: what survives a server is its snapshots. So a write costs one pass through a buffer in memory, and the files
-//! are written in large pieces by threads of RocksDB's own.
+//! The cold tier is scratch space. It holds the rows that do not fit into one server's memory, and it is emptied when
+//! it is opened. It writes no log, because snapshots and checkpoints make rows durable. A write therefore costs one
+//! pass through a buffer in memory. Threads of RocksDB write the files in large pieces.
 
 mod database;
 mod keys;

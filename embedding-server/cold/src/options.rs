@@ -1,35 +1,35 @@
-//! How RocksDB is set for rows: small values of nearly random bits, asked for one by one and in no order, most often
-//! by ids that it has never seen.
+//! RocksDB's settings for rows: small values of nearly random bits, read one by one in random order, mostly by ids that
+//! the store has never seen.
 
 use rocksdb::{BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DataBlockIndexType, Options};
 
-/// Bytes of a block: what is read from disk for one row, since its neighbours in the file are other ids' rows.
+/// Bytes of a block. One row costs a read of one block, because its neighbours in the file are rows of other ids.
 const BLOCK: usize = 4 << 10;
-/// The least and the most bytes that gather in memory before they are written as a file.
+/// The smallest and the largest write buffer in bytes. A full write buffer becomes a file.
 const WRITE_BUFFER: std::ops::RangeInclusive<usize> = 1 << 20..=256 << 20;
-/// Files that are open at once; each costs a descriptor, of which a process often has 1024.
+/// Open files. Each needs a descriptor, and a process often has only 1024.
 const OPEN_FILES: i32 = 512;
 
-/// What a caller decides.
+/// The settings that a caller chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct RocksOptions {
-    /// Bytes of memory for write buffers and the cache of blocks together, at least 4 MiB.
+    /// Bytes of write buffers and block cache together, at least 4 MiB.
     pub memory: usize,
     /// How rows are packed on disk.
     pub compression: Compression,
-    /// Threads that write and merge files in the background, at least 2.
+    /// Background threads that write and merge files, at least 2.
     pub jobs: usize,
 }
 
-/// How rows are packed on disk. Of trained f32 rows with Adagrad state LZ4 saves 0.2 % and Zstandard 9 %, for which
-/// reads are half as fast.
+/// How rows are packed on disk. For trained f32 rows with Adagrad state, LZ4 saves 0.2 % and Zstandard saves 9 %, but
+/// reads with Zstandard are half as fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// As they are.
+    /// Uncompressed.
     None,
-    /// LZ4: quick, finds repeated bytes.
+    /// LZ4: fast, finds repeated bytes.
     Lz4,
-    /// Zstandard: slower, finds skewed bytes too.
+    /// Zstandard: slower, also finds unevenly distributed bytes.
     Zstd,
 }
 
@@ -40,7 +40,7 @@ impl Default for RocksOptions {
 }
 
 impl RocksOptions {
-    /// Bytes of one write buffer; two of them and the cache fill the memory.
+    /// Bytes of one write buffer. Two buffers and the cache share the memory.
     fn write_buffer(&self) -> usize {
         (self.memory / 4).clamp(*WRITE_BUFFER.start(), *WRITE_BUFFER.end())
     }
@@ -49,20 +49,20 @@ impl RocksOptions {
         self.memory.saturating_sub(2 * self.write_buffer()).max(2 << 20)
     }
 
-    /// Bytes that write buffers and cache take at most.
+    /// Largest number of bytes of write buffers and cache.
     #[must_use]
     pub fn bound(&self) -> usize {
         2 * self.write_buffer() + self.cache()
     }
 
-    /// RocksDB's own form of it.
+    /// These settings in RocksDB's form.
     ///
     /// # Errors
-    /// When there is no memory for the cache.
+    /// If there is no memory for the cache.
     pub(crate) fn build(&self) -> Result<Options, rocksdb::Error> {
         let mut options = Options::default();
         options.create_if_missing(true);
-        // Counts hits and misses of the cache.
+        // The cache counts hits and misses.
         options.enable_statistics();
         self.set_buffers(&mut options);
         self.set_files(&mut options);
@@ -72,9 +72,9 @@ impl RocksOptions {
 
     fn set_buffers(&self, options: &mut Options) {
         options.set_write_buffer_size(self.write_buffer());
-        // One fills while the other is written; writers wait for the disk only when both are full.
+        // One buffer fills while the other is written. Writers wait for the disk only if both are full.
         options.set_max_write_buffer_number(2);
-        // Most ids that are asked for are in no buffer: a bloom filter of a fiftieth of its size says so sooner.
+        // Most requested ids are in no buffer. A bloom filter of a fiftieth of the buffer's size finds this out sooner.
         options.set_memtable_prefix_bloom_ratio(0.02);
         options.set_memtable_whole_key_filtering(true);
     }
@@ -82,22 +82,23 @@ impl RocksOptions {
     fn set_files(&self, options: &mut Options) {
         options.set_max_background_jobs(self.jobs.max(2) as i32);
         options.set_max_open_files(OPEN_FILES);
-        // Bits of weights are nearly random: `cargo bench -p zagros-cold --bench cold` shows what each kind gains.
+        // The bits of weights are nearly random. `cargo bench -p zagros-cold --bench cold` shows the gain of each kind.
         options.set_compression_type(match self.compression {
             Compression::None => DBCompressionType::None,
             Compression::Lz4 => DBCompressionType::Lz4,
             Compression::Zstd => DBCompressionType::Zstd,
         });
-        // Ids come in random order, so each merge rewrites what it meets: wide levels keep the rewriting low.
+        // Ids come in random order, so each merge rewrites all files that it touches. Wide levels keep this rewriting
+        // low.
         options.set_max_bytes_for_level_base(4 * self.write_buffer() as u64);
         options.set_target_file_size_base(self.write_buffer() as u64);
         options.set_level_compaction_dynamic_level_bytes(true);
-        // Written pages go to disk a MiB at a time instead of all at the end, which would hold up the readers.
+        // Pages are written to disk one MiB at a time. Written all at once, they would delay readers.
         options.set_bytes_per_sync(1 << 20);
-        // Reads go through the system's page cache, which takes the memory that nobody else wants. Direct reads would
-        // need a cache of the same size that is ours for good.
+        // Reads use the system's page cache, which takes memory that nothing else uses. Direct reads would need a cache
+        // of the same size in this process.
         options.set_advise_random_on_open(true);
-        // Its own log of what it does: small, and little of it.
+        // RocksDB's own text log is kept small.
         options.set_keep_log_file_num(2);
         options.set_max_log_file_size(1 << 20);
         options.set_stats_dump_period_sec(0);
@@ -107,17 +108,16 @@ impl RocksOptions {
         let mut blocks = BlockBasedOptions::default();
         blocks.set_block_size(BLOCK);
         blocks.set_block_cache(&Cache::new_lru_cache(self.cache())?);
-        // Ten bits a row let 1 % of the ids that are not there through to a read. Every level keeps its filter, the
-        // last one too: a row is often asked for before it exists.
+        // With ten bits per row, 1 % of the missing ids cause a read. Every level has a filter, also the last one,
+        // because a row is often requested before it exists.
         blocks.set_bloom_filter(10.0, false);
-        // Filters and indices are read in pieces and count against the cache: however many rows there are, memory
-        // stays bounded.
+        // Filters and indices are loaded in pieces and count as cache, so memory stays bounded for any number of rows.
         blocks.set_cache_index_and_filter_blocks(true);
         blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         blocks.set_partition_filters(true);
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
         blocks.set_pin_top_level_index_and_filter(true);
-        // One row of a block is looked for, never a range.
+        // A lookup in a block is for one row, never for a range.
         blocks.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
         blocks.set_format_version(5);
         Ok(blocks)

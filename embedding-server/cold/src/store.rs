@@ -1,4 +1,4 @@
-//! The store: reads and writes of many rows at a time.
+//! The store: reads and writes many rows per call.
 
 use std::fmt;
 use std::path::Path;
@@ -8,33 +8,34 @@ use rocksdb::{ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, W
 use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
 
 use crate::RocksOptions;
-use crate::database::Database;
+use crate::database::RocksDatabase;
 use crate::keys::{bytes_of, key};
 use crate::view::RocksView;
 
-/// Rows on disk. One process holds a folder at a time.
+/// Rows on disk. A folder belongs to one process at a time.
 pub struct RocksStore {
-    database: Arc<Database>,
-    /// Keeps the counters.
+    database: Arc<RocksDatabase>,
+    /// Kept for its counters.
     options: Options,
     memory: usize,
 }
 
-/// How often blocks were found in memory.
+/// Hits and misses of the block cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
-    /// Blocks of rows, filters or indices that were in the cache.
+    /// Blocks of rows, filters or indices found in the cache.
     pub hits: u64,
-    /// Those that were read from the file system.
+    /// Blocks read from the file system.
     pub misses: u64,
 }
 
 impl RocksStore {
-    /// An empty store in `folder`, which is made if need be; what a store that was killed left there is deleted. Rows
-    /// of table `t` are `widths[t]` words. They are deleted with the store and its views.
+    /// Opens an empty store in `folder`, which is created if necessary. Files of a killed store in this folder are
+    /// deleted. A row of table `t` has `widths[t]` words. The rows are deleted when the store and its views are
+    /// dropped.
     ///
     /// # Errors
-    /// When another process holds the folder, or it cannot be written.
+    /// If another process uses the folder, or the folder cannot be written.
     pub fn open(folder: &Path, widths: &[usize], options: &RocksOptions) -> Result<Self, ColdError> {
         let failed = |error: &dyn fmt::Display| refused(folder, &error.to_string());
         std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
@@ -42,17 +43,17 @@ impl RocksStore {
         let set = options.build().map_err(|error| failed(&error))?;
         let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
         let db = DB::open_cf_descriptors(&set, folder, [rows]).map_err(|error| failed(&error))?;
-        let database = Arc::new(Database::new(db, folder, widths));
+        let database = Arc::new(RocksDatabase::new(db, folder, widths));
         Ok(Self { database, options: set, memory: options.bound() })
     }
 
-    /// Bytes of memory that its buffers and its cache take at most.
+    /// Largest number of bytes of buffers and cache.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.memory
     }
 
-    /// How often blocks were found in memory so far.
+    /// Hits and misses of the block cache so far.
     #[must_use]
     pub fn reads(&self) -> ReadCounts {
         let text = self.options.get_statistics().unwrap_or_default();
@@ -79,7 +80,7 @@ impl ColdStore for RocksStore {
             return Err(ColdError { doing: "write", reason });
         }
         let (mut batch, mut buffer) = (WriteBatch::default(), Vec::new());
-        // In order, each row goes into the buffer near the one before it.
+        // In ascending order, each row goes into the buffer next to the row before it.
         for index in ascending(cold_keys) {
             let (index, cold_key) = (index as usize, cold_keys[index as usize]);
             batch.put(key(table, cold_key), bytes_of(&rows[index * width..][..width], &mut buffer));
@@ -94,7 +95,7 @@ impl ColdStore for RocksStore {
         self.database.apply("remove", batch)
     }
 
-    /// One mark for the whole range: views keep what they have, and files lose it as they are merged.
+    /// Writes one deletion mark for the whole range. Views keep their rows. Merges remove the rows from files.
     fn remove_all(&self, table: u32) -> Result<(), ColdError> {
         self.database.width("remove", table)?;
         let mut batch = WriteBatch::default();
@@ -119,14 +120,14 @@ impl fmt::Debug for RocksStore {
     }
 }
 
-/// Positions of the places in ascending order of places.
+/// Positions of the cold keys, in ascending order of cold keys.
 fn ascending(cold_keys: &[u64]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..cold_keys.len() as u32).collect();
     order.sort_unstable_by_key(|index| cold_keys[*index as usize]);
     order
 }
 
-/// Why a folder cannot be opened; a lock is the most common reason, and RocksDB names only the file.
+/// Explains why a folder cannot be opened. The most common reason is a lock, of which RocksDB names only the file.
 fn refused(folder: &Path, reason: &str) -> ColdError {
     let folder = folder.display();
     let reason = if reason.contains("lock") {
@@ -154,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_places() {
+    fn the_order_is_that_of_cold_keys() {
         assert_eq!(ascending(&[5, u64::MAX, 0, 5]), [2, 0, 3, 1]);
         assert!(ascending(&[]).is_empty());
     }
 
     #[test]
-    fn another_failure_to_open_is_reported_as_it_is() {
+    fn other_failures_to_open_are_reported_unchanged() {
         let error = refused(Path::new("/x"), "IO error: Read-only file system");
         assert_eq!(error.to_string(), "the cold tier cannot open: IO error: Read-only file system (in /x)");
     }

@@ -1,4 +1,4 @@
-//! What was in the store at one moment: a snapshot of RocksDB, which keeps the database that it belongs to.
+//! A view: the content of the store at one moment. It is a RocksDB snapshot that keeps the database open.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use rocksdb::{ReadOptions, Snapshot};
 use self_cell::self_cell;
 use zagros_table::{ColdError, ColdScan, ColdView};
 
-use crate::database::Database;
+use crate::database::RocksDatabase;
 use crate::keys::{cold_key, key, words};
 
 /// Bytes read ahead of a scan.
@@ -15,21 +15,21 @@ const READ_AHEAD: usize = 1 << 20;
 
 self_cell!(
     struct Owned {
-        owner: Arc<Database>,
+        owner: Arc<RocksDatabase>,
         #[covariant]
         dependent: Snapshot,
     }
 );
 
-/// See the module.
+/// A view. It owns the database and the snapshot.
 pub(crate) struct RocksView(Owned);
 
 impl RocksView {
-    pub(crate) fn new(database: Arc<Database>) -> Self {
+    pub(crate) fn new(database: Arc<RocksDatabase>) -> Self {
         Self(Owned::new(database, |database| database.db.snapshot()))
     }
 
-    fn database(&self) -> &Database {
+    fn database(&self) -> &RocksDatabase {
         self.0.borrow_owner()
     }
 }
@@ -63,7 +63,7 @@ impl ColdView for RocksView {
     }
 }
 
-/// Blocks are read once, in order: they need no place in the cache.
+/// A scan reads each block once, so the blocks need no place in the cache.
 fn once() -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);

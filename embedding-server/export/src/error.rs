@@ -1,4 +1,4 @@
-//! Why rows could not be exported.
+//! Errors of an export.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,24 +11,24 @@ pub enum ExportError {
     /// The saved rows cannot be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// The file cannot be written; the message names it.
+    /// The file cannot be written. The message names the file.
     #[error("{0}")]
     Write(#[source] io::Error),
-    /// No format by this ending.
-    #[error("the ending of {} names no format; end the name in .parquet or .safetensors", path.display())]
+    /// The file name has no known ending.
+    #[error("the name of {} has no known ending; end the name in .parquet or .safetensors", path.display())]
     Format {
-        /// What was asked for.
+        /// The file name.
         path: PathBuf,
     },
-    /// Nothing is replaced unasked.
-    #[error("{} exists and is kept; choose another name, or replace it with --force", path.display())]
+    /// The file exists, and the caller did not ask to replace it.
+    #[error("{} exists and is kept; choose another name, or use --force to replace it", path.display())]
     Exists {
-        /// What was asked for.
+        /// The file.
         path: PathBuf,
     },
-    /// The files are not of one save.
+    /// The files belong to different saves.
     #[error(
-        "table `{table}` in {} differs from the files before it ({problem}); give the files of one save",
+        "table `{table}` in {} differs from the files before it ({problem}); pass the files of one save",
         path.display()
     )]
     Differs {
@@ -36,7 +36,7 @@ pub enum ExportError {
         path: PathBuf,
         /// The table.
         table: String,
-        /// In what.
+        /// The difference.
         problem: String,
     },
 }

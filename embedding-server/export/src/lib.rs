@@ -1,15 +1,15 @@
-//! Saved rows for other programs: one table as Parquet or as safetensors, streamed, whole or not at all.
+//! Export of saved rows for other programs: one table as Parquet or safetensors, streamed, whole or not at all.
 //!
 //! | | Parquet | safetensors |
 //! |---|---|---|
 //! | id | column `id`, unsigned 64 bits | tensor `ids`, U64 `[rows]` |
 //! | weights | column `weights`, a list of `dim` floats | tensor `weights`, `[rows, dim]` in the type they are stored in |
 //! | optimiser state, if asked for | a column each, a list or one float | a tensor each, F32 `[rows, values]` or `[rows]` |
-//! | mark, if asked for and there is one | column `mark`, unsigned 32 bits | tensor `mark`, U32 `[rows]` |
+//! | access metadata, if asked for and present | column `mark`, unsigned 32 bits | tensor `mark`, U32 `[rows]` |
 //!
-//! An id is the hash of the value as it stood in the data (`zagros_ingest::hash_value`): it needs all 64 bits, and
-//! programs that know only signed numbers or floats show another one. The text itself is not in a model.
-//! Rows are in the order of the files, which is that of buckets, not of ids.
+//! An id is the hash of a value in the data (`zagros_ingest::hash_value`). It uses all 64 bits, so programs with only
+//! signed numbers or floats show another number. The model does not contain the value itself. Rows are in the order of
+//! the files, which is by bucket and not by id.
 
 mod error;
 mod parquet;
@@ -23,31 +23,31 @@ use std::path::Path;
 use zagros_plumbing::durable;
 
 pub use error::ExportError;
-pub use table::Source;
+pub use table::ExportSource;
 
-/// What other programs read.
+/// The format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Apache Parquet, Snappy-compressed pages.
+pub enum ExportFormat {
+    /// Apache Parquet with Snappy-compressed pages.
     Parquet,
     /// safetensors.
     Safetensors,
 }
 
-/// What was written.
+/// The result of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportSummary {
     /// Rows.
     pub rows: u64,
-    /// Names of columns or tensors.
+    /// Names of the columns or tensors.
     pub columns: Vec<String>,
 }
 
-impl Format {
-    /// The format that a file's ending names.
+impl ExportFormat {
+    /// The format of a file name's ending.
     ///
     /// # Errors
-    /// [`ExportError::Format`] when it names none.
+    /// [`ExportError::Format`] if the ending is unknown.
     pub fn of(path: &Path) -> Result<Self, ExportError> {
         match path.extension().and_then(std::ffi::OsStr::to_str) {
             Some("parquet") => Ok(Self::Parquet),
@@ -57,26 +57,26 @@ impl Format {
     }
 }
 
-/// Writes a table to `path`; `passed` gets how many bytes of the saved files are done.
+/// Writes a table to `path`. `passed` gets the number of bytes of the saved files that are done.
 ///
 /// # Errors
-/// When `path` exists and is not to be replaced, names no format or cannot be written, and when the saved rows cannot
-/// be read. The file at `path` is then as it was.
+/// If `path` exists and must not be replaced, has no known ending or cannot be written, or if the saved rows cannot be
+/// read. Then the file at `path` is unchanged.
 pub fn export(
-    source: &Source,
+    source: &ExportSource,
     path: &Path,
     replace: bool,
     mut passed: impl FnMut(u64),
-) -> Result<Exported, ExportError> {
-    let format = Format::of(path)?;
+) -> Result<ExportSummary, ExportError> {
+    let format = ExportFormat::of(path)?;
     if path.exists() && !replace {
         return Err(ExportError::Exists { path: path.to_owned() });
     }
     let mut fill = |file: &mut BufWriter<File>| match format {
-        Format::Parquet => parquet::write(source, file, &mut passed),
-        Format::Safetensors => safetensors::write(source, file, &mut passed),
+        ExportFormat::Parquet => parquet::write(source, file, &mut passed),
+        ExportFormat::Safetensors => safetensors::write(source, file, &mut passed),
     };
-    // Whole or not at all (invariant CK-1).
+    // The file is written whole or not at all (invariant CK-1).
     let written = durable::write_unless(path, |file| match fill(file) {
         Err(ExportError::Write(error)) => Err(error),
         done => Ok(done),

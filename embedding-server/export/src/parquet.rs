@@ -1,4 +1,4 @@
-//! A table as Parquet: one row group for each run of blocks, so that memory is bounded.
+//! A table as Parquet: one row group for several blocks, so that memory is bounded.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_snapshot::{Part, RowBatch, decode};
+use zagros_snapshot::{RowBatch, SlotPart, decode};
 
 use crate::table::is_scalar;
-use crate::{ExportError, Exported, Source};
+use crate::{ExportError, ExportSource, ExportSummary};
 
 /// Writes the table.
 pub(crate) fn write(
-    source: &Source,
+    source: &ExportSource,
     to: &mut (impl Write + Send),
     passed: &mut dyn FnMut(u64),
-) -> Result<Exported, ExportError> {
+) -> Result<ExportSummary, ExportError> {
     let mut writer = SerializedFileWriter::new(to, schema(source)?, Arc::new(properties(source)))?;
     let (mut group, mut rows) = (RowBatch::default(), 0);
     source.each_block(|block, bytes| {
@@ -36,7 +36,7 @@ pub(crate) fn write(
         write_group(&mut writer, source, &group)?;
     }
     writer.close()?;
-    Ok(Exported { rows, columns: source.names("id") })
+    Ok(ExportSummary { rows, columns: source.names("id") })
 }
 
 fn append(group: &mut RowBatch, block: RowBatch) {
@@ -45,7 +45,7 @@ fn append(group: &mut RowBatch, block: RowBatch) {
     group.access.extend(block.access);
 }
 
-fn schema(source: &Source) -> Result<TypePtr, ExportError> {
+fn schema(source: &ExportSource) -> Result<TypePtr, ExportError> {
     let mut fields = vec![number("id", PhysicalType::INT64, Some(64))?];
     for column in source.columns() {
         let value = |name: &str| number(name, PhysicalType::FLOAT, None);
@@ -57,14 +57,14 @@ fn schema(source: &Source) -> Result<TypePtr, ExportError> {
     Ok(Arc::new(Type::group_type_builder("row").with_fields(fields).build()?))
 }
 
-/// A required column; whole numbers are unsigned.
+/// A required column. Whole numbers are unsigned.
 fn number(name: &str, physical: PhysicalType, bits: Option<i8>) -> Result<TypePtr, ExportError> {
     let logical = bits.map(|bit_width| LogicalType::integer(bit_width, false));
     let column = Type::primitive_type_builder(name, physical).with_repetition(Repetition::REQUIRED);
     Ok(Arc::new(column.with_logical_type(logical).build()?))
 }
 
-/// The three levels of a list, in the names that the format's specification gives them.
+/// The three levels of a list, with the names in the format's specification.
 fn list(name: &str, element: TypePtr) -> Result<TypePtr, ExportError> {
     let inner = Type::group_type_builder("list").with_repetition(Repetition::REPEATED).with_fields(vec![element]);
     let outer = Type::group_type_builder(name).with_repetition(Repetition::REQUIRED);
@@ -72,11 +72,11 @@ fn list(name: &str, element: TypePtr) -> Result<TypePtr, ExportError> {
     Ok(Arc::new(outer.build()?))
 }
 
-fn properties(source: &Source) -> WriterProperties {
+fn properties(source: &ExportSource) -> WriterProperties {
     let reported = source.description().into_iter().map(|(key, value)| KeyValue::new(format!("zagros.{key}"), value));
     WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
-        // Trained numbers do not repeat.
+        // Trained numbers seldom repeat.
         .set_dictionary_enabled(false)
         .set_created_by(format!("zagros {}", env!("CARGO_PKG_VERSION")))
         .set_key_value_metadata(Some(reported.collect()))
@@ -85,12 +85,12 @@ fn properties(source: &Source) -> WriterProperties {
 
 fn write_group<W: Write + Send>(
     writer: &mut SerializedFileWriter<W>,
-    source: &Source,
+    source: &ExportSource,
     rows: &RowBatch,
 ) -> Result<(), ExportError> {
     let mut group = writer.next_row_group()?;
     if let Some(mut column) = group.next_column()? {
-        // The bits are those of the unsigned number, as the format wants them.
+        // Parquet stores unsigned numbers as signed numbers with the same bits.
         let ids: Vec<i64> = rows.ids.iter().map(|id| id.cast_signed()).collect();
         column.typed::<Int64Type>().write_batch(&ids, None, None)?;
         column.close()?;
@@ -112,8 +112,8 @@ fn write_group<W: Write + Send>(
     Ok(())
 }
 
-/// Every row's values of one part; narrow ones are f32 exactly.
-fn values(part: &Part, width: usize, slots: &[u32]) -> Vec<f32> {
+/// The values of one part of every row. Narrow values are exact in f32.
+fn values(part: &SlotPart, width: usize, slots: &[u32]) -> Vec<f32> {
     let (mut all, mut row) = (Vec::with_capacity(slots.len() / width.max(1) * part.values), Vec::new());
     for slot in slots.chunks_exact(width.max(1)) {
         decode(part, slot, &mut row);
@@ -122,8 +122,8 @@ fn values(part: &Part, width: usize, slots: &[u32]) -> Vec<f32> {
     all
 }
 
-/// Definition and repetition levels of lists that are all there and of one length.
-fn levels(part: &Part, rows: usize) -> (Option<Vec<i16>>, Option<Vec<i16>>) {
+/// Definition and repetition levels of lists that are all present and of one length.
+fn levels(part: &SlotPart, rows: usize) -> (Option<Vec<i16>>, Option<Vec<i16>>) {
     if is_scalar(part) {
         return (None, None);
     }

@@ -1,42 +1,42 @@
-//! A table as safetensors: a header that says where each tensor lies, then the tensors, filled block by block.
+//! A table as safetensors: a header with the position of each tensor, then the tensors, filled block by block.
 //!
 //! Format: <https://github.com/huggingface/safetensors#format>.
 
 use std::io::{self, Seek, SeekFrom, Write};
 
 use serde_json::{Map, Value, json};
-use zagros_snapshot::{Part, RowBatch};
+use zagros_snapshot::{RowBatch, SlotPart};
 use zagros_table::WeightType;
 use zagros_zip::ZipEq;
 
 use crate::table::{column_bytes, dtype, is_scalar};
-use crate::{ExportError, Exported, Source};
+use crate::{ExportError, ExportSource, ExportSummary};
 
-/// The header's length is a multiple of this, so that tensors are aligned.
+/// The length of the header is a multiple of this, so that tensors are aligned.
 const ALIGNMENT: usize = 8;
 
-/// A tensor in the making.
+/// A tensor that is being written.
 struct Tensor<'a> {
     name: &'a str,
     dtype: &'static str,
     shape: Vec<u64>,
-    /// Bytes of a row.
+    /// Bytes per row.
     row_bytes: u64,
     content: Column<'a>,
 }
 
 enum Column<'a> {
     Ids,
-    Part(&'a Part),
+    Part(&'a SlotPart),
     Access,
 }
 
 /// Writes the table.
 pub(crate) fn write(
-    source: &Source,
+    source: &ExportSource,
     to: &mut (impl Write + Seek),
     passed: &mut dyn FnMut(u64),
-) -> Result<Exported, ExportError> {
+) -> Result<ExportSummary, ExportError> {
     let expected = source.rows()?;
     let tensors = tensors(source, expected);
     let starts = write_header(to, source, &tensors, expected)?;
@@ -52,13 +52,15 @@ pub(crate) fn write(
         Ok(())
     })?;
     if done != expected {
-        let changed = format!("the saved files had {expected} rows and then {done}: they were changed meanwhile");
+        let changed = format!(
+            "the saved files had {expected} rows and then {done}: another program changed the files during the export; export again"
+        );
         return Err(ExportError::Write(io::Error::other(changed)));
     }
-    Ok(Exported { rows: done, columns: source.names("ids") })
+    Ok(ExportSummary { rows: done, columns: source.names("ids") })
 }
 
-fn tensors(source: &Source, rows: u64) -> Vec<Tensor<'_>> {
+fn tensors(source: &ExportSource, rows: u64) -> Vec<Tensor<'_>> {
     let ids = Tensor { name: "ids", dtype: "U64", shape: vec![rows], row_bytes: 8, content: Column::Ids };
     let mark = || Tensor { name: "mark", dtype: "U32", shape: vec![rows], row_bytes: 4, content: Column::Access };
     let part = |part| tensor_of(part, rows);
@@ -66,14 +68,14 @@ fn tensors(source: &Source, rows: u64) -> Vec<Tensor<'_>> {
     std::iter::once(ids).chain(source.columns().iter().map(part)).chain(access).collect()
 }
 
-fn tensor_of(part: &Part, rows: u64) -> Tensor<'_> {
+fn tensor_of(part: &SlotPart, rows: u64) -> Tensor<'_> {
     let shape = if is_scalar(part) { vec![rows] } else { vec![rows, part.values as u64] };
     let row_bytes = (part.values * part.element.bytes()) as u64;
     Tensor { name: part.name, dtype: dtype(part.element), shape, row_bytes, content: Column::Part(part) }
 }
 
-/// Writes the header; answers where in the file each tensor starts.
-fn write_header(to: &mut impl Write, source: &Source, tensors: &[Tensor<'_>], rows: u64) -> io::Result<Vec<u64>> {
+/// Writes the header. Returns the position of each tensor in the file.
+fn write_header(to: &mut impl Write, source: &ExportSource, tensors: &[Tensor<'_>], rows: u64) -> io::Result<Vec<u64>> {
     let (mut header, mut offset, mut starts) = (Map::new(), 0, Vec::new());
     let reported = source.description().into_iter().map(|(key, value)| (key.to_owned(), Value::String(value)));
     header.insert("__metadata__".to_owned(), Value::Object(reported.collect()));
@@ -99,7 +101,7 @@ fn tensor_bytes(tensor: &Tensor<'_>, width: usize, rows: &RowBatch, into: &mut V
             into.extend(rows.ids.iter().flat_map(|id| id.to_le_bytes()));
         }
         Column::Access => {
-            let whole = Part { name: "mark", element: WeightType::F32, values: 1, words: 0..1 };
+            let whole = SlotPart { name: "mark", element: WeightType::F32, values: 1, words: 0..1 };
             column_bytes(&whole, 1, &rows.access, into);
         }
     }

@@ -1,24 +1,24 @@
 //! One table across the files of a save.
 
-use zagros_snapshot::{Content, Kind, Part, RowBatch, SavedFile, TableHeader, parts};
+use zagros_snapshot::{BlockContent, BlockKind, RowBatch, SavedFile, SlotPart, TableHeader, parts};
 use zagros_table::WeightType;
 
 use crate::ExportError;
 
-/// A table of a save, and what of it is wanted.
+/// A table of a save, and the columns to export.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct ExportSource {
     files: Vec<SavedFile>,
     header: TableHeader,
-    columns: Vec<Part>,
+    columns: Vec<SlotPart>,
     with_marks: bool,
 }
 
-impl Source {
-    /// The table `name` of these files, its weights alone or with all that its rows have besides.
+impl ExportSource {
+    /// The table `name` of these files: its weights alone, or all parts of its rows.
     ///
     /// # Errors
-    /// When a file cannot be read, has no such table, or has another one of this name.
+    /// If a file cannot be read, has no table `name`, or has a different table with this name.
     pub fn new(files: &[SavedFile], name: &str, with_state: bool) -> Result<Self, ExportError> {
         let mut header: Option<TableHeader> = None;
         for file in files {
@@ -36,45 +36,45 @@ impl Source {
         Ok(Self { files: files.to_vec(), header, columns, with_marks })
     }
 
-    /// The table.
+    /// The header of the table.
     #[must_use]
     pub fn header(&self) -> &TableHeader {
         &self.header
     }
 
-    /// Parts of a slot that are wanted, weights first.
-    pub(crate) fn columns(&self) -> &[Part] {
+    /// The exported parts of a slot, weights first.
+    pub(crate) fn columns(&self) -> &[SlotPart] {
         &self.columns
     }
 
-    /// Whether marks are wanted and there.
+    /// Whether access metadata is exported and present.
     pub(crate) fn with_marks(&self) -> bool {
         self.with_marks
     }
 
-    /// Names of what is written.
+    /// Names of the columns.
     pub(crate) fn names(&self, id: &str) -> Vec<String> {
         let columns = self.columns.iter().map(|column| column.name);
         std::iter::once(id).chain(columns).chain(self.with_marks.then_some("mark")).map(str::to_owned).collect()
     }
 
-    /// What other programs are reported of the table, as pairs of text.
+    /// The description of the table for other programs, as pairs of text.
     pub(crate) fn description(&self) -> Vec<(&'static str, String)> {
         let TableHeader { name, dim, element, state, .. } = &self.header;
         let reported = [("table", name.clone()), ("dim", dim.to_string()), ("element", element.clone())];
         reported.into_iter().chain([("optimizer_state", state.clone())]).collect()
     }
 
-    /// Rows of all files, counted without reading them where the format allows.
+    /// The number of rows in all files. The format allows counting without reading them.
     pub(crate) fn rows(&self) -> Result<u64, ExportError> {
         let mut rows = 0;
         for file in &self.files {
             let mut reader = file.open()?;
             let table = reader.table(&self.header.name)?.0;
-            // No block is wanted: each is only asked how many rows it has.
+            // Every block is skipped. Its header gives the number of rows.
             let counted = std::cell::Cell::new(0);
             reader.next(|head| {
-                let is_ours = head.kind == Kind::Rows && head.table as usize == table;
+                let is_ours = head.kind == BlockKind::Rows && head.table as usize == table;
                 counted.set(counted.get() + if is_ours { u64::from(head.entries) } else { 0 });
                 false
             })?;
@@ -83,7 +83,7 @@ impl Source {
         Ok(rows)
     }
 
-    /// Hands over block after block, with the bytes of the files that it took to come there.
+    /// Passes each block on, with the number of bytes of the files that were read for it.
     pub(crate) fn each_block(
         &self,
         mut take: impl FnMut(RowBatch, u64) -> Result<(), ExportError>,
@@ -92,8 +92,8 @@ impl Source {
             let mut reader = file.open()?;
             let table = reader.table(&self.header.name)?.0;
             let mut before = 0;
-            while let Some(block) = reader.next(|head| head.kind == Kind::Rows && head.table as usize == table)? {
-                let Content::Rows(rows) = block.content else { continue };
+            while let Some(block) = reader.next(|head| head.kind == BlockKind::Rows && head.table as usize == table)? {
+                let BlockContent::Rows(rows) = block.content else { continue };
                 take(rows, reader.position() - before)?;
                 before = reader.position();
             }
@@ -102,8 +102,8 @@ impl Source {
     }
 }
 
-/// Bytes of one part of every slot, row after row, little-endian, without padding.
-pub(crate) fn column_bytes(column: &Part, width: usize, slots: &[u32], into: &mut Vec<u8>) {
+/// The bytes of one part of every slot, row after row, little-endian, without padding.
+pub(crate) fn column_bytes(column: &SlotPart, width: usize, slots: &[u32], into: &mut Vec<u8>) {
     into.clear();
     let bytes = column.values * column.element.bytes();
     for slot in slots.chunks_exact(width) {
@@ -113,12 +113,12 @@ pub(crate) fn column_bytes(column: &Part, width: usize, slots: &[u32], into: &mu
     }
 }
 
-/// Whether each row has one value of it and not a list.
-pub(crate) fn is_scalar(column: &Part) -> bool {
+/// Whether each row has one value in this column, not a list.
+pub(crate) fn is_scalar(column: &SlotPart) -> bool {
     column.values == 1 && column.name != "weights"
 }
 
-/// safetensors' name of a type.
+/// The name of a number format in safetensors.
 pub(crate) fn dtype(element: WeightType) -> &'static str {
     match element {
         WeightType::F32 => "F32",

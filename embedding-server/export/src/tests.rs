@@ -1,4 +1,4 @@
-//! What is exported is read back by the formats' own crates.
+//! Exported files are read back by the formats' own crates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::{Field, RowAccessor};
 use ::safetensors::{Dtype, SafeTensors};
-use zagros_snapshot::{Header, RowBatch, SavedFile, SnapshotError, TableHeader, Writer};
+use zagros_snapshot::{RowBatch, SavedFile, SnapshotError, SnapshotHeader, SnapshotWriter, TableHeader};
 
 use super::*;
 
@@ -24,11 +24,12 @@ fn table(name: &str, dim: usize, element: &str, width: usize, state: &str, acces
     }
 }
 
-/// A file of these rows of one table.
+/// A saved file with these rows of one table.
 fn file(folder: &Path, server: u32, table: &TableHeader, rows: &RowBatch) -> PathBuf {
-    let header = Header { buckets: 8, servers: 2, server, tables: vec![table.clone()], ..Header::default() };
+    let header =
+        SnapshotHeader { buckets: 8, servers: 2, server, tables: vec![table.clone()], ..SnapshotHeader::default() };
     let mut bytes = Vec::new();
-    let mut writer = Writer::start(&mut bytes, header).unwrap();
+    let mut writer = SnapshotWriter::start(&mut bytes, header).unwrap();
     writer.rows(0, rows).unwrap();
     writer.finish().unwrap();
     let path = folder.join(zagros_snapshot::file_name(server, 2));
@@ -40,7 +41,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Two files of a table of dim 2 with row-wise Adagrad and marks.
+/// Two files with a table of dim 2 with row-wise Adagrad and access metadata.
 fn adagrad(folder: &Path) -> Vec<PathBuf> {
     let table = table(USER, 2, "f32", 3, "adagrad-row", true);
     let first = RowBatch { ids: vec![7], slots: bits(&[0.5, -1.5, 9.0]), access: vec![40] };
@@ -52,8 +53,8 @@ fn saved(files: &[PathBuf]) -> Vec<SavedFile> {
     files.iter().map(SavedFile::disk).collect()
 }
 
-fn exported(files: &[PathBuf], to: &Path, with_state: bool) -> Exported {
-    let source = Source::new(&saved(files), USER, with_state).unwrap();
+fn exported(files: &[PathBuf], to: &Path, with_state: bool) -> ExportSummary {
+    let source = ExportSource::new(&saved(files), USER, with_state).unwrap();
     export(&source, to, false, |_| ()).unwrap()
 }
 
@@ -64,13 +65,13 @@ fn floats(field: &Field) -> Vec<f32> {
 }
 
 #[test]
-fn parquet_holds_ids_lists_state_and_marks() {
+fn parquet_has_ids_lists_state_and_access_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("user.parquet");
     let done = exported(&adagrad(folder.path()), &to, true);
     assert_eq!(
         done,
-        Exported { rows: 2, columns: ["id", "weights", "sum_of_squares", "mark"].map(str::to_owned).into() }
+        ExportSummary { rows: 2, columns: ["id", "weights", "sum_of_squares", "mark"].map(str::to_owned).into() }
     );
     let reader = SerializedFileReader::new(File::open(&to).unwrap()).unwrap();
     let reported = reader.metadata().file_metadata().key_value_metadata().unwrap();
@@ -85,7 +86,7 @@ fn parquet_holds_ids_lists_state_and_marks() {
 }
 
 #[test]
-fn safetensors_hold_ids_weights_state_and_marks() {
+fn safetensors_have_ids_weights_state_and_access_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("user.safetensors");
     assert_eq!(exported(&adagrad(folder.path()), &to, true).columns, ["ids", "weights", "sum_of_squares", "mark"]);
@@ -107,7 +108,7 @@ fn safetensors_hold_ids_weights_state_and_marks() {
 fn weights_alone_are_the_default_and_narrow_ones_stay_narrow_where_they_can() {
     let folder = tempfile::tempdir().unwrap();
     let table = table(USER, 3, "bf16", 3, "adagrad-row", false);
-    // 1.0, -2.0 and 0.5 in bfloat16, two to a word, and state.
+    // The numbers 1.0, -2.0 and 0.5 in bfloat16, two per word, then state.
     let rows = RowBatch { ids: vec![1], slots: vec![0xc000_3f80, 0x0000_3f00, 0x4080_0000], access: vec![] };
     let files = [file(folder.path(), 0, &table, &rows)];
     let to = folder.path().join("user.safetensors");
@@ -139,14 +140,14 @@ fn a_table_without_rows_is_a_file_without_rows() {
 
 /// Invariant CK-1.
 #[test]
-fn what_cannot_be_exported_leaves_nothing() {
+fn a_failed_export_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let files = adagrad(folder.path());
     let mut bytes = fs::read(&files[1]).unwrap();
     let middle = bytes.len() - 60;
     bytes[middle] ^= 1;
     fs::write(&files[1], bytes).unwrap();
-    let source = Source::new(&saved(&files), USER, true).unwrap();
+    let source = ExportSource::new(&saved(&files), USER, true).unwrap();
     for name in ["user.parquet", "user.safetensors"] {
         let error = export(&source, &folder.path().join(name), false, |_| ()).unwrap_err();
         assert!(matches!(error, ExportError::Snapshot(SnapshotError::Corrupt { .. })), "{error}");
@@ -155,9 +156,9 @@ fn what_cannot_be_exported_leaves_nothing() {
 }
 
 #[test]
-fn nothing_is_replaced_unasked_and_no_format_is_guessed() {
+fn no_file_is_replaced_without_force_and_no_format_is_guessed() {
     let folder = tempfile::tempdir().unwrap();
-    let source = Source::new(&saved(&adagrad(folder.path())), USER, false).unwrap();
+    let source = ExportSource::new(&saved(&adagrad(folder.path())), USER, false).unwrap();
     let to = folder.path().join("user.parquet");
     fs::write(&to, "mine").unwrap();
     let error = export(&source, &to, false, |_| ()).unwrap_err().to_string();
@@ -176,8 +177,8 @@ fn files_of_two_models_do_not_mix() {
     let rows = RowBatch { ids: vec![1], slots: bits(&[1.0, 2.0]), access: vec![] };
     let mut files = vec![file(folder.path(), 0, &table(USER, 2, "f32", 2, "sgd", false), &rows)];
     files.push(file(folder.path(), 1, &table(USER, 1, "f32", 2, "momentum", false), &rows));
-    let error = Source::new(&saved(&files), USER, false).unwrap_err().to_string();
+    let error = ExportSource::new(&saved(&files), USER, false).unwrap_err().to_string();
     assert!(error.contains("table `user` in") && error.contains("dim 1 of f32, 2 words of momentum"), "{error}");
-    let error = Source::new(&saved(&files), "users", false).unwrap_err().to_string();
+    let error = ExportSource::new(&saved(&files), "users", false).unwrap_err().to_string();
     assert!(error.contains("has no table `users`; its tables are user"), "{error}");
 }

@@ -6,7 +6,10 @@ use std::error::Error;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
-use zagros_snapshot::{Content, Header, Reader, RowBatch, SavedFile, TableHeader, Writer, decode, parts, verify};
+use zagros_snapshot::{
+    BlockContent, RowBatch, SavedFile, SnapshotHeader, SnapshotReader, SnapshotWriter, TableHeader, decode, parts,
+    verify,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
@@ -21,29 +24,29 @@ fn main() -> Result<(), Box<dyn Error>> {
         state: "adagrad".to_owned(),
         ..TableHeader::default()
     };
-    let header = Header { servers: 1, buckets: 64, tables: vec![user], ..Header::default() };
+    let header = SnapshotHeader { servers: 1, buckets: 64, tables: vec![user], ..SnapshotHeader::default() };
 
     // A slot is `[weights | state]`, as words of 32 bits.
     let slots = [0.5_f32, -0.5, 1.0, 1.0, 0.25, 0.75, 2.0, 3.0].map(f32::to_bits).to_vec();
     let rows = RowBatch { ids: vec![7, 1 << 40], slots, access: Vec::new() };
 
     let mut file = BufWriter::new(File::create(&path)?);
-    let mut writer = Writer::start(&mut file, header)?;
+    let mut writer = SnapshotWriter::start(&mut file, header)?;
     writer.rows(0, &rows)?;
     let written = writer.finish()?;
     file.flush()?;
-    println!("{} bytes, {} blocks", written.bytes, Reader::open(&path)?.blocks());
+    println!("{} bytes, {} blocks", written.bytes, SnapshotReader::open(&path)?.blocks());
 
     // Every byte is checked: heads, checksums, sizes.
     let checked = verify(&SavedFile::disk(&path), |_| ())?;
     assert_eq!(checked.sha256, written.sha256);
 
     // The reader takes the blocks that are wanted and seeks past the others. It answers rows in the order of buckets.
-    let mut reader = Reader::open(&path)?;
+    let mut reader = SnapshotReader::open(&path)?;
     let weights = parts(&reader.header().tables[0]).swap_remove(0);
     let mut found = Vec::new();
     while let Some(block) = reader.next(|head| head.table == 0)? {
-        let Content::Rows(rows) = block.content else { continue };
+        let BlockContent::Rows(rows) = block.content else { continue };
         for (row, id) in rows.ids.iter().enumerate() {
             let mut values = Vec::new();
             decode(&weights, &rows.slots[row * 4..][..4], &mut values);

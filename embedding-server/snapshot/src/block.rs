@@ -1,77 +1,77 @@
-//! A block as values: what the writer encodes and the reader decodes.
+//! A block as values, which the writer encodes and the reader decodes.
 
 use zagros_table::RowBatch;
 
-use crate::format::{BlockHead, Kind, TableHeader};
+use crate::format::{BlockHeader, BlockKind, TableHeader};
 
-/// What marks are reported by.
+/// The time of a snapshot. Access metadata counts from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Clock {
+pub struct SnapshotTime {
     /// Steps.
     pub steps: u64,
     /// Seconds.
     pub seconds: u64,
 }
 
-/// What is in a block.
+/// The content of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum BlockContent {
     /// Whole rows of a table.
     Rows(RowBatch),
-    /// Sightings of ids that have no row yet.
+    /// Frequency counts of ids that have no row yet.
     Counts {
         /// Ids.
         ids: Vec<u64>,
-        /// One for each id.
+        /// The count of each id.
         counts: Vec<u32>,
     },
     /// A count-min sketch.
     Sketch {
-        /// Which stripe counted with it.
+        /// The stripe of the sketch.
         stripe: u32,
-        /// Its cells.
+        /// Cells of the sketch.
         cells: Vec<u32>,
     },
     /// The time of the snapshot.
-    Clock(Clock),
+    Clock(SnapshotTime),
 }
 
-/// A part of a file.
+/// A block of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// Position among the header's tables.
+pub struct SnapshotBlock {
+    /// Position in the header's list of tables.
     pub table: usize,
-    /// What is in it.
-    pub content: Content,
+    /// The content.
+    pub content: BlockContent,
 }
 
-impl Content {
-    /// Takes a payload of the head's size apart. The end of a file is no content.
-    pub(crate) fn decode(head: &BlockHead, table: &TableHeader, payload: &[u8]) -> Self {
+impl BlockContent {
+    /// Decodes a payload of the header's size. The end of a file has no content.
+    pub(crate) fn decode(head: &BlockHeader, table: &TableHeader, payload: &[u8]) -> Self {
         let ids_end = if head.kind.is_keyed() { 8 * head.entries as usize } else { 0 };
         let (ids, words) = payload.split_at(ids_end);
         match head.kind {
-            Kind::Rows => {
+            BlockKind::Rows => {
                 let (slots, access) = words.split_at(4 * head.entries as usize * table.width);
                 Self::Rows(RowBatch { ids: longs(ids), slots: self::words(slots), access: self::words(access) })
             }
-            Kind::Counts => Self::Counts { ids: longs(ids), counts: self::words(words) },
-            Kind::Sketch => Self::Sketch { stripe: head.from, cells: self::words(words) },
-            Kind::Clock | Kind::End => {
+            BlockKind::Counts => Self::Counts { ids: longs(ids), counts: self::words(words) },
+            BlockKind::Sketch => Self::Sketch { stripe: head.from, cells: self::words(words) },
+            BlockKind::Clock | BlockKind::End => {
                 let numbers = longs(words);
                 let number = |index: usize| numbers.get(index).copied().unwrap_or_default();
-                Self::Clock(Clock { steps: number(0), seconds: number(1) })
+                Self::Clock(SnapshotTime { steps: number(0), seconds: number(1) })
             }
         }
     }
 }
 
-/// Numbers of 64 bits; bytes past the last whole one are skipped.
+/// Reads 64-bit numbers. Bytes after the last whole number are skipped.
 pub(crate) fn longs(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-/// Numbers of 32 bits; bytes past the last whole one are skipped.
+/// Reads 32-bit numbers. Bytes after the last whole number are skipped.
 pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }

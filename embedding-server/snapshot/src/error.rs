@@ -1,4 +1,4 @@
-//! Why a file could not be read: which file, which block, where in it, what was expected and what was found.
+//! Errors of reading a file: which file, which block, at which byte, what was expected and what was found.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,17 +6,17 @@ use std::path::PathBuf;
 /// Why a file could not be read. Offsets count bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The operating system refused.
+    /// The operating system cannot read the file.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Another kind of file.
+    /// The file has another format.
     #[error(
-        "{} is not a file of rows: it starts with {found:02x?}; files of rows end in .zrows and lie in a model folder",
+        "{} is not a file of rows: it starts with {found:02x?}; files of rows end in .zrows and are in a model folder",
         path.display()
     )]
     Magic {
@@ -25,80 +25,80 @@ pub enum SnapshotError {
         /// Its first bytes.
         found: Vec<u8>,
     },
-    /// A file of a later release.
+    /// A later release wrote the file.
     #[error(
         "{} has format version {found}, this release reads versions 1 to {newest}; it was written by release \
-         {release}: use that one or a later one",
+         {release}: use that release or a later one",
         path.display()
     )]
     Version {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Format version of the file.
         found: u32,
-        /// The newest version that can be read here.
+        /// The newest version that this release reads.
         newest: u32,
-        /// What the file says of its writer.
+        /// The release that wrote the file, as the file says.
         release: String,
     },
-    /// The header is whole but says something else.
+    /// The header is whole, but does not have the expected fields.
     #[error("the header of {} cannot be read: {source}", path.display())]
     Header {
         /// The file.
         path: PathBuf,
-        /// Where in the JSON.
+        /// The position in the JSON.
         source: serde_json::Error,
     },
     /// The file ends too early.
     #[error(
-        "{} is cut off: {place} at byte {offset} needs {needed} bytes, {left} are left; use another save",
+        "{} is cut off: {place} at byte {offset} needs {needed} bytes, but only {left} are left; use another save",
         path.display()
     )]
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Which part of it.
+        /// The part of the file.
         place: String,
-        /// Where that part starts.
+        /// The start of this part.
         offset: u64,
-        /// Bytes that it needs from here on.
+        /// Bytes that this part needs.
         needed: u64,
-        /// Bytes until the end of the file.
+        /// Bytes left in the file.
         left: u64,
     },
-    /// Bytes have changed since they were written.
+    /// Bytes have changed since the file was written.
     #[error(
-        "{} is damaged: {place} at byte {offset} should have CRC-32 {expected:08x} and has {found:08x}; use another save",
+        "{} is damaged: {place} at byte {offset} should have CRC-32 {expected:08x}, but has {found:08x}; use another save",
         path.display()
     )]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Which part of it.
+        /// The part of the file.
         place: String,
-        /// Where that part starts.
+        /// The start of this part.
         offset: u64,
-        /// As written.
+        /// The CRC in the file.
         expected: u32,
-        /// As computed from what is there.
+        /// The CRC of the bytes in the file.
         found: u32,
     },
-    /// Checksums agree and numbers do not.
+    /// The checksums are right, but numbers contradict each other.
     #[error("{} does not fit together: {problem}", path.display())]
     Inconsistent {
         /// The file.
         path: PathBuf,
-        /// What does not fit, and where.
+        /// The contradiction and its place.
         problem: String,
     },
-    /// The file has no such table.
+    /// The file has no table of this name.
     #[error("{} has no table `{name}`; its tables are {}", path.display(), .known.join(", "))]
     UnknownTable {
         /// The file.
         path: PathBuf,
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names in the file.
         known: Vec<String>,
     },
 }

@@ -1,4 +1,4 @@
-//! The file of rows, `rows-<server>-of-<servers>.zrows`, version 2. All numbers are little-endian.
+//! The format of a file of rows, `rows-<server>-of-<servers>.zrows`, version 2. All numbers are little-endian.
 //!
 //! ```text
 //! file   := header block* end
@@ -10,32 +10,33 @@
 //!
 //! | kind | number | from .. until | payload |
 //! |---|---|---|---|
-//! | rows | 1 | buckets | ids u64 [entries] · slots u32 [entries × width] · marks u32 [entries], if the table has them |
+//! | rows | 1 | buckets | ids u64 [entries] · slots u32 [entries × width] · access metadata u32 [entries], if the table has it |
 //! | counts | 2 | buckets | ids u64 [entries] · frequency counts u32 [entries] |
-//! | sketch | 3 | a stripe | cells u32 [words], packed as the table has them |
+//! | sketch | 3 | a stripe | cells u32 [words], packed as in the table |
 //! | clock | 4 | | steps u64 · seconds u64 |
-//! | end | 0xffffffff | | blocks u64 · rows u64, the end itself not counted |
+//! | end | 0xffffffff | | blocks u64 · rows u64, without the end itself |
 //!
-//! `crc` is the CRC-32 (IEEE) of everything before it in the same part; that of a block covers its head too. `table`
-//! counts the header's tables. `words` is the number of 32-bit words of an entry besides its id.
+//! `crc` is the CRC-32 (IEEE) of everything before it in the same part. The CRC of a block covers the block's head as
+//! well. `table` is a position in the header's list of tables. `words` is the number of 32-bit words of an entry,
+//! without its id.
 //!
-//! Rows are in ascending order of (bucket, id) within a run of blocks, so that a block holds few buckets and says which:
-//! who loads only some buckets seeks past the others, and equal tables make equal files. There are as many runs as
-//! the writer's memory needs. The bucket of a row is `zagros_protocol::bucket_of` (table `number`, id, `buckets`).
+//! Within a run of blocks, rows are in ascending order of (bucket, id). A block thus contains few buckets and states
+//! them. A reader of some buckets skips the other blocks, and equal tables make equal files. The writer's memory limits
+//! the length of a run. The bucket of a row is `zagros_protocol::bucket_of` (table `number`, id, `buckets`).
 //!
-//! A slot is `[weights | optimiser state]`: weights in the element type that the header names, two to a word for the
-//! narrow ones, the first in the low half; the state in f32, its layout by name. Words are kept bit for bit.
+//! A slot is `[weights | optimiser state]`. Weights have the number format in the header. Narrow weights are two to a
+//! word, the first one in the low half. The state is f32, in the layout that the header names. Words keep every bit.
 //!
-//! Version 1 knew rows of f32 alone, had no CRC of heads, and ordered rows by stripe; it is still read.
+//! Version 1 had only f32 rows and no CRC of heads, and it ordered rows by stripe. This release still reads it.
 
 use serde::{Deserialize, Serialize};
 use zagros_table::WeightType;
 
-/// First bytes of a file. The line ends and the control byte show a transfer that changed text.
+/// First bytes of a file. A transfer in text mode changes the line ends or the control byte, which shows.
 pub const MAGIC: [u8; 8] = *b"ZROWS\r\n\x1a";
-/// Version of everything in this module's documentation.
+/// Version of the format that this module describes.
 pub const VERSION: u32 = 2;
-/// The version before, still read.
+/// The earlier version, which is still read.
 pub(crate) const VERSION_1: u32 = 1;
 /// Bytes before the JSON of the header.
 pub(crate) const PREAMBLE_BYTES: usize = 16;
@@ -43,27 +44,27 @@ pub(crate) const PREAMBLE_BYTES: usize = 16;
 pub(crate) const HEAD_BYTES: usize = 24;
 /// Bytes of a CRC.
 pub(crate) const CRC_BYTES: usize = 4;
-/// Entries of about this many bytes are written as one block.
+/// A block has about this many bytes of entries.
 pub(crate) const BLOCK_BYTES: usize = 4 << 20;
-/// Rows of about this many bytes are worth sorting together: the memory that writing takes, besides a stripe's.
+/// Bytes of rows that a writer should sort together. Writing takes this memory, and the memory of one stripe.
 pub const RUN_BYTES: usize = 64 << 20;
 
-/// What the file says of the model it was saved from.
+/// The description of the model in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
-    /// Release that wrote it, for a person.
+pub struct SnapshotHeader {
+    /// The release that wrote the file, for people.
     pub release: String,
-    /// Server that wrote it.
+    /// The server that wrote the file.
     pub server: u32,
-    /// Servers of that run.
+    /// The number of servers in that run.
     pub servers: u32,
-    /// Buckets that the model is divided into; 0 where the file does not say.
+    /// The number of buckets of the model. 0 if the file does not state it.
     #[serde(default)]
     pub buckets: u32,
-    /// Ranges of buckets `[first, end)` that the server owned: the file has no row of another.
+    /// Ranges of buckets `[first, end)` that the server owned. The file has no row of other buckets.
     #[serde(default)]
     pub owned: Vec<[u32; 2]>,
-    /// In the order of the block's table numbers.
+    /// The tables, in the order of their numbers in blocks.
     pub tables: Vec<TableHeader>,
 }
 
@@ -72,57 +73,57 @@ pub struct Header {
 pub struct TableHeader {
     /// Name in the job file.
     pub name: String,
-    /// Position in the model, which the bucket of a row depends on.
+    /// Number of the table in the model. The bucket of a row depends on it.
     pub number: u32,
     /// Weights per row.
     pub dim: usize,
-    /// Type of a stored weight: `f32`, `f16` or `bf16`.
+    /// Number format of a weight: `f32`, `f16` or `bf16`.
     pub element: String,
     /// Words of 32 bits per slot.
     pub width: usize,
     /// Layout of the optimiser state.
     pub state: String,
-    /// What the access metadata of a row counts. `None` when rows have none. Files call it `marks`.
+    /// Format of the access metadata. `None` if rows have none. Files call it `marks`.
     #[serde(default, rename = "marks", alias = "access")]
     pub access: Option<String>,
-    /// How ids without a row are counted. `None` when they are not. Files call it `frequency counts`.
+    /// How ids without a row are counted. `None` if they are not. Files call it `frequency counts`.
     #[serde(default, rename = "sightings", alias = "counter")]
     pub counter: Option<String>,
 }
 
-/// What a block holds.
+/// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BlockKind {
     /// Whole rows.
     Rows,
-    /// Sightings of ids that have no row yet.
+    /// Frequency counts of ids that have no row yet.
     Counts,
     /// The cells of one stripe's count-min sketch.
     Sketch,
-    /// The time that marks are reported by.
+    /// The time of the snapshot.
     Clock,
-    /// How much came before.
+    /// The number of blocks and rows in the file.
     End,
 }
 
-/// The numbers that start each block.
+/// The numbers at the start of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockHead {
-    /// What is in it.
-    pub kind: Kind,
-    /// Position among the header's tables.
+pub struct BlockHeader {
+    /// The content of the block.
+    pub kind: BlockKind,
+    /// Position in the header's list of tables.
     pub table: u32,
     /// First bucket, or the stripe of a sketch.
     pub from: u32,
-    /// One past the last.
+    /// One past the last bucket.
     pub until: u32,
-    /// Rows, or what the kind has instead.
+    /// The number of rows, ids or cells.
     pub entries: u32,
-    /// Words of an entry, its id not counted.
+    /// Words of an entry, without its id.
     pub words: u32,
 }
 
-impl Kind {
+impl BlockKind {
     const NUMBERS: [(Self, u32, &'static str); 5] = [
         (Self::Rows, 1, "rows"),
         (Self::Counts, 2, "counts"),
@@ -135,7 +136,7 @@ impl Kind {
         Self::NUMBERS.iter().find(|entry| entry.1 == number).map(|entry| entry.0)
     }
 
-    /// Name for a person.
+    /// Name of the kind for messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.entry().2
@@ -145,19 +146,19 @@ impl Kind {
         Self::NUMBERS.iter().find(|entry| entry.0 == self).unwrap_or(&Self::NUMBERS[4])
     }
 
-    /// Whether each entry is found by an id, and so lies in a bucket.
+    /// Whether entries have ids, and so belong to buckets.
     pub(crate) fn is_keyed(self) -> bool {
         matches!(self, Self::Rows | Self::Counts)
     }
 }
 
-impl BlockHead {
+impl BlockHeader {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let words = [self.kind.entry().1, self.table, self.from, self.until, self.entries, self.words];
         words.into_iter().flat_map(u32::to_le_bytes).collect()
     }
 
-    /// Bytes of the payload; a sum of this size cannot overflow.
+    /// Bytes of the payload. The sum cannot overflow.
     pub(crate) fn payload_bytes(&self) -> u64 {
         let entries = u64::from(self.entries);
         let words = 4 * u128::from(entries) * u128::from(self.words);
@@ -165,7 +166,7 @@ impl BlockHead {
         u64::try_from(words + ids).unwrap_or(u64::MAX)
     }
 
-    /// Whether a bucket is in its range.
+    /// Whether a bucket is in the block's range.
     #[must_use]
     pub fn covers(&self, bucket: u32) -> bool {
         (self.from..self.until).contains(&bucket)
@@ -173,18 +174,18 @@ impl BlockHead {
 }
 
 impl TableHeader {
-    /// Words of a row besides its id: slot and mark.
+    /// Words of a row without its id: slot and access metadata.
     #[must_use]
     pub fn row_words(&self) -> usize {
         self.width + usize::from(self.access.is_some())
     }
 
-    /// Type of a stored weight, `None` for one of a later release.
+    /// Number format of a weight. `None` if this release does not know it.
     pub(crate) fn element(&self) -> Option<WeightType> {
         [WeightType::F32, WeightType::F16, WeightType::Bf16].into_iter().find(|element| element.name() == self.element)
     }
 
-    /// What does not fit together.
+    /// Describes the first contradiction in the header.
     pub(crate) fn problem(&self) -> Option<String> {
         let Self { name, dim, element, width, .. } = self;
         let Some(weights) = self.element().map(|element| element.words(*dim)) else {
@@ -206,25 +207,25 @@ mod tests {
 
     #[test]
     fn kinds_have_numbers_of_their_own() {
-        for (kind, number, name) in Kind::NUMBERS {
-            assert_eq!(Kind::from_number(number), Some(kind));
+        for (kind, number, name) in BlockKind::NUMBERS {
+            assert_eq!(BlockKind::from_number(number), Some(kind));
             assert_eq!(kind.name(), name);
         }
-        assert_eq!(Kind::from_number(0), None);
+        assert_eq!(BlockKind::from_number(0), None);
     }
 
     #[test]
     fn the_size_of_a_payload_never_overflows() {
-        let head = |kind, entries, words| BlockHead { kind, table: 0, from: 0, until: 0, entries, words };
-        assert_eq!(head(Kind::Rows, 3, 5).payload_bytes(), 3 * 8 + 3 * 5 * 4);
-        assert_eq!(head(Kind::Sketch, 1, 7).payload_bytes(), 28);
-        assert_eq!(head(Kind::Rows, u32::MAX, u32::MAX).payload_bytes(), u64::MAX);
+        let head = |kind, entries, words| BlockHeader { kind, table: 0, from: 0, until: 0, entries, words };
+        assert_eq!(head(BlockKind::Rows, 3, 5).payload_bytes(), 3 * 8 + 3 * 5 * 4);
+        assert_eq!(head(BlockKind::Sketch, 1, 7).payload_bytes(), 28);
+        assert_eq!(head(BlockKind::Rows, u32::MAX, u32::MAX).payload_bytes(), u64::MAX);
     }
 
     #[test]
-    fn a_header_of_an_earlier_release_has_no_words_of_a_later_one() {
+    fn a_header_of_an_earlier_release_lacks_fields_of_a_later_one() {
         let text = r#"{"release":"0.2.0","server":1,"servers":2,"tables":[]}"#;
-        let header: Header = serde_json::from_str(text).unwrap();
+        let header: SnapshotHeader = serde_json::from_str(text).unwrap();
         assert_eq!((header.buckets, header.owned), (0, vec![]));
     }
 }

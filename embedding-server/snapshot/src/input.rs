@@ -1,8 +1,8 @@
-//! What a file of rows is read through.
+//! The source of a file's bytes.
 
 use std::io::{Read, Seek};
 
-/// What a file is read through.
-pub trait Input: Read + Seek + Send {}
+/// A source of bytes that can be read and positioned.
+pub trait SnapshotInput: Read + Seek + Send {}
 
-impl<T: Read + Seek + Send> Input for T {}
+impl<T: Read + Seek + Send> SnapshotInput for T {}

@@ -1,8 +1,9 @@
-//! Rows as files: the format, its writer, its reader, and what a file holds. No sockets, no threads, no clock.
+//! Rows as files: the format, its writer, its reader, and tools to inspect files. The crate has no sockets, threads or
+//! clock.
 //!
 //! ```text
 //! save     stripes ─► a run of rows ─► sorted by (bucket, id) ─► blocks of one range of buckets ─► Writer
-//! load     Reader ─► the head of a block ─► its buckets are ours? read and check : seek past it
+//! load     Reader ─► the head of a block ─► has it buckets of this server? read and check : skip
 //! inspect  Reader ─► Norms, find, verify
 //! ```
 //!
@@ -10,28 +11,28 @@
 
 mod block;
 mod error;
-mod find;
+mod find_row;
 pub mod format;
 mod input;
 mod norms;
 mod reader;
-mod row;
-mod run;
-mod saved;
+mod row_order;
+mod saved_file;
+mod slot_parts;
 #[cfg(test)]
 mod testing;
 mod verify;
 mod writer;
 
-pub use block::{Block, Clock, Content};
+pub use block::{BlockContent, SnapshotBlock, SnapshotTime};
 pub use error::SnapshotError;
-pub use find::{Found, bucket, find, holds};
-pub use format::{BlockHead, Header, Kind, TableHeader, file_name};
-pub use input::Input;
-pub use norms::{Bin, Norms};
-pub use reader::Reader;
-pub use row::{Part, decode, parts};
-pub use saved::SavedFile;
-pub use verify::{Checked, verify};
-pub use writer::{Writer, Written};
+pub use find_row::{FoundRow, bucket, find, holds};
+pub use format::{BlockHeader, BlockKind, SnapshotHeader, TableHeader, file_name};
+pub use input::SnapshotInput;
+pub use norms::{NormBin, NormStatistics};
+pub use reader::SnapshotReader;
+pub use saved_file::SavedFile;
+pub use slot_parts::{SlotPart, decode, parts};
+pub use verify::{VerifiedFile, verify};
+pub use writer::{SnapshotWriter, WrittenFile};
 pub use zagros_table::RowBatch;

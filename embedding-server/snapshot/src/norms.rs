@@ -1,49 +1,49 @@
-//! How large rows are: the Euclidean norms of their weights, in one pass and constant memory.
+//! The Euclidean norms of rows, in one pass and constant memory.
 
 use zagros_zip::ZipEq;
 
-/// Steps of the histogram in each doubling of the norm.
+/// Histogram bins per doubling of the norm.
 const STEPS: i32 = 4;
-/// Doublings that the histogram tells apart: 2⁻⁴⁰ to 2²⁴. Smaller and larger ones fall into the outermost bins.
+/// The range of the histogram in bins: 2⁻⁴⁰ to 2²⁴. Smaller and larger norms fall into the outermost bins.
 const RANGE: std::ops::Range<i32> = -40 * STEPS..24 * STEPS;
 
-/// Norms of the rows seen.
+/// Statistics of the norms of rows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Norms {
-    /// Rows.
+pub struct NormStatistics {
+    /// Number of rows.
     pub rows: u64,
-    /// Rows whose weights are all zero; they are in no bin.
+    /// Rows whose weights are all zero. They are in no bin.
     pub zero: u64,
-    /// Rows with a weight that is not finite; they are in no other figure.
+    /// Rows with a weight that is not finite. They count in no other figure.
     pub not_finite: u64,
-    /// Smallest norm; infinite when there is none.
+    /// Smallest norm. Infinite if there is none.
     pub min: f64,
-    /// Largest norm; 0 when there is none.
+    /// Largest norm. 0 if there is none.
     pub max: f64,
     sum: f64,
-    /// By logarithm of the norm.
+    /// Number of rows by logarithm of the norm.
     bins: Vec<u64>,
 }
 
-/// A part of the histogram.
+/// A bin of the histogram.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bin {
-    /// Smallest norm in it.
+pub struct NormBin {
+    /// Smallest norm of the bin.
     pub from: f64,
-    /// One past the largest.
+    /// One past the largest norm of the bin.
     pub until: f64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
 }
 
-impl Default for Norms {
+impl Default for NormStatistics {
     fn default() -> Self {
         Self { rows: 0, zero: 0, not_finite: 0, min: f64::INFINITY, max: 0.0, sum: 0.0, bins: vec![0; RANGE.len()] }
     }
 }
 
-impl Norms {
-    /// Takes a row in.
+impl NormStatistics {
+    /// Adds a row.
     pub fn add(&mut self, weights: &[f32]) {
         self.rows += 1;
         let norm = weights.iter().map(|weight| f64::from(*weight).powi(2)).sum::<f64>().sqrt();
@@ -61,7 +61,7 @@ impl Norms {
         }
     }
 
-    /// Takes in what another saw.
+    /// Adds the rows of other statistics.
     pub fn merge(&mut self, other: &Self) {
         self.rows += other.rows;
         self.zero += other.zero;
@@ -73,23 +73,23 @@ impl Norms {
         self.bins.iter_mut().zip_eq(&other.bins).for_each(|(bin, other)| *bin += other);
     }
 
-    /// Mean norm of the finite ones, `None` without any.
+    /// Mean of the finite norms. `None` if there is none.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let finite = self.rows - self.not_finite;
         (finite > 0).then(|| self.sum / finite as f64)
     }
 
-    /// The histogram from the smallest norm to the largest in at most `most` bins of equal ratio.
+    /// The histogram from the smallest norm to the largest, with at most `most` bins of equal ratio.
     #[must_use]
-    pub fn histogram(&self, most: usize) -> Vec<Bin> {
+    pub fn histogram(&self, most: usize) -> Vec<NormBin> {
         let filled = |bin: &&usize| self.bins[**bin] > 0;
         let all: Vec<usize> = (0..self.bins.len()).collect();
         let (Some(first), Some(last)) = (all.iter().find(filled), all.iter().rfind(filled)) else { return Vec::new() };
         let size = (last - first + 1).div_ceil(most.max(1));
         let bin = |bins: &[usize]| {
             let (from, until) = (lower_end(bins[0]), lower_end(bins[0] + size));
-            Bin { from, until, rows: bins.iter().map(|bin| self.bins[*bin]).sum() }
+            NormBin { from, until, rows: bins.iter().map(|bin| self.bins[*bin]).sum() }
         };
         all[*first..=*last].chunks(size).map(bin).collect()
     }
@@ -100,7 +100,7 @@ fn bin_of(norm: f64) -> usize {
     (step as i32 - RANGE.start) as usize
 }
 
-/// Smallest norm of a bin.
+/// The smallest norm of a bin.
 fn lower_end(bin: usize) -> f64 {
     (f64::from(RANGE.start + bin as i32) / f64::from(STEPS)).exp2()
 }
@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    fn norms(rows: &[Vec<f32>]) -> Norms {
-        let mut norms = Norms::default();
+    fn norms(rows: &[Vec<f32>]) -> NormStatistics {
+        let mut norms = NormStatistics::default();
         rows.iter().for_each(|row| norms.add(row));
         norms
     }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn nothing_has_no_mean_and_no_bins() {
-        assert_eq!((Norms::default().mean(), Norms::default().histogram(8)), (None, vec![]));
+        assert_eq!((NormStatistics::default().mean(), NormStatistics::default().histogram(8)), (None, vec![]));
         assert_eq!(norms(&[vec![0.0]]).histogram(8), vec![]);
     }
 
@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_row_lies_in_its_bin_and_merging_is_seeing_both(
+        fn each_row_is_in_its_bin_and_merged_statistics_have_the_rows_of_both(
             rows in prop::collection::vec(prop::collection::vec(1e-6_f32..1e6, 3), 1..60),
             most in 1_usize..20,
             half in 0_usize..60,

@@ -1,49 +1,51 @@
-//! Reads a file of rows block by block, trusting no number in it before it is checked.
+//! Reads a file of rows block by block. Every number is checked before it is used.
 
 mod first_version;
 mod source;
 
 use std::path::Path;
 
-use crate::block::{Block, Content};
-use crate::format::{BlockHead, HEAD_BYTES, Header, Kind, MAGIC, PREAMBLE_BYTES, TableHeader, VERSION, VERSION_1};
-use crate::{Input, SnapshotError};
-use source::{Place, Source, word};
+use crate::block::{BlockContent, SnapshotBlock};
+use crate::format::{
+    BlockHeader, BlockKind, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotHeader, TableHeader, VERSION, VERSION_1,
+};
+use crate::{SnapshotError, SnapshotInput};
+use source::{FilePlace, FileSource, word};
 
 /// An open file of rows.
-pub struct Reader {
-    from: Source,
+pub struct SnapshotReader {
+    from: FileSource,
     version: u32,
-    header: Header,
+    header: SnapshotHeader,
     blocks: u64,
     rows: u64,
 }
 
-impl Reader {
+impl SnapshotReader {
     /// Opens a file and reads its header.
     ///
     /// # Errors
-    /// When there is no such file, or it is none of ours, of a later version, cut off or damaged.
+    /// If the file does not exist, has another format or a later version, or is cut off or damaged.
     pub fn open(path: &Path) -> Result<Self, SnapshotError> {
-        Self::start(Source::open(path)?)
+        Self::start(FileSource::open(path)?)
     }
 
-    /// Reads the header of a file that lies anywhere, of this many bytes; errors call it `path`.
+    /// Reads the header from a source of `bytes` bytes. Errors name it `path`.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn from_input(path: &Path, input: impl Input + 'static, bytes: u64) -> Result<Self, SnapshotError> {
-        Self::start(Source::new(path, input, bytes))
+    pub fn from_input(path: &Path, input: impl SnapshotInput + 'static, bytes: u64) -> Result<Self, SnapshotError> {
+        Self::start(FileSource::new(path, input, bytes))
     }
 
-    fn start(mut from: Source) -> Result<Self, SnapshotError> {
+    fn start(mut from: FileSource) -> Result<Self, SnapshotError> {
         let (version, header) = read_header(&mut from)?;
         Ok(Self { from, version, header, blocks: 0, rows: 0 })
     }
 
-    /// What the file says of its model.
+    /// The header of the file.
     #[must_use]
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
 
@@ -53,34 +55,34 @@ impl Reader {
         self.version
     }
 
-    /// The file.
+    /// The name of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.from.path()
     }
 
-    /// Bytes passed so far, read or not.
+    /// Bytes read or skipped so far.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.from.offset()
     }
 
-    /// Blocks passed so far.
+    /// Blocks read or skipped so far.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Rows passed so far.
+    /// Rows read or skipped so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// A table of the file, with its position.
+    /// A table of the file, with its position in the header.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If the file has no table of this name.
     pub fn table(&self, name: &str) -> Result<(usize, &TableHeader), SnapshotError> {
         let tables = &self.header.tables;
         tables.iter().enumerate().find(|(_, table)| table.name == name).ok_or_else(|| {
@@ -89,94 +91,103 @@ impl Reader {
         })
     }
 
-    /// The next block that is wanted; `None` once the end was read and agrees with what came before. A block that is
-    /// not wanted is not read either, so its CRC is not checked.
+    /// The next block for which `wanted` returns true. `None` at the end, which must agree with everything before it.
+    /// Other blocks are skipped, so their CRCs are not checked.
     ///
     /// # Errors
-    /// When the file is cut off or damaged.
-    pub fn next(&mut self, wanted: impl Fn(&BlockHead) -> bool) -> Result<Option<Block>, SnapshotError> {
+    /// If the file is cut off or damaged.
+    pub fn next(&mut self, wanted: impl Fn(&BlockHeader) -> bool) -> Result<Option<SnapshotBlock>, SnapshotError> {
         loop {
             let (head, bytes, place) = self.read_head()?;
-            if head.kind == Kind::End {
+            if head.kind == BlockKind::End {
                 return self.read_end(&head, &bytes, &place).map(|()| None);
             }
             let is_wanted = wanted(&head);
-            // A head of version 1 is only known to be whole once its block is.
+            // In version 1, a head has no CRC. Its block must be read to check it.
             let content = (is_wanted || self.version == VERSION_1).then(|| self.read_content(&head, &bytes, &place));
             if content.is_none() {
                 self.from.skip(&place, head.payload_bytes().saturating_add(4))?;
             }
             self.blocks += 1;
-            self.rows += if head.kind == Kind::Rows { u64::from(head.entries) } else { 0 };
+            self.rows += if head.kind == BlockKind::Rows { u64::from(head.entries) } else { 0 };
             if let Some(content) = content.transpose()?.filter(|_| is_wanted) {
-                return Ok(Some(Block { table: head.table as usize, content }));
+                return Ok(Some(SnapshotBlock { table: head.table as usize, content }));
             }
         }
     }
 
-    /// A head, its bytes as far as the block's CRC covers them, and where it is.
-    fn read_head(&mut self) -> Result<(BlockHead, Vec<u8>, Place), SnapshotError> {
+    /// Reads a head. Returns it with its bytes, which the block's CRC covers, and its place.
+    fn read_head(&mut self) -> Result<(BlockHeader, Vec<u8>, FilePlace), SnapshotError> {
         let mut place = self.from.here(format!("block {}", self.blocks));
         let (head, bytes) = match self.version {
             VERSION_1 => first_version::read_head(&mut self.from, &place)?,
             _ => self.read_new_head(&place)?,
         };
-        if !matches!(head.kind, Kind::Clock | Kind::End) {
+        if !matches!(head.kind, BlockKind::Clock | BlockKind::End) {
             let table = self.check_table(&head, &place)?;
             place.name = format!("{} ({} of table `{}`)", place.name, head.kind.name(), table.name);
         }
         Ok((head, bytes, place))
     }
 
-    fn read_new_head(&mut self, place: &Place) -> Result<(BlockHead, Vec<u8>), SnapshotError> {
+    fn read_new_head(&mut self, place: &FilePlace) -> Result<(BlockHeader, Vec<u8>), SnapshotError> {
         let mut bytes = self.from.take(place, HEAD_BYTES as u64)?;
-        let head_place = Place { name: format!("the head of {}", place.name), offset: place.offset };
+        let head_place = FilePlace { name: format!("the head of {}", place.name), offset: place.offset };
         let crc = self.from.check_crc(&head_place, &[&bytes])?;
         let number = word(&bytes, 0);
-        let Some(kind) = Kind::from_number(number) else {
+        let Some(kind) = BlockKind::from_number(number) else {
             return Err(self
                 .from
                 .inconsistent(place, format!("is of kind {number}, which this release does not know")));
         };
         let [table, from, until, entries, words] = [1, 2, 3, 4, 5].map(|index| word(&bytes, index));
         bytes.extend(crc.to_le_bytes());
-        Ok((BlockHead { kind, table, from, until, entries, words }, bytes))
+        Ok((BlockHeader { kind, table, from, until, entries, words }, bytes))
     }
 
-    /// That the head's table is there and its rows have the size that the header says.
-    fn check_table(&self, head: &BlockHead, place: &Place) -> Result<&TableHeader, SnapshotError> {
+    /// Checks that the head's table exists and that its rows have the size in the header.
+    fn check_table(&self, head: &BlockHeader, place: &FilePlace) -> Result<&TableHeader, SnapshotError> {
         let Some(table) = self.header.tables.get(head.table as usize) else {
             let tables = self.header.tables.len();
-            return Err(self.from.inconsistent(place, format!("is of table {}, the header has {tables}", head.table)));
+            return Err(self
+                .from
+                .inconsistent(place, format!("is of table {}, but the header has {tables} tables", head.table)));
         };
         let expected = match head.kind {
-            Kind::Rows => table.row_words(),
-            Kind::Counts => 1,
+            BlockKind::Rows => table.row_words(),
+            BlockKind::Counts => 1,
             _ => head.words as usize,
         };
         if head.words as usize == expected {
             return Ok(table);
         }
         let (found, name) = (head.words, &table.name);
-        let problem = format!("has {found} words an entry, the header says {expected} for table `{name}`");
+        let problem = format!("has {found} words per entry, but the header says {expected} for table `{name}`");
         Err(self.from.inconsistent(place, problem))
     }
 
-    fn read_content(&mut self, head: &BlockHead, bytes: &[u8], place: &Place) -> Result<Content, SnapshotError> {
+    fn read_content(
+        &mut self,
+        head: &BlockHeader,
+        bytes: &[u8],
+        place: &FilePlace,
+    ) -> Result<BlockContent, SnapshotError> {
         let payload = self.from.take(place, head.payload_bytes())?;
         self.from.check_crc(place, &[bytes, &payload])?;
-        // A clock needs no table, and a file may have none.
+        // A clock block belongs to no table, and a file may have no tables.
         let none = TableHeader::default();
-        Ok(Content::decode(head, self.header.tables.get(head.table as usize).unwrap_or(&none), &payload))
+        Ok(BlockContent::decode(head, self.header.tables.get(head.table as usize).unwrap_or(&none), &payload))
     }
 
-    fn read_end(&mut self, head: &BlockHead, bytes: &[u8], place: &Place) -> Result<(), SnapshotError> {
-        let place = Place { name: "the end".to_owned(), ..place.clone() };
-        let Content::Clock(counts) = self.read_content(head, bytes, &place)? else { return Ok(()) };
+    fn read_end(&mut self, head: &BlockHeader, bytes: &[u8], place: &FilePlace) -> Result<(), SnapshotError> {
+        let place = FilePlace { name: "the end".to_owned(), ..place.clone() };
+        let BlockContent::Clock(counts) = self.read_content(head, bytes, &place)? else { return Ok(()) };
         let (blocks, rows) = (self.blocks, self.rows);
         if [counts.steps, counts.seconds] != [blocks, rows] {
-            let reported =
-                format!("says {} rows in {} blocks, there are {rows} in {blocks}", counts.seconds, counts.steps);
+            let reported = format!(
+                "says {} rows in {} blocks, but there are {rows} rows in {blocks} blocks",
+                counts.seconds, counts.steps
+            );
             return Err(self.from.inconsistent(&place, reported));
         }
         match self.from.left() {
@@ -186,7 +197,7 @@ impl Reader {
     }
 }
 
-fn read_header(from: &mut Source) -> Result<(u32, Header), SnapshotError> {
+fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotError> {
     let place = from.here("the header".to_owned());
     let preamble = from.take_up_to(PREAMBLE_BYTES as u64)?;
     if !preamble.starts_with(&MAGIC) {
@@ -205,7 +216,8 @@ fn read_header(from: &mut Source) -> Result<(u32, Header), SnapshotError> {
         VERSION => serde_json::from_slice(&json),
         found => return Err(later_version(from.path(), found, &json)),
     };
-    let header: Header = header.map_err(|source| SnapshotError::Header { path: from.path().to_owned(), source })?;
+    let header: SnapshotHeader =
+        header.map_err(|source| SnapshotError::Header { path: from.path().to_owned(), source })?;
     match header.tables.iter().find_map(TableHeader::problem) {
         Some(problem) => Err(from.inconsistent(&place, problem)),
         None => Ok((version, header)),

@@ -1,40 +1,40 @@
-//! Reads every byte of a file, checks every checksum, and computes the hash of the whole.
+//! Reads every byte of a file, checks every checksum, and computes the hash of the file.
 
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::{Clock, Content, Input, Reader, SavedFile, SnapshotError};
+use crate::{BlockContent, SavedFile, SnapshotError, SnapshotInput, SnapshotReader, SnapshotTime};
 
-/// A file that is whole.
+/// The figures of a whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
-    /// Blocks, each with a CRC of its own.
+pub struct VerifiedFile {
+    /// Number of blocks. Each has a CRC of its own.
     pub blocks: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// Version of its format.
     pub version: u32,
-    /// SHA-256 of the file, that of [`crate::Written`]: whether it is the one that was saved.
+    /// SHA-256 of the file. It equals the hash in [`crate::WrittenFile`] if this is the file that was saved.
     pub sha256: [u8; 32],
-    /// The time that marks are reported by; none in files of version 1.
-    pub clock: Clock,
+    /// The time of the snapshot. Zero in files of version 1.
+    pub clock: SnapshotTime,
 }
 
-/// Checks a whole file; `passed` is reported the bytes that each block took.
+/// Checks a whole file. `passed` gets the number of bytes of each block.
 ///
 /// # Errors
-/// The first thing that is wrong.
-pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Checked, SnapshotError> {
+/// The first error in the file.
+pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<VerifiedFile, SnapshotError> {
     let (input, bytes) = file.input()?;
     let sha256 = Arc::new(Mutex::new(Sha256::new()));
-    let mut reader = Reader::from_input(file.path(), Hashed { input, sha256: Arc::clone(&sha256) }, bytes)?;
-    let (mut before, mut clock) = (0, Clock::default());
+    let mut reader = SnapshotReader::from_input(file.path(), Hashed { input, sha256: Arc::clone(&sha256) }, bytes)?;
+    let (mut before, mut clock) = (0, SnapshotTime::default());
     while let Some(block) = reader.next(|_| true)? {
-        if let Content::Clock(reported) = block.content {
+        if let BlockContent::Clock(reported) = block.content {
             clock = reported;
         }
         passed(reader.position() - before);
@@ -43,16 +43,16 @@ pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Checked, 
     passed(reader.position() - before);
     let sha256 = sha256.lock().unwrap_or_else(PoisonError::into_inner).clone().finalize().into();
     let (blocks, rows, bytes, version) = (reader.blocks(), reader.rows(), reader.position(), reader.version());
-    Ok(Checked { blocks, rows, bytes, version, sha256, clock })
+    Ok(VerifiedFile { blocks, rows, bytes, version, sha256, clock })
 }
 
-/// A file that is read from its start to its end, and hashed on the way.
+/// A file that is read sequentially and hashed.
 struct Hashed<I> {
     input: I,
     sha256: Arc<Mutex<Sha256>>,
 }
 
-impl<I: Input> Read for Hashed<I> {
+impl<I: SnapshotInput> Read for Hashed<I> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(to)?;
         self.sha256.lock().unwrap_or_else(PoisonError::into_inner).update(&to[..read]);
@@ -62,6 +62,6 @@ impl<I: Input> Read for Hashed<I> {
 
 impl<I> Seek for Hashed<I> {
     fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
-        Err(io::Error::new(ErrorKind::Unsupported, "a file that is hashed is read in order"))
+        Err(io::Error::new(ErrorKind::Unsupported, "a hashed file can only be read sequentially"))
     }
 }

@@ -6,38 +6,38 @@ use sha2::{Digest, Sha256};
 use zagros_table::RowBatch;
 use zagros_zip::ZipEq;
 
-use crate::block::Clock;
-use crate::format::{BLOCK_BYTES, BlockHead, Header, Kind, MAGIC, TableHeader, VERSION};
-use crate::run::{Order, RowRange};
+use crate::block::SnapshotTime;
+use crate::format::{BLOCK_BYTES, BlockHeader, BlockKind, MAGIC, SnapshotHeader, TableHeader, VERSION};
+use crate::row_order::{RowOrder, RowRange};
 
-/// A file in the making. Where it goes is the caller's matter, and that it appears whole or not at all.
-pub struct Writer<W> {
+/// A file that is being written. The caller chooses the target and makes the file appear whole or not at all.
+pub struct SnapshotWriter<W> {
     to: Summed<W>,
-    header: Header,
+    header: SnapshotHeader,
     blocks: u64,
     rows: u64,
-    /// A payload in the making, kept from block to block.
+    /// Buffer for the payload of a block.
     payload: Vec<u8>,
 }
 
-/// What was written.
+/// The figures of a written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
-    /// Rows.
+pub struct WrittenFile {
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// SHA-256 of the file. Its CRC-32 would say nothing: each part ends in its own, and that of a text with its CRC depends
-    /// on the length alone.
+    /// SHA-256 of the file. A CRC-32 of the whole file would show nothing: each part ends with its own CRC, and the CRC
+    /// of data followed by its CRC depends on the length alone.
     pub sha256: [u8; 32],
 }
 
-impl<W: Write> Writer<W> {
-    /// Writes the header.
+impl<W: Write> SnapshotWriter<W> {
+    /// Starts a file with its header.
     ///
     /// # Errors
-    /// Those of `to`.
-    pub fn start(to: W, header: Header) -> io::Result<Self> {
+    /// Errors of `to`.
+    pub fn start(to: W, header: SnapshotHeader) -> io::Result<Self> {
         let mut to = Summed { to, bytes: 0, sha256: Sha256::new() };
         let json = serde_json::to_vec(&header)?;
         let length = u32::try_from(json.len()).map_err(io::Error::other)?;
@@ -46,18 +46,18 @@ impl<W: Write> Writer<W> {
         Ok(Self { to, header, blocks: 0, rows: 0, payload: Vec::new() })
     }
 
-    /// Writes a run of rows of a table, in any order. The larger the run, the fewer buckets in a block.
+    /// Writes a run of rows of a table, in any order. In a larger run, a block has fewer buckets.
     ///
     /// # Errors
-    /// Those of `to`, and when a column has another length than the table's rows need.
+    /// Errors of `to`. Also if a column does not have the length that the table's rows need.
     pub fn rows(&mut self, table: u32, rows: &RowBatch) -> io::Result<()> {
         let header = self.table(table)?;
         let (width, words, number) = (header.width, header.row_words(), header.number);
         check("slots", rows.slots.len(), rows.ids.len() * width)?;
         check("values of access metadata", rows.access.len(), rows.ids.len() * (words - width))?;
-        let order = Order::of(number, self.header.buckets.max(1), &rows.ids);
+        let order = RowOrder::of(number, self.header.buckets.max(1), &rows.ids);
         for range in order.ranges(BLOCK_BYTES / (8 + 4 * words)) {
-            self.keyed(Kind::Rows, table, words, &range, &order)?;
+            self.keyed(BlockKind::Rows, table, words, &range, &order)?;
             for position in order.positions(&range) {
                 put_words(&mut self.payload, &rows.slots[position * width..][..width]);
             }
@@ -66,54 +66,61 @@ impl<W: Write> Writer<W> {
                     .positions(&range)
                     .for_each(|position| put_words(&mut self.payload, &rows.access[position..=position]));
             }
-            self.finish_block(block_of(Kind::Rows, table, words, &range))?;
+            self.finish_block(block_of(BlockKind::Rows, table, words, &range))?;
             self.rows += range.rows.len() as u64;
         }
         Ok(())
     }
 
-    /// Writes how often ids without a row were counts.
+    /// Writes the frequency counts of ids without a row.
     ///
     /// # Errors
-    /// Those of `to`, and when there is not one count for each id.
+    /// Errors of `to`. Also if the lengths of `ids` and `counts` differ.
     pub fn counts(&mut self, table: u32, ids: &[u64], counts: &[u32]) -> io::Result<()> {
         check("counts", counts.len(), ids.len())?;
-        let order = Order::of(self.table(table)?.number, self.header.buckets.max(1), ids);
+        let order = RowOrder::of(self.table(table)?.number, self.header.buckets.max(1), ids);
         for range in order.ranges(BLOCK_BYTES / 12) {
-            self.keyed(Kind::Counts, table, 1, &range, &order)?;
+            self.keyed(BlockKind::Counts, table, 1, &range, &order)?;
             order.positions(&range).for_each(|position| put_words(&mut self.payload, &counts[position..=position]));
-            self.finish_block(block_of(Kind::Counts, table, 1, &range))?;
+            self.finish_block(block_of(BlockKind::Counts, table, 1, &range))?;
         }
         Ok(())
     }
 
-    /// Writes the sketch that one stripe of a table counts frequency counts with.
+    /// Writes the count-min sketch of one stripe of a table.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// Errors of `to`.
     pub fn sketch(&mut self, table: u32, stripe: u32, cells: &[u32]) -> io::Result<()> {
         self.table(table)?;
         self.payload.clear();
         put_words(&mut self.payload, cells);
         let words = u32::try_from(cells.len()).map_err(io::Error::other)?;
-        self.finish_block(BlockHead { kind: Kind::Sketch, table, from: stripe, until: stripe + 1, entries: 1, words })
+        self.finish_block(BlockHeader {
+            kind: BlockKind::Sketch,
+            table,
+            from: stripe,
+            until: stripe + 1,
+            entries: 1,
+            words,
+        })
     }
 
-    /// Writes the time that marks are reported by.
+    /// Writes the time of the snapshot.
     ///
     /// # Errors
-    /// Those of `to`.
-    pub fn clock(&mut self, clock: Clock) -> io::Result<()> {
-        self.numbers(Kind::Clock, [clock.steps, clock.seconds])
+    /// Errors of `to`.
+    pub fn clock(&mut self, clock: SnapshotTime) -> io::Result<()> {
+        self.numbers(BlockKind::Clock, [clock.steps, clock.seconds])
     }
 
-    /// Writes the end.
+    /// Writes the end of the file.
     ///
     /// # Errors
-    /// Those of `to`.
-    pub fn finish(mut self) -> io::Result<Written> {
-        self.numbers(Kind::End, [self.blocks, self.rows])?;
-        Ok(Written { rows: self.rows, bytes: self.to.bytes, sha256: self.to.sha256.finalize().into() })
+    /// Errors of `to`.
+    pub fn finish(mut self) -> io::Result<WrittenFile> {
+        self.numbers(BlockKind::End, [self.blocks, self.rows])?;
+        Ok(WrittenFile { rows: self.rows, bytes: self.to.bytes, sha256: self.to.sha256.finalize().into() })
     }
 
     fn table(&self, table: u32) -> io::Result<&TableHeader> {
@@ -123,7 +130,14 @@ impl<W: Write> Writer<W> {
     }
 
     /// Starts the payload of a block with its ids.
-    fn keyed(&mut self, kind: Kind, table: u32, words: usize, range: &RowRange, order: &Order) -> io::Result<()> {
+    fn keyed(
+        &mut self,
+        kind: BlockKind,
+        table: u32,
+        words: usize,
+        range: &RowRange,
+        order: &RowOrder,
+    ) -> io::Result<()> {
         let bytes = block_of(kind, table, words, range).payload_bytes();
         self.payload.clear();
         self.payload.reserve(usize::try_from(bytes).map_err(io::Error::other)?);
@@ -131,13 +145,13 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    fn numbers(&mut self, kind: Kind, numbers: [u64; 2]) -> io::Result<()> {
+    fn numbers(&mut self, kind: BlockKind, numbers: [u64; 2]) -> io::Result<()> {
         self.payload.clear();
         numbers.iter().for_each(|number| self.payload.extend(number.to_le_bytes()));
-        self.finish_block(BlockHead { kind, table: 0, from: 0, until: 0, entries: 1, words: 4 })
+        self.finish_block(BlockHeader { kind, table: 0, from: 0, until: 0, entries: 1, words: 4 })
     }
 
-    fn finish_block(&mut self, head: BlockHead) -> io::Result<()> {
+    fn finish_block(&mut self, head: BlockHeader) -> io::Result<()> {
         let head = head.to_bytes();
         let head = [&head[..], &crc32fast::hash(&head).to_le_bytes()].concat();
         self.to.write_with_crc(&[&head, &self.payload])?;
@@ -146,9 +160,9 @@ impl<W: Write> Writer<W> {
     }
 }
 
-fn block_of(kind: Kind, table: u32, words: usize, range: &RowRange) -> BlockHead {
+fn block_of(kind: BlockKind, table: u32, words: usize, range: &RowRange) -> BlockHeader {
     let (entries, words) = (range.rows.len() as u32, words as u32);
-    BlockHead { kind, table, from: range.buckets.start, until: range.buckets.end, entries, words }
+    BlockHeader { kind, table, from: range.buckets.start, until: range.buckets.end, entries, words }
 }
 
 fn check(what: &str, found: usize, expected: usize) -> io::Result<()> {
@@ -159,13 +173,13 @@ fn check(what: &str, found: usize, expected: usize) -> io::Result<()> {
 fn put_words(payload: &mut Vec<u8>, words: &[u32]) {
     let start = payload.len();
     payload.resize(start + 4 * words.len(), 0);
-    // Four bytes for each word, by the line above.
+    // The line above made room for four bytes per word.
     for (bytes, word) in payload[start..].as_chunks_mut::<4>().0.iter_mut().zip_eq(words) {
         *bytes = word.to_le_bytes();
     }
 }
 
-/// Counts and sums what passes.
+/// Counts and hashes the bytes that pass through.
 struct Summed<W> {
     to: W,
     bytes: u64,

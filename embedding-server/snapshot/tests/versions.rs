@@ -1,10 +1,11 @@
-//! A file of every released version is kept, and loads to the rows that went into it.
+//! A file of every released version is kept. Each loads to the rows that it was written with.
 
 use std::fs;
 use std::path::PathBuf;
 
 use zagros_snapshot::{
-    Block, Clock, Content, Header, Reader, RowBatch, SavedFile, SnapshotError, TableHeader, Writer, verify,
+    BlockContent, RowBatch, SavedFile, SnapshotBlock, SnapshotError, SnapshotHeader, SnapshotReader, SnapshotTime,
+    SnapshotWriter, TableHeader, verify,
 };
 use zagros_zip::ZipEq;
 
@@ -12,8 +13,8 @@ fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-fn read(name: &str) -> Result<(Header, Vec<Block>), SnapshotError> {
-    let mut reader = Reader::open(&fixture(name))?;
+fn read(name: &str) -> Result<(SnapshotHeader, Vec<SnapshotBlock>), SnapshotError> {
+    let mut reader = SnapshotReader::open(&fixture(name))?;
     let mut blocks = Vec::new();
     while let Some(block) = reader.next(|_| true)? {
         blocks.push(block);
@@ -26,8 +27,8 @@ fn table(number: u32, name: &str, dim: usize, element: &str, width: usize, state
     TableHeader { name, number, dim, element, width, state, access: None, counter: None }
 }
 
-fn rows(ids: &[u64], slots: &[u32], access: &[u32]) -> Content {
-    Content::Rows(RowBatch { ids: ids.to_vec(), slots: slots.to_vec(), access: access.to_vec() })
+fn rows(ids: &[u64], slots: &[u32], access: &[u32]) -> BlockContent {
+    BlockContent::Rows(RowBatch { ids: ids.to_vec(), slots: slots.to_vec(), access: access.to_vec() })
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -42,15 +43,15 @@ fn version_1_loads() {
     let denormal = f32::MIN_POSITIVE / 2.0;
     let users = bits(&[0.5, -0.25, 1.0, 2.0, 1e-30, denormal, 0.0, 0.0, -0.0, 3.5, 0.125, 4.0]);
     let items = bits(&[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]);
-    assert_eq!(blocks[0], Block { table: 0, content: rows(&[3, 1 << 40, u64::MAX], &users, &[]) });
-    assert_eq!(blocks[1], Block { table: 1, content: rows(&[7, 0], &items, &[]) });
+    assert_eq!(blocks[0], SnapshotBlock { table: 0, content: rows(&[3, 1 << 40, u64::MAX], &users, &[]) });
+    assert_eq!(blocks[1], SnapshotBlock { table: 1, content: rows(&[7, 0], &items, &[]) });
     assert_eq!(blocks.len(), 2);
     assert_eq!(verify(&SavedFile::disk(fixture("v1.zrows")), |_| ()).unwrap().version, 1);
 }
 
-/// Every kind of block, narrow weights, marks, a NaN, the largest id.
-fn version_2() -> (Header, Vec<u8>) {
-    let clock = Clock { steps: 1 << 33, seconds: 1_700_000_000 };
+/// A file with every kind of block, narrow weights, access metadata, a NaN, and the largest id.
+fn version_2() -> (SnapshotHeader, Vec<u8>) {
+    let clock = SnapshotTime { steps: 1 << 33, seconds: 1_700_000_000 };
     let item = TableHeader {
         access: Some("steps".to_owned()),
         counter: Some("exact".to_owned()),
@@ -59,9 +60,9 @@ fn version_2() -> (Header, Vec<u8>) {
     let tag = TableHeader { counter: Some("sketch 2 x 3".to_owned()), ..table(2, "tag", 2, "f16", 1, "sgd") };
     let tables = vec![table(0, "user", 2, "f32", 4, "adagrad"), item, tag];
     let (release, owned) = ("0.1.0".to_owned(), vec![[0, 8], [12, 16]]);
-    let header = Header { release, server: 1, servers: 3, buckets: 16, owned, tables };
+    let header = SnapshotHeader { release, server: 1, servers: 3, buckets: 16, owned, tables };
     let mut bytes = Vec::new();
-    let mut writer = Writer::start(&mut bytes, header.clone()).unwrap();
+    let mut writer = SnapshotWriter::start(&mut bytes, header.clone()).unwrap();
     let mut put = || -> std::io::Result<()> {
         writer.clock(clock)?;
         let users = RowBatch { ids: vec![3, 1 << 40, u64::MAX], slots: user_words(), access: vec![] };
@@ -82,7 +83,7 @@ fn user_words() -> Vec<u32> {
     words
 }
 
-/// `UPDATE_FIXTURES=1` writes it anew: right before a release, never after.
+/// `UPDATE_FIXTURES=1` writes the file. Do this right before a release, never after it.
 #[test]
 fn version_2_loads_and_is_what_is_written_today() {
     let (expected, bytes) = version_2();
@@ -92,22 +93,22 @@ fn version_2_loads_and_is_what_is_written_today() {
     assert_eq!(fs::read(fixture("v2.zrows")).unwrap(), bytes);
     let (header, blocks) = read("v2.zrows").unwrap();
     assert_eq!(header, expected);
-    let contents: Vec<Content> = blocks.iter().map(|block| block.content.clone()).collect();
-    assert_eq!(contents[0], Content::Clock(Clock { steps: 1 << 33, seconds: 1_700_000_000 }));
+    let contents: Vec<BlockContent> = blocks.iter().map(|block| block.content.clone()).collect();
+    assert_eq!(contents[0], BlockContent::Clock(SnapshotTime { steps: 1 << 33, seconds: 1_700_000_000 }));
     assert_eq!(sorted(&contents[1], 4), sorted(&rows(&[3, 1 << 40, u64::MAX], &user_words(), &[]), 4));
     assert_eq!(sorted(&contents[2], 3), sorted(&rows(&[0, 7], &[1, 2, 3, 4, 5, 6], &[40, u32::MAX]), 3));
-    let Content::Counts { ids, counts } = &contents[3] else { panic!("{:?}", contents[3]) };
+    let BlockContent::Counts { ids, counts } = &contents[3] else { panic!("{:?}", contents[3]) };
     let mut pairs: Vec<_> = ids.iter().zip_eq(counts).collect();
     pairs.sort_unstable();
     assert_eq!(pairs, [(&8, &2), (&9, &1)]);
     assert_eq!(contents[4], rows(&[11], &[0x3c00_c000], &[]));
-    assert_eq!(contents[5], Content::Sketch { stripe: 5, cells: vec![0, 1, 2, 3, 4, 5] });
+    assert_eq!(contents[5], BlockContent::Sketch { stripe: 5, cells: vec![0, 1, 2, 3, 4, 5] });
     assert_eq!(contents.len(), 6);
 }
 
-/// Rows in the order of ids: the file's order is that of buckets.
-fn sorted(content: &Content, width: usize) -> Vec<(u64, Vec<u32>, Option<u32>)> {
-    let Content::Rows(rows) = content else { panic!("{content:?}") };
+/// The rows in the order of their ids. The order in the file is by bucket.
+fn sorted(content: &BlockContent, width: usize) -> Vec<(u64, Vec<u32>, Option<u32>)> {
+    let BlockContent::Rows(rows) = content else { panic!("{content:?}") };
     let row =
         |(row, id): (usize, &u64)| (*id, rows.slots[row * width..][..width].to_vec(), rows.access.get(row).copied());
     let mut sorted: Vec<_> = rows.ids.iter().enumerate().map(row).collect();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberView, Membership};
-use zagros_plumbing::metrics::Space;
+use zagros_plumbing::metrics::DiskSpace;
 use zagros_plumbing::{Deadline, Shutdown};
 use zagros_protocol::control::{Disk, PlacementRequest, Writer};
 use zagros_protocol::{BucketMap, Generation};
@@ -138,7 +138,7 @@ fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
 
 fn report_load(service: &EmbeddingService, membership: &Membership, recent: &mut RecentLookups) {
     membership.set_load(recent.look(&service.metrics, &service.tables, service.held()));
-    if let Some(Space { free, size }) = service.disk() {
+    if let Some(DiskSpace { free, size }) = service.disk() {
         membership.set_disk(Disk { free_bytes: free, size_bytes: size });
     }
 }

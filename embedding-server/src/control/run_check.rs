@@ -61,7 +61,8 @@ mod tests {
         assert_eq!(guard.check(&ours), Ok(()));
         let refused = guard.check(&theirs).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Fenced);
-        let both = "embedding server 3 belongs to run 0000000000000007, and this request to run 0000000000000008";
+        let both =
+            "embedding server 3 belongs to run 0000000000000007, but this request belongs to run 0000000000000008";
         assert!(refused.message.starts_with(both), "{refused}");
     }
 }

@@ -39,7 +39,7 @@ mod tests {
     use crate::testing::job;
 
     #[test]
-    fn the_folders_of_the_job_are_allowed_and_those_that_were_added() {
+    fn the_folders_of_the_job_and_added_folders_are_allowed() {
         let mut job = job(1);
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();

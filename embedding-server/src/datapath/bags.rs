@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zagros_protocol::Segments;
-use zagros_protocol::packed::{Bags, Buffer, Buffers, SegmentBags, Values};
+use zagros_protocol::packed::{PayloadValues, RequestBags, SegmentBags, ValueBuffer, ValueBuffers};
 use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
@@ -24,12 +24,12 @@ struct SegmentRun<'a> {
 /// Computes the answer from `rows`, segment after segment: `[rows, dim]` becomes `[wanted, dim]`. The members of a bag
 /// are added in the order of the bag, so a sum is the same in every run.
 pub(crate) fn pool(
-    bags: &Bags<'_>,
+    bags: &RequestBags<'_>,
     segments: &Segments,
-    rows: Buffer,
+    rows: ValueBuffer,
     wanted: usize,
-    buffers: &Arc<Buffers>,
-) -> Buffer {
+    buffers: &Arc<ValueBuffers>,
+) -> ValueBuffer {
     if bags.is_empty() {
         return rows;
     }
@@ -49,12 +49,12 @@ pub(crate) fn pool(
 /// The transpose of [`pool`]: turns the gradients of an answer into `rows` values of gradients, one gradient per row. A
 /// row gets the gradients of its bags in the order of the bags, once for each time it is a member.
 pub(crate) fn spread<'a>(
-    bags: &Bags<'_>,
+    bags: &RequestBags<'_>,
     segments: &Segments,
-    gradients: Values<'a>,
+    gradients: PayloadValues<'a>,
     rows: usize,
-    buffers: &Arc<Buffers>,
-) -> Values<'a> {
+    buffers: &Arc<ValueBuffers>,
+) -> PayloadValues<'a> {
     if bags.is_empty() {
         return gradients;
     }
@@ -68,10 +68,10 @@ pub(crate) fn spread<'a>(
             }
         },
     );
-    Values::Decoded(out)
+    PayloadValues::Decoded(out)
 }
 
-fn runs<'a>(bags: &'a Bags<'_>, segments: &Segments) -> impl Iterator<Item = SegmentRun<'a>> {
+fn runs<'a>(bags: &'a RequestBags<'_>, segments: &Segments) -> impl Iterator<Item = SegmentRun<'a>> {
     let (mut row, mut wanted) = (0, 0);
     segments.iter().enumerate().map(move |(index, segment)| {
         let (bags, dim, count) = (bags.of(index), segment.dim as usize, segment.rows as usize);
@@ -136,13 +136,13 @@ mod tests {
     const PLAIN_ROWS: u32 = 3;
 
     /// Buffers with old values of earlier requests.
-    fn buffers() -> Arc<Buffers> {
-        let buffers = Arc::new(Buffers::default());
+    fn buffers() -> Arc<ValueBuffers> {
+        let buffers = Arc::new(ValueBuffers::default());
         buffers.take(100).fill(f32::NAN);
         buffers
     }
 
-    fn lent(values: &[f32]) -> Buffer {
+    fn lent(values: &[f32]) -> ValueBuffer {
         let mut buffer = buffers().take(values.len());
         buffer.copy_from_slice(values);
         buffer
@@ -185,7 +185,7 @@ mod tests {
         #[test]
         fn pooling_and_spreading_equal_their_definitions(cases in prop::collection::vec(case(), 1..5)) {
             let (segments, packed) = (segments(&cases), packed(&cases));
-            let bags = Bags::unpack(&packed, &segments).unwrap();
+            let bags = RequestBags::unpack(&packed, &segments).unwrap();
             let (values, wanted_values) = (segments.total_values().unwrap(), bags.wanted_values(&segments).unwrap());
             let starts: Vec<usize> = segments.iter().scan(0, |start, segment| {
                 Some(std::mem::replace(start, *start + (segment.rows * segment.dim) as usize))
@@ -204,7 +204,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(&pool(&bags, &segments, lent(&rows), wanted_values, &buffers())[..], &sums[..]);
-            let gradients = Values::Borrowed(&gradients);
+            let gradients = PayloadValues::Borrowed(&gradients);
             prop_assert_eq!(&spread(&bags, &segments, gradients, values, &buffers())[..], &spread_out[..]);
         }
     }
@@ -212,9 +212,9 @@ mod tests {
     #[test]
     fn without_bags_nothing_is_copied() {
         let segments = segments(&[None]);
-        let bags = Bags::unpack(&[], &segments).unwrap();
+        let bags = RequestBags::unpack(&[], &segments).unwrap();
         let gradients = [1.0, 2.0, 3.0];
-        let spread = spread(&bags, &segments, Values::Borrowed(&gradients), 3, &buffers());
+        let spread = spread(&bags, &segments, PayloadValues::Borrowed(&gradients), 3, &buffers());
         assert_eq!(spread.as_ptr(), gradients.as_ptr());
         let rows = lent(&[1.0, 2.0, 3.0]);
         let before = rows.as_ptr();

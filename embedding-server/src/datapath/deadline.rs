@@ -1,4 +1,4 @@
-//! Until when a request waits at this server.
+//! The deadline of a request at this server.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use zagros_table::{RequestDeadline, TableError};
 use crate::EmbeddingService;
 use crate::tables::nanos;
 
-/// Of the time that the sender waits, the server leaves one part in this many, and no more than [`MOST_SPARED`], for the
-/// refusal on its way: the sender then hears what its request waited for.
+/// The server stops waiting before the sender gives up: by one part in this many of the sender's timeout, and by at most
+/// [`MOST_SPARED`]. So the refusal arrives in time, and the sender learns what its request waited for.
 const SPARED_SHARE: u32 = 8;
 const MOST_SPARED: Duration = Duration::from_secs(1);
 
-/// When a request came, and when the server stops waiting for whatever the request waits for.
+/// The arrival of a request, and the time at which the server stops waiting for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestTimes {
     arrived: u64,
@@ -22,7 +22,7 @@ pub(crate) struct RequestTimes {
 }
 
 impl RequestTimes {
-    /// Of a request that comes now, whose sender waits until `deadline`.
+    /// The times of a request that arrives now and whose sender waits until `deadline`.
     pub(crate) fn of(deadline: Deadline) -> Self {
         let (arrived, left) = (nanos(), deadline.left());
         let waits = left - MOST_SPARED.min(left / SPARED_SHARE);
@@ -30,12 +30,12 @@ impl RequestTimes {
         Self { arrived, deadline: RequestDeadline::at(end) }
     }
 
-    /// For the tables.
+    /// The deadline, for the tables.
     pub(crate) fn deadline(&self) -> RequestDeadline {
         self.deadline
     }
 
-    /// What a table refused, for the sender.
+    /// Turns a table's error into a refusal for the sender.
     pub(crate) fn refuse(&self, service: &EmbeddingService, error: &TableError) -> Refusal {
         let TableError::Late { .. } = error else { return service.refuse(error) };
         let waited = Duration::from_nanos(nanos().saturating_sub(self.arrived));

@@ -2,7 +2,7 @@
 
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{PushRequest, PushResponse};
-use zagros_protocol::packed::{Values, value_bytes};
+use zagros_protocol::packed::{PayloadValues, value_bytes};
 use zagros_table::PushStep;
 
 use super::deadline::RequestTimes;
@@ -24,7 +24,7 @@ pub(crate) fn push(
     let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
     placement.check_rows(&parts)?;
     let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
-    let gradients = Values::of("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
+    let gradients = PayloadValues::of("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
 
     let push = PushId { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
     service.writers.admit(push, request.step)?;

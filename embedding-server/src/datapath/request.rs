@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use zagros_plumbing::grpc::MAX_MESSAGE_BYTES;
-use zagros_protocol::packed::{Bags, Buffer, Buffers, Values, ids_of};
+use zagros_protocol::packed::{PayloadValues, RequestBags, ValueBuffer, ValueBuffers, ids_of};
 use zagros_protocol::{Refusal, Segments};
 use zagros_table::RequestPart;
 
@@ -14,7 +14,7 @@ use super::bags::{pool, spread};
 pub(crate) struct RequestRows<'a> {
     segments: Segments,
     ids: Cow<'a, [u64]>,
-    bags: Bags<'a>,
+    bags: RequestBags<'a>,
 }
 
 impl<'a> RequestRows<'a> {
@@ -24,7 +24,7 @@ impl<'a> RequestRows<'a> {
     /// If the lengths disagree (invariant DP-2).
     pub(crate) fn unpack(segments: &[u8], ids: &'a [u8], bags: &'a [u8]) -> Result<Self, Refusal> {
         let segments = Segments::unpack(segments, ids)?;
-        let bags = Bags::unpack(bags, &segments)?;
+        let bags = RequestBags::unpack(bags, &segments)?;
         Ok(Self { segments, ids: ids_of(ids), bags })
     }
 
@@ -58,12 +58,17 @@ impl<'a> RequestRows<'a> {
     }
 
     /// Computes the answer from all rows, `[rows, dim]` per table.
-    pub(crate) fn pool(&self, rows: Buffer, wanted: usize, buffers: &Arc<Buffers>) -> Buffer {
+    pub(crate) fn pool(&self, rows: ValueBuffer, wanted: usize, buffers: &Arc<ValueBuffers>) -> ValueBuffer {
         pool(&self.bags, &self.segments, rows, wanted, buffers)
     }
 
     /// Turns the gradients of an answer into gradients of all rows.
-    pub(crate) fn spread<'g>(&self, gradients: Values<'g>, values: usize, buffers: &Arc<Buffers>) -> Values<'g> {
+    pub(crate) fn spread<'g>(
+        &self,
+        gradients: PayloadValues<'g>,
+        values: usize,
+        buffers: &Arc<ValueBuffers>,
+    ) -> PayloadValues<'g> {
         spread(&self.bags, &self.segments, gradients, values, buffers)
     }
 }

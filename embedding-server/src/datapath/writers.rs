@@ -119,7 +119,7 @@ mod tests {
 
     /// Invariant MB-1, also for incarnations that the coordinator never assigned.
     #[test]
-    fn an_incarnation_that_the_coordinator_did_not_give_is_not_admitted_and_fences_nobody() {
+    fn an_incarnation_that_was_never_assigned_is_refused_and_fences_nobody() {
         let writers = known();
         for forged in [push(u32::MAX, 1), push(3, 1), PushId { writer: 4, ..push(2, 1) }] {
             assert_eq!(kind(writers.admit(forged, 1)), Some(RefusalKind::Unavailable));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_far_beyond_all_that_is_known_is_not_admitted() {
+    fn a_number_far_above_the_largest_known_one_is_refused() {
         let writers = known();
         for (seq, step) in [(u64::MAX, 1), (1, u64::MAX), (AHEAD + 1, 0)] {
             let refused = writers.admit(push(2, seq), step).unwrap_err();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_lately_is_reported_and_what_was_before_is_not() {
+    fn recent_lookups_are_reported_and_earlier_ones_are_not() {
         let service = placed(1, 0);
         let mut recent = RecentLookups::default();
         let mut look = || recent.look(&service.metrics, &service.tables, service.held());

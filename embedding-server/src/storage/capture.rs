@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_pushed_after_the_capture_is_not_saved() {
+    async fn pushes_after_the_capture_are_not_saved() {
         let folder = tempfile::tempdir().unwrap();
         let shard = LocalShard::new(placed(1, 0));
         let lookup = || lookup_of(&[(0, &[1, 2, 3])], Access::Train);

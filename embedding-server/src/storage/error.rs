@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_snapshot::SnapshotError;
-use zagros_store::{Fault, StoreError};
+use zagros_store::{StoreError, StoreFault};
 use zagros_table::{ClearError, TableError, TableSnapshotError};
 
 /// Why rows could not be saved or loaded.
@@ -43,7 +43,7 @@ impl StorageError {
     /// Whether an object store did not answer, or cannot serve at the moment.
     fn is_away(&self) -> bool {
         match self {
-            Self::Folder(error) => error.fault() == Fault::Away,
+            Self::Folder(error) => error.fault() == StoreFault::Away,
             Self::Write(error) | Self::Read(SnapshotError::Read { source: error, .. }) => {
                 error.kind() == io::ErrorKind::NotConnected
             }
@@ -69,8 +69,8 @@ impl From<StorageError> for Refusal {
         let kind = match &error {
             error if error.is_away() => RefusalKind::Unavailable,
             StorageError::Folder(error) => match error.fault() {
-                Fault::Machine => RefusalKind::Storage,
-                Fault::Setting | Fault::Missing | Fault::Away => RefusalKind::Invalid,
+                StoreFault::Machine => RefusalKind::Storage,
+                StoreFault::Setting | StoreFault::Missing | StoreFault::Away => RefusalKind::Invalid,
             },
             StorageError::Write(_) => RefusalKind::Storage,
             StorageError::Read(SnapshotError::Read { source, .. }) if !is_damage(source.kind()) => RefusalKind::Storage,

@@ -8,7 +8,9 @@ use tracing::info;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
-use zagros_snapshot::{Block, BlockHead, Clock, Content, Header, Kind, SavedFile, TableHeader};
+use zagros_snapshot::{
+    BlockContent, BlockHeader, BlockKind, SavedFile, SnapshotBlock, SnapshotHeader, SnapshotTime, TableHeader,
+};
 use zagros_store::{Folder, hexadecimal};
 use zagros_table::{RowBatch, Table, TableError, TableTime};
 use zagros_zip::ZipEq;
@@ -71,7 +73,7 @@ fn saved(folder: &Folder, file: &str) -> Result<SavedFile, StorageError> {
 }
 
 /// Whether the server that wrote a file owned some of this server's buckets.
-fn may_have_ours(header: &Header, placement: &OwnedBuckets) -> bool {
+fn may_have_ours(header: &SnapshotHeader, placement: &OwnedBuckets) -> bool {
     let ours = |[first, end]: &[u32; 2]| placement.owns_any(*first..*end);
     header.owned.is_empty() || header.buckets != placement.buckets() || header.owned.iter().any(ours)
 }
@@ -136,13 +138,13 @@ impl<'a> SavedTables<'a> {
     /// headers of the others.
     fn verify(&mut self) -> Result<(), StorageError> {
         if let Some(digest) = &self.digest {
-            let Clock { steps, seconds } = self.compare(digest)?;
+            let SnapshotTime { steps, seconds } = self.compare(digest)?;
             self.saved_at = TableTime { steps, seconds };
             return Ok(());
         }
         let mut reader = self.saved.open()?;
         while let Some(block) = reader.next(|head| self.concerns(head))? {
-            if let Content::Clock(Clock { steps, seconds }) = block.content {
+            if let BlockContent::Clock(SnapshotTime { steps, seconds }) = block.content {
                 self.saved_at = TableTime { steps, seconds };
             }
         }
@@ -150,7 +152,7 @@ impl<'a> SavedTables<'a> {
     }
 
     /// Compares the whole file with its hash. Returns the time of the save.
-    fn compare(&self, digest: &FileDigest) -> Result<Clock, StorageError> {
+    fn compare(&self, digest: &FileDigest) -> Result<SnapshotTime, StorageError> {
         let checked = zagros_snapshot::verify(&self.saved, |_| ())?;
         if checked.sha256[..] == digest.sha256[..] {
             return Ok(checked.clock);
@@ -170,25 +172,25 @@ impl<'a> SavedTables<'a> {
     }
 
     /// Whether a block may contain data of this server.
-    fn concerns(&self, head: &BlockHead) -> bool {
+    fn concerns(&self, head: &BlockHeader) -> bool {
         let target = self.tables.get(head.table as usize);
         match head.kind {
-            Kind::Rows | Kind::Counts => {
+            BlockKind::Rows | BlockKind::Counts => {
                 target.is_none_or(|target| !target.same_buckets || self.placement.owns_any(head.from..head.until))
             }
             // A sketch counts the ids of all buckets of its server.
-            Kind::Sketch => self.has_ours || target.is_none_or(|target| !target.same_buckets),
-            Kind::Clock | Kind::End => true,
+            BlockKind::Sketch => self.has_ours || target.is_none_or(|target| !target.same_buckets),
+            BlockKind::Clock | BlockKind::End => true,
         }
     }
 
-    fn put(&self, block: Block) -> Result<u64, StorageError> {
+    fn put(&self, block: SnapshotBlock) -> Result<u64, StorageError> {
         match block.content {
-            Content::Rows(rows) => self.put_rows(&self.tables[block.table], rows),
+            BlockContent::Rows(rows) => self.put_rows(&self.tables[block.table], rows),
             // Recorded when the file was verified.
-            Content::Clock(_) => Ok(0),
-            Content::Counts { ids, counts } => self.put_counts(&self.tables[block.table], &ids, &counts),
-            Content::Sketch { stripe, cells } => self.put_sketch(&self.tables[block.table], stripe, &cells),
+            BlockContent::Clock(_) => Ok(0),
+            BlockContent::Counts { ids, counts } => self.put_counts(&self.tables[block.table], &ids, &counts),
+            BlockContent::Sketch { stripe, cells } => self.put_sketch(&self.tables[block.table], stripe, &cells),
         }
     }
 
@@ -225,7 +227,7 @@ impl<'a> TableTarget<'a> {
     fn of(
         service: &'a EmbeddingService,
         placement: &OwnedBuckets,
-        header: &Header,
+        header: &SnapshotHeader,
         saved: &TableHeader,
     ) -> Result<Self, String> {
         let name = &saved.name;

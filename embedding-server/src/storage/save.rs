@@ -8,7 +8,7 @@ use tracing::info;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, SaveRequest, SaveResponse};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_snapshot::{Clock, Header, Writer, Written, file_name};
+use zagros_snapshot::{SnapshotHeader, SnapshotTime, SnapshotWriter, WrittenFile, file_name};
 use zagros_store::Folder;
 use zagros_table::{FrequencyCounts, RowBatch, Table, TableError, TableSnapshot};
 
@@ -33,7 +33,7 @@ pub(crate) fn save(
     let snapshot = service.tables.snapshot().map_err(StorageError::Capture)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     report_capture(pause_seconds);
-    let Written { rows, bytes, sha256 } = write_file(service, &placement, &snapshot, &folder, &name)?;
+    let WrittenFile { rows, bytes, sha256 } = write_file(service, &placement, &snapshot, &folder, &name)?;
     let seconds = started.elapsed().as_secs_f64();
     info!(rows, bytes, seconds, %folder, name, "rows saved");
     let files = vec![FileDigest { name, bytes, sha256: sha256.to_vec().into() }];
@@ -46,7 +46,7 @@ fn write_file(
     snapshot: &TableSnapshot<'_>,
     folder: &Folder,
     name: &str,
-) -> Result<Written, StorageError> {
+) -> Result<WrittenFile, StorageError> {
     folder.write_unless(name, |file| match write_tables(service, placement, snapshot, file) {
         Err(StorageError::Write(error)) => Err(error),
         written => Ok(written),
@@ -58,10 +58,10 @@ fn write_tables(
     placement: &OwnedBuckets,
     snapshot: &TableSnapshot<'_>,
     file: &mut dyn Write,
-) -> Result<Written, StorageError> {
-    let mut writer = Writer::start(file, header(service, placement))?;
+) -> Result<WrittenFile, StorageError> {
+    let mut writer = SnapshotWriter::start(file, header(service, placement))?;
     let moment = snapshot.moment();
-    writer.clock(Clock { steps: moment.steps, seconds: moment.seconds })?;
+    writer.clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
     for (number, table) in service.tables.iter().enumerate() {
         let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
         write_table(&mut writer, snapshot, number as u32, table, service.run_bytes, &refused)?;
@@ -72,7 +72,7 @@ fn write_tables(
 
 /// Writes a table through a buffer of `run` bytes, in parts of a stripe. A save therefore needs little memory.
 fn write_table<W: Write>(
-    writer: &mut Writer<W>,
+    writer: &mut SnapshotWriter<W>,
     snapshot: &TableSnapshot<'_>,
     number: u32,
     table: &Table,
@@ -89,7 +89,7 @@ fn write_table<W: Write>(
     write_run(writer, number, &mut rows)
 }
 
-fn write_run<W: Write>(writer: &mut Writer<W>, number: u32, rows: &mut RowBatch) -> Result<(), StorageError> {
+fn write_run<W: Write>(writer: &mut SnapshotWriter<W>, number: u32, rows: &mut RowBatch) -> Result<(), StorageError> {
     writer.rows(number, rows)?;
     rows.ids.clear();
     rows.slots.clear();
@@ -99,7 +99,7 @@ fn write_run<W: Write>(writer: &mut Writer<W>, number: u32, rows: &mut RowBatch)
 
 /// Writes the frequency counts of a table. Writes nothing for a table that counts nothing.
 fn write_frequency_counts<W: Write>(
-    writer: &mut Writer<W>,
+    writer: &mut SnapshotWriter<W>,
     snapshot: &TableSnapshot<'_>,
     number: u32,
     table: &Table,
@@ -121,8 +121,8 @@ fn write_frequency_counts<W: Write>(
     Ok(())
 }
 
-fn header(service: &EmbeddingService, placement: &OwnedBuckets) -> Header {
-    Header {
+fn header(service: &EmbeddingService, placement: &OwnedBuckets) -> SnapshotHeader {
+    SnapshotHeader {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         server: service.index.0,
         servers: service.servers,

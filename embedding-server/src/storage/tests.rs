@@ -129,7 +129,7 @@ fn small() -> (tempfile::TempDir, Vec<String>, Arc<EmbeddingService>) {
 
 /// A worker that resumes from a checkpoint may get the placement before this server does.
 #[test]
-fn a_load_waits_for_the_placement_as_long_as_the_job_is_patient() {
+fn a_load_waits_for_the_placement_until_the_timeout_of_the_job() {
     let (folder, files, _) = small();
     let service = service(1, 0);
     let loaded = std::thread::scope(|threads| {
@@ -150,7 +150,7 @@ fn a_load_waits_for_the_placement_as_long_as_the_job_is_patient() {
 
 /// Invariant CK-1, for readers.
 #[test]
-fn a_damaged_file_is_reported_and_leaves_memory_as_it_was() {
+fn a_damaged_file_is_reported_and_changes_no_row() {
     let (folder, files, service) = small();
     let path = folder.path().join(&files[0]);
     let good = fs::read(&path).unwrap();
@@ -197,7 +197,7 @@ fn one_save_or_load_runs_at_a_time() {
 }
 
 #[test]
-fn a_save_tells_size_checksum_and_time() {
+fn a_save_reports_size_checksum_and_time() {
     let folder = tempfile::tempdir().unwrap();
     let request = SaveRequest { folder: folder.path().display().to_string(), ..SaveRequest::default() };
     let saved = storage::save(&trained(1)[0], &request, |_| ()).unwrap();
@@ -253,7 +253,7 @@ fn one_damaged_file_of_several_loads_none_of_them() {
 
 /// Two saves of the same tables at different steps. Names, sizes and block lengths are equal.
 #[test]
-fn a_whole_file_of_another_save_is_refused_and_nothing_is_taken() {
+fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
     let (older, newer) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let servers = trained(2);
     let saved = |folder: &Path| -> Vec<FileDigest> {
@@ -287,7 +287,7 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_taken() {
 }
 
 #[test]
-fn another_model_is_refused_by_what_differs() {
+fn another_model_is_refused_with_the_difference() {
     let (folder, files, _) = small();
     let refused = |change: fn(&mut zagros_job::Table)| {
         let mut job = job(1);
@@ -348,7 +348,7 @@ fn own(service: &EmbeddingService, range: Range<u64>) -> [Vec<u64>; 2] {
 }
 
 /// Looks up `range` for training, each id on its server. Returns the number of rows created.
-fn sight(services: &[Arc<EmbeddingService>], range: &Range<u64>) -> u32 {
+fn look_up(services: &[Arc<EmbeddingService>], range: &Range<u64>) -> u32 {
     let sight = |service: &Arc<EmbeddingService>| {
         let [users, items] = own(service, range.clone());
         testing::lookup(service, &lookup_of(&[(0, &users), (1, &items)], Access::Train)).unwrap().created
@@ -372,31 +372,31 @@ fn frequency_counts_come_back_on_any_number_of_servers() {
         job.tables[1].admission = count(FrequencyCounter::CountMin { error: 1e-4, failure: 1e-3 });
     }
     let saved = changed(2, counting);
-    assert_eq!([sight(&saved, &(0..200)), sight(&saved, &(0..100))], [0, 0]);
+    assert_eq!([look_up(&saved, &(0..200)), look_up(&saved, &(0..100))], [0, 0]);
     let folder = tempfile::tempdir().unwrap();
     let files = save(&saved, folder.path());
     for servers in [1, 2, 5] {
         let services = loaded(folder.path(), &files, servers, counting);
-        assert_eq!(sight(&services, &(0..200)), 2 * 100, "{servers} servers: those seen twice before");
-        assert_eq!(sight(&services, &(0..200)), 2 * 100, "{servers} servers: the others");
+        assert_eq!(look_up(&services, &(0..200)), 2 * 100, "{servers} servers: those seen twice before");
+        assert_eq!(look_up(&services, &(0..200)), 2 * 100, "{servers} servers: the others");
     }
     // A table with another counter starts from zero. A table without an admission filter admits every id.
     let services = loaded(folder.path(), &files, 1, |job| {
         job.tables[1].admission =
             AdmissionPolicy::Count { threshold: 3, counter: FrequencyCounter::CountMin { error: 1e-3, failure: 1e-3 } };
     });
-    assert_eq!(sight(&services, &(0..100)), 100);
+    assert_eq!(look_up(&services, &(0..100)), 100);
 }
 
 #[test]
-fn marks_and_the_time_they_are_reported_by_come_back() {
+fn access_metadata_and_its_time_are_restored() {
     fn aging(job: &mut Job) {
         job.tables[0].ttl_steps = 100;
     }
     let saved = changed(2, aging);
     for (step, range) in [(10, 0..50), (60, 50..100)] {
         saved.iter().for_each(|service| service.tables.tick(step, 0));
-        sight(&saved, &range);
+        look_up(&saved, &range);
     }
     let folder = tempfile::tempdir().unwrap();
     let files = save(&saved, folder.path());
@@ -418,7 +418,7 @@ fn marks_and_the_time_they_are_reported_by_come_back() {
 
 /// As in early stopping: the run returns to its best state after more steps and seconds than the time to live.
 #[test]
-fn a_load_that_replaces_gives_rows_the_age_they_had() {
+fn a_load_that_replaces_restores_the_age_of_rows() {
     fn aging_by_steps(job: &mut Job) {
         job.tables[0].ttl_steps = 100;
     }
@@ -430,7 +430,7 @@ fn a_load_that_replaces_gives_rows_the_age_they_had() {
         let tick = |steps, seconds| servers.iter().for_each(|service| service.tables.tick(steps, seconds));
         // Training runs more than an hour before the save, and again after it.
         tick(60, 4000);
-        sight(&servers, &(0..50));
+        look_up(&servers, &(0..50));
         let folder = tempfile::tempdir().unwrap();
         let files = save(&servers, folder.path());
         let best = slots(content(&servers));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lets_go_of_the_tables_when_it_ends() {
+    fn the_thread_releases_the_tables_when_it_ends() {
         let tables = Arc::new(TableSet::new(1, &[], TableResources::default()).unwrap());
         let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables)).unwrap();
         assert_eq!(Arc::strong_count(&tables), 2);

@@ -72,7 +72,7 @@ fn grow(
 /// The folder of the cold tier is deleted. The server still serves rows in memory, loses no row silently, and gives the
 /// reason in its readiness.
 #[test]
-fn without_a_disk_it_serves_from_memory_and_refuses_what_has_no_room() {
+fn without_a_disk_a_server_serves_from_memory_and_refuses_new_rows() {
     let folder = tempfile::tempdir().unwrap();
     let service = limited(folder.path(), &Registry::new()).unwrap();
     service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));

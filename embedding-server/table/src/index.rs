@@ -365,7 +365,7 @@ mod tests {
     proptest! {
         /// Some keys share their home, one half, or all their bits. They make long overflows, also around the end.
         #[test]
-        fn it_is_a_map_of_any_keys(keys in prop::collection::vec((0_u64..6, 0_u64..40, any::<bool>()), 0..300)) {
+        fn the_index_is_a_map_of_any_keys(keys in prop::collection::vec((0_u64..6, 0_u64..40, any::<bool>()), 0..300)) {
             let high = |part: u64, end: bool| if end { u64::from(u32::MAX) - part } else { part };
             let keys: Vec<u64> = keys.into_iter().map(|(part, low, end)| high(part, end) << 32 | low).collect();
             let (index, model) = filled(keys.iter().copied());
@@ -378,7 +378,7 @@ mod tests {
 
         /// Removals between additions make holes in the middle of overflows, also around the end.
         #[test]
-        fn what_is_removed_is_gone_and_the_rest_stays(
+        fn removed_keys_are_gone_and_other_keys_stay(
             calls in prop::collection::vec((0_u64..4, 0_u64..12, any::<bool>(), 0_u8..5), 0..600),
         ) {
             let (mut index, mut model, mut free) = (empty(), HashMap::new(), Vec::new());
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_in_parts_meets_each_key_once() {
+    fn a_scan_in_parts_returns_each_key_once() {
         let (index, model) = filled((0..1000).map(key_of));
         let (mut all, mut from, mut parts) = (Vec::new(), Some(0), 0);
         while let Some(place) = from {
@@ -437,14 +437,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_index_finds_nothing_and_holds_nothing() {
+    fn an_empty_index_has_no_keys_and_no_memory() {
         let index = empty();
         index.prefetch(5);
         assert_eq!((index.find(0), index.bytes()), (IndexEntry::Nothing(CROWD), 0));
     }
 
     #[test]
-    fn rows_that_come_and_go_make_no_crowd() {
+    fn adding_and_removing_rows_makes_no_crowd() {
         let (mut index, mut free) = (empty(), Vec::new());
         for number in 0..30_000_u64 {
             free.extend(number.checked_sub(2000).and_then(|oldest| index.remove(key_of(oldest))));

@@ -56,7 +56,7 @@ fn an_id_gets_its_row_at_the_threshold_lookup() {
 }
 
 #[test]
-fn the_gradient_of_an_id_without_a_row_moves_no_neighbour() {
+fn the_gradient_of_an_id_without_a_row_changes_no_other_row() {
     for counter in COUNTERS {
         let set = set(twice(counter), EvictionPolicy::default());
         sight_twice(&set, &[1, 3, 5]);
@@ -67,7 +67,7 @@ fn the_gradient_of_an_id_without_a_row_moves_no_neighbour() {
 }
 
 #[test]
-fn a_share_of_ids_has_rows_from_the_first_lookup_or_gradient_on_and_the_others_never() {
+fn admitted_ids_of_a_share_get_rows_at_once_and_other_ids_never() {
     let (first, second) = (set(SHARE, EvictionPolicy::default()), set(SHARE, EvictionPolicy::default()));
     let ids: Vec<u64> = (0..200).collect();
     let (rows, report) = lookup(&first, &ids, LookupMode::Train);

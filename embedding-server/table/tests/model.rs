@@ -161,7 +161,7 @@ proptest! {
     /// Invariant DP-1: the order of creation, the number of servers and the number of stripes never change a first
     /// value.
     #[test]
-    fn first_values_do_not_depend_on_order_or_on_who_holds_the_row(
+    fn first_values_do_not_depend_on_order_or_on_the_server_of_the_row(
         ids in prop::collection::vec(any::<u64>(), 1..200),
         servers in 1_usize..5,
         bits in 0_u32..7,

@@ -1,4 +1,4 @@
-//! What a worker sees: the generated client against a server behind a socket.
+//! The server as a worker sees it: a generated client calls a server behind a socket.
 
 use zagros_protocol::control::{DescribeRequest, LoadRequest, SaveRequest, Writer};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
@@ -68,7 +68,7 @@ async fn rows_are_looked_up_pushed_once_and_looked_up_again() {
 }
 
 #[tokio::test]
-async fn a_scrape_tells_of_requests_tables_and_staleness() {
+async fn metrics_report_requests_tables_and_staleness() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     rows(&mut client).await;
@@ -87,7 +87,7 @@ async fn a_scrape_tells_of_requests_tables_and_staleness() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_named_and_not_applied() {
+async fn refused_requests_are_named_and_not_applied() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     let first = rows(&mut client).await;
@@ -111,19 +111,19 @@ async fn what_is_refused_is_named_and_not_applied() {
         assert!(refusal.message.contains(words), "{refusal}");
     }
     assert_eq!(rows(&mut client).await, first);
-    // None of the refused ones used up the number.
+    // No refused push has used its number.
     assert!(!client.push(good).await.unwrap().into_inner().duplicate);
     let old = PushRequest { incarnation: 0, ..push(2) };
     assert_eq!(refused(&mut client, old).await.kind, RefusalKind::Fenced);
 }
 
-/// Invariant MB-2: epochs, generations and writers count from 1 in each run.
+/// Invariant MB-2: members, generations and writers count from 1 in each run.
 #[tokio::test]
-async fn a_process_of_an_earlier_run_changes_nothing_and_is_reported_both_runs() {
+async fn a_process_of_an_earlier_run_changes_nothing_and_is_shown_both_runs() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     let first = rows(&mut client).await;
-    let both = format!("embedding server 0 belongs to run {RUN}, and this request to run 000000000000000b");
+    let both = format!("embedding server 0 belongs to run {RUN}, but this request belongs to run 000000000000000b");
     let mut stale = EmbeddingClient::new(process.channel(Some(RunId(0xb))));
     let looked_up = refusal_of(stale.lookup(lookup()).await.unwrap_err());
     for refusal in [looked_up, refused(&mut stale, push(1)).await] {
@@ -148,9 +148,9 @@ async fn a_process_of_an_earlier_run_changes_nothing_and_is_reported_both_runs()
     assert!(!client.push(push(1)).await.unwrap().into_inner().duplicate, "the push of the run was taken for a retry");
 }
 
-/// Invariant MB-1: whoever joins anew is heard of at once, and nobody else is believed.
+/// Invariant MB-1: a server learns of a new incarnation at once, and believes only the coordinator.
 #[tokio::test]
-async fn an_incarnation_that_nobody_was_given_fences_nobody() {
+async fn an_incarnation_that_was_never_assigned_fences_nobody() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     for forged in [PushRequest { incarnation: u32::MAX, ..push(1) }, PushRequest { writer: 99, ..push(1) }] {
@@ -162,12 +162,12 @@ async fn an_incarnation_that_nobody_was_given_fences_nobody() {
     }
     client.push(push(2)).await.unwrap();
 
-    // Its process is replaced.
+    // Another process takes the worker's member slot.
     process.coordinator.change(|state| state.more_writers = vec![Writer { incarnation: 2, ..WRITER }]);
     let next = || PushRequest { incarnation: 2, ..push(1) };
     wait("the new process may push", async || process.client().push(next()).await.is_ok()).await;
     assert_eq!(refused(&mut client, push(3)).await.kind, RefusalKind::Fenced);
-    // A run that goes on far ahead.
+    // The run has reached a large number.
     process.coordinator.change(|state| state.batch = 1 << 40);
     let ahead = || PushRequest { seq: 1 << 40, step: 1 << 40, ..next() };
     wait("the coordinator has reported how far the run is", async || process.client().push(ahead()).await.is_ok())

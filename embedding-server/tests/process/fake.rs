@@ -1,4 +1,4 @@
-//! A run of one server process for tests, and the clients to talk to it.
+//! A run with one server process for tests, and clients of the server.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -29,12 +29,12 @@ use zagros_transport::stamp_run;
 pub(crate) const BUCKETS: u32 = 64;
 /// The run that the server joins.
 pub(crate) const RUN: RunId = RunId(0xa);
-/// The dense worker of the run, whose process is the first.
+/// The dense worker of the run, with its first incarnation.
 pub(crate) const WRITER: Writer = Writer { member: 3, incarnation: 1 };
-/// No test waits longer for anything.
+/// The longest wait of a test.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the coordinator knows of the run, and what the server has reported. A test changes it at will.
+/// The coordinator's knowledge of the run, and the server's reports. Tests change it.
 #[derive(Default)]
 pub(crate) struct ScriptedState {
     pub(crate) map: Option<BucketMap>,
@@ -44,11 +44,11 @@ pub(crate) struct ScriptedState {
     pub(crate) joined: Option<JoinRequest>,
     pub(crate) load: Option<ServerLoad>,
     pub(crate) left: Option<LeaveRequest>,
-    /// It said that it was asked to end.
+    /// The server has reported that it was asked to end.
     pub(crate) leaving: bool,
-    /// Beside [`WRITER`].
+    /// Writers in addition to [`WRITER`].
     pub(crate) more_writers: Vec<Writer>,
-    /// Where workers are sent in place of the server's own address.
+    /// The address that workers get instead of the server's own.
     pub(crate) proxy: Option<String>,
     /// The largest number that workers have reported.
     pub(crate) batch: u64,
@@ -101,7 +101,7 @@ impl ScriptedState {
     }
 }
 
-/// A run with one embedding server, behind a scripted control plane.
+/// A run with one embedding server behind a scripted coordinator.
 #[derive(Clone)]
 pub(crate) struct ScriptedRun {
     state: Arc<Mutex<ScriptedState>>,
@@ -125,7 +125,7 @@ impl Default for ScriptedRun {
 }
 
 impl ScriptedRun {
-    /// All buckets belong to server 0.
+    /// A placement in which server 0 owns all buckets.
     pub(crate) fn placed(generation: u64) -> Self {
         let coordinator = Self::default();
         coordinator.change(|state| state.map = Some(BucketMap::even(Generation(generation), BUCKETS, 1)));
@@ -140,13 +140,13 @@ impl ScriptedRun {
         change(&mut self.state.lock().unwrap())
     }
 
-    /// Waits until something is so.
+    /// Waits until `is_so` returns true for the state.
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&ScriptedState) -> bool) {
         wait(what, async || self.change(|state| is_so(state))).await;
     }
 }
 
-/// Asks again until it is so; fails by name when the timeout ends.
+/// Checks again until `is_so` returns true. Fails with the name `what` when the timeout ends.
 pub(crate) async fn wait(what: &str, is_so: impl AsyncFn() -> bool) {
     let deadline = Deadline::after(TIMEOUT);
     while !is_so().await {
@@ -157,7 +157,7 @@ pub(crate) async fn wait(what: &str, is_so: impl AsyncFn() -> bool) {
 
 pub(crate) type MemberChannel = InterceptedService<Channel, NamesRun>;
 
-/// Names a run in each request.
+/// Adds a run to each request.
 #[derive(Clone)]
 pub(crate) struct NamesRun(Option<RunId>);
 
@@ -170,13 +170,13 @@ impl tonic::service::Interceptor for NamesRun {
     }
 }
 
-/// A server process, run by a task of the test.
+/// A server process that a task of the test runs.
 pub(crate) struct Process {
     pub(crate) coordinator: ScriptedRun,
     pub(crate) shutdown: Shutdown,
     pub(crate) address: String,
     pub(crate) admin: SocketAddr,
-    /// The job's `output.folder`.
+    /// The folder of the job's `output.folder`.
     pub(crate) runs: TempDir,
     running: JoinHandle<Result<(), ServerError>>,
 }
@@ -211,7 +211,7 @@ impl Process {
         Self { coordinator, shutdown, address, admin, runs, running }
     }
 
-    /// As [`Self::start`], once it serves.
+    /// As [`Self::start`]. Returns when the server is ready.
     pub(crate) async fn ready(coordinator: ScriptedRun) -> Self {
         let process = Self::start(coordinator).await;
         process.until_ready().await;
@@ -222,17 +222,17 @@ impl Process {
         wait("the server is ready", async || self.get("/readyz").await.starts_with("HTTP/1.1 200")).await;
     }
 
-    /// As a member of the run has one.
+    /// A client of a member of the run.
     pub(crate) fn client(&self) -> EmbeddingClient<MemberChannel> {
         EmbeddingClient::new(self.channel(Some(RUN)))
     }
 
-    /// Of a process that names this run.
+    /// A channel whose requests name this run.
     pub(crate) fn channel(&self, run: Option<RunId>) -> MemberChannel {
         InterceptedService::new(grpc::channel(&self.address).unwrap(), NamesRun(run))
     }
 
-    /// The admin port's answer.
+    /// The answer of the admin port.
     pub(crate) async fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.admin).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -242,14 +242,14 @@ impl Process {
         answer
     }
 
-    /// How it ended.
+    /// The result of the server.
     pub(crate) async fn ended(self) -> Result<(), ServerError> {
         let ended = tokio::time::timeout(TIMEOUT, self.running).await;
         ended.expect("the server should have ended").unwrap()
     }
 }
 
-/// One table of two values a row, which learns with SGD at a rate of 1.
+/// A job with one table of dim 2 that uses SGD with learning rate 1.
 pub(crate) fn job() -> Job {
     let text = r#"
         [data]

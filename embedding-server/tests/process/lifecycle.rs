@@ -1,4 +1,4 @@
-//! How a server enters a run, follows the coordinator and ends.
+//! How a server joins a run, follows the coordinator and ends.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalK
 
 use crate::fake::{BUCKETS, Process, ScriptedRun, job, wait};
 
-/// Served whenever anything is.
+/// A lookup without rows, which succeeds whenever the server serves.
 fn no_rows(generation: u64) -> LookupRequest {
     let (access, encoding) = (Access::Read as i32, Encoding::F32 as i32);
     LookupRequest { generation, access, encoding, ..LookupRequest::default() }
@@ -46,7 +46,7 @@ async fn it_is_unready_until_there_is_a_placement_and_follows_each_new_one() {
 async fn it_stops_and_leaves_when_the_run_is_over() {
     let process = Process::ready(ScriptedRun::placed(1)).await;
     let coordinator = process.coordinator.clone();
-    // A connection that stays open does not keep it.
+    // An open connection does not delay the end.
     let mut client = process.client();
     client.lookup(no_rows(1)).await.unwrap();
     coordinator.change(|state| state.stop = Some("the run has finished".to_owned()));
@@ -56,7 +56,7 @@ async fn it_stops_and_leaves_when_the_run_is_over() {
 }
 
 #[tokio::test]
-async fn when_its_process_is_asked_to_end_it_serves_until_the_run_is_over() {
+async fn a_server_that_is_asked_to_end_serves_until_the_run_is_over() {
     let process = Process::ready(ScriptedRun::placed(1)).await;
     let coordinator = process.coordinator.clone();
     process.shutdown.request();
@@ -70,7 +70,7 @@ async fn when_its_process_is_asked_to_end_it_serves_until_the_run_is_over() {
 }
 
 #[tokio::test]
-async fn when_its_process_is_asked_to_end_and_the_coordinator_is_gone_it_waits_for_nobody() {
+async fn a_server_that_is_asked_to_end_without_a_coordinator_ends_at_once() {
     let process = Process::ready(ScriptedRun::placed(1)).await;
     let coordinator = process.coordinator.clone();
     coordinator.change(|state| {
@@ -115,7 +115,7 @@ async fn a_server_that_was_replaced_stops_with_the_reason() {
     );
 }
 
-/// Invariant WT-1: nobody is left to tell it that the run is over.
+/// Invariant WT-1: no process is left that could report the end of the run.
 #[tokio::test]
 async fn a_server_without_coordinator_and_workers_ends_and_says_so() {
     let process = Process::with_timeout(ScriptedRun::placed(1), Duration::from_millis(200)).await;
@@ -130,13 +130,13 @@ async fn a_server_without_coordinator_and_workers_ends_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_kept_half_open_is_no_failure() {
+async fn a_half_open_connection_is_not_a_failure() {
     let process = Process::with_timeout(ScriptedRun::placed(1), Duration::from_millis(200)).await;
     process.until_ready().await;
     let mut admin = TcpStream::connect(process.admin).await.unwrap();
     admin.write_all(b"GET /heal").await.unwrap();
     let _data = TcpStream::connect(&process.address).await.unwrap();
-    // The server has taken the connections above once it answers one that came after them.
+    // The server answers a later connection only after it has accepted the connections above.
     process.until_ready().await;
     process.client().lookup(no_rows(1)).await.unwrap();
     process.coordinator.change(|state| state.stop = Some("run finished".to_owned()));
@@ -144,7 +144,7 @@ async fn a_connection_that_is_kept_half_open_is_no_failure() {
 }
 
 #[tokio::test]
-async fn it_goes_on_serving_while_the_coordinator_is_away() {
+async fn it_continues_to_serve_while_the_coordinator_is_away() {
     let process = Process::ready(ScriptedRun::placed(1)).await;
     let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
     process.coordinator.change(|state| {

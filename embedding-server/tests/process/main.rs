@@ -1,4 +1,4 @@
-//! An embedding server as its neighbours see it: over gRPC, over HTTP, and from the coordinator's side.
+//! An embedding server as other processes see it: over gRPC, over HTTP, and from the coordinator.
 
 mod datapath;
 mod fake;

@@ -1,4 +1,4 @@
-//! Saving and loading, for those who may ask for it and for strangers.
+//! Saves and loads by members of the run and by strangers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn file(name: &str) -> FileDigest {
 }
 
 #[tokio::test]
-async fn rows_go_to_and_come_from_the_folders_of_the_job_alone() {
+async fn rows_are_saved_to_and_loaded_from_the_folders_of_the_job_only() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     process.client().lookup(lookup()).await.unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -48,7 +48,7 @@ async fn rows_go_to_and_come_from_the_folders_of_the_job_alone() {
         for refused in refusals {
             let refusal = refusal_of(refused.unwrap_err());
             assert_eq!(refusal.kind, RefusalKind::Invalid);
-            assert!(refusal.message.contains("lies in none of the folders that are allowed here"), "{refusal}");
+            assert!(refusal.message.contains("is outside of the allowed folders"), "{refusal}");
         }
     }
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0, "something was made");
@@ -61,7 +61,7 @@ async fn rows_go_to_and_come_from_the_folders_of_the_job_alone() {
 }
 
 #[tokio::test]
-async fn nobody_empties_the_tables_with_a_load_of_nothing() {
+async fn a_load_without_files_does_not_empty_the_tables() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     process.client().lookup(lookup()).await.unwrap();
     let folder = process.runs.path().display().to_string();
@@ -73,7 +73,7 @@ async fn nobody_empties_the_tables_with_a_load_of_nothing() {
 }
 
 #[tokio::test]
-async fn an_error_tells_nothing_of_what_is_in_a_file() {
+async fn an_error_does_not_show_the_content_of_a_file() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     let secret = b"SECRET-KEY=0123456789";
     std::fs::write(process.runs.path().join("secret.txt"), secret).unwrap();
@@ -87,8 +87,8 @@ async fn an_error_tells_nothing_of_what_is_in_a_file() {
     }
 }
 
-/// A proxy that passes the first connection's requests on and none of the answers, and breaks it once `file` is written.
-/// Later ones work.
+/// A proxy. It forwards the requests of the first connection but not their answers, and closes the connection once
+/// `file` is written. Later connections work.
 async fn proxy(server: String, file: PathBuf) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -114,7 +114,7 @@ async fn proxy(server: String, file: PathBuf) -> String {
 }
 
 #[tokio::test]
-async fn a_save_whose_answer_is_lost_is_answered_again_and_made_once() {
+async fn a_retried_save_is_answered_again_and_made_once() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     process.client().lookup(lookup()).await.unwrap();
     let folder = process.runs.path().join("run/model");
@@ -135,9 +135,9 @@ async fn a_save_whose_answer_is_lost_is_answered_again_and_made_once() {
     assert!(text.contains(saves), "the rows were saved twice: {text}");
 }
 
-/// Another process at the same address has none of the rows: what it saved would be an empty model.
+/// Another process at the same address has none of the rows. Its save would be an empty model.
 #[tokio::test]
-async fn a_request_for_a_process_that_is_gone_is_not_served_by_the_next_one() {
+async fn a_request_for_an_ended_process_is_not_served_by_the_next_one() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     let instance = process.coordinator.change(|state| state.joined.clone()).unwrap().instance;
     let folder = process.runs.path().join("model");

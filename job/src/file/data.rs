@@ -1,4 +1,4 @@
-//! `[data]` as it is written: keys that exclude each other lie side by side.
+//! `[data]` as it is written: keys that exclude each other are side by side.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,7 @@ pub(crate) struct DataFile {
     pub(crate) columns: Option<Vec<String>>,
     /// Lines that start with this text are skipped. Default: none; `delimited` only.
     pub(crate) comment: Option<String>,
-    /// Whether blanks around a field are cut. Default: false; `delimited` only.
+    /// Whether blanks around a field are removed. Default: false; `delimited` only.
     pub(crate) trim: Option<bool>,
     /// Field texts that mean "missing"; an empty field always does. Default: none; `delimited` only.
     pub(crate) missing: Option<Vec<String>>,
@@ -100,7 +100,7 @@ impl Paths {
 }
 
 impl DataFile {
-    /// The keys that say what `data` is.
+    /// The keys that stand for `data`.
     pub(crate) fn of(data: &Data) -> Self {
         let (test, test_fraction) = match &data.test {
             TestPart::Files(files) => (Some(Paths::of(files)), None),

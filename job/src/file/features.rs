@@ -10,7 +10,7 @@ use crate::settings::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Ta
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Features")]
 pub(crate) struct FeaturesFile {
-    /// The column that is learned: its name, or a table. Default: `"label"` for Criteo, otherwise needed.
+    /// The column that the model learns to predict: its name, or a table. Default: `"label"` for Criteo, otherwise needed.
     pub(crate) label: Option<Column<Label>>,
     /// Numeric columns, in order: each its name, or a table. Default: `I1` to `I13` with `log = true` for Criteo,
     /// otherwise none.
@@ -23,7 +23,7 @@ pub(crate) struct FeaturesFile {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Column<T> {
-    /// Name of the column. All else has its default.
+    /// Name of the column. The other keys have their defaults.
     Name(String),
     /// In full.
     Full(T),
@@ -61,7 +61,7 @@ pub(crate) struct CategoricalFile {
     pub(crate) pool_at: Option<PoolAt>,
 }
 
-/// A column of one value a cell, with a table of its own.
+/// A column with one value per cell and its own table.
 impl From<String> for CategoricalFile {
     fn from(column: String) -> Self {
         Self { column, table: None, dim: None, separator: None, pooling: None, pool_at: None }
@@ -69,7 +69,7 @@ impl From<String> for CategoricalFile {
 }
 
 impl FeaturesFile {
-    /// The keys that say what `features` are.
+    /// The keys that stand for `features`.
     pub(crate) fn of(features: &Features, tables: &[Table]) -> Self {
         let categorical = |feature: &Categorical| categorical(feature, &tables[feature.table].name);
         Self {

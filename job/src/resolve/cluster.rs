@@ -1,4 +1,4 @@
-//! `[cluster]`: addresses that can be bound, a bucket for each server.
+//! `[cluster]`: addresses, buckets, memory, and the number of workers.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use super::Resolver;
 use crate::document::Path;
 use crate::settings::{AdmissionPolicy, Cluster, Collective, Mode, Table, size};
 
-/// Least memory of a server: less does not hold the rows of one batch.
+/// The least memory of a server. Less does not hold the rows of one batch.
 const LEAST_MEMORY: u64 = 64 << 10;
 
 impl Resolver<'_> {
@@ -28,52 +28,52 @@ impl Resolver<'_> {
         Cluster { server_threads, ..cluster }
     }
 
-    /// Whether workers may be missed.
+    /// Checks that the run can do without some workers.
     pub(super) fn min_workers_fit(&mut self, cluster: &Cluster, mode: Mode) {
         let (workers, Some(least)) = (cluster.workers, cluster.min_workers) else { return };
         if least > workers {
-            let message = format!("`cluster.min_workers` is {least}, and the job has {workers} dense workers");
-            let help = "have at most as many as `cluster.workers`";
+            let message = format!("`cluster.min_workers` is {least}, but the job has {workers} dense workers");
+            let help = "set it to `cluster.workers` or less";
             self.problem("cluster.min_workers", message, "more than there are", help);
         } else if least < workers && mode != Mode::Hybrid {
-            let message = "`cluster.min_workers` lets training go on without a lost worker".to_owned();
-            let help = "only in mode \"hybrid\" do the others go on; in the other modes leave the key out";
+            let message = "`cluster.min_workers` has no effect in this mode".to_owned();
+            let help = "only mode \"hybrid\" continues without a lost worker; remove the key";
             self.problem("cluster.min_workers", message, "only in mode hybrid", help);
         }
     }
 
-    /// Whether a run of mode `sync` with several workers can be the same every time.
+    /// Checks that the runs of mode `sync` with several workers are bit-equal.
     pub(super) fn sync_fits(&mut self, workers: u32, mode: Mode, tables: &[Table]) {
         let counts = |table: &&Table| matches!(table.admission, AdmissionPolicy::Count { .. });
         let Some(table) = tables.iter().find(counts).filter(|_| workers > 1 && mode == Mode::Sync) else { return };
         let name = &table.name;
-        let message = format!("mode \"sync\" with {workers} dense workers cannot count the sightings of \"{name}\"");
-        let help = "which worker sees an id first is a matter of time, so no two runs would be equal: train with one \
+        let message = format!("mode \"sync\" with {workers} dense workers cannot admit ids of \"{name}\" by count");
+        let help = "the workers look ids up in no fixed order, so two runs would differ: train with one \
                     worker, in another mode, or with admission = { kind = \"always\" }";
         self.problem("train.mode", message, "its runs are bit-equal", help);
     }
 
-    /// Whether sums over NCCL keep what the mode promises.
+    /// Checks that sums over NCCL fit the mode.
     pub(super) fn collective_fits(&mut self, cluster: &Cluster, mode: Mode) {
         if cluster.workers > 1 && cluster.collective == Collective::Nccl && mode == Mode::Sync {
             let message = format!("mode \"sync\" with {} dense workers cannot sum over NCCL", cluster.workers);
-            let help = "NCCL promises no order of the additions, so no two runs would be equal: use collective = \
+            let help = "NCCL adds in no fixed order, so two runs would differ: use collective = \
                         \"gloo\", or train in another mode";
             self.problem("cluster.collective", message, "its runs are bit-equal", help);
         }
     }
 
-    /// Reports a `cluster.memory` that is no size in range, and takes it out of the keys.
+    /// Reports a `cluster.memory` that is not a size in range, and removes it from the keys.
     pub(super) fn memory(&mut self, keys: &mut Json) {
         let Some(memory) = keys.pointer_mut("/cluster/memory") else { return };
         let text = memory.as_str().unwrap_or_default().to_owned();
         let (message, label) = match size::parse(&text) {
-            // Sizes are signed in job files and pointers alike.
+            // Sizes are signed both in job files and in pointers.
             Some(bytes) if (LEAST_MEMORY..=i64::MAX as u64).contains(&bytes) => return,
             Some(_) => {
                 (format!("`cluster.memory` is \"{text}\", expected at least {LEAST_MEMORY} bytes"), "out of range")
             }
-            None => (format!("`cluster.memory` is no size: \"{text}\""), "not a size"),
+            None => (format!("`cluster.memory` is not a size: \"{text}\""), "not a size"),
         };
         *memory = Json::Null;
         let help = "write a number and a unit, for example \"2GiB\" or \"500 MB\"; without the key there is no limit";
@@ -89,24 +89,24 @@ impl Resolver<'_> {
         let one_for_all = matches!(ports.as_slice(), [Some(0) | None]) || (own_host && ports.len() == 1);
         if !one_for_all && ports.len() != cluster.servers as usize {
             let message = format!("{} addresses for {} servers", ports.len(), cluster.servers);
-            let help = "list one address per server, or for all a single one with port 0, or 0.0.0.0:PORT when each \
-                        has a host of its own";
+            let help = "list one address per server; or a single one with port 0, or 0.0.0.0:PORT if each \
+                        has its own host";
             self.problem(key.clone(), message, "as many as `servers`", help);
         }
         let mut seen = HashSet::new();
         for (index, address) in cluster.server_addresses.iter().enumerate() {
             if ports[index] != Some(0) && !seen.insert(address) {
                 let message = format!("two servers cannot both listen on {address}");
-                self.problem(key.index(index), message, "second time", "give each a port of its own");
+                self.problem(key.index(index), message, "second time", "give each its own port");
             }
         }
     }
 
-    /// Checks `host:port`; the port if it is one.
+    /// Checks `host:port`. Returns the port.
     fn address(&mut self, path: &Path, address: &str) -> Option<u16> {
         let port = port(address);
         if port.is_none() {
-            let message = format!("`{path}` is no address: \"{address}\"");
+            let message = format!("`{path}` is not an address: \"{address}\"");
             let help = "write host:port, for example 127.0.0.1:7700 or [::1]:7700";
             self.problem(path.clone(), message, "not host:port", help);
         }
@@ -114,12 +114,12 @@ impl Resolver<'_> {
     }
 }
 
-/// Whether the host of `host:port` stands for all addresses of the machine it is used on.
+/// Whether the host of `host:port` stands for all addresses of a machine.
 fn listens_everywhere(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(host, _)| matches!(host, "0.0.0.0" | "[::]"))
 }
 
-/// Port of a `host:port`; an IPv6 host stands in brackets.
+/// Port of `host:port`. An IPv6 host has brackets.
 fn port(address: &str) -> Option<u16> {
     let (host, port) = address.rsplit_once(':')?;
     let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -137,13 +137,13 @@ mod tests {
     use crate::fixture::{CRITEO, job, problems};
 
     #[test]
-    fn workers_are_missed_in_mode_hybrid_and_only_as_many_as_there_are() {
+    fn min_workers_needs_mode_hybrid_and_is_at_most_the_number_of_workers() {
         let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
         assert_eq!(job(CRITEO, &workers("min_workers = 1")).cluster.min_workers, Some(1));
         let found = problems(CRITEO, &workers("min_workers = 3"));
-        assert_eq!(found, ["`cluster.min_workers` is 3, and the job has 2 dense workers"]);
+        assert_eq!(found, ["`cluster.min_workers` is 3, but the job has 2 dense workers"]);
         let found = problems(CRITEO, &workers("min_workers = 1\n[train]\nmode = 'sync'\nstaleness = 0"));
-        assert_eq!(found, ["`cluster.min_workers` lets training go on without a lost worker"]);
+        assert_eq!(found, ["`cluster.min_workers` has no effect in this mode"]);
         let all = workers("min_workers = 2\n[train]\nmode = 'sync'\nstaleness = 0");
         assert_eq!(job(CRITEO, &all).cluster.min_workers, Some(2));
     }
@@ -153,26 +153,26 @@ mod tests {
         let two = job(CRITEO, "[cluster]\nworkers = 2\nworker_address = '10.0.0.7:0'\n").cluster;
         assert_eq!((two.workers, two.worker_address.as_str()), (2, "10.0.0.7:0"));
         let found = problems(CRITEO, "[cluster]\nworker_address = 'here'\n");
-        assert_eq!(found, ["`cluster.worker_address` is no address: \"here\""]);
+        assert_eq!(found, ["`cluster.worker_address` is not an address: \"here\""]);
     }
 
     #[test]
-    fn workers_sum_over_gloo_unless_asked_and_over_nccl_in_modes_without_equal_runs() {
+    fn workers_use_gloo_by_default_and_nccl_only_in_modes_without_bit_equal_runs() {
         let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
         assert_eq!(job(CRITEO, &workers("")).cluster.collective, Collective::Gloo);
         let nccl = workers("collective = 'nccl'");
         assert_eq!(job(CRITEO, &nccl).cluster.collective, Collective::Nccl);
         let found = problems(CRITEO, &format!("{nccl}[train]\nmode = 'sync'\n"));
         assert_eq!(found, ["mode \"sync\" with 2 dense workers cannot sum over NCCL"]);
-        // One worker sums nothing.
+        // A single worker has no all-reduce.
         job(CRITEO, "[cluster]\ncollective = 'nccl'\n[train]\nmode = 'sync'\n");
         let found = problems(CRITEO, "[cluster]\ncollective = 'mpi'\n");
         assert!(found.len() == 1 && found[0].contains("cluster.collective"), "{found:?}");
     }
 
-    /// As in containers: each server listens on the same port of a host of its own.
+    /// In containers, each server listens on the same port of its own host.
     #[test]
-    fn one_port_serves_all_servers_that_have_hosts_of_their_own() {
+    fn one_port_suffices_for_servers_with_their_own_hosts() {
         for address in ["0.0.0.0:7701", "[::]:7701"] {
             let text = format!("[cluster]\nservers = 3\nserver_addresses = ['{address}']\n");
             assert_eq!(job(CRITEO, &text).cluster.server_addresses, [address]);
@@ -191,9 +191,9 @@ mod tests {
             assert_eq!(memory(text), Some(bytes), "{text}");
         }
         for (text, problem) in [
-            ("much", "`cluster.memory` is no size: \"much\""),
-            ("-2GiB", "`cluster.memory` is no size: \"-2GiB\""),
-            ("2 GiB each", "`cluster.memory` is no size: \"2 GiB each\""),
+            ("much", "`cluster.memory` is not a size: \"much\""),
+            ("-2GiB", "`cluster.memory` is not a size: \"-2GiB\""),
+            ("2 GiB each", "`cluster.memory` is not a size: \"2 GiB each\""),
             ("3KiB", "`cluster.memory` is \"3KiB\", expected at least 65536 bytes"),
         ] {
             assert_eq!(problems(CRITEO, &format!("[cluster]\nmemory = '{text}'\n")), [problem]);
@@ -211,10 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn several_workers_in_turns_count_no_sightings() {
+    fn several_workers_in_mode_sync_admit_no_ids_by_count() {
         let counts = |rest| format!("[train]\nmode = 'sync'\n[embedding.admission]\nkind = 'count'\n[cluster]\n{rest}");
         let found = problems(CRITEO, &counts("workers = 2\n"));
-        assert_eq!(found, ["mode \"sync\" with 2 dense workers cannot count the sightings of \"C1\""]);
+        assert_eq!(found, ["mode \"sync\" with 2 dense workers cannot admit ids of \"C1\" by count"]);
         job(CRITEO, &counts(""));
     }
 }

@@ -1,4 +1,4 @@
-//! `[data]` and `[train]`'s threads: paths, separators, what belongs to which format.
+//! `[data]` and `[train]`'s threads: paths, separators, and the keys of each format.
 
 use std::collections::HashSet;
 use std::path::{Path as FilePath, PathBuf};
@@ -15,7 +15,7 @@ pub(super) fn criteo_columns() -> Vec<String> {
     std::iter::once("label".to_owned()).chain(numeric).chain(categorical).collect()
 }
 
-/// Names of the columns, as far as they are known before a file is opened.
+/// Names of the columns, if they are known before a file is opened.
 pub(super) fn columns(file: &DataFile) -> Option<Vec<String>> {
     match file.format {
         Layout::Criteo => Some(criteo_columns()),
@@ -23,14 +23,14 @@ pub(super) fn columns(file: &DataFile) -> Option<Vec<String>> {
     }
 }
 
-/// Rows of a shuffle window, unless the job says otherwise: many batches, and read within a fraction of a second.
+/// Default rows of a shuffle window: many batches, read within a fraction of a second.
 const SHUFFLE_ROWS: usize = 32_768;
-/// Memory that such a window may take.
+/// The most memory of a default window.
 const SHUFFLE_BYTES: usize = 32 << 20;
-/// Values that a multi-valued feature is taken to have.
+/// Assumed number of values of a multi-valued feature.
 const VALUES: usize = 64;
 
-/// Rows of the shuffle window of a job that names none.
+/// Rows of the shuffle window of a job that sets none.
 fn shuffle_rows(features: &Features) -> usize {
     let ids = features.categorical.iter().map(|feature| match feature.values {
         Values::One => 1,
@@ -58,7 +58,7 @@ impl Resolver<'_> {
         match (&file.test, file.test_fraction) {
             (Some(_), Some(_)) => {
                 let message = "`data.test` and `data.test_fraction` exclude each other";
-                self.problem("data.test_fraction", message, "and files are given too", "keep one of the two");
+                self.problem("data.test_fraction", message, "files are given too", "keep one of the two");
                 TestPart::None
             }
             (Some(files), None) => TestPart::Files(self.paths("data.test", files)),
@@ -71,7 +71,7 @@ impl Resolver<'_> {
         match (&file.validation, file.validation_share) {
             (Some(_), Some(_)) => {
                 let message = "`data.validation` and `data.validation_share` exclude each other";
-                self.problem("data.validation_share", message, "and files are given too", "keep one of the two");
+                self.problem("data.validation_share", message, "files are given too", "keep one of the two");
                 ValidationPart::None
             }
             (Some(files), None) => ValidationPart::Files(self.paths("data.validation", files)),
@@ -98,7 +98,7 @@ impl Resolver<'_> {
         paths.as_slice().iter().enumerate().map(|(index, path)| self.path(&path_of(index), path)).collect()
     }
 
-    /// Absolute, so that the resolved job means the same files wherever it is read.
+    /// Makes a path absolute, so that the resolved job names the same files wherever it is read.
     pub(super) fn path(&mut self, key: &Path, path: &str) -> PathBuf {
         if path.is_empty() {
             self.problem(key.clone(), format!("`{key}` is an empty path"), "empty", "name a file");
@@ -130,7 +130,7 @@ impl Resolver<'_> {
         ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
             let message = format!("`data.{key}` has no meaning with format \"criteo\"");
-            let help = "Criteo's layout is fixed: remove the key, or use format = \"delimited\"";
+            let help = "Criteo's layout is fixed; remove the key, or use format = \"delimited\"";
             self.problem(Path::from("data").key(key), message, "only for \"delimited\"", help);
         }
     }
@@ -165,7 +165,7 @@ impl Resolver<'_> {
                 self.problem(path, "a column has an empty name", "empty", "name every column, also unused ones");
             } else if !seen.insert(column) {
                 let message = format!("column \"{column}\" is listed twice");
-                self.problem(path, message, "second time", "give each column a name of its own");
+                self.problem(path, message, "second time", "give each column its own name");
             }
         }
     }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_shuffled_in_a_window_of_bounded_memory_unless_the_job_says_otherwise() {
+    fn the_default_shuffle_window_has_bounded_memory() {
         assert_eq!(job(CRITEO, "").data.shuffle_rows, 32_768);
         assert_eq!(job(CRITEO, "shuffle_rows = 0\n").data.shuffle_rows, 0);
         assert_eq!(job(CRITEO, "shuffle_rows = 5\n").data.shuffle_rows, 5);

@@ -1,4 +1,4 @@
-//! `[eval]`, `[train.early_stop]` and what they need of other sections.
+//! `[eval]`, `[train.early_stop]`, and the keys of other sections that they need.
 
 use super::Resolver;
 use crate::document::Path;
@@ -11,7 +11,7 @@ impl Resolver<'_> {
             let path = Path::from("eval.group_by");
             if *column == label.column {
                 let message = format!("the label \"{column}\" cannot group samples: each group would have one class");
-                self.problem(path, message, "this is what is learned", "name a column such as the user's id");
+                self.problem(path, message, "this is the label", "name a column such as the user's id");
             } else {
                 self.column_exists(&path, column, known);
             }
@@ -19,21 +19,20 @@ impl Resolver<'_> {
         eval
     }
 
-    /// Whether there is what early stopping and the choice of a state go by.
+    /// Checks that early stopping and the choice of a state have a validation part.
     pub(super) fn early_stop_fits(&mut self, file: &JobFile) {
         let Some(early_stop) = file.train.early_stop else {
             if file.output.keep_best > 0 {
-                let message = "`output.keep_best` does not know what the best state is";
-                let help =
-                    "say by which measure, and when to end: train.early_stop = { metric = \"auc\", patience = 2 }";
+                let message = "`output.keep_best` needs `train.early_stop`, which defines the best state";
+                let help = "add it, for example: train.early_stop = { metric = \"auc\", patience = 2 }";
                 self.problem("output.keep_best", message, "no `train.early_stop`", help);
             }
             return;
         };
         if file.data.validation.is_none() && file.data.validation_share.is_none() {
-            let help = "keep rows out for it: data.validation = \"file\" or data.validation_share = 0.1; chosen by the test \
-                        part, its measure would look better than it is";
-            self.problem("train.early_stop", "early stopping needs a validation part", "nothing to go by", help);
+            let help = "hold rows out: data.validation = \"file\" or data.validation_share = 0.1; a test part that chose the \
+                        state would look better than it is";
+            self.problem("train.early_stop", "early stopping needs a validation part", "no validation part", help);
         }
         if early_stop.metric == Metric::Gauc && file.eval.group_by.is_none() {
             let help = "name the column: eval.group_by = \"user_id\"";
@@ -71,7 +70,7 @@ mod tests {
         let gauc = "validation_share = 0.1\n[train]\nearly_stop = { metric = 'gauc' }\n";
         assert_eq!(problems(CRITEO, gauc), ["\"gauc\" needs groups"]);
         let kept = problems(CRITEO, "[output]\nkeep_best = 1\n");
-        assert_eq!(kept, ["`output.keep_best` does not know what the best state is"]);
+        assert_eq!(kept, ["`output.keep_best` needs `train.early_stop`, which defines the best state"]);
         assert_eq!(job(CRITEO, "[output]\nkeep_best = 0\n").output.keep_best, 0);
     }
 

@@ -1,4 +1,4 @@
-//! `[features]`: shorthands, columns that exist, no column twice.
+//! `[features]`: short forms, columns that exist, no column twice.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::file::{CategoricalFile, Column, FeaturesFile, Layout};
 use crate::settings::{Label, Numeric, PoolAt, Pooling, Values};
 use crate::suggest;
 
-/// Features whose tables are not known yet.
+/// Features before their tables are resolved.
 pub(super) struct Columns {
     pub(super) label: Label,
     pub(super) numeric: Vec<Numeric>,
@@ -16,7 +16,7 @@ pub(super) struct Columns {
 }
 
 impl Resolver<'_> {
-    /// `known`: names of all columns, when they are known before a file is opened.
+    /// `known`: the names of all columns, if they are known before a file is opened.
     pub(super) fn features(&mut self, format: Layout, file: FeaturesFile, known: Option<&[String]>) -> Columns {
         let criteo = format == Layout::Criteo;
         let label = self.label(file.label, criteo);
@@ -80,8 +80,8 @@ impl Resolver<'_> {
                 self.problem(
                     path,
                     message,
-                    "this is what is learned",
-                    "remove it: a model that sees it learns nothing",
+                    "this is the label",
+                    "remove it: a model that sees the label learns nothing else",
                 );
             } else {
                 self.column_exists(&path, column, known);
@@ -98,7 +98,7 @@ impl Resolver<'_> {
     }
 }
 
-/// The columns that a file lists; a bare name is short for a column in full.
+/// The columns of a list. A bare name is short for a column in full.
 fn listed<T: From<String>>(columns: Option<Vec<Column<T>>>) -> Option<Vec<T>> {
     columns.map(|columns| columns.into_iter().map(Column::full).collect())
 }
@@ -120,22 +120,22 @@ impl Resolver<'_> {
             return Values::One;
         };
         if separator.is_empty() {
-            let help = "name the text between two values, or remove the key for one value a cell";
+            let help = "name the text between two values, or remove the key for one value per cell";
             self.problem(path.key("separator"), "the separator is empty", "empty", help);
         }
         let pooling = feature.pooling.unwrap_or(Pooling::Sum);
         Values::Many { separator, pooling, pool_at: feature.pool_at.unwrap_or(PoolAt::Auto) }
     }
 
-    /// Refuses a key that only speaks of several values.
+    /// Refuses a key that applies to several values only.
     fn one_value(&mut self, path: &Path, key: &str, given: bool) {
         if given {
             let help = format!("give a `separator`, or remove `{key}`");
             let message = match key {
                 "pooling" => "pooling of a single value has no meaning",
-                _ => "a single value is pooled nowhere",
+                _ => "`pool_at` of a single value has no meaning",
             };
-            self.problem(path.key(key), message, "one value a cell", help);
+            self.problem(path.key(key), message, "one value per cell", help);
         }
     }
 }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn pooling_is_a_sum_unless_said() {
+    fn pooling_is_a_sum_by_default() {
         let text = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }, \
             { column = 'b', separator = '::', pooling = 'mean' }, 'c']\n";
         let pool_at = PoolAt::Auto;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn where_values_are_pooled_is_free_unless_said() {
+    fn the_place_of_pooling_is_automatic_by_default() {
         let feature = |rest: &str| format!("[features]\nlabel = 'y'\ncategorical = [{{ column = 'a'{rest} }}]\n");
         for (given, expected) in [("auto", PoolAt::Auto), ("server", PoolAt::Server), ("worker", PoolAt::Worker)] {
             let job = job(DELIMITED, &feature(&format!(", separator = '|', pooling = 'sqrtn', pool_at = '{given}'")));
@@ -202,7 +202,7 @@ mod tests {
             assert_eq!(job.features.categorical[0].values, values);
         }
         let found = problems(DELIMITED, &feature(", pool_at = 'server'"));
-        assert_eq!(found, ["a single value is pooled nowhere"]);
+        assert_eq!(found, ["`pool_at` of a single value has no meaning"]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Resolver<'_> {
     fn torchscript(&mut self, sha256: &str, trust: bool) {
         if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             let help = "write the 64 hexadecimal digits that `sha256sum` prints for the file";
-            self.problem("model.sha256", "model.sha256 is no SHA-256", "not 64 hexadecimal digits", help);
+            self.problem("model.sha256", "model.sha256 is not a SHA-256 hash", "not 64 hexadecimal digits", help);
         }
         if !trust {
             let help = "set `trust = true` if you know who made the file";
@@ -54,13 +54,13 @@ impl Resolver<'_> {
         self.problem(self.dim_of(table, features, tables), message, "leaves no factors", help);
     }
 
-    /// A matrix of a rank as high as its width costs twice what the full one does.
+    /// Checks the rank: a matrix with a rank as high as its width costs twice as much as the full one.
     fn rank_is_below(&mut self, rank: usize, features: &Features, tables: &[Table]) {
         let vectors: usize = features.categorical.iter().map(|feature| tables[feature.table].dim).sum();
         let width = features.numeric.len() + vectors;
         if rank >= width {
             let message = format!("rank {rank} is not below {width}, the width of the cross layers' input");
-            let help = "lower it (it saves weights below half of the width), or remove it for full rank";
+            let help = "lower it (below half of the width it saves weights), or remove it for full rank";
             self.problem("model.rank", message, "too high", help);
         }
     }
@@ -77,7 +77,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The key that gave a table its dim.
+    /// The key that sets the dim of a table.
     fn dim_of(&self, table: &Table, features: &Features, tables: &[Table]) -> Path {
         let own = Path::from("tables").key(&table.name).key("dim");
         let written = |path: &Path| self.context.document.find(path).is_some();
@@ -95,8 +95,8 @@ impl Resolver<'_> {
             self.problem("train.staleness", "mode \"sync\" allows no staleness", "must be 0", help);
         }
         if sync && train.device == Device::Cuda {
-            let message = "mode \"sync\" is bit-exact, and sums on a CUDA device come in any order";
-            let help = "use mode = \"hybrid\", or train on the processor";
+            let message = "mode \"sync\" is bit-exact, but a CUDA device adds in no fixed order";
+            let help = "use mode = \"hybrid\", or device = \"cpu\"";
             self.problem("train.device", message, "must be \"cpu\"", help);
         }
         let staleness = if sync && !is_given { 0 } else { train.staleness };
@@ -114,11 +114,11 @@ mod tests {
     use crate::settings::{DenseOptimizer, DenseUpdates, LearningRateSchedule, NonFinitePolicy, Structure};
 
     #[test]
-    fn a_device_is_not_bit_exact() {
+    fn mode_sync_refuses_a_device() {
         assert_eq!(job(CRITEO, "").train.device, Device::Cpu);
         assert_eq!(job(CRITEO, "[train]\ndevice = 'cuda'\nprecision = 'f16'\n").train.device, Device::Cuda);
         let found = problems(CRITEO, "[train]\ndevice = 'cuda'\nmode = 'sync'\n");
-        assert_eq!(found, ["mode \"sync\" is bit-exact, and sums on a CUDA device come in any order"]);
+        assert_eq!(found, ["mode \"sync\" is bit-exact, but a CUDA device adds in no fixed order"]);
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_is_trusted_by_word_and_known_by_hash() {
+    fn a_module_needs_trust_and_a_hash() {
         let text = |sha256: &str, rest: &str| {
             format!("[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{sha256}'\n{rest}\n")
         };
@@ -201,7 +201,7 @@ mod tests {
         let untrusted = ["a TorchScript module can run code of whoever made it when it is loaded"];
         assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "")), untrusted);
         assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "trust = false")), untrusted);
-        let no_hash = ["model.sha256 is no SHA-256"];
+        let no_hash = ["model.sha256 is not a SHA-256 hash"];
         assert_eq!(problems(CRITEO, &text(&"xy".repeat(32), "trust = true")), no_hash);
     }
 

@@ -1,15 +1,15 @@
-//! What the modes of training allow.
+//! Keys that a mode of training allows.
 
 use super::Resolver;
 use crate::settings::{Checkpoint, DENSE_TABLE, DenseOptimizer, Mode, Table, Train};
 
 impl Resolver<'_> {
-    /// Keys that contradict the mode or the number of workers.
+    /// Checks keys against the mode and the number of workers.
     pub(super) fn mode_fits(&mut self, workers: u32, train: &Train, optimizer: &DenseOptimizer) {
         if let Some(total) = train.staleness_total.filter(|total| *total + 1 < workers as usize) {
-            let message = format!("{workers} workers cannot miss as few as {total} batches together");
+            let message = format!("`train.staleness_total` = {total} is too low for {workers} workers");
             let help =
-                format!("each has a batch of its own under way: set it to {} or more, or remove it", workers - 1);
+                format!("each worker has its own batch in flight: set it to {} or more, or remove it", workers - 1);
             self.problem("train.staleness_total", message, "too low", help);
         }
         if train.mode != Mode::Async {
@@ -22,24 +22,25 @@ impl Resolver<'_> {
             let message = "mode \"async\" cannot decay weights beside their gradients, as AdamW does";
             self.problem("optimizer.weight_decay", message, "must be 0", help);
         }
-        // Steps are each worker's own: nobody knows which one is the last, or the one to evaluate after.
+        // Each worker makes its own steps, so no step is the last one of all, or the one to evaluate after.
         let asked = [("max_steps", train.max_steps), ("evaluate_every", train.evaluate_every)];
         for (key, _) in asked.into_iter().filter(|(_, asked)| asked.is_some() && workers > 1) {
-            let message =
-                format!("`train.{key}` counts steps that {workers} workers make together, and mode \"async\" has none");
+            let message = format!(
+                "`train.{key}` counts the steps of a process group, but the {workers} workers of mode \"async\" have none"
+            );
             let help =
-                "remove it: epochs end and are evaluated together; or train with one worker, or in mode \"hybrid\"";
+                "remove it (every epoch ends with an evaluation), train with one worker, or use mode = \"hybrid\"";
             self.problem(format!("train.{key}").as_str(), message, "with one worker only", help);
         }
     }
 
-    /// Checks where checkpoints go.
+    /// Checks the folder of checkpoints.
     pub(super) fn checkpoint(&mut self, checkpoint: Checkpoint) -> Checkpoint {
         self.names_a_folder("checkpoint.folder", checkpoint.folder.as_deref());
         checkpoint
     }
 
-    /// A path, or a prefix of a bucket.
+    /// Checks that a key names a path, or a prefix of a bucket.
     pub(super) fn names_a_folder(&mut self, key: &str, text: Option<&str>) {
         if let Some(reason) = text.and_then(no_folder) {
             let help = "give a path, or s3://bucket/prefix; AWS_ENDPOINT_URL in the environment gives the endpoint";
@@ -47,16 +48,17 @@ impl Resolver<'_> {
         }
     }
 
-    /// The dense network's table is the job's own.
+    /// Checks that no table has the name of the dense network's table.
     pub(super) fn names_are_free(&mut self, mode: Mode, tables: &[Table]) {
         if mode == Mode::Async && tables.iter().any(|table| table.name == DENSE_TABLE) {
-            let message = format!("a table is named \"{DENSE_TABLE}\", as that of the dense network in mode \"async\"");
+            let message =
+                format!("a table is named \"{DENSE_TABLE}\", which is the dense network's table in mode \"async\"");
             self.problem("features.categorical", message, "name taken", "give the feature another `table`");
         }
     }
 }
 
-/// What is wrong with text that is to name a folder, as far as that can be seen without asking for it.
+/// Why a text does not name a folder, as far as the text alone shows.
 fn no_folder(text: &str) -> Option<&'static str> {
     match text.split_once("://")? {
         ("s3", rest) if rest.starts_with('/') || rest.is_empty() => Some("no bucket"),
@@ -72,18 +74,18 @@ mod tests {
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
 
     #[test]
-    fn async_workers_have_no_steps_in_common() {
+    fn asynchronous_workers_share_no_steps() {
         let several = "[cluster]\nworkers = 2\n[train]\nmode = 'async'\n";
         let found = problems(CRITEO, &format!("{several}max_steps = 5\nevaluate_every = 5\n"));
         assert_eq!(found.len(), 2);
-        assert!(found[0].starts_with("`train.max_steps` counts steps that 2 workers make together"), "{found:?}");
+        assert!(found[0].starts_with("`train.max_steps` counts the steps of a process group"), "{found:?}");
         assert_eq!(job(CRITEO, "[train]\nmode = 'async'\nmax_steps = 5\n").train.max_steps, Some(5));
-        // Each worker skips its own.
+        // Each worker skips its own batches.
         job(CRITEO, &format!("{several}non_finite = 'skip'\n"));
     }
 
     #[test]
-    fn async_workers_make_checkpoints_as_others_do() {
+    fn asynchronous_workers_make_checkpoints_too() {
         let several = "[train]\nmode = 'async'\n[cluster]\nworkers = 2\n[checkpoint]\nevery_steps = 5\n";
         let checkpoint = job(CRITEO, several).checkpoint;
         assert_eq!((checkpoint.keep, checkpoint.every_steps), (2, Some(5)));
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn async_refuses_a_decay_that_it_cannot_make() {
+    fn mode_async_refuses_decoupled_decay() {
         let with = |optimizer: &str| format!("[train]\nmode = 'async'\n[optimizer]\n{optimizer}\n");
         let found = problems(CRITEO, &with("kind = 'adamw'"));
         assert_eq!(found, ["mode \"async\" cannot decay weights beside their gradients, as AdamW does"]);
@@ -125,7 +127,7 @@ mod tests {
     #[test]
     fn a_total_below_one_batch_a_worker_is_refused() {
         let found = problems(CRITEO, "[train]\nstaleness_total = 1\n[cluster]\nworkers = 3\n");
-        assert_eq!(found, ["3 workers cannot miss as few as 1 batches together"]);
+        assert_eq!(found, ["`train.staleness_total` = 1 is too low for 3 workers"]);
         job(CRITEO, "[train]\nstaleness_total = 2\n[cluster]\nworkers = 3\n");
     }
 
@@ -135,6 +137,6 @@ mod tests {
             "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', table = '(dense)' }]\n[tables.'(dense)']\n";
         job(DELIMITED, features);
         let found = problems(DELIMITED, &format!("{features}[train]\nmode = 'async'\n"));
-        assert_eq!(found, ["a table is named \"(dense)\", as that of the dense network in mode \"async\""]);
+        assert_eq!(found, ["a table is named \"(dense)\", which is the dense network's table in mode \"async\""]);
     }
 }

@@ -1,4 +1,4 @@
-//! Keys of `[embedding]` and `[tables]` about rows: how they are stored, which there are, where they stay.
+//! Keys of `[embedding]` and `[tables]` about rows: how they are stored, which exist, and where they are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Rules of retention that do not go together; a rule that all tables break in common is reported once.
+    /// Checks the rules of retention. A rule that all tables break is reported once.
     pub(super) fn retention_fits(
         &mut self,
         tables: &[Table],
@@ -34,14 +34,14 @@ impl Resolver<'_> {
             let path = if own { Path::from("tables").key(&table.name) } else { Path::from("embedding") };
             let by_frequency = matches!(table.evict, EvictionOrder::Lfu { .. });
             if by_frequency && table.ttl_seconds > 0 && reported.insert((path.to_string(), 0)) {
-                let message = format!("`{path}` counts uses in steps and the time to live in seconds");
+                let message = format!("`{path}` orders eviction by steps, but its time to live is in seconds");
                 let help = "give `ttl_steps`, or use evict = { kind = \"lru\" }";
                 self.problem(path.key("ttl_seconds"), message, "not in steps", help);
             }
             let keeps_small = table.small_norm > 0.0 && table.retention().keeps_evicted_rows();
             if keeps_small && cluster.memory.is_none() && reported.insert((path.to_string(), 1)) {
                 let message = format!("`{path}.small_norm` sends rows to disk, which needs `cluster.memory`");
-                let help = "set `cluster.memory`, or let the rows go for good with victims = \"drop\"";
+                let help = "set `cluster.memory`, or delete the rows with victims = \"drop\"";
                 self.problem(path.key("small_norm"), message, "no memory limit", help);
             }
         }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_a_table_holds_every_row_exactly_and_for_ever() {
+    fn by_default_a_table_keeps_every_row_exactly_and_for_ever() {
         let [table, _] = tables("");
         assert_eq!((table.element, table.non_finite), (WeightType::F32, NonFinitePolicy::Refuse));
         assert_eq!((table.schedule, table.admission), (LearningRateSchedule::Constant, AdmissionPolicy::Always));
@@ -95,7 +95,7 @@ mod tests {
             AdmissionPolicy::Count { threshold: 2, counter: FrequencyCounter::Exact }
         );
         let counter = FrequencyCounter::CountMin { error: 0.25, failure: 0.01 };
-        let sketch = admission("kind = 'count', sightings = 7, counter = 'count_min', error = 0.25");
+        let sketch = admission("kind = 'count', min_count = 7, counter = 'count_min', error = 0.25");
         assert_eq!(sketch, AdmissionPolicy::Count { threshold: 7, counter });
         assert_eq!(admission("kind = 'probability', share = 0.5"), AdmissionPolicy::Probability { share: 0.5 });
     }
@@ -117,7 +117,7 @@ mod tests {
     fn rules_of_retention_go_together() {
         let common = "[embedding]\nevict = { kind = 'lfu' }\nttl_seconds = 5\nsmall_norm = 0.5\n";
         let expected = [
-            "`embedding` counts uses in steps and the time to live in seconds",
+            "`embedding` orders eviction by steps, but its time to live is in seconds",
             "`embedding.small_norm` sends rows to disk, which needs `cluster.memory`",
         ];
         assert_eq!(problems(DELIMITED, &text(common)), expected);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_replaces_the_common_time_to_live_whole() {
+    fn a_table_that_sets_one_time_to_live_replaces_both() {
         let ttl =
             |own: &str| tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.retention().ttl);
         assert_eq!(ttl(""), [Some(Ttl::Steps(7)); 2]);

@@ -1,4 +1,4 @@
-//! `[embedding]` and `[tables]`: which feature's rows live where.
+//! `[embedding]` and `[tables]`: the table of each feature, and its settings.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,7 +35,7 @@ impl Resolver<'_> {
         (made.tables, categorical)
     }
 
-    /// The nearest key wins: the table's own, the feature's `dim`, that of `[embedding]`.
+    /// A table. The nearest setting wins: the table's own key, the feature's `dim`, the key of `[embedding]`.
     fn table(&mut self, name: &str, common: &TableSettings, own: Option<&TableOverrides>, dim: Option<usize>) -> Table {
         let common = TableSettings { dim: dim.unwrap_or(common.dim), ..*common };
         let settings = own.map_or(Ok(common), |own| own.over(&common)).unwrap_or_else(|error| {
@@ -82,7 +82,7 @@ impl Resolver<'_> {
     }
 }
 
-/// Tables made so far.
+/// The tables so far.
 struct Made {
     tables: Vec<Table>,
     index: HashMap<String, usize>,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_zero_is_none_and_a_table_may_lift_its_own() {
+    fn a_limit_of_zero_means_none_and_a_table_may_remove_its_own() {
         let rest = "[embedding]\nclip_norm = 2\nweight_bound = 3\n[tables.a]\nclip_norm = 0\nclip_value = 0.5\n";
         let job = job(DELIMITED, &with("'a', 'b'", rest));
         let limits = |table: &Table| [table.clip_value, table.clip_norm, table.weight_bound];
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(found, ["feature \"b\" asks for dim 4, its table \"s\" has 2"]);
     }
 
-    /// A typing mistake would otherwise quietly make a table that nothing shares.
+    /// Otherwise a typing mistake would make a new table.
     #[test]
     fn a_shared_table_has_to_exist() {
         let text = with("'a', { column = 'b', table = 'aa' }", "");

@@ -1,4 +1,4 @@
-//! Which ids get a row, as a job file says it: the keys of the frequency count lie side by side.
+//! Which ids get a row: the keys of a job file. The keys of the frequency count are side by side.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -8,14 +8,14 @@ use zagros_table::{AdmissionPolicy, FrequencyCounter};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum AdmissionKeys {
-    /// Each id, when it is first looked up for training.
+    /// Each id, at its first training lookup.
     Always,
-    /// Each id, when it is looked up for training this many times.
+    /// Each id, once it was looked up for training often enough.
     Count {
-        /// Lookups needed. The row exists from the last of them on.
+        /// Training lookups of an id after which it gets a row. The last of them already finds the row.
         #[serde(default = "lookups")]
         #[schemars(range(min = 1, max = 65535))]
-        sightings: u32,
+        min_count: u32,
         /// How lookups are counted.
         #[serde(default)]
         counter: CounterKind,
@@ -44,7 +44,7 @@ pub(super) enum CounterKind {
     /// One counter for each id that has no row yet.
     #[default]
     Exact,
-    /// A sketch of constant memory. A count is sometimes too high and never too low (Cormode and Muthukrishnan 2005).
+    /// A sketch with constant memory. A count is sometimes too high and never too low (Cormode and Muthukrishnan 2005).
     CountMin,
 }
 
@@ -60,11 +60,11 @@ impl From<AdmissionKeys> for AdmissionPolicy {
     fn from(keys: AdmissionKeys) -> Self {
         match keys {
             AdmissionKeys::Always => Self::Always,
-            AdmissionKeys::Count { sightings, counter: CounterKind::Exact, .. } => {
-                Self::Count { threshold: sightings, counter: FrequencyCounter::Exact }
+            AdmissionKeys::Count { min_count, counter: CounterKind::Exact, .. } => {
+                Self::Count { threshold: min_count, counter: FrequencyCounter::Exact }
             }
-            AdmissionKeys::Count { sightings, counter: CounterKind::CountMin, error, failure } => {
-                Self::Count { threshold: sightings, counter: FrequencyCounter::CountMin { error, failure } }
+            AdmissionKeys::Count { min_count, counter: CounterKind::CountMin, error, failure } => {
+                Self::Count { threshold: min_count, counter: FrequencyCounter::CountMin { error, failure } }
             }
             AdmissionKeys::Probability { share } => Self::Probability { share },
         }
@@ -75,11 +75,11 @@ impl From<AdmissionPolicy> for AdmissionKeys {
     fn from(admission: AdmissionPolicy) -> Self {
         match admission {
             AdmissionPolicy::Always => Self::Always,
-            AdmissionPolicy::Count { threshold: sightings, counter: FrequencyCounter::Exact } => {
-                Self::Count { sightings, counter: CounterKind::Exact, error: error(), failure: failure() }
+            AdmissionPolicy::Count { threshold: min_count, counter: FrequencyCounter::Exact } => {
+                Self::Count { min_count, counter: CounterKind::Exact, error: error(), failure: failure() }
             }
-            AdmissionPolicy::Count { threshold: sightings, counter: FrequencyCounter::CountMin { error, failure } } => {
-                Self::Count { sightings, counter: CounterKind::CountMin, error, failure }
+            AdmissionPolicy::Count { threshold: min_count, counter: FrequencyCounter::CountMin { error, failure } } => {
+                Self::Count { min_count, counter: CounterKind::CountMin, error, failure }
             }
             AdmissionPolicy::Probability { share } => Self::Probability { share },
         }

@@ -30,7 +30,7 @@ pub struct Cluster {
     /// `host:port` of the coordinator's gRPC. Port 0 lets the system choose, which only `zagros up` can follow.
     pub coordinator: String,
     /// `host:port` of each embedding server's gRPC, in the order of their indices. A single address serves for all with port 0, or
-    /// with host `0.0.0.0` or `[::]` when each server has a host of its own.
+    /// with host `0.0.0.0` or `[::]` if each server has its own host.
     #[schemars(length(min = 1))]
     pub server_addresses: Vec<String>,
     /// `host:port` where each dense worker of a run of several listens for the others. Port 0 lets the system choose.
@@ -61,7 +61,7 @@ pub struct Cluster {
     #[serde(with = "size")]
     #[schemars(with = "Option<String>", length(min = 1))]
     pub memory: Option<u64>,
-    /// Folder for the rows that a server's memory does not hold. Default: a folder below `output.folder`.
+    /// Folder for the rows that do not fit into a server's memory. Default: a folder below `output.folder`.
     #[schemars(length(min = 1))]
     pub cold_folder: Option<PathBuf>,
     /// What survives the end of an embedding server's process besides checkpoints. In one process (`zagros train`) it is always
@@ -125,7 +125,7 @@ pub enum Collective {
     /// Over TCP between the processors.
     Gloo,
     /// Between CUDA devices, one for each worker of a machine, in programs built with the feature `nccl` (docs/nccl.md). Not in
-    /// mode `sync`: NCCL promises no order of the additions.
+    /// mode `sync`: NCCL adds in no fixed order.
     Nccl,
 }
 

@@ -26,7 +26,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// Whether there are rows that early stopping and the choice of the best state go by.
+    /// Whether there is a validation part for early stopping and the choice of the best state.
     #[must_use]
     pub fn has_validation(&self) -> bool {
         self.validation != ValidationPart::None
@@ -36,22 +36,22 @@ impl Data {
 /// Where the held-out samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum TestPart {
-    /// Files of their own.
+    /// Separate files.
     Files(Vec<PathBuf>),
     /// This share (0..1) of the training files' rows, chosen by a hash of the line.
     Fraction(f64),
-    /// None: nothing is evaluated.
+    /// No test part: nothing is evaluated at the end.
     None,
 }
 
-/// Where the samples come from that early stopping and the choice of the best state go by.
+/// Where the samples come from that early stopping and the choice of the best state use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum ValidationPart {
-    /// Files of their own.
+    /// Separate files.
     Files(Vec<PathBuf>),
     /// This share (0..1) of the training files' rows, chosen by a hash of the line, none of them in the test part.
     Share(f64),
-    /// None: the test part is scored while training, where there is one.
+    /// No validation part: the test part, if there is one, is scored during training.
     None,
 }
 
@@ -75,7 +75,7 @@ pub struct Delimited {
     pub columns: Vec<String>,
     /// Lines that start with this are skipped.
     pub comment: Option<String>,
-    /// Whether blanks around a field are cut.
+    /// Whether blanks around a field are removed.
     pub trim: bool,
     /// Field texts that mean "missing", besides the empty one.
     pub missing: Vec<String>,

@@ -4,16 +4,16 @@ use zagros_table::Initializer;
 
 use super::{DenseOptimizer, Job, Mode, Table, TableOptimizer, TableSettings};
 
-/// Name of the table that holds the dense network's weights in mode `async`; no feature may have one of this name.
+/// Name of the table that holds the dense network's weights in mode `async`. No feature's table may have this name.
 pub const DENSE_TABLE: &str = "(dense)";
 
-/// Weights in a row: few enough rows to be looked up as fast as they cross the wire, enough to spread over servers.
+/// Weights per row: few enough rows for a fast lookup, and enough rows to spread over servers.
 const DIM: usize = 256;
 
 impl Job {
-    /// In mode `async`, the table after those of the features. Its rows, 0 .. weights / dim rounded up, hold by how much
-    /// the dense network's weights differ from the first ones, which every worker makes from the seed; it learns as
-    /// the job's dense optimiser says. Clipping and the coupled decay act before, at the worker.
+    /// In mode `async`, the table after those of the features. Its rows are 0 .. weights / dim, rounded up. They hold the
+    /// difference between the dense network's weights and the first ones, which every worker makes from the seed. The table
+    /// learns by the job's dense optimiser. Clipping and the coupled decay act before that, at the worker.
     #[must_use]
     pub fn dense_table(&self) -> Option<Table> {
         let settings = TableSettings {
@@ -26,14 +26,14 @@ impl Job {
         (self.train.mode == Mode::Async).then(|| Table { name: DENSE_TABLE.to_owned(), settings })
     }
 
-    /// All tables of a server, in the order of their ids: the features', and the dense network's where it has one.
+    /// All tables of a server in the order of their ids: the features' tables, and the dense table if there is one.
     #[must_use]
     pub fn server_tables(&self) -> Vec<Table> {
         self.tables.iter().cloned().chain(self.dense_table()).collect()
     }
 
-    /// τ of each worker: its own bound, or its share of that of all where this is less. With τ at each of n workers
-    /// a lookup misses at most τ own batches and τ + 1 of each other worker, n·(τ + 1) − 1 in all.
+    /// τ of each worker: its own bound, or its share of the bound of all workers if that is less. If each of n workers has
+    /// τ, a lookup misses at most τ of its own batches and τ + 1 of each other worker, n·(τ + 1) − 1 in all.
     #[must_use]
     pub fn staleness(&self) -> usize {
         let share = |total: usize| ((total + 1) / self.cluster.workers.max(1) as usize).saturating_sub(1);
@@ -41,8 +41,8 @@ impl Job {
     }
 }
 
-/// The same rule with the constants that the dense network's has, without decay: that acts on weights, and rows hold
-/// changes.
+/// The same rule with the constants of the dense optimiser, but without decay: decay acts on weights, and rows hold
+/// differences.
 fn table_optimizer(optimizer: DenseOptimizer) -> TableOptimizer {
     match optimizer {
         DenseOptimizer::Adam { lr, .. } | DenseOptimizer::AdamW { lr, .. } => {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_share_what_may_be_missed_by_all() {
+    fn workers_share_the_total_staleness() {
         let staleness = |text: &str| job(CRITEO, text).staleness();
         assert_eq!(staleness("[train]\nstaleness = 7\n"), 7);
         for (total, expected) in [(2, 0), (4, 0), (5, 1), (8, 2), (100, 7)] {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What a sample is made of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Features {
-    /// The column that is learned.
+    /// The column that the model learns to predict.
     pub label: Label,
     /// Numeric columns, in order.
     pub numeric: Vec<Numeric>,
@@ -14,7 +14,7 @@ pub struct Features {
     pub categorical: Vec<Categorical>,
 }
 
-/// The column that is learned.
+/// The column that the model learns to predict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Label {
@@ -50,13 +50,13 @@ pub struct Numeric {
     /// training; `{ mean, deviation }` gives them.
     #[serde(default)]
     pub standardise: Standardise,
-    /// Value that stands for a missing one. It is not transformed. With `standardise` 0 is the mean.
+    /// Value in place of a missing one. It is not transformed. With `standardise`, 0 is the mean.
     #[serde(default)]
     #[schemars(range(min = -1e30, max = 1e30))]
     pub missing: f32,
 }
 
-/// A column that is taken as it is.
+/// A column without a transform.
 impl From<String> for Numeric {
     fn from(column: String) -> Self {
         Self { column, log: false, standardise: Standardise::No, missing: 0.0 }
@@ -81,11 +81,11 @@ pub enum Standardise {
     },
 }
 
-/// As a job file says it.
+/// The keys of a job file.
 #[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum StandardiseKeys {
-    /// Measured, or not done at all.
+    /// Measured, or off.
     Switch(bool),
     /// Given.
     Given {
@@ -120,7 +120,7 @@ impl From<Standardise> for StandardiseKeys {
 /// A categorical column.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Categorical {
-    /// Column name.
+    /// Name of the column.
     pub column: String,
     /// Index into [`Job::tables`].
     pub table: usize,
@@ -131,15 +131,15 @@ pub struct Categorical {
 /// How many values a cell of a categorical column holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Values {
-    /// Exactly one; a missing value is a category of its own.
+    /// Exactly one. A missing value is a category of its own.
     One,
-    /// Any number, split at a separator, pooled to one vector; none is the zero vector.
+    /// Any number, split at a separator and pooled to one vector. The vector of no value is zero.
     Many {
         /// Text between two values.
         separator: String,
         /// How rows become one vector.
         pooling: Pooling,
-        /// Who adds them up.
+        /// Where the rows are added up.
         pool_at: PoolAt,
     },
 }
@@ -156,16 +156,16 @@ pub enum Pooling {
     SqrtN,
 }
 
-/// Who adds up the rows of a cell.
+/// Where the rows of a cell are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PoolAt {
-    /// Whichever sends fewer bytes, batch by batch. It is the worker where `train.staleness` is 0 or nothing is learned.
+    /// Wherever fewer bytes are sent, batch by batch. Always the worker if `train.staleness` is 0 or nothing is learned.
     Auto,
-    /// The embedding servers. The order in which rows are added depends on the number of servers: results are equal for any number
-    /// of them only up to rounding.
+    /// At the embedding servers. The order of the additions depends on the number of servers, so results for different
+    /// numbers are equal only up to rounding. of them only up to rounding.
     Server,
-    /// The dense worker.
+    /// At the dense worker.
     Worker,
 }
 

@@ -49,7 +49,7 @@ pub enum Model {
         /// Default: none, W is of full rank, width × width.
         #[schemars(range(min = 1, max = 65536))]
         rank: Option<usize>,
-        /// How cross layers and deep MLP are put together.
+        /// How cross layers and deep MLP are connected.
         #[serde(default)]
         structure: Structure,
         /// Widths of the hidden layers of the deep MLP, in order; none leaves the cross layers alone.
@@ -74,8 +74,9 @@ pub enum Model {
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         dropout: f64,
     },
-    /// Wide & Deep, Cheng et al. 2016: a linear model and a deep MLP, their logits added. The first value of a row is
-    /// the id's weight in the linear model, the others are its vector in the MLP: a table of `dim = 1` is wide alone.
+    /// Wide & Deep, Cheng et al. 2016: a linear model and a deep MLP, their logits added. The first value of a row is the
+    /// id's weight in the linear model. The others are its vector in the MLP, so a table of `dim = 1` is part of the linear
+    /// model only.
     #[serde(rename = "wide_deep")]
     WideDeep {
         /// Widths of the hidden layers of the deep MLP, in order; the output layer is appended.
@@ -128,14 +129,14 @@ enum Preset {
     Persia,
 }
 
-/// How cross layers and deep MLP are put together (Wang et al. 2021, figure 1).
+/// How cross layers and deep MLP are connected (Wang et al. 2021, figure 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Structure {
-    /// The deep MLP reads what the cross layers give.
+    /// The deep MLP reads the output of the cross layers.
     #[default]
     Stacked,
-    /// Both read the input; one linear layer reads what both give.
+    /// Both read the input, and one linear layer reads both outputs.
     Parallel,
 }
 

@@ -1,10 +1,10 @@
-//! How many parameters a dense network has: a function of its settings, its features and the width of their tables. A test of the
-//! planner compares it with the real networks.
+//! The number of parameters of a dense network, from its settings, its features and the width of their tables. A test of
+//! the planner compares it with the real networks.
 
 use super::{Job, Model, Structure};
 
 impl Job {
-    /// Weights and biases of the dense network; `None` for a module of the user's, which is not loaded for this.
+    /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
     #[must_use]
     pub fn dense_parameters(&self) -> Option<u64> {
         let dim = |feature: &super::Categorical| self.tables[feature.table].dim as u64;
@@ -14,11 +14,11 @@ impl Job {
 }
 
 impl Model {
-    /// Weights and biases over `numeric` values and feature vectors of `dims`; `None` for a module of the user's.
+    /// Weights and biases over `numeric` values and feature vectors of `dims`; `None` for a user's module.
     #[must_use]
     pub fn parameters(&self, numeric: u64, dims: &[u64]) -> Option<u64> {
         let width = numeric + dims.iter().sum::<u64>();
-        // Values of the vectors without the first one of each, which is the id's own weight.
+        // The vectors without their first value, which is the id's own weight.
         let factors = dims.iter().map(|dim| dim.saturating_sub(1));
         Some(match self {
             Self::Dlrm { bottom, top, .. } => dlrm(numeric, dims, bottom, top),
@@ -56,7 +56,7 @@ fn dcn_deep(width: u64, structure: Structure, hidden: &[i64]) -> u64 {
     }
 }
 
-/// A weight for each numeric value and a bias; nothing without numeric values.
+/// A weight for each numeric value, and a bias; none without numeric values.
 fn linear(numeric: u64) -> u64 {
     if numeric > 0 { numeric + 1 } else { 0 }
 }

@@ -1,9 +1,8 @@
-//! How numbers and durations look in a job file.
+//! Numbers and durations as a job file writes them.
 
 use serde_json::Value as Json;
 
-/// Replaces each number that is an f32 by the f64 that prints as shortly and rounds back to it: 0.01, not
-/// 0.009999999776.
+/// Replaces each f32 by the f64 with the shortest text that rounds back to it: 0.01, not 0.009999999776.
 pub(crate) fn shorten(value: &mut Json) {
     match value {
         Json::Array(items) => items.iter_mut().for_each(shorten),
@@ -70,12 +69,12 @@ pub(crate) mod size {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// Bytes of a size such as `2GiB`; `None` if the text is no size.
+    /// Bytes of a size such as `2GiB`; `None` if the text is not a size.
     pub(crate) fn parse(text: &str) -> Option<u64> {
         text.trim().parse().ok().map(|ByteSize(bytes)| bytes)
     }
 
-    /// In the largest unit of which the size is a whole number.
+    /// The size in the largest unit of which it is a whole number.
     pub(crate) fn write(bytes: u64) -> String {
         let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
         let unit = units.into_iter().find(|(_, bits)| bytes.trailing_zeros() >= *bits);
@@ -87,7 +86,7 @@ pub(crate) mod size {
     }
 
     pub(in crate::settings) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-        let bytes = |text: String| parse(&text).ok_or_else(|| D::Error::custom(format!("no size: {text}")));
+        let bytes = |text: String| parse(&text).ok_or_else(|| D::Error::custom(format!("not a size: {text}")));
         Option::<String>::deserialize(from)?.map(bytes).transpose()
     }
 }

@@ -1,4 +1,4 @@
-//! Optimisers: that of an embedding table's rows, and that of the dense network.
+//! Optimisers of an embedding table's rows and of the dense network.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -139,7 +139,7 @@ impl Default for TableOptimizer {
     }
 }
 
-/// The update rule: momentum of 0 needs no state, and both kinds of Adam are one rule.
+/// The update rule: a momentum of 0 needs no state, and both kinds of Adam share one rule.
 impl From<TableOptimizer> for Optimizer {
     fn from(optimizer: TableOptimizer) -> Self {
         match optimizer {
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn momentum_needs_state_only_where_there_is_some() {
+    fn momentum_needs_state_unless_it_is_zero() {
         let sgd = |momentum| Optimizer::from(TableOptimizer::Sgd { lr: 0.5, momentum, l2: 0.25 });
         assert_eq!(sgd(0.0), Optimizer::Sgd { lr: 0.5, l2: 0.25 });
         assert_eq!(sgd(0.5), Optimizer::Momentum { lr: 0.5, momentum: 0.5, l2: 0.25 });

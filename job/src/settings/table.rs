@@ -1,4 +1,5 @@
-//! `[embedding]` and `[tables.<name>]`: one set of keys, which a table takes from `[embedding]` unless it gives them itself.
+//! `[embedding]` and `[tables.<name>]`: one set of keys. A table takes each key from `[embedding]` unless it sets the key
+//! itself.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -19,7 +20,7 @@ use super::{TableOptimizer, shorten};
 pub struct Table {
     /// Unique name.
     pub name: String,
-    /// What it is made from.
+    /// Its settings.
     pub settings: TableSettings,
 }
 
@@ -37,7 +38,7 @@ impl DerefMut for Table {
     }
 }
 
-/// What all embedding tables have in common unless `[tables.<name>]` says otherwise.
+/// Settings of all embedding tables, unless `[tables.<name>]` has others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Embedding")]
@@ -86,7 +87,7 @@ pub struct TableSettings {
     /// to time. With `victims = "cold"` it needs `cluster.memory`.
     #[schemars(range(min = 0.0, max = 1e30))]
     pub small_norm: f32,
-    /// Where rows go that are evicted for want of memory or for their small norm.
+    /// Where rows go that are evicted because memory is short or their norm is small.
     pub victims: EvictionTarget,
 }
 
@@ -113,7 +114,7 @@ impl Default for TableSettings {
 }
 
 impl TableSettings {
-    /// What a server makes the table from.
+    /// The settings of the table on a server.
     #[must_use]
     pub fn config(&self) -> TableConfig {
         TableConfig {
@@ -148,15 +149,15 @@ impl TableSettings {
     }
 }
 
-/// The keys that one table gives itself.
+/// The keys that a table sets itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TableOverrides(Map<String, Json>);
 
-/// The two keys of the time to live: a table that gives one of them replaces both.
+/// The two keys of the time to live. A table that sets one of them replaces both.
 const TTL: [&str; 2] = ["ttl_steps", "ttl_seconds"];
 
 impl TableOverrides {
-    /// The keys in which `own` differs from `common`.
+    /// The keys whose values differ between `own` and `common`.
     pub(crate) fn between(common: &TableSettings, own: &TableSettings) -> Self {
         let mut keys = object(own);
         let common = object(common);
@@ -164,20 +165,20 @@ impl TableOverrides {
         Self(keys)
     }
 
-    /// Whether the table gives no key.
+    /// Whether the table sets no key.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A whole number that the table gives.
+    /// A whole number that the table sets.
     pub(crate) fn number(&self, key: &str) -> Option<u64> {
         self.0.get(key)?.as_u64()
     }
 
-    /// The settings of a table: its own keys, else those of `common`.
+    /// The settings of a table: its own keys, and the others from `common`.
     ///
     /// # Errors
-    /// When a value does not have its key's type, which the check against the schema rules out.
+    /// When a value does not have the type of its key, which the check against the schema rules out.
     pub(crate) fn over(&self, common: &TableSettings) -> serde_json::Result<TableSettings> {
         let mut keys = object(common);
         if TTL.iter().any(|key| self.0.contains_key(*key)) {
@@ -198,7 +199,7 @@ fn object(settings: &TableSettings) -> Map<String, Json> {
     }
 }
 
-/// The keys of [`TableSettings`], each described by its first sentence and by where its default comes from.
+/// The keys of [`TableSettings`], each with its first sentence and the origin of its default.
 impl JsonSchema for TableOverrides {
     fn schema_name() -> Cow<'static, str> {
         "Table".into()

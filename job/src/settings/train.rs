@@ -73,7 +73,7 @@ impl Default for Train {
     }
 }
 
-/// What happens to the dense network's gradients before its optimiser takes them, and at which rate it learns.
+/// What happens to the dense network's gradients before its optimiser, and its learning rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DenseUpdates {

@@ -127,8 +127,7 @@ async fn a_status_that_cannot_be_written_is_not_written_in_a_loop() {
 }
 
 /// A look asks for no lists, and applies all missing objects at once. The virtual time of this test comes from requests
-/// that
-/// take 50 ms each and from pods that start at once. There is no other limit.
+/// that take 50 ms each and from pods that start at once. There is no other limit.
 #[tokio::test(start_paused = true)]
 async fn two_hundred_jobs_at_once_cost_few_requests_and_few_turns() {
     const JOBS: usize = 200;

@@ -1,6 +1,5 @@
 //! How Kubernetes' Job controller treats a pod that ended badly: it ends the Job, or replaces the pod of that number after
-//! a
-//! pause.
+//! a pause.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -37,9 +36,8 @@ impl Replaced {
         }
     }
 
-    /// Notes that a pod ended with a code, or was lost without one. If this ends the Job, returns the type of its
-    /// condition and
-    /// the reason.
+    /// Notes that a pod ended with a code, or was lost without one. If this ends the Job, returns the type of its condition
+    /// and the reason.
     pub(crate) fn ends(&self, job: &mut Value, pod: &str, code: Option<i32>) -> Option<(&'static str, &'static str)> {
         let (name, index) = (pod.rsplitn(3, '-').last().unwrap(), pod.rsplit('-').nth(1).unwrap());
         let more = |value: &Value| json!(value.as_u64().unwrap_or(0) + 1);

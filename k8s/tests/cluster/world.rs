@@ -294,8 +294,7 @@ impl ClusterWorld {
     }
 
     /// Kubernetes' Job controller with existing pods: it ends the pods of a Job that is over or suspended, counts ended
-    /// pods, and
-    /// marks a failing Job as failed once no pod is left.
+    /// pods, and marks a failing Job as failed once no pod is left.
     fn job_controller(&self, name: &str) {
         let place = key("batch", "jobs", name);
         let job = self.api.store().get(&place).unwrap();

@@ -1,8 +1,6 @@
 //! The conditions that a definition must meet before an API server admits it: a structural schema, and defaults that fit
-//! it.
-//! They follow <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/>.
-//! `kube-cel`
-//! checks neither.
+//! it. They follow <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/>.
+//! `kube-cel` checks neither.
 
 use kube_cel::{Validator, apply_defaults};
 use regex::Regex;

@@ -1,9 +1,9 @@
-//! Bounds the bytes of incomplete requests over all connections of a server.
+//! Limits the bytes of incomplete requests over all connections of a server.
 //!
-//! A message is kept until it is whole. Without a bound a sender that starts many long messages and finishes none would fill
-//! the server's memory. Each piece that arrives takes from a budget and gives it back when the message is complete or given
-//! up. A piece that finds no budget ends its request with `UNAVAILABLE`, which members retry. A request that is not complete
-//! in time is given up, so that its bytes return to the budget.
+//! A message stays in memory until it is complete. Without a limit, a sender that starts many long messages and
+//! completes none would fill the server's memory. Each piece that arrives takes from a budget. The message returns its
+//! bytes when it is complete or abandoned. If a piece finds no budget, its request ends with `UNAVAILABLE`, which
+//! members retry. A request that is not complete in time is abandoned.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,12 +22,12 @@ use tower_service::Service;
 
 use super::MAX_MESSAGE_BYTES;
 
-/// Four of the largest messages. Members' messages are a hundredth of that as a rule.
+/// Bytes of four messages of the largest size. Members usually send messages of a hundredth of that size.
 const BUDGET: usize = 4 * MAX_MESSAGE_BYTES;
-/// The largest message over a link of 40 Mbit/s.
+/// Time for the largest message at 40 Mbit/s.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
 
-/// Puts the bound around all services of a server.
+/// Adds the limit to all services of a server.
 #[derive(Clone, Debug)]
 pub struct IntakeLayer(Arc<IntakeBudget>);
 
@@ -36,7 +36,7 @@ pub struct IntakeLayer(Arc<IntakeBudget>);
 struct IntakeBudget {
     budget: usize,
     whole_within: Duration,
-    /// Bytes of requests that are not whole.
+    /// Bytes of incomplete requests.
     held: AtomicUsize,
 }
 
@@ -60,7 +60,7 @@ impl<S> Layer<S> for IntakeLayer {
     }
 }
 
-/// A service whose requests are counted while they arrive.
+/// A service that counts the bytes of its requests while they arrive.
 #[derive(Clone, Debug)]
 pub struct IntakeService<S> {
     inner: S,
@@ -82,7 +82,8 @@ impl<S: Service<Request<tonic::body::Body>>> Service<Request<tonic::body::Body>>
     }
 }
 
-/// A request's body that takes from the budget until it is dropped, which its reader does once it has the message.
+/// A request body that takes from the budget. Its reader drops the body when the message is complete, which returns the
+/// bytes.
 struct CountedBody<B> {
     body: B,
     intake: Arc<IntakeBudget>,
@@ -103,7 +104,7 @@ impl<B> CountedBody<B> {
             return Ok(());
         }
         Err(Status::unavailable(format!(
-            "{others} bytes of messages that are not whole yet are held already, and the budget is {}; try again",
+            "{others} bytes of incomplete messages are in memory already, and the limit is {}; try again",
             self.intake.budget
         )))
     }
@@ -127,7 +128,7 @@ impl<B: Body<Data = Bytes, Error = Status> + Unpin> Body for CountedBody<B> {
             }
             Poll::Pending => self.late.as_mut().poll(context).map(|()| {
                 let within = self.intake.whole_within;
-                Some(Err(Status::deadline_exceeded(format!("the request was not whole within {within:.0?}"))))
+                Some(Err(Status::deadline_exceeded(format!("the request was not complete within {within:.0?}"))))
             }),
             ended => ended,
         }
@@ -149,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// A body whose pieces come when the test sends them.
+    /// A body whose pieces the test sends.
     struct Sent(mpsc::UnboundedReceiver<Bytes>);
 
     impl Body for Sent {
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_piece_beyond_the_budget_ends_its_request_and_others_go_on_once_there_is_room() {
+    async fn a_piece_beyond_the_budget_ends_its_request_and_other_requests_continue() {
         let intake = intake();
         let ((slow, mut held), (send, mut late)) = (started(&intake), started(&intake));
         slow.send(Bytes::from_static(&[0; 80])).unwrap();
@@ -182,7 +183,7 @@ mod tests {
         send.send(Bytes::from_static(&[0; 21])).unwrap();
         let refused = late.frame().await.unwrap().unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unavailable);
-        assert!(refused.message().starts_with("80 bytes of messages that are not whole"), "{refused}");
+        assert!(refused.message().starts_with("80 bytes of incomplete messages"), "{refused}");
         drop(late);
         drop(held);
         assert_eq!(intake.held.load(Ordering::Relaxed), 0);
@@ -200,6 +201,6 @@ mod tests {
         assert!(body.frame().await.unwrap().is_ok());
         let refused = body.frame().await.unwrap().unwrap_err();
         assert_eq!(refused.code(), tonic::Code::DeadlineExceeded);
-        assert!(refused.message().contains("not whole within 60s"), "{refused}");
+        assert!(refused.message().contains("not complete within 60s"), "{refused}");
     }
 }

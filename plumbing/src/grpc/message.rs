@@ -1,5 +1,5 @@
-//! A gRPC message as a list of pieces: long fields are pieces of their own, sent from where they lie and read from
-//! where they arrived.
+//! A gRPC message as a list of pieces. A long field is a piece of its own: it is sent from where it is in memory, and
+//! read from where it arrived.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,51 +15,51 @@ use tonic::Status;
 
 use super::MAX_MESSAGE_BYTES;
 
-/// What stands before each message: whether it is compressed (one byte; ours never is) and its length (big-endian).
+/// Bytes before each message: whether it is compressed (one byte, here always no) and its length (big-endian).
 const PREFIX: usize = 5;
-/// A piece costs a frame of its own; below this, copying is cheaper.
+/// A piece needs a frame of its own. Copying a shorter field is cheaper.
 const LONG: usize = 4096;
-/// Protobuf's wire type of a field that states its length.
+/// Protobuf's wire type of a field with a length.
 const LENGTH_DELIMITED: usize = 2;
 
-/// A message, and its long fields taken out of it.
+/// A message, with its long fields separate.
 #[derive(Debug)]
 pub struct OutgoingMessage<M> {
     head: M,
     payloads: Vec<(u32, Bytes)>,
 }
 
-/// A body that is in memory: pieces of a message, then trailers where the sender is the one who answers.
+/// A body in memory: the pieces of a message, then trailers if it is an answer.
 pub(super) struct OutgoingBody {
     pieces: VecDeque<Bytes>,
     trailers: Option<HeaderMap>,
 }
 
-/// What has arrived of a message.
+/// The received part of a message.
 #[derive(Debug, Default)]
 struct IncomingMessage {
     pieces: VecDeque<Bytes>,
-    /// In all pieces.
+    /// Bytes in all pieces.
     bytes: usize,
-    /// Length that the prefix stated, once that was read.
+    /// Length in the prefix. `None` before the prefix has arrived.
     stated: Option<usize>,
 }
 
 impl<M: Message> OutgoingMessage<M> {
-    /// `payloads` are fields of type `bytes`, number and content of each, which `head` has no content for.
+    /// `payloads` are the numbers and contents of fields of type `bytes`. These fields are empty in `head`.
     pub fn new(head: M, payloads: impl IntoIterator<Item = (u32, Bytes)>) -> Self {
-        // An empty field is the same as none.
+        // An empty field equals a missing field.
         let payloads = payloads.into_iter().filter(|(_, payload)| !payload.is_empty()).collect();
         Self { head, payloads }
     }
 
-    /// The message as the wire has it. Fields may come in any order, so the long ones come last.
+    /// The message in the form of the wire. Protobuf allows any order of fields, so the long ones come last.
     pub(super) fn into_pieces(self, trailers: Option<HeaderMap>) -> Result<OutgoingBody, Status> {
         let length = self.encoded_len();
         check_length(length)?;
         let mut short = BytesMut::with_capacity(PREFIX + self.head.encoded_len() + 64);
         short.put_u8(0);
-        // The limit is far below 4 GiB.
+        // The limit is far below 4 GiB, so this cannot fail.
         short.put_u32(length as u32);
         self.head.encode(&mut short).map_err(unencodable)?;
         let mut pieces = VecDeque::new();
@@ -84,7 +84,7 @@ impl<M: Message> OutgoingMessage<M> {
     }
 }
 
-/// What stands before a field; a varint, as a length is.
+/// The key before a length-delimited field, a varint.
 fn key(number: u32) -> usize {
     (number as usize) << 3 | LENGTH_DELIMITED
 }
@@ -107,10 +107,10 @@ impl Body for OutgoingBody {
     }
 }
 
-/// Reads a body to its end: its only message, if it has one, and its trailers.
+/// Reads a body to its end. Returns its only message, if it has one, and its trailers.
 ///
 /// # Errors
-/// When the connection breaks, and when the body holds anything but one message within [`MAX_MESSAGE_BYTES`].
+/// If the connection breaks, or the body contains anything but one message within [`MAX_MESSAGE_BYTES`].
 pub(super) async fn read<M, B>(body: B) -> Result<(Option<M>, Option<HeaderMap>), Status>
 where
     M: Message + Default,
@@ -128,7 +128,7 @@ where
 }
 
 impl IncomingMessage {
-    /// Never holds more than a frame beyond what the prefix states.
+    /// Adds a piece. Never keeps more than one frame beyond the length in the prefix.
     fn push(&mut self, piece: Bytes) -> Result<(), Status> {
         if !piece.is_empty() {
             self.bytes += piece.len();
@@ -137,7 +137,9 @@ impl IncomingMessage {
         if self.stated.is_none() && self.bytes >= PREFIX {
             let (is_compressed, length) = (self.get_u8() != 0, self.get_u32() as usize);
             if is_compressed {
-                return Err(Status::unimplemented("the message is compressed, which this end does not read"));
+                return Err(Status::unimplemented(
+                    "the message is compressed, which is not supported; send it uncompressed",
+                ));
             }
             check_length(length)?;
             self.stated = Some(length);
@@ -172,7 +174,7 @@ impl Buf for IncomingMessage {
     }
 
     /// # Panics
-    /// As the trait says: beyond the end.
+    /// If `count` is larger than the number of bytes left, as the trait requires.
     fn advance(&mut self, count: usize) {
         assert!(count <= self.bytes, "{count} bytes are more than the {} that are left", self.bytes);
         self.bytes -= count;
@@ -188,7 +190,7 @@ impl Buf for IncomingMessage {
         }
     }
 
-    /// Without a copy where the bytes lie in one piece.
+    /// Copies nothing if the bytes are in one piece.
     fn copy_to_bytes(&mut self, count: usize) -> Bytes {
         if let Some(front) = self.pieces.front_mut().filter(|front| front.len() >= count) {
             let taken = front.slice(..count);
@@ -208,7 +210,7 @@ fn check_length(bytes: usize) -> Result<(), Status> {
     Err(Status::out_of_range(format!("a message of {bytes} bytes is larger than the limit of {MAX_MESSAGE_BYTES}")))
 }
 
-/// A buffer that grows has room for everything.
+/// The buffer grows, so this error should not occur.
 fn unencodable(error: EncodeError) -> Status {
     Status::internal(error.to_string())
 }
@@ -220,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// As protobuf's compiler would make it.
+    /// As protobuf's compiler would generate it.
     #[derive(Clone, PartialEq, Message)]
     struct Sample {
         #[prost(uint64, tag = "1")]
@@ -259,7 +261,7 @@ mod tests {
     }
 
     proptest! {
-        /// What others read as protobuf behind gRPC's prefix is read here, whatever pieces it comes in.
+        /// Protobuf data behind gRPC's prefix is read correctly, whatever pieces it arrives in.
         #[test]
         fn a_message_survives_in_any_pieces(sample in sample(), cuts in prop::collection::vec(any::<usize>(), 0..9)) {
             let bytes = sent(&sample).concat();
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_message_is_refused_with_sizes() {
+    fn a_body_that_is_not_one_message_is_refused_with_sizes() {
         let bytes = sent(&Sample { number: 300, ..Sample::default() }).concat();
         let refused = |bytes: &[u8]| receive(bytes, &[]).unwrap_err();
         assert_eq!(receive(&[], &[]).unwrap(), None);

@@ -1,15 +1,14 @@
-//! How long the sender of a request waits for its answer, as gRPC's header `grpc-timeout` says it.
+//! The timeout of a request's sender, in gRPC's header `grpc-timeout`.
 
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 const HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
-/// The header has room for a number of eight digits.
+/// Largest number in the header: it may have eight digits.
 const MOST: u128 = 99_999_999;
 
-/// Says in a request that its sender waits for `timeout`, in milliseconds, rounded up. What is longer than a day is said in
-/// seconds.
+/// Adds the sender's timeout to a request, in milliseconds, rounded up. A timeout longer than a day is in seconds.
 pub fn state_timeout(headers: &mut HeaderMap, timeout: Duration) {
     let millis = timeout.as_nanos().div_ceil(1_000_000);
     let text = match millis {
@@ -22,7 +21,7 @@ pub fn state_timeout(headers: &mut HeaderMap, timeout: Duration) {
     }
 }
 
-/// How long the sender of a request says that it waits; `None` when it says nothing, or nothing that can be read.
+/// The timeout of a request's sender. `None` if the header is missing or malformed.
 #[must_use]
 pub fn stated_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(HEADER)?.to_str().ok()?;
@@ -51,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stated_is_read_again_and_never_less() {
+    fn a_stated_timeout_is_read_again_and_never_shorter() {
         let mut headers = HeaderMap::new();
         assert_eq!(stated_timeout(&headers), None);
         for (timeout, stated) in [

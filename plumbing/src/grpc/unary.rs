@@ -1,6 +1,6 @@
-//! Unary gRPC calls whose long fields are copied by the kernel alone. Generated stubs copy each message into one
-//! buffer before it is sent and after it arrived; for a batch of rows these buffers cost as much as the socket.
-//! On the wire both are the same, so that either end may be a generated one.
+//! Unary gRPC calls that do not copy long fields in user space. Generated stubs copy each message into one buffer
+//! before sending it and after receiving it. For a batch of rows these copies cost as much as the socket. The bytes on
+//! the wire are the same, so either end may be a generated stub.
 
 use std::future::{Future, poll_fn};
 
@@ -17,11 +17,11 @@ use super::message::read;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Sends a message to `path` (`/package.Service/Method`), with these headers besides gRPC's own, and waits for the answer.
-/// Bounded by its caller.
+/// Sends a message with these headers to `path` (`/package.Service/Method`), and waits for the answer. The caller
+/// bounds the call.
 ///
 /// # Errors
-/// The other end's status; when it cannot be reached or breaks off, or what arrives is not one message.
+/// The status of the other end. Also if it cannot be reached, the connection breaks, or the answer is not one message.
 pub async fn call<Q, A>(
     channel: &mut Channel,
     path: PathAndQuery,
@@ -41,7 +41,7 @@ where
     message.ok_or_else(|| Status::internal("the answer has no message"))
 }
 
-/// Serves one call: reads its message, lets `work` answer it.
+/// Serves one call: reads the message and lets `work` answer it.
 pub async fn answer<Q, A, F>(request: Request<Body>, work: impl FnOnce(Q) -> F) -> Response<Body>
 where
     Q: Message + Default,
@@ -72,7 +72,7 @@ fn request(path: PathAndQuery, headers: HeaderMap, body: Body) -> Request<Body> 
     *request.headers_mut() = headers;
     *request.method_mut() = Method::POST;
     *request.version_mut() = Version::HTTP_2;
-    // The channel adds who is asked.
+    // The channel adds the host.
     *request.uri_mut() = Uri::from(path);
     request.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
     request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
@@ -83,7 +83,7 @@ fn unreachable(error: tonic::transport::Error) -> Status {
     Status::from_error(Box::new(error))
 }
 
-/// A call that fails before it has a message is reported so in the headers, by a proxy in HTTP's own words.
+/// A call that fails early reports its failure in the headers. A proxy reports it as an HTTP status.
 fn check_started(response: &Response<Body>) -> Result<(), Status> {
     match (Status::from_header_map(response.headers()), response.status()) {
         (Some(status), _) if status.code() != tonic::Code::Ok => Err(status),

@@ -1,4 +1,4 @@
-//! How much room the file system below a folder has, asked when someone looks.
+//! Free space and size of a folder's file system, read when metrics are collected.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use prometheus::proto::MetricFamily;
 
 use super::{Gauge, Opts, Registry, register};
 
-/// Bytes of a file system.
+/// Free space and size of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
-    /// What this process may still write.
+pub struct DiskSpace {
+    /// Bytes that this process may still write.
     pub free: u64,
-    /// What there is.
+    /// Bytes of the whole file system.
     pub size: u64,
 }
 
-impl Space {
-    /// Of the file system that holds `path`, or will hold it once it is made: the nearest folder above that exists is
-    /// asked.
+impl DiskSpace {
+    /// Space of the file system that holds `path`. If `path` does not exist yet, the nearest existing folder above it
+    /// counts.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// If the system does not report it.
     pub fn at(path: &Path) -> io::Result<Self> {
         let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
         let reported = rustix::fs::statvfs(existing)?;
@@ -30,11 +30,11 @@ impl Space {
     }
 }
 
-/// Shows the room at `path` from now on as two gauges: the names of `options` with `_free_bytes` and `_size_bytes`
-/// behind; its help says what lies there.
+/// Registers two gauges with the space at `path`. Their names are the name in `options` with `_free_bytes` and
+/// `_size_bytes` appended. The help in `options` says what is stored there.
 ///
 /// # Panics
-/// When a name is taken or malformed.
+/// If a name is taken or malformed.
 pub fn watch_disk(registry: &Registry, options: &Opts, path: &Path) {
     register(registry, Disk::new(options, path));
 }
@@ -65,8 +65,8 @@ impl Collector for Disk {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // Nothing is better than an old figure: an alert on what is missing can be written, one on a lie cannot.
-        let Ok(space) = Space::at(&self.path) else { return Vec::new() };
+        // No figure is better than an old one: an alert can detect a missing figure, but not a wrong one.
+        let Ok(space) = DiskSpace::at(&self.path) else { return Vec::new() };
         self.free.set(space.free as f64);
         self.size.set(space.size as f64);
         [self.free.collect(), self.size.collect()].concat()
@@ -79,19 +79,20 @@ mod tests {
     use crate::metrics::render;
 
     #[test]
-    fn a_folder_that_is_yet_to_be_made_has_the_room_of_the_one_above() {
+    fn a_folder_that_does_not_exist_has_the_space_of_the_folder_above() {
         let folder = tempfile::tempdir().unwrap();
-        let (above, below) = (Space::at(folder.path()).unwrap(), Space::at(&folder.path().join("a/b")).unwrap());
+        let (above, below) =
+            (DiskSpace::at(folder.path()).unwrap(), DiskSpace::at(&folder.path().join("a/b")).unwrap());
         assert_eq!(above.size, below.size);
         assert!(above.size > 0 && above.free <= above.size, "{above:?}");
     }
 
     #[test]
-    fn room_is_reported_in_bytes_under_the_name_given() {
+    fn space_is_reported_in_bytes_under_the_given_name() {
         let (registry, folder) = (Registry::new(), tempfile::tempdir().unwrap());
         watch_disk(&registry, &Opts::new("zagros_test_disk", "a test").const_label("server", "3"), folder.path());
         let reported = render(&registry);
-        let size = Space::at(folder.path()).unwrap().size as f64;
+        let size = DiskSpace::at(folder.path()).unwrap().size as f64;
         assert!(reported.contains(&format!("zagros_test_disk_size_bytes{{server=\"3\"}} {size}")), "{reported}");
         assert!(
             reported.contains("# HELP zagros_test_disk_free_bytes Free bytes of the file system that holds a test."),

@@ -1,43 +1,43 @@
-//! The folders that another process may have written and read. Other folders are refused.
+//! The folders that other processes may ask a role to write and read. All other folders are refused.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use crate::StoreError;
-use crate::url::Location;
+use crate::url::FolderLocation;
 
-/// Folders and prefixes. What lies in one of them is allowed.
+/// A list of folders and prefixes. Everything inside of one of them is allowed.
 #[derive(Debug)]
-pub struct AllowedFolders(Vec<(String, Location)>);
+pub struct AllowedFolders(Vec<(String, FolderLocation)>);
 
-/// A folder that lies in none of them.
+/// A folder outside of all allowed folders.
 #[derive(Debug, thiserror::Error)]
-#[error("{folder:?} lies in none of the folders that are allowed here: {}", allowed.join(", "))]
+#[error("{folder:?} is outside of the allowed folders, which are: {}", allowed.join(", "))]
 pub struct FolderNotAllowed {
-    /// What was asked for.
+    /// The requested folder.
     pub folder: String,
-    /// What is allowed.
+    /// The allowed folders.
     pub allowed: Vec<String>,
 }
 
 impl AllowedFolders {
-    /// Each a path, `file:///path` or `s3://bucket/prefix`.
+    /// The list of these folders. Each is a path, `file:///path` or `s3://bucket/prefix`.
     ///
     /// # Errors
-    /// When one is none of these.
+    /// If a text is none of these.
     pub fn new(roots: impl IntoIterator<Item = String>) -> Result<Self, StoreError> {
-        let located = roots.into_iter().map(|root| Location::parse(&root).map(|location| (root, location)));
+        let located = roots.into_iter().map(|root| FolderLocation::parse(&root).map(|location| (root, location)));
         Ok(Self(located.collect::<Result<_, _>>()?))
     }
 
-    /// Refuses a folder that is outside all of them. Paths are compared as they are on the disk now, links followed; those
-    /// with `..` are refused. Buckets are not asked, and no credentials are looked for.
+    /// Refuses a folder outside of all allowed folders. Paths are compared after links are resolved on the disk. Paths
+    /// with `..` are refused. No request to a store is made, and no credentials are read.
     ///
     /// # Errors
-    /// By the folder and what is allowed.
+    /// The folder and the allowed folders.
     pub fn check(&self, folder: &str) -> Result<(), FolderNotAllowed> {
-        let is_inside = Location::parse(folder)
+        let is_inside = FolderLocation::parse(folder)
             .is_ok_and(|asked| self.0.iter().any(|(_, root)| is_within(&asked, root).unwrap_or(false)));
         if is_inside {
             return Ok(());
@@ -49,10 +49,10 @@ impl AllowedFolders {
     }
 }
 
-fn is_within(folder: &Location, root: &Location) -> io::Result<bool> {
+fn is_within(folder: &FolderLocation, root: &FolderLocation) -> io::Result<bool> {
     match (folder, root) {
-        (Location::Disk(folder), Location::Disk(root)) => Ok(real(folder)?.starts_with(real(root)?)),
-        (Location::Bucket { bucket, prefix }, Location::Bucket { bucket: whole, prefix: root }) => {
+        (FolderLocation::Disk(folder), FolderLocation::Disk(root)) => Ok(real(folder)?.starts_with(real(root)?)),
+        (FolderLocation::Bucket { bucket, prefix }, FolderLocation::Bucket { bucket: whole, prefix: root }) => {
             let below = prefix.strip_prefix(root.as_str());
             let is_below = |below: &str| below.is_empty() || root.is_empty() || below.starts_with('/');
             Ok(bucket == whole && below.is_some_and(is_below))
@@ -61,14 +61,14 @@ fn is_within(folder: &Location, root: &Location) -> io::Result<bool> {
     }
 }
 
-/// Where a path leads, links followed as far as it is there.
+/// The path after all links that exist are resolved.
 fn real(path: &Path) -> io::Result<PathBuf> {
     if path.components().any(|part| part == Component::ParentDir) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut path = std::path::absolute(path)?;
     let mut missing: Vec<OsString> = Vec::new();
-    // A link that leads nowhere is there: it cannot be followed, and so is refused.
+    // A link without a target exists, but cannot be resolved. So the path is refused.
     while path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         let Some(name) = path.file_name().map(Into::into) else { break };
         missing.push(name);
@@ -85,10 +85,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_in_a_folder_is_allowed_and_nothing_beside_or_above_it() {
+    fn folders_inside_an_allowed_folder_are_allowed_and_no_others() {
         let folder = tempfile::tempdir().unwrap();
         let text = |below: &str| folder.path().join(below).display().to_string();
-        // One that is not there yet.
+        // A folder that does not exist yet.
         let roots = AllowedFolders::new([text("runs"), text("models")]).unwrap();
         for inside in ["runs", "runs/a/checkpoints/resume-9", "models/a"] {
             assert!(roots.check(&text(inside)).is_ok(), "{inside}");
@@ -103,12 +103,12 @@ mod tests {
         let refused = roots.check("/etc").unwrap_err().to_string();
         assert_eq!(
             refused,
-            format!("\"/etc\" lies in none of the folders that are allowed here: {}, {}", text("runs"), text("models"))
+            format!("\"/etc\" is outside of the allowed folders, which are: {}, {}", text("runs"), text("models"))
         );
     }
 
     #[test]
-    fn a_link_is_where_it_leads() {
+    fn a_link_counts_as_its_target() {
         let folder = tempfile::tempdir().unwrap();
         let path = |below: &str| folder.path().join(below);
         ["disk/runs", "other"].iter().for_each(|below| std::fs::create_dir_all(path(below)).unwrap());
@@ -117,7 +117,7 @@ mod tests {
         symlink(path("nowhere"), path("disk/runs/dangling")).unwrap();
         let roots = AllowedFolders::new([path("runs").display().to_string()]).unwrap();
         let check = |below: &str| roots.check(&path(below).display().to_string()).is_ok();
-        assert!(check("runs/a") && check("disk/runs/a"), "a root that is a link is where it leads");
+        assert!(check("runs/a") && check("disk/runs/a"), "a root that is a link counts as its target");
         assert!(!check("runs/escape/a") && !check("runs/dangling/a") && !check("disk/a"));
     }
 

@@ -1,6 +1,6 @@
-//! One bucket of an S3-compatible store, called from threads that may block.
+//! One bucket of an S3-compatible store, for threads that may block.
 //!
-//! Requests run on a runtime of the bucket's own: callers are threads of pools, or `main` before there is a runtime.
+//! Requests run on a runtime of the bucket. The callers are threads of pools, or `main` before it has a runtime.
 
 use std::fmt;
 use std::future::Future;
@@ -15,18 +15,18 @@ use tokio::runtime::{Builder, Runtime};
 use crate::error::{explain, no_answer};
 use crate::{StoreError, StoreProblem};
 
-/// Requests are tried so often where that may help, with pauses up to [`LONGEST_PAUSE`], within the timeout.
+/// How often a request is retried if a retry may help, within the timeout. Pauses last up to [`LONGEST_PAUSE`].
 const RETRIES: usize = 8;
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// What may pass between the deadline of a request and its end on the bucket's thread.
+/// Extra time after a request's deadline, in which the bucket's thread reports the end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Variables whose names begin with AWS_.
+/// Names and values of the variables whose names begin with AWS_.
 pub(crate) type Environment = [(String, String)];
 
-/// Variables that are credentials, say where there are some, or that none are needed.
+/// Variables with credentials, or that say where credentials are, or that none are needed.
 const CREDENTIALS: [&str; 5] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -35,31 +35,31 @@ const CREDENTIALS: [&str; 5] = [
     "AWS_SKIP_SIGNATURE",
 ];
 
-/// A bucket, with a connection as the environment has it.
-pub(crate) struct Bucket {
+/// A bucket, and a connection with the settings of the environment.
+pub(crate) struct S3Bucket {
     name: String,
     endpoint: String,
-    /// Whether the environment has credentials; without any the machine is asked for its own.
+    /// Whether the environment has credentials. If not, the machine's own credentials are requested.
     has_key: bool,
     pub(crate) store: AmazonS3,
-    /// How long any request may take with all its retries.
+    /// Longest time of a request, with all retries.
     timeout: Duration,
-    /// Taken when the bucket is dropped.
+    /// The runtime. `None` only while the bucket is dropped.
     runtime: Option<Runtime>,
 }
 
-/// A request under way.
+/// A request in progress.
 pub(crate) struct PendingRequest<T> {
     what: &'static str,
     key: Key,
     answer: Receiver<Result<T, (StoreProblem, String)>>,
 }
 
-impl Bucket {
-    /// Takes endpoint, region and credentials from the environment. Nothing is asked yet.
+impl S3Bucket {
+    /// Opens a bucket with the endpoint, region and credentials of the environment. Makes no request.
     ///
     /// # Errors
-    /// When the environment contradicts itself, or the machine has no thread or no certificates to trust.
+    /// If the environment contradicts itself, or the machine has no thread or no root certificates.
     pub(crate) fn open(name: &str, timeout: Duration, environment: &Environment) -> Result<Self, StoreError> {
         let variable = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let endpoint = variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL"));
@@ -73,9 +73,11 @@ impl Bucket {
         };
         let http_allowed = variable("AWS_ALLOW_HTTP").is_some_and(|allow| ["true", "1"].contains(&allow));
         if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) && !http_allowed {
-            return Err(wrong("the endpoint is not encrypted; AWS_ALLOW_HTTP=true allows that".to_owned()));
+            return Err(wrong(
+                "the endpoint uses http, which is not encrypted; use https, or set AWS_ALLOW_HTTP=true".to_owned(),
+            ));
         }
-        // Refused only when there is one already, and any will do.
+        // An error means that a provider is installed already. Any provider works.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let options = ClientOptions::new()
             .with_allow_http(http_allowed)
@@ -85,17 +87,17 @@ impl Bucket {
         let retry = RetryConfig { backoff, max_retries: RETRIES, retry_timeout: timeout };
         let mut builder = AmazonS3Builder::new();
         for (key, value) in environment {
-            // Other AWS_… variables are for other programs.
+            // Other AWS_… variables belong to other programs.
             if let Ok(key) = key.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
                 builder = builder.with_config(key, value);
             }
         }
-        // Deletions of many objects in one request are not known to every store.
+        // Not every store supports deletion of several objects in one request.
         let builder = builder.with_bucket_name(name).with_disable_bulk_delete(true);
         let builder = builder.with_client_options(options).with_retry(retry);
         let store = builder.build().map_err(|error| wrong(explain(&error).1))?;
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().thread_name("store").build();
-        let runtime = runtime.map_err(|error| wrong(format!("no thread for it: {error}")))?;
+        let runtime = runtime.map_err(|error| wrong(format!("cannot start a thread: {error}")))?;
         let has_key = CREDENTIALS.iter().any(|name| variable(name).is_some());
         Ok(Self { name: name.to_owned(), endpoint: reported, has_key, store, timeout, runtime: Some(runtime) })
     }
@@ -114,7 +116,7 @@ impl Bucket {
                 Ok(answer) => answer.map_err(|error| explain(&error)),
                 Err(_) => Err(no_answer(timeout)),
             };
-            // Whoever asked may be gone.
+            // The caller may have stopped waiting.
             let _ = tell.send(answer);
         };
         if let Some(runtime) = &self.runtime {
@@ -123,10 +125,10 @@ impl Bucket {
         PendingRequest { what, key: key.clone(), answer }
     }
 
-    /// Waits for a request, until its deadline (invariant WT-1).
+    /// Waits for a request until its deadline (invariant WT-1).
     ///
     /// # Errors
-    /// As the store answered, by the object's name.
+    /// The error of the store, with the name of the object.
     pub(crate) fn wait<T>(&self, pending: PendingRequest<T>) -> Result<T, StoreError> {
         let PendingRequest { what, key, answer } = pending;
         let answer = answer.recv_timeout(self.timeout + GRACE).unwrap_or_else(|_| Err(no_answer(self.timeout)));
@@ -151,29 +153,29 @@ impl Bucket {
         StoreError::Bucket { what, place: self.place(key), endpoint: self.endpoint.clone(), problem, reason }
     }
 
-    /// `s3://bucket/key`.
+    /// The name of an object, `s3://bucket/key`.
     pub(crate) fn place(&self, key: &Key) -> String {
         format!("s3://{}/{key}", self.name)
     }
 }
 
-impl fmt::Debug for Bucket {
+impl fmt::Debug for S3Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What else there is knows the credentials.
+        // The other fields contain credentials.
         f.debug_struct("Bucket").field("name", &self.name).field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
-impl Drop for Bucket {
+impl Drop for S3Bucket {
     fn drop(&mut self) {
-        // The last owner may be a task, which must not wait for threads.
+        // The last owner may be an async task, which must not wait for threads.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// An address without the user and password that it may hold.
+/// An address without user and password.
 fn without_user(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let address = rest.split_once('@').map_or(rest, |(_, address)| address);

@@ -1,33 +1,33 @@
-//! By what a file is known: size and SHA-256.
+//! The digest of a file: size and SHA-256.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
 
 use sha2::{Digest as _, Sha256};
 
-/// Bytes that are read at a time.
+/// Bytes that one read takes.
 const PIECE: usize = 1 << 20;
 
-/// Size and SHA-256 of a content. Two contents of one digest are the same.
+/// Size and SHA-256 of a content. Two contents with one digest are taken as equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Digest {
-    /// How many bytes.
+pub struct ContentDigest {
+    /// Number of bytes.
     pub bytes: u64,
-    /// Their SHA-256.
+    /// SHA-256 of the bytes.
     pub sha256: [u8; 32],
 }
 
-impl Digest {
-    /// Of a content at hand.
+impl ContentDigest {
+    /// The digest of `content`.
     #[must_use]
     pub fn of(content: &[u8]) -> Self {
         Self { bytes: content.len() as u64, sha256: Sha256::digest(content).into() }
     }
 
-    /// Of all that is left to read; `passed` gets how many bytes were, now and then.
+    /// The digest of everything left to read. Now and then `passed` gets the number of bytes read so far.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the content cannot be read.
     pub fn read(mut from: impl Read, passed: &dyn Fn(u64)) -> io::Result<Self> {
         let (mut sha256, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; PIECE]);
         loop {
@@ -45,7 +45,7 @@ impl Digest {
     }
 }
 
-/// As `sha256sum` prints it.
+/// Hexadecimal digits, as `sha256sum` prints them.
 #[must_use]
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -59,13 +59,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_that_of_sha256sum_however_it_is_read() {
+    fn a_digest_equals_the_one_of_sha256sum_however_it_is_read() {
         // `printf abc | sha256sum`
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(hexadecimal(&Digest::of(b"abc").sha256), expected);
+        assert_eq!(hexadecimal(&ContentDigest::of(b"abc").sha256), expected);
         let long = vec![7; 3 * PIECE + 5];
         let passed = std::cell::Cell::new(0);
-        let read = Digest::read(&long[..], &|bytes| passed.set(passed.get() + bytes)).unwrap();
-        assert_eq!((read, passed.get()), (Digest::of(&long), long.len() as u64));
+        let read = ContentDigest::read(&long[..], &|bytes| passed.set(passed.get() + bytes)).unwrap();
+        assert_eq!((read, passed.get()), (ContentDigest::of(&long), long.len() as u64));
     }
 }

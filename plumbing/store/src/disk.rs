@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use crate::StoreError;
 
-/// An error that names the file.
+/// Makes an error that names the file.
 pub(crate) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     move |source| StoreError::Disk { what, path: path.to_owned(), source }
 }
 
-/// Makes the folder; answers its absolute path.
+/// Makes the folder. Returns its absolute path.
 pub(crate) fn make(path: &Path) -> Result<PathBuf, StoreError> {
     fs::create_dir_all(path).map_err(failed("create", path))?;
     fs::canonicalize(path).map_err(failed("open", path))
 }
 
-/// Names of the folders in it; none where it is not there.
+/// Names of the folders inside of a folder. None if the folder does not exist.
 pub(crate) fn folders(path: &Path) -> Result<Vec<String>, StoreError> {
     let entries = match fs::read_dir(path) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -35,7 +35,7 @@ pub(crate) fn folders(path: &Path) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
-/// Deletes a file, if there is one.
+/// Deletes a file. Does nothing if it does not exist.
 pub(crate) fn delete_file(path: &Path) -> Result<(), StoreError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", path)(error)),
@@ -43,7 +43,7 @@ pub(crate) fn delete_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Deletes a folder with all that is in it, if there is one.
+/// Deletes a folder with its content. Does nothing if it does not exist.
 pub(crate) fn delete(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", path)(error)),

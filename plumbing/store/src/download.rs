@@ -1,4 +1,4 @@
-//! An object that is read piece by piece, as a file is.
+//! An object that is read in pieces, like a file.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
@@ -8,35 +8,35 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 
 use crate::StoreError;
-use crate::bucket::{Bucket, PendingRequest};
+use crate::bucket::{PendingRequest, S3Bucket};
 
-/// Bytes that are fetched at a time.
+/// Bytes per request.
 const PIECE: u64 = 8 << 20;
 
-/// An object, with a position in it. Memory is two pieces.
-pub(crate) struct Download {
-    bucket: Arc<Bucket>,
+/// An object, and a position in it. It keeps at most two pieces in memory.
+pub(crate) struct ObjectDownload {
+    bucket: Arc<S3Bucket>,
     key: Key,
     bytes: u64,
     position: u64,
-    /// Where the piece at hand starts, and the piece.
+    /// The start of the current piece, and the piece.
     piece: (u64, Bytes),
-    /// Where the piece starts that was asked for ahead.
+    /// The start of the piece that is being fetched ahead.
     ahead: Option<(u64, PendingRequest<Bytes>)>,
 }
 
-impl Download {
-    /// Asks how large the object is.
+impl ObjectDownload {
+    /// Requests the size of the object.
     ///
     /// # Errors
-    /// When it is not there, or the store does not answer.
-    pub(crate) fn open(bucket: Arc<Bucket>, key: Key) -> Result<Self, StoreError> {
+    /// If the object does not exist, or the store does not answer.
+    pub(crate) fn open(bucket: Arc<S3Bucket>, key: Key) -> Result<Self, StoreError> {
         let (store, object) = (bucket.store.clone(), key.clone());
         let head = bucket.call("read", &key, async move { store.head(&object).await })?;
         Ok(Self { bucket, key, bytes: head.size, position: 0, piece: (0, Bytes::new()), ahead: None })
     }
 
-    /// Size of the object.
+    /// Size of the object in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.bytes
     }
@@ -47,7 +47,7 @@ impl Download {
         self.bucket.begin("read", &self.key, async move { store.get_range(&key, range).await })
     }
 
-    /// Brings the piece that starts at the position, and asks for the one after it where reading goes on in order.
+    /// Fetches the piece at the position. While reading is sequential, it also requests the next piece.
     fn fetch(&mut self) -> Result<(), StoreError> {
         let in_order = self.position == self.piece.0 + self.piece.1.len() as u64;
         let asked = self.ahead.take().filter(|(from, _)| *from == self.position);
@@ -60,7 +60,7 @@ impl Download {
         Ok(())
     }
 
-    /// What of the piece at hand follows the position.
+    /// The bytes of the current piece after the position.
     fn at_hand(&self) -> &[u8] {
         let (from, piece) = &self.piece;
         let offset = self.position.checked_sub(*from).and_then(|offset| usize::try_from(offset).ok());
@@ -68,7 +68,7 @@ impl Download {
     }
 }
 
-impl Read for Download {
+impl Read for ObjectDownload {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.position >= self.bytes || to.is_empty() {
             return Ok(0);
@@ -84,7 +84,7 @@ impl Read for Download {
     }
 }
 
-impl Seek for Download {
+impl Seek for ObjectDownload {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(position) => Some(position),

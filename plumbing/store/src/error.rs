@@ -1,4 +1,4 @@
-//! Why a folder could not be used: what was wanted, where, why, and what to do.
+//! Errors of a folder: the operation, the place, the cause, and the next step.
 
 use std::error::Error;
 use std::io;
@@ -10,69 +10,70 @@ use zagros_plumbing::disk;
 /// Why a folder could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The operating system refused.
+    /// The operating system refused the operation.
     #[error("cannot {what} {}: {source}; {}", path.display(), disk::advice(source))]
     Disk {
-        /// `write`, `read`, …
+        /// The operation: `write`, `read`, …
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Text that names no folder.
-    #[error("{text:?} names no folder: {reason}; give a path, or s3://bucket/prefix")]
+    /// A text that is not a folder.
+    #[error("{text:?} is not a folder: {reason}; give a path, or s3://bucket/prefix")]
     Place {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// What is wrong with the text.
         reason: &'static str,
     },
     /// The object store refused or did not answer.
     #[error("cannot {what} {place} ({endpoint}): {reason}; {}", problem.help())]
     Bucket {
-        /// `write`, `read`, …
+        /// The operation: `write`, `read`, …
         what: &'static str,
         /// The object or prefix, `s3://bucket/key`.
         place: String,
-        /// Whom was asked.
+        /// Address of the store.
         endpoint: String,
-        /// What kind of failure it is.
+        /// The kind of failure.
         problem: StoreProblem,
-        /// In the store's words, without what it says of credentials.
+        /// The message of the store, without anything about credentials.
         reason: String,
     },
 }
 
-/// What kind of failure of an object store, by what helps.
+/// Kinds of failures of an object store, by their next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreProblem {
-    /// Credentials, region or rights.
+    /// Credentials, region or rights are wrong.
     Refused,
-    /// There is no such bucket.
+    /// The bucket does not exist.
     NoBucket,
-    /// There is no such object.
+    /// The object does not exist.
     Missing,
-    /// It does not answer, or says that it cannot.
+    /// The store does not answer, or cannot serve.
     Away,
-    /// The same, and the environment has no credentials: the machine's own may be what does not answer.
+    /// As `Away`, and the environment has no credentials. The failure may be a request for the machine's own
+    /// credentials.
     Keyless,
-    /// The environment asks for something that cannot be.
+    /// The environment contradicts itself.
     Environment,
-    /// More than an object can hold.
+    /// The content is larger than an object may be.
     TooLarge,
 }
 
-/// Whose fault a failure is: programs give each an exit code.
+/// The cause of a failure. Programs map each cause to an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum StoreFault {
     /// Names, rights or credentials are wrong.
     Setting,
-    /// What was asked for is not there.
+    /// The object does not exist.
     Missing,
     /// The store does not answer.
     Away,
-    /// The disk, or more than a store can hold.
+    /// The disk failed, or the content is too large for the store.
     Machine,
 }
 
@@ -84,14 +85,14 @@ impl StoreProblem {
                  list, get, put and delete there"
             }
             Self::NoBucket => "make the bucket, or correct the name after s3://",
-            Self::Missing => "it may have been deleted, or never been finished",
+            Self::Missing => "check whether it was deleted, or never completed",
             Self::Away => {
-                "is the store running, and is AWS_ENDPOINT_URL right? `cluster.timeout_seconds` of a job, or `--timeout` of a \
+                "check that the store runs and that AWS_ENDPOINT_URL is right; `cluster.timeout_seconds` of a job, or `--timeout` of a \
                  command, waits longer"
             }
             Self::Keyless => {
-                "there is no AWS_ACCESS_KEY_ID in the environment, so that the role of this machine or pod was asked for: \
-                 set it and AWS_SECRET_ACCESS_KEY, or give the machine a role; else, is AWS_ENDPOINT_URL right?"
+                "there is no AWS_ACCESS_KEY_ID in the environment, so the role of this machine or pod was requested: \
+                 set it and AWS_SECRET_ACCESS_KEY, or give the machine a role; if the role exists, check AWS_ENDPOINT_URL"
             }
             Self::Environment => "correct the environment and start again",
             Self::TooLarge => "use more embedding servers",
@@ -100,7 +101,7 @@ impl StoreProblem {
 }
 
 impl StoreError {
-    /// Whether what was asked for is not there.
+    /// Whether the object does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         match self {
@@ -110,22 +111,22 @@ impl StoreError {
         }
     }
 
-    /// Whose fault it is.
+    /// The cause of the failure.
     #[must_use]
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> StoreFault {
         match self {
-            Self::Place { .. } => Fault::Setting,
-            Self::Disk { .. } => Fault::Machine,
+            Self::Place { .. } => StoreFault::Setting,
+            Self::Disk { .. } => StoreFault::Machine,
             Self::Bucket { problem, .. } => match problem {
-                StoreProblem::Refused | StoreProblem::NoBucket | StoreProblem::Environment => Fault::Setting,
-                StoreProblem::Missing => Fault::Missing,
-                StoreProblem::Away | StoreProblem::Keyless => Fault::Away,
-                StoreProblem::TooLarge => Fault::Machine,
+                StoreProblem::Refused | StoreProblem::NoBucket | StoreProblem::Environment => StoreFault::Setting,
+                StoreProblem::Missing => StoreFault::Missing,
+                StoreProblem::Away | StoreProblem::Keyless => StoreFault::Away,
+                StoreProblem::TooLarge => StoreFault::Machine,
             },
         }
     }
 
-    /// As an I/O error, for what reads and writes files wherever they are.
+    /// The error as an I/O error, for code that reads and writes files of any kind.
     pub(crate) fn into_io(self) -> io::Error {
         let kind = match &self {
             Self::Bucket { problem: StoreProblem::Away | StoreProblem::Keyless, .. } => io::ErrorKind::NotConnected,
@@ -136,7 +137,7 @@ impl StoreError {
     }
 }
 
-/// What a store answered, in few words. Its own may repeat the request with all that was signed.
+/// The store's answer in few words. The store's own message may repeat the request with its signature.
 pub(crate) fn explain(error: &object_store::Error) -> (StoreProblem, String) {
     let mut innermost: &dyn Error = error;
     while let Some(source) = innermost.source() {
@@ -159,20 +160,20 @@ pub(crate) fn explain(error: &object_store::Error) -> (StoreProblem, String) {
         (StoreProblem::Refused, Some(code)) => format!("the request was refused ({code})"),
         (StoreProblem::Refused, None) => "the request was refused".to_owned(),
         (StoreProblem::NoBucket, _) => "there is no such bucket".to_owned(),
-        (StoreProblem::Missing, _) => "it is not there".to_owned(),
+        (StoreProblem::Missing, _) => "the object does not exist".to_owned(),
         (_, Some(code)) => format!("the store answered {code}"),
-        // No document of the store's: the transport's own words.
+        // Without an answer of the store, the message of the transport.
         (_, None) => innermost.lines().next().unwrap_or_default().chars().take(200).collect(),
     };
     (problem, reason)
 }
 
-/// That nothing came back in time.
+/// No answer came in time.
 pub(crate) fn no_answer(timeout: Duration) -> (StoreProblem, String) {
     (StoreProblem::Away, format!("no answer for {:.1} s", timeout.as_secs_f64()))
 }
 
-/// The code in the XML of an answer.
+/// The error code in the XML of an answer.
 fn code(text: &str) -> Option<&str> {
     let (_, after) = text.split_once("<Code>")?;
     after.split_once("</Code>").map(|(code, _)| code)
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_store_says_of_credentials_is_not_repeated() {
+    fn messages_of_a_store_about_credentials_are_not_repeated() {
         let document = "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIA1</AWSAccessKeyId></Error>";
         let error = object_store::Error::PermissionDenied { path: "a/b".into(), source: answered(document) };
         let (problem, reason) = explain(&error);
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_distinguished_by_what_helps() {
+    fn failures_are_distinguished_by_their_next_step() {
         let not_found = |document| object_store::Error::NotFound { path: String::new(), source: answered(document) };
         let generic = |document| object_store::Error::Generic { store: "S3", source: answered(document) };
         let problem = |error: object_store::Error| explain(&error).0;
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_fault_it_is_goes_with_what_helps() {
+    fn the_cause_follows_from_the_kind_of_failure() {
         let bucket = |problem| StoreError::Bucket {
             what: "write",
             place: "s3://models/a".to_owned(),
@@ -229,7 +230,10 @@ mod tests {
             StoreProblem::TooLarge,
         ]
         .map(|problem| bucket(problem).fault());
-        assert_eq!(faults, [Fault::Setting, Fault::Setting, Fault::Missing, Fault::Away, Fault::Machine]);
-        assert_eq!(StoreError::Place { text: "gs://a".to_owned(), reason: "" }.fault(), Fault::Setting);
+        assert_eq!(
+            faults,
+            [StoreFault::Setting, StoreFault::Setting, StoreFault::Missing, StoreFault::Away, StoreFault::Machine]
+        );
+        assert_eq!(StoreError::Place { text: "gs://a".to_owned(), reason: "" }.fault(), StoreFault::Setting);
     }
 }

@@ -1,4 +1,4 @@
-//! A folder, wherever it is.
+//! A folder on a disk or in an object store.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,23 +12,23 @@ use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
 use zagros_plumbing::{durable, regular};
 
-use crate::bucket::Bucket;
-use crate::digest::Digest;
+use crate::bucket::S3Bucket;
+use crate::digest::ContentDigest;
 use crate::disk::{self, failed};
-use crate::download::Download;
+use crate::download::ObjectDownload;
 use crate::error::StoreError;
-use crate::upload::Upload;
-use crate::url::Location;
+use crate::upload::ObjectUpload;
+use crate::url::FolderLocation;
 
-/// What is written to find out whether that is allowed.
+/// Name of the file that a check writes and deletes.
 const PROBE: &str = ".may-write";
 
-/// What a file is read through.
-pub trait Input: Read + Seek + Send {}
+/// A file to read from.
+pub trait FileInput: Read + Seek + Send {}
 
-impl<T: Read + Seek + Send> Input for T {}
+impl<T: Read + Seek + Send> FileInput for T {}
 
-/// A folder of files, on a disk or below a prefix of a bucket. All its calls block.
+/// A folder of files, on a disk or below a prefix of a bucket. All calls block.
 #[derive(Clone, Debug)]
 pub struct Folder {
     place: FolderKind,
@@ -37,7 +37,7 @@ pub struct Folder {
 #[derive(Clone, Debug)]
 enum FolderKind {
     Disk(PathBuf),
-    Bucket { bucket: Arc<Bucket>, prefix: Key },
+    Bucket { bucket: Arc<S3Bucket>, prefix: Key },
 }
 
 impl Folder {
@@ -47,32 +47,32 @@ impl Folder {
         Self { place: FolderKind::Disk(path.into()) }
     }
 
-    /// A path, `file:///path` or `s3://bucket/prefix`, whose requests take `timeout` at most, retries and all. Only
-    /// looks at the environment: [`Self::check`] asks the store.
+    /// Opens a path, `file:///path` or `s3://bucket/prefix`. A request to a bucket takes at most `timeout`, with
+    /// retries. The call reads the environment only. [`Self::check`] asks the store.
     ///
     /// # Errors
-    /// When it is none of these, or the environment contradicts itself.
+    /// If the text is none of these, or the environment contradicts itself.
     pub fn open(text: &str, timeout: Duration) -> Result<Self, StoreError> {
         let text_of = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
         let variables = std::env::vars_os().filter_map(text_of).filter(|(key, _)| key.starts_with("AWS_"));
         Self::open_in(&variables.collect::<Vec<_>>(), text, timeout)
     }
 
-    /// As [`Self::open`], in another environment: variables whose names begin with `AWS_`, and their values.
+    /// As [`Self::open`], with another environment: names and values of variables that begin with `AWS_`.
     ///
     /// # Errors
     /// As [`Self::open`].
     pub fn open_in(environment: &[(String, String)], text: &str, timeout: Duration) -> Result<Self, StoreError> {
-        Ok(match Location::parse(text)? {
-            Location::Disk(path) => Self::disk(path),
-            Location::Bucket { bucket, prefix } => {
-                let bucket = Arc::new(Bucket::open(&bucket, timeout, environment)?);
+        Ok(match FolderLocation::parse(text)? {
+            FolderLocation::Disk(path) => Self::disk(path),
+            FolderLocation::Bucket { bucket, prefix } => {
+                let bucket = Arc::new(S3Bucket::open(&bucket, timeout, environment)?);
                 Self { place: FolderKind::Bucket { bucket, prefix: Key::from(prefix) } }
             }
         })
     }
 
-    /// Its path, where it is on a disk.
+    /// Path of the folder. `None` for a bucket.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
@@ -81,7 +81,7 @@ impl Folder {
         }
     }
 
-    /// The folder of this name in it.
+    /// The subfolder of this name.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         let place = match &self.place {
@@ -93,10 +93,10 @@ impl Folder {
         Self { place }
     }
 
-    /// That files can be written and deleted in it: what is wrong with names or credentials is known before the work.
+    /// Checks that files can be written and deleted. Wrong names or credentials are thus found before the work starts.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The failure.
     pub fn check(&self) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::make(path).map(drop),
@@ -107,10 +107,10 @@ impl Folder {
         }
     }
 
-    /// Makes it, and answers it by a name that is the same for every process.
+    /// Makes the folder. Returns it with a name that is the same for every process.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn make(&self) -> Result<Self, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::make(path).map(Self::disk),
@@ -118,10 +118,10 @@ impl Folder {
         }
     }
 
-    /// Names of the folders in it, in no order; none where it is not there.
+    /// Names of the folders inside, in arbitrary order. None if the folder does not exist.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the folder cannot be read.
     pub fn folders(&self) -> Result<Vec<String>, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::folders(path),
@@ -134,15 +134,15 @@ impl Folder {
         }
     }
 
-    /// Whether it has this file.
+    /// Whether this file exists.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If that cannot be found out.
     pub fn has(&self, file: &str) -> Result<bool, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => Ok(path.join(file).is_file()),
             FolderKind::Bucket { bucket, prefix } => {
-                match Download::open(Arc::clone(bucket), prefix.clone().join(file)) {
+                match ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file)) {
                     Err(error) if error.is_missing() => Ok(false),
                     found => found.map(|_| true),
                 }
@@ -150,10 +150,10 @@ impl Folder {
         }
     }
 
-    /// All of a file.
+    /// The content of a file.
     ///
     /// # Errors
-    /// When it is not there or cannot be read.
+    /// If the file does not exist or cannot be read.
     pub fn read(&self, file: &str) -> Result<Vec<u8>, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => {
@@ -163,7 +163,7 @@ impl Folder {
                 read.map(|_| bytes).map_err(failed("read", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let mut download = Download::open(Arc::clone(bucket), prefix.clone().join(file))?;
+                let mut download = ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file))?;
                 let mut bytes = Vec::with_capacity(usize::try_from(download.size()).unwrap_or_default());
                 download.read_to_end(&mut bytes).map_err(|error| self.cause("read", file, error))?;
                 Ok(bytes)
@@ -171,15 +171,15 @@ impl Folder {
         }
     }
 
-    /// All of a file of at most so many bytes; of a larger one nothing is read.
+    /// The content of a file with at most `most` bytes. Nothing is read of a larger file.
     ///
     /// # Errors
-    /// When it is not there, is larger, or cannot be read.
+    /// If the file does not exist, is larger, or cannot be read.
     pub fn read_at_most(&self, file: &str, most: u64) -> Result<Vec<u8>, StoreError> {
         let refused = |error| self.cause("read", file, error);
         let (input, size) = self.input(file).map_err(refused)?;
         if size > most {
-            let reported = format!("it has {size} bytes, and should have {most} at most");
+            let reported = format!("it has {size} bytes, but may have {most} at most");
             return Err(refused(io::Error::new(io::ErrorKind::FileTooLarge, reported)));
         }
         let mut bytes = Vec::new();
@@ -187,20 +187,20 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// By what a file is known; reads all of it, in bounded memory. `passed` gets how many bytes were read.
+    /// The digest of a file. Reads all of it in bounded memory. `passed` gets the number of bytes read so far.
     ///
     /// # Errors
-    /// When it is not there or cannot be read.
-    pub fn digest(&self, file: &str, passed: &dyn Fn(u64)) -> Result<Digest, StoreError> {
-        let digest = self.input(file).and_then(|(input, _)| Digest::read(input, passed));
+    /// If the file does not exist or cannot be read.
+    pub fn digest(&self, file: &str, passed: &dyn Fn(u64)) -> Result<ContentDigest, StoreError> {
+        let digest = self.input(file).and_then(|(input, _)| ContentDigest::read(input, passed));
         digest.map_err(|error| self.cause("read", file, error))
     }
 
-    /// A regular file to read, in bounded memory, and its size.
+    /// Opens a regular file for reading in bounded memory. Returns its size as well.
     ///
     /// # Errors
-    /// When it is not there or cannot be read.
-    pub fn input(&self, file: &str) -> io::Result<(Box<dyn Input>, u64)> {
+    /// If the file does not exist or cannot be read.
+    pub fn input(&self, file: &str) -> io::Result<(Box<dyn FileInput>, u64)> {
         match &self.place {
             FolderKind::Disk(path) => {
                 let file = regular::open(&path.join(file))?;
@@ -208,7 +208,7 @@ impl Folder {
                 Ok((Box::new(file), bytes))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let download = Download::open(Arc::clone(bucket), prefix.clone().join(file));
+                let download = ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file));
                 let download = download.map_err(StoreError::into_io)?;
                 let bytes = download.size();
                 Ok((Box::new(download), bytes))
@@ -219,7 +219,7 @@ impl Folder {
     /// Writes a file, whole or not at all (invariant CK-1).
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, file: &str, content: &[u8]) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => {
@@ -227,18 +227,18 @@ impl Folder {
                 durable::write(&path, content).map_err(failed("write", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let mut upload = Upload::new(Arc::clone(bucket), prefix.clone().join(file));
+                let mut upload = ObjectUpload::new(Arc::clone(bucket), prefix.clone().join(file));
                 upload.write_all(content).map_err(|error| self.cause("write", file, error))?;
                 upload.finish()
             }
         }
     }
 
-    /// As [`Self::write`], streaming in bounded memory. An inner error, of what was to be written, leaves the file as
-    /// it was too.
+    /// As [`Self::write`], with content that `fill` streams in bounded memory. An inner error also leaves the file as
+    /// it was.
     ///
     /// # Errors
-    /// As [`Self::write`], and whatever `fill` returns.
+    /// As [`Self::write`], and any error of `fill`.
     pub fn write_unless<T, E>(
         &self,
         file: &str,
@@ -250,7 +250,7 @@ impl Folder {
                 durable::write_unless(&path, |file| fill(file)).map_err(durable::naming(&path))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let mut upload = Upload::new(Arc::clone(bucket), prefix.clone().join(file));
+                let mut upload = ObjectUpload::new(Arc::clone(bucket), prefix.clone().join(file));
                 let filled = fill(&mut upload)?;
                 if filled.is_ok() {
                     upload.finish().map_err(StoreError::into_io)?;
@@ -260,10 +260,10 @@ impl Folder {
         }
     }
 
-    /// Deletes a file, if there is one.
+    /// Deletes a file. Does nothing if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be deleted.
+    /// If the file cannot be deleted.
     pub fn delete_file(&self, file: &str) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::delete_file(&path.join(file)),
@@ -271,10 +271,10 @@ impl Folder {
         }
     }
 
-    /// Deletes it with all that is in it, if it is there.
+    /// Deletes the folder with its content. Does nothing if it does not exist.
     ///
     /// # Errors
-    /// When something cannot be deleted.
+    /// If something cannot be deleted.
     pub fn delete(&self) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::delete(path),
@@ -287,14 +287,14 @@ impl Folder {
         }
     }
 
-    /// The cause of an I/O error that [`StoreError::into_io`] made.
+    /// The cause inside an I/O error that [`StoreError::into_io`] made.
     fn cause(&self, what: &'static str, file: &str, error: io::Error) -> StoreError {
         let path = || PathBuf::from(format!("{self}/{file}"));
         error.downcast().unwrap_or_else(|source| StoreError::Disk { what, path: path(), source })
     }
 }
 
-fn delete_object(bucket: &Arc<Bucket>, key: Key) -> Result<(), StoreError> {
+fn delete_object(bucket: &Arc<S3Bucket>, key: Key) -> Result<(), StoreError> {
     let (store, object) = (bucket.store.clone(), key.clone());
     match bucket.call("delete", &key, async move { store.delete(&object).await }) {
         Err(error) if error.is_missing() => Ok(()),

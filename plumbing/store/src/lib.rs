@@ -1,15 +1,14 @@
-//! Folders of files that matter: on a disk, or below a prefix of a bucket in an S3-compatible object store.
+//! Folders of durable files: on a disk, or below a prefix of a bucket in an S3-compatible object store.
 //!
 //! ```text
 //! Folder ─┬─ a path    ─► plumbing::durable: temporary name, fsync, rename
 //!         └─ s3://…    ─► Bucket ─► object_store, on a runtime of its own
-//!                          ├─ Upload: what is written goes off in parts; the object appears when all are there
-//!                          └─ Download: pieces that are fetched when they are read, and one ahead
+//!                          ├─ Upload: sends the content in parts; the object appears when all parts are sent
+//!                          └─ Download: fetches a piece when it is read, and the next piece ahead
 //! ```
 //!
-//! Everything here blocks, as files do, and is called where that is allowed. Every request to a store has a deadline
-//! (invariant WT-1). Credentials and endpoint come from the environment, under the names that AWS gave them, and are
-//! never reported.
+//! All calls block, so they run on threads that may block. Every request to a store has a deadline (invariant WT-1).
+//! Credentials and endpoint come from the environment variables of AWS, and are never reported.
 
 mod allowed;
 mod bucket;
@@ -22,9 +21,9 @@ mod upload;
 mod url;
 
 pub use allowed::{AllowedFolders, FolderNotAllowed};
-pub use digest::{Digest, hexadecimal};
-pub use error::{Fault, StoreError, StoreProblem};
-pub use folder::{Folder, Input};
+pub use digest::{ContentDigest, hexadecimal};
+pub use error::{StoreError, StoreFault, StoreProblem};
+pub use folder::{FileInput, Folder};
 
 #[cfg(test)]
 mod tests;

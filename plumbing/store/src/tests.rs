@@ -1,13 +1,13 @@
-//! A folder does the same on a disk and in a store; and a store that fails is reported by name, in time.
+//! A folder behaves the same on a disk and in a store. A store that fails is reported by name and in time.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 
-use zagros_fake_s3::{FakeS3, Fault};
+use zagros_fake_s3::{FakeS3, S3Fault};
 
 use crate::upload::PART;
-use crate::{Fault as Whose, Folder, StoreError, StoreProblem};
+use crate::{Folder, StoreError, StoreFault, StoreProblem};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -22,18 +22,18 @@ fn problem(error: &StoreError) -> Option<StoreProblem> {
     }
 }
 
-/// Bytes that are not the same anywhere.
+/// Bytes that differ at every position.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
 }
 
 #[test]
-fn a_folder_is_a_folder_wherever_it_is() {
+fn a_folder_behaves_the_same_on_a_disk_and_in_a_store() {
     let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
     for folder in [Folder::disk(disk.path()), folder_of(&store, TIMEOUT)] {
         folder.check().unwrap();
         assert_eq!(folder.folders().unwrap(), Vec::<String>::new());
-        // More than a page of the list.
+        // More folders than fit on one page of the list.
         for name in ["a", "b", "c", "d", "e"] {
             let inner = folder.join(name).make().unwrap();
             inner.write("manifest.json", name.as_bytes()).unwrap();
@@ -58,7 +58,7 @@ fn a_folder_is_a_folder_wherever_it_is() {
     assert!(store.keys().iter().all(|key| key.starts_with("ads/")), "{:?}", store.keys());
 }
 
-/// Invariant CK-1: content that turns out not to be there leaves the file as it was, with nothing beside it.
+/// Invariant CK-1: an inner error leaves the file as it was, and no other file next to it.
 #[test]
 fn a_file_is_written_whole_or_not_at_all() {
     let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
@@ -80,7 +80,7 @@ fn a_file_is_written_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_large_object_goes_off_in_parts_and_is_read_from_anywhere() {
+fn a_large_object_is_sent_in_parts_and_read_from_any_position() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, TIMEOUT);
     let content = pattern(3 * PART + 12_345);
@@ -107,20 +107,20 @@ fn a_large_object_goes_off_in_parts_and_is_read_from_anywhere() {
     assert!(all == content);
 }
 
-/// What passes by itself is not reported at all.
+/// A failure that a retry overcomes is not reported.
 #[test]
-fn a_store_that_stumbles_is_asked_again() {
+fn a_request_that_fails_for_a_moment_is_retried() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, TIMEOUT);
     let content = pattern(PART + 1);
-    for fault in [Fault::Fails, Fault::Breaks, Fault::Late(Duration::from_millis(300))] {
+    for fault in [S3Fault::Fails, S3Fault::Breaks, S3Fault::Late(Duration::from_millis(300))] {
         store.inject(fault, "PUT /models/ads/rows", 2);
         folder.write("rows", &content).unwrap();
         assert!(store.object("ads/rows").unwrap() == content, "{fault:?}");
         store.remove("ads/rows");
     }
     folder.write("rows", &content).unwrap();
-    store.inject(Fault::BreaksHalfway, "GET", 1);
+    store.inject(S3Fault::BreaksHalfway, "GET", 1);
     assert!(folder.read("rows").unwrap() == content);
 }
 
@@ -129,14 +129,14 @@ fn a_store_that_stumbles_is_asked_again() {
 fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, Duration::from_secs(1));
-    store.inject(Fault::Hangs, "PUT", usize::MAX);
+    store.inject(S3Fault::Hangs, "PUT", usize::MAX);
     let started = Instant::now();
     let error = folder.write("rows", b"rows").unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     let reported = error.to_string();
     assert_eq!(problem(&error), Some(StoreProblem::Away), "{reported}");
     assert!(reported.contains("cannot write s3://models/ads/rows (http://127.0.0.1:"), "{reported}");
-    assert!(reported.contains("is AWS_ENDPOINT_URL right"), "{reported}");
+    assert!(reported.contains("AWS_ENDPOINT_URL is right"), "{reported}");
     store.heal();
     folder.write("rows", b"rows").unwrap();
     drop(store);
@@ -148,14 +148,14 @@ fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
 fn an_upload_that_fails_is_taken_back() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, TIMEOUT);
-    store.inject(Fault::Denies, "PUT", usize::MAX);
+    store.inject(S3Fault::Denies, "PUT", usize::MAX);
     let error = folder.write("rows", &pattern(2 * PART)).unwrap_err();
     assert_eq!(problem(&error), Some(StoreProblem::Refused), "{error}");
     assert_eq!((store.open_uploads(), store.keys().len()), (0, 0));
 }
 
 #[test]
-fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
+fn wrong_names_and_credentials_are_found_before_the_work() {
     let store = FakeS3::start("models");
     let with = |text: &str, name: &str, value: &str| {
         let mut environment = store.environment();
@@ -178,7 +178,7 @@ fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
 }
 
 #[test]
-fn a_machine_that_has_no_role_either_is_reported_which_variables_to_set() {
+fn without_credentials_and_role_the_error_names_the_variables_to_set() {
     let store = FakeS3::start("models");
     let mut environment = store.environment();
     environment.retain(|(key, _)| !["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].contains(&key.as_str()));
@@ -187,7 +187,7 @@ fn a_machine_that_has_no_role_either_is_reported_which_variables_to_set() {
     let error = folder.read("rows").unwrap_err();
     assert_eq!(problem(&error), Some(StoreProblem::Keyless), "{error}");
     assert!(error.to_string().contains("there is no AWS_ACCESS_KEY_ID in the environment"), "{error}");
-    assert_eq!(error.fault(), Whose::Away);
+    assert_eq!(error.fault(), StoreFault::Away);
 }
 
 #[test]

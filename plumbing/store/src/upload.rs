@@ -1,4 +1,4 @@
-//! An object that is written while it is made: off in parts, in bounded memory, and there once all of it is.
+//! An object that is sent in parts while it is written, in bounded memory. It appears when all parts are sent.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -8,19 +8,19 @@ use object_store::path::Path as Key;
 use object_store::{MultipartUpload, ObjectStoreExt};
 use tracing::warn;
 
-use crate::bucket::{Bucket, PendingRequest};
+use crate::bucket::{PendingRequest, S3Bucket};
 use crate::{StoreError, StoreProblem};
 
-/// Bytes of a part. All but the last are of one size, as R2 demands.
+/// Bytes of a part. All parts but the last have one size, as R2 requires.
 pub(crate) const PART: usize = 16 << 20;
-/// Parts on their way at a time. Memory is this and one part more.
+/// Parts in flight. Memory is bounded by these and one part more.
 const AHEAD: usize = 2;
-/// Parts that S3 allows in an object: 156 GiB of ours.
+/// Largest number of parts that S3 allows: 156 GiB with this part size.
 const MOST_PARTS: usize = 10_000;
 
-/// An object in the making. Dropped unfinished, it is taken back.
-pub(crate) struct Upload {
-    bucket: Arc<Bucket>,
+/// An unfinished object. Dropping it aborts the upload.
+pub(crate) struct ObjectUpload {
+    bucket: Arc<S3Bucket>,
     key: Key,
     part: Vec<u8>,
     parts: usize,
@@ -28,15 +28,15 @@ pub(crate) struct Upload {
     under_way: VecDeque<PendingRequest<()>>,
 }
 
-impl Upload {
-    pub(crate) fn new(bucket: Arc<Bucket>, key: Key) -> Self {
+impl ObjectUpload {
+    pub(crate) fn new(bucket: Arc<S3Bucket>, key: Key) -> Self {
         Self { bucket, key, part: Vec::new(), parts: 0, upload: None, under_way: VecDeque::new() }
     }
 
-    /// Sends what is left and makes the object appear, whole (invariant CK-1).
+    /// Sends the last part and completes the object as a whole (invariant CK-1).
     ///
     /// # Errors
-    /// As the store answered; the object is then as it was before.
+    /// The error of the store. The object is then as it was before.
     pub(crate) fn finish(mut self) -> Result<(), StoreError> {
         if self.upload.is_none() {
             let (store, key, bytes) = (self.bucket.store.clone(), self.key.clone(), std::mem::take(&mut self.part));
@@ -53,7 +53,7 @@ impl Upload {
         let complete = async move {
             let completed = upload.complete().await.map(drop);
             if completed.is_err() {
-                // The cause is reported; parts that stay are for the bucket's own rules.
+                // The cause is reported already. The bucket's own rules remove parts that stay.
                 let _ = upload.abort().await;
             }
             completed
@@ -61,7 +61,7 @@ impl Upload {
         self.bucket.call("write", &self.key, complete)
     }
 
-    /// Sends a part off, and waits for the earliest where enough are on their way.
+    /// Sends a part. Waits for the oldest part if enough parts are in flight.
     fn send(&mut self) -> Result<(), StoreError> {
         self.parts += 1;
         if self.parts > MOST_PARTS {
@@ -90,7 +90,7 @@ impl Upload {
     }
 }
 
-impl Write for Upload {
+impl Write for ObjectUpload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.part.len() == PART {
             self.send().map_err(StoreError::into_io)?;
@@ -105,11 +105,11 @@ impl Write for Upload {
     }
 }
 
-impl Drop for Upload {
+impl Drop for ObjectUpload {
     fn drop(&mut self) {
         let Some(mut upload) = self.upload.take() else { return };
         if let Err(error) = self.bucket.call("take back", &self.key, async move { upload.abort().await }) {
-            warn!(%error, "parts of an upload that was not finished are still there");
+            warn!(%error, "cannot abort an unfinished upload; its parts stay in the bucket");
         }
     }
 }

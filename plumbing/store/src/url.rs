@@ -1,25 +1,25 @@
-//! What a text means as a folder.
+//! The meaning of a text as a folder.
 
 use std::path::PathBuf;
 
 use crate::StoreError;
 
-/// Where a folder is.
+/// The place of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Location {
+pub(crate) enum FolderLocation {
     Disk(PathBuf),
-    /// A bucket, and a prefix without slashes at its ends; an empty one is the whole bucket.
+    /// A bucket, and a prefix without slashes at its ends. An empty prefix is the whole bucket.
     Bucket {
         bucket: String,
         prefix: String,
     },
 }
 
-impl Location {
+impl FolderLocation {
     /// Reads a path, `file:///path` or `s3://bucket/prefix`.
     ///
     /// # Errors
-    /// When it is none of these.
+    /// If the text is none of these.
     pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
         let wrong = |reason| StoreError::Place { text: text.to_owned(), reason };
         match text.split_once("://") {
@@ -31,15 +31,15 @@ impl Location {
                 let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
                 let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
                 if bucket.is_empty() || !bucket.chars().all(is_name) {
-                    return Err(wrong("a bucket's name has letters, digits, dots and hyphens"));
+                    return Err(wrong("the name of a bucket has only letters, digits, dots and hyphens"));
                 }
                 let parts: Vec<&str> = prefix.split('/').filter(|part| !part.is_empty()).collect();
                 if parts.iter().any(|part| [".", ".."].contains(part)) {
-                    return Err(wrong("a prefix has no . and .."));
+                    return Err(wrong("a prefix must not contain . or .."));
                 }
                 Ok(Self::Bucket { bucket: bucket.to_owned(), prefix: parts.join("/") })
             }
-            Some(_) => Err(wrong("only s3:// and file:// are known")),
+            Some(_) => Err(wrong("only s3:// and file:// are supported")),
         }
     }
 }
@@ -50,17 +50,18 @@ mod tests {
 
     #[test]
     fn paths_and_urls_are_distinguished() {
-        let bucket = |bucket: &str, prefix: &str| Location::Bucket { bucket: bucket.into(), prefix: prefix.into() };
-        assert_eq!(Location::parse("runs/a").unwrap(), Location::Disk("runs/a".into()));
-        assert_eq!(Location::parse("file:///mnt/a").unwrap(), Location::Disk("/mnt/a".into()));
-        assert_eq!(Location::parse("s3://models").unwrap(), bucket("models", ""));
-        assert_eq!(Location::parse("s3://models//ads/ctr/").unwrap(), bucket("models", "ads/ctr"));
+        let bucket =
+            |bucket: &str, prefix: &str| FolderLocation::Bucket { bucket: bucket.into(), prefix: prefix.into() };
+        assert_eq!(FolderLocation::parse("runs/a").unwrap(), FolderLocation::Disk("runs/a".into()));
+        assert_eq!(FolderLocation::parse("file:///mnt/a").unwrap(), FolderLocation::Disk("/mnt/a".into()));
+        assert_eq!(FolderLocation::parse("s3://models").unwrap(), bucket("models", ""));
+        assert_eq!(FolderLocation::parse("s3://models//ads/ctr/").unwrap(), bucket("models", "ads/ctr"));
     }
 
     #[test]
-    fn what_names_no_folder_is_reported_with_what_does() {
+    fn a_text_that_is_not_a_folder_is_reported_with_examples() {
         for text in ["", "gs://models", "s3://", "s3:///prefix", "s3://a b/c", "s3://a/../b", "file://host/a"] {
-            let reported = Location::parse(text).unwrap_err().to_string();
+            let reported = FolderLocation::parse(text).unwrap_err().to_string();
             assert!(reported.contains("give a path, or s3://bucket/prefix"), "{reported}");
         }
     }

@@ -1,4 +1,4 @@
-//! Bags: rows that are wanted only in sums, so that one row crosses the wire for many (ADR 16).
+//! Bags: rows of which only the sum is needed. One sum crosses the wire instead of many rows (ADR 16).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,31 +8,31 @@ use bytes::Bytes;
 use super::numbers::{words_as_bytes, words_of};
 use super::{PackError, Segments, expect_length};
 
-/// Words that describe one segment's bags.
+/// Words in the header of one segment's bags.
 const HEAD: usize = 4;
 
-/// What is wanted of one segment: its first `direct` rows themselves, and the sum of each bag.
+/// The answer for one segment: its first `direct` rows, then the sum of each bag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentBags<'a> {
     /// Position of the segment in its message.
     pub segment: u32,
-    /// Rows that are wanted themselves: the first so many.
+    /// How many of the first rows are returned as rows.
     pub direct: u32,
-    /// Members of each bag.
+    /// The number of members of each bag.
     pub lengths: &'a [u32],
-    /// Bag after bag, each member as its row's position within the segment. A row may be a member of many bags, and
-    /// of one bag many times.
+    /// The members of all bags in order, as positions of rows in the segment. A row may be in several bags, and several
+    /// times in one bag.
     pub members: &'a [u32],
 }
 
 impl<'a> SegmentBags<'a> {
-    /// Rows of an answer: those wanted themselves and one per bag.
+    /// Rows of the answer: the rows returned as rows, and one per bag.
     #[must_use]
     pub fn wanted(&self) -> usize {
         self.direct as usize + self.lengths.len()
     }
 
-    /// The members of each bag; `lengths` divide `members` (checked where bags come in).
+    /// The members of each bag. `lengths` divide `members`, which was checked when the bags were read.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u32]> + use<'a> {
         let (lengths, mut rest) = (self.lengths, self.members);
         lengths.iter().map(move |length| {
@@ -43,7 +43,7 @@ impl<'a> SegmentBags<'a> {
     }
 }
 
-/// Bytes as the wire has them. `bags` in ascending order of their segments; none make no bytes.
+/// The bags in the form of the wire. `bags` are in ascending order of their segments. No bags give no bytes.
 #[must_use]
 pub fn pack_bags(bags: &[SegmentBags<'_>]) -> Bytes {
     if bags.is_empty() {
@@ -60,15 +60,15 @@ pub fn pack_bags(bags: &[SegmentBags<'_>]) -> Bytes {
     words_as_bytes(words)
 }
 
-/// The bags of one message, checked: every length and position is in range.
+/// The checked bags of one message. Every length and position is in range.
 #[derive(Clone, Debug, Default)]
-pub struct Bags<'a> {
+pub struct RequestBags<'a> {
     words: Cow<'a, [u32]>,
-    /// In ascending order of their segments.
+    /// The range of each segment with bags, in ascending order of segments.
     of: Vec<BagRange>,
 }
 
-/// Where one segment's bags lie in the payload.
+/// The position of one segment's bags in the payload.
 #[derive(Clone, Debug)]
 struct BagRange {
     segment: u32,
@@ -77,11 +77,11 @@ struct BagRange {
     members: Range<usize>,
 }
 
-impl<'a> Bags<'a> {
-    /// The reverse of [`pack_bags`], checked against the segments of its message.
+impl<'a> RequestBags<'a> {
+    /// Reads what [`pack_bags`] wrote, and checks it against the segments of its message.
     ///
     /// # Errors
-    /// When lengths disagree or a position is out of range: nothing of the message may be used then (invariant DP-2).
+    /// If lengths disagree or a position is out of range. Then the message must not be used (invariant DP-2).
     pub fn unpack(bytes: &'a [u8], segments: &Segments) -> Result<Self, PackError> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -94,29 +94,29 @@ impl<'a> Bags<'a> {
         Ok(bags)
     }
 
-    /// Whether every row is wanted itself.
+    /// Whether no segment has bags.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
 
-    /// The bags of a segment; `None` when every row of it is wanted itself.
+    /// The bags of a segment. `None` if all its rows are returned as rows.
     #[must_use]
     pub fn of(&self, segment: usize) -> Option<SegmentBags<'_>> {
         let found = self.of.binary_search_by_key(&segment, |place| place.segment as usize).ok()?;
         Some(self.at(&self.of[found]))
     }
 
-    /// Number of bags over all segments.
+    /// The number of bags of all segments.
     #[must_use]
     pub fn count(&self) -> usize {
         self.of.iter().map(|place| place.lengths.len()).sum()
     }
 
-    /// Values of an answer: wanted rows × dim over all segments.
+    /// The number of values in the answer: Σ (rows of the answer × dim).
     ///
     /// # Errors
-    /// On overflow.
+    /// If the sum overflows.
     pub fn wanted_values(&self, segments: &Segments) -> Result<usize, PackError> {
         let wanted = |index: usize, rows: u32| self.of(index).map_or(rows as usize, |bags| bags.wanted());
         let values = segments.iter().enumerate().try_fold(0_usize, |sum, (index, segment)| {
@@ -149,7 +149,7 @@ impl<'a> Bags<'a> {
     }
 }
 
-/// Divides the payload as its head says.
+/// Divides the payload as its headers say.
 fn places(words: &[u32]) -> Result<Vec<BagRange>, PackError> {
     let segments = words[0] as usize;
     let start = 1 + HEAD * segments;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::{Segment, TableId};
 
-    /// Rows, and bags over them.
+    /// The number of rows, how many are returned as rows, and the bags.
     type Case = (u32, u32, Vec<Vec<u32>>);
 
     fn case() -> impl Strategy<Value = Case> {
@@ -215,7 +215,7 @@ mod tests {
         case.2.iter().map(|bag| bag.len() as u32).collect()
     }
 
-    /// Every other segment has bags.
+    /// Every second segment has bags.
     fn pack(cases: &[Case]) -> Bytes {
         let flat: Vec<_> = cases.iter().map(|case| (lengths(case), case.2.concat())).collect();
         let of = |index: usize| SegmentBags {
@@ -233,7 +233,7 @@ mod tests {
             let (segments, packed) = (segments(&cases), pack(&cases));
             let shifted = [&[0], &packed[..]].concat();
             for bytes in [&packed[..], &shifted[1..]] {
-                let bags = Bags::unpack(bytes, &segments).unwrap();
+                let bags = RequestBags::unpack(bytes, &segments).unwrap();
                 let mut wanted = 0;
                 for (index, (rows, direct, list)) in cases.iter().enumerate() {
                     let of = bags.of(index);
@@ -252,7 +252,7 @@ mod tests {
         fn any_words_are_refused_or_in_range(words in prop::collection::vec(0_u32..6, 0..30), cut in 0_usize..4) {
             let segments = segments(&[(3, 0, vec![]), (2, 0, vec![])]);
             let bytes = words_as_bytes(words);
-            if let Ok(bags) = Bags::unpack(&bytes[..bytes.len().saturating_sub(cut)], &segments) {
+            if let Ok(bags) = RequestBags::unpack(&bytes[..bytes.len().saturating_sub(cut)], &segments) {
                 for (index, segment) in segments.iter().enumerate() {
                     let Some(of) = bags.of(index) else { continue };
                     prop_assert!(of.direct <= segment.rows);
@@ -264,19 +264,22 @@ mod tests {
 
     fn refused(words: &[u32]) -> String {
         let segments = segments(&[(3, 0, vec![]), (2, 0, vec![])]);
-        Bags::unpack(&words_as_bytes(words.to_vec()), &segments).unwrap_err().to_string()
+        RequestBags::unpack(&words_as_bytes(words.to_vec()), &segments).unwrap_err().to_string()
     }
 
     /// Invariant DP-2.
     #[test]
-    fn what_does_not_fit_is_named_with_its_sizes() {
+    fn wrong_sizes_are_named_in_the_error() {
         assert_eq!(refused(&[2, 0, 0]), "bags: expected 36 bytes, found 12");
         assert_eq!(refused(&[1, 0, 0, 1, 2, 2, 0]), "bags: expected 32 bytes, found 28");
         assert_eq!(refused(&[1, 0, 0, 1, 2, 1, 0, 1]), "members of bags: expected 4 bytes, found 8");
         assert_eq!(refused(&[1, 0, 0, 1, 1, 1, 3]), "member of a bag 3 is out of range, expected less than 3");
         assert_eq!(refused(&[1, 0, 4, 0, 0]), "direct rows 4 is out of range, expected less than 4");
         assert_eq!(refused(&[1, 2, 0, 0, 0]), "segment of bags 2 is out of range, expected less than 2");
-        assert_eq!(refused(&[2, 1, 0, 0, 0, 0, 0, 0, 0]), "segment of bags 0 comes after 1, but they must ascend");
+        assert_eq!(
+            refused(&[2, 1, 0, 0, 0, 0, 0, 0, 0]),
+            "segment of bags 0 comes after 1, but the order must be ascending"
+        );
         let huge = [1, 0, 0, u32::MAX, u32::MAX];
         assert!(refused(&huge).starts_with("bags: expected 34359738"), "{}", refused(&huge));
     }
@@ -284,7 +287,7 @@ mod tests {
     #[test]
     fn no_bags_are_no_bytes() {
         assert!(pack_bags(&[]).is_empty());
-        let bags = Bags::unpack(&[], &segments(&[(3, 0, vec![])])).unwrap();
+        let bags = RequestBags::unpack(&[], &segments(&[(3, 0, vec![])])).unwrap();
         assert!(bags.is_empty() && bags.of(0).is_none());
         assert_eq!(bags.wanted_values(&segments(&[(3, 0, vec![])])), Ok(3));
     }

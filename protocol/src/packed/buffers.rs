@@ -1,5 +1,5 @@
-//! Memory for values, kept from message to message. The rows of a batch are megabytes: memory of that size goes back to
-//! the system when it is freed, and taking it again costs a page fault every 4 KiB.
+//! Reusable memory for values. The rows of a batch take megabytes. When freed, memory of this size returns to the
+//! system, and using it again costs a page fault per 4 KiB.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,54 +10,54 @@ use super::numbers::encode_into;
 use super::{PackError, decode_values, expect_length, value_bytes};
 use crate::datapath::Encoding;
 
-/// Buffers kept: what a few requests at once use.
+/// Largest number of kept buffers. A few concurrent requests use as many.
 const KEPT: usize = 8;
-/// A larger one is freed: 16 MiB of values.
+/// A buffer with more values than this is freed. It is 16 MiB of values.
 const LARGEST: usize = 4 << 20;
 
-/// Buffers that earlier messages left behind.
+/// Buffers of earlier messages, for reuse.
 #[derive(Debug)]
-pub struct Buffers {
+pub struct ValueBuffers {
     kept: Mutex<Vec<Vec<f32>>>,
-    /// Values that all of them together may hold.
+    /// Largest number of values in all kept buffers together.
     most: usize,
 }
 
-impl Default for Buffers {
+impl Default for ValueBuffers {
     fn default() -> Self {
         Self::keeping(KEPT * LARGEST * size_of::<f32>())
     }
 }
 
-/// A vector of values that goes back to where it came from.
+/// A vector of values that returns to its [`ValueBuffers`] when it is dropped.
 #[derive(Debug)]
-pub struct Buffer {
+pub struct ValueBuffer {
     values: Vec<f32>,
-    pool: Arc<Buffers>,
+    pool: Arc<ValueBuffers>,
 }
 
-/// Values of a payload: where they lie, or in a buffer.
+/// The values of a payload, borrowed or decoded.
 #[derive(Debug)]
-pub enum Values<'a> {
-    /// As they came.
+pub enum PayloadValues<'a> {
+    /// The payload itself.
     Borrowed(&'a [f32]),
-    /// Decoded.
-    Decoded(Buffer),
+    /// A buffer with the decoded payload.
+    Decoded(ValueBuffer),
 }
 
-impl Buffers {
-    /// Keeps at most these bytes for the messages to come.
+impl ValueBuffers {
+    /// Keeps buffers of at most `bytes` bytes in total.
     #[must_use]
     pub fn keeping(bytes: usize) -> Self {
         Self { kept: Mutex::default(), most: bytes / size_of::<f32>() }
     }
 
-    /// Lends a buffer of `count` values, which are whatever was left there.
+    /// Lends a buffer of `count` values. It contains arbitrary old values.
     #[must_use]
-    pub fn take(self: &Arc<Self>, count: usize) -> Buffer {
+    pub fn take(self: &Arc<Self>, count: usize) -> ValueBuffer {
         let mut values = self.kept().pop().unwrap_or_default();
         values.resize(count, 0.0);
-        Buffer { values, pool: Arc::clone(self) }
+        ValueBuffer { values, pool: Arc::clone(self) }
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Vec<f32>>> {
@@ -65,12 +65,12 @@ impl Buffers {
     }
 }
 
-impl Buffer {
-    /// The values as bytes of the wanted encoding, f32 without a copy where the machine is little-endian. The memory
-    /// goes back once the last of the bytes is dropped.
+impl ValueBuffer {
+    /// The values as bytes in the given encoding. On a little-endian machine f32 is not copied. The memory returns when
+    /// the last of the bytes is dropped.
     ///
     /// # Errors
-    /// When the encoding is not one of ours.
+    /// If the encoding is unknown.
     pub fn into_bytes(self, encoding: i32) -> Result<Bytes, PackError> {
         if cfg!(target_endian = "little") && encoding == Encoding::F32 as i32 {
             return Ok(Bytes::from_owner(self));
@@ -82,26 +82,26 @@ impl Buffer {
     }
 }
 
-impl AsRef<[u8]> for Buffer {
+impl AsRef<[u8]> for ValueBuffer {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.values)
     }
 }
 
-impl Deref for Buffer {
+impl Deref for ValueBuffer {
     type Target = Vec<f32>;
     fn deref(&self) -> &Vec<f32> {
         &self.values
     }
 }
 
-impl DerefMut for Buffer {
+impl DerefMut for ValueBuffer {
     fn deref_mut(&mut self) -> &mut Vec<f32> {
         &mut self.values
     }
 }
 
-impl Drop for Buffer {
+impl Drop for ValueBuffer {
     fn drop(&mut self) {
         let values = std::mem::take(&mut self.values);
         let mut kept = self.pool.kept();
@@ -112,18 +112,18 @@ impl Drop for Buffer {
     }
 }
 
-impl<'a> Values<'a> {
-    /// Exactly `count` values of a payload. Bytes that came through a socket may start at any address, and are decoded
-    /// then as narrow ones are. `what` names the payload in an error.
+impl<'a> PayloadValues<'a> {
+    /// Reads exactly `count` values of a payload. Bytes from a socket may be unaligned. They are then decoded into a
+    /// buffer, like narrow values. `what` names the payload in an error.
     ///
     /// # Errors
-    /// When the payload has another length or an unknown encoding.
+    /// If the payload has another length or an unknown encoding.
     pub fn of(
         what: &'static str,
         bytes: &'a [u8],
         encoding: i32,
         count: usize,
-        buffers: &Arc<Buffers>,
+        buffers: &Arc<ValueBuffers>,
     ) -> Result<Self, PackError> {
         expect_length(what, count.checked_mul(value_bytes(encoding)?), bytes.len())?;
         let as_they_lie = cfg!(target_endian = "little") && encoding == Encoding::F32 as i32;
@@ -138,7 +138,7 @@ impl<'a> Values<'a> {
     }
 }
 
-impl Deref for Values<'_> {
+impl Deref for PayloadValues<'_> {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
         match self {
@@ -162,10 +162,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a buffer held before, and wherever the bytes lie.
+        /// Old values in a buffer and the alignment of the bytes must not matter.
         #[test]
-        fn values_are_those_of_the_long_way(values: Vec<f32>, left in prop::collection::vec(any::<f32>(), 0..60)) {
-            let buffers = Arc::new(Buffers::default());
+        fn values_are_decoded_as_by_the_plain_way(values: Vec<f32>, left in prop::collection::vec(any::<f32>(), 0..60)) {
+            let buffers = Arc::new(ValueBuffers::default());
             for encoding in ENCODINGS {
                 buffers.take(0).extend_from_slice(&left);
                 let mut buffer = buffers.take(values.len());
@@ -177,7 +177,7 @@ mod tests {
                 decode_values(&bytes, encoding, &mut long).unwrap();
                 let shifted = [&[0], &bytes[..]].concat();
                 for bytes in [&bytes[..], &shifted[1..]] {
-                    let read = Values::of("values", bytes, encoding, values.len(), &buffers).unwrap();
+                    let read = PayloadValues::of("values", bytes, encoding, values.len(), &buffers).unwrap();
                     prop_assert_eq!(bits(&read), bits(&long));
                 }
             }
@@ -185,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_when_the_last_of_its_bytes_is_gone_and_not_without_bound() {
-        let buffers = Arc::new(Buffers::default());
+    fn memory_returns_when_the_last_of_its_bytes_is_dropped_up_to_a_limit() {
+        let buffers = Arc::new(ValueBuffers::default());
         let buffer = buffers.take(1000);
         let place = buffer.as_ptr();
         let bytes = buffer.into_bytes(Encoding::F32 as i32).unwrap();
@@ -195,7 +195,7 @@ mod tests {
         assert_ne!(buffers.take(10).as_ptr(), place);
         drop(part);
         assert_eq!(buffers.take(500).as_ptr(), place);
-        let many: Vec<Buffer> = (0..2 * KEPT).map(|_| buffers.take(1)).collect();
+        let many: Vec<ValueBuffer> = (0..2 * KEPT).map(|_| buffers.take(1)).collect();
         drop(many);
         assert_eq!(buffers.kept().len(), KEPT);
         buffers.kept().clear();
@@ -206,12 +206,13 @@ mod tests {
     /// Invariant DP-2.
     #[test]
     fn a_payload_of_another_length_or_encoding_is_refused() {
-        let buffers = Arc::new(Buffers::default());
+        let buffers = Arc::new(ValueBuffers::default());
         for (bytes, encoding) in [(7, Encoding::F32 as i32), (8, Encoding::F16 as i32), (8, 0), (8, 9)] {
-            assert!(Values::of("values", &vec![0; bytes], encoding, 2, &buffers).is_err());
+            assert!(PayloadValues::of("values", &vec![0; bytes], encoding, 2, &buffers).is_err());
         }
-        let of =
-            |bytes: &[u8], count| Values::of("gradients", bytes, Encoding::F32 as i32, count, &buffers).unwrap_err();
+        let of = |bytes: &[u8], count| {
+            PayloadValues::of("gradients", bytes, Encoding::F32 as i32, count, &buffers).unwrap_err()
+        };
         assert_eq!(of(&[0; 7], 2).to_string(), "gradients: expected 8 bytes, found 7");
         assert_eq!(of(&[], usize::MAX), PackError::TooLarge("gradients"));
         assert!(buffers.take(2).into_bytes(9).is_err());

@@ -1,4 +1,5 @@
-//! Ids and values as the wire has them, without a copy where the bytes already lie as the machine wants them.
+//! Ids and values in the form of the wire. They are not copied if their bytes are already in the machine's order and
+//! aligned.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,7 @@ use zagros_zip::ZipEq;
 use super::{PackError, expect_length};
 use crate::datapath::Encoding;
 
-/// Owned numbers that read as the bytes they consist of: on a little-endian machine a vector is its own payload.
+/// Owned numbers that can be read as their bytes. On a little-endian machine a vector is its own payload.
 struct Flat<T>(Vec<T>);
 
 impl<T: bytemuck::NoUninit> AsRef<[u8]> for Flat<T> {
@@ -19,10 +20,10 @@ impl<T: bytemuck::NoUninit> AsRef<[u8]> for Flat<T> {
     }
 }
 
-/// Bytes of one value.
+/// Bytes per value.
 ///
 /// # Errors
-/// When the encoding is not one of ours.
+/// If the encoding is unknown.
 pub fn value_bytes(encoding: i32) -> Result<usize, PackError> {
     match Encoding::try_from(encoding) {
         Ok(Encoding::F32) => Ok(4),
@@ -31,17 +32,17 @@ pub fn value_bytes(encoding: i32) -> Result<usize, PackError> {
     }
 }
 
-/// Values as bytes of the wanted encoding. Narrow encodings round to nearest even.
+/// Values as bytes in the given encoding. Narrow encodings round to the nearest value, ties to even.
 ///
 /// # Errors
-/// When the encoding is not one of ours.
+/// If the encoding is unknown.
 pub fn encode_values(values: &[f32], encoding: i32) -> Result<Vec<u8>, PackError> {
     let mut bytes = vec![0; values.len() * value_bytes(encoding)?];
     encode_into(values, encoding, &mut bytes)?;
     Ok(bytes)
 }
 
-/// As [`encode_values`], into bytes of exactly that length.
+/// As [`encode_values`], into a slice of the right length.
 pub(super) fn encode_into(values: &[f32], encoding: i32, into: &mut [u8]) -> Result<(), PackError> {
     expect_length("values", values.len().checked_mul(value_bytes(encoding)?), into.len())?;
     match Encoding::try_from(encoding) {
@@ -61,12 +62,12 @@ fn encode<const N: usize>(values: &[f32], into: &mut [u8], word: impl Fn(f32) ->
 /// Decodes exactly `into.len()` values.
 ///
 /// # Errors
-/// When the payload has another length or an unknown encoding; `into` is untouched then.
+/// If the payload has another length or an unknown encoding. Then `into` is unchanged.
 pub fn decode_values(bytes: &[u8], encoding: i32, into: &mut [f32]) -> Result<(), PackError> {
     expect_length("values", into.len().checked_mul(value_bytes(encoding)?), bytes.len())?;
     match Encoding::try_from(encoding) {
         Ok(Encoding::F16) => decode_f16(bytes, into),
-        // The high half of an f32; written out, the compiler makes vector instructions of it.
+        // bfloat16 is the high half of an f32. In this form compilers vectorise the loop.
         Ok(Encoding::Bf16) => decode(bytes, into, |word| f32::from_bits(u32::from(u16::from_le_bytes(word)) << 16)),
         _ => decode(bytes, into, f32::from_le_bytes),
     }
@@ -79,7 +80,7 @@ fn decode<const N: usize>(bytes: &[u8], into: &mut [f32], value: impl Fn([u8; N]
     }
 }
 
-/// Whole slices at once: with the processor's own instruction, where it has one, eight times as fast as one by one.
+/// Converts whole slices. With the processor's own instruction this is eight times as fast as one value at a time.
 fn encode_f16(values: &[f32], into: &mut [u8]) {
     match bytemuck::try_cast_slice_mut::<u8, f16>(into) {
         Ok(words) if cfg!(target_endian = "little") => words.convert_from_f32_slice(values),
@@ -87,7 +88,7 @@ fn encode_f16(values: &[f32], into: &mut [u8]) {
     }
 }
 
-/// The reverse of [`encode_f16`]; lengths were checked by the caller.
+/// Decodes f16 values. The caller has checked the lengths.
 fn decode_f16(bytes: &[u8], into: &mut [f32]) {
     match bytemuck::try_cast_slice::<u8, f16>(bytes) {
         Ok(words) if cfg!(target_endian = "little") => words.convert_to_f32_slice(into),
@@ -95,7 +96,7 @@ fn decode_f16(bytes: &[u8], into: &mut [f32]) {
     }
 }
 
-/// Ids as bytes of the wire.
+/// Ids in the form of the wire.
 #[must_use]
 pub fn encode_ids(ids: &[u64]) -> Vec<u8> {
     if cfg!(target_endian = "little") {
@@ -104,13 +105,14 @@ pub fn encode_ids(ids: &[u64]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
-/// The reverse of [`encode_ids`]; a trailing part of an id is ignored, [`super::Segments::unpack`] refuses it first.
+/// Reads what [`encode_ids`] wrote. An incomplete id at the end is ignored, because [`super::Segments::unpack`] refuses
+/// it first.
 #[must_use]
 pub fn decode_ids(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// As [`encode_ids`], without a copy where the machine is little-endian.
+/// As [`encode_ids`], but without a copy on a little-endian machine.
 #[must_use]
 pub fn ids_as_bytes(ids: Vec<u64>) -> Bytes {
     if cfg!(target_endian = "little") {
@@ -119,8 +121,8 @@ pub fn ids_as_bytes(ids: Vec<u64>) -> Bytes {
     encode_ids(&ids).into()
 }
 
-/// As [`decode_ids`], borrowed where they can be. Bytes that came through a socket may start at any address, and are
-/// copied then.
+/// As [`decode_ids`], but borrowed if the bytes are aligned. Bytes from a socket may be unaligned. They are then
+/// copied.
 #[must_use]
 pub fn ids_of(bytes: &[u8]) -> Cow<'_, [u64]> {
     match bytemuck::try_cast_slice(bytes) {
@@ -129,7 +131,7 @@ pub fn ids_of(bytes: &[u8]) -> Cow<'_, [u64]> {
     }
 }
 
-/// Little-endian words, borrowed where they can be; a trailing part of a word is ignored.
+/// Little-endian words, borrowed if the bytes are aligned. An incomplete word at the end is ignored.
 #[must_use]
 pub(super) fn words_of(bytes: &[u8]) -> Cow<'_, [u32]> {
     match bytemuck::try_cast_slice(bytes) {
@@ -138,7 +140,7 @@ pub(super) fn words_of(bytes: &[u8]) -> Cow<'_, [u32]> {
     }
 }
 
-/// The reverse of [`words_of`], without a copy where the machine is little-endian.
+/// Words in the form of the wire, without a copy on a little-endian machine.
 #[must_use]
 pub(super) fn words_as_bytes(words: Vec<u32>) -> Bytes {
     if cfg!(target_endian = "little") {
@@ -155,7 +157,7 @@ mod tests {
 
     const ENCODINGS: [i32; 3] = [Encoding::F32 as i32, Encoding::F16 as i32, Encoding::Bf16 as i32];
 
-    /// The same bytes at an address that is no multiple of eight.
+    /// The same bytes at an address that is not a multiple of eight.
     fn shifted(bytes: &[u8]) -> Vec<u8> {
         [&[0], bytes].concat()
     }
@@ -165,7 +167,8 @@ mod tests {
     }
 
     proptest! {
-        /// Half of a unit in the last place: of 11 bits for f16 (or of its smallest step, 2⁻²⁴), of 8 for bf16.
+        /// The error is at most half of a unit in the last place: of 11 bits for f16 (or of its smallest step, 2⁻²⁴),
+        /// of 8 bits for bf16.
         #[test]
         fn f32_is_exact_and_narrow_encodings_are_the_nearest(values in prop::collection::vec(-60_000.0_f32..60_000.0, 0..50)) {
             for (encoding, relative, absolute) in
@@ -190,7 +193,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_are_the_same_wherever_they_lie(ids: Vec<u64>, values: Vec<f32>) {
+        fn bytes_are_read_equally_at_any_address(ids: Vec<u64>, values: Vec<f32>) {
             let bytes = encode_ids(&ids);
             prop_assert_eq!(&ids_as_bytes(ids.clone())[..], &bytes[..]);
             prop_assert_eq!(&ids_of(&bytes)[..], &ids[..]);

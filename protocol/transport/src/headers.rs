@@ -1,62 +1,64 @@
-//! The headers of a request: the run that it belongs to, and the server process that it is for.
+//! The headers of a request: its run, and the server process that it is addressed to.
 //!
-//! Members, incarnations and generations count from 1 in each run, so a process of an earlier run looks like a process of this
-//! run. Every request between processes therefore names its run in a header. The receiver refuses the requests of another run
-//! (invariant MB-2).
+//! Members, incarnations and generations count from 1 in each run. A process of an earlier run therefore looks like a
+//! process of this run. Every request between processes names its run in a header, and the receiver refuses requests of
+//! other runs (invariant MB-2).
 
 use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 
-/// Names the run.
+/// The header with the run.
 const RUN: HeaderName = HeaderName::from_static("zagros-run");
-/// Names the instance of the server that the request is for.
+/// The header with the instance of the server process.
 const SERVER: HeaderName = HeaderName::from_static("zagros-server");
 
-/// Names this run in a request.
+/// Adds the run to a request.
 pub fn stamp_run(run: RunId, headers: &mut HeaderMap) {
     stamp(&RUN, run.0, headers);
 }
 
-/// Lets a request of this run pass. `receiver` is for the message: `embedding server 1`.
+/// Accepts requests of this run only. `receiver` is the receiver's name for the message, such as `embedding server 1`.
 ///
 /// # Errors
-/// `Fenced` for a request of another run, with both numbers; `Mismatch` for a request that names no run.
+/// `Fenced` for a request of another run, with both numbers. `Mismatch` for a request without a run.
 pub fn check_run(run: RunId, headers: &HeaderMap, receiver: impl fmt::Display) -> Result<(), Refusal> {
     match number_in(headers, &RUN).map(RunId) {
         Some(named) if named == run => Ok(()),
         Some(named) => Err(Refusal::new(
             RefusalKind::Fenced,
             format!(
-                "{receiver} belongs to run {run}, and this request to run {named}: the process that sent it is left over \
+                "{receiver} belongs to run {run}, but this request belongs to run {named}: its sender is left over \
                  from another run, or the coordinator was restarted; stop that process, or start the run again"
             ),
         )),
         None => Err(Refusal::new(
             RefusalKind::Mismatch,
-            format!("{receiver} belongs to run {run}, and this request names no run; run the same release everywhere"),
+            format!(
+                "{receiver} belongs to run {run}, but this request names no run; run the same release in all roles"
+            ),
         )),
     }
 }
 
-/// Names the process of an embedding server that a request is for. Another process at the same address may have none of its
-/// rows.
+/// Adds the instance of an embedding server's process to a request. Another process at the same address may not have
+/// its rows.
 pub fn stamp_server(instance: u64, headers: &mut HeaderMap) {
     stamp(&SERVER, instance, headers);
 }
 
-/// Lets a request for this process of a server pass, and a request that names no process.
+/// Accepts requests for this process of a server, and requests that name no process.
 ///
 /// # Errors
-/// `Moved` for a request that is for another process.
+/// `Moved` for a request to another process.
 pub fn check_server(instance: u64, headers: &HeaderMap, receiver: impl fmt::Display) -> Result<(), Refusal> {
     if !headers.contains_key(&SERVER) || number_in(headers, &SERVER) == Some(instance) {
         return Ok(());
     }
     let message = format!(
-        "{receiver} was restarted after the sender of this request fetched the placement; fetch the placement again: it says \
-         whether the server still has its rows"
+        "{receiver} was restarted after the sender of this request had fetched the placement; fetch the placement again: it \
+         says whether the server still has its rows"
     );
     Err(Refusal::new(RefusalKind::Moved, message))
 }
@@ -92,14 +94,15 @@ mod tests {
         assert_eq!(check_run(RunId(0xa), &headers, "embedding server 0"), Ok(()));
         let refused = check_run(RunId(0xb), &headers, "embedding server 0").unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Fenced);
-        let both = "embedding server 0 belongs to run 000000000000000b, and this request to run 000000000000000a";
+        let both =
+            "embedding server 0 belongs to run 000000000000000b, but this request belongs to run 000000000000000a";
         assert!(refused.message.starts_with(both), "{refused}");
     }
 
     #[test]
     fn a_request_for_a_server_that_was_restarted_is_refused() {
         let mut headers = HeaderMap::new();
-        assert_eq!(check_server(7, &headers, "server 0"), Ok(()), "a request that names no process is for any");
+        assert_eq!(check_server(7, &headers, "server 0"), Ok(()), "a request that names no process is accepted");
         stamp_server(7, &mut headers);
         assert_eq!(check_server(7, &headers, "server 0"), Ok(()));
         assert_eq!(check_server(8, &headers, "server 0").unwrap_err().kind, RefusalKind::Moved);

@@ -1,7 +1,8 @@
-//! How the messages of `zagros-protocol` cross gRPC: generated clients and services, refusals as statuses, and the headers
-//! that name a run and a server.
+//! The transport of `zagros-protocol`'s messages over gRPC: generated clients and services, refusals as statuses, and
+//! the headers that name a run and a server.
 //!
-//! `zagros-protocol` has the messages alone, so that a state machine can use them without a runtime in its dependencies.
+//! `zagros-protocol` contains the messages only. A state machine can therefore use them without a runtime in its
+//! dependencies.
 
 pub mod headers;
 pub mod paths;

@@ -1,4 +1,4 @@
-//! Paths of the data path's calls, which are not made by generated clients.
+//! Paths of the data path's calls, for clients that are not generated.
 
 /// Path of `Embedding.Lookup`.
 pub const LOOKUP: &str = "/zagros.datapath.v1.Embedding/Lookup";

@@ -1,10 +1,10 @@
-//! A refusal as a gRPC status, and back.
+//! Conversion between refusals and gRPC statuses.
 
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use zagros_protocol::{Refusal, RefusalKind};
 
-/// Header that carries the kind. Several kinds have the same code.
+/// The header with the kind. Several kinds share one gRPC code.
 const HEADER: &str = "zagros-refusal";
 
 /// The status that carries this refusal.
@@ -15,7 +15,7 @@ pub fn status_of(refusal: Refusal) -> Status {
     status
 }
 
-/// The refusal that a status carries. A status that the transport itself made becomes the nearest kind.
+/// The refusal that a status carries. A status from the transport itself becomes the nearest kind.
 #[must_use]
 pub fn refusal_of(status: Status) -> Refusal {
     let named = status.metadata().get(HEADER).and_then(|value| value.to_str().ok());
@@ -35,7 +35,7 @@ fn code_of(kind: RefusalKind) -> Code {
     }
 }
 
-/// For a status without the header.
+/// The kind of a status without the header.
 fn kind_of_transport(code: Code) -> RefusalKind {
     match code {
         Code::Unavailable | Code::Cancelled | Code::Unknown => RefusalKind::Unavailable,

@@ -3,7 +3,7 @@
 use bolero::check;
 use std::sync::Arc;
 
-use zagros_protocol::packed::{Buffers, Values, decode_values, encode_values};
+use zagros_protocol::packed::{PayloadValues, ValueBuffers, decode_values, encode_values};
 use zagros_protocol::{BucketMap, Generation, Segments};
 use zagros_zip::ZipEq;
 
@@ -26,7 +26,9 @@ fn segments_that_unpack_are_those_that_were_packed() {
 fn values_have_the_length_they_claim_or_are_refused() {
     check!().with_type::<(Vec<u8>, i8, u8)>().for_each(|(bytes, encoding, count)| {
         let (encoding, count) = (i32::from(*encoding), usize::from(*count));
-        let Ok(values) = Values::of("values", bytes, encoding, count, &Arc::new(Buffers::default())) else { return };
+        let Ok(values) = PayloadValues::of("values", bytes, encoding, count, &Arc::new(ValueBuffers::default())) else {
+            return;
+        };
         assert_eq!(values.len(), count);
         let mut again = vec![0.0; count];
         decode_values(bytes, encoding, &mut again).expect("it was read before");

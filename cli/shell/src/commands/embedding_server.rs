@@ -13,7 +13,7 @@ use crate::port::Port;
 use crate::role::Role;
 use crate::start::load_job;
 
-/// How many threads serve requests, which must be known before anything runs on them.
+/// The number of threads that serve requests. The runtime needs it before it starts.
 pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
     Ok(load_job(args.config.job(), &args.config.sets)?.cluster.server_threads)
 }
@@ -21,7 +21,7 @@ pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
 /// Serves the data path of one shard until it is asked to stop.
 pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("embedding server {}", args.index))?;
-    // Each server writes its own rows: a fault of its environment is an error now.
+    // Each server writes its own rows, so a fault of its environment is reported now.
     check_folders(&role.job)?;
     let address = address(&role.job, args.index)?;
     let grpc = role.bind(Port::EmbeddingServer, address).await?;
@@ -44,7 +44,7 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
 
 fn address(job: &Job, index: u32) -> Result<&str, Failure> {
     let addresses = &job.cluster.server_addresses;
-    // One address serves all when each server has a host (or a free port) of its own.
+    // A single address serves all servers if each has its own host or a free port.
     let address = if addresses.len() == 1 { addresses.first() } else { addresses.get(index as usize) };
     address.map(String::as_str).ok_or_else(|| {
         let what = format!("cluster.server_addresses has {} entries, none for server {index}", addresses.len());

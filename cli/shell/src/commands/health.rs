@@ -1,4 +1,4 @@
-//! `health`: whether a role lives, by its own account. A process that hangs still accepts connections.
+//! `health`: asks a role over HTTP whether it lives. A process that hangs still accepts connections.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::args::HealthArgs;
 use crate::exit::{Exit, Failure};
 use crate::out;
 
-/// Asks once; success is an answer of 200.
+/// Asks once. Success is an answer of 200.
 pub(super) async fn run(args: HealthArgs) -> Result<Exit, Failure> {
     let path = if args.ready { "/readyz" } else { "/healthz" };
     let help = "the role's log has the cause; its HTTP address is the key cluster.admin";

@@ -1,4 +1,4 @@
-//! The commands that need no torch, one file each; this one finds the right one.
+//! The commands that need no torch, one file each. This file calls the right one.
 
 mod coordinator;
 mod embedding_server;
@@ -11,21 +11,21 @@ use crate::args::{CoordinatorArgs, HealthArgs, Logging, ServerArgs, StatusArgs};
 use crate::exit::{Exit, Failure};
 use crate::runtime::{block_on, block_on_threads};
 
-/// Commands of `zagros-server`, which `zagros` has too.
+/// Commands of `zagros-server`. `zagros` has them too.
 #[derive(Debug, Subcommand)]
 pub enum ServerCommand {
     /// Run the coordinator of a job.
     Coordinator(CoordinatorArgs),
     /// Run one embedding server of a job.
     EmbeddingServer(ServerArgs),
-    /// Ask a running coordinator how the job is doing.
+    /// Show the state of a run, from its coordinator.
     Status(StatusArgs),
-    /// Ask a role whether it lives: for health checks of containers, which need no shell for it.
+    /// Ask a role whether it lives, for health checks of containers without a shell.
     Health(HealthArgs),
 }
 
 impl ServerCommand {
-    /// Roles log what they do. Commands for a person stay quiet unless something is wrong.
+    /// The log level. Roles log their work. Commands for a person log only warnings and errors.
     #[must_use]
     pub fn log_level(&self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl ServerCommand {
     /// Runs it to its end.
     ///
     /// # Errors
-    /// What went wrong, with the exit code that it deserves.
+    /// The command's failure, with its exit code.
     pub fn run(self) -> Result<Exit, Failure> {
         match self {
             Self::Coordinator(args) => block_on(coordinator::run(args)),

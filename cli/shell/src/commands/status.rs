@@ -1,4 +1,4 @@
-//! `status`: what a running coordinator knows.
+//! `status`: the state of a run, from its coordinator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
         return watch(control, timeout).await;
     }
     let status = control.status(StatusRequest {}).await.map_err(|refusal| {
-        let help = "is the run up? name the folder of a run on this machine (zagros status RUN), or where the coordinator \
-                    of any other is (--coordinator HOST:PORT)";
+        let help = "check that the run is up; name its folder if it is on this machine (zagros status RUN), otherwise the \
+                    address of its coordinator (--coordinator HOST:PORT)";
         Failure::with_help(Exit::Cluster, refusal, help)
     })?;
     let report = StatusReport::from(status);
@@ -41,7 +41,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Shows it until it ends or somebody leaves; then prints what was known last.
+/// Shows the status until the run ends or the user quits. Then prints the last status.
 async fn watch(control: GrpcControlPlane, timeout: Duration) -> Result<Exit, Failure> {
     dashboard::check_terminal()?;
     let watched = Watched {

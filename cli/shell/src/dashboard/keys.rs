@@ -1,4 +1,4 @@
-//! Keys of the terminal, read on a thread of their own: reading blocks.
+//! Keys of the terminal, read on a separate thread, because reading blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::sync::mpsc;
 
-/// How late the thread may notice that nobody listens.
+/// How long the thread may take to notice that nobody listens.
 const POLL: Duration = Duration::from_millis(100);
 
-/// What somebody did.
+/// An input of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     /// `q` or Escape.
     Quit,
-    /// Ctrl-C, which a terminal that is drawn on passes on as a key.
+    /// Ctrl-C. A terminal in raw mode delivers it as a key.
     Interrupt,
     /// The terminal has another size.
     Resize,
 }
 
-/// Listens while it lives.
+/// Reads keys while it lives.
 pub(super) struct Keys {
     keys: mpsc::Receiver<Key>,
     stop: Arc<AtomicBool>,
@@ -48,7 +48,7 @@ impl Keys {
         Self { keys, stop }
     }
 
-    /// The next key; never where there are no keys any more.
+    /// The next key. Waits for ever if there are no keys any more.
     pub(super) async fn next(&mut self) -> Key {
         match self.keys.recv().await {
             Some(key) => key,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_mean_what_the_screen_says() {
+    fn keys_do_what_the_screen_says() {
         let key = |code, modifiers| key_of(&Event::Key(KeyEvent::new(code, modifiers)));
         assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Some(Key::Quit));
         assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Interrupt));

@@ -1,4 +1,4 @@
-//! A run in a terminal, drawn anew each second: `zagros status --watch` and `zagros up --watch`.
+//! A run on a terminal, updated each second: `zagros status --watch` and `zagros up --watch`.
 
 mod keys;
 mod view;
@@ -19,50 +19,50 @@ use crate::exit::{Exit, Failure, OrInternal};
 use keys::{Key, Keys};
 use view::Picture;
 
-/// How often the run is asked and drawn.
+/// How often the status is requested and drawn.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A silence of this length is shown.
+/// A silence of this length is reported.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Whether the terminal is this module's, for [`give_back`].
+/// Whether this module has the terminal, for [`give_back`].
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Why a dashboard ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// `q`: the view is left, the run goes on.
+    /// `q`: the user left the view, and the run goes on.
     View,
-    /// Ctrl-C: the run is to be stopped, where it is this process's.
+    /// Ctrl-C: the run must stop, if this process runs it.
     Stop,
     /// The run is over.
     Ended,
 }
 
-/// What is watched.
+/// The run that is shown.
 pub struct Watched {
     pub control: Arc<dyn ControlPlane>,
     /// How long an answer may take.
     pub timeout: Duration,
     /// The last lines of the log, oldest first.
     pub lines: Box<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// What the keys do, for the last line of the screen.
+    /// What the keys do, shown in the last line of the screen.
     pub keys: &'static str,
 }
 
-/// Refuses where there is no terminal to draw on.
+/// Checks that there is a terminal to draw on.
 ///
 /// # Errors
-/// What to do instead.
+/// Says what to do instead.
 pub fn check_terminal() -> Result<(), Failure> {
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
         return Ok(());
     }
-    let what = "--watch draws on a terminal, and standard input or output is none";
-    let help = "leave --watch out, or ask once: zagros status --json";
+    let what = "--watch needs a terminal, but standard input or output is not one";
+    let help = "omit --watch, or print the status once: zagros status --json";
     Err(Failure::with_help(Exit::Usage, what, help))
 }
 
-/// The terminal, given back when this is dropped. A panic gives it back first, by ratatui's own hook.
+/// The terminal. Dropping this gives it back. After a panic, ratatui's own hook gives it back.
 struct Screen(DefaultTerminal);
 
 impl Screen {
@@ -79,14 +79,14 @@ impl Drop for Screen {
     }
 }
 
-/// Gives the terminal back if a dashboard has it: for whoever ends the process at once.
+/// Gives the terminal back if a dashboard has it. For code that ends the process at once.
 pub(crate) fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         ratatui::restore();
     }
 }
 
-/// Draws until a key, the end of the run, or `over` says so; answers why, and what was known last.
+/// Draws until a key, the end of the run, or the end of `over`. Returns the reason and the last status.
 ///
 /// # Errors
 /// When the terminal cannot be drawn on.
@@ -123,7 +123,7 @@ fn is_over(status: &StatusReport) -> bool {
     matches!(status.state.as_str(), "finished" | "interrupted" | "failed")
 }
 
-/// Asks once. A short silence is not shown.
+/// Requests the status once. A short silence is not shown.
 async fn look(watched: &Watched, picture: &mut Picture, heard: &mut Instant) {
     let asked = Deadline::after(watched.timeout.min(PERIOD)).bound(watched.control.status(StatusRequest {})).await;
     match asked {
@@ -136,7 +136,7 @@ async fn look(watched: &Watched, picture: &mut Picture, heard: &mut Instant) {
         _ => {
             let silence = heard.elapsed().as_secs();
             picture.trouble =
-                Some(format!("{} has not answered for {silence} s; what is shown is old", watched.control.name()));
+                Some(format!("{} has not answered for {silence} s; the status below is old", watched.control.name()));
         }
     }
 }

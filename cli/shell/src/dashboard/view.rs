@@ -8,10 +8,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Gauge, Paragraph, Row, Sparkline, Table, Wrap};
 use zagros_coordinator::{MemberReport, StatusReport};
 
-/// Most warnings that are shown; what is beyond is counted.
+/// The most warnings that are shown. The others are counted.
 const WARNINGS: usize = 4;
 
-/// What there is to show.
+/// The content of the picture.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
     pub(crate) status: Option<StatusReport>,
@@ -23,7 +23,7 @@ pub(crate) struct Picture {
     pub(crate) keys: &'static str,
 }
 
-/// Draws it over the whole terminal.
+/// Draws the picture over the whole terminal.
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     let [body, keys] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
     frame.render_widget(Paragraph::new(picture.keys).dim(), keys);
@@ -42,7 +42,7 @@ fn run(frame: &mut Frame<'_>, area: Rect, status: &StatusReport, picture: &Pictu
     let warnings = warnings(status, picture);
     let of_role = |role: &str| status.members.iter().filter(|member| member.role == role).count() as u16;
     let (servers, workers) = (of_role("embedding server"), of_role("dense worker"));
-    // Two for the frame, one for the titles; members beyond the room are cut off, the log goes first.
+    // Two lines for the frame, one for the titles. Without room for all members, rows are cut off; the log shrinks first.
     let table = |members: u16| Constraint::Max(members.max(1) + 3);
     let [title, alarm, progress, curve, server, worker, rest] = Layout::vertical([
         Constraint::Length(1),
@@ -65,7 +65,7 @@ fn run(frame: &mut Frame<'_>, area: Rect, status: &StatusReport, picture: &Pictu
     log(frame, rest, picture);
 }
 
-/// Words and signs as well as colours.
+/// The state in words and signs, besides its colour.
 fn state(status: &StatusReport) -> Span<'static> {
     let (sign, color) = match status.state.as_str() {
         "training" => ("●", Color::Cyan),

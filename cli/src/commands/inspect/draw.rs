@@ -1,14 +1,14 @@
 //! Histograms in characters.
 
-use zagros_snapshot::Bin;
+use zagros_snapshot::NormBin;
 
 /// Eighths of a character cell, upwards.
 const UP: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Cells of the longest bar.
 const WIDTH: usize = 40;
 
-/// One character a bin; a bin without rows is a space, one with any is seen.
-pub(super) fn sparkline(bins: &[Bin]) -> String {
+/// One character per bin. A bin without rows is a space; a bin with any row is visible.
+pub(super) fn sparkline(bins: &[NormBin]) -> String {
     let most = most(bins);
     let cell = |rows: u64| match rows {
         0 => ' ',
@@ -17,10 +17,10 @@ pub(super) fn sparkline(bins: &[Bin]) -> String {
     bins.iter().map(|bin| cell(bin.rows)).collect()
 }
 
-/// One line a bin: its range, its rows, its bar.
-pub(super) fn bars(bins: &[Bin]) -> Vec<String> {
+/// One line per bin: its range, its rows, its bar.
+pub(super) fn bars(bins: &[NormBin]) -> Vec<String> {
     let most = most(bins);
-    let line = |bin: &Bin| {
+    let line = |bin: &NormBin| {
         let length = (bin.rows as f64 / most * WIDTH as f64).ceil() as usize;
         let range = format!("{:>10} … {:<10} {:>12}", number(bin.from), number(bin.until), bin.rows);
         format!("{range}  {}", "█".repeat(length)).trim_end().to_owned()
@@ -28,7 +28,7 @@ pub(super) fn bars(bins: &[Bin]) -> Vec<String> {
     bins.iter().map(line).collect()
 }
 
-/// Four significant digits, in powers of ten where those would be many zeros.
+/// Four significant digits. With many zeros, a power of ten.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-3..1e5).contains(&size) {
@@ -38,7 +38,7 @@ pub(super) fn number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-fn most(bins: &[Bin]) -> f64 {
+fn most(bins: &[NormBin]) -> f64 {
     bins.iter().map(|bin| bin.rows).max().unwrap_or(1).max(1) as f64
 }
 
@@ -46,8 +46,8 @@ fn most(bins: &[Bin]) -> f64 {
 mod tests {
     use super::*;
 
-    fn bins(rows: &[u64]) -> Vec<Bin> {
-        rows.iter().map(|rows| Bin { from: 0.5, until: 1.0, rows: *rows }).collect()
+    fn bins(rows: &[u64]) -> Vec<NormBin> {
+        rows.iter().map(|rows| NormBin { from: 0.5, until: 1.0, rows: *rows }).collect()
     }
 
     #[test]

@@ -4,19 +4,19 @@ use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
-use zagros_export::{ExportError, Exported, Format, Source};
+use zagros_export::{ExportError, ExportFormat, ExportSource, ExportSummary};
 use zagros_shell::{Exit, Failure, answer, err};
 
 use super::model::Model;
 use super::{failed, progress};
 use crate::args::InspectModelArgs;
 
-/// Writes the table that was named.
+/// Exports the named table.
 pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
-    // What would be refused in the end is refused before the first row is read.
-    Format::of(to).map_err(not_exported)?;
+    // A wrong format is refused before the first row is read.
+    ExportFormat::of(to).map_err(not_exported)?;
     let table = args.table.as_deref().unwrap_or_default();
-    let source = Source::new(&model.files, table, args.state).map_err(not_exported)?;
+    let source = ExportSource::new(&model.files, table, args.state).map_err(not_exported)?;
     let bar = progress(model);
     let exported = zagros_export::export(&source, to, args.force, |bytes| bar.inc(bytes));
     bar.finish_and_clear();
@@ -33,8 +33,8 @@ fn not_exported(error: ExportError) -> Failure {
     }
 }
 
-fn print_exported(exported: &Exported, to: &Path, as_json: bool) -> Result<(), Failure> {
-    let Exported { rows, columns } = exported;
+fn print_exported(exported: &ExportSummary, to: &Path, as_json: bool) -> Result<(), Failure> {
+    let ExportSummary { rows, columns } = exported;
     let bytes = std::fs::metadata(to).map_or(0, |data| data.len());
     if as_json {
         return answer(&json!({ "file": to, "rows": rows, "bytes": bytes, "columns": columns }).to_string());

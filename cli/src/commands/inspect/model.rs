@@ -1,4 +1,4 @@
-//! Finds the files of a saved model: by its run folder, its own folder, or one file of rows.
+//! Finds the files of a saved model by its run folder, its own folder, or one file of rows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::progress;
 use crate::resume::failed;
 use crate::saved::{self, SavedModel};
 
-/// Files of rows, and what the model says of itself.
+/// The files of rows, and the model's manifest.
 #[derive(Debug)]
 pub(super) struct Model {
-    /// `None` when a single file was named.
+    /// `None` if a single file was named.
     pub(super) manifest: Option<Manifest>,
     pub(super) files: Vec<SavedFile>,
-    /// Where they are.
+    /// The folder of the files.
     folder: Folder,
     bytes: u64,
 }
@@ -57,12 +57,12 @@ impl Model {
     }
 
     fn of_files(folder: Folder, manifest: Option<Manifest>, files: Vec<SavedFile>) -> Self {
-        // A missing file is an error when it is read.
+        // A missing file is reported when it is read.
         let bytes = files.iter().map(|file| file.input().map_or(0, |(_, bytes)| bytes)).sum();
         Self { manifest, files, folder, bytes }
     }
 
-    /// Compares every file with what was saved, as far as the manifest knows; reads all of them.
+    /// Compares every file with the manifest. Reads all of them.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let Some(manifest) = &self.manifest else { return Ok(()) };
         let bar = progress(self);
@@ -87,13 +87,13 @@ impl Model {
     }
 }
 
-/// Read where it is: what is skipped of a file of rows is not brought here either.
+/// A file, read in place: parts that are skipped are not downloaded.
 fn file_of(folder: &Folder, file: &str) -> SavedFile {
     let (path, folder, file) = (format!("{folder}/{file}"), folder.clone(), file.to_owned());
     SavedFile::new(path, move || folder.input(&file))
 }
 
-/// Folder and name, where one file of rows is named.
+/// Folder and name, if one file of rows is named.
 fn single_file(url: &str) -> Option<(&str, &str)> {
     url.rsplit_once('/').filter(|(_, file)| file.ends_with(".zrows"))
 }

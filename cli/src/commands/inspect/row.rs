@@ -1,29 +1,29 @@
-//! One row by its id: weights, optimiser state, mark.
+//! One row by its id: weights, optimiser state, access metadata.
 
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{Found, Header, TableHeader, bucket, decode, find, holds, parts};
+use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, bucket, decode, find, holds, parts};
 
 use super::draw::number;
 use super::model::Model;
 use super::{failed, file_name};
 
-/// Numbers a line.
+/// Numbers per line.
 const COLUMNS: usize = 8;
 
-/// A row and where it lies.
+/// A row and its position.
 #[derive(Serialize)]
 struct RowReport {
     table: String,
-    /// As text: programs that read numbers as floats cannot hold 64 bits.
+    /// As text, because programs that read numbers as floats cannot hold 64 bits.
     id: String,
     file: String,
     block: u64,
     bucket: Option<u32>,
     element: String,
     norm: f64,
-    /// `weights` first, then the optimiser's state by name.
+    /// First `weights`, then the optimiser's state by name.
     #[serde(serialize_with = "as_object")]
     parts: Vec<(&'static str, Vec<f32>)>,
     mark: Option<u32>,
@@ -49,7 +49,7 @@ pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Ex
     Err(missing(table, id, &would_be))
 }
 
-fn place(header: &Header, file: String, bucket: Option<u32>) -> String {
+fn place(header: &SnapshotHeader, file: String, bucket: Option<u32>) -> String {
     bucket.map_or_else(|| file.clone(), |bucket| format!("{file}, bucket {bucket} of {}", header.buckets))
 }
 
@@ -59,15 +59,14 @@ fn missing(table: &str, id: u64, would_be: &[String]) -> Failure {
         places => format!("it would be in {}", places.join(" or ")),
     };
     let what = format!("table `{table}` has no row of id {id}: {place}");
-    let help =
-        "rows are made of ids that training met; an id is the hash of a value in the data: --value TEXT makes it";
+    let help = "only ids that occurred in training have rows; an id is the hash of a value in the data: --value TEXT computes it";
     Failure::with_help(Exit::Data, what, help)
 }
 
 impl RowReport {
-    fn of(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &Found) -> Self {
+    fn of(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &FoundRow) -> Self {
         let mut values = Vec::new();
-        let mut numbers = |part: &zagros_snapshot::Part| {
+        let mut numbers = |part: &zagros_snapshot::SlotPart| {
             decode(part, &found.slot, &mut values);
             (part.name, values.clone())
         };

@@ -1,23 +1,25 @@
-//! What the tables hold: rows, shapes, sizes, norms.
+//! The content of the tables: rows, shapes, sizes, norms.
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{Content, Kind, Norms, Reader, RowBatch, SnapshotError, TableHeader, decode, parts};
+use zagros_snapshot::{
+    BlockContent, BlockKind, NormStatistics, RowBatch, SnapshotError, SnapshotReader, TableHeader, decode, parts,
+};
 
 use super::draw::{bars, number, sparkline};
 use super::model::Model;
 use super::{failed, progress};
 
-/// Bins of a line's histogram, and of one table's own.
+/// Bins of the histogram in a line, and of a single table's histogram.
 const SMALL: usize = 12;
 const LARGE: usize = 16;
 
-/// A table over all files.
+/// The report of a table over all files.
 struct TableReport {
     header: TableHeader,
-    norms: Norms,
+    norms: NormStatistics,
     frequency_counts: u64,
 }
 
@@ -37,12 +39,12 @@ struct TableFacts<'a> {
     not_finite_rows: u64,
     /// Lower end, upper end, rows.
     norm_histogram: Vec<(f64, f64, u64)>,
-    /// Ids counted that have no row yet.
+    /// Ids that were counted and have no row yet.
     counted_ids: u64,
     marks: Option<&'a str>,
 }
 
-/// Reads every row and prints a line a table, or all of one.
+/// Reads every row and prints one line per table, or everything about one table.
 pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let reports = read(model, only)?;
     if json {
@@ -72,9 +74,9 @@ fn read(model: &Model, only: Option<&str>) -> Result<Vec<TableReport>, Failure> 
     Ok(reports)
 }
 
-/// Adds a file's rows to the reports of their tables, which are made as they come.
+/// Adds a file's rows to the reports of their tables. Makes missing reports.
 fn read_file(
-    mut reader: Reader,
+    mut reader: SnapshotReader,
     only: Option<&str>,
     reports: &mut Vec<TableReport>,
     passed: &dyn Fn(u64),
@@ -84,26 +86,26 @@ fn read_file(
         |table: u32| tables.get(table as usize).is_some_and(|table| only.is_none_or(|only| table.name == only));
     for table in tables.iter().filter(|table| only.is_none_or(|only| table.name == only)) {
         if !reports.iter().any(|report| report.header.name == table.name) {
-            reports.push(TableReport { header: table.clone(), norms: Norms::default(), frequency_counts: 0 });
+            reports.push(TableReport { header: table.clone(), norms: NormStatistics::default(), frequency_counts: 0 });
         }
     }
     let mut before = 0;
-    let wanted = |kind: Kind| matches!(kind, Kind::Rows | Kind::Counts);
+    let wanted = |kind: BlockKind| matches!(kind, BlockKind::Rows | BlockKind::Counts);
     while let Some(block) = reader.next(|head| wanted(head.kind) && is_wanted(head.table))? {
         passed(reader.position() - before);
         before = reader.position();
         let table = &tables[block.table];
         let Some(report) = reports.iter_mut().find(|report| report.header.name == table.name) else { continue };
         match block.content {
-            Content::Rows(rows) => add_norms(table, &rows, &mut report.norms),
-            Content::Counts { ids, .. } => report.frequency_counts += ids.len() as u64,
-            Content::Sketch { .. } | Content::Clock(_) => {}
+            BlockContent::Rows(rows) => add_norms(table, &rows, &mut report.norms),
+            BlockContent::Counts { ids, .. } => report.frequency_counts += ids.len() as u64,
+            BlockContent::Sketch { .. } | BlockContent::Clock(_) => {}
         }
     }
     Ok(())
 }
 
-fn add_norms(table: &TableHeader, rows: &RowBatch, norms: &mut Norms) {
+fn add_norms(table: &TableHeader, rows: &RowBatch, norms: &mut NormStatistics) {
     let weights = &parts(table)[0];
     let mut values = Vec::with_capacity(table.dim);
     for slot in rows.slots.chunks_exact(table.width) {

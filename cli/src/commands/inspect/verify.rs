@@ -1,17 +1,17 @@
-//! Every checksum of every file, and that the files are those of the manifest.
+//! Checks every checksum of every file, and compares the files with the manifest.
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{Checked, SavedFile};
+use zagros_snapshot::{SavedFile, VerifiedFile};
 use zagros_store::hexadecimal;
 
 use super::model::Model;
 use super::{file_name, progress};
 
-/// A file, and what is wrong with it.
+/// A file, and its problem.
 #[derive(Serialize)]
 struct FileReport {
     file: String,
@@ -21,7 +21,7 @@ struct FileReport {
     problem: Option<String>,
 }
 
-/// Checks all files, also after a damaged one: those of rows block by block, and all by the manifest.
+/// Checks all files, also after a damaged one: files of rows block by block, and all files by the manifest.
 pub(super) fn verify(model: &Model, json: bool) -> Result<Exit, Failure> {
     let bar = progress(model);
     let mut files: Vec<FileReport> = model.files.iter().map(|saved| verify_rows(model, saved, &bar)).collect();
@@ -45,7 +45,7 @@ fn verify_rows(model: &Model, saved: &SavedFile, bar: &ProgressBar) -> FileRepor
     FileReport::of(name, checked)
 }
 
-/// The files that hold no rows: weights, job, and in a checkpoint what the run remembers.
+/// Checks the files without rows: weights, job, and in a checkpoint the state of the run.
 fn verify_others(model: &Model, manifest: &Manifest) -> Vec<FileReport> {
     let others = manifest.files.iter().filter(|file| !manifest.row_files.contains(&file.name));
     let verify = |file: &FileRecord| {
@@ -56,12 +56,15 @@ fn verify_others(model: &Model, manifest: &Manifest) -> Vec<FileReport> {
     others.map(verify).collect()
 }
 
-/// That the file is the one that the model was saved with.
-fn compare(file: &SavedFile, checked: &Checked, record: Option<&FileRecord>) -> Result<(), String> {
+/// Checks that the file is the one that was saved with the model.
+fn compare(file: &SavedFile, checked: &VerifiedFile, record: Option<&FileRecord>) -> Result<(), String> {
     let Some(FileRecord { sha256: expected, .. }) = record else { return Ok(()) };
     let found = hexadecimal(&checked.sha256);
     let mismatch = || {
-        format!("{} is of another save: the manifest says SHA-256 {expected}, it has {found}", file.path().display())
+        format!(
+            "{} is of another save: the manifest says SHA-256 {expected}, but the file has {found}",
+            file.path().display()
+        )
     };
     if found == *expected { Ok(()) } else { Err(mismatch()) }
 }
@@ -70,7 +73,7 @@ fn missing_rows(manifest: &Manifest, files: &[FileReport]) -> Option<String> {
     let rows: u64 = files.iter().map(|file| file.rows).sum();
     let is_whole = files.iter().all(|file| file.problem.is_none());
     (is_whole && rows != manifest.rows)
-        .then(|| format!("the manifest says {} rows, the files have {rows}", manifest.rows))
+        .then(|| format!("the manifest says {} rows, but the files have {rows}", manifest.rows))
 }
 
 fn conclude(files: &[FileReport], problem: Option<String>, json: bool) -> Result<Exit, Failure> {
@@ -86,9 +89,9 @@ fn conclude(files: &[FileReport], problem: Option<String>, json: bool) -> Result
 }
 
 impl FileReport {
-    fn of(file: String, checked: Result<Checked, String>) -> Self {
+    fn of(file: String, checked: Result<VerifiedFile, String>) -> Self {
         match checked {
-            Ok(Checked { blocks, rows, bytes, .. }) => Self { file, blocks, rows, bytes, problem: None },
+            Ok(VerifiedFile { blocks, rows, bytes, .. }) => Self { file, blocks, rows, bytes, problem: None },
             Err(problem) => Self { file, blocks: 0, rows: 0, bytes: 0, problem: Some(problem) },
         }
     }

@@ -1,5 +1,5 @@
-//! The library of NCCL groups: part of the program as bytes, opened when it is asked for, so that the same program
-//! starts on machines without CUDA.
+//! The library of NCCL groups. It is part of the program as bytes and is opened on demand, so that the same program starts
+//! on machines without CUDA.
 #![expect(unsafe_code, reason = "calls the shim over libtorch's c10d")]
 
 use std::ffi::{c_char, c_int};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::{NativeGroup, RawGroup, RawStore, Store, call, int, millis, text};
 
-/// Made by `build.rs`.
+/// The library that `build.rs` made.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libzagros_nccl.so"));
 
-/// What it offers, by the layout of `shim/nccl.hpp`, where each is described.
+/// The functions of the library, with the layout of `shim/nccl.hpp`, which describes each.
 #[repr(C)]
 struct RawNccl {
     devices: unsafe extern "C" fn(out: *mut c_int, why: *mut c_char, room: usize) -> c_int,
@@ -38,7 +38,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The opened library, which stays open as long as the process.
+/// The opened library. It stays open as long as the process.
 #[derive(Clone, Copy)]
 pub(crate) struct Nccl(&'static RawNccl);
 
@@ -49,16 +49,16 @@ impl fmt::Debug for Nccl {
 }
 
 impl Nccl {
-    /// After [`crate::open_cuda_half`].
+    /// Call this after [`crate::open_cuda_half`].
     pub(crate) fn open() -> Result<Self, String> {
         let mut out = ptr::null();
         // SAFETY: the bytes are a library of ours, which does nothing when it is opened; out and why are ours.
         call(|why, room| unsafe { zagros_nccl_open(LIBRARY.as_ptr(), LIBRARY.len(), &raw mut out, why, room) })?;
-        // SAFETY: what the library offers is a constant of its own, and it stays open as long as the process.
+        // SAFETY: the table of functions is a constant of the library, which stays open as long as the process.
         unsafe { out.as_ref() }.map(Self).ok_or_else(|| "its library offers nothing".to_owned())
     }
 
-    /// How many devices CUDA shows to this process, one at least.
+    /// How many devices CUDA shows to this process; at least one.
     pub(crate) fn devices(self) -> Result<usize, String> {
         let mut count = 0;
         // SAFETY: the library stays open; count and why are ours.
@@ -66,7 +66,7 @@ impl Nccl {
         usize::try_from(count).map_err(|_| format!("{count} devices"))
     }
 
-    /// Connects to all other ranks. Blocks for longer than `timeout` when one of them never comes.
+    /// Connects to all other ranks. Blocks for longer than `timeout` if one of them never comes.
     pub(crate) fn form(
         self,
         store: &Store,

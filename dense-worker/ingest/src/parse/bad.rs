@@ -1,4 +1,4 @@
-//! Malformed rows: counted all, described the first few.
+//! Malformed rows: all are counted, and the first few are described.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use crate::{BadRow, IngestError};
 /// Rows that an error lists.
 pub(crate) const LISTED: usize = 5;
 
-/// Rows of a block that are described; the others are counted only.
+/// Rows of a block that are described. The others are only counted.
 pub(crate) const DESCRIBED: usize = 100;
 
 /// Characters of a field that a message shows.
 const SHOWN: usize = 40;
 
-/// What is wrong with a line.
+/// The problem of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldFault {
     /// Field, from 1.
     pub(crate) column: usize,
-    /// What should be there.
+    /// The expected text.
     pub(crate) expected: String,
-    /// What is there.
+    /// The text that was found.
     pub(crate) found: String,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct BadRows {
     first: Vec<(u64, FieldFault)>,
 }
 
-/// The first of them, with lines counted from the block's start.
+/// The first malformed rows of a block, with lines counted from the block's start.
 #[cfg(test)]
 impl std::fmt::Display for BadRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -45,7 +45,7 @@ impl std::fmt::Display for BadRows {
 }
 
 impl BadRows {
-    /// Counts one, and keeps it if it is among the first.
+    /// Counts a malformed row, and keeps it if it is among the first.
     #[cold]
     pub(crate) fn add(&mut self, line: u64, fault: FieldFault) {
         self.count += 1;
@@ -68,29 +68,29 @@ impl BadRows {
     }
 }
 
-/// Malformed rows of an epoch, against how many the job tolerates.
+/// The malformed rows of an epoch, and how many the job tolerates.
 #[derive(Debug)]
 pub(crate) struct BadBudget {
     limit: u64,
     listed: usize,
-    /// Of earlier streams.
+    /// Malformed rows of earlier streams.
     before: u64,
     count: u64,
     first: Vec<(BadRows, Arc<FileLayout>, RowPlace)>,
 }
 
 impl BadBudget {
-    /// Tolerates `limit` of them, and remembers the first `listed`.
+    /// Tolerates `limit` malformed rows, and keeps the first `listed`.
     pub(crate) fn new(limit: u64, listed: usize) -> Self {
         Self { limit, listed, before: 0, count: 0, first: Vec::new() }
     }
 
-    /// Counts on from those that were met before.
+    /// Starts with the malformed rows of earlier streams.
     pub(crate) fn after(self, before: u64) -> Self {
         Self { before, ..self }
     }
 
-    /// Counts those of a block.
+    /// Counts the malformed rows of a block.
     pub(crate) fn add(&mut self, bad: &BadRows, layout: &Arc<FileLayout>, place: RowPlace) -> Result<(), IngestError> {
         if bad.count == 0 {
             return Ok(());
@@ -106,12 +106,12 @@ impl BadBudget {
         Err(IngestError::TooManyBadRows { count: all, limit: self.limit, first: self.first()? })
     }
 
-    /// How many up to now.
+    /// Malformed rows so far.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The first of them, with their places.
+    /// The first malformed rows, with their positions.
     pub(crate) fn first(&self) -> Result<Vec<BadRow>, IngestError> {
         let mut rows = Vec::new();
         for (bad, layout, place) in &self.first {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_counted_and_few_kept() {
+    fn all_malformed_rows_are_counted_and_few_are_kept() {
         let mut bad = BadRows::default();
         for line in 0..1_000 {
             bad.add(line, FieldFault { column: 1, expected: "a".into(), found: "b".into() });

@@ -1,14 +1,13 @@
 //! A line divided into fields.
 //!
-//! Quoting is RFC 4180's: a field that starts with `"` ends at the next single `"`, and `""` inside
-//! stands for one. A quoted line break is not supported: lines are divided before fields are, so that
-//! reading can start in the middle of a file; such a row is refused, not misread. Quotes inside an
-//! unquoted field are ordinary characters.
+//! Quoting follows RFC 4180: a field that starts with `"` ends at the next single `"`, and `""` inside stands for one. A
+//! quoted line break is not supported: lines are divided before fields, so that reading can start in the middle of a file.
+//! Such a row is refused, not misread. Quotes inside an unquoted field are ordinary characters.
 
-/// Fields of the newest line; reused from line to line.
+/// Fields of the newest line. The memory is used again for each line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
-    /// Where each field is, in the line or (when it had quotes) in `unquoted`.
+    /// Where each field is: in the line, or in `unquoted` if it had quotes.
     bounds: Vec<(u32, u32)>,
     unquoted: Vec<u8>,
     from_unquoted: bool,
@@ -17,7 +16,7 @@ pub(crate) struct Fields {
 /// How fields are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Syntax {
-    /// Between two fields.
+    /// The byte between two fields.
     pub(crate) delimiter: u8,
     /// Whether a field may be quoted.
     pub(crate) quotes: bool,
@@ -35,7 +34,7 @@ pub(crate) enum QuoteError {
 }
 
 impl Fields {
-    /// Cuts a line, given without its line end.
+    /// Divides a line, which is given without its line end.
     #[inline]
     pub(crate) fn tokenize(&mut self, line: &[u8], syntax: Syntax) -> Result<(), QuoteError> {
         self.bounds.clear();
@@ -93,7 +92,7 @@ impl Fields {
         }
     }
 
-    /// Copies up to the closing quote; gives what follows the delimiter after it.
+    /// Copies up to the closing quote. Returns the text after the following delimiter.
     fn take_quoted<'a>(&mut self, mut text: &'a [u8], syntax: Syntax) -> Result<Option<&'a [u8]>, QuoteError> {
         let field = self.bounds.len();
         loop {
@@ -116,7 +115,7 @@ impl Fields {
         }
     }
 
-    /// Copies up to the delimiter; gives what follows it.
+    /// Copies up to the delimiter. Returns the text after it.
     fn take_bare<'a>(&mut self, text: &'a [u8], syntax: Syntax) -> Option<&'a [u8]> {
         let end = memchr::memchr(syntax.delimiter, text);
         let field = &text[..end.unwrap_or(text.len())];
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_are_ordinary_where_there_is_no_quoting() {
+    fn quotes_are_ordinary_characters_without_quoting() {
         assert_eq!(
             tokenize("\"a\t\"b\"", Syntax { delimiter: b'\t', quotes: false, trim: false }).unwrap(),
             ["\"a", "\"b\""]
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_are_cut_around_fields_but_not_inside_quotes() {
+    fn blanks_are_removed_around_fields_but_not_inside_quotes() {
         let syntax = Syntax { trim: true, ..CSV };
         assert_eq!(tokenize(" a , b c ,\" d \" ,", syntax).unwrap(), ["a", "b c", " d ", ""]);
         assert_eq!(tokenize("39, State-gov, <=50K", syntax).unwrap(), ["39", "State-gov", "<=50K"]);
@@ -212,19 +211,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quoted_fields_come_back(fields in prop::collection::vec("[a-c\", ]{0,6}", 1..6), trim: bool) {
+        fn quoted_fields_are_read_back(fields in prop::collection::vec("[a-c\", ]{0,6}", 1..6), trim: bool) {
             let line = fields.iter().map(|field| format!("\"{}\"", field.replace('"', "\"\""))).collect::<Vec<_>>();
             prop_assert_eq!(tokenize(&line.join(","), Syntax { trim, ..CSV }).unwrap(), fields);
         }
 
         #[test]
-        fn well_formed_lines_are_cut_as_csv_core_cuts_them(line in "([a-c ]{0,3}|\"([a-c,]|\"\"){0,4}\")(,([a-c ]{0,3}|\"([a-c,]|\"\"){0,4}\")){0,4}") {
+        fn well_formed_lines_are_divided_as_by_csv_core(line in "([a-c ]{0,3}|\"([a-c,]|\"\"){0,4}\")(,([a-c ]{0,3}|\"([a-c,]|\"\"){0,4}\")){0,4}") {
             prop_assume!(!line.is_empty());
             prop_assert_eq!(tokenize(&line, CSV).unwrap(), tokenize_by_csv_core(&line));
         }
 
         #[test]
-        fn any_line_is_cut_or_refused(line in "[\"a, \t]{0,20}", quotes: bool, trim: bool) {
+        fn any_line_is_divided_or_refused(line in "[\"a, \t]{0,20}", quotes: bool, trim: bool) {
             let syntax = Syntax { delimiter: b',', quotes, trim };
             if let Ok(fields) = tokenize(&line, syntax) {
                 prop_assert!(fields.len() <= line.matches(',').count() + 1);

@@ -4,7 +4,7 @@ use zagros_job::Label;
 
 use crate::parse::bad::{FieldFault, shown};
 
-/// What the label column may hold.
+/// The texts that the label column may hold.
 #[derive(Clone, Debug)]
 pub(crate) struct LabelTexts {
     column: String,
@@ -13,12 +13,12 @@ pub(crate) struct LabelTexts {
 }
 
 impl LabelTexts {
-    /// The job's.
+    /// The texts of the job.
     pub(crate) fn new(label: &Label) -> Self {
         Self { column: label.column.clone(), positive: bytes(&label.positive), negative: bytes(&label.negative) }
     }
 
-    /// 1 or 0; `field` (from 0) is where the text stands.
+    /// 1 or 0. `field` (from 0) is the position of the text.
     #[inline]
     pub(crate) fn read(&self, text: &[u8], field: usize) -> Result<f32, Box<FieldFault>> {
         if self.positive.iter().any(|positive| positive == text) {
@@ -39,7 +39,7 @@ impl LabelTexts {
     }
 }
 
-/// Texts as they stand in a file.
+/// Texts as bytes.
 pub(crate) fn bytes(texts: &[String]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.clone().into_bytes()).collect()
 }
@@ -57,13 +57,13 @@ mod tests {
     }
 
     #[test]
-    fn any_of_the_texts_will_do() {
+    fn each_of_the_texts_is_accepted() {
         let found = ["<=50K", ">50K", ">50K."].map(|text| adult().read(text.as_bytes(), 0).unwrap());
         assert_eq!(found, [0.0, 1.0, 1.0]);
     }
 
     #[test]
-    fn another_text_is_refused_with_those_that_will_do() {
+    fn another_text_is_refused_with_the_accepted_ones() {
         let fault = *adult().read(b"50K", 14).unwrap_err();
         assert_eq!((fault.column, fault.found.as_str()), (15, "\"50K\""));
         assert_eq!(fault.expected, r#"">50K" or ">50K." (positive) or "<=50K" (negative) in label column "income""#);

@@ -1,19 +1,19 @@
 //! Numbers in text.
 
-/// Largest magnitude accepted: what an `f32` holds.
+/// Largest magnitude that is accepted: the largest of an `f32`.
 const MOST: f64 = f32::MAX as f64;
 
 /// Longest run of digits that cannot overflow an `i64`.
 const FAST_DIGITS: usize = 18;
 
-/// A decimal number, `None` when the text is not one. NaN, infinities and magnitudes that an
-/// `f32` cannot hold are not numbers here: they would poison the network.
+/// A decimal number; `None` for other text. NaN, infinities and magnitudes beyond `f32` are not accepted, because they
+/// would make the whole network NaN.
 #[inline]
 pub(crate) fn parse_number(text: &[u8]) -> Option<f64> {
     parse_integer(text).or_else(|| parse_decimal(text))
 }
 
-/// The common case, several times as fast as the general one.
+/// The common case, several times faster than the general one.
 #[inline]
 fn parse_integer(text: &[u8]) -> Option<f64> {
     let (negative, digits) = match text {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_finite_number_is_refused() {
+    fn text_that_is_not_a_finite_number_is_refused() {
         for text in ["", "-", "nan", "NaN", "inf", "-Infinity", "1e39", "0x10", "1 ", " 1", "1,5", "--1", "1_000", "１"]
         {
             assert_eq!(parse_number(text.as_bytes()), None, "{text:?}");
@@ -65,14 +65,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_fast_way_agrees_with_the_standard_library(value: i64, zeros in 0_usize..4) {
+        fn the_fast_case_agrees_with_the_standard_library(value: i64, zeros in 0_usize..4) {
             let sign = if value < 0 { "-" } else { "" };
             let text = format!("{sign}{}{}", "0".repeat(zeros), value.unsigned_abs());
             prop_assert_eq!(parse_number(text.as_bytes()), text.parse().ok());
         }
 
         #[test]
-        fn any_bytes_are_a_number_or_not(text: Vec<u8>) {
+        fn any_bytes_are_a_number_or_refused(text: Vec<u8>) {
             prop_assert!(parse_number(&text).is_none_or(f64::is_finite));
         }
     }

@@ -1,4 +1,4 @@
-//! Lines into rows. Performance-critical: no allocation a row, nothing but memory work.
+//! Parses lines into rows. Performance-critical: no allocation per row, and only work in memory.
 
 use memchr::memmem::Finder;
 use zagros_job::{Format, Job, TestPart, ValidationPart, Values};
@@ -12,7 +12,7 @@ use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
 use crate::read::layout::{ColumnPositions, syntax};
 
-/// Parses the rows of a job. Each thread has its own.
+/// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
 pub(crate) struct RowParser {
     syntax: Syntax,
@@ -28,33 +28,33 @@ pub(crate) struct RowParser {
     fields: Fields,
 }
 
-/// Which part of a hash split is wanted.
+/// The wanted part of a hash split.
 #[derive(Clone, Copy, Debug)]
 struct HoldOut {
     split: HashSplit,
     wanted: DataPart,
 }
 
-/// A categorical column; with a separator it holds many values.
+/// A categorical column. With a separator it holds many values.
 #[derive(Clone, Debug)]
 struct Cell {
     separator: Option<Finder<'static>>,
 }
 
-/// What became of the lines of a block, besides the rows.
+/// The counts of a block's lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParseOutcome {
     /// Rows of the wanted part.
     pub(crate) rows: u64,
-    /// Rows of the other part, not looked at.
+    /// Rows of other parts, which were not parsed.
     pub(crate) other_part: u64,
     /// Malformed rows of the wanted part.
     pub(crate) bad: BadRows,
 }
 
 impl RowParser {
-    /// Parses the rows of `part`. Only a *share* held out divides a file; test and validation files of their own
-    /// are read whole ([`DataPart::All`]).
+    /// Parses the rows of `part`. Only a held-out *share* divides a file. Separate test and validation files are read whole
+    /// ([`DataPart::All`]).
     pub(crate) fn new(job: &Job, part: DataPart) -> Self {
         let (comment, missing) = match &job.data.format {
             Format::Criteo => (Vec::new(), Vec::new()),
@@ -84,7 +84,7 @@ impl RowParser {
         sink: &mut S,
     ) -> ParseOutcome {
         let mut outcome = ParseOutcome::default();
-        // Once a block, so that the usual block pays next to nothing for it.
+        // Once per block, so that a usual block costs next to nothing.
         let is_clean = memchr::memchr(0, block).is_none() && std::str::from_utf8(block).is_ok();
         let mut start = 0;
         let ends = memchr::memchr_iter(b'\n', block).chain((!block.ends_with(b"\n")).then_some(block.len()));
@@ -109,7 +109,7 @@ impl RowParser {
         outcome
     }
 
-    /// Blank lines and comments.
+    /// Whether a line is blank or a comment.
     #[inline]
     fn is_no_row(&self, line: &[u8]) -> bool {
         line.is_empty() || line == b"\r" || (!self.comment.is_empty() && line.starts_with(&self.comment))
@@ -118,7 +118,7 @@ impl RowParser {
     #[inline]
     fn is_wanted(&self, line: &[u8]) -> bool {
         self.hold_out.is_none_or(|hold_out| {
-            // Of a line that is too long, as much as the reader keeps at least.
+            // Of a line that is too long, at least as much as the reader keeps.
             let kept = &line[..line.len().min(self.max_line_bytes + 1)];
             hold_out.split.part(without_return(kept)) == hold_out.wanted
         })
@@ -187,7 +187,7 @@ impl RowParser {
         }
     }
 
-    /// The cell as it stands, though its column be a bag; missing is a group of its own.
+    /// The whole cell, even if its column is multi-valued. A missing value is a group of its own.
     #[inline]
     fn read_group<S: RowSink>(&self, line: &[u8], positions: &ColumnPositions, sink: &mut S) {
         if let Some(field) = positions.group.filter(|_| self.groups) {
@@ -214,7 +214,7 @@ impl RowParser {
         text.is_empty() || self.missing.iter().any(|missing| missing == text)
     }
 
-    /// A line of a block that has a NUL or a broken character somewhere.
+    /// Checks a line of a block that contains a NUL or an invalid character.
     #[cold]
     fn check_text(&self, line: &[u8]) -> Result<(), Box<FieldFault>> {
         let nul = memchr::memchr(0, line);
@@ -269,7 +269,7 @@ fn hold_out(job: &Job, wanted: DataPart) -> Option<HoldOut> {
     divides.then(|| HoldOut { split: HashSplit::new(test, validation), wanted })
 }
 
-/// Whether rows of a part come with their group: training has no use for it.
+/// Whether rows of a part have a group. Training does not use groups.
 pub(crate) fn wants_groups(job: &Job, part: DataPart) -> bool {
     part != DataPart::Train && job.eval.group_by.is_some()
 }
@@ -314,7 +314,7 @@ mod tests {
         (sink.rows, outcome)
     }
 
-    /// The one bad row of a text, as a message without its place.
+    /// The single malformed row of a text, as a message without its position.
     fn fault(job: &Job, text: &[u8]) -> String {
         let (rows, outcome) = parse(job, DataPart::All, text);
         assert_eq!((rows.size, outcome.bad.count), (0, 1), "{outcome:?}");
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_are_skipped_and_blanks_cut() {
+    fn comments_are_skipped_and_blanks_removed() {
         let job = fixture::delimited(|format| (format.comment, format.trim) = (Some("|".into()), true));
         let (rows, outcome) = parse(&job, DataPart::All, b"|1x3 Cross validator\n 1 , 7,  Basel ,a | b\n");
         assert_eq!((outcome.rows, outcome.bad.count), (1, 0));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn held_out_rows_come_with_their_group_and_training_rows_without() {
+    fn held_out_rows_have_a_group_and_training_rows_have_none() {
         let mut job = fixture::delimited(|_| ());
         job.eval.group_by = Some("tags".into());
         let text = b"1,2,x,a|b\n1,bad,x,c\n0,3,y,?\n";

@@ -1,4 +1,4 @@
-//! Where the values of a row go.
+//! Destinations of a row's values.
 
 use std::sync::Arc;
 
@@ -7,27 +7,27 @@ use zagros_job::{Features, Values};
 use crate::transform::Transform;
 use crate::{Batch, hash_value};
 
-/// Takes rows value by value: first [`Self::numeric`] for each numeric feature in order, then the
-/// values of each categorical feature in order, then [`Self::group`] where there is one, then [`Self::commit`] or, when the row turns out
-/// malformed, [`Self::abandon`].
+/// Takes rows value by value: first [`Self::numeric`] for each numeric feature in order, then the values of each
+/// categorical feature in order, then [`Self::group`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
+/// the row is malformed.
 pub(crate) trait RowSink: Send + 'static {
     /// The value of a numeric feature, `None` when it is missing.
     fn numeric(&mut self, feature: usize, value: Option<f64>);
-    /// A value of a categorical feature; the only one, or one of its bag. Missing is empty.
+    /// A value of a categorical feature: the only one, or one of its bag. A missing value is empty.
     fn value(&mut self, feature: usize, text: &[u8]);
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, feature: usize);
-    /// The group of the row, where groups are asked for.
+    /// The group of the row, if groups are wanted.
     fn group(&mut self, _text: &[u8]) {}
     /// The row is complete.
     fn commit(&mut self, label: f32);
-    /// The row is malformed: forgets its values.
+    /// The row is malformed: drops its values.
     fn abandon(&mut self);
-    /// Forgets all rows, keeps the memory.
+    /// Drops all rows and keeps the memory.
     fn clear(&mut self);
 }
 
-/// Rows that only had to be parsed.
+/// Ignores the rows: they only had to be parsed.
 #[derive(Clone, Debug)]
 pub(crate) struct Nowhere;
 
@@ -105,7 +105,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn an_abandoned_row_leaves_nothing_behind() {
+    fn an_abandoned_row_leaves_no_values() {
         let job = fixture::delimited(|_| ());
         let mut sink = BatchSink::new(&job.features);
         let row = |sink: &mut BatchSink, bag: &[&[u8]]| {

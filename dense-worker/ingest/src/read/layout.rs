@@ -1,4 +1,4 @@
-//! What a data file looks like: where its rows start and which field is which column.
+//! The layout of a data file: where its rows start, and which field is which column.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::read::text::Text;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A file's layout, found from its first lines.
+/// The layout of a file, found from its first lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileLayout {
     /// The file.
@@ -46,7 +46,7 @@ pub(crate) struct ColumnPositions {
 }
 
 impl FileLayout {
-    /// Looks at the start of a file.
+    /// Reads the start of a file.
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
         let mut head = Head::open(path, cancel, job.data.max_line_bytes)?;
         let names = match &job.data.format {
@@ -79,7 +79,7 @@ impl ColumnPositions {
     }
 }
 
-/// Names that Criteo's columns go by: `label`, `I1`–`I13`, `C1`–`C26`.
+/// Names of Criteo's columns: `label`, `I1`–`I13`, `C1`–`C26`.
 #[must_use]
 pub fn criteo_columns() -> Vec<String> {
     let numbered = |letter: char, count: u32| (1..=count).map(move |n| format!("{letter}{n}"));
@@ -203,7 +203,7 @@ mod tests {
         FileLayout::read(job, &path, &Arc::default())
     }
 
-    /// Wants `click`, `age`, `city`, `tags` by header.
+    /// A job with `click`, `age`, `city` and `tags`, found by the header.
     fn job() -> Job {
         fixture::delimited(|format| format.comment = Some("#".into()))
     }
@@ -244,10 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_not_the_jobs_columns_is_refused() {
+    fn a_header_that_differs_from_the_jobs_columns_is_refused() {
         let job = fixture::delimited(|format| format.columns = vec!["click".into(), "age".into()]);
         let error = layout(&job, b"click,years\n").unwrap_err().to_string();
-        assert!(error.contains("the header (click, years) is not data.columns (click, age)"), "{error}");
+        assert!(error.contains("the header (click, years) differs from data.columns (click, age)"), "{error}");
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_the_first_field() {
+    fn a_byte_order_mark_is_not_part_of_the_first_field() {
         let job = fixture::delimited(|format| {
             format.header = false;
             format.columns = ["click", "age", "city", "tags"].map(String::from).to_vec();

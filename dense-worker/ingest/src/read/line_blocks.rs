@@ -1,40 +1,40 @@
 //! Text divided into blocks of whole lines, in bounded memory.
 //!
-//! A split `[start, end)` owns the lines whose first byte lies in it. With
-//! `b(x)` = one past the first line end at or after byte `x − 1` (and `b(0)` = 0), that is the text
-//! from `b(start)` to `b(end)`: neighbours agree on the border, so each line has one owner.
+//! A split `[start, end)` owns the lines whose first byte is in it. Let `b(x)` be one past the first line end at or after
+//! byte `x − 1`, and `b(0)` = 0. The split's text then goes from `b(start)` to `b(end)`. Neighbours agree on the border, so
+//! each line has one owner.
 
 use std::io::{self, Read};
 
-/// Read behind the end of a split, where the end of its last line is: a line of usual length.
+/// Bytes to read after the end of a split, for the end of its last line: the length of a usual line.
 const LINE_END: u64 = 4 << 10;
 
-/// Sizes of a block.
+/// The sizes of a block and of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockLimits {
-    /// Bytes of a block, when lines are shorter.
+    /// Bytes of a block, if lines are shorter.
     pub(crate) block_bytes: usize,
-    /// Of a line longer than this, `max_line_bytes + 1` bytes are kept (enough to see that it is
-    /// too long) and the rest is skipped, unless it lies inside a block anyway.
+    /// Of a longer line, `max_line_bytes + 1` bytes are kept, which shows that it is too long. The rest is skipped, unless
+    /// it is inside a block anyway.
     pub(crate) max_line_bytes: usize,
 }
 
-/// Cuts a text.
+/// Divides a text into blocks.
 #[derive(Debug)]
 pub(crate) struct LineBlocks<R> {
     source: R,
     limits: BlockLimits,
-    /// Text read but not given out yet.
+    /// Text that was read but not returned yet.
     carry: Vec<u8>,
     /// Offset of the first byte of `carry`.
     at: u64,
-    /// Lines that start here or later belong to someone else.
+    /// Lines that start here or later belong to the next split.
     end: u64,
     is_exhausted: bool,
 }
 
 impl<R: Read> LineBlocks<R> {
-    /// Cuts the lines that start before `end`; `source` stands at byte `at`, the start of a line.
+    /// Divides the lines that start before `end`. `source` is at byte `at`, the start of a line.
     pub(crate) fn new(source: R, at: u64, end: u64, limits: BlockLimits) -> Self {
         Self { source, limits, carry: Vec::new(), at, end, is_exhausted: false }
     }
@@ -44,18 +44,18 @@ impl<R: Read> LineBlocks<R> {
         self.at
     }
 
-    /// What is read.
+    /// The source of the text.
     pub(crate) fn source(&self) -> &R {
         &self.source
     }
 
-    /// How much to read at a time: a block, or what is left of the split and the end of its last line.
+    /// How much to read at once: a block, or the remaining split with the end of its last line.
     fn portion(&self) -> usize {
         let owned = self.end.saturating_sub(self.at).saturating_add(LINE_END);
         usize::try_from(owned).unwrap_or(usize::MAX).min(self.limits.block_bytes)
     }
 
-    /// Skips to one past the next line end.
+    /// Skips to the byte after the next line end.
     pub(crate) fn skip_line(&mut self) -> io::Result<()> {
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.carry) {
@@ -75,8 +75,8 @@ impl<R: Read> LineBlocks<R> {
         }
     }
 
-    /// Puts the next lines into `block`; false at the end. Each line ends with `\n`, but for the
-    /// last of the text where the text does not.
+    /// Puts the next lines into `block`; false at the end. Each line ends with `\n`, except the last line of a text without
+    /// a final line end.
     pub(crate) fn next_block(&mut self, block: &mut Vec<u8>) -> io::Result<bool> {
         block.clear();
         if self.at >= self.end {
@@ -100,8 +100,8 @@ impl<R: Read> LineBlocks<R> {
         }
     }
 
-    /// How much of `block`, which starts at `self.at`, is whole lines of this split; `None` when
-    /// the end of its first line is not in it.
+    /// How many bytes of `block`, which starts at `self.at`, are whole lines of this split; `None` if the end of its first
+    /// line is not in it.
     fn length_of_whole_lines(&self, block: &[u8]) -> Option<usize> {
         let last_owned = usize::try_from(self.end - 1 - self.at).unwrap_or(usize::MAX);
         if let Some(rest) = block.get(last_owned..)
@@ -115,7 +115,7 @@ impl<R: Read> LineBlocks<R> {
         memchr::memrchr(b'\n', block).map(|end| end + 1)
     }
 
-    /// `block` is the start of one long line: keeps as much as shows that it is too long.
+    /// `block` is the start of one long line. Keeps as much as shows that the line is too long.
     fn shorten(&mut self, block: &mut Vec<u8>) -> io::Result<()> {
         self.at += block.len() as u64;
         block.truncate(self.limits.max_line_bytes + 1);
@@ -123,8 +123,8 @@ impl<R: Read> LineBlocks<R> {
         self.skip_line()
     }
 
-    /// Reads until `buffer` holds `wanted` bytes or the text ends. Always up to the mark, so that
-    /// blocks do not depend on how the system hands out bytes.
+    /// Reads until `buffer` holds `wanted` bytes or the text ends. Always reads that many, so that blocks do not depend on
+    /// how the system delivers bytes.
     fn fill(&mut self, buffer: &mut Vec<u8>, wanted: usize) -> io::Result<()> {
         let missing = wanted.saturating_sub(buffer.len()) as u64;
         let read = self.source.by_ref().take(missing).read_to_end(buffer)?;
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines of `[start, end)`, found as a reader that starts in the middle finds them.
+    /// The lines of `[start, end)`, as a reader that starts in the middle finds them.
     fn lines_of(text: &[u8], start: u64, end: u64, limits: BlockLimits) -> Vec<Vec<u8>> {
         let at = start.saturating_sub(1);
         let mut blocks = LineBlocks::new(text.get(at as usize..).unwrap_or_default(), at, end, limits);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_line_beyond_the_limit_only_the_start_is_kept() {
+    fn only_the_start_of_a_line_beyond_the_limit_is_kept() {
         let text = [b"a\n".to_vec(), b"x".repeat(100_000), b"\nb\n".to_vec()].concat();
         let limits = BlockLimits { block_bytes: 64, max_line_bytes: 100 };
         let lines = lines_of(&text, 0, u64::MAX, limits);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// With any borders, blocks and line ends, and with or without a last line end.
+        /// With any borders, blocks and line ends, with and without a final line end.
         #[test]
         fn splits_partition_the_lines(
             text in "([a-c]{0,12}\r?\n){0,20}[a-c]{0,3}",

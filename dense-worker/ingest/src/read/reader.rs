@@ -1,4 +1,4 @@
-//! Splits opened one after another, and their text in blocks.
+//! Opens splits one after another, and returns their text in blocks.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -16,21 +16,21 @@ use crate::{IngestError, SplitSource, SplitTask};
 /// Whole lines of one split.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Of their file.
+    /// The layout of their file.
     pub(crate) layout: Arc<FileLayout>,
     /// The lines.
     pub(crate) text: Vec<u8>,
-    /// Bytes of the file that they took.
+    /// Bytes of the file that the lines took.
     pub(crate) bytes: u64,
-    /// Where they are.
+    /// Their position.
     pub(crate) place: RowPlace,
-    /// Set on the last block of a split, which has no lines.
+    /// The split that ends here. Only on the last block of a split, which has no lines.
     pub(crate) completes: Option<u64>,
     /// Whether the split is the whole file.
     pub(crate) is_whole_file: bool,
 }
 
-/// Where a block is, as far as is known without reading what comes before its split.
+/// The position of a block, as far as it is known without reading the text before its split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowPlace {
     /// Offset in the text of the first line of the split.
@@ -40,8 +40,8 @@ pub(crate) struct RowPlace {
 }
 
 impl RowPlace {
-    /// Number in its file, from 1, of line `index` (from 0) of the block. For a split that starts
-    /// in the middle the file is read up to there: an error's price, not a row's.
+    /// The number in its file, from 1, of line `index` (from 0) of the block. If the split starts in the middle, this reads
+    /// the file up to there. Only an error pays for that.
     pub(crate) fn line_number(self, layout: &FileLayout, index: u64) -> Result<u64, IngestError> {
         if self.split_offset == layout.data_start {
             return Ok(layout.first_line + self.lines_before + index);
@@ -74,12 +74,12 @@ struct OpenSplit {
     is_whole_file: bool,
     lines: LineBlocks<Text>,
     place: RowPlace,
-    /// Bytes of the file accounted for, from its start.
+    /// Bytes of the file that are accounted for, from its start.
     accounted: u64,
 }
 
 impl BlockReader {
-    /// Reads in blocks of about `block_bytes`.
+    /// Reads blocks of about `block_bytes`.
     pub(crate) fn new(
         job: Arc<Job>,
         splits: Box<dyn SplitSource>,
@@ -89,7 +89,7 @@ impl BlockReader {
         Self { job, splits, block_bytes, cancel, layouts: HashMap::new(), open: None }
     }
 
-    /// The next block, in the memory of `text`; `None` when the source has no more splits.
+    /// The next block, which uses the memory of `text`; `None` if the source has no more splits.
     pub(crate) fn next_block(&mut self, mut text: Vec<u8>) -> Result<Option<Block>, IngestError> {
         loop {
             if let Some(open) = &mut self.open {
@@ -108,7 +108,7 @@ impl BlockReader {
         }
     }
 
-    /// The file being read, if any.
+    /// The file that is being read, if there is one.
     pub(crate) fn path(&self) -> PathBuf {
         self.open.as_ref().map(|open| open.layout.path.clone()).unwrap_or_default()
     }

@@ -22,7 +22,7 @@ const GZIP_BUFFER: usize = 256 << 10;
 pub(crate) struct Text {
     path: PathBuf,
     source: TextSource,
-    /// Bytes of text given out.
+    /// Bytes of text returned so far.
     given: u64,
     cancel: Arc<AtomicBool>,
 }
@@ -33,7 +33,7 @@ enum TextSource {
     Gzip(Box<MultiGzDecoder<BufReader<Counting>>>),
 }
 
-/// A file that counts what was read of it.
+/// A file that counts how much of it was read.
 #[derive(Debug)]
 struct Counting {
     file: File,
@@ -41,7 +41,7 @@ struct Counting {
 }
 
 impl Text {
-    /// Opens a file; gzip is recognised by its first bytes, not by its name.
+    /// Opens a file. Gzip is recognised by its first bytes, not by its name.
     pub(crate) fn open(path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
         let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
         let file = file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?;
@@ -49,12 +49,12 @@ impl Text {
         Ok(Self { path: path.into(), source, given: 0, cancel: Arc::clone(cancel) })
     }
 
-    /// Whether reading starts at the start only.
+    /// Whether the file can only be read from its start.
     pub(crate) fn is_compressed(&self) -> bool {
         matches!(self.source, TextSource::Gzip(_))
     }
 
-    /// Size of the file as it is on disk.
+    /// Size of the file on disk.
     pub(crate) fn file_bytes(&self) -> Result<u64, IngestError> {
         let file = match &self.source {
             TextSource::Plain(file) => file,
@@ -71,7 +71,7 @@ impl Text {
         }
     }
 
-    /// Goes from the start of the text to byte `offset` of it.
+    /// Moves from the start of the text to its byte `offset`.
     pub(crate) fn skip_to(&mut self, offset: u64) -> Result<(), IngestError> {
         let moved = match &mut self.source {
             TextSource::Plain(file) => file.seek(SeekFrom::Start(offset)).map(drop),
@@ -80,7 +80,7 @@ impl Text {
         moved.map_err(|error| self.explain(error))
     }
 
-    /// A failed read in the words of this crate.
+    /// Turns a failed read into an error of this crate.
     pub(crate) fn explain(&self, source: io::Error) -> IngestError {
         let (path, compressed, text) = (self.path.clone(), self.compressed_bytes(), self.given);
         if self.cancel.load(Ordering::Relaxed) {
@@ -120,7 +120,7 @@ impl Read for Counting {
     }
 }
 
-/// `None` for what is no file. Something may have taken its place since it was looked at; opening a pipe would
+/// `None` for a path that is not a file. Something may have replaced the file since it was checked. Opening a pipe would
 /// wait for its other end, for ever (invariant WT-1).
 pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
@@ -156,7 +156,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Text without much repetition, so that its compressed form is long.
+    /// Text with little repetition, so that its compressed form is long.
     fn long_text() -> Vec<u8> {
         (0..40_000_u32).flat_map(|n| format!("{}\n", n.wrapping_mul(2_654_435_761)).into_bytes()).collect()
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn skipping_lands_on_the_same_byte_in_either_form() {
+    fn skipping_ends_at_the_same_byte_compressed_or_not() {
         let folder = TempDir::new().unwrap();
         for bytes in [b"0123456789".to_vec(), gzip(b"0123456789")] {
             let path = folder.path().join("text");

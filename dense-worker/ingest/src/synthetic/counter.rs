@@ -1,4 +1,4 @@
-//! Random numbers as a function of (seed, stream, position): any row can be made by itself.
+//! Random numbers as a function of (seed, stream, position), so that any row can be made on its own.
 
 /// One stream of uniform numbers.
 #[derive(Clone, Copy, Debug)]
@@ -7,7 +7,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The stream of this number, whose seed is part of it.
+    /// The stream of this number. The seed is part of the number.
     pub(crate) fn new(number: u64) -> Self {
         Self { key: splitmix(number) }
     }

@@ -1,6 +1,5 @@
-//! The workload "crit-zipf-v1": Criteo-shaped samples with Zipf ids that every system is measured
-//! on, read from its files or made in memory by the same formulas. Held in memory: reading is not
-//! what it measures.
+//! The workload "crit-zipf-v1": Criteo-shaped samples with Zipf ids, for measuring any system. It is read from its files,
+//! or made in memory by the same formulas. It stays in memory, because reading is not part of the measurement.
 //!
 //! Files (little-endian, sample-major): `dense.bin` f32 `[N, 13]`, `cat.bin` i32 `[N, 26]`,
 //! `label.bin` u8 `[N]`.
@@ -14,7 +13,7 @@ use crate::synthetic::planted::{CATEGORIES, INTEGERS};
 use crate::synthetic::zipf::Zipf;
 use crate::{Batch, IngestError};
 
-/// DataPart of the number of each random stream.
+/// Part of the number of each random stream.
 const SEED: u64 = 20_240_607;
 
 /// Exponent of the ids' frequencies.
@@ -34,7 +33,7 @@ const SMALL_MOST: u32 = 122_780;
 pub enum Vocabulary {
     /// Criteo-Kaggle's 33,762,577.
     Full,
-    /// The same, each column cut at 122,780: 1,000,003.
+    /// The same, but at most 122,780 per column: 1,000,003.
     Small,
 }
 
@@ -87,7 +86,7 @@ impl CritZipf {
     /// Reads the files of a folder.
     ///
     /// # Errors
-    /// When one is not there or their sizes do not fit together.
+    /// When a file is missing or the sizes do not fit together.
     pub fn load(folder: &Path) -> Result<Self, IngestError> {
         let labels = read(folder, "label.bin")?;
         let samples = labels.len();
@@ -102,8 +101,8 @@ impl CritZipf {
         self.samples
     }
 
-    /// Samples of a range as a batch: 13 numeric features, 26 of one id each, taken as they are.
-    /// `None` past the end.
+    /// Samples of a range as a batch: 13 numeric features, and 26 features of one id each, without transforms. `None` past
+    /// the end.
     #[must_use]
     pub fn batch(&self, samples: Range<usize>) -> Option<Batch> {
         let rows = self.ids.get(samples.start * CATEGORIES..samples.end * CATEGORIES)?;
@@ -131,7 +130,7 @@ impl CritZipf {
         let (values, weights) = (stream(100 + number), stream(300 + number));
         for (sample, logit) in logits.iter_mut().enumerate() {
             let rank = u64::from(zipf.rank(values.uniform(sample as u64)));
-            // Scatters the frequent ids over the vocabulary.
+            // Spreads the frequent ids over the vocabulary.
             let id = (rank * 2_654_435_761 + 1_013_904_223 * (number + 1)) % u64::from(size);
             self.ids[sample * CATEGORIES + column] = id as u32;
             *logit += 0.6 * (2.0 * weights.uniform(id) - 1.0);
@@ -164,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// First and last of 256 samples as the workload's own generator (Python, numpy) writes them.
+    /// The first and the last of 256 samples, as the workload's own generator (Python, numpy) writes them.
     const FIRST_DENSE: [f32; INTEGERS] = [
         -1.637_903_1,
         1.292_084_7,
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_workload_of_the_specification() {
+    fn the_samples_are_those_of_the_specification() {
         let made = CritZipf::generate(Vocabulary::Small, 256);
         let batch = made.batch(0..256).unwrap();
         assert_eq!(batch.numeric[..INTEGERS], FIRST_DENSE);

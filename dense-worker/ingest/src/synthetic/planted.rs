@@ -1,9 +1,9 @@
-//! The planted model: which rows there are, and how likely each is a click.
+//! The planted model: the rows, and the probability of a click for each.
 //!
-//! logit = bias + Σⱼ wⱼ·xⱼ + w·x₁·x₂ + Σ_f w_f(category) + w(C9, C20), where xⱼ is the logarithm of
-//! integer j, standardised, and the mean of each w_f over its column is 0. A missing integer counts as 0, which is how a job with
-//! `missing = 0` shows it to the network; so nothing that decides a click is hidden, and no model can
-//! score better than the planted probabilities themselves, up to chance.
+//! logit = bias + Σⱼ wⱼ·xⱼ + w·x₁·x₂ + Σ_f w_f(category) + w(C9, C20). xⱼ is the logarithm of integer j, standardised. The
+//! mean of each w_f over its column is 0. A missing integer counts as 0, as in a job with `missing = 0`. Nothing that
+//! decides a click is therefore hidden from the network, and no model can score better than the planted probabilities, up
+//! to chance.
 
 use crate::IngestError;
 use crate::synthetic::counter::{Stream, splitmix};
@@ -16,36 +16,35 @@ pub(crate) const INTEGERS: usize = 13;
 /// Categorical columns of Criteo's format.
 pub(crate) const CATEGORIES: usize = 26;
 
-/// Largest integer written; counts in logs are bounded too.
+/// Largest integer written. Counts in logs are bounded too.
 const MOST: f64 = 1e6;
 
-/// Sizes in the proportions of Criteo's, made small enough that one epoch over a few hundred thousand
-/// rows sees most of what is asked for.
+/// Sizes in the proportions of Criteo's, but so small that an epoch of a few hundred thousand rows contains most values.
 const VOCABULARIES: [u32; CATEGORIES] = [
     500, 400, 20_000, 12_000, 200, 24, 2_500, 300, 3, 5_000, 1_500, 18_000, 1_000, 27, 3_000, 15_000, 10, 1_500, 700,
     4, 16_000, 18, 15, 8_000, 100, 6_000,
 ];
 
-/// Columns with more values than this have a long tail of rare ones …
+/// Columns with more values than this have a long tail of rare values.
 const LONG: u32 = 1_000;
 
-/// … whose effects are smaller by this factor: what cannot be learned from few rows decides little.
+/// Their effects are smaller by this factor, because a value that occurs in few rows cannot be learned well.
 const LONG_WEIGHT: f64 = 0.4;
 
-/// Points at which an integer column's mean is taken.
+/// Number of points at which the mean of an integer column is computed.
 const QUANTILES: u32 = 4_096;
 
-/// The two small columns whose combination matters: C9 and C20, from 0.
+/// The two small columns whose combination has an effect: C9 and C20, from 0.
 const CROSSED: [usize; 2] = [8, 19];
 
-/// What is generated.
+/// The settings of the generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyntheticSpec {
     /// Rows of `train.txt`.
     pub rows: u64,
-    /// Rows of `test.txt`; the same ones for any number of training rows.
+    /// Rows of `test.txt`. They are the same for any number of training rows.
     pub test_rows: u64,
-    /// Decides the planted model and the rows.
+    /// Seed of the planted model and of the rows.
     pub seed: u64,
     /// Distinct values of C1 … C26, at least 1 each.
     pub vocabularies: [u32; CATEGORIES],
@@ -53,7 +52,7 @@ pub struct SyntheticSpec {
     pub zipf: f64,
     /// Logit of a row without any effects.
     pub bias: f64,
-    /// Largest effect of one deviation of an integer column.
+    /// Largest effect of an integer column, per standard deviation.
     pub integer_effect: f64,
     /// Largest effect of a category.
     pub category_effect: f64,
@@ -95,13 +94,13 @@ impl SyntheticSpec {
 /// A row before it is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// Whether it was a click.
+    /// Whether it is a click.
     pub(crate) clicked: bool,
-    /// Log-odds of that.
+    /// Log-odds of a click.
     pub(crate) logit: f64,
-    /// `None` is missing.
+    /// `None` if missing.
     pub(crate) integers: [Option<i64>; INTEGERS],
-    /// As written, 8 hex digits; `None` is missing.
+    /// Written as 8 hex digits; `None` if missing.
     pub(crate) categories: [Option<u32>; CATEGORIES],
 }
 
@@ -119,12 +118,12 @@ pub(crate) struct PlantedModel {
 
 #[derive(Clone, Debug)]
 struct IntegerColumn {
-    /// Mean and deviation of the logarithm before rounding, which is exponentially distributed.
+    /// Mean and deviation of the logarithm before rounding. It has an exponential distribution.
     scale: f64,
-    /// Mean of the logarithm as it is written, missing ones counting as 0.
+    /// Mean of the logarithm as written, with missing values as 0.
     mean: f64,
     missing_rate: f64,
-    /// Subtracted from the count: Criteo's I2 goes below zero.
+    /// Subtracted from the count, because Criteo's I2 has negative values.
     shift: i64,
     effect: f64,
     values: Stream,
@@ -140,13 +139,13 @@ struct CategoryColumn {
     effects: Stream,
     /// Largest effect, relative to the spec's.
     weight: f64,
-    /// Subtracted from each, so that no seed makes clicks rare or common as a whole.
+    /// Subtracted from each effect, so that no seed makes clicks rare or common.
     mean_effect: f64,
     texts: u32,
 }
 
 impl PlantedModel {
-    /// Plants the model of a spec.
+    /// Plants the model of a specification.
     pub(crate) fn new(spec: &SyntheticSpec) -> Result<Self, IngestError> {
         spec.check()?;
         let streams = Streams { seed: spec.seed };
@@ -163,7 +162,7 @@ impl PlantedModel {
         })
     }
 
-    /// Row `number`, which depends on nothing but the spec's model and the number.
+    /// Row `number`. It depends only on the planted model and the number.
     pub(crate) fn row(&self, number: u64) -> Row {
         let (mut integers, mut categories) = ([None; INTEGERS], [None; CATEGORIES]);
         let (mut logit, mut standard) = (self.bias, [0.0; INTEGERS]);
@@ -175,7 +174,7 @@ impl PlantedModel {
         logit += self.crossed_integers * standard[0] * standard[1];
         let mut ranks = [0; CATEGORIES];
         for (f, column) in self.categories.iter().enumerate() {
-            // Rank 0 is "missing", so that it has an effect of its own.
+            // Rank 0 is "missing", so that a missing value has an effect too.
             ranks[f] = column.draw(number);
             categories[f] = ranks[f].checked_sub(1).map(|rank| column.text(rank));
             logit += self.category_effect * (column.effect(ranks[f]) - column.mean_effect);
@@ -194,7 +193,7 @@ impl IntegerColumn {
         let mut made = Self {
             scale: 0.6 + 1.2 * choice(0),
             mean: 0.0,
-            // A few columns are mostly there, a few often missing, as in Criteo's logs.
+            // A few columns are nearly complete and a few often missing, as in Criteo's logs.
             missing_rate: 0.45 * choice(1).powi(3),
             shift: if column == 1 { 2 } else { 0 },
             effect: effect * signed(choice(2)),
@@ -214,13 +213,13 @@ impl IntegerColumn {
         Some(self.quantile(self.values.uniform(row)))
     }
 
-    /// The value that this share of the column's is below.
+    /// The value that has this share of the column's values below it.
     fn quantile(&self, share: f64) -> i64 {
         let count = (1.0 - share).powf(-self.scale) - 1.0;
         count.min(MOST) as i64 - self.shift
     }
 
-    /// What the network sees, about standardised.
+    /// The network's input for a value, about standardised.
     fn standard(&self, value: Option<i64>) -> f64 {
         (logarithm(value.unwrap_or(0)) - self.mean) / self.scale
     }
@@ -245,12 +244,12 @@ impl CategoryColumn {
         column
     }
 
-    /// Effect of a rank as [`Self::draw`] gives it, relative to the spec's largest.
+    /// The effect of a rank that [`Self::draw`] returned, relative to the specification's largest.
     fn effect(&self, drawn: u32) -> f64 {
         self.weight * signed(self.effects.uniform(u64::from(drawn)))
     }
 
-    /// 0 when missing, otherwise one more than the rank.
+    /// 0 if missing, otherwise one more than the rank.
     fn draw(&self, row: u64) -> u32 {
         if self.missing.uniform(row) < self.missing_rate {
             return 0;
@@ -258,8 +257,8 @@ impl CategoryColumn {
         self.zipf.rank(self.values.uniform(row)) + 1
     }
 
-    /// What stands in the file for a rank: a permutation of 32-bit numbers (the finaliser of
-    /// MurmurHash3), so that no two ranks share a text.
+    /// The text of a rank in the file: a permutation of 32-bit numbers (the finaliser of MurmurHash3), so that no two ranks
+    /// share a text.
     fn text(&self, rank: u32) -> u32 {
         let mut text = rank ^ self.texts;
         text = (text ^ (text >> 16)).wrapping_mul(0x85eb_ca6b);
@@ -268,7 +267,7 @@ impl CategoryColumn {
     }
 }
 
-/// What a stream of random numbers is for. Appended to, never reordered: the order is the data's.
+/// The purpose of a random stream. New ones are appended and never reordered, because the order determines the data.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     Integer,
@@ -296,7 +295,7 @@ fn logarithm(value: i64) -> f64 {
     symmetric_log(value as f64)
 }
 
-/// Uniform in [−1, 1) from uniform in [0, 1).
+/// Maps uniform in [0, 1) to uniform in [−1, 1).
 fn signed(uniform: f64) -> f64 {
     2.0 * uniform - 1.0
 }

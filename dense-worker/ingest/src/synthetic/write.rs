@@ -9,23 +9,23 @@ use std::thread;
 use crate::IngestError;
 use crate::synthetic::planted::{PlantedModel, Row, SyntheticSpec};
 
-/// Rows that a thread makes at a time.
+/// Number of rows that a thread makes at once.
 const CHUNK: u64 = 8_192;
 
-/// The test rows have numbers from here on, so that they do not depend on how many training rows there are.
+/// Number of the first test row. It is so high that test rows do not depend on the number of training rows.
 const TEST_START: u64 = 1 << 48;
 
 /// Label and planted logit of each row of a file, in its order.
 type Truth = Vec<(f32, f32)>;
 
-/// Writes `train.txt` and `test.txt` in Criteo's format into `folder`, which is made if need be. The
-/// same spec writes the same bytes. A file appears under its name when it is whole.
+/// Writes `train.txt` and `test.txt` in Criteo's format into `folder`, and makes the folder if needed. The same
+/// specification writes the same bytes. A file has its final name only once it is whole.
 ///
-/// Gives label (0 or 1) and planted logit of each test row: scored by these, a measure is the best
-/// that any model can reach on the test file, up to chance.
+/// Returns label (0 or 1) and planted logit of each test row. A measure of these logits is the best that any model can
+/// reach on the test file, up to chance.
 ///
 /// # Errors
-/// When the spec is impossible or a file cannot be written.
+/// When the specification is impossible or a file cannot be written.
 pub fn generate(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
     let planted = PlantedModel::new(spec)?;
     let unwritable = |source| IngestError::Unwritable { path: folder.into(), source };
@@ -41,7 +41,7 @@ fn write_file(planted: &PlantedModel, rows: Range<u64>, path: &Path) -> Result<T
         Ok(truth)
     });
     if written.is_err() {
-        // It may be what filled the disk.
+        // The partial file may be what filled the disk.
         let _ = fs::remove_file(&partial);
     }
     written.map_err(|source| IngestError::Unwritable { path: path.into(), source })
@@ -64,7 +64,7 @@ fn write_rows(planted: &PlantedModel, rows: Range<u64>, path: &Path) -> io::Resu
     Ok(truth)
 }
 
-/// The text of consecutive chunks, a thread each.
+/// The text of consecutive chunks, with one thread for each.
 fn make_chunks(planted: &PlantedModel, rows: Range<u64>) -> Vec<(Vec<u8>, Truth)> {
     thread::scope(|scope| {
         let starts = rows.clone().step_by(CHUNK as usize);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_back_with_the_labels_that_were_planted() {
+    fn files_are_read_back_with_the_planted_labels() {
         let folder = TempDir::new().unwrap();
         let truth = generate(&spec(3, 20_000), &folder.path().join("new/folder")).unwrap();
         let job = fixture::criteo();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_finished_leaves_nothing_half_written() {
+    fn a_failed_write_leaves_no_partial_file() {
         let folder = TempDir::new().unwrap();
         fs::create_dir_all(folder.path().join("train.txt/in-the-way")).unwrap();
         let error = generate(&spec(1, 1), folder.path()).unwrap_err();

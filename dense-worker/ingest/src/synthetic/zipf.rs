@@ -5,7 +5,7 @@
 pub(crate) struct Zipf {
     /// Sums of r^−s up to each rank.
     sums: Vec<f64>,
-    /// Where the search for each of equal steps of the total starts.
+    /// Where the search starts for each of equal steps of the total.
     starts: Vec<u32>,
 }
 
@@ -25,7 +25,7 @@ impl Zipf {
         Self { sums, starts }
     }
 
-    /// How likely a rank is.
+    /// The probability of a rank.
     ///
     /// # Panics
     /// When there is no such rank.
@@ -35,15 +35,14 @@ impl Zipf {
         (self.sums[rank] - before) / self.sums[self.sums.len() - 1]
     }
 
-    /// The rank (from 0) that a uniform number in [0, 1) stands for: how many of the sums are not
-    /// above its share of the total.
+    /// The rank (from 0) of a uniform number in [0, 1): the number of sums that are not above its share of the total.
     #[inline]
     pub(crate) fn rank(&self, uniform: f64) -> u32 {
         let last = self.sums.len() - 1;
         let point = uniform * self.sums[last];
         let step = ((uniform * self.starts.len() as f64) as usize).min(last);
         let mut rank = self.starts[step] as usize;
-        // The start may be one step late where the division rounds; both ways end at the exact rank.
+        // Rounding of the division may make the start one step too late. Both loops end at the exact rank.
         while rank > 0 && self.sums[rank - 1] > point {
             rank -= 1;
         }
@@ -80,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_shortcut_finds_what_a_full_search_finds(vocabulary in 1_u32..3_000, s in 0.5..2.0, uniform in 0.0..1.0) {
+        fn the_shortcut_finds_the_same_rank_as_a_full_search(vocabulary in 1_u32..3_000, s in 0.5..2.0, uniform in 0.0..1.0) {
             let zipf = Zipf::new(vocabulary, s);
             let searched = below(&zipf.sums, uniform * zipf.sums[vocabulary as usize - 1]).min(vocabulary - 1);
             prop_assert_eq!(zipf.rank(uniform), searched);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tracing::warn;
-use zagros_job::{Change, Job, Overrides};
+use zagros_job::{Job, KeyChange, Overrides};
 use zagros_store::Folder;
 
 use super::folders::{complete, delete_all};
@@ -104,7 +104,7 @@ impl ResumePoint {
     /// When folders cannot be read, or no checkpoint of the run is intact.
     pub fn of_last_run(job: &Job, changed: bool) -> Result<Earlier, WorkerError> {
         let root = CheckpointRoot::of(job)?;
-        let wanted = |point: &Self| changed || !point.changes(job).iter().any(Change::is_learning);
+        let wanted = |point: &Self| changed || !point.changes(job).iter().any(KeyChange::is_learning);
         let mut earlier = Earlier::Nothing;
         for folder in RunFolder::of_job(job, &root.runs()?)?.into_iter().rev() {
             let checkpoints = root.of_run(&folder);
@@ -182,7 +182,7 @@ impl ResumePoint {
 
     /// What is different in a job that is to go on from it.
     #[must_use]
-    pub fn changes(&self, job: &Job) -> Vec<Change> {
+    pub fn changes(&self, job: &Job) -> Vec<KeyChange> {
         job.changes_since(&self.job)
     }
 

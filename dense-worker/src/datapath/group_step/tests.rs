@@ -1,4 +1,4 @@
-//! Workers on threads of one process, without servers: the steps that they make together.
+//! Steps of a process group: workers on threads of one process, without servers.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use zagros_job::{DenseOptimizer, Job, Model, NonFinitePolicy, Precision};
 use zagros_protocol::datapath::Access;
 
 use super::*;
-use crate::datapath::buckets::Buckets;
+use crate::datapath::buckets::GradientBuckets;
 use crate::datapath::prepared::Preparer;
 use crate::metrics::Metrics;
 use crate::testing::{batch, job, normed_net};
@@ -23,7 +23,7 @@ fn job_of(seed: u64) -> Job {
     job
 }
 
-/// Plays ranks on threads of their own, with as many jobs as there are; their answers, by rank.
+/// Plays one rank per job, each on a thread. Returns their answers, by rank.
 fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<Result<T, WorkerError>> {
     let barrier = InProcess::default();
     let rank = |rank: usize| -> Result<T, WorkerError> {
@@ -40,7 +40,7 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<
     })
 }
 
-/// One sample per value, each with a row of its own.
+/// One sample per value, each with its own row.
 fn samples(values: &[f32]) -> (Prepared, BatchRows) {
     let ids: Vec<u64> = (0..values.len() as u64).collect();
     let mut batch = batch(values.len(), &[&ids]);
@@ -50,7 +50,7 @@ fn samples(values: &[f32]) -> (Prepared, BatchRows) {
     (prepared, BatchRows { tables: vec![values.iter().flat_map(|value| [value / 2.0, -value]).collect()] })
 }
 
-/// A step with these samples on this rank and so many on all; loss and row gradients.
+/// A step with these samples on this rank. Returns loss and row gradients.
 fn step(dense: &mut Dense, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerError> {
     let mine = RankTurn { samples: values.len() as u32, bytes: 10.0, ..RankTurn::default() };
     let agreed = dense.agree(mine)?;
@@ -73,7 +73,7 @@ fn workers_make_the_step_that_one_makes_with_all_their_samples() {
         (0..5).map(|_| step(dense, mine).unwrap()).collect()
     };
     let alone = ranks(&[job_of(1)], |_, mut dense| steps(&mut dense, &all)).remove(0).unwrap();
-    // The last worker has run dry.
+    // The last worker has no samples left.
     let parts = [&all[..3], &all[3..], &[]];
     let together: Vec<_> = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
         let steps = steps(&mut dense, parts[rank]);
@@ -93,7 +93,7 @@ fn weights_after(bucket: usize, model: &Model, worlds_samples: &[&[f32]]) -> Vec
     let job = |_| Job { model: model.clone(), ..job_of(1) };
     let jobs: Vec<Job> = worlds_samples.iter().map(job).collect();
     let weights = ranks(&jobs, |rank, mut dense| {
-        dense.process_group.as_mut().unwrap().buckets = Buckets::new(bucket);
+        dense.process_group.as_mut().unwrap().buckets = GradientBuckets::new(bucket);
         (0..4).for_each(|_| drop(step(&mut dense, worlds_samples[rank]).unwrap()));
         dense.model.to_safetensors().unwrap()
     });
@@ -110,7 +110,7 @@ fn buckets_of_any_size_make_the_step_of_one_sum_bit_for_bit() {
         hidden: vec![3],
         dropout: 0.0,
     };
-    // By our own pass in one chunk and in two, by autograd, and of a worker without samples.
+    // With this crate's own backward in one chunk and in two, with autograd, and for a worker without samples.
     for model in [Model::Ffnn { hidden: vec![5, 3], dropout: 0.0 }, dcnv2] {
         for samples in [[&many[..3], &many[3..7]], [&many, &many[..9]], [&many[..4], &[]]] {
             let whole = weights_after(usize::MAX, &model, &samples);
@@ -123,7 +123,7 @@ fn buckets_of_any_size_make_the_step_of_one_sum_bit_for_bit() {
 }
 
 #[test]
-fn all_know_what_all_bring() {
+fn every_rank_gets_the_turns_of_all_ranks() {
     let turns = [(4, false), (0, true), (2, false)];
     let reported = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
         let (samples, stop) = turns[rank];
@@ -141,7 +141,7 @@ fn all_know_what_all_bring() {
 }
 
 #[test]
-fn all_agree_on_the_next_step_with_this_one_where_all_know_theirs_in_time() {
+fn ranks_that_know_their_next_turn_agree_on_it_with_this_step() {
     let next = |knowing: &[usize]| {
         let both = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
             let (prepared, rows) = samples(&[0.5]);
@@ -164,7 +164,7 @@ fn all_agree_on_the_next_step_with_this_one_where_all_know_theirs_in_time() {
 }
 
 #[test]
-fn what_is_no_number_on_one_worker_stops_all_by_name_and_changes_nothing() {
+fn a_value_that_is_not_finite_on_one_worker_stops_all_and_changes_nothing() {
     let ended = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
         let before = dense.model.to_safetensors().unwrap();
         let value = [0.5, f32::NAN][rank];
@@ -178,7 +178,7 @@ fn what_is_no_number_on_one_worker_stops_all_by_name_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_no_number_on_one_worker_is_skipped_by_all_where_the_job_says_so() {
+fn all_skip_a_step_that_is_not_finite_on_one_worker_if_the_job_says_so() {
     let skips = |precision| {
         let mut job = job_of(1);
         (job.train.updates.non_finite, job.train.precision) = (NonFinitePolicy::Skip, precision);
@@ -194,13 +194,13 @@ fn what_is_no_number_on_one_worker_is_skipped_by_all_where_the_job_says_so() {
             (dense.model.to_safetensors().unwrap(), dense.model.optimizer_state().unwrap())
         });
         let ended: Vec<_> = ended.into_iter().map(Result::unwrap).collect();
-        // The loss scale, too, is the same on all.
+        // The loss scale is the same on all workers too.
         assert_eq!(ended[0], ended[1]);
     }
 }
 
 #[test]
-fn values_come_by_rank_and_a_worker_that_sends_another_kind_is_named() {
+fn values_arrive_by_rank_and_a_worker_that_sends_another_kind_is_named() {
     let said = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
         assert_eq!(dense.all_gather_values(&(rank as u64 + 7)).unwrap(), [7, 8]);
         if rank == 0 { dense.all_gather_values(&1_u64) } else { dense.all_gather(b"one").map(|_| Vec::new()) }
@@ -212,7 +212,7 @@ fn values_come_by_rank_and_a_worker_that_sends_another_kind_is_named() {
 }
 
 #[test]
-fn workers_that_start_from_other_weights_are_named() {
+fn workers_that_start_with_other_weights_are_named() {
     for ended in ranks(&[job_of(1), job_of(2), job_of(1)], |_, _| ()) {
         assert!(matches!(&ended, Err(WorkerError::Unequal { workers }) if *workers == [1]), "{ended:?}");
     }
@@ -230,9 +230,9 @@ fn a_worker_that_is_gone_is_named() {
     assert!(error.to_string().starts_with("dense worker 1 gone or late"), "{error}");
 }
 
-/// What a module counts changes by the mean of the workers' changes, each weighed by its samples.
+/// Buffers of a module change by the mean of the workers' changes, weighed by their samples.
 #[test]
-fn what_a_module_counts_is_the_same_on_all_workers() {
+fn buffers_of_a_module_are_the_same_on_all_workers() {
     let count = |parts: &[&[f32]]| {
         let jobs = vec![Job { model: normed_net(), ..job_of(1) }; parts.len()];
         let all = ranks(&jobs, |rank, mut dense| {

@@ -15,7 +15,7 @@ use crate::model::mlp::Dropout;
 pub(in crate::model) struct DlrmForwardBackward {
     bottom: Option<Bottom>,
     pairs: Pairs,
-    /// `[chunk, D + pairs]`: the bottom's output, if there is a bottom, and the products.
+    /// `[chunk, D + pairs]`: the bottom's output, if there is a bottom, and the dot products.
     input: Matrix,
     d_input: Matrix,
     top: Stack,
@@ -29,7 +29,7 @@ struct Bottom {
 }
 
 impl DlrmForwardBackward {
-    /// `gradients` of the variables, in their order.
+    /// `gradients` are those of the variables, in their order.
     pub(super) fn new(dlrm: &Dlrm, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
         let dim = dlrm.dim;
         let bottom = match &dlrm.bottom {
@@ -46,13 +46,13 @@ impl DlrmForwardBackward {
         Ok(Self { bottom, pairs, input, d_input, top })
     }
 
-    /// Takes note of a change of the weights; due before each batch.
+    /// Reads the changed weights. Call it before each batch.
     pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
         self.bottom.as_mut().map_or(Ok(()), |bottom| bottom.stack.refresh())?;
         self.top.refresh()
     }
 
-    /// Forward and backward of one chunk; gives the sum of its losses.
+    /// Forward and backward of one chunk. Returns the sum of its losses.
     pub(super) fn chunk(
         &mut self,
         mut share: BatchShare<'_>,
@@ -78,7 +78,7 @@ impl DlrmForwardBackward {
 }
 
 impl Bottom {
-    /// Through the bottom, whose output is given and copied to the head of each row of `input`.
+    /// Forward through the bottom. Returns its output and copies it to the start of each row of `input`.
     fn forward(&mut self, numeric: &[f32], rows: usize, input: &mut Matrix) -> Result<&[f32], ModelError> {
         let stride = input.stride();
         self.numeric.values_mut(rows).copy_from_slice(numeric);
@@ -90,7 +90,7 @@ impl Bottom {
         Ok(output)
     }
 
-    /// What comes back by the copy and by the pairs.
+    /// Backward to the bottom, through the copy and through the pairs.
     fn backward(
         &mut self,
         pairs: &mut Pairs,

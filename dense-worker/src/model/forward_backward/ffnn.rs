@@ -13,14 +13,14 @@ use crate::model::mlp::Dropout;
 pub(in crate::model) struct FfnnForwardBackward {
     /// `[chunk, numeric + ΣD]`.
     input: Matrix,
-    /// `[chunk, ΣD]`: nobody asks for the slopes of the numeric inputs. None where there are no others.
+    /// `[chunk, ΣD]`: the slopes of the numeric inputs are not needed. `None` if there are only numeric inputs.
     d_input: Option<Matrix>,
     numeric: usize,
     layers: Stack,
 }
 
 impl FfnnForwardBackward {
-    /// `gradients` of the variables, in their order.
+    /// `gradients` are those of the variables, in their order.
     pub(super) fn new(
         ffnn: &Ffnn,
         numeric: usize,
@@ -32,12 +32,12 @@ impl FfnnForwardBackward {
         Ok(Self { input, d_input, numeric, layers: Stack::new(&ffnn.layers, CHUNK, true, gradients)? })
     }
 
-    /// Takes note of a change of the weights; due before each batch.
+    /// Reads the changed weights. Call it before each batch.
     pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
         self.layers.refresh()
     }
 
-    /// Forward and backward of one chunk; gives the sum of its losses.
+    /// Forward and backward of one chunk. Returns the sum of its losses.
     pub(super) fn chunk(
         &mut self,
         mut share: BatchShare<'_>,

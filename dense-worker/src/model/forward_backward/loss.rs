@@ -2,15 +2,15 @@
 
 use zagros_zip::ZipEq;
 
-/// Writes d mean loss / d logit and gives the sum of the losses: max(z, 0) − y·z + log(1 + e^−|z|), which
-/// overflows for no z. `samples` is what the mean is over.
+/// Writes d mean loss / d logit and returns the sum of the losses: max(z, 0) − y·z + log(1 + e^−|z|), which never
+/// overflows. `samples` is the number of samples of the mean.
 pub(super) fn cross_entropy(logits: &[f32], labels: &[f32], samples: usize, slopes: &mut [f32]) -> f64 {
     let share = 1.0 / samples as f32;
     let mut sum = 0.0;
     for (index, (z, y)) in logits.iter().zip_eq(labels).enumerate() {
         let small = (-z.abs()).exp();
         sum += f64::from(z.max(0.0) - y * z) + f64::from(small.ln_1p());
-        // The sigmoid, from whichever side does not overflow.
+        // The sigmoid in the form that does not overflow.
         let chance = if *z >= 0.0 { 1.0 / (1.0 + small) } else { small / (1.0 + small) };
         slopes[index] = (chance - y) * share;
     }
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn far_logits_stay_finite_and_what_is_not_a_number_shows() {
+    fn large_logits_stay_finite_and_a_nan_stays_one() {
         let mut slopes = [0.0; 2];
         assert!((cross_entropy(&[1e30, -1e30], &[1.0, 0.0], 2, &mut slopes)).abs() < 1e-6);
         assert_eq!(slopes, [0.0, 0.0]);

@@ -1,29 +1,29 @@
-//! Memory that libtorch's products and our own loops share, made once and used by every step.
+//! Memory for libtorch's products and this crate's loops. It is made once and used in every step.
 
 use tch::{Device, Kind, Tensor};
 
 use crate::model::{ModelError, int};
 
-/// Floats of a cache line: rows that begin at one are written faster by libtorch's products.
+/// Floats per cache line. libtorch's products write rows faster that start at one.
 pub(super) const LINE: usize = 16;
 
-/// A row-major matrix of f32. Its memory is its own: no other tensor sees it but the views that its methods lend
-/// out, which end before it is next used as a slice.
+/// A row-major matrix of f32 with its own memory. Only the views that its methods return share that memory, and they end
+/// before it is next used as a slice.
 #[derive(Debug)]
 pub(super) struct Matrix {
     tensor: Tensor,
     columns: usize,
-    /// Floats from row to row.
+    /// Floats from one row's start to the next.
     stride: usize,
 }
 
 impl Matrix {
-    /// Rows follow each other at once.
+    /// A matrix without space between rows.
     pub(super) fn dense(rows: usize, columns: usize) -> Result<Self, ModelError> {
         Self::new(rows, columns, columns)
     }
 
-    /// Each row begins at a cache line's boundary from the first one.
+    /// A matrix whose rows each start at a cache line, counted from the first row.
     pub(super) fn aligned(rows: usize, columns: usize) -> Result<Self, ModelError> {
         Self::new(rows, columns, columns.next_multiple_of(LINE))
     }
@@ -37,7 +37,7 @@ impl Matrix {
         self.columns
     }
 
-    /// Floats from row to row.
+    /// Floats from one row's start to the next.
     pub(super) fn stride(&self) -> usize {
         self.stride
     }
@@ -47,26 +47,26 @@ impl Matrix {
         Ok(self.tensor.f_narrow(0, 0, int(rows))?.f_narrow(1, 0, int(self.columns))?)
     }
 
-    /// All of it, for libtorch to read or write.
+    /// The whole matrix, for libtorch to read or write.
     pub(super) fn whole(&self) -> Result<Tensor, ModelError> {
         Ok(self.tensor.f_narrow(1, 0, int(self.columns))?)
     }
 
-    /// The first `rows` rows, with what lies between them.
+    /// The first `rows` rows, including the space between them.
     pub(super) fn values(&self, rows: usize) -> &[f32] {
         &values(&self.tensor)[..rows * self.stride]
     }
 
-    /// As [`Self::values`], to be written.
+    /// As [`Self::values`], but writable.
     pub(super) fn values_mut(&mut self, rows: usize) -> &mut [f32] {
         &mut values_mut(&mut self.tensor)[..rows * self.stride]
     }
 }
 
-/// What a contiguous f32 tensor on the processor holds.
+/// The values of a contiguous f32 tensor on the processor.
 ///
 /// # Panics
-/// When it is another kind of tensor, which would be a mistake in this module.
+/// When the tensor is of another kind, which is a mistake in this module.
 pub(in crate::model) fn values(tensor: &Tensor) -> &[f32] {
     check(tensor);
     #[expect(
@@ -81,7 +81,7 @@ pub(in crate::model) fn values(tensor: &Tensor) -> &[f32] {
     }
 }
 
-/// As [`values`], to be written.
+/// As [`values`], but writable.
 pub(in crate::model) fn values_mut(tensor: &mut Tensor) -> &mut [f32] {
     check(tensor);
     #[expect(unsafe_code, reason = "as above")]

@@ -1,8 +1,8 @@
-//! The step without autograd: a batch goes through the network and back in chunks that stay in cache, in memory
-//! that every step uses again.
+//! The step without autograd. A batch goes through the network and back in chunks that stay in cache. Every step uses the
+//! same memory.
 //!
-//! libtorch makes the matrix products; bias, ReLU, interactions and the loss are loops of our own. Against autograd
-//! that saves making, clearing and faulting in every activation anew, and several walks over each.
+//! libtorch makes the matrix products. Bias, ReLU, interactions and the loss are loops of this crate. Autograd would
+//! allocate, clear and page in every activation again, and walk over each several times.
 
 mod dlrm;
 mod ffnn;
@@ -22,17 +22,17 @@ use ffnn::FfnnForwardBackward;
 pub(super) use matrix::{values, values_mut};
 pub(super) use threads::ComputeThreads;
 
-/// Samples that go through together: fewer make the products copy the weights more often, more leave the cache.
+/// Samples per chunk. With fewer, the products copy the weights more often; with more, a chunk leaves the cache.
 const CHUNK: usize = 1024;
 
-/// A network's step, as made by one thread.
+/// The step of a network on one thread.
 #[derive(Debug)]
 enum ForwardBackward {
     Dlrm(DlrmForwardBackward),
     Ffnn(FfnnForwardBackward),
 }
 
-/// Samples of a batch, each row-major, and where d loss / d embeddings goes.
+/// A share of a batch, all row-major, and where its d loss / d embeddings is written.
 #[derive(Debug)]
 pub(super) struct BatchShare<'a> {
     /// `[samples, numeric]`.
@@ -47,19 +47,19 @@ pub(super) struct BatchShare<'a> {
     pub(super) gradients: &'a mut [f32],
 }
 
-/// Where a chunk stands in its batch.
+/// The position of a chunk in its batch.
 struct ChunkProgress<'a> {
-    /// Samples of the batch, which the loss is the mean over.
+    /// Samples of the batch, over which the loss is the mean.
     batch: usize,
-    /// Whether chunks before this one left gradients.
+    /// Whether earlier chunks of the batch left gradients.
     earlier: bool,
-    /// Whether none comes after this one.
+    /// Whether this is the last chunk.
     last: bool,
     on_gradients: &'a mut dyn FnMut(usize),
 }
 
 impl ChunkProgress<'_> {
-    /// A layer of so many weights has its gradients, of this chunk.
+    /// Reports that a layer of so many weights has its gradients.
     fn finished(&mut self, weights: usize) {
         if self.last {
             (self.on_gradients)(weights);
@@ -68,7 +68,8 @@ impl ChunkProgress<'_> {
 }
 
 impl ForwardBackward {
-    /// None for networks that have only autograd. `gradients` of the variables, in their order, are what steps write to.
+    /// `None` for networks that have only autograd. Steps write to `gradients`, which are those of the variables, in their
+    /// order.
     pub(super) fn of(
         network: &Network,
         shape: &InputShape,
@@ -82,9 +83,9 @@ impl ForwardBackward {
         })
     }
 
-    /// Forward and backward of a share of a batch of `batch` samples. The gradients of the variables are then this
-    /// share's part of those of the batch's mean loss. Gives the sum of the share's losses, nats. `finished` is on_gradients of
-    /// each layer, from the last one back, how many weights it has, once their gradients are complete.
+    /// Forward and backward of a share of a batch with `batch` samples. The gradients of the variables are then this
+    /// share's part of those of the batch's mean loss. Returns the sum of the share's losses, nats. Calls `finished` with
+    /// the number of weights of each layer, from the last layer to the first, once the layer's gradients are complete.
     pub(super) fn run(
         &mut self,
         mut share: BatchShare<'_>,
@@ -113,7 +114,7 @@ impl ForwardBackward {
 }
 
 impl<'a> BatchShare<'a> {
-    /// Takes the first `count` samples away.
+    /// Removes the first `count` samples and returns them.
     pub(super) fn split_off(&mut self, count: usize) -> Self {
         let samples = self.labels.len().max(1);
         let (numeric, width) = (self.numeric.len() / samples * count, self.embeddings.len() / samples * count);

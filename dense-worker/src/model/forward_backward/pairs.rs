@@ -1,17 +1,17 @@
-//! DLRM's dot products of pairs, forward and backward, as loops of our own.
+//! DLRM's dot products of pairs, forward and backward, as loops of this crate.
 //!
-//! Of V vectors there are V(V−1)/2 pairs, the strict lower triangle row by row: (1,0), (2,0), (2,1), …
-//! libtorch's way makes all V² products, selects, and scatters back; here only what is needed is computed,
-//! sample by sample, in buffers that stay in cache. Every sum is taken in one fixed order, whatever the
-//! processor's vectors are: each of their lanes is a sum of its own.
+//! V vectors have V(V−1)/2 pairs, the strict lower triangle row by row: (1,0), (2,0), (2,1), … With libtorch, all V²
+//! products are computed, selected and scattered back. Here only the needed ones are computed, sample by sample, in buffers
+//! that stay in cache. Every sum has one fixed order, whatever the width of the processor's vectors: each lane has its own
+//! sum.
 
 use pulp::{Arch, Simd, WithSimd};
 use zagros_zip::ZipEq;
 
-/// Floats of the widest vectors; rows of the buffers are whole numbers of them.
+/// Floats of the widest vectors. Rows of the buffers are multiples of it.
 const LANES: usize = 16;
 
-/// Shapes, and memory for one sample.
+/// The shapes, and memory for one sample.
 #[derive(Clone, Debug)]
 pub(super) struct Pairs {
     /// V.
@@ -20,22 +20,22 @@ pub(super) struct Pairs {
     dim: usize,
     /// `[D, V]` transposed, V rounded up.
     transposed: Vec<f32>,
-    /// The products, and room for the lanes beyond the last.
+    /// The products, with space for the lanes beyond the last.
     products: Vec<f32>,
     /// `[V, D]`, D rounded up.
     values: Vec<f32>,
-    /// `[V, V]`, symmetric, nothing on the diagonal.
+    /// `[V, V]`, symmetric, with a zero diagonal.
     slopes: Vec<f32>,
     /// As `values`.
     gradients: Vec<f32>,
 }
 
-/// Where each sample's products lie.
+/// Where the products of each sample are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairsPlace {
-    /// Floats from sample to sample.
+    /// Floats from one sample to the next.
     pub(super) stride: usize,
-    /// Of the first product within a sample's.
+    /// Index of the first product of a sample.
     pub(super) offset: usize,
 }
 
@@ -59,15 +59,15 @@ impl Pairs {
         self.vectors * self.vectors.saturating_sub(1) / 2
     }
 
-    /// Writes each sample's products. `dense` is `[batch, D]`, or empty when there is no such vector, `embeddings`
-    /// `[batch, (V or V−1)·D]`; `out` is `[batch, stride]`, written from the offset on.
+    /// Writes each sample's products. `dense` is `[batch, D]`, or empty if there is no such vector. `embeddings` is
+    /// `[batch, (V or V−1)·D]`. `out` is `[batch, stride]`, and is written from the offset on.
     pub(super) fn forward(&mut self, dense: &[f32], embeddings: &[f32], out: &mut [f32], place: PairsPlace) {
         let samples = Samples::new(self, dense, embeddings);
         Arch::new().dispatch(Forward { pairs: self, samples, out, place });
     }
 
-    /// The derivative of [`Self::forward`]: with `out` of `[batch, stride]` being d loss / d products in the same
-    /// places, *adds* d loss / d dense to `d_dense` and *writes* d loss / d embeddings to `d_embeddings`.
+    /// The derivative of [`Self::forward`]. `out` of `[batch, stride]` is d loss / d products at the same positions. *Adds*
+    /// d loss / d dense to `d_dense` and *writes* d loss / d embeddings to `d_embeddings`.
     pub(super) fn backward(
         &mut self,
         (dense, embeddings): (&[f32], &[f32]),
@@ -89,7 +89,7 @@ impl Pairs {
         }
     }
 
-    /// Row after row of the triangle. Lanes beyond a row's end spill into the next row, which is written later.
+    /// Row after row of the triangle. Lanes beyond a row's end write into the next row, which is written later.
     #[inline(always)]
     fn multiply<S: Simd>(&mut self, simd: S, dense: &[f32], embeddings: &[f32]) {
         let columns = self.vectors.next_multiple_of(LANES);
@@ -138,7 +138,7 @@ impl Pairs {
         let rows = self.slopes.chunks_exact(self.vectors).zip_eq(self.gradients.chunks_exact_mut(width));
         for (slopes, gradient) in rows {
             for block in (0..width).step_by(LANES) {
-                // As many sums as fill the widest vector, so that narrower ones work on several at once.
+                // As many sums as fill the widest vector, so that narrower vectors work on several at once.
                 let (gradient, _) = S::as_mut_simd_f32s(&mut gradient[block..][..LANES]);
                 gradient.fill(simd.splat_f32s(0.0));
                 let mut sums = [simd.splat_f32s(0.0); LANES];
@@ -218,7 +218,7 @@ impl WithSimd for Backward<'_> {
     }
 }
 
-/// Cuts the two inputs of a batch, of which the first may be empty, into samples.
+/// Splits the two inputs of a batch into samples. The first input may be empty.
 #[derive(Clone, Copy)]
 struct Samples<'a> {
     dense: &'a [f32],

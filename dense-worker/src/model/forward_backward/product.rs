@@ -6,24 +6,24 @@ use super::ChunkProgress;
 use super::matrix::{LINE, Matrix};
 use crate::model::{ModelError, int};
 
-/// A layer's weight as products see it, and what they need besides.
+/// A layer's weight for its products, and their buffers.
 #[derive(Debug)]
 pub(super) struct Products {
-    /// `[outputs, inputs]`, the variable itself seen without autograd.
+    /// `[outputs, inputs]`, the variable itself without autograd.
     weight: Tensor,
     /// The same, transposed.
     transposed: Tensor,
-    /// `[outputs, inputs]`, the weight's gradient while chunks add to it, where its rows would begin anywhere else: those that
-    /// begin at a cache line are written a fifth faster.
+    /// `[outputs, inputs]`, the weight's gradient while chunks add to it. Used if the gradient's own rows do not start at
+    /// cache lines: rows that do are written a fifth faster.
     sum: Option<Matrix>,
     half: Option<Half>,
 }
 
-/// Copies in bf16, kept from chunk to chunk; as f32 that have only bf16's digits where the processor has no units for
-/// bf16: products of these are the same but for the order of their sums, and many times faster there.
+/// Copies in bf16, kept from chunk to chunk. If the processor has no units for bf16, they are f32 with bf16's digits: the
+/// products differ only by the order of their sums, and are many times faster there.
 #[derive(Debug)]
 struct Half {
-    /// `[outputs, inputs]`, of the variable as it was at the start of the batch.
+    /// `[outputs, inputs]`, the variable at the start of the batch.
     weight: Tensor,
     transposed: Tensor,
     /// `[rows, inputs]`, of the last input.
@@ -33,7 +33,7 @@ struct Half {
 }
 
 impl Products {
-    /// For inputs of up to `rows` rows; in bf16 where copies are to be `half`.
+    /// For inputs of up to `rows` rows. With `half`, the products use copies of this kind.
     pub(super) fn new(weight: &Tensor, rows: usize, half: Option<Kind>) -> Result<Self, ModelError> {
         let weight = weight.f_detach()?;
         let transposed = weight.f_tr()?;
@@ -53,7 +53,7 @@ impl Products {
         Ok(Self { weight, transposed, sum, half })
     }
 
-    /// Takes note of a change of the weight; due before each batch.
+    /// Reads the changed weight. Call it before each batch.
     pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
         if let Some(half) = &mut self.half {
             round(&self.weight, &mut half.weight)?;
@@ -76,7 +76,7 @@ impl Products {
         Ok(())
     }
 
-    /// slopesᵀ·input, added to what chunks before gave; all of it is in `gradient` after the last chunk. `input` is that
+    /// Adds slopesᵀ·input to that of earlier chunks. After the last chunk, `gradient` holds the whole sum. `input` is that
     /// of the last [`Self::forward`].
     pub(super) fn weight_gradient(
         &mut self,
@@ -112,7 +112,7 @@ impl Products {
         Ok(())
     }
 
-    /// `d_input` = slopes·W, for the slopes of the last [`Self::weight_gradient`]; of as many of the last inputs as
+    /// `d_input` = slopes·W, with the slopes of the last [`Self::weight_gradient`], for the last inputs: as many as
     /// `d_input` has columns.
     pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &mut Tensor) -> Result<(), ModelError> {
         let (inputs, wanted) = (self.weight.size()[1], d_input.size()[1]);
@@ -139,7 +139,7 @@ fn round(values: &Tensor, into: &mut Tensor) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Of rounded values, rounded.
+/// The product of rounded values, rounded.
 fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, ModelError> {
     Ok(a.f_mm(b)?.f_to_kind(Kind::BFloat16)?)
 }
@@ -170,7 +170,7 @@ mod tests {
             [output, d_weight, d_input]
         };
         for (rounded, half) in all(Kind::Float).iter().zip_eq(&all(Kind::BFloat16)) {
-            // Sums in another order may round to the neighbour: one of 2^8.
+            // A sum in another order may round to the neighbour: one of 2^8.
             assert!(rounded.allclose(half, 0.008, 1e-6, false));
             assert!(rounded.to_kind(Kind::BFloat16).to_kind(Kind::Float).allclose(rounded, 0.008, 1e-6, false));
         }

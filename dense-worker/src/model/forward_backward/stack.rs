@@ -13,7 +13,7 @@ use crate::model::ModelError;
 use crate::model::device::has_units;
 use crate::model::mlp::{Dropout, Mlp};
 
-/// A stack's layers with the memory of one chunk.
+/// A stack's layers, with memory for one chunk.
 #[derive(Debug)]
 pub(super) struct Stack {
     layers: Vec<Layer>,
@@ -23,28 +23,28 @@ pub(super) struct Stack {
 #[derive(Debug)]
 struct Layer {
     products: Products,
-    /// `[outputs]`, the variable itself seen without autograd.
+    /// `[outputs]`, the variable itself without autograd.
     bias: Tensor,
-    /// Views of the gradients, shaped as weight and bias.
+    /// Views of the gradients, with the shapes of weight and bias.
     d_weight: Tensor,
     d_bias: Tensor,
-    /// After ReLU and dropout, where they follow.
+    /// After ReLU and dropout, if the layer has them.
     output: Matrix,
     /// d loss / d output, then d loss / d product.
     d_output: Matrix,
-    /// What dropout multiplied with; empty when nothing was dropped.
+    /// Dropout's factors; empty if nothing was dropped.
     mask: Vec<f32>,
     activate: bool,
 }
 
-/// What the copies of products in this precision are made of; none of those in f32.
+/// The kind of the products' copies in this precision; none in f32.
 fn half(precision: Precision) -> Option<Kind> {
     let kind = if has_units(Kind::BFloat16) { Kind::BFloat16 } else { Kind::Float };
     (precision == Precision::Bf16).then_some(kind)
 }
 
 impl Stack {
-    /// For chunks of up to `rows` samples. `gradients` are where those of the variables go, in their order.
+    /// For chunks of up to `rows` samples. The gradients of the variables go to `gradients`, in their order.
     pub(super) fn new(
         mlp: &Mlp,
         rows: usize,
@@ -71,12 +71,12 @@ impl Stack {
         Ok(Self { layers, dropout })
     }
 
-    /// Takes note of a change of the weights; due before each batch.
+    /// Reads the changed weights. Call it before each batch.
     pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
         self.layers.iter_mut().try_for_each(|layer| layer.products.refresh())
     }
 
-    /// `[rows, inputs]` to what [`Self::output`] then shows.
+    /// Forward from `[rows, inputs]`. [`Self::output`] then holds the result.
     pub(super) fn forward(
         &mut self,
         input: &Tensor,
@@ -99,9 +99,8 @@ impl Stack {
         Ok(())
     }
 
-    /// From the network's last input to the loss and back to `d_input`, which is of as many of the last inputs as it has
-    /// columns: writes the logits of `share`, and gives the sum
-    /// of its losses.
+    /// From the network's last input to the loss, and back to `d_input`, which has a column for each of the last inputs.
+    /// Writes the logits of `share`. Returns the sum of its losses.
     pub(super) fn through_loss(
         &mut self,
         (input, d_input): (&Matrix, Option<&Matrix>),
@@ -124,12 +123,12 @@ impl Stack {
         self.layers.last().map_or(&[], |layer| layer.output.values(rows))
     }
 
-    /// Where d loss / d output is expected by [`Self::backward`].
+    /// The buffer of d loss / d output for [`Self::backward`].
     fn d_output(&mut self, rows: usize) -> &mut [f32] {
         self.layers.last_mut().map_or(&mut [], |layer| layer.d_output.values_mut(rows))
     }
 
-    /// Both at once.
+    /// [`Self::output`] and the buffer of its slopes.
     pub(super) fn ends(&mut self, rows: usize) -> (&[f32], &mut [f32]) {
         match self.layers.last_mut() {
             Some(Layer { output, d_output, .. }) => (output.values(rows), d_output.values_mut(rows)),
@@ -137,8 +136,8 @@ impl Stack {
         }
     }
 
-    /// After [`Self::forward`] on the same input: adds the gradients of weights and biases to what earlier chunks
-    /// of this batch gave, and writes d loss / d input where it is wanted.
+    /// Call it after [`Self::forward`] on the same input. Adds the gradients of weights and biases to those of earlier
+    /// chunks of the batch. Writes d loss / d input if it is wanted.
     pub(super) fn backward(
         &mut self,
         input: &Tensor,
@@ -167,7 +166,7 @@ impl Stack {
 }
 
 impl Layer {
-    /// From d loss / d output to d loss / d product, whose columns sum up to the bias's gradient.
+    /// From d loss / d output to d loss / d product. The sum of its columns is the bias's gradient.
     fn undo_activation(&mut self, rows: usize, earlier: bool) {
         let width = self.output.columns();
         let slopes = self.d_output.values_mut(rows);
@@ -198,7 +197,7 @@ impl Layer {
     }
 }
 
-/// Adds the bias to every row; with `activate`, ReLU follows. What is not a number stays so.
+/// Adds the bias to every row; with `activate`, ReLU follows. A NaN stays one.
 fn add_bias(values: &mut [f32], bias: &[f32], activate: bool) {
     wide(
         #[inline(always)]

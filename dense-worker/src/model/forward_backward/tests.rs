@@ -1,4 +1,4 @@
-//! The step without autograd against the same network's step with it.
+//! The step without autograd against the same network's step with autograd.
 
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
@@ -41,7 +41,7 @@ fn step(job: &Job, by_autograd: bool, steps: &[[Vec<f32>; 3]]) -> (StepOutput, V
     (output, model.gradients.values().to_vec())
 }
 
-/// Rounding differs: the sums are taken in another order.
+/// The sums have another order, so rounding differs.
 fn assert_near(what: &str, found: &[f32], expected: &[f32]) {
     let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -52,9 +52,9 @@ fn assert_near(what: &str, found: &[f32], expected: &[f32]) {
 }
 
 fn check(job: &mut Job, batch: usize, threads: usize) {
-    // Not Adam, whose first step goes by the sign of a gradient: rounding would decide where one is all but zero.
+    // Not Adam: its first step depends on the sign of a gradient, which rounding decides if the gradient is nearly zero.
     job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 };
-    // The second step sees memory that the first one left, and a smaller batch than it was made for.
+    // The second step reuses memory of the first one, with a smaller batch.
     let steps = [samples(job, batch, 1), samples(job, batch.div_ceil(2), 2)];
     for count in 1..=steps.len() {
         job.train.threads = 1;
@@ -91,13 +91,13 @@ fn ffnn_equals_autograd_for_any_inputs() {
 }
 
 #[test]
-fn dropout_is_that_of_autograd_within_one_chunk() {
+fn dropout_equals_that_of_autograd_within_one_chunk() {
     for model in [dlrm(0.3), ffnn(0.5)] {
         check(&mut job(2, &[4, 4], model), CHUNK, 1);
     }
 }
 
-/// bf16 keeps 8 digits of 24: far from f32, and near enough to go the same way.
+/// bf16 keeps 8 digits of 24: far from f32, but close enough for the same direction.
 #[test]
 fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
     for model in [dlrm(0.0), ffnn(0.0)] {
@@ -124,9 +124,9 @@ fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
     }
 }
 
-/// A score of eight bits would be that of many samples.
+/// With a score of eight bits, many samples would have the same score.
 #[test]
-fn bf16_gives_logits_of_more_bits() {
+fn logits_in_bf16_have_more_bits_than_bf16() {
     let mut job = job(3, &[8, 8, 8], ffnn(0.0));
     job.train.precision = Precision::Bf16;
     let [numeric, embeddings, labels] = samples(&job, 1024, 1);
@@ -140,7 +140,7 @@ fn bf16_gives_logits_of_more_bits() {
 }
 
 #[test]
-fn a_step_is_the_same_bit_for_bit_on_every_run() {
+fn a_step_is_the_same_bit_for_bit_in_every_run() {
     let mut job = job(3, &[8, 8], dlrm(0.2));
     job.train.threads = 3;
     let steps = [samples(&job, 3 * CHUNK, 1), samples(&job, 3 * CHUNK, 2)];
@@ -148,7 +148,7 @@ fn a_step_is_the_same_bit_for_bit_on_every_run() {
 }
 
 #[test]
-fn what_is_not_finite_is_seen_in_every_share() {
+fn a_value_that_is_not_finite_is_seen_in_every_share() {
     let mut job = job(1, &[2, 2], dlrm(0.0));
     job.train.threads = 2;
     let mut model = DenseModel::new(&job).unwrap();

@@ -1,4 +1,4 @@
-//! The threads of a step: each takes a share of the batch, then a share of summing up the gradients.
+//! The threads of a step: each takes a share of the batch, and then a share of adding up the gradients.
 
 use zagros_zip::ZipEq;
 
@@ -8,15 +8,15 @@ use crate::model::flat::FlatParameters;
 use crate::model::mlp::Dropout;
 use crate::model::{InputShape, ModelError, Network};
 
-/// Fewest samples that are worth a thread: waking it takes as long as a few of them.
+/// The fewest samples for a thread: waking it takes as long as a few samples.
 const LEAST: usize = 64;
 
-/// Threads that make one step together. There is no wait inside a share, so they meet twice a step and not
-/// in every product. What a step gives depends on how many they are, by rounding (and dropout), and on nothing else.
+/// Threads that make one step together. No share waits for another, so the threads meet twice per step, not in every
+/// product. The result of a step depends on their number by rounding (and dropout), and on nothing else of them.
 #[derive(Debug)]
 pub(in crate::model) struct ComputeThreads {
     lead: ComputeThread,
-    /// Each with the gradients that its step writes.
+    /// Each with the gradients of its step.
     others: Vec<(ComputeThread, FlatParameters)>,
 }
 
@@ -27,7 +27,7 @@ struct ComputeThread {
 }
 
 impl ComputeThreads {
-    /// None for networks that have only autograd. Steps write to `gradients`.
+    /// `None` for networks that have only autograd. Steps write to `gradients`.
     pub(in crate::model) fn of(
         network: &Network,
         shape: &InputShape,
@@ -46,7 +46,7 @@ impl ComputeThreads {
         Ok(Some(Self { lead, others }))
     }
 
-    /// Has other units dropped from now on; `dropout` is asked for each thread's.
+    /// Drops other units from now on. `dropout` makes each thread's.
     pub(in crate::model) fn drop_by(&mut self, dropout: impl Fn(u64) -> Dropout) {
         self.lead.dropout = dropout(0);
         for (index, (thread, _)) in self.others.iter_mut().enumerate() {
@@ -54,14 +54,14 @@ impl ComputeThreads {
         }
     }
 
-    /// Dropout draws as it does in this step.
+    /// Sets the dropout to that of this step.
     pub(in crate::model) fn draw_for(&mut self, step: u64) {
         self.lead.dropout.draw_for(step);
         self.others.iter_mut().for_each(|(thread, _)| thread.dropout.draw_for(step));
     }
 
-    /// Forward and backward; the variables' gradients are then those of the mean loss of the batch, which is given. Where
-    /// one thread makes the step, `ready` is on_gradients of the last layers' gradients while the first ones' are yet to come.
+    /// Forward and backward. The variables' gradients are then those of the mean loss of the batch, which is returned. If
+    /// one thread makes the step, `ready` gets the last layers' gradients while the first layers' are not computed yet.
     pub(in crate::model) fn run(
         &mut self,
         mut batch: BatchShare<'_>,
@@ -81,7 +81,7 @@ impl ComputeThreads {
         };
         let (sum, busy) = std::thread::scope(|scope| {
             let mut running = Vec::new();
-            // A thread without samples would bring what it wrote for an earlier batch.
+            // A thread without samples would add gradients of an earlier batch.
             let busy = sizes.len();
             for ((thread, _), size) in others[..busy].iter_mut().zip_eq(sizes) {
                 let share = batch.split_off(size);
@@ -101,19 +101,19 @@ impl ComputeThreads {
 
 impl ComputeThread {
     fn run(&mut self, share: BatchShare<'_>, batch: usize, finished: &mut dyn FnMut(usize)) -> Result<f64, ModelError> {
-        // The parallelism is between shares; libtorch counts its threads by calling thread.
+        // The parallelism is between shares. libtorch counts its threads by calling thread.
         tch::set_num_threads(1);
         self.step.run(share, batch, &mut self.dropout, finished)
     }
 }
 
-/// How many samples each thread has, of as many as are worth it: as even as can be, so that none waits for another.
+/// How many samples each used thread has: as even as possible, so that no thread waits for another.
 fn share_sizes(samples: usize, threads: usize) -> impl ExactSizeIterator<Item = usize> {
     let threads = threads.min(samples.div_ceil(LEAST)).max(1);
     (0..threads).map(move |thread| samples / threads + usize::from(thread < samples % threads))
 }
 
-/// Adds the parts in their order, each thread its piece of all of them.
+/// Adds the parts in their order. Each thread adds its piece of all parts.
 fn add_up(sum: &mut [f32], parts: &[&[f32]]) {
     if parts.is_empty() {
         return;
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(sizes(4096, 8), [512; 8]);
         assert_eq!(sizes(1025, 2), [513, 512]);
         assert_eq!(sizes(1025, 1), [1025]);
-        // Not worth a second thread, and just worth it.
+        // One thread suffices; a second one just pays off.
         assert_eq!((sizes(64, 8), sizes(65, 8)), (vec![64], vec![33, 32]));
         assert_eq!(sizes(0, 8), [0]);
         for samples in [1, 63, 1000, 4099] {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_add_up_whatever_the_pieces() {
+    fn parts_add_up_for_any_pieces() {
         for length in [1, 5, 64] {
             let parts: Vec<Vec<f32>> = (0..3).map(|part| (0..length).map(|at| (at * part) as f32).collect()).collect();
             let mut sum = vec![1.0; length];

@@ -13,7 +13,7 @@ const WEIGHTS: [f32; 8] = [0.5, -1.0, 2.0, 0.25, -0.75, 1.5, -0.5, 1.0];
 fn gradient(step: usize) -> [f64; 8] {
     std::array::from_fn(|i| {
         let value = ((step * 8 + i) as f64 * 0.7).sin() * if step == 5 { 40.0 } else { 1.0 };
-        // What f32 holds, so that the reference starts from the same numbers.
+        // Rounded to f32, so that the reference starts from the same numbers.
         f64::from(value as f32)
     })
 }
@@ -75,7 +75,7 @@ fn adam_follows_its_paper() {
 }
 
 #[test]
-fn adamw_decays_apart_from_the_gradient() {
+fn adamw_decays_separately_from_the_gradient() {
     check(DenseOptimizer::AdamW { lr: 0.01, weight_decay: 0.1 }, DenseUpdates::default(), adam(0.01, 0.0, 0.1));
 }
 
@@ -129,7 +129,7 @@ fn schedules_scale_the_rate_of_each_step() {
 }
 
 #[test]
-fn adagrad_is_scheduled_as_the_others_are() {
+fn adagrad_follows_the_schedule_too() {
     let mut squares = [0.0; 8];
     let updates = DenseUpdates {
         schedule: LearningRateSchedule::Step { warmup: 0, every: 2, factor: 0.5 },
@@ -180,7 +180,7 @@ fn each_optimizer() -> [DenseOptimizer; 4] {
 }
 
 #[test]
-fn an_optimiser_with_the_state_of_another_goes_on_as_that_one() {
+fn an_optimiser_continues_from_a_restored_state() {
     for optimizer in each_optimizer() {
         let new = || Updater::new(&optimizer, DenseUpdates::default(), 8);
         let (mut whole, mut first, mut second) = (new(), new(), new());

@@ -1,8 +1,8 @@
-//! Networks whose weights have a mirror, on the processor: all that a device does but its arithmetic.
+//! Networks whose weights have a mirror, on the processor: everything that a device does except its arithmetic.
 
 use super::*;
 
-/// Every network that has no forward and backward of its own, with dropout, so that both sides go by autograd.
+/// Networks without their own forward and backward, with dropout, so that both sides use autograd.
 fn networks() -> [Model; 3] {
     [
         Model::DeepFm { hidden: vec![6], dropout: 0.5 },
@@ -37,7 +37,7 @@ fn a_mirrored_network_makes_the_same_steps_bit_for_bit() {
 }
 
 #[test]
-fn what_a_mirrored_network_is_given_reaches_the_device() {
+fn weights_given_to_a_mirrored_network_reach_the_device() {
     let job = job(2, &[3, 3], dlrm());
     let samples = Samples::random(&job, 9);
     let (mut first, mut second) = (mirrored(&job), mirrored(&job));
@@ -46,7 +46,7 @@ fn what_a_mirrored_network_is_given_reaches_the_device() {
     assert_ne!(predict(&first), predict(&second));
     second.load_safetensors(&first.to_safetensors().unwrap()).unwrap();
     assert_eq!(predict(&first), predict(&second));
-    // As an asynchronous worker takes its weights, and as one without samples joins a step.
+    // As an asynchronous worker takes its weights, and as a worker without samples joins a step.
     let mut weights = vec![0.0; first.weights()];
     step(&mut first, &samples);
     first.copy_weights(&mut weights).unwrap();
@@ -60,11 +60,11 @@ fn what_a_mirrored_network_is_given_reaches_the_device() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_refused_with_what_to_do() {
+fn a_missing_device_is_refused_with_what_to_do() {
     let mut job = job(2, &[3, 3], dlrm());
     job.train.device = zagros_job::Device::Cuda;
     match DenseModel::new(&job) {
-        // A machine that has one.
+        // This machine has a device.
         Ok(mut model) => assert!(step(&mut model, &Samples::random(&job, 9)).loss.is_finite()),
         Err(error) => {
             let text = error.to_string();

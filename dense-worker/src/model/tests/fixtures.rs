@@ -1,5 +1,5 @@
 //! Every network against PyTorch's values: logits, loss, and the gradient of every weight and of the embeddings.
-//! `scripts/model_fixtures.py` made them, from the papers and in f64.
+//! `scripts/model_fixtures.py` computed the values from the papers, in f64.
 
 use std::collections::{BTreeMap, HashMap};
 

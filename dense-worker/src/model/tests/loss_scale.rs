@@ -40,12 +40,12 @@ fn gradients_are_near_those_of_f32_and_not_equal() {
     }
 }
 
-/// What f16 itself would round to zero: the smallest number that it has is 6e-8.
+/// f16 alone would round these to zero: its smallest number is 6e-8.
 #[test]
-fn gradients_that_f16_has_no_number_for_are_not_lost() {
+fn gradients_below_the_range_of_f16_are_not_lost() {
     let job = half(ffnn());
     let samples = Samples::random(&job, 2);
-    // Of very many samples each counts for little; the embeddings of all but two are zero.
+    // Each of very many samples counts little. The embeddings of all but two are zero.
     let batch = 1 << 17;
     let of_all = |values: &[f32]| [values, &vec![0.0; values.len() / 2 * (batch - 2)]].concat();
     let (numeric, embeddings) = (of_all(&samples.numeric), of_all(&samples.embeddings));
@@ -61,7 +61,7 @@ fn a_gradient_that_overflows_costs_its_batch_until_the_scale_is_small_enough() {
     let samples = Samples::random(&job, 9);
     let mut model = DenseModel::new(&job).unwrap();
     let before = stored(&model);
-    // Large enough that its gradients fit only without most of the scale.
+    // So large that its gradients fit only once most of the scale is gone.
     let numeric: Vec<f32> = samples.numeric.iter().map(|value| value * 2e4).collect();
     let mut skipped = 0;
     while let Err(error) = model.step(&numeric, &samples.embeddings, &samples.labels) {
@@ -74,7 +74,7 @@ fn a_gradient_that_overflows_costs_its_batch_until_the_scale_is_small_enough() {
 }
 
 #[test]
-fn what_no_scale_helps_ends_as_the_job_wants() {
+fn an_overflow_that_no_scale_prevents_ends_as_the_job_says() {
     for (wanted, ends) in [(NonFinitePolicy::Refuse, true), (NonFinitePolicy::Skip, false)] {
         let mut job = half(ffnn());
         job.train.updates.non_finite = wanted;
@@ -88,7 +88,7 @@ fn what_no_scale_helps_ends_as_the_job_wants() {
 }
 
 #[test]
-fn the_scale_goes_on_where_it_was() {
+fn the_scale_is_restored() {
     let job = half(ffnn());
     let mut model = DenseModel::new(&job).unwrap();
     model.step(&[f32::NAN; 2], &[0.1; 6], &[1.0]).unwrap_err();
@@ -97,7 +97,7 @@ fn the_scale_goes_on_where_it_was() {
     restored.restore_optimizer(&model.optimizer_state().unwrap()).unwrap();
     assert_eq!(restored.loss_scale, model.loss_scale);
     assert_ne!(restored.loss_scale, DenseModel::new(&job).unwrap().loss_scale);
-    // From a run in another precision there is none to take.
+    // A run in another precision has no scale to take.
     let mut exact = job.clone();
     exact.train.precision = Precision::F32;
     restored.restore_optimizer(&DenseModel::new(&exact).unwrap().optimizer_state().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A module of the user's: the same values as the network that it is, trained, saved, and refused where it must be.
+//! A user's module: it has the values of the equal built-in network, is trained and saved, and is refused if it must be.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ fn with(file: PathBuf, sha256: &str) -> Job {
     job(2, &[2, 1], Model::TorchScript { file, sha256: sha256.to_owned(), trust: true })
 }
 
-/// Of the normed net: more than f64 counts.
+/// The count in the normed net: more than f64 counts.
 const SALT: i64 = (1 << 53) + 1;
 
 fn normed() -> Job {
@@ -52,7 +52,7 @@ fn twin(module: &DenseModel) -> DenseModel {
     let mut twin = DenseModel::new(&job(2, &[2, 1], Model::Ffnn { hidden: vec![4], dropout: 0.0 })).unwrap();
     let saved = module.to_safetensors().unwrap();
     let stored = SafeTensors::deserialize(&saved).unwrap();
-    // The ReLU between them counts as a layer of the module.
+    // In the module, the ReLU between them counts as a layer.
     let named = |name: &str| name.replace("layers_0_", "layers.0.").replace("layers_2_", "layers.1.");
     let renamed = safetensors::serialize(stored.iter().map(|(name, view)| (named(name), view)), None).unwrap();
     twin.load_safetensors(&renamed).unwrap();
@@ -60,7 +60,7 @@ fn twin(module: &DenseModel) -> DenseModel {
 }
 
 #[test]
-fn a_module_trains_as_the_network_that_it_is() {
+fn a_module_trains_like_the_equal_built_in_network() {
     let job = with(fixture(NET.0), NET.1);
     let samples = Samples::random(&job, 6);
     let mut module = DenseModel::new(&job).unwrap();
@@ -87,7 +87,7 @@ fn dropped(model: &mut DenseModel, samples: &Samples) -> Vec<Vec<bool>> {
 }
 
 #[test]
-fn each_rank_drops_units_of_its_own_and_the_same_in_every_run() {
+fn each_rank_drops_its_own_units_and_the_same_ones_in_every_run() {
     let job = with(fixture(DROPOUT.0), DROPOUT.1);
     let samples = Samples::random(&job, 64);
     let of_rank = |rank| {
@@ -100,13 +100,13 @@ fn each_rank_drops_units_of_its_own_and_the_same_in_every_run() {
     assert_eq!(of_rank(1), ranks[1]);
     let all: std::collections::HashSet<_> = ranks.iter().flatten().collect();
     assert_eq!(all.len(), 9, "two ranks or steps drop the same units");
-    // Where half of each is dropped, two that are independent differ in half of the places.
+    // If half of the units are dropped, two independent ranks differ in half of the positions.
     let differ = |one: &[bool], other: &[bool]| one.iter().zip_eq(other).filter(|(one, other)| one != other).count();
     assert!((12..=52).contains(&differ(&ranks[0][0], &ranks[1][0])), "{ranks:?}");
 }
 
 #[test]
-fn another_file_than_the_job_names_is_refused() {
+fn a_file_with_another_hash_is_refused() {
     let refused = refusal(&with(fixture(NET.0), &"0".repeat(64)));
     assert!(refused.contains(&format!("has the SHA-256 {}, model.sha256 says 000", NET.1)), "{refused}");
     let refused = refusal(&with(fixture("absent.pt"), NET.1));
@@ -114,13 +114,13 @@ fn another_file_than_the_job_names_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_no_module_is_refused() {
+fn a_file_that_is_not_a_module_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("net.pt");
     std::fs::write(&file, "no module").unwrap();
-    // sha256sum of these nine bytes.
+    // The output of sha256sum for these nine bytes.
     let refused = refusal(&with(file, "a4a2ad0d3faa1604410f2e4f0b7c91c3b488d59e27a59bc39de57241464a899f"));
-    assert!(refused.contains("is no TorchScript module"), "{refused}");
+    assert!(refused.contains("is not a TorchScript module"), "{refused}");
 }
 
 #[test]
@@ -141,21 +141,21 @@ fn a_module_that_gives_no_logits_or_takes_other_inputs_is_refused() {
     assert!(matches!(refused, ModelError::ScriptFailed { .. }), "{refused}");
 }
 
-/// Ioffe and Szegedy 2015, section 3.1, as PyTorch has it: the running variance is of samples, divided by n − 1.
+/// Ioffe and Szegedy 2015, section 3.1, as in PyTorch: the running variance is that of samples, divided by n − 1.
 #[test]
-fn what_a_module_counts_is_saved_with_its_weights() {
+fn buffers_of_a_module_are_saved_with_its_weights() {
     let job = normed();
     let samples = Samples::random(&job, 4);
     let mut model = DenseModel::new(&job).unwrap();
     for _ in 0..3 {
         model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
-        // Scoring counts nothing.
+        // Scoring changes no buffer.
         model.predict(&samples.numeric, &samples.embeddings, 4).unwrap();
     }
     let saved = model.to_safetensors().unwrap();
     let mean = samples.numeric.iter().sum::<f32>() / 4.0;
     let variance = samples.numeric.iter().map(|value| (value - mean).powi(2)).sum::<f32>() / 3.0;
-    // Of three equal batches: (1 − 0.9³) of theirs, and 0.9³ of where they began, 0 and 1.
+    // Three equal batches: (1 − 0.9³) of their values, and 0.9³ of the first values, 0 and 1.
     let (found_mean, found_variance) = (floats(&saved, "norm_running_mean")[0], floats(&saved, "norm_running_var")[0]);
     assert!((found_mean - 0.271 * mean).abs() < 1e-6, "{found_mean}");
     assert!((found_variance - 0.729 - 0.271 * variance).abs() < 1e-6, "{found_variance}");
@@ -179,7 +179,7 @@ fn what_a_module_counts_is_saved_with_its_weights() {
 }
 
 #[test]
-fn a_batch_that_is_skipped_or_fails_is_not_counted() {
+fn a_skipped_or_failed_batch_changes_no_buffer() {
     let mut job = normed();
     job.train.updates.non_finite = NonFinitePolicy::Skip;
     let samples = Samples::random(&job, 4);
@@ -188,7 +188,7 @@ fn a_batch_that_is_skipped_or_fails_is_not_counted() {
     let skipped = model.step(&[f32::NAN; 4], &samples.embeddings, &samples.labels).unwrap_err();
     assert!(matches!(skipped, ModelError::Skipped { .. }), "{skipped}");
     assert_eq!(model.to_safetensors().unwrap(), before);
-    // A batch norm refuses to count one sample.
+    // A batch norm refuses a single sample.
     let failed = model.step(&samples.numeric[..1], &samples.embeddings[..2], &samples.labels[..1]).unwrap_err();
     assert!(failed.to_string().contains("Expected more than 1 value per channel"), "{failed}");
     assert_eq!(model.to_safetensors().unwrap(), before);

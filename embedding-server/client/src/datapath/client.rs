@@ -8,7 +8,7 @@ use tracing::debug;
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::packed::{Buffers, PackError};
+use zagros_protocol::packed::{PackError, ValueBuffers};
 use zagros_protocol::{Generation, Refusal, RefusalKind};
 use zagros_zip::ZipEq;
 
@@ -68,7 +68,7 @@ pub struct EmbeddingClient {
     placements: Arc<PlacementCache>,
     metrics: ClientMetrics,
     /// Reusable memory for gradients that are being sent.
-    buffers: Arc<Buffers>,
+    buffers: Arc<ValueBuffers>,
     requests: OpenRequests,
     pushes_in_flight: PushesInFlight,
 }

@@ -15,7 +15,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use zagros_protocol::datapath::Encoding;
 use zagros_protocol::packed::{
-    Buffer, Buffers, PackError, decode_values, expect_length, ids_as_bytes, pack_bags, value_bytes,
+    PackError, ValueBuffer, ValueBuffers, decode_values, expect_length, ids_as_bytes, pack_bags, value_bytes,
 };
 use zagros_protocol::{BucketMap, Generation, RowKey, Segment, Segments};
 use zagros_zip::ZipEq;
@@ -194,7 +194,7 @@ impl RoutePart {
     }
 
     /// The gradients of this part's rows and sums, in the order of the server's answer.
-    pub(crate) fn gather(&self, gradients: &BatchRows, buffers: &Arc<Buffers>) -> Buffer {
+    pub(crate) fn gather(&self, gradients: &BatchRows, buffers: &Arc<ValueBuffers>) -> ValueBuffer {
         let mut values = buffers.take(self.values());
         values.clear();
         for route in &self.routes {
@@ -323,7 +323,7 @@ mod tests {
             }
             prop_assert_eq!(sent.len(), unique.rows());
             prop_assert_eq!(&rows, &expected(&unique));
-            let buffers = Arc::new(Buffers::default());
+            let buffers = Arc::new(ValueBuffers::default());
             for part in &parts {
                 prop_assert_eq!(&part.gather(&rows, &buffers)[..], &answer(part)[..]);
             }

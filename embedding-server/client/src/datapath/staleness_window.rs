@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_permit_tells_how_many_batches_were_before_it() {
+    async fn a_permit_reports_the_number_of_earlier_batches() {
         let window = StalenessWindow::new(2);
         let (first, second, third) = (window.enter().await, window.enter().await, window.enter().await);
         assert_eq!([first.staleness(), second.staleness(), third.staleness()], [0, 1, 2]);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_waits_as_long_as_its_oldest_request_and_is_forgotten_with_its_last() {
+    fn the_wait_of_a_server_is_that_of_its_oldest_request() {
         let requests = OpenRequests::default();
         assert!(requests.waiting().is_empty());
         let first = requests.begin(1, true);

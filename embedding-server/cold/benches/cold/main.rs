@@ -1,10 +1,10 @@
-//! How rows are best packed on disk, and how near the store comes to a plain file.
+//! Compares ways of packing rows on disk with each other and with a plain file.
 //!
 //! `cargo bench -p zagros-cold --bench cold -- [--rows N] [--dim N] [--folder PATH] [--quick]`
 //!
-//! One thread writes rows as eviction does and reads them back as misses do. The limit is one plain file of the same
-//! rows, written from front to back and read at known offsets; both go through the page cache. `--quick` is for tests:
-//! few rows, no time is judged. In every mode what is read must equal what was written.
+//! One thread writes rows as eviction does, and reads rows as misses do. The limit is one plain file with the same
+//! rows, written sequentially and read at known offsets. Both use the page cache. `--quick` uses few rows, for tests
+//! that judge no time. In every mode each row must be read as it was written.
 
 mod plain;
 mod workload;
@@ -17,12 +17,12 @@ use workload::Workload;
 use zagros_cold::{Compression, RocksOptions, RocksStore};
 use zagros_table::{ColdRows, ColdStore};
 
-/// Rows of one call: what a batch of a few thousand samples misses.
+/// Rows per call: about as many as a batch of a few thousand samples misses.
 const AT_ONCE: usize = 4096;
-/// Calls of a read measurement.
+/// Calls per read measurement.
 const CALLS: usize = 100;
 
-/// What the command line asks for.
+/// The arguments of the command line.
 struct Plan {
     rows: usize,
     dim: usize,
@@ -30,16 +30,16 @@ struct Plan {
     calls: usize,
 }
 
-/// What one way of storing costs.
+/// The costs of one way of storing rows.
 #[derive(Clone, Copy)]
 struct Cost {
-    /// MB of rows a second.
+    /// MB of rows per second.
     write: f64,
-    /// Million rows a second that are there.
+    /// Million existing rows per second.
     read: f64,
-    /// Million rows a second that are not.
+    /// Million missing rows per second.
     absent: f64,
-    /// On the disk, per byte of rows.
+    /// Bytes on disk per byte of rows.
     size: f64,
 }
 
@@ -103,7 +103,7 @@ fn measure_store(plan: &Plan, workload: &Workload, compression: Compression) -> 
     Cost { write, read, absent, size: store.size().bytes as f64 / workload.bytes() as f64 }
 }
 
-/// Million rows a second of calls of [`AT_ONCE`] rows.
+/// Million rows per second of calls with [`AT_ONCE`] rows.
 fn per_second(plan: &Plan, mut call: impl FnMut(usize)) -> f64 {
     let started = Instant::now();
     (0..plan.calls).for_each(&mut call);

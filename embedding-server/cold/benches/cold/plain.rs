@@ -1,11 +1,11 @@
-//! The limit: rows in one plain file, at offsets that are known.
+//! The limit: rows in one plain file, at known offsets.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// See the module.
+/// A plain file of rows.
 pub(crate) struct Plain {
     file: File,
     width: usize,
@@ -22,7 +22,7 @@ impl Plain {
         self.file.write_all(bytemuck::cast_slice(rows)).expect("rows are written");
     }
 
-    /// The rows of these numbers, one after the other.
+    /// The rows of these numbers, in order.
     pub(crate) fn read(&self, numbers: &[usize]) -> Vec<u32> {
         let mut rows = vec![0; numbers.len() * self.width];
         for (index, number) in numbers.iter().enumerate() {

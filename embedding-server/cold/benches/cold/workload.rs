@@ -1,9 +1,9 @@
-//! Rows as training leaves them: uniform first weights, moved by a few Adagrad steps, most of them by one or two.
+//! Rows as training leaves them: uniform first weights, changed by a few Adagrad steps, most of them by one or two.
 
-/// Independently locked parts of a table.
+/// Stripes of the table.
 const STRIPES: u64 = 64;
 
-/// Rows by number. Number `n` lies at a place that looks random, as a mixed id does.
+/// Rows by number. Row `n` has a cold key that looks random, like that of a real id.
 pub(crate) struct Workload {
     rows: usize,
     dim: usize,
@@ -35,7 +35,8 @@ impl Workload {
         self.slots.len() * 4
     }
 
-    /// All rows, each batch from one of [`STRIPES`] ranges of places, as a stripe's victims are.
+    /// All rows in batches. Each batch is from one of [`STRIPES`] ranges of cold keys, like the rows that one stripe
+    /// evicts.
     pub(crate) fn batches(&self, at_once: usize) -> impl Iterator<Item = Batch> {
         let mut numbers: Vec<usize> = (0..self.rows).collect();
         for window in numbers.chunks_mut(at_once * STRIPES as usize) {
@@ -48,12 +49,12 @@ impl Workload {
         })
     }
 
-    /// All rows by number, some at a time.
+    /// All rows by number, in parts.
     pub(crate) fn in_order(&self, at_once: usize) -> impl Iterator<Item = &[u32]> {
         self.slots.chunks(at_once * self.width())
     }
 
-    /// The numbers of one call's rows.
+    /// The numbers of the rows of one call.
     pub(crate) fn pick(&self, call: usize, count: usize) -> Vec<usize> {
         let random = |index: usize| mix((call * count + index) as u64 ^ 0x5eed) as usize % self.rows;
         (0..count).map(random).collect()
@@ -63,7 +64,7 @@ impl Workload {
         numbers.iter().map(|number| cold_key(*number as u64)).collect()
     }
 
-    /// Places of no row.
+    /// Cold keys without a row.
     pub(crate) fn absent(&self, call: usize, count: usize) -> Vec<u64> {
         (0..count).map(|index| cold_key((self.rows + call * count + index) as u64)).collect()
     }
@@ -76,7 +77,7 @@ impl Workload {
 /// Appends a row's weights and accumulators.
 fn append(number: u64, dim: usize, slots: &mut Vec<u32>) {
     let (lr, epsilon, initial) = (0.01, 1e-8, 0.01);
-    // Numbers of steps as click logs have them: half of the ids once, a quarter twice, and so on.
+    // The number of steps is distributed as in click logs: half of the ids occur once, a quarter twice, and so on.
     let steps = 1 + mix(number).trailing_ones() as u64;
     let uniform = |lane: u64| (mix(number.wrapping_mul(0x1_0001) + lane) >> 40) as f32 / (1 << 23) as f32 - 1.0;
     let (mut weights, mut sums) = (Vec::with_capacity(dim), Vec::with_capacity(dim));
@@ -98,7 +99,7 @@ fn cold_key(number: u64) -> u64 {
     mix(number)
 }
 
-/// A one-to-one mixing of 64 bits (the finaliser of splitmix64).
+/// A one-to-one mixing function of 64 bits, the finaliser of splitmix64.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

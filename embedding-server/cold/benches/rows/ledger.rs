@@ -1,5 +1,5 @@
-//! What was pushed, kept beside the table: with SGD at a rate of 1 from zero and gradients of 1, each weight of a row is
-//! minus the number of its pushes.
+//! A ledger of all pushes. With SGD at learning rate 1 from zero and gradients of 1, each weight of a row is minus the
+//! number of its pushes.
 
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableSet};
 
@@ -10,7 +10,7 @@ pub(crate) struct Ledger {
     pushes: Vec<u32>,
 }
 
-/// The ids of rows: one-to-one, and all over the 64 bits as hashed ids are.
+/// The ids of rows. They are one-to-one and spread over all 64 bits, like hashed ids.
 pub(crate) fn ids(numbers: &[u32]) -> Vec<u64> {
     numbers.iter().map(|number| u64::from(*number).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
 }
@@ -24,17 +24,17 @@ impl Ledger {
         numbers.iter().for_each(|number| self.pushes[*number as usize] += 1);
     }
 
-    /// Whether these are the weights of these rows.
+    /// Whether `weights` are the weights of these rows.
     pub(crate) fn agrees(&self, numbers: &[u32], weights: &[f32]) -> bool {
         let expected = |position: usize| -(self.pushes[numbers[position / DIM] as usize] as f32);
         weights.len() == numbers.len() * DIM
             && weights.iter().enumerate().all(|(position, weight)| *weight == expected(position))
     }
 
-    /// Compares every row, hot or cold.
+    /// Compares every row, in memory and in the cold tier.
     ///
     /// # Panics
-    /// When one is not what was pushed to it.
+    /// If a row differs from its pushes.
     pub(crate) fn check(&self, tables: &TableSet) {
         let (mut scratch, all) = (RequestBuffers::new(), (0..self.pushes.len() as u32).collect::<Vec<_>>());
         for numbers in all.chunks(16_384) {

@@ -1,11 +1,12 @@
-//! What a sample costs as its table outgrows memory: the same memory, ever more rows, the rest of them on disk.
+//! The cost of a sample as the table outgrows memory: constant memory, more and more rows, the others on disk.
 //!
 //! `cargo bench -p zagros-cold --bench rows -- [--rows N,N,…] [--memory MIB] [--batches N] [--folder PATH] [--quick]`
 //!
-//! One thread looks up and pushes batches of 4,096 samples with 26 ids each, the ids Zipf-distributed over all rows,
-//! while another tends the table as a server does. Costs are those of the whole process, RocksDB's threads included,
-//! per sample and beside the first number of rows. `--quick` is for tests: few rows, no time is judged. In every mode
-//! the ledger is exact at the end: with SGD at a rate of 1 and gradients of 1 each row is minus the number of its pushes.
+//! One thread looks up and pushes batches of 4,096 samples with 26 ids each. Ids are Zipf-distributed over all rows. A
+//! second thread maintains the table, as in a server. Costs are those of the whole process with RocksDB's threads, per
+//! sample, and relative to the first number of rows. `--quick` uses few rows, for tests that judge no time. In every
+//! mode the ledger must be exact at the end: with SGD at learning rate 1 and gradients of 1, each row is minus the
+//! number of its pushes.
 
 mod ledger;
 mod workload;
@@ -27,7 +28,7 @@ use zagros_table::{
 
 const DIM: usize = 16;
 
-/// What the command line asks for.
+/// The arguments of the command line.
 struct Plan {
     rows: Vec<usize>,
     memory: usize,
@@ -35,7 +36,7 @@ struct Plan {
     folder: PathBuf,
 }
 
-/// One number of rows.
+/// The costs with one number of rows.
 struct Cost {
     wall: f64,
     cpu: f64,
@@ -88,13 +89,13 @@ fn measure(plan: &Plan, rows: usize) -> Cost {
     Cost { wall, cpu, counts, resident, on_disk: store.size().bytes }
 }
 
-/// SGD at a rate of 1 from zero, with room for the state of Adagrad: momentum 0 keeps one.
+/// SGD at learning rate 1 from zero. Momentum 0 gives each row as much state as Adagrad.
 fn config() -> TableConfig {
     let optimizer = Optimizer::Momentum { lr: 1.0, momentum: 0.0, l2: 0.0 };
     TableConfig { dim: DIM, init: Initializer::Zero, optimizer, ..TableConfig::default() }
 }
 
-/// Runs `work` while a thread tends the tables.
+/// Runs `work` while a thread maintains the tables.
 fn tended<T>(tables: &TableSet, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -111,7 +112,7 @@ fn tended<T>(tables: &TableSet, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Pushes to every row once, as a first pass over new ids does.
+/// Pushes to every row once, like a first pass over new ids.
 fn fill(tables: &TableSet, rows: usize) -> Ledger {
     let (mut scratch, mut ledger) = (RequestBuffers::new(), Ledger::new(rows));
     for (step, start) in (0..rows).step_by(SAMPLES * 4).enumerate() {
@@ -121,7 +122,7 @@ fn fill(tables: &TableSet, rows: usize) -> Ledger {
     ledger
 }
 
-/// Wall time and CPU time in µs a sample.
+/// Wall time and CPU time in µs per sample.
 fn train(tables: &TableSet, batches: usize, rows: usize, mut ledger: Ledger) -> (f64, f64, Ledger) {
     let mut zipf = Zipf::new(rows);
     let (mut scratch, mut wall, mut cpu) = (RequestBuffers::new(), 0.0, 0.0);
@@ -164,7 +165,7 @@ fn since(now: TableCounts, before: TableCounts) -> TableCounts {
     }
 }
 
-/// Processor seconds of this process so far, all threads.
+/// CPU seconds of all threads of this process so far.
 fn cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9

@@ -1,13 +1,13 @@
-//! Which rows a batch names.
+//! The rows of each batch.
 
-/// Samples of a batch.
+/// Samples per batch.
 pub(crate) const SAMPLES: usize = 4096;
-/// Ids of a sample.
+/// Ids per sample.
 const FEATURES: usize = 26;
-/// How steep popularity falls, as in click logs.
+/// The Zipf exponent, as in click logs.
 const EXPONENT: f64 = 1.05;
 
-/// Numbers of rows by rank, the continuous Zipf distribution inverted.
+/// Numbers of rows by rank: the inverse of the continuous Zipf distribution.
 pub(crate) struct Zipf {
     rows: usize,
     state: u64,
@@ -18,7 +18,7 @@ impl Zipf {
         Self { rows, state: 1 }
     }
 
-    /// The distinct rows of one batch, in no order.
+    /// The distinct rows of one batch, in arbitrary order.
     pub(crate) fn batch(&mut self) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..SAMPLES * FEATURES).map(|_| self.next()).collect();
         numbers.sort_unstable();
@@ -35,7 +35,7 @@ impl Zipf {
         let uniform = ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
         let last = (self.rows as f64 + 1.0).powf(1.0 - EXPONENT);
         let rank = (1.0 + uniform * (last - 1.0)).powf(1.0 / (1.0 - EXPONENT)) as usize;
-        // The most popular rows are not those that were made first. One-to-one unless `rows` is a multiple of the prime.
+        // The most popular rows are not the first rows. The map is one-to-one unless `rows` is a multiple of the prime.
         let number = (rank.clamp(1, self.rows) as u64).wrapping_mul(2_654_435_761) % self.rows as u64;
         number as u32
     }

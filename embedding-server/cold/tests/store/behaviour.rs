@@ -1,4 +1,4 @@
-//! What the trait promises, of every store alike, and against a plain map.
+//! The behaviour that the trait requires of every store, compared with a plain map.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use zagros_table::{ColdRows, ColdScan, ColdStore, MemoryColdStore};
 
 use crate::{WIDTHS, assert_holds, row, rows, small};
 
-/// One call.
+/// One call of a store.
 #[derive(Clone, Debug)]
 enum Call {
     Read(u32, Vec<u64>),
     Write(u32, Vec<u64>, u32),
     Remove(u32, Vec<u64>),
     RemoveAll(u32),
-    /// Freezes, and keeps the view to the end.
+    /// Freezes the store and keeps the view to the end of the test.
     Freeze,
 }
 
@@ -36,7 +36,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Reads all of a table, `limit` rows at a time.
+/// Reads all rows of a table, `limit` rows at a time.
 fn scan_all(view: &mut dyn zagros_table::ColdView, table: u32, limit: usize) -> Vec<(u64, Vec<u32>)> {
     let (mut scan, mut from) = (ColdScan::default(), Some(0));
     while let Some(start) = from {
@@ -54,7 +54,7 @@ fn of_table(model: &Model, table: u32) -> Vec<(u64, Vec<u32>)> {
     model.iter().filter(|(key, _)| key.0 == table).map(|(key, row)| (key.1, row.clone())).collect()
 }
 
-/// Runs the calls on a store and on a map; they must agree, at once and in what was frozen on the way.
+/// Makes the calls on a store and on a map. The results must agree, also in the frozen views.
 fn agrees_with_a_map(store: &dyn ColdStore, calls: &[Call], limit: usize) {
     let (mut model, mut frozen) = (Model::new(), Vec::new());
     for call in calls {
@@ -93,7 +93,7 @@ fn agrees_with_a_map(store: &dyn ColdStore, calls: &[Call], limit: usize) {
 
 proptest! {
     #[test]
-    fn the_double_is_a_map(calls in prop::collection::vec(call(), 1..60), limit in 1_usize..9) {
+    fn the_store_in_memory_is_a_map(calls in prop::collection::vec(call(), 1..60), limit in 1_usize..9) {
         agrees_with_a_map(&MemoryColdStore::new(&WIDTHS), &calls, limit);
     }
 }
@@ -125,9 +125,9 @@ fn a_scan_ends_where_its_range_does() {
     assert_eq!(scan(10..=u64::MAX, 1), (vec![], None));
 }
 
-/// More rows than fit into the write buffers, so that files are written and merged under the reads.
+/// More rows than fit into the write buffers, so that files are written and merged during the reads.
 #[test]
-fn rows_come_back_from_disk_however_they_are_packed() {
+fn rows_are_read_from_disk_with_any_compression() {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
         let folder = tempfile::tempdir().unwrap();
         let options = RocksOptions { compression, ..small() };

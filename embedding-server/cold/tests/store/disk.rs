@@ -1,4 +1,4 @@
-//! A disk that is really full: a file system of a few MiB, which only root may mount.
+//! A full disk: a file system of a few MiB, which only root may mount.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,14 @@ use zagros_table::{ColdError, ColdStore};
 
 use crate::{WIDTHS, assert_holds, rows, small};
 
-/// How long a store may take to notice that there is space again. RocksDB looks every few seconds.
+/// RocksDB checks every few seconds whether there is space again. This is the longest wait for it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A file system of its own, gone with the test.
+/// A file system for one test, which ends with the test.
 struct Disk(TempDir);
 
 impl Disk {
-    /// `None` where this process may not mount; said aloud, and a failure where a run must not leave it out.
+    /// `None` if this process may not mount. Then the test prints that it is skipped. In CI it fails.
     fn mounted(options: &std::ffi::CStr) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         match mount("tmpfs", folder.path(), "tmpfs", MountFlags::empty(), Some(options)) {
@@ -43,7 +43,7 @@ impl Drop for Disk {
     }
 }
 
-/// Writes thousands of rows until it fails; the places that were acknowledged.
+/// Writes thousands of rows until a write fails. Returns the cold keys that were acknowledged.
 fn fill(store: &RocksStore) -> (Vec<u64>, ColdError) {
     let mut held = Vec::new();
     loop {

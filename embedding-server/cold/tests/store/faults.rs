@@ -1,4 +1,4 @@
-//! Folders and files that are not as they should be, and calls that are wrong.
+//! Damaged folders and files, and invalid calls.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -24,7 +24,7 @@ fn a_folder_that_is_in_use_is_named_and_left_as_it_is() {
 }
 
 #[test]
-fn what_a_killed_store_left_is_deleted_and_other_files_are_not() {
+fn files_of_a_killed_store_are_deleted_and_other_files_are_not() {
     let folder = tempfile::tempdir().unwrap();
     let (killed, inside) = (folder.path().join("killed"), folder.path().join("made/if/need/be"));
     let store = open(&killed).unwrap();
@@ -42,7 +42,7 @@ fn what_a_killed_store_left_is_deleted_and_other_files_are_not() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named() {
+fn a_folder_that_cannot_be_created_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
@@ -65,9 +65,9 @@ fn wrong_calls_are_refused_and_write_nothing() {
     assert_eq!(found.found, [false, false]);
 }
 
-/// Files that lost their content are an error of the read, never rows that seem not to exist.
+/// Reading an emptied file is an error. Its rows must not seem to be missing.
 #[test]
-fn damaged_files_are_an_error_and_no_missing_row() {
+fn damaged_files_are_an_error_and_not_a_missing_row() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
     let cold_keys: Vec<u64> = (0..30_000).collect();
@@ -82,9 +82,9 @@ fn damaged_files_are_an_error_and_no_missing_row() {
     assert!(error.reason.contains(&folder.path().display().to_string()), "{error}");
 }
 
-/// The folder is gone: what was written stays readable from memory, and writing says why it fails.
+/// The folder is deleted. Written rows can still be read from memory, and a write reports why it fails.
 #[test]
-fn a_store_that_lost_its_folder_reads_on_and_tells_why_it_cannot_write() {
+fn a_store_without_its_folder_reads_rows_and_reports_why_it_cannot_write() {
     let folder = tempfile::tempdir().unwrap();
     let inside = folder.path().join("cold");
     let store = open(&inside).unwrap();

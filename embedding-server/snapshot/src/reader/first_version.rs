@@ -1,4 +1,4 @@
-//! Files of version 1, read as if they were of today's.
+//! Reads files of version 1.
 //!
 //! ```text
 //! header's JSON  release, server, servers, tables of {name, dim, stride, state}
@@ -8,9 +8,9 @@
 
 use serde::Deserialize;
 
-use super::source::{Place, Source, word};
+use super::source::{FilePlace, FileSource, word};
 use crate::SnapshotError;
-use crate::format::{BlockHead, Header, Kind, TableHeader};
+use crate::format::{BlockHeader, BlockKind, SnapshotHeader, TableHeader};
 
 const END: u32 = u32::MAX;
 
@@ -30,8 +30,8 @@ struct OldTable {
     state: String,
 }
 
-/// A header as today's would be. Blocks say nothing of buckets.
-pub(super) fn header(json: &[u8]) -> Result<Header, serde_json::Error> {
+/// The header in today's form. Blocks of version 1 state no buckets.
+pub(super) fn header(json: &[u8]) -> Result<SnapshotHeader, serde_json::Error> {
     let OldHeader { release, server, servers, tables } = serde_json::from_slice(json)?;
     let table = |(number, table): (usize, OldTable)| {
         let OldTable { name, dim, stride, state } = table;
@@ -39,18 +39,18 @@ pub(super) fn header(json: &[u8]) -> Result<Header, serde_json::Error> {
         TableHeader { name, number: number as u32, dim, element, width: stride, state, access: None, counter: None }
     };
     let tables = tables.into_iter().enumerate().map(table).collect();
-    Ok(Header { release, server, servers, buckets: 0, owned: Vec::new(), tables })
+    Ok(SnapshotHeader { release, server, servers, buckets: 0, owned: Vec::new(), tables })
 }
 
-/// The head of a block or the mark of the end, with its bytes.
-pub(super) fn read_head(from: &mut Source, place: &Place) -> Result<(BlockHead, Vec<u8>), SnapshotError> {
+/// Reads the head of a block or the end, with its bytes.
+pub(super) fn read_head(from: &mut FileSource, place: &FilePlace) -> Result<(BlockHeader, Vec<u8>), SnapshotError> {
     let marker = from.take(place, 4)?;
     let table = word(&marker, 0);
     if table == END {
-        return Ok((BlockHead { kind: Kind::End, table: 0, from: 0, until: 0, entries: 1, words: 4 }, marker));
+        return Ok((BlockHeader { kind: BlockKind::End, table: 0, from: 0, until: 0, entries: 1, words: 4 }, marker));
     }
     let rest = from.take(place, 16)?;
     let (entries, words) = (word(&rest, 2), word(&rest, 3));
-    let head = BlockHead { kind: Kind::Rows, table, from: 0, until: u32::MAX, entries, words };
+    let head = BlockHeader { kind: BlockKind::Rows, table, from: 0, until: u32::MAX, entries, words };
     Ok((head, [marker, rest].concat()))
 }

@@ -1,29 +1,29 @@
-//! A file that is read forwards, with errors that say where in it.
+//! A file that is read sequentially. Errors name the place in the file.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::format::CRC_BYTES;
-use crate::{Input, SnapshotError};
+use crate::{SnapshotError, SnapshotInput};
 
-/// A file of which so much was read.
-pub(super) struct Source {
+/// A file and the position in it.
+pub(super) struct FileSource {
     path: PathBuf,
-    from: BufReader<Box<dyn Input>>,
+    from: BufReader<Box<dyn SnapshotInput>>,
     offset: u64,
-    /// Bytes not read yet: a length that claims more is refused before memory is taken for it.
+    /// Bytes left. A length beyond this is refused before memory is allocated for it.
     left: u64,
 }
 
 /// A part of a file, for errors.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct FilePlace {
     pub(super) name: String,
     pub(super) offset: u64,
 }
 
-impl Source {
+impl FileSource {
     pub(super) fn open(path: &Path) -> Result<Self, SnapshotError> {
         let read = |source| SnapshotError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(read)?;
@@ -31,9 +31,9 @@ impl Source {
         Ok(Self::new(path, file, left))
     }
 
-    /// `bytes` of a file that is called `path`.
-    pub(super) fn new(path: &Path, from: impl Input + 'static, bytes: u64) -> Self {
-        let from: Box<dyn Input> = Box::new(from);
+    /// A file with `bytes` bytes and the name `path`.
+    pub(super) fn new(path: &Path, from: impl SnapshotInput + 'static, bytes: u64) -> Self {
+        let from: Box<dyn SnapshotInput> = Box::new(from);
         Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, from), offset: 0, left: bytes }
     }
 
@@ -49,18 +49,18 @@ impl Source {
         self.left
     }
 
-    /// The part that starts here.
-    pub(super) fn here(&self, name: String) -> Place {
-        Place { name, offset: self.offset }
+    /// A part that starts at the position.
+    pub(super) fn here(&self, name: String) -> FilePlace {
+        FilePlace { name, offset: self.offset }
     }
 
-    /// The next bytes, all of them.
-    pub(super) fn take(&mut self, place: &Place, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
+    /// Reads exactly the next `bytes` bytes.
+    pub(super) fn take(&mut self, place: &FilePlace, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
         self.check_left(place, bytes)?;
         self.take_up_to(bytes)
     }
 
-    /// The next bytes, fewer at the end of the file.
+    /// Reads the next `bytes` bytes, or fewer at the end of the file.
     pub(super) fn take_up_to(&mut self, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
         let mut taken = vec![0; bytes.min(self.left) as usize];
         self.from.read_exact(&mut taken).map_err(|source| self.failed(source))?;
@@ -68,8 +68,8 @@ impl Source {
         Ok(taken)
     }
 
-    /// Goes past the next bytes.
-    pub(super) fn skip(&mut self, place: &Place, bytes: u64) -> Result<(), SnapshotError> {
+    /// Skips the next `bytes` bytes.
+    pub(super) fn skip(&mut self, place: &FilePlace, bytes: u64) -> Result<(), SnapshotError> {
         self.check_left(place, bytes)?;
         let distance = i64::try_from(bytes).map_err(|error| self.failed(io::Error::other(error)))?;
         self.from.seek_relative(distance).map_err(|source| self.failed(source))?;
@@ -77,8 +77,8 @@ impl Source {
         Ok(())
     }
 
-    /// Reads a CRC and compares it with that of the parts before it.
-    pub(super) fn check_crc(&mut self, place: &Place, parts: &[&[u8]]) -> Result<u32, SnapshotError> {
+    /// Reads a CRC and compares it with the CRC of `parts`.
+    pub(super) fn check_crc(&mut self, place: &FilePlace, parts: &[&[u8]]) -> Result<u32, SnapshotError> {
         let expected = word(&self.take(place, CRC_BYTES as u64)?, 0);
         let mut crc = crc32fast::Hasher::new();
         parts.iter().for_each(|part| crc.update(part));
@@ -86,20 +86,20 @@ impl Source {
         if found == expected {
             return Ok(found);
         }
-        let (path, Place { name, offset }) = (self.path.clone(), place.clone());
+        let (path, FilePlace { name, offset }) = (self.path.clone(), place.clone());
         Err(SnapshotError::Corrupt { path, place: name, offset, expected, found })
     }
 
-    pub(super) fn inconsistent(&self, place: &Place, problem: String) -> SnapshotError {
+    pub(super) fn inconsistent(&self, place: &FilePlace, problem: String) -> SnapshotError {
         let problem = format!("{} at byte {} {problem}", place.name, place.offset);
         SnapshotError::Inconsistent { path: self.path.clone(), problem }
     }
 
-    fn check_left(&self, place: &Place, needed: u64) -> Result<(), SnapshotError> {
+    fn check_left(&self, place: &FilePlace, needed: u64) -> Result<(), SnapshotError> {
         if needed <= self.left {
             return Ok(());
         }
-        let (path, left, Place { name, offset }) = (self.path.clone(), self.left, place.clone());
+        let (path, left, FilePlace { name, offset }) = (self.path.clone(), self.left, place.clone());
         Err(SnapshotError::Truncated { path, place: name, offset, needed, left })
     }
 
@@ -113,7 +113,7 @@ impl Source {
     }
 }
 
-/// Word `index` of bytes that were read whole.
+/// Word `index` of `bytes`. The caller has read enough bytes.
 pub(super) fn word(bytes: &[u8], index: usize) -> u32 {
     bytes.as_chunks::<4>().0.get(index).map_or(0, |word| u32::from_le_bytes(*word))
 }

@@ -1,4 +1,4 @@
-//! What was written is read; what was changed since is reported with its place.
+//! Written files are read back. Every later change of a file is reported with its place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{header, rows_of, written};
-use crate::{Clock, RowBatch, SavedFile, Writer, verify};
+use crate::{RowBatch, SavedFile, SnapshotTime, SnapshotWriter, verify};
 
-fn all(path: &Path) -> Result<Vec<Block>, SnapshotError> {
-    let mut reader = Reader::open(path)?;
+fn all(path: &Path) -> Result<Vec<SnapshotBlock>, SnapshotError> {
+    let mut reader = SnapshotReader::open(path)?;
     let mut blocks = Vec::new();
     while let Some(block) = reader.next(|_| true)? {
         blocks.push(block);
@@ -18,10 +18,10 @@ fn all(path: &Path) -> Result<Vec<Block>, SnapshotError> {
     Ok(blocks)
 }
 
-/// A file with a block of each kind.
+/// A file with one block of each kind.
 fn one_of_each(folder: &Path) -> PathBuf {
     written(folder, &header(8), |writer| {
-        writer.clock(Clock { steps: 1 << 40, seconds: 7 })?;
+        writer.clock(SnapshotTime { steps: 1 << 40, seconds: 7 })?;
         writer.rows(0, &rows_of(0..3, 4, false))?;
         writer.counts(0, &[u64::MAX, 5], &[2, 1])?;
         writer.sketch(1, 63, &[9, 0, u32::MAX])
@@ -32,25 +32,28 @@ fn one_of_each(folder: &Path) -> PathBuf {
 fn every_kind_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let blocks = all(&one_of_each(folder.path())).unwrap();
-    assert_eq!(blocks[0].content, Content::Clock(Clock { steps: 1 << 40, seconds: 7 }));
-    assert_eq!(blocks[2].content, Content::Counts { ids: vec![5, u64::MAX], counts: vec![1, 2] });
-    assert_eq!(blocks[3], Block { table: 1, content: Content::Sketch { stripe: 63, cells: vec![9, 0, u32::MAX] } });
+    assert_eq!(blocks[0].content, BlockContent::Clock(SnapshotTime { steps: 1 << 40, seconds: 7 }));
+    assert_eq!(blocks[2].content, BlockContent::Counts { ids: vec![5, u64::MAX], counts: vec![1, 2] });
+    assert_eq!(
+        blocks[3],
+        SnapshotBlock { table: 1, content: BlockContent::Sketch { stripe: 63, cells: vec![9, 0, u32::MAX] } }
+    );
     assert_eq!(blocks.len(), 4);
 }
 
 #[test]
-fn what_is_not_wanted_is_passed_and_still_counted() {
+fn unwanted_blocks_are_skipped_and_still_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = one_of_each(folder.path());
-    let mut reader = Reader::open(&path).unwrap();
-    let block = reader.next(|head| head.kind == Kind::Sketch).unwrap();
-    assert!(matches!(block.unwrap().content, Content::Sketch { .. }));
+    let mut reader = SnapshotReader::open(&path).unwrap();
+    let block = reader.next(|head| head.kind == BlockKind::Sketch).unwrap();
+    assert!(matches!(block.unwrap().content, BlockContent::Sketch { .. }));
     assert_eq!(reader.next(|_| false).unwrap(), None);
     assert_eq!((reader.blocks(), reader.rows()), (4, 3));
     assert_eq!(reader.position(), fs::metadata(&path).unwrap().len());
 }
 
-/// Ten blocks of one run: who owns a fifth of the buckets reads two of them, or three with the borders.
+/// Ten blocks of one run. The owner of a fifth of the buckets reads two of them, or three with the borders.
 #[test]
 fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
     let folder = tempfile::tempdir().unwrap();
@@ -60,8 +63,8 @@ fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
     let rows = RowBatch { slots: vec![0; 1024 * ids.len()], ids, access: Vec::new() };
     let path = written(folder.path(), &header, |writer| writer.rows(0, &rows));
     for first in (0..1024).step_by(205) {
-        let mut reader = Reader::open(&path).unwrap();
-        let ours = |head: &BlockHead| head.from < first + 205 && first < head.until;
+        let mut reader = SnapshotReader::open(&path).unwrap();
+        let ours = |head: &BlockHeader| head.from < first + 205 && first < head.until;
         let mut read = 0;
         while reader.next(ours).unwrap().is_some() {
             read += 1;
@@ -74,14 +77,14 @@ fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
 #[test]
 fn a_file_without_tables_is_a_file() {
     let folder = tempfile::tempdir().unwrap();
-    let empty = Header { tables: Vec::new(), ..header(8) };
-    let path = written(folder.path(), &empty, |writer| writer.clock(Clock::default()));
+    let empty = SnapshotHeader { tables: Vec::new(), ..header(8) };
+    let path = written(folder.path(), &empty, |writer| writer.clock(SnapshotTime::default()));
     assert_eq!(verify(&SavedFile::disk(&path), |_| ()).unwrap().blocks, 1);
 }
 
 #[test]
 fn columns_of_another_length_are_not_written() {
-    let mut writer = Writer::start(Vec::new(), header(8)).unwrap();
+    let mut writer = SnapshotWriter::start(Vec::new(), header(8)).unwrap();
     let mut short = rows_of(0..3, 3, true);
     short.slots.pop();
     assert_eq!(writer.rows(1, &short).unwrap_err().to_string(), "8 slots to write, expected 9");
@@ -93,7 +96,7 @@ fn columns_of_another_length_are_not_written() {
 
 /// Invariant CK-1, from the reader's side.
 #[test]
-fn any_flipped_bit_and_any_cut_is_noticed_by_name() {
+fn any_flipped_bit_and_any_truncation_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = one_of_each(folder.path());
     let good = fs::read(&path).unwrap();
@@ -124,7 +127,7 @@ fn damage_is_reported_with_block_place_and_both_checksums() {
         writer.rows(1, &rows_of(0..3, 3, true))
     });
     let mut bytes = fs::read(&path).unwrap();
-    // The last mark lies before its CRC and the end of 28 + 16 + 4 bytes.
+    // The last word of access metadata is before its CRC and before the end of 28 + 16 + 4 bytes.
     let last = bytes.len() - 48 - 4 - 1;
     bytes[last] ^= 1;
     fs::write(&path, &bytes).unwrap();
@@ -135,12 +138,12 @@ fn damage_is_reported_with_block_place_and_both_checksums() {
     assert_ne!(expected, found);
     let reported = verify(&SavedFile::disk(&path), |_| ()).unwrap_err().to_string();
     let place = format!(
-        "block 1 (rows of table `item`) at byte {offset} should have CRC-32 {expected:08x} and has {found:08x}"
+        "block 1 (rows of table `item`) at byte {offset} should have CRC-32 {expected:08x}, but has {found:08x}"
     );
     assert!(reported.contains(&place), "{reported}\n{place}");
 }
 
-/// A file of this header, as JSON, with the version and CRC that belong to it.
+/// A file with this JSON header, version and the right CRC.
 fn headed(folder: &Path, version: u32, json: &str) -> PathBuf {
     let path = folder.join("rows-0-of-1.zrows");
     let preamble = [&MAGIC[..], &version.to_le_bytes(), &(json.len() as u32).to_le_bytes(), json.as_bytes()].concat();
@@ -149,7 +152,7 @@ fn headed(folder: &Path, version: u32, json: &str) -> PathBuf {
 }
 
 fn opened(path: &Path) -> String {
-    Reader::open(path).err().map_or_else(String::new, |error| error.to_string())
+    SnapshotReader::open(path).err().map_or_else(String::new, |error| error.to_string())
 }
 
 #[test]
@@ -157,11 +160,11 @@ fn a_later_version_says_which_release_reads_it() {
     let folder = tempfile::tempdir().unwrap();
     let reported = opened(&headed(folder.path(), 3, r#"{"release":"2.5.0","all":"new"}"#));
     assert!(reported.contains("format version 3, this release reads versions 1 to 2"), "{reported}");
-    assert!(reported.contains("written by release 2.5.0: use that one or a later one"), "{reported}");
+    assert!(reported.contains("written by release 2.5.0: use that release or a later one"), "{reported}");
 }
 
 #[test]
-fn headers_that_cannot_be_are_refused() {
+fn contradictory_headers_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let with = |table: &str| {
         headed(folder.path(), 2, &format!(r#"{{"release":"","server":0,"servers":1,"tables":[{table}]}}"#))
@@ -181,14 +184,18 @@ fn other_files_are_distinguished() {
     fs::write(&path, "").unwrap();
     assert!(opened(&path).contains("is not a file of rows"));
     fs::write(&path, &MAGIC[..]).unwrap();
-    assert!(opened(&path).contains("is cut off: the header at byte 0 needs 8 bytes, 0 are left"), "{}", opened(&path));
+    assert!(
+        opened(&path).contains("is cut off: the header at byte 0 needs 8 bytes, but only 0 are left"),
+        "{}",
+        opened(&path)
+    );
     assert!(opened(&folder.path().join("none.zrows")).contains("cannot read"));
     assert!(opened(folder.path()).contains("cannot read"));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Words are kept bit for bit, NaNs and all.
+    /// Words keep every bit, also in NaNs.
     #[test]
     fn rows_come_back_word_for_word(ids in prop::collection::btree_set(any::<u64>(), 0..60), words: [u32; 8], buckets in 1_u32..2000) {
         let ids: Vec<u64> = ids.into_iter().collect();
@@ -202,7 +209,7 @@ proptest! {
         let path = written(folder.path(), &header(buckets), |writer| writer.rows(1, &rows));
         let mut found = std::collections::BTreeMap::new();
         for block in all(&path).unwrap() {
-            let Content::Rows(rows) = block.content else { panic!("rows") };
+            let BlockContent::Rows(rows) = block.content else { panic!("rows") };
             for (row, id) in rows.ids.iter().enumerate() {
                 prop_assert!(found.insert(*id, (rows.slots[3 * row..][..3].to_vec(), rows.access[row])).is_none());
             }
@@ -213,7 +220,7 @@ proptest! {
         }
     }
 
-    /// Bytes that are no block never panic and never take much memory.
+    /// Arbitrary bytes never cause a panic or a large allocation.
     #[test]
     fn any_bytes_after_a_good_header_are_refused(junk: Vec<u8>, kind in 0_u32..6, entries: u32, words in 0_u32..4) {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The table beside the raw limits. A shared machine's memory is faster in one minute than in the next, so both sides take
-//! every request in turn, and only their ratio is trusted.
+//! Compares the table with the limit of the memory. The speed of a shared machine's memory changes from minute to minute,
+//! so both sides take each request in turn, and only their ratio counts.
 
 use std::time::Instant;
 
@@ -11,10 +11,10 @@ use crate::limits::{Places, Plain};
 use crate::workload::{Ids, Requests, id_of};
 use crate::{Plan, filled, gradients};
 
-/// One side of a comparison: does a request of the given number.
+/// One side of a comparison. It makes the request of the given number.
 type Side<'a> = Box<dyn FnMut(usize) + 'a>;
 
-/// Million rows a second of three sides that took requests in turn.
+/// Million rows per second of three sides that took requests in turn.
 #[derive(Clone, Copy)]
 struct Rates {
     plain: f64,
@@ -22,7 +22,7 @@ struct Rates {
     table: f64,
 }
 
-/// A table, and what is asked of it and of plain arrays.
+/// A table, and the requests for it and for plain arrays.
 struct Bench<'a> {
     plan: &'a Plan,
     dim: usize,
@@ -73,7 +73,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Rates of lookups and of updates. The table has seen all updates `before` times; so must the array.
+    /// Rates of lookups and of updates. The table has had all updates `before` times, so the array must have them too.
     fn beside(&self, pages: PageSize, before: usize) -> [Rates; 2] {
         let mut plain = Plain::new(self.plan.rows, self.dim, pages);
         let (rows, gradients) = (&self.requests.rows, &self.gradients);
@@ -104,7 +104,7 @@ impl<'a> Bench<'a> {
     fn updates(&self, plain: &mut Plain) -> Rates {
         let (plain, mut scratch) = (std::cell::RefCell::new(plain), RequestBuffers::new());
         let (rows, gradients) = (&self.requests.rows, &self.gradients);
-        // The array is to take each gradient once, as the table does.
+        // The array takes each gradient once, like the table.
         let nothing = vec![0.0; gradients.len()];
         self.in_turn([
             Box::new(|request| plain.borrow_mut().update(Places::Known, &rows[request], gradients)),
@@ -115,7 +115,7 @@ impl<'a> Bench<'a> {
         ])
     }
 
-    /// Each side does each request in turn; a request's time is that of its fastest pass.
+    /// The sides make each request in turn. A request counts with its fastest pass.
     fn in_turn(&self, mut sides: [Side<'_>; 3]) -> Rates {
         let mut fastest = vec![[f64::INFINITY; 3]; self.ids.len()];
         for _ in 0..self.plan.passes {

@@ -105,7 +105,7 @@ mod tests {
     use crate::key::key_of;
 
     #[test]
-    fn a_snapshot_reads_what_was_remembered_at_its_instant_once() {
+    fn a_snapshot_reads_the_counts_of_its_instant_once() {
         let counters = [FrequencyCounter::Exact, FrequencyCounter::CountMin { error: 0.1, failure: 0.1 }];
         for counter in counters {
             let mut filter = StripeFilter::new(AdmissionPolicy::Count { threshold: 9, counter }, 1, 1, 1);

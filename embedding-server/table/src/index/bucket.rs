@@ -112,7 +112,7 @@ mod tests {
     proptest! {
         /// Entries come back whole if the upper halves of their keys differ in the stored bits.
         #[test]
-        fn what_is_put_in_is_found_and_taken_apart(
+        fn entries_are_found_and_read_whole(
             keys in prop::collection::hash_set((0_u32..1 << 20, any::<u32>()), 0..=WAYS),
             lowest: u32,
             slot_bits in 4_u32..20,

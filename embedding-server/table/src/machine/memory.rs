@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "there is nothing to map")]
-    fn what_is_given_back_is_given_out_again() {
+    fn a_freed_block_is_used_again() {
         let arena = Arena::new(PageSize::Huge);
         let start = arena.take(5000).words().as_ptr();
         assert_eq!(arena.idle(), 5008 * WORD);

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_length_may_be_asked_for_and_stays_as_it_is() {
+    fn a_prefetch_of_any_length_changes_nothing() {
         for len in [0, 1, 15, 16, 17, 1000] {
             let values: Vec<u32> = (0..len).collect();
             prefetch(&values);

@@ -155,7 +155,7 @@ mod tests {
         }
 
         #[test]
-        fn every_element_meets_the_rule_once(dim in 0_usize..40) {
+        fn the_rule_is_applied_to_every_element_once(dim in 0_usize..40) {
             let mut weights: Vec<f32> = (0..dim).map(|index| index as f32).collect();
             let (mut state, gradient) = (vec![1.0; dim], vec![2.0; dim]);
             let shaping = UpdateLimits::default().shaping(&gradient);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_nothing_is_refused() {
+    fn a_limit_that_is_not_above_zero_is_refused() {
         for value in [0.0, -1.0, f32::NAN] {
             let limits = UpdateLimits { clip_norm: value, ..UpdateLimits::default() };
             assert!(limits.problem().unwrap().contains("clip_norm is"), "{value}");

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_answers_the_first_value_and_creates_nothing() {
+    fn reading_returns_the_first_value_and_creates_no_row() {
         let table = table(SGD);
         let first = read(&table, &[9, 4]);
         assert_eq!(table.rows(), 0);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_to_a_row_that_is_missing_moves_that_row_and_no_neighbour() {
+    fn a_push_to_a_missing_row_changes_that_row_and_no_other() {
         let table = table(SGD);
         train(&table, &[1, 3]);
         let first = read(&table, &[1, 2, 3]);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_may_leave_out_gradients_that_are_not_finite() {
+    fn a_table_may_skip_gradients_that_are_not_finite() {
         let config =
             TableConfig { dim: 2, optimizer: SGD, non_finite: NonFinitePolicy::Skip, ..TableConfig::default() };
         let table = Table::new(5, 2, &config).unwrap();

@@ -1,24 +1,24 @@
-//! Until when a request may wait: after that its sender has given up, and nobody hears the answer.
+//! The deadline of a request: after it the sender has given up, and nobody reads the answer.
 //!
-//! A request asks at each place where it may have waited: at the gate, for other pushes, for the cold tier. A push asks for
-//! the last time right before its first change, so that it is applied whole or not at all. From there on it goes on, and
-//! only waits no more.
+//! A request checks its deadline after each place where it may have waited: the gate, other pushes, the cold tier. A push
+//! makes its last check right before its first change, so it is applied whole or not at all. After that check it continues
+//! and waits no more.
 
-/// The moment at which the sender of a request gives up, in nanoseconds of [`crate::TableResources::nanos`].
+/// The time at which the sender of a request gives up, in nanoseconds of [`crate::TableResources::nanos`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestDeadline(Option<u64>);
 
 impl RequestDeadline {
-    /// The sender waits for as long as it takes. So it is without a clock.
+    /// The sender never gives up. Without a clock, every request has this deadline.
     pub const NONE: Self = Self(None);
 
-    /// At this moment.
+    /// The deadline at this time.
     #[must_use]
     pub fn at(nanos: u64) -> Self {
         Self(Some(nanos))
     }
 
-    /// Nanoseconds that are left at the moment `now`; `None` where there is no end.
+    /// Nanoseconds from `now` to the deadline. `None` without a deadline.
     pub(crate) fn left(self, now: u64) -> Option<u64> {
         self.0.map(|end| end.saturating_sub(now))
     }

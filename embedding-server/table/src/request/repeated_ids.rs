@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_no_larger_than_what_is_summed_may_be() {
+    fn a_sum_is_no_larger_than_one_gradient_may_be() {
         for largest in [f32::MAX, 1e12] {
             let (_, sums) = summed(&[1, 1, 2, 2], &[largest, largest, -largest, -largest], 1, largest);
             assert_eq!(sums, [largest, -largest]);

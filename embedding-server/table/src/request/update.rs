@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_rate_of_nothing_no_weight_moves() {
+    fn at_a_learning_rate_of_zero_no_weight_moves() {
         let nothing = LearningRateSchedule::Linear { warmup: 0, decay: 1, floor: 0.0 };
         for optimizer in optimizers() {
             let rows = trained(layout(WeightType::F32, optimizer, nothing, 2), &vec![vec![0.5, -0.5]; 9]);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carried_mark_keeps_its_age_in_seconds_and_its_step() {
+    fn rebased_access_metadata_keeps_its_age_in_seconds_and_its_step() {
         let [then, now] = [(700, 1_700_000_000), (3, 12)].map(|(steps, seconds)| TableTime { steps, seconds });
         let by_seconds = codec(EvictionOrder::Lru, Some(Ttl::Seconds(60)));
         let aged = |age: u64, later: u64| {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn lfu_keeps_what_is_used_often_until_it_is_long_ago() {
+    fn lfu_keeps_rows_that_are_used_often_until_the_uses_are_old() {
         let codec = lfu_with(100, None);
         let (often, recent) = (after(&codec, &[1000; 16]), codec.first(1250));
         assert!(codec.rank(often, 1250) > codec.rank(recent, 1250));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_from_the_future_is_of_now() {
+    fn a_use_in_the_future_counts_as_a_use_now() {
         for codec in [codec(EvictionOrder::Lru, Some(Ttl::Steps(10))), lfu_with(10, Some(Ttl::Steps(10)))] {
             let access = codec.first(1 << 16);
             assert!(!codec.expired(access, 5));

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_holds_is_little_more_than_its_rows() {
+    fn a_slab_takes_little_more_memory_than_its_rows() {
         for slots in [100, 1200, 30_000, 200_000] {
             let (slab, _) = filled(32, slots);
             let payload = slots * 32 * size_of::<f32>();

@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_format_can_hold_comes_back_as_it_was(
+        fn numbers_of_a_format_are_stored_exactly(
             small in prop::collection::vec(-128_i16..128, 0..40),
             step: u64,
             key: u64,

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_kept_once_and_a_new_one_never() {
+    fn a_row_is_copied_once_and_a_new_row_never() {
         let mut capture = StripeCapture::default();
         capture.set_done(700);
         capture.keep(700, 1, &[1, 1], Some(1));

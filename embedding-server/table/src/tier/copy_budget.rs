@@ -59,7 +59,7 @@ mod tests {
     const LATE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn those_that_are_too_much_together_take_turns() {
+    fn pushes_that_exceed_the_limit_together_take_turns() {
         let (copies, most, now) = (CopyBudget::new(Some(100)), AtomicUsize::new(0), AtomicUsize::new(0));
         let acquire = |bytes: usize| {
             let held = copies.acquire(bytes, LATE);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_goes_on_whatever_it_needs_and_nobody_waits_for_ever() {
+    fn a_single_push_continues_whatever_it_needs_and_no_push_waits_for_ever() {
         let copies = CopyBudget::new(Some(100));
         let first = copies.acquire(1000, LATE);
         let late = copies.acquire(1, Duration::from_millis(1));

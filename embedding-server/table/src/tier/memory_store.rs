@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::cold_store::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
 
-/// Rows in one ordered map per table. It can be told to fail.
+/// Rows in one ordered map per table. Tests can make it fail.
 #[derive(Debug, Default)]
 pub struct MemoryColdStore {
     tables: Vec<RwLock<StoredTable>>,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_keeps_what_was_there_and_is_read_in_parts() {
+    fn a_view_keeps_its_rows_and_is_read_in_parts() {
         let store = store();
         let mut view = store.freeze().unwrap();
         store.remove(0, &[1]).unwrap();

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_limit_is_given_out_however_many_ask() {
+    fn no_more_than_the_limit_is_reserved_by_any_number_of_threads() {
         let budget = RowBudget::new(Some(1000));
         let taken = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tells_how_near_the_limit_it_is() {
+    fn the_budget_reports_how_near_the_limit_it_is() {
         let budget = RowBudget::new(Some(1000));
         let state = || (budget.is_tight(), budget.is_exhausted());
         budget.force(950);

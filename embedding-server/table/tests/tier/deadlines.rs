@@ -1,4 +1,5 @@
-//! Requests whose senders give up while they wait: nothing of them is applied, and the error says what they waited for.
+//! Requests whose senders give up during a wait. Nothing of these requests is applied, and the error says what they waited
+//! for.
 
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
@@ -13,18 +14,18 @@ use zagros_table::{
 use crate::support::{HookedStore, hooked, hot, ledger_config, push, read, train};
 
 thread_local! {
-    /// A clock that stands still until a test moves it.
+    /// A clock that only a test advances.
     static NOW: Cell<u64> = const { Cell::new(1000) };
 }
 
-/// When the senders of requests give up by that clock.
+/// The time at which senders give up, by that clock.
 const END: u64 = 2000;
 
 fn set_clock(nanos: u64) {
     NOW.set(nanos);
 }
 
-/// A clock for threads that wait for each other.
+/// A real clock, for threads that wait for each other.
 fn elapsed() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
@@ -97,7 +98,7 @@ fn a_lookup_whose_sender_gave_up_during_the_read_of_a_cold_row_brings_no_row_to_
     assert!(hot(&tables).contains(&1));
 }
 
-/// A lookup of many rows is done in parts. It stops before the next part.
+/// A lookup of many rows works in parts. It stops before the next part.
 #[test]
 fn a_long_lookup_stops_in_the_middle() {
     let (tables, store) = cold_row();
@@ -111,13 +112,13 @@ fn a_long_lookup_stops_in_the_middle() {
     assert!(store.has_hooks(), "a request that came too late read the cold tier");
 }
 
-/// A push that is being applied goes on, so that it is applied whole.
+/// A push that is being applied continues, so that it is applied whole.
 #[test]
 fn a_push_whose_sender_gives_up_while_it_is_applied_is_applied_whole() {
     let (tables, store) = cold_row();
     push(&tables, &[2], 4.0);
     let others = Arc::clone(&tables);
-    // Row 2 is in memory, and leaves it before its turn. It is read again when rows have been changed already.
+    // Row 2 is in memory, and is evicted before its update. It is read again after other rows have changed.
     store.after_read(move || {
         train(&others, &(2000..2064).collect::<Vec<_>>());
     });
@@ -129,7 +130,7 @@ fn a_push_whose_sender_gives_up_while_it_is_applied_is_applied_whole() {
     assert_eq!(read(&tables, &[1, 2]), [-6.0, -6.0, -5.0, -5.0]);
 }
 
-/// The rows of one push are a MiB and more, which is all that pushes may hold together.
+/// The rows of one push take more than a MiB, the limit of all pushes together.
 #[test]
 fn a_push_that_waits_for_the_copies_of_another_one_gives_up_with_its_sender() {
     const DIM: usize = 8192;
@@ -150,7 +151,7 @@ fn a_push_that_waits_for_the_copies_of_another_one_gives_up_with_its_sender() {
     assert_eq!(read(&tables, &second), vec![-2.0; second.len() * DIM]);
 }
 
-/// A snapshot and the removal of all rows wait for the requests that are under way, and later requests wait for them.
+/// A snapshot and the removal of all rows wait for running requests, and later requests wait for both.
 #[test]
 fn a_request_at_the_gate_gives_up_with_its_sender_and_says_whom_it_waited_for() {
     let (tables, _) = tables(&ledger_config(2, 1), elapsed);
@@ -162,7 +163,7 @@ fn a_request_at_the_gate_gives_up_with_its_sender_and_says_whom_it_waited_for() 
         let others = Arc::clone(&tables);
         let waiting =
             thread::spawn(move || if clears { others.clear().unwrap() } else { drop(others.snapshot().unwrap()) });
-        // Until it stands at the gate.
+        // Until it waits at the gate.
         let late = loop {
             match tables.enter_before(shortly()) {
                 Ok(entry) => drop(entry),

@@ -34,7 +34,7 @@ fn firsts(rows: &[f32]) -> Vec<f32> {
 }
 
 #[test]
-fn rows_in_memory_are_served_and_no_cold_one_is_invented() {
+fn rows_in_memory_are_served_and_no_cold_row_is_created_anew() {
     let (tables, store) = within(&[ledger_config(2, 4)], 100_000);
     let ids: Vec<u64> = (0..10_000).collect();
     push(&tables, &ids, 1.0);
@@ -101,7 +101,7 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
 
 /// A row is evicted after its push was accepted, and cannot be read back. The gradient becomes pending.
 #[test]
-fn a_gradient_whose_row_cannot_be_read_is_kept_until_it_can() {
+fn a_gradient_is_pending_until_its_row_can_be_read() {
     let (tables, store) = tiny(&[ledger_config(2, 1)]);
     push(&tables, &[1], 5.0);
     train(&tables, &(1000..1064).collect::<Vec<_>>());

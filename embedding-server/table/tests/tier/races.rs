@@ -45,7 +45,7 @@ fn a_stale_copy_is_read_again() {
 }
 
 #[test]
-fn a_row_that_came_back_meanwhile_is_used_where_it_is() {
+fn a_row_that_was_paged_in_meanwhile_is_used_in_memory() {
     let (tables, store) = cold_row();
     let others = Arc::clone(&tables);
     store.after_read(move || push(&others, &[1], 2.0));

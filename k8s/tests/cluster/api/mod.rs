@@ -1,6 +1,5 @@
 //! A fake API server of Kubernetes. It keeps objects, versions and watches, runs the definition's rules, and deletes
-//! objects
-//! without an owner. An apply keeps the fields of other managers, and replaces lists whole.
+//! objects without an owner. An apply keeps the fields of other managers, and replaces lists whole.
 
 mod http;
 mod merge;

@@ -1,4 +1,4 @@
-//! Requests and their answers, as in the "Amazon S3 API Reference".
+//! Requests and answers as in the "Amazon S3 API Reference".
 
 use std::fmt::Write;
 use std::future::pending;
@@ -14,14 +14,14 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body::Frame;
 
-use crate::objects::Page;
-use crate::{Fault, InjectedFaults, KEY, ServerState};
+use crate::objects::ListPage;
+use crate::{InjectedFaults, KEY, S3Fault, ServerState};
 
-/// Larger than any part.
+/// Larger than any part of an upload.
 const MOST_BYTES: usize = 64 << 20;
-/// Entries of a page: few, so that lists have several.
+/// Entries per page. A small number makes lists of several pages.
 const PAGE: usize = 3;
-/// Of everything.
+/// Time of the last change of every object.
 const MODIFIED: &str = "Sat, 31 Jan 2026 00:00:00 GMT";
 
 pub(crate) fn router(shared: Arc<ServerState>) -> Router {
@@ -40,16 +40,16 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
     let fault = meets(&mut shared.fault.lock(), &reported);
     let halfway = match fault {
         None => false,
-        Some(Fault::BreaksHalfway) => true,
-        Some(Fault::Late(by)) => {
+        Some(S3Fault::BreaksHalfway) => true,
+        Some(S3Fault::Late(by)) => {
             tokio::time::sleep(by).await;
             false
         }
-        Some(Fault::Hangs) => pending().await,
-        // The connection ends with its task, and nobody sees a panic.
-        Some(Fault::Breaks) => std::panic::resume_unwind(Box::new("cut")),
-        Some(Fault::Fails) => return refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
-        Some(Fault::Denies) => return refused(StatusCode::FORBIDDEN, "AccessDenied"),
+        Some(S3Fault::Hangs) => pending().await,
+        // The panic ends the connection's task without an answer. Nothing prints it.
+        Some(S3Fault::Breaks) => std::panic::resume_unwind(Box::new("cut")),
+        Some(S3Fault::Fails) => return refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        Some(S3Fault::Denies) => return refused(StatusCode::FORBIDDEN, "AccessDenied"),
     };
     let Some(key) =
         path.strip_prefix(&format!("/{}", shared.bucket)).filter(|key| key.is_empty() || key.starts_with('/'))
@@ -64,8 +64,8 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
     respond(&shared, &head.method, &key, &Query(query), &head.headers, content.to_vec(), halfway)
 }
 
-/// The fault that this request meets, and one time less.
-fn meets(injected: &mut Option<InjectedFaults>, request: &str) -> Option<Fault> {
+/// The fault for this request, if one is injected. Each match uses it up once.
+fn meets(injected: &mut Option<InjectedFaults>, request: &str) -> Option<S3Fault> {
     let injected = injected.as_mut().filter(|it| it.times > 0 && request.starts_with(&it.matching))?;
     injected.times -= 1;
     Some(injected.fault)
@@ -140,7 +140,7 @@ fn read(object: &[u8], head_only: bool, headers: &HeaderMap, halfway: bool) -> R
     }
     let body = match (head_only, halfway) {
         (true, _) => Body::empty(),
-        // Shorter than its length says: the connection is closed after it.
+        // The body is shorter than its stated length, then the connection closes.
         (_, true) => Body::new(Halved(Some(part[..part.len() / 2].to_vec().into()))),
         _ => Body::from(part.to_vec()),
     };
@@ -160,9 +160,9 @@ impl HttpBody for Halved {
     }
 }
 
-fn list(page: &Page) -> String {
+fn list(page: &ListPage) -> String {
     let mut xml = "<ListBucketResult>".to_owned();
-    // Writing to text does not fail.
+    // Writing to a string cannot fail.
     for (key, bytes) in &page.objects {
         let _ = write!(
             xml,
@@ -200,7 +200,7 @@ fn query(text: &str) -> Vec<(String, String)> {
     text.split('&').map(pair).collect()
 }
 
-/// Takes percent signs back.
+/// Decodes percent signs.
 fn unescape(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, after @ ..] = rest {

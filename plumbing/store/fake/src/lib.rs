@@ -1,7 +1,7 @@
-//! An S3-compatible object store in memory, on loopback, for tests: put, get with range, head, list (version 2), delete
-//! and uploads in parts. It can be made to fail.
+//! An S3-compatible object store for tests, in memory and on a loopback address. It supports put, get with range, head,
+//! list (version 2), delete and uploads in parts. Tests can inject faults.
 //!
-//! It knows a request by the access key that it names and does not check signatures.
+//! It identifies a request by its access key and does not check signatures.
 
 mod answers;
 mod objects;
@@ -14,29 +14,29 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
-use objects::Objects;
+use objects::StoredObjects;
 
-/// The one access key that is let in.
+/// The only accepted access key.
 pub const KEY: &str = "test-key";
 
-/// What requests meet with.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Status 500, `InternalError`.
+pub enum S3Fault {
+    /// It gets status 500, `InternalError`.
     Fails,
-    /// Status 403, `AccessDenied`.
+    /// It gets status 403, `AccessDenied`.
     Denies,
-    /// No answer.
+    /// It gets no answer.
     Hangs,
-    /// The connection is cut without an answer.
+    /// Its connection is closed without an answer.
     Breaks,
-    /// Half of what was asked for, then the connection is cut.
+    /// It gets half of the answer, then the connection is closed.
     BreaksHalfway,
-    /// The answer comes after this time.
+    /// It gets its answer after this time.
     Late(Duration),
 }
 
-/// A store of one bucket. It ends when it is dropped.
+/// A store with one bucket. Dropping it ends it.
 #[derive(Debug)]
 pub struct FakeS3 {
     address: SocketAddr,
@@ -47,31 +47,31 @@ pub struct FakeS3 {
 #[derive(Debug)]
 struct ServerState {
     bucket: String,
-    objects: Mutex<Objects>,
+    objects: Mutex<StoredObjects>,
     fault: Mutex<Option<InjectedFaults>>,
-    /// Method and path of each request that was let in.
+    /// Method and path of each accepted request.
     requests: Mutex<Vec<String>>,
 }
 
-/// A fault, and which requests meet it.
+/// A fault, and the requests that it applies to.
 #[derive(Clone, Debug)]
 struct InjectedFaults {
-    fault: Fault,
-    /// Start of the method, space, path.
+    fault: S3Fault,
+    /// The beginning of `METHOD /bucket/key`.
     matching: String,
-    /// How many more.
+    /// How many more requests it applies to.
     times: usize,
 }
 
 impl FakeS3 {
-    /// Starts one with an empty bucket.
+    /// Starts a store with an empty bucket.
     ///
     /// # Panics
-    /// When the machine has no port or thread for it.
+    /// If the machine has no free port or thread.
     #[must_use]
     pub fn start(bucket: &str) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread");
-        // Not waited for: the test may run on a runtime of its own.
+        // Binds without waiting, because the test may run on a runtime of its own.
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         listener.set_nonblocking(true).expect("a port that does not block");
         let address = listener.local_addr().expect("a bound port");
@@ -83,12 +83,12 @@ impl FakeS3 {
         };
         let shared = Arc::new(shared);
         let service = answers::router(Arc::clone(&shared));
-        // Ends with the runtime.
+        // The task ends with the runtime.
         runtime.spawn(async move { axum::serve(TcpListener::from_std(listener)?, service).await });
         Self { address, shared, runtime: Some(runtime) }
     }
 
-    /// What a process needs in its environment to use it.
+    /// The environment variables with which a process uses this store.
     #[must_use]
     pub fn environment(&self) -> Vec<(String, String)> {
         let variables = [
@@ -101,45 +101,45 @@ impl FakeS3 {
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// The next `times` requests whose `METHOD /bucket/key` starts with `matching` meet this fault.
-    pub fn inject(&self, fault: Fault, matching: &str, times: usize) {
+    /// Injects a fault into the next `times` requests whose `METHOD /bucket/key` starts with `matching`.
+    pub fn inject(&self, fault: S3Fault, matching: &str, times: usize) {
         *self.shared.fault.lock() = Some(InjectedFaults { fault, matching: matching.to_owned(), times });
     }
 
-    /// No more faults.
+    /// Removes all faults.
     pub fn heal(&self) {
         *self.shared.fault.lock() = None;
     }
 
-    /// Keys of all objects, sorted.
+    /// Keys of all objects, in ascending order.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         self.shared.objects.lock().keys()
     }
 
-    /// An object's content.
+    /// The content of an object.
     #[must_use]
     pub fn object(&self, key: &str) -> Option<Vec<u8>> {
         self.shared.objects.lock().get(key).map(|object| object.to_vec())
     }
 
-    /// Puts an object there, as someone else would.
+    /// Puts an object, as another program would.
     pub fn put(&self, key: &str, content: impl Into<Vec<u8>>) {
         self.shared.objects.lock().put(key, content.into());
     }
 
-    /// Takes an object away, as someone else would.
+    /// Deletes an object, as another program would.
     pub fn remove(&self, key: &str) {
         self.shared.objects.lock().delete(key);
     }
 
-    /// Uploads in parts that were neither completed nor taken back.
+    /// Uploads in parts that were neither completed nor aborted.
     #[must_use]
     pub fn open_uploads(&self) -> usize {
         self.shared.objects.lock().open_uploads()
     }
 
-    /// `METHOD /bucket/key` of every request so far that named the right key.
+    /// `METHOD /bucket/key` of every request with the right access key, in order.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         self.shared.requests.lock().clone()

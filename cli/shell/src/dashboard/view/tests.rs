@@ -1,4 +1,4 @@
-//! What the dashboard shows, as text. The picture of a healthy run is part of the docs.
+//! The dashboard as text. The docs show the picture of a healthy run.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use zagros_coordinator::{
 
 use super::*;
 
-/// What comes before the picture in docs/live-page.md.
+/// The text before the picture in docs/live-page.md.
 const MARK: &str = "UPDATE_DOCS=1 cargo test -p zagros-shell dashboard -->\n```text\n";
 
 fn server(index: u32, rows: u64) -> MemberReport {
@@ -138,7 +138,7 @@ fn trouble_is_reported_in_words_and_signs() {
 }
 
 #[test]
-fn nothing_breaks_where_there_is_nothing_or_no_room() {
+fn an_empty_status_or_a_tiny_terminal_breaks_nothing() {
     let waiting = drawn(&Picture { keys: "q leaves", ..Picture::default() }, 60, 10);
     assert!(waiting.contains("waiting for the coordinator") && waiting.contains("q leaves"), "{waiting}");
     drawn(&picture(StatusReport::default()), 60, 20);

@@ -181,7 +181,7 @@ fn a_server_that_stays_away_is_named_with_the_time_waited() {
 /// Invariant WT-1: if a server or the coordinator hangs, a call still ends within the client's timeout and names the
 /// server.
 #[test]
-fn a_server_and_a_coordinator_that_hang_cost_no_more_than_the_timeout() {
+fn a_hanging_server_or_coordinator_costs_no_more_than_the_timeout() {
     let cluster = Cluster::new(2);
     let client = client(&cluster);
     let refusals = std::iter::repeat_n(ScriptedFault::Refuse(RefusalKind::Unavailable), 5);
@@ -281,7 +281,7 @@ fn without_a_placement_the_coordinators_reason_is_reported() {
 }
 
 #[test]
-fn gradients_of_the_wrong_shape_never_leave() {
+fn gradients_of_the_wrong_shape_are_not_sent() {
     let cluster = Cluster::new(2);
     let client = client(&cluster);
     let unique = some_ids();
@@ -295,7 +295,7 @@ fn gradients_of_the_wrong_shape_never_leave() {
 }
 
 #[test]
-fn sums_and_what_they_spare_are_measured() {
+fn sums_and_the_bytes_that_they_save_are_measured() {
     let cluster = Cluster::new(1);
     let registry = prometheus::Registry::new();
     let client = client(&cluster).with_metrics(&registry);

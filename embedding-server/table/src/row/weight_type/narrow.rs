@@ -149,7 +149,7 @@ mod tests {
 
     /// A weight that is not updated must keep its value.
     #[test]
-    fn every_narrow_number_rounds_to_itself_whatever_the_dice() {
+    fn every_narrow_number_rounds_to_itself_for_any_random_word() {
         for bits in 0..=u16::MAX {
             for random in [0, 1, 0x1FFF, 0xFFFF, 0x9E37_79B9, u32::MAX] {
                 for Format { round, widen, .. } in FORMATS {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_stays_none() {
+    fn not_a_number_stays_not_a_number() {
         for Format { round, nearest, widen, largest, .. } in FORMATS {
             for random in [0, u32::MAX] {
                 assert!(widen(round(f32::from_bits(0x7F80_0001), random)).is_nan());

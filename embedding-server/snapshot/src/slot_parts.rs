@@ -1,4 +1,4 @@
-//! A slot taken apart: weights and named optimiser state as numbers.
+//! The parts of a slot: weights and named optimiser state, as numbers.
 
 use std::ops::Range;
 
@@ -9,35 +9,35 @@ use crate::format::TableHeader;
 
 /// A named part of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// `weights`, or what the optimiser calls it.
+pub struct SlotPart {
+    /// `weights`, or the optimiser's name of the state.
     pub name: &'static str,
-    /// Type of its values.
+    /// Number format of its values.
     pub element: WeightType,
-    /// Values a row.
+    /// Values per row.
     pub values: usize,
-    /// Its words in the slot.
+    /// The range of its words in the slot.
     pub words: Range<usize>,
 }
 
-/// The parts of a table's slots, weights first. State of a layout that this release does not know is one part `state`.
+/// The parts of a table's slots, weights first. The state of an unknown layout is one part, `state`.
 #[must_use]
-pub fn parts(table: &TableHeader) -> Vec<Part> {
-    // A header that was read names an element type that is known.
+pub fn parts(table: &TableHeader) -> Vec<SlotPart> {
+    // The reader refuses a header with an unknown number format.
     let element = table.element().unwrap_or_default();
     let weights =
-        Part { name: "weights", element, values: table.dim, words: 0..element.words(table.dim).min(table.width) };
+        SlotPart { name: "weights", element, values: table.dim, words: 0..element.words(table.dim).min(table.width) };
     let mut start = weights.words.end;
     let mut parts = vec![weights];
     for (name, values) in state(&table.state, table.dim, table.width - start) {
-        parts.push(Part { name, element: WeightType::F32, values, words: start..start + values });
+        parts.push(SlotPart { name, element: WeightType::F32, values, words: start..start + values });
         start += values;
     }
     parts
 }
 
-/// One part of one slot as numbers; a narrow weight is an f32 exactly.
-pub fn decode(part: &Part, slot: &[u32], into: &mut Vec<f32>) {
+/// The values of one part of one slot. Narrow values are exact in f32.
+pub fn decode(part: &SlotPart, slot: &[u32], into: &mut Vec<f32>) {
     into.clear();
     let words = &slot[part.words.clone()];
     let halves = || words.iter().flat_map(|word| [*word as u16, (word >> 16) as u16]).take(part.values);
@@ -48,7 +48,7 @@ pub fn decode(part: &Part, slot: &[u32], into: &mut Vec<f32>) {
     }
 }
 
-/// State of each layout (`zagros_table::optimizer`), when it has the size that the layout says.
+/// The parts of the state in each layout of `zagros_table::optimizer`. Empty if the size does not match the layout.
 fn state(layout: &str, dim: usize, words: usize) -> Vec<(&'static str, usize)> {
     let known: &[(&'static str, usize)] = match layout {
         "sgd" => &[],
@@ -75,7 +75,7 @@ mod tests {
 
     fn numbers(table: &TableHeader, slot: &[u32]) -> Vec<(&'static str, Vec<f32>)> {
         let mut values = Vec::new();
-        let mut number = |part: &Part| {
+        let mut number = |part: &SlotPart| {
             decode(part, slot, &mut values);
             (part.name, values.clone())
         };

@@ -1,4 +1,4 @@
-//! A file of rows, wherever it lies: on a disk, or where whoever names it knows how to open it.
+//! A saved file of rows, on a disk or in another store.
 
 use std::fmt;
 use std::fs::File;
@@ -6,12 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Input, Reader, SnapshotError};
+use crate::{SnapshotError, SnapshotInput, SnapshotReader};
 
-/// Opens a file; answers its size in bytes too.
-type OpenFile = dyn Fn() -> io::Result<(Box<dyn Input>, u64)> + Send + Sync;
+/// Opens a file. Also returns its size in bytes.
+type OpenFile = dyn Fn() -> io::Result<(Box<dyn SnapshotInput>, u64)> + Send + Sync;
 
-/// A file of rows that is opened anew each time that it is read.
+/// A file of rows that is opened again for each read.
 #[derive(Clone)]
 pub struct SavedFile {
     path: PathBuf,
@@ -19,7 +19,7 @@ pub struct SavedFile {
 }
 
 impl SavedFile {
-    /// On a disk.
+    /// A file on a disk.
     #[must_use]
     pub fn disk(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
@@ -27,41 +27,41 @@ impl SavedFile {
         let open = move || {
             let file = File::open(&file)?;
             let bytes = file.metadata()?.len();
-            Ok((Box::new(file) as Box<dyn Input>, bytes))
+            Ok((Box::new(file) as Box<dyn SnapshotInput>, bytes))
         };
         Self { path, open: Arc::new(open) }
     }
 
-    /// Anywhere: errors call it `path`, and `open` answers its content and how many bytes that is.
-    pub fn new<I: Input + 'static>(
+    /// A file in any store. Errors name it `path`. `open` returns its content and its size in bytes.
+    pub fn new<I: SnapshotInput + 'static>(
         path: impl Into<PathBuf>,
         open: impl Fn() -> io::Result<(I, u64)> + Send + Sync + 'static,
     ) -> Self {
-        let open = move || open().map(|(input, bytes)| (Box::new(input) as Box<dyn Input>, bytes));
+        let open = move || open().map(|(input, bytes)| (Box::new(input) as Box<dyn SnapshotInput>, bytes));
         Self { path: path.into(), open: Arc::new(open) }
     }
 
-    /// What it is called.
+    /// Name of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its content from the start, and its size in bytes.
+    /// The content from the start, and the size in bytes.
     ///
     /// # Errors
-    /// When it cannot be opened.
-    pub fn input(&self) -> Result<(Box<dyn Input>, u64), SnapshotError> {
+    /// If the file cannot be opened.
+    pub fn input(&self) -> Result<(Box<dyn SnapshotInput>, u64), SnapshotError> {
         (self.open)().map_err(|source| SnapshotError::Read { path: self.path.clone(), source })
     }
 
-    /// Reads its header.
+    /// Opens the file and reads its header.
     ///
     /// # Errors
-    /// As [`Reader::open`].
-    pub fn open(&self) -> Result<Reader, SnapshotError> {
+    /// As [`SnapshotReader::open`].
+    pub fn open(&self) -> Result<SnapshotReader, SnapshotError> {
         let (input, bytes) = self.input()?;
-        Reader::from_input(&self.path, input, bytes)
+        SnapshotReader::from_input(&self.path, input, bytes)
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use crate::verify;
 
     #[test]
-    fn a_file_is_read_again_and_again_wherever_it_lies() {
+    fn a_file_can_be_read_repeatedly_from_any_store() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), &header(8), |writer| writer.rows(0, &rows_of(0..3, 4, false)));
         let bytes = fs::read(&path).unwrap();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_opened_or_is_damaged_is_called_by_its_name() {
+    fn errors_name_a_file_that_cannot_be_opened_or_is_damaged() {
         let away = SavedFile::new("s3://a/b.zrows", || Err::<(Cursor<Vec<u8>>, u64), _>(io::Error::other("away")));
         let reported = away.open().err().unwrap().to_string();
         assert_eq!(reported, "cannot read s3://a/b.zrows: away");

@@ -1,52 +1,52 @@
-//! Finds one row of a file by its id, reading only the blocks that may hold it.
+//! Finds one row of a file by its id. Reads only the blocks that may contain it.
 
 use zagros_protocol::{RowKey, TableId, bucket_of};
 
-use crate::block::Content;
-use crate::format::{BlockHead, Header, Kind, TableHeader};
-use crate::{Reader, SnapshotError};
+use crate::block::BlockContent;
+use crate::format::{BlockHeader, BlockKind, SnapshotHeader, TableHeader};
+use crate::{SnapshotError, SnapshotReader};
 
 /// A row of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundRow {
     /// Words of its slot.
     pub slot: Vec<u32>,
-    /// Its mark, when rows of the table have one.
+    /// Access metadata of the row, if the table has it.
     pub access: Option<u32>,
-    /// Number of the block that holds it.
+    /// Number of the row's block.
     pub block: u64,
 }
 
-/// The bucket of a row, `None` when the file does not say how many buckets there are.
+/// The bucket of a row. `None` if the file does not state the number of buckets.
 #[must_use]
-pub fn bucket(header: &Header, table: &TableHeader, id: u64) -> Option<u32> {
+pub fn bucket(header: &SnapshotHeader, table: &TableHeader, id: u64) -> Option<u32> {
     let key = RowKey { table: TableId(table.number), id };
     (header.buckets > 0).then(|| bucket_of(key, header.buckets))
 }
 
-/// Whether the rows of a bucket would be in this file; `true` when the file does not say.
+/// Whether rows of a bucket can be in this file. `true` if the file does not state its buckets.
 #[must_use]
-pub fn holds(header: &Header, bucket: Option<u32>) -> bool {
+pub fn holds(header: &SnapshotHeader, bucket: Option<u32>) -> bool {
     let Some(bucket) = bucket else { return true };
     header.owned.is_empty() || header.owned.iter().any(|[first, end]| (*first..*end).contains(&bucket))
 }
 
-/// Finds a row of a table, `None` when the file has no such row.
+/// Finds a row of a table. `None` if the file has no such row.
 ///
 /// # Errors
-/// When the file has no such table, or is cut off or damaged where it was read.
-pub fn find(mut reader: Reader, table: &str, id: u64) -> Result<Option<Found>, SnapshotError> {
+/// If the file has no such table, or is cut off or damaged in a part that was read.
+pub fn find(mut reader: SnapshotReader, table: &str, id: u64) -> Result<Option<FoundRow>, SnapshotError> {
     let (number, header) = reader.table(table)?;
     let width = header.width;
     let bucket = bucket(reader.header(), header, id);
-    let may_hold = |head: &BlockHead| {
-        head.kind == Kind::Rows && head.table as usize == number && bucket.is_none_or(|bucket| head.covers(bucket))
+    let may_hold = |head: &BlockHeader| {
+        head.kind == BlockKind::Rows && head.table as usize == number && bucket.is_none_or(|bucket| head.covers(bucket))
     };
     while let Some(block) = reader.next(may_hold)? {
-        let Content::Rows(rows) = block.content else { continue };
+        let BlockContent::Rows(rows) = block.content else { continue };
         let Some(position) = rows.ids.iter().position(|other| *other == id) else { continue };
         let slot = rows.slots[position * width..][..width].to_vec();
-        return Ok(Some(Found { slot, access: rows.access.get(position).copied(), block: reader.blocks() - 1 }));
+        return Ok(Some(FoundRow { slot, access: rows.access.get(position).copied(), block: reader.blocks() - 1 }));
     }
     Ok(None)
 }
@@ -57,13 +57,13 @@ mod tests {
     use crate::testing::{header, rows_of, written};
 
     #[test]
-    fn a_row_is_found_with_its_mark_and_block() {
+    fn a_row_is_found_with_its_access_metadata_and_block() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), &header(64), |writer| {
             writer.rows(0, &rows_of(0..100, 4, false))?;
             writer.rows(1, &rows_of(50..90, 3, true))
         });
-        let find = |table, id| find(Reader::open(&path).unwrap(), table, id).unwrap();
+        let find = |table, id| find(SnapshotReader::open(&path).unwrap(), table, id).unwrap();
         let found = find("item", 60).unwrap();
         assert_eq!((found.slot, found.access), (vec![60, 61, 62], Some(1060)));
         assert_eq!(found.block, 1);
@@ -79,19 +79,19 @@ mod tests {
         });
         let bucket_7 = bucket(&header(64), &header(64).tables[0], 7).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
-        // Damages every row that lies elsewhere: its first word follows its id.
+        // Damages every row in other buckets. The first word of a row follows its id.
         for id in (0..20_u64).filter(|id| bucket(&header(64), &header(64).tables[0], *id) != Some(bucket_7)) {
             let pattern = [&id.to_le_bytes()[..], &(id as u32).to_le_bytes()].concat();
             let at = bytes.windows(12).position(|window| window == pattern).unwrap();
             bytes[at + 8] ^= 0x80;
         }
         std::fs::write(&path, &bytes).unwrap();
-        assert_eq!(find(Reader::open(&path).unwrap(), "user", 7).unwrap().unwrap().slot, [7, 8, 9, 10]);
-        assert!(find(Reader::open(&path).unwrap(), "user", 8).is_err());
+        assert_eq!(find(SnapshotReader::open(&path).unwrap(), "user", 7).unwrap().unwrap().slot, [7, 8, 9, 10]);
+        assert!(find(SnapshotReader::open(&path).unwrap(), "user", 8).is_err());
     }
 
     #[test]
-    fn a_file_knows_which_buckets_it_holds() {
+    fn a_file_states_its_buckets() {
         let mut header = header(64);
         assert!(holds(&header, Some(3)) && holds(&header, None));
         header.owned = vec![[0, 3], [9, 12]];

@@ -1,16 +1,16 @@
-//! A run of rows in the order of a file: sorted by (bucket, id), range where a block is full.
+//! The order of rows in a file: sorted by (bucket, id), and divided into ranges of a block each.
 
 use std::ops::Range;
 
 use zagros_protocol::{RowKey, TableId, bucket_of};
 
-/// Where each of a run's rows goes.
-pub(crate) struct Order {
-    /// Bucket, id, position before sorting.
+/// The order of the rows of a run.
+pub(crate) struct RowOrder {
+    /// Bucket, id and original position of each row.
     places: Vec<(u32, u64, u32)>,
 }
 
-/// Neighbours in the order, and the buckets they lie in.
+/// Consecutive rows in this order, and their buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowRange {
     pub(crate) rows: Range<usize>,
@@ -18,7 +18,7 @@ pub(crate) struct RowRange {
     pub(crate) buckets: Range<u32>,
 }
 
-impl Order {
+impl RowOrder {
     /// Sorts the ids of table `number`.
     pub(crate) fn of(number: u32, buckets: u32, ids: &[u64]) -> Self {
         let bucket = |id| bucket_of(RowKey { table: TableId(number), id }, buckets);
@@ -28,12 +28,12 @@ impl Order {
         Self { places }
     }
 
-    /// The order in pieces of up to `most` rows.
+    /// The order in ranges of at most `most` rows.
     pub(crate) fn ranges(&self, most: usize) -> impl Iterator<Item = RowRange> {
         let most = most.max(1);
         (0..self.places.len()).step_by(most).map(move |start| {
             let rows = start..(start + most).min(self.places.len());
-            // Not empty: a range starts at a row that is there.
+            // A range has at least one row, so these positions exist.
             let buckets = self.places[rows.start].0..self.places[rows.end - 1].0 + 1;
             RowRange { rows, buckets }
         })
@@ -44,7 +44,7 @@ impl Order {
         self.places[range.rows.clone()].iter().map(|place| place.1)
     }
 
-    /// Positions before sorting of a range's rows, in order.
+    /// Original positions of a range's rows, in order.
     pub(crate) fn positions(&self, range: &RowRange) -> impl ExactSizeIterator<Item = usize> {
         self.places[range.rows.clone()].iter().map(|place| place.2 as usize)
     }
@@ -59,8 +59,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_hold_each_row_once_in_ranges_that_follow(ids in prop::collection::vec(any::<u64>(), 0..300), most in 1_usize..40) {
-            let order = Order::of(3, 64, &ids);
+        fn ranges_are_consecutive_and_have_each_row_once(ids in prop::collection::vec(any::<u64>(), 0..300), most in 1_usize..40) {
+            let order = RowOrder::of(3, 64, &ids);
             let (mut seen, mut last) = (Vec::new(), 0);
             for range in order.ranges(most) {
                 prop_assert!(range.rows.len() <= most && !range.rows.is_empty());
