@@ -265,7 +265,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         supervisor.stop(GracePeriods { workers: hour, others: hour }).await;
         let said = supervisor.console.last().join("\n");
-        assert!(said.contains("embedding server 0 was killed by signal 9: nothing can be saved without it"), "{said}");
+        assert!(said.contains("embedding server 0 was killed by signal 9; nothing can be saved without it"), "{said}");
         assert!(said.contains("dense worker 0 is killed") && ended(folder).is_empty(), "{said}");
     }
 

@@ -12,7 +12,7 @@ use crate::{Collective, CollectiveError, Interrupt, PendingSum, ProcessGroupConf
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// The meeting point of the workers of one process. Clones are the same point.
+/// The place where the workers of one process find each other. Clones are the same place.
 #[derive(Clone, Debug, Default)]
 pub struct InProcess {
     groups: Arc<Mutex<BTreeMap<u64, Arc<ExchangeTable>>>>,

@@ -43,7 +43,7 @@ fn values(rank: usize, length: usize) -> Vec<f32> {
     (0..length).map(|index| ((rank + 1) * (index % 97)) as f32).collect()
 }
 
-/// Sums, broadcasts and gathers of several worlds and lengths against plain ones. `rendezvous` makes a new meeting point:
+/// Sums, broadcasts and gathers of several worlds and lengths against plain ones. `rendezvous` makes a new rendezvous:
 /// one end per rank, at most `most`.
 pub(crate) fn check_against_plain_sums<Ends>(rendezvous: impl Fn() -> Ends, most: usize)
 where
