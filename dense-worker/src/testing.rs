@@ -5,7 +5,7 @@ mod shard;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use shard::FakeShard;
+pub(crate) use shard::WorkerShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Categorical, Checkpoint, Cluster, Data, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job,

@@ -138,12 +138,13 @@ mod tests {
 
     use prometheus::Registry;
     use proptest::prelude::*;
+    use zagros_fakes::FakeShard;
     use zagros_job::{Job, Model};
 
     use super::*;
     use crate::metrics::Metrics;
     use crate::summary::Outcome;
-    use crate::testing::{FakeShard, job};
+    use crate::testing::{WorkerShard, job};
 
     fn trained(job: &Job, steps: u64) -> Trained<'_> {
         Trained { job, outcome: Outcome::Interrupted, steps, samples: 0, evaluation: None, validation: None }
@@ -152,7 +153,7 @@ mod tests {
     async fn setting() -> (tempfile::TempDir, Job, DenseThread, Vec<Arc<dyn Shard>>) {
         let job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
         let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await.unwrap();
-        (tempfile::tempdir().unwrap(), job, dense, vec![Arc::new(FakeShard::default())])
+        (tempfile::tempdir().unwrap(), job, dense, vec![Arc::new(WorkerShard::default())])
     }
 
     fn folders(parent: &Path) -> Vec<String> {
@@ -184,7 +185,7 @@ mod tests {
         let (folder, job, dense, shards) = setting().await;
         let mut checkpoints = BestStates::new(Folder::disk(folder.path()), 1);
         checkpoints.keep(Some(0.5), trained(&job, 1), &dense, &shards).await.unwrap();
-        let full: Vec<Arc<dyn Shard>> = vec![Arc::new(FakeShard::default().failing_to_save())];
+        let full: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(FakeShard::default().failing_to_save()))];
         assert!(checkpoints.keep(Some(0.6), trained(&job, 2), &dense, &full).await.is_err());
         assert_eq!((folders(folder.path()), checkpoints.best()), (vec!["step-000000001".to_owned()], Some(1)));
     }

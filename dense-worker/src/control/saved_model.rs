@@ -253,16 +253,23 @@ mod tests {
 
     use std::fs;
 
+    use zagros_fakes::FakeShard;
+    use zagros_protocol::{BucketMap, Generation};
+
     use super::*;
     use crate::metrics::Metrics;
-    use crate::testing::{FakeShard, job};
+    use crate::testing::{WorkerShard, job};
 
     fn disk(folder: &tempfile::TempDir) -> Folder {
         Folder::disk(folder.path())
     }
 
+    fn server(index: u32) -> FakeShard {
+        FakeShard::new(index, BucketMap::even(Generation(1), 16, 2))
+    }
+
     fn shards() -> Vec<Arc<dyn Shard>> {
-        vec![Arc::new(FakeShard::default()), Arc::new(FakeShard::default().at(1))]
+        (0..2).map(|index| -> Arc<dyn Shard> { Arc::new(WorkerShard::from(server(index))) }).collect()
     }
 
     async fn dense(seed: u64) -> (Job, DenseThread) {
@@ -298,9 +305,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (job, dense) = dense(1).await;
         save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
-        let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(FakeShard::default().failing_to_save())];
+        let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(server(0).failing_to_save()))];
         let error = save(&disk(&folder), trained(&job), &dense, &failing).await.unwrap_err().to_string();
-        assert!(error.contains("fake shard could not save its rows: disk full"), "{error}");
+        assert!(error.contains("embedding server 0 (fake) could not save its rows: disk full"), "{error}");
         assert!(!folder.path().join(MANIFEST).exists());
         let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
         assert!(error.contains("no model here"), "{error}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::Registry;
 use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::{ClientError, Shard};
-use zagros_fakes::FakeControlPlane;
+use zagros_fakes::{FakeControlPlane, FakeShard};
 use zagros_ingest::Batch;
 use zagros_job::{Model, NonFinitePolicy};
 use zagros_plumbing::Shutdown;
@@ -20,7 +20,7 @@ use crate::event::{Event, Observer, StepReport};
 use crate::model::ModelError;
 use crate::report::RunFolder;
 use crate::summary::{Outcome, Summary};
-use crate::testing::{FakeShard, batch, job};
+use crate::testing::{WorkerShard, batch, job};
 
 /// Long enough for a busy machine; every test here ends far earlier.
 const LATE: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ impl Observer for Steps {
 
 struct Setting {
     control: Arc<FakeControlPlane>,
-    shard: Arc<FakeShard>,
+    shard: Arc<WorkerShard>,
     steps: Arc<Steps>,
     shutdown: Shutdown,
 }
@@ -56,7 +56,7 @@ struct Setting {
 impl Setting {
     fn new(shard: FakeShard) -> Self {
         let control = Arc::new(FakeControlPlane::with_lease(LEASE));
-        Self { control, shard: Arc::new(shard), steps: Arc::default(), shutdown: Shutdown::new() }
+        Self { control, shard: Arc::new(shard.into()), steps: Arc::default(), shutdown: Shutdown::new() }
     }
 
     fn stopping_after(shard: FakeShard, step: u64) -> Self {

@@ -127,14 +127,14 @@ mod tests {
     use std::time::Duration;
 
     use zagros_embedding_client::{ClientConfig, Shard};
-    use zagros_fakes::FakeControlPlane;
+    use zagros_fakes::{FakeControlPlane, FakeShard};
     use zagros_job::Model;
     use zagros_protocol::datapath::Encoding;
 
     use super::*;
     use crate::datapath::prepared::Preparer;
     use crate::datapath::read::{Open, Reader};
-    use crate::testing::{FakeShard, Scripted, batch, job};
+    use crate::testing::{Scripted, WorkerShard, batch, job};
 
     /// Batches that are held in the stages and between them.
     const BETWEEN: usize = 5;
@@ -152,7 +152,7 @@ mod tests {
             });
             Ok(Box::new(Scripted::new(batches)))
         });
-        let shard: Arc<dyn Shard> = Arc::new(FakeShard::default().hanging());
+        let shard: Arc<dyn Shard> = Arc::new(WorkerShard::from(FakeShard::default().hanging()));
         let config = ClientConfig { writer: 1, incarnation: 1, wire: Encoding::F32, timeout: Duration::from_secs(60) };
         let connect = Arc::new(move |_: &_| Ok(Arc::clone(&shard)));
         let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControlPlane::default()), connect));

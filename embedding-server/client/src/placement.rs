@@ -127,7 +127,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::testing::FakeShard;
+    use zagros_fakes::FakeShard;
 
     fn entry(index: u32, address: &str, instance: u64) -> ServerEntry {
         ServerEntry { index, address: address.to_owned(), instance, alive: true, run: 1, lineage: 0 }
@@ -143,7 +143,7 @@ mod tests {
         let counted = Arc::clone(&calls);
         let connect: Connect = Arc::new(move |entry| {
             counted.fetch_add(1, Ordering::Relaxed);
-            Ok(FakeShard::new(entry.index, BucketMap::even(Generation(1), 64, 2)))
+            Ok(Arc::new(FakeShard::new(entry.index, BucketMap::even(Generation(1), 64, 2))))
         });
         (connect, calls)
     }

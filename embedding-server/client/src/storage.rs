@@ -124,11 +124,7 @@ impl Shard for RetryingShard {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
-    use std::sync::Mutex;
-
-    use futures::future::ready;
-    use zagros_fakes::FakeControlPlane;
+    use zagros_fakes::{FakeControlPlane, FakeShard, ScriptedFault};
     use zagros_protocol::control::ServerEntry;
 
     use super::*;
@@ -137,55 +133,20 @@ mod tests {
 
     const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
-    /// Fails with these kinds in order, then serves.
-    struct Flaky {
-        failures: Mutex<VecDeque<RefusalKind>>,
-        attempts: Mutex<Vec<u64>>,
-    }
-
-    impl Flaky {
-        fn answer<T: Send + 'static>(&self, good: T) -> BoxFuture<'static, Result<T, Refusal>> {
-            let failure = self.failures.lock().unwrap().pop_front();
-            ready(failure.map_or(Ok(good), |kind| Err(Refusal::new(kind, "as the test wants")))).boxed()
-        }
-    }
-
-    impl Shard for Flaky {
-        fn name(&self) -> &str {
-            "flaky"
-        }
-
-        fn lookup(&self, _: LookupRequest, _: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-            self.answer(LookupResponse::default())
-        }
-
-        fn push(&self, _: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-            self.answer(PushResponse::default())
-        }
-
-        fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-            self.answer(DescribeResponse::default())
-        }
-
-        fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-            self.attempts.lock().unwrap().push(request.attempt);
-            self.answer(SaveResponse::default())
-        }
-
-        fn load(&self, _: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-            self.answer(LoadResponse::default())
-        }
-    }
-
-    fn flaky(failures: &[RefusalKind]) -> (Arc<Flaky>, RetryingShard) {
-        let flaky =
-            Arc::new(Flaky { failures: Mutex::new(failures.iter().copied().collect()), attempts: Mutex::default() });
+    /// Refuses with these kinds in order, then serves.
+    fn flaky(failures: &[RefusalKind]) -> (Arc<FakeShard>, RetryingShard) {
+        let flaky = Arc::new(FakeShard::default());
+        fail(&flaky, failures);
         let control = Cluster::new(1).control;
         (flaky.clone(), retrying(control, flaky))
     }
 
+    fn fail(shard: &FakeShard, failures: &[RefusalKind]) {
+        shard.faults.lock().unwrap().extend(failures.iter().copied().map(ScriptedFault::Refuse));
+    }
+
     /// A server that the coordinator always names, with the same process or another one.
-    fn retrying(control: Arc<FakeControlPlane>, flaky: Arc<Flaky>) -> RetryingShard {
+    fn retrying(control: Arc<FakeControlPlane>, flaky: Arc<FakeShard>) -> RetryingShard {
         let server = flaky.clone();
         let connect: Connect = Arc::new(move |_| Ok(server.clone() as Arc<dyn Shard>));
         let placements = Arc::new(PlacementCache::new(control, connect, TIMEOUT));
@@ -198,12 +159,12 @@ mod tests {
         let (flaky, shard) = flaky(&[Unavailable, Unavailable]);
         shard.save(SaveRequest::default()).await.unwrap();
         shard.save(SaveRequest::default()).await.unwrap();
-        let attempts = flaky.attempts.lock().unwrap().clone();
+        let attempts = flaky.save_attempts.lock().unwrap().clone();
         assert!(matches!(attempts[..], [a, b, c, d] if a == b && b == c && c != d && a != 0), "{attempts:?}");
         for failures in [[Unavailable; 2], [Unavailable; 2]] {
-            flaky.failures.lock().unwrap().extend(failures);
+            fail(&flaky, &failures);
             shard.describe(DescribeRequest {}).await.unwrap();
-            flaky.failures.lock().unwrap().extend(failures);
+            fail(&flaky, &failures);
             shard.load(LoadRequest { replace: true, ..LoadRequest::default() }).await.unwrap();
         }
     }
@@ -232,11 +193,11 @@ mod tests {
         {
             let cluster = Cluster::new(1);
             cluster.announce(1, |entry| ServerEntry { lineage: 7, ..entry });
-            let flaky = Arc::new(Flaky { failures: Mutex::default(), attempts: Mutex::default() });
+            let flaky = Arc::new(FakeShard::default());
             let shard = retrying(cluster.control.clone(), flaky.clone());
             shard.describe(DescribeRequest {}).await.unwrap();
             cluster.announce(1, |entry| ServerEntry { lineage, instance: 2, ..entry });
-            flaky.failures.lock().unwrap().push_back(fault);
+            fail(&flaky, &[fault]);
             let saved = shard.save(SaveRequest::default()).await;
             assert_eq!(saved.as_ref().err().map(|refusal| refusal.kind), (!is_served).then_some(Internal));
             if let Err(refusal) = saved {

@@ -1,190 +1,49 @@
 //! Embedding servers for tests: the rows are known, pushes are recorded, faults are scripted.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
-use zagros_fakes::FakeControlPlane;
+use zagros_fakes::{FakeControlPlane, FakeShard};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, PlacementResponse, SaveRequest, SaveResponse,
     ServerEntry,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::packed::{RequestBags, decode_ids, decode_values, encode_values};
-use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments, TableId};
+use zagros_protocol::{BucketMap, Generation, Refusal, RowKey, TableId};
 use zagros_zip::ZipEq;
 
 use crate::datapath::{TableBags, TableIds, UniqueIds};
 use crate::placement::Connect;
 use crate::shard::Shard;
 
-/// What a server does with its next request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ScriptedFault {
-    /// It refuses the request and changes nothing.
-    Refuse(RefusalKind),
-    /// It serves the request, and the answer is lost.
-    LoseAnswer,
-    /// It never answers.
-    Hang,
-}
-
-/// An embedding server that records every gradient it applies.
-pub(crate) struct FakeShard {
-    name: String,
-    index: u32,
-    map: Mutex<BucketMap>,
-    pub(crate) faults: Mutex<VecDeque<ScriptedFault>>,
-    seen: Mutex<HashSet<(u64, u32, u64)>>,
-    /// Every applied gradient, by row.
-    pub(crate) ledger: Mutex<BTreeMap<RowKey, Vec<Vec<f32>>>>,
-}
-
-/// The value in column `column` of a row.
-pub(crate) fn value(key: RowKey, column: usize) -> f32 {
-    // Small integers, which every encoding holds exactly.
-    ((key.id % 31) + u64::from(key.table.0 % 7) * 4 + column as u64 % 5) as f32
-}
-
-impl FakeShard {
-    pub(crate) fn new(index: u32, map: BucketMap) -> Arc<Self> {
-        Arc::new(Self {
-            name: format!("embedding server {index} (fake)"),
-            index,
-            map: Mutex::new(map),
-            faults: Mutex::default(),
-            seen: Mutex::default(),
-            ledger: Mutex::default(),
-        })
-    }
-
-    /// Sets the generation, as if the server had fetched another placement.
-    pub(crate) fn set_generation(&self, generation: u64) {
-        let mut map = self.map.lock().unwrap();
-        *map = map.at(Generation(generation));
-    }
-
-    /// The rows of a request, after the checks of a real server.
-    fn keys(&self, generation: u64, segments: &[u8], ids: &[u8]) -> Result<Vec<(RowKey, usize)>, Refusal> {
-        let map = self.map.lock().unwrap();
-        if map.generation().0 != generation {
-            return Err(Refusal::new(RefusalKind::Moved, format!("generation {generation} is not mine")));
-        }
-        let segments = Segments::unpack(segments, ids)?;
-        let rows = segments.iter().flat_map(|s| std::iter::repeat_n((s.table, s.dim as usize), s.rows as usize));
-        let keys: Vec<_> = rows
-            .collect::<Vec<_>>()
-            .into_iter()
-            .zip_eq(decode_ids(ids))
-            .map(|((table, dim), id)| (RowKey { table, id }, dim))
-            .collect();
-        match keys.iter().find(|(key, _)| map.route(*key).0 != self.index) {
-            Some((key, _)) => Err(Refusal::new(RefusalKind::Moved, format!("{key:?} is not mine"))),
-            None => Ok(keys),
-        }
-    }
-
-    fn answer_lookup(&self, request: &LookupRequest) -> Result<LookupResponse, Refusal> {
-        let keys = self.keys(request.generation, &request.segments, &request.ids)?;
-        let row = |(key, dim): (RowKey, usize)| (0..dim).map(|column| value(key, column)).collect::<Vec<_>>();
-        let sums = wanted(&request.segments, &request.ids, &request.bags)?.into_iter().map(|(dim, members)| {
-            members.into_iter().fold(vec![0.0; dim], |sum, member| added(sum, &row(keys[member])))
-        });
-        let values = sums.collect::<Vec<_>>().concat();
-        let rows = encode_values(&values, request.encoding)?.into();
-        Ok(LookupResponse { rows, encoding: request.encoding, created: 0 })
-    }
-
-    fn answer_push(&self, request: &PushRequest) -> Result<PushResponse, Refusal> {
-        let keys = self.keys(request.generation, &request.segments, &request.ids)?;
-        let wanted = wanted(&request.segments, &request.ids, &request.bags)?;
-        let mut values = vec![0.0; wanted.iter().map(|(dim, _)| dim).sum()];
-        decode_values(&request.gradients, request.encoding, &mut values)?;
-        if !self.seen.lock().unwrap().insert((request.writer, request.incarnation, request.seq)) {
-            return Ok(PushResponse { duplicate: true });
-        }
-        let mut gradients: Vec<Vec<f32>> = keys.iter().map(|(_, dim)| vec![0.0; *dim]).collect();
-        let mut values = &values[..];
-        for (dim, members) in wanted {
-            let (gradient, rest) = values.split_at(dim);
-            values = rest;
-            for member in members {
-                gradients[member] = added(std::mem::take(&mut gradients[member]), gradient);
-            }
-        }
-        let mut ledger = self.ledger.lock().unwrap();
-        for ((key, _), gradient) in keys.into_iter().zip_eq(gradients) {
-            ledger.entry(key).or_default().push(gradient);
-        }
-        Ok(PushResponse { duplicate: false })
-    }
-
-    async fn serve<T>(&self, answer: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
-        let fault = self.faults.lock().unwrap().pop_front();
-        match fault {
-            Some(ScriptedFault::Hang) => std::future::pending().await,
-            None => answer(),
-            Some(ScriptedFault::Refuse(kind)) => Err(Refusal::new(kind, "scripted fault")),
-            Some(ScriptedFault::LoseAnswer) => {
-                answer()?;
-                Err(Refusal::new(RefusalKind::Unavailable, "connection reset"))
-            }
-        }
-    }
-}
-
-/// For each row of an answer: its dim, and which rows of the request it sums.
-fn wanted(segments: &[u8], ids: &[u8], bags: &[u8]) -> Result<Vec<(usize, Vec<usize>)>, Refusal> {
-    let segments = Segments::unpack(segments, ids)?;
-    let bags = RequestBags::unpack(bags, &segments)?;
-    let (mut wanted, mut start) = (Vec::new(), 0);
-    for (index, segment) in segments.iter().enumerate() {
-        let (dim, of) = (segment.dim as usize, bags.of(index));
-        let direct = of.map_or(segment.rows, |of| of.direct) as usize;
-        wanted.extend((start..start + direct).map(|row| (dim, vec![row])));
-        let sums = of.into_iter().flat_map(|of| of.iter());
-        wanted.extend(sums.map(|bag| (dim, bag.iter().map(|member| start + *member as usize).collect())));
-        start += segment.rows as usize;
-    }
-    Ok(wanted)
-}
-
-/// Adds `values` to `sum`, value by value.
-pub(crate) fn added(mut sum: Vec<f32>, values: &[f32]) -> Vec<f32> {
-    sum.iter_mut().zip_eq(values).for_each(|(sum, value)| *sum += value);
-    sum
-}
-
-fn unscripted<T: Send + 'static>() -> BoxFuture<'static, Result<T, Refusal>> {
-    std::future::ready(Err(Refusal::invalid("not part of this fake"))).boxed()
-}
-
+/// The fake of all tests, as a shard of this build of the crate.
 impl Shard for FakeShard {
     fn name(&self) -> &str {
-        &self.name
+        self.name()
     }
 
     fn lookup(&self, request: LookupRequest, _: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        async move { self.serve(|| self.answer_lookup(&request)).await }.boxed()
+        self.lookup(request).boxed()
     }
 
     fn push(&self, request: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        async move { self.serve(|| self.answer_push(&request)).await }.boxed()
+        self.push(request).boxed()
     }
 
     fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-        unscripted()
+        self.describe().boxed()
     }
 
-    fn save(&self, _: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        unscripted()
+    fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
+        self.save(request).boxed()
     }
 
     fn load(&self, _: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        unscripted()
+        self.load().boxed()
     }
 }
 
@@ -197,7 +56,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) fn new(servers: u32) -> Self {
         let map = BucketMap::even(Generation(1), 64, servers);
-        let shards = (0..servers).map(|index| FakeShard::new(index, map.clone())).collect();
+        let shards = (0..servers).map(|index| Arc::new(FakeShard::new(index, map.clone()))).collect();
         let control = Arc::new(FakeControlPlane::default());
         let cluster = Self { shards, control };
         cluster.announce(1, |entry| entry);

@@ -19,7 +19,7 @@ use crate::Script;
 /// The lease of members that join the default fake.
 pub const LEASE: Duration = Duration::from_millis(2_400);
 /// Buckets of the default placement.
-const BUCKETS: u32 = 16;
+pub(crate) const BUCKETS: u32 = 16;
 
 /// A coordinator for tests. By default everyone may join, one embedding server owns all buckets, every epoch is done,
 /// and every report is taken.

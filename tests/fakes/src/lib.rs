@@ -5,6 +5,8 @@
 
 mod control_plane;
 mod script;
+mod shard;
 
 pub use control_plane::{FakeControlPlane, LEASE};
 pub use script::Script;
+pub use shard::{FakeShard, ScriptedFault, added, row_value};

@@ -1,13 +1,14 @@
 //! The client against fake servers. The number of servers does not matter, and faults lose and repeat nothing.
 
 use proptest::prelude::*;
+use zagros_fakes::{ScriptedFault, added, row_value};
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
 use zagros_protocol::{RowKey, TableId};
 use zagros_zip::ZipEq;
 
 use super::*;
 use crate::datapath::{TableBags, TableIds, UniqueIds};
-use crate::testing::{Cluster, ScriptedFault, added, unique_ids, value, with_bags};
+use crate::testing::{Cluster, unique_ids, with_bags};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -26,7 +27,7 @@ fn expected(unique: &UniqueIds) -> BatchRows {
     let table = |table: &TableIds| {
         let row = |id: &u64| {
             let key = RowKey { table: table.table, id: *id };
-            (0..table.dim as usize).map(|column| value(key, column)).collect::<Vec<_>>()
+            (0..table.dim as usize).map(|column| row_value(key, column)).collect::<Vec<_>>()
         };
         let zero = || vec![0.0; table.dim as usize];
         let sum = |bag: Vec<usize>| bag.iter().fold(zero(), |sum, member| added(sum, &row(&table.ids[*member])));

@@ -1,0 +1,317 @@
+//! An embedding server whose rows are known. It checks requests as a server does, records what it applies, and fails as scripted.
+//!
+//! The trait of a shard is the client's, which stands above this crate. So a crate that uses the fake says in a few lines
+//! that it is a shard: each call is a method here.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use zagros_protocol::control::{DescribeResponse, FileDigest, LoadResponse, SaveRequest, SaveResponse, TableStatus};
+use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::packed::{RequestBags, decode_ids, decode_values, encode_values};
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments};
+use zagros_zip::ZipEq;
+
+use crate::control_plane::BUCKETS;
+
+/// What a server does with its next request.
+#[derive(Clone, Copy, Debug)]
+pub enum ScriptedFault {
+    /// It refuses the request and changes nothing.
+    Refuse(RefusalKind),
+    /// It serves the request, and the answer is lost.
+    LoseAnswer,
+    /// It never answers.
+    Hang,
+}
+
+/// What a server does with every request of a kind, from one on.
+#[derive(Clone, Copy, Debug, Default)]
+struct CallScript {
+    /// Lookups from this one on are refused, counted from 1.
+    first_bad_lookup: Option<u64>,
+    /// Pushes from this one on are refused, counted from 1.
+    first_bad_push: Option<u64>,
+    /// Pushes are acknowledged only once so many batches were open at a time.
+    open_first: usize,
+    /// No lookup is ever answered.
+    hangs: bool,
+    /// No save succeeds.
+    cannot_save: bool,
+}
+
+/// An embedding server for tests. Without a script it serves everything that a server would.
+pub struct FakeShard {
+    name: String,
+    index: u32,
+    map: Mutex<BucketMap>,
+    script: CallScript,
+    lookups: AtomicU64,
+    pushes: AtomicU64,
+    /// Batches between lookup and acknowledgement: now, and at most so far.
+    open: AtomicUsize,
+    most_open: AtomicUsize,
+    /// One for each request to come, in order; then requests are served.
+    pub faults: Mutex<VecDeque<ScriptedFault>>,
+    seen: Mutex<HashSet<(u64, u32, u64)>>,
+    /// Every applied gradient, by row.
+    pub ledger: Mutex<BTreeMap<RowKey, Vec<Vec<f32>>>>,
+    /// The attempt numbers of the saves that reached it.
+    pub save_attempts: Mutex<Vec<u64>>,
+}
+
+/// The only server of a run, under the placement of the default [`crate::FakeControlPlane`].
+impl Default for FakeShard {
+    fn default() -> Self {
+        Self::new(0, BucketMap::even(Generation(1), BUCKETS, 1))
+    }
+}
+
+/// The value in column `column` of a row.
+#[must_use]
+pub fn row_value(key: RowKey, column: usize) -> f32 {
+    // Small multiples of a power of two: every encoding holds them exactly, and a network does not overflow on them.
+    ((key.id % 31) + u64::from(key.table.0 % 7) * 4 + column as u64 % 5) as f32 / 64.0
+}
+
+/// Adds `values` to `sum`, value by value.
+#[must_use]
+pub fn added(mut sum: Vec<f32>, values: &[f32]) -> Vec<f32> {
+    sum.iter_mut().zip_eq(values).for_each(|(sum, value)| *sum += value);
+    sum
+}
+
+impl FakeShard {
+    /// Server `index` under `map`.
+    #[must_use]
+    pub fn new(index: u32, map: BucketMap) -> Self {
+        Self {
+            name: format!("embedding server {index} (fake)"),
+            index,
+            map: Mutex::new(map),
+            script: CallScript::default(),
+            lookups: AtomicU64::new(0),
+            pushes: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            most_open: AtomicUsize::new(0),
+            faults: Mutex::default(),
+            seen: Mutex::default(),
+            ledger: Mutex::default(),
+            save_attempts: Mutex::default(),
+        }
+    }
+
+    /// Acknowledges pushes only once so many batches were looked up and not acknowledged at a time.
+    #[must_use]
+    pub fn acknowledging_once_open(mut self, batches: usize) -> Self {
+        self.script.open_first = batches;
+        self
+    }
+
+    /// Refuses every lookup from this one on, counted from 1.
+    #[must_use]
+    pub fn failing_at_lookup(mut self, call: u64) -> Self {
+        self.script.first_bad_lookup = Some(call);
+        self
+    }
+
+    /// Refuses every push from this one on, counted from 1.
+    #[must_use]
+    pub fn failing_at_push(mut self, call: u64) -> Self {
+        self.script.first_bad_push = Some(call);
+        self
+    }
+
+    /// Never answers a lookup.
+    #[must_use]
+    pub fn hanging(mut self) -> Self {
+        self.script.hangs = true;
+        self
+    }
+
+    /// Refuses every save.
+    #[must_use]
+    pub fn failing_to_save(mut self) -> Self {
+        self.script.cannot_save = true;
+        self
+    }
+
+    /// For messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Pushes that reached it, repeated ones included.
+    #[must_use]
+    pub fn pushes(&self) -> u64 {
+        self.pushes.load(Ordering::Acquire)
+    }
+
+    /// The most batches that were looked up and not acknowledged at a time.
+    #[must_use]
+    pub fn most_open(&self) -> usize {
+        self.most_open.load(Ordering::Acquire)
+    }
+
+    /// Sets the generation, as if the server had fetched another placement.
+    pub fn set_generation(&self, generation: u64) {
+        let mut map = self.map.lock().expect("no test panics under the lock");
+        *map = map.at(Generation(generation));
+    }
+
+    /// Answers a lookup.
+    ///
+    /// # Errors
+    /// As a server, or as scripted.
+    pub async fn lookup(&self, request: LookupRequest) -> Result<LookupResponse, Refusal> {
+        let call = self.lookups.fetch_add(1, Ordering::AcqRel) + 1;
+        let open = self.open.fetch_add(1, Ordering::AcqRel) + 1;
+        self.most_open.fetch_max(open, Ordering::AcqRel);
+        if self.script.hangs {
+            std::future::pending::<()>().await;
+        }
+        if self.script.first_bad_lookup.is_some_and(|bad| call >= bad) {
+            return Err(as_scripted());
+        }
+        self.serve(|| self.answer_lookup(&request)).await
+    }
+
+    /// Answers a push.
+    ///
+    /// # Errors
+    /// As a server, or as scripted.
+    pub async fn push(&self, request: PushRequest) -> Result<PushResponse, Refusal> {
+        while self.most_open() < self.script.open_first {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let call = self.pushes.fetch_add(1, Ordering::AcqRel) + 1;
+        // A test may push what it has not looked up.
+        let _ = self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| open.checked_sub(1));
+        if self.script.first_bad_push.is_some_and(|bad| call >= bad) {
+            return Err(as_scripted());
+        }
+        self.serve(|| self.answer_push(&request)).await
+    }
+
+    /// Says that it holds one table of one row.
+    ///
+    /// # Errors
+    /// As scripted.
+    pub async fn describe(&self) -> Result<DescribeResponse, Refusal> {
+        let table = TableStatus { name: "t0".to_owned(), rows: 1, bytes: 64 };
+        self.serve(|| Ok(DescribeResponse { tables: vec![table] })).await
+    }
+
+    /// Says that it has saved one row to one file.
+    ///
+    /// # Errors
+    /// As scripted.
+    pub async fn save(&self, request: SaveRequest) -> Result<SaveResponse, Refusal> {
+        self.save_attempts.lock().expect("no test panics under the lock").push(request.attempt);
+        if self.script.cannot_save {
+            return Err(Refusal::new(RefusalKind::Internal, "disk full"));
+        }
+        let file = FileDigest { name: format!("rows-{}.zrows", self.index), ..FileDigest::default() };
+        self.serve(|| Ok(SaveResponse { files: vec![file], rows: 1, ..SaveResponse::default() })).await
+    }
+
+    /// Says that it has loaded one row.
+    ///
+    /// # Errors
+    /// As scripted.
+    pub async fn load(&self) -> Result<LoadResponse, Refusal> {
+        self.serve(|| Ok(LoadResponse { rows: 1 })).await
+    }
+
+    async fn serve<T>(&self, answer: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+        let fault = self.faults.lock().expect("no test panics under the lock").pop_front();
+        match fault {
+            Some(ScriptedFault::Hang) => std::future::pending().await,
+            None => answer(),
+            Some(ScriptedFault::Refuse(kind)) => Err(Refusal::new(kind, "scripted fault")),
+            Some(ScriptedFault::LoseAnswer) => {
+                answer()?;
+                Err(Refusal::new(RefusalKind::Unavailable, "connection reset"))
+            }
+        }
+    }
+
+    /// The rows of a request, after the checks of a real server.
+    fn keys(&self, generation: u64, segments: &[u8], ids: &[u8]) -> Result<Vec<(RowKey, usize)>, Refusal> {
+        let map = self.map.lock().expect("no test panics under the lock");
+        if map.generation().0 != generation {
+            return Err(Refusal::new(RefusalKind::Moved, format!("generation {generation} is not mine")));
+        }
+        let segments = Segments::unpack(segments, ids)?;
+        let rows = segments.iter().flat_map(|s| std::iter::repeat_n((s.table, s.dim as usize), s.rows as usize));
+        let keys: Vec<_> = rows
+            .collect::<Vec<_>>()
+            .into_iter()
+            .zip_eq(decode_ids(ids))
+            .map(|((table, dim), id)| (RowKey { table, id }, dim))
+            .collect();
+        match keys.iter().find(|(key, _)| map.route(*key).0 != self.index) {
+            Some((key, _)) => Err(Refusal::new(RefusalKind::Moved, format!("{key:?} is not mine"))),
+            None => Ok(keys),
+        }
+    }
+
+    fn answer_lookup(&self, request: &LookupRequest) -> Result<LookupResponse, Refusal> {
+        let keys = self.keys(request.generation, &request.segments, &request.ids)?;
+        let row = |(key, dim): (RowKey, usize)| (0..dim).map(|column| row_value(key, column)).collect::<Vec<_>>();
+        let sums = wanted(&request.segments, &request.ids, &request.bags)?.into_iter().map(|(dim, members)| {
+            members.into_iter().fold(vec![0.0; dim], |sum, member| added(sum, &row(keys[member])))
+        });
+        let values = sums.collect::<Vec<_>>().concat();
+        let rows = encode_values(&values, request.encoding)?.into();
+        Ok(LookupResponse { rows, encoding: request.encoding, created: 0 })
+    }
+
+    fn answer_push(&self, request: &PushRequest) -> Result<PushResponse, Refusal> {
+        let keys = self.keys(request.generation, &request.segments, &request.ids)?;
+        let wanted = wanted(&request.segments, &request.ids, &request.bags)?;
+        let mut values = vec![0.0; wanted.iter().map(|(dim, _)| dim).sum()];
+        decode_values(&request.gradients, request.encoding, &mut values)?;
+        let push = (request.writer, request.incarnation, request.seq);
+        if !self.seen.lock().expect("no test panics under the lock").insert(push) {
+            return Ok(PushResponse { duplicate: true });
+        }
+        let mut gradients: Vec<Vec<f32>> = keys.iter().map(|(_, dim)| vec![0.0; *dim]).collect();
+        let mut values = &values[..];
+        for (dim, members) in wanted {
+            let (gradient, rest) = values.split_at(dim);
+            values = rest;
+            for member in members {
+                gradients[member] = added(std::mem::take(&mut gradients[member]), gradient);
+            }
+        }
+        let mut ledger = self.ledger.lock().expect("no test panics under the lock");
+        for ((key, _), gradient) in keys.into_iter().zip_eq(gradients) {
+            ledger.entry(key).or_default().push(gradient);
+        }
+        Ok(PushResponse { duplicate: false })
+    }
+}
+
+fn as_scripted() -> Refusal {
+    Refusal::new(RefusalKind::Internal, "as the test wants")
+}
+
+/// For each row of an answer: its dim, and which rows of the request it sums.
+fn wanted(segments: &[u8], ids: &[u8], bags: &[u8]) -> Result<Vec<(usize, Vec<usize>)>, Refusal> {
+    let segments = Segments::unpack(segments, ids)?;
+    let bags = RequestBags::unpack(bags, &segments)?;
+    let (mut wanted, mut start) = (Vec::new(), 0);
+    for (index, segment) in segments.iter().enumerate() {
+        let (dim, of) = (segment.dim as usize, bags.of(index));
+        let direct = of.map_or(segment.rows, |of| of.direct) as usize;
+        wanted.extend((start..start + direct).map(|row| (dim, vec![row])));
+        let sums = of.into_iter().flat_map(|of| of.iter());
+        wanted.extend(sums.map(|bag| (dim, bag.iter().map(|member| start + *member as usize).collect())));
+        start += segment.rows as usize;
+    }
+    Ok(wanted)
+}
