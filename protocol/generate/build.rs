@@ -7,7 +7,11 @@ use std::fs;
 use std::path::PathBuf;
 
 /// Messages that the coordinator keeps as part of its state, which it writes to its journal.
-const KEPT: [&str; 11] = [
+const KEPT: [&str; 15] = [
+    "BarrierFailure",
+    "BarrierResult",
+    "BarrierVote",
+    "CountedVote",
     "DataFile",
     "Disk",
     "Evaluation",

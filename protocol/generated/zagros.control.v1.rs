@@ -93,7 +93,7 @@ pub struct HeartbeatRequest {
     /// The disk of a worker's run folder, or of a server's cold tier. Absent if there is none.
     #[prost(message, optional, tag = "6")]
     pub disk: ::core::option::Option<Disk>,
-    /// Number of the next barrier of asynchronous workers that this worker requests. 0 while it requests none.
+    /// Number of the next checkpoint barrier of asynchronous workers that this worker requests. 0 while it requests none.
     #[prost(uint64, tag = "7")]
     pub barrier: u64,
     /// The process was asked to end (embedding servers only). The run is drained: its workers save while the server serves.
@@ -323,6 +323,89 @@ pub struct GroupResponse {
     /// Index of the worker of each rank, in ascending order. A group may lack some workers of the job.
     #[prost(uint32, repeated, tag = "6")]
     pub workers: ::prost::alloc::vec::Vec<u32>,
+}
+/// Dense workers alone: a worker votes at a barrier of its process group. The worker repeats the request until the answer is
+/// a decision or a failure. A repeated vote changes nothing, so a lost answer does no harm.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BarrierRequest {
+    #[prost(uint64, tag = "1")]
+    pub member: u64,
+    #[prost(uint32, tag = "2")]
+    pub incarnation: u32,
+    /// Generation of the process group that the worker is in.
+    #[prost(uint64, tag = "3")]
+    pub group: u64,
+    /// Number of the ballot in this group, from 1. A worker takes part in every ballot of its group, one after another.
+    #[prost(uint64, tag = "4")]
+    pub ballot: u64,
+    /// Absent while the worker is on its way to the barrier: the others wait for it longer.
+    #[prost(message, optional, tag = "5")]
+    pub vote: ::core::option::Option<BarrierVote>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BarrierVote {
+    #[prost(enumeration = "BarrierReason", tag = "1")]
+    pub reason: i32,
+    /// Number of the newest checkpoint barrier that the worker has heard of.
+    #[prost(uint64, tag = "2")]
+    pub called: u64,
+    /// What the worker has done so far, for the others, as JSON. At most 4096 bytes.
+    #[prost(string, tag = "3")]
+    pub counts: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BarrierResponse {
+    #[prost(oneof = "barrier_response::State", tags = "1, 2, 3")]
+    pub state: ::core::option::Option<barrier_response::State>,
+}
+/// Nested message and enum types in `BarrierResponse`.
+pub mod barrier_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum State {
+        #[prost(message, tag = "1")]
+        Wait(super::BarrierWait),
+        #[prost(message, tag = "2")]
+        Result(super::BarrierResult),
+        #[prost(message, tag = "3")]
+        Failure(super::BarrierFailure),
+    }
+}
+/// Not every worker has voted.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BarrierWait {
+    /// In words: who is waited for.
+    #[prost(string, tag = "1")]
+    pub waiting_for: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BarrierResult {
+    #[prost(enumeration = "BarrierDecision", tag = "1")]
+    pub decision: i32,
+    /// Votes of the workers, by index. A worker that has left the run has none.
+    #[prost(message, repeated, tag = "2")]
+    pub votes: ::prost::alloc::vec::Vec<CountedVote>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CountedVote {
+    /// Index of the worker.
+    #[prost(uint32, tag = "1")]
+    pub worker: u32,
+    #[prost(message, optional, tag = "2")]
+    pub vote: ::core::option::Option<BarrierVote>,
+}
+/// A worker did not come within the job's timeout, or can come no more. All workers of the group learn the same.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BarrierFailure {
+    /// Indices of the workers that did not vote.
+    #[prost(uint32, repeated, tag = "1")]
+    pub workers: ::prost::alloc::vec::Vec<u32>,
+    /// In words: who did not come, why, and how long the others waited.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AssignRequest {
@@ -691,6 +774,86 @@ impl Outcome {
             "OUTCOME_FINISHED" => Some(Self::Finished),
             "OUTCOME_INTERRUPTED" => Some(Self::Interrupted),
             "OUTCOME_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+/// Why a worker comes to a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum BarrierReason {
+    Unspecified = 0,
+    /// A checkpoint barrier was called while it trained.
+    Checkpoint = 1,
+    /// It has nothing left to train on in this epoch.
+    EpochEnd = 2,
+    /// It was asked to stop.
+    Stop = 3,
+    /// It has done its part of what all workers do: resume, evaluate, fix the content of a checkpoint.
+    Ready = 4,
+}
+impl BarrierReason {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "BARRIER_REASON_UNSPECIFIED",
+            Self::Checkpoint => "BARRIER_REASON_CHECKPOINT",
+            Self::EpochEnd => "BARRIER_REASON_EPOCH_END",
+            Self::Stop => "BARRIER_REASON_STOP",
+            Self::Ready => "BARRIER_REASON_READY",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "BARRIER_REASON_UNSPECIFIED" => Some(Self::Unspecified),
+            "BARRIER_REASON_CHECKPOINT" => Some(Self::Checkpoint),
+            "BARRIER_REASON_EPOCH_END" => Some(Self::EpochEnd),
+            "BARRIER_REASON_STOP" => Some(Self::Stop),
+            "BARRIER_REASON_READY" => Some(Self::Ready),
+            _ => None,
+        }
+    }
+}
+/// What all workers do after a barrier. It is a function of all votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum BarrierDecision {
+    Unspecified = 0,
+    /// They make a checkpoint and go on.
+    Checkpoint = 1,
+    /// The epoch is over for all.
+    EpochOver = 2,
+    /// They make the last checkpoint.
+    Stop = 3,
+    /// They go on.
+    Continue = 4,
+}
+impl BarrierDecision {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "BARRIER_DECISION_UNSPECIFIED",
+            Self::Checkpoint => "BARRIER_DECISION_CHECKPOINT",
+            Self::EpochOver => "BARRIER_DECISION_EPOCH_OVER",
+            Self::Stop => "BARRIER_DECISION_STOP",
+            Self::Continue => "BARRIER_DECISION_CONTINUE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "BARRIER_DECISION_UNSPECIFIED" => Some(Self::Unspecified),
+            "BARRIER_DECISION_CHECKPOINT" => Some(Self::Checkpoint),
+            "BARRIER_DECISION_EPOCH_OVER" => Some(Self::EpochOver),
+            "BARRIER_DECISION_STOP" => Some(Self::Stop),
+            "BARRIER_DECISION_CONTINUE" => Some(Self::Continue),
             _ => None,
         }
     }

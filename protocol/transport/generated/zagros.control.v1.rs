@@ -214,6 +214,30 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("zagros.control.v1.Coordinator", "Group"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn barrier(
+            &mut self,
+            request: impl tonic::IntoRequest<::zagros_protocol::control::BarrierRequest>,
+        ) -> std::result::Result<
+            tonic::Response<::zagros_protocol::control::BarrierResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/zagros.control.v1.Coordinator/Barrier",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("zagros.control.v1.Coordinator", "Barrier"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn assign(
             &mut self,
             request: impl tonic::IntoRequest<::zagros_protocol::control::AssignRequest>,
@@ -412,6 +436,13 @@ pub mod coordinator_server {
             request: tonic::Request<::zagros_protocol::control::GroupRequest>,
         ) -> std::result::Result<
             tonic::Response<::zagros_protocol::control::GroupResponse>,
+            tonic::Status,
+        >;
+        async fn barrier(
+            &self,
+            request: tonic::Request<::zagros_protocol::control::BarrierRequest>,
+        ) -> std::result::Result<
+            tonic::Response<::zagros_protocol::control::BarrierResponse>,
             tonic::Status,
         >;
         async fn assign(
@@ -758,6 +789,54 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GroupSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/zagros.control.v1.Coordinator/Barrier" => {
+                    #[allow(non_camel_case_types)]
+                    struct BarrierSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<
+                        ::zagros_protocol::control::BarrierRequest,
+                    > for BarrierSvc<T> {
+                        type Response = ::zagros_protocol::control::BarrierResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                ::zagros_protocol::control::BarrierRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::barrier(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = BarrierSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

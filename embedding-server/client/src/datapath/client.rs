@@ -24,6 +24,9 @@ use crate::placement::Connect;
 use crate::placement_cache::PlacementCache;
 use crate::storage::RetryingShard;
 
+/// Pauses between the tries of a request: short enough that a server that is back does not wait for its workers.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(50), most: Duration::from_millis(250) };
+
 /// The identity and the settings of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
@@ -254,7 +257,7 @@ impl EmbeddingClient {
             }
             // The first `moved` usually means that the client's map is old, so the client fetches the map at once.
             if tries > 0 || refusal.kind != RefusalKind::Moved {
-                tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
+                tokio::time::sleep(RETRY.pause(tries).min(deadline.left())).await;
             }
             self.placements.follow(&placement, deadline).await?;
             if deadline.is_past() {
