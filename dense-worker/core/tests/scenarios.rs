@@ -1,8 +1,8 @@
 //! Faults of `docs/runbook.md` that touch a worker, each by value: what happens to the worker, and what it does.
 
 use zagros_worker_core::{
-    Action, BarrierReason, BarrierVote, Cause, Ending, Event, GroupMember, InFlight, LoopConfig, LoopCounts, Loss,
-    Policy, RankProgress, State, StepAgreement, StepFacts, StepVote, TrainingLoop,
+    Action, BarrierDecision, BarrierReason, Cause, EarlyStopRule, Ending, Event, GroupMember, InFlight, LoopConfig,
+    LoopCounts, Loss, MeasuredState, Policy, RankProgress, State, StepAgreement, StepFacts, StepVote, TrainingLoop,
 };
 
 const HYBRID: Policy = Policy::SynchronousGroup { in_turns: false };
@@ -16,6 +16,7 @@ fn config(policy: Policy) -> LoopConfig {
         epochs: 2,
         max_steps: None,
         evaluate_every: None,
+        early_stop: None,
         has_held_out: true,
         keeps_checkpoints: true,
         checkpoint_every: None,
@@ -101,6 +102,15 @@ fn worker_down_in_other_modes_than_hybrid_the_run_ends() {
         let ends = [Action::WarnNoRegroup, Action::End(Ending::Failed(Cause::LastEvent))];
         assert_eq!(worker.on(lost(1)), ends, "{policy:?}");
     }
+}
+
+/// The coordinator names whom the others waited for.
+#[test]
+fn worker_down_at_a_barrier_the_others_end_with_the_error() {
+    let mut worker = training(config(Policy::AsynchronousWorkers));
+    assert_eq!(worker.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
+    let ends = [Action::WarnNoRegroup, Action::End(Ending::Failed(Cause::LastEvent))];
+    assert_eq!(worker.on(lost(1)), ends);
 }
 
 #[test]
@@ -256,11 +266,9 @@ fn exit_code_143_asynchronous_workers_stop_at_a_barrier() {
     // Another one was called in the midst of training.
     let mut other = training(config(Policy::AsynchronousWorkers));
     assert_eq!(other.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
-    let vote = |reason| BarrierVote { reason, called: 1 };
-    let votes = || vec![vote(BarrierReason::Stop), vote(BarrierReason::Checkpoint)];
-    assert_eq!(worker.on(Event::Votes { votes: votes(), others_steps: 3 }), [Action::FinalCheckpoint]);
-    let close = [Action::CloseRound { checked: false }];
-    assert_eq!(other.on(Event::Votes { votes: votes(), others_steps: 3 }), close);
+    let stops = || Event::BarrierDecided { decision: BarrierDecision::Stop, called: 1, others_steps: 3 };
+    assert_eq!(worker.on(stops()), [Action::FinalCheckpoint]);
+    assert_eq!(other.on(stops()), [Action::CloseRound { checked: false }]);
     assert_eq!(other.on(Event::Drained), [Action::FinalCheckpoint], "it has voted already");
 }
 
@@ -283,9 +291,16 @@ fn an_interrupted_evaluation_is_made_before_the_first_step_of_the_next_process()
 
 #[test]
 fn early_stopping_ends_the_round_and_the_run() {
-    let mut worker = training(LoopConfig { evaluate_every: Some(1), ..config(Policy::OneWorker { in_turns: false }) });
-    after(&mut worker, [Event::BatchReady(FACTS), Event::Stepped { ahead: None }, Event::Drained]);
-    assert_eq!(worker.on(Event::Evaluated { settled: true }), [Action::CloseRound { checked: true }]);
+    let early_stop = Some(EarlyStopRule { patience: 1, min_delta: 0.0 });
+    let alone = config(Policy::OneWorker { in_turns: false });
+    let mut worker = training(LoopConfig { evaluate_every: Some(1), early_stop, ..alone });
+    let evaluated = |merit| Event::Evaluated { measured: Some(MeasuredState { value: merit, merit }) };
+    let step = || [Event::BatchReady(FACTS), Event::Stepped { ahead: None }, Event::Drained];
+    let actions = after(&mut worker, step().into_iter().chain([evaluated(0.7)]));
+    assert!(matches!(last(&actions), Action::NextBatch { .. }), "{actions:?}");
+    let actions = after(&mut worker, step().into_iter().chain([evaluated(0.6)]));
+    assert_eq!(actions, [Action::CloseRound { checked: true }]);
+    assert_eq!(worker.search().best().map(|best| best.step), Some(1));
     assert_eq!(worker.on(Event::Drained), [Action::CloseEpoch { epoch: 0, check_books: false }]);
     assert_eq!(last(&worker.on(Event::EpochClosed)), Action::Conclude { finished: true });
     assert_eq!(worker.on(Event::Concluded), [Action::End(Ending::Finished)]);

@@ -26,7 +26,7 @@ impl TrainingLoop {
 
     pub(super) fn next_batch(&mut self, ahead: Option<StepAgreement>) -> Vec<Action> {
         // Settled already where an evaluation was the last thing that a group did.
-        if self.config.steps_left(self.counts.steps) == 0 || self.counts.settled {
+        if self.config.steps_left(self.counts.steps) == 0 || self.is_settled() {
             return self.close_round(RoundEnd::Steps);
         }
         // Of a batch that the others count on, this worker makes the step first.
