@@ -229,6 +229,23 @@ fn exit_code_143_a_group_finishes_its_step_and_makes_the_last_checkpoint() {
     assert_eq!(worker.on(Event::Concluded), [Action::End(Ending::Interrupted)]);
 }
 
+/// All know of the batch from the step before, and divide the step's gradient by its samples too. A worker that cannot bring
+/// it makes no step in its place: the samples would be counted and not trained on, and trained on again later.
+#[test]
+fn coordinator_down_a_batch_that_all_have_agreed_on_is_stepped_with_or_nothing_is() {
+    let mut worker = training(config(HYBRID));
+    let ahead = StepAgreement { samples: 128, ..StepAgreement::default() };
+    after(&mut worker, [Event::BatchReady(FACTS), agreed(128)]);
+    let waits = Action::NextBatch { stop: false, deadline: false, barriers_after: None };
+    assert_eq!(last(&worker.on(Event::Stepped { ahead: Some(ahead) })), waits);
+    // What the wait for the batch, or for the proof of the lease, may end with.
+    for event in [Event::Interrupted, Event::StopRequested, Event::BatchLate, Event::StreamDry(FACTS)] {
+        let actions = worker.clone().on(event.clone());
+        assert!(matches!(actions[..], [Action::End(Ending::Failed(_))]), "{event:?}: {actions:?}");
+    }
+    assert!(matches!(worker.on(Event::BatchReady(FACTS))[..], [Action::Step { batch: true, .. }]));
+}
+
 #[test]
 fn exit_code_143_in_turns_a_batch_whose_lookup_was_counted_is_trained_on() {
     let mut worker = training(config(IN_TURNS));

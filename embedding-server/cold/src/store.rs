@@ -18,6 +18,8 @@ pub struct RocksStore {
     /// Kept for its counters.
     options: Options,
     memory: usize,
+    /// Bytes that a scan reads ahead in each file.
+    read_ahead: usize,
 }
 
 /// What a store begins with, and what becomes of it.
@@ -70,7 +72,7 @@ impl RocksStore {
         let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
         let db = DB::open_cf_descriptors(&set, folder, [rows]).map_err(|error| failed(&error))?;
         let database = Arc::new(RocksDatabase::new(db, folder, widths, content == StoreContent::Scratch));
-        Ok(Self { database, options: set, memory: options.bound() })
+        Ok(Self { database, options: set, memory: options.bound(), read_ahead: options.read_ahead() })
     }
 
     /// Its rows are deleted with it after all.
@@ -139,7 +141,7 @@ impl ColdStore for RocksStore {
     }
 
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
-        Ok(Box::new(RocksView::new(Arc::clone(&self.database))))
+        Ok(Box::new(RocksView::new(Arc::clone(&self.database), self.read_ahead)))
     }
 
     fn size(&self) -> ColdSize {
