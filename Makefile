@@ -2,7 +2,7 @@
 ZAGROS := target/release/zagros
 BENCH := target/release/zagros-bench
 QUICKSTART := data/quickstart
-BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench overlap
+BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench durability --bench overlap
 
 .PHONY: help train test build programs setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke release clean
 

@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use zagros_coordinator::LocalCoordinator;
 use zagros_dense_worker::{Input, Worker};
 use zagros_ingest::Batch;
 use zagros_job::Job;
-use zagros_plumbing::lifecycle::Shutdown;
-use zagros_plumbing::metrics::Registry;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 
 use crate::args::{DenseModel, MatrixPrecision, TrainArgs};
 use crate::meter::{MeterWindow, StepMeter};
 use crate::workload;
-use zagros_launch::EmbeddedServers;
+use zagros_launch::EmbeddedCluster;
 
 /// The printed figures.
 #[derive(Debug, Serialize)]
@@ -83,23 +80,9 @@ fn name(precision: MatrixPrecision) -> &'static str {
 
 /// The measures between the end of the warm-up and the last step.
 async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) -> Result<MeterWindow, Failure> {
-    let registry = Registry::new();
-    let control = LocalCoordinator::new(&job, &registry);
-    let servers = EmbeddedServers::start(&job, control.clone(), &registry).await?;
+    let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
-    let worker = Worker {
-        job,
-        control,
-        connect: servers.connect(),
-        index: 0,
-        supersede: false,
-        rendezvous: None,
-        registry,
-        observer: meter.clone(),
-        folder: None,
-        resume: None,
-        shutdown: Shutdown::new(),
-    };
+    let worker = Worker { observer: meter.clone(), ..Worker::alone(job, control, connect, registry) };
     let ran = worker.run_on(Input::Preloaded(Arc::new(batches))).await;
     ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
     meter.window().ok_or_else(|| {

@@ -236,6 +236,9 @@ pub(crate) struct InspectModelArgs {
     /// Replace the exported file if it exists.
     #[arg(long, requires = "export")]
     pub(crate) force: bool,
+    /// MODEL is the folder of an embedding server's log: show what it holds, and check it.
+    #[arg(long, conflicts_with_all = ["table", "verify", "unchecked", "export"])]
+    pub(crate) log: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

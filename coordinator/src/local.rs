@@ -6,17 +6,19 @@ use std::sync::Arc;
 use futures::FutureExt;
 use parking_lot::Mutex;
 use prometheus::Registry;
-use tokio::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Duration, timeout};
 use tracing::{error, info, warn};
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
+use zagros_protocol::control::barrier_response::State as BarrierState;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
-    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
-    StatusResponse, TransformsRequest, TransformsResponse,
+    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
+    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Refusal, RunId};
 
@@ -26,11 +28,15 @@ use crate::metrics::CoordinatorMetrics;
 
 /// The longest age of the gauges.
 const METRICS_AGE: Duration = Duration::from_secs(1);
+/// How long a vote at a barrier waits here for the other workers. The worker asks again after that.
+const BARRIER_HOLD: Duration = Duration::from_millis(200);
 
 /// The coordinator of a run, without sockets. Each call lets leases expire. Heartbeats are such calls.
 pub struct LocalCoordinator {
     run: RunId,
     state: Mutex<LockedCore>,
+    /// Counts decisions and failures of barriers. Votes that wait here look again.
+    closed_barriers: watch::Sender<u64>,
     metrics: CoordinatorMetrics,
 }
 
@@ -69,6 +75,7 @@ impl LocalCoordinator {
         Arc::new(Self {
             run: core.core().config().run,
             state: Mutex::new(LockedCore { core, shown: None }),
+            closed_barriers: watch::Sender::new(0),
             metrics: CoordinatorMetrics::new(registry, job.cluster.servers, job.cluster.workers),
         })
     }
@@ -166,6 +173,16 @@ impl LocalCoordinator {
         answer
     }
 
+    /// Takes a vote, and wakes the votes that wait where it is the last one.
+    fn take_vote(&self, request: &BarrierRequest) -> Result<BarrierResponse, Refusal> {
+        let input = || CoreInput::Barrier(request.clone());
+        let answer = self.with_core(|core| core.call(input, |core, now| core.barrier(now, request))).flatten()?;
+        if !matches!(answer.state, Some(BarrierState::Wait(_))) {
+            self.closed_barriers.send_modify(|closed| *closed += 1);
+        }
+        Ok(answer)
+    }
+
     /// A member's call.
     fn answer<T: Send + 'static>(
         &self,
@@ -200,6 +217,22 @@ impl ControlPlane for LocalCoordinator {
 
     fn group(&self, request: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
         self.answer(|| CoreInput::Group(request), |core, now| core.group(now, &request))
+    }
+
+    fn barrier(&self, request: BarrierRequest) -> ControlAnswer<'_, BarrierResponse> {
+        async move {
+            // Subscribed before the vote: whatever closes the barrier from now on is seen.
+            let mut closed = self.closed_barriers.subscribe();
+            let answer = self.take_vote(&request)?;
+            let waits = request.vote.is_some() && matches!(answer.state, Some(BarrierState::Wait(_)));
+            if !waits {
+                return Ok(answer);
+            }
+            // Woken or not, the answer is asked for again.
+            let _ = timeout(BARRIER_HOLD, closed.changed()).await;
+            self.take_vote(&request)
+        }
+        .boxed()
     }
 
     fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse> {
@@ -268,10 +301,12 @@ fn log(event: &RunEvent) {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
     use zagros_coordinator_core::MemberSlot;
     use zagros_job::Overrides;
     use zagros_plumbing::metrics::render;
     use zagros_protocol::PROTOCOL_VERSION;
+    use zagros_protocol::control::{BarrierReason, BarrierVote, DataFile};
 
     use super::*;
 
@@ -316,6 +351,43 @@ mod tests {
         ] {
             assert!(metrics.contains(line), "{line} is missing in {metrics}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vote_is_answered_as_soon_as_the_last_worker_has_voted() {
+        let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[cluster]\nworkers = 2\n";
+        let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
+        let coordinator = LocalCoordinator::new(&job, &Registry::new());
+        let mut votes = Vec::new();
+        for index in 0..2 {
+            let request = JoinRequest {
+                role: MemberSlot::worker(index).role.to_wire(),
+                index,
+                address: format!("worker:{index}"),
+                instance: 1,
+                job_fingerprint: job.fingerprint(),
+                protocol_version: PROTOCOL_VERSION,
+                files: vec![DataFile { path: "a.txt".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }],
+                ..JoinRequest::default()
+            };
+            let JoinResponse { member, incarnation, .. } = coordinator.join(request).await.unwrap();
+            let vote = BarrierVote { reason: BarrierReason::Ready.into(), ..BarrierVote::default() };
+            votes.push(BarrierRequest { member, incarnation, group: 1, ballot: 1, vote: Some(vote) });
+        }
+        let BarrierRequest { member, incarnation, .. } = votes[0];
+        coordinator.group(GroupRequest { member, incarnation, after: 0 }).await.unwrap();
+        let started = Instant::now();
+        let alone = coordinator.barrier(votes[0].clone()).await.unwrap();
+        assert!(matches!(alone.state, Some(BarrierState::Wait(_))), "{alone:?}");
+        assert_eq!(started.elapsed(), BARRIER_HOLD);
+        let last = async {
+            tokio::time::sleep(BARRIER_HOLD / 4).await;
+            coordinator.barrier(votes[1].clone()).await
+        };
+        let both = tokio::join!(coordinator.barrier(votes[0].clone()), last);
+        let (first, last) = (both.0.unwrap(), both.1.unwrap());
+        assert!(matches!(first.state, Some(BarrierState::Result(_))) && first == last, "{first:?} {last:?}");
+        assert_eq!(started.elapsed(), BARRIER_HOLD * 5 / 4);
     }
 
     #[tokio::test]

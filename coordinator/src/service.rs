@@ -6,10 +6,10 @@ use tonic::{Request, Response, Status};
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
-    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
-    StatusResponse, TransformsRequest, TransformsResponse,
+    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
+    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_transport::control::coordinator_server::{Coordinator, CoordinatorServer};
 use zagros_transport::{check_run, status_of};
@@ -54,6 +54,7 @@ calls! {
     members: leave(LeaveRequest) -> LeaveResponse,
     members: placement(PlacementRequest) -> PlacementResponse,
     members: group(GroupRequest) -> GroupResponse,
+    members: barrier(BarrierRequest) -> BarrierResponse,
     members: assign(AssignRequest) -> AssignResponse,
     members: complete(CompleteRequest) -> CompleteResponse,
     members: position(PositionRequest) -> PositionResponse,

@@ -47,6 +47,8 @@ fn compiler(libtorch: &str) -> cc::Build {
         .cpp(true)
         // Debug information of libtorch's headers would double the build time.
         .debug(false)
+        // It converts arguments and calls libtorch.
+        .opt_level(0)
         .std("c++20")
         .include(CALLS)
         .flag(format!("-isystem{}", include.display()))

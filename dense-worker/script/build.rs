@@ -21,6 +21,8 @@ fn main() {
         .cpp(true)
         // Debug information of libtorch's headers would double the build time.
         .debug(false)
+        // It converts arguments and calls libtorch.
+        .opt_level(0)
         .std("c++20")
         .include(CALLS)
         .flag(format!("-isystem{}", include.display()))

@@ -40,8 +40,16 @@ pub enum WorkerError {
         source: ModelError,
     },
     /// Other dense workers are gone, late, or cannot be reached.
-    #[error("{}{_0}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(_0))]
+    #[error("{}{_0}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(_0.missing()))]
     Peers(#[from] CollectiveError),
+    /// Other dense workers did not come to a barrier.
+    #[error("{}{reason}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(workers))]
+    BarrierMissed {
+        /// Which workers, by index.
+        workers: Vec<usize>,
+        /// In the coordinator's words.
+        reason: String,
+    },
     /// Loss or gradients of another worker's batch are not finite. No worker applied anything of the step.
     #[error(
         "step {step}: loss or gradients of {} are not finite; likely a learning rate that is too high, or numeric \
@@ -255,6 +263,7 @@ impl WorkerError {
             Self::Store(error) => store_class(error),
             Self::Member(_)
             | Self::Peers(_)
+            | Self::BarrierMissed { .. }
             | Self::Unequal { .. }
             | Self::Unreachable { .. }
             | Self::NobodyLeft
@@ -320,8 +329,8 @@ pub(crate) fn names(workers: &[usize]) -> String {
     names.join(", ")
 }
 
-fn lost_workers(error: &CollectiveError) -> String {
-    match error.missing() {
+fn lost_workers(missing: &[usize]) -> String {
+    match missing {
         [] => "the process group failed: ".to_owned(),
         workers => format!("{} gone or late: ", names(workers)),
     }

@@ -1,10 +1,12 @@
 //! Errors of an embedding server that end its process.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use zagros_coordinator_client::MemberError;
+use zagros_log::{LogError, LogStopped};
 use zagros_store::StoreError;
-use zagros_table::{ColdError, TableError};
+use zagros_table::{ClearError, ColdError, TableError};
 
 /// Why an embedding server could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +37,63 @@ pub enum ServerError {
         /// The text and what is wrong with it.
         #[source]
         source: StoreError,
+    },
+    /// The log of its rows cannot be used.
+    #[error("embedding server {index} cannot use its log")]
+    Log {
+        /// Index of the server.
+        index: u32,
+        /// Which file, and why.
+        #[source]
+        source: LogError,
+    },
+    /// The log takes nothing in, so that nothing new can be made durable.
+    #[error("embedding server {index} cannot write to its log")]
+    LogStopped {
+        /// Index of the server.
+        index: u32,
+        /// Why.
+        #[source]
+        source: LogStopped,
+    },
+    /// Requests did not end, so that no base of the log was begun.
+    #[error(
+        "embedding server {index} cannot write a base of its log: after {waited:?} a request had not ended; it is tried again"
+    )]
+    LogBusy {
+        /// Index of the server.
+        index: u32,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// A row of the log does not fit into its table.
+    #[error("embedding server {index} cannot put a row of its log into its table")]
+    LoggedRow {
+        /// Index of the server.
+        index: u32,
+        /// Which table, and why.
+        #[source]
+        source: TableError,
+    },
+    /// The cold tier is not the one that the log belongs to.
+    #[error(
+        "embedding server {index} has no cold tier in {} that belongs to its log: rows that had left memory are missing; restore \
+         the folder, or delete the folder of the log and resume the run from its newest checkpoint", folder.display()
+    )]
+    OtherColdTier {
+        /// Index of the server.
+        index: u32,
+        /// Where the cold tier should be.
+        folder: PathBuf,
+    },
+    /// The tables cannot be emptied.
+    #[error("embedding server {index} cannot empty its tables")]
+    Clear {
+        /// Index of the server.
+        index: u32,
+        /// What they wait for.
+        #[source]
+        source: ClearError,
     },
     /// The operating system cannot start a thread.
     #[error("embedding server {index} cannot start the maintenance thread of its tables")]

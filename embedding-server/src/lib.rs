@@ -13,6 +13,7 @@
 
 mod control;
 mod datapath;
+mod durability;
 mod errors;
 mod grpc;
 mod local_shard;

@@ -7,7 +7,7 @@ mod tables;
 use std::sync::Arc;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
-use zagros_plumbing::metrics::{Histogram, IntCounter, latency_buckets, register};
+use zagros_plumbing::metrics::{Gauge, Histogram, IntCounter, IntGauge, latency_buckets, register};
 use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
 use zagros_table::TableSet;
 
@@ -130,13 +130,13 @@ fn powers(of: std::ops::Range<i32>) -> Vec<f64> {
 }
 
 /// Makes metrics with the server's index as a label, so that servers in one process can share a registry.
-struct ServerLabel<'a> {
+pub(crate) struct ServerLabel<'a> {
     registry: &'a Registry,
     server: String,
 }
 
 impl<'a> ServerLabel<'a> {
-    fn new(registry: &'a Registry, index: ServerIndex) -> Self {
+    pub(crate) fn new(registry: &'a Registry, index: ServerIndex) -> Self {
         Self { registry, server: index.to_string() }
     }
 
@@ -148,7 +148,22 @@ impl<'a> ServerLabel<'a> {
         register(self.registry, IntCounterVec::new(self.options(name, help), labels))
     }
 
-    fn seconds(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+    /// A counter without labels of its own.
+    pub(crate) fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.counters(name, help, &[]).with_label_values::<&str>(&[])
+    }
+
+    /// A gauge of a whole number.
+    pub(crate) fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        register(self.registry, IntGauge::with_opts(self.options(name, help)))
+    }
+
+    /// A gauge of seconds.
+    pub(crate) fn seconds_gauge(&self, name: &str, help: &str) -> Gauge {
+        register(self.registry, Gauge::with_opts(self.options(name, help)))
+    }
+
+    pub(crate) fn seconds(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
         self.histograms(name, help, labels, latency_buckets())
     }
 

@@ -8,7 +8,7 @@ use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
-use zagros_coordinator_client::{ControlPlane, Membership};
+use zagros_coordinator_client::{ControlPlane, MemberError, Membership};
 use zagros_job::Job;
 use zagros_plumbing::listener::BoundedListener;
 use zagros_plumbing::{Lifecycle, Shutdown, admin, grpc};
@@ -55,7 +55,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
     }
     let roots = StorageFolders::new(&config.job, &config.storage_folders);
     let roots = roots.map_err(|source| ServerError::StorageFolder { index, source })?;
-    let service = EmbeddingService::new(&config.job, config.index, &config.registry)?;
+    let service = open_service(&config).await?;
     // A token of its own: stopping the server does not stop its whole process.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(1);
@@ -83,6 +83,13 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
         warn!(server = index, %late, "ports did not close in time");
     }
     ended
+}
+
+/// Recovery takes seconds: it has a thread that may block.
+async fn open_service(config: &ServerConfig) -> Result<Arc<EmbeddingService>, ServerError> {
+    let (job, index, registry) = (Arc::clone(&config.job), config.index, config.registry.clone());
+    let opened = tokio::task::spawn_blocking(move || EmbeddingService::durable(&job, index, &registry)).await;
+    opened.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
 fn serve_data(
@@ -140,8 +147,13 @@ struct RunMember {
 impl RunMember {
     async fn take_part(&self) -> Result<(), ServerError> {
         let index = self.service.index();
-        let (control, instance) = (Arc::clone(&self.control), rand::random());
-        let joined = join(&self.job, &self.service, &self.advertised, instance, control, &self.shutdown).await;
+        let instance = rand::random();
+        let mut joined = self.join(instance).await;
+        if let Err(MemberError::ForeignRows { .. }) = &joined {
+            info!(server = index.0, "the rows that were recovered are of another run; the server starts without them");
+            self.service.start_empty()?;
+            joined = self.join(instance).await;
+        }
         let membership = match joined {
             Ok(membership) => membership,
             Err(_) if self.shutdown.is_requested() => return Ok(()),
@@ -155,13 +167,21 @@ impl RunMember {
         info!(server = index.0, reason = %ended, "stopping");
         match ended {
             StopReason::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,
-            StopReason::RunOver(reason) => self.leave(&membership, Outcome::Finished, &reason).await,
+            StopReason::RunOver(reason) => {
+                self.leave(&membership, Outcome::Finished, &reason).await;
+                self.service.delete_log();
+            }
             StopReason::Fenced(reason) => return Err(ServerError::Fenced { index: index.0, reason }),
             StopReason::Abandoned { silence, idle } => {
                 return Err(ServerError::Abandoned { index: index.0, silence, idle });
             }
         }
         Ok(())
+    }
+
+    async fn join(&self, instance: u64) -> Result<Membership, MemberError> {
+        let control = Arc::clone(&self.control);
+        join(&self.job, &self.service, &self.advertised, instance, control, &self.shutdown).await
     }
 
     /// Leaves the run. If this fails, the coordinator notices the end when the lease ends.

@@ -1,13 +1,16 @@
 //! The embedding server without a socket: tables, placement, sequence windows of the writers.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use prometheus::Registry;
+use tracing::warn;
+use zagros_cold::StoreContent;
 use zagros_job::Job;
+use zagros_log::{LogDisk, SystemDisk};
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
 use zagros_protocol::packed::ValueBuffers;
@@ -18,6 +21,7 @@ use zagros_zip::ZipEq;
 
 use crate::ServerError;
 use crate::datapath::{KnownWriters, OwnedBuckets, SequenceWindows};
+use crate::durability::{self, LogKeeper, ServerLog};
 use crate::metrics::ServerMetrics;
 use crate::storage::{SnapshotCaptures, StorageLock};
 use crate::tables::{make_tables, table_configs};
@@ -53,6 +57,10 @@ pub struct EmbeddingService {
     cold_folder: Option<PathBuf>,
     /// The maintenance thread, which ends with the service.
     _maintenance: Option<TableMaintenance>,
+    /// The log of its rows, if they are to survive the process.
+    pub(crate) log: Option<Arc<ServerLog>>,
+    /// The thread that looks after the log. It ends with the service.
+    keeper: OnceLock<LogKeeper>,
 }
 
 impl EmbeddingService {
@@ -64,12 +72,58 @@ impl EmbeddingService {
     /// tier cannot be used.
     pub fn new(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
         let configs = table_configs(job);
-        let tier = tier::open(job, index, &configs, registry)?;
+        let tier = tier::open(job, index, &configs, StoreContent::Scratch, registry)?;
+        Ok(Arc::new(Self::with_tables(job, index, registry, configs, tier, |_| Ok(None))?))
+    }
+
+    /// A server in a process of its own. It has the rows that its log has, if the job asks for one, and logs what changes.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and if the log or its cold tier cannot be used.
+    pub fn durable(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
+        Self::durable_on(job, index, registry, Arc::new(SystemDisk))
+    }
+
+    /// As [`Self::durable`], with a disk that tests make fail.
+    pub(crate) fn durable_on(
+        job: &Job,
+        index: ServerIndex,
+        registry: &Registry,
+        disk: Arc<dyn LogDisk>,
+    ) -> Result<Arc<Self>, ServerError> {
+        let configs = table_configs(job);
+        let Some(opened) = durability::open(job, index, &configs, tier::is_needed(job, &configs))? else {
+            return Self::new(job, index, registry);
+        };
+        let tier = opened.open_tier(job, index, &configs, registry)?;
+        let service = Self::with_tables(job, index, registry, configs, tier, |(tables, configs, windows)| {
+            ServerLog::start(job, index, opened, disk, registry, (tables, configs, windows)).map(Some)
+        })?;
+        let service = Arc::new(service);
+        if let Some(log) = &service.log {
+            let _ = service.keeper.set(LogKeeper::start(&service, log)?);
+        }
+        Ok(service)
+    }
+
+    fn with_tables(
+        job: &Job,
+        index: ServerIndex,
+        registry: &Registry,
+        configs: Vec<TableConfig>,
+        tier: Option<ColdTier>,
+        open_log: impl FnOnce((&Arc<TableSet>, &[TableConfig], &SequenceWindows)) -> Result<Option<ServerLog>, ServerError>,
+    ) -> Result<Self, ServerError> {
         let tables = Arc::new(make_tables(job, &configs, tier.clone())?);
         let names: Arc<[String]> = job.server_tables().into_iter().map(|table| table.name).collect();
         let metrics = ServerMetrics::new(registry, index, &tables, &names);
-        let maintenance = TableMaintenance::start_if_needed(job, index, &configs, &tables)?;
-        Ok(Arc::new(Self {
+        let windows = SequenceWindows::default();
+        let log = open_log((&tables, &configs, &windows))?.map(Arc::new);
+        let seconds = log.as_ref().map_or(0, |log| log.seconds_before());
+        let maintenance = TableMaintenance::start_if_needed(job, index, &configs, &tables, seconds)?;
+        let writers = KnownWriters::default();
+        writers.reached(tables.now().steps.max(windows.newest()));
+        Ok(Self {
             index,
             servers: job.cluster.servers,
             tables,
@@ -79,8 +133,8 @@ impl EmbeddingService {
             run_bytes: MemoryBudget::of(job).map_or(RUN_BYTES, |memory| memory.run()),
             timeout: job.cluster.timeout,
             captures: SnapshotCaptures::default(),
-            windows: SequenceWindows::default(),
-            writers: KnownWriters::default(),
+            windows,
+            writers,
             metrics,
             buffers: Arc::new(
                 MemoryBudget::of(job).map_or_else(ValueBuffers::default, |memory| ValueBuffers::keeping(memory.kept)),
@@ -90,7 +144,9 @@ impl EmbeddingService {
             cold_folder: tier.as_ref().map(|_| tier::folder(job, index)),
             tier,
             _maintenance: maintenance,
-        }))
+            log,
+            keeper: OnceLock::new(),
+        })
     }
 
     /// Serves the buckets that `map` assigns to this server. Requests of any other generation are refused.
@@ -109,13 +165,32 @@ impl EmbeddingService {
     /// The lineage of the server's rows. `None` if the server keeps no log, so that the rows are lost with its process.
     #[must_use]
     pub fn lineage(&self) -> Option<Lineage> {
-        None
+        self.log.as_ref().map(|log| log.lineage())
     }
 
     /// Whether the server recovered rows of an earlier process from its log.
     #[must_use]
     pub fn has_recovered(&self) -> bool {
-        false
+        self.log.as_ref().is_some_and(|log| log.has_recovered())
+    }
+
+    /// Forgets the rows that it recovered, which are of another run, and has another lineage from then on. Nothing is served
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// If the tables cannot be emptied or the disk fails. The server must not join then.
+    pub fn start_empty(&self) -> Result<(), ServerError> {
+        self.log.as_ref().map_or(Ok(()), |log| log.start_empty(&self.tables, &self.windows))
+    }
+
+    /// The run is over and its model is saved: deletes the log and the cold tier.
+    pub(crate) fn delete_log(&self) {
+        if let Some(log) = &self.log {
+            if let Err(error) = log.end() {
+                warn!(server = %self.index, %error, "the log of a run that is over could not be deleted");
+            }
+            self.tier.iter().for_each(|tier| tier.store().delete_at_end());
+        }
     }
 
     /// Whether every request can be served. With a failed cold tier the server still serves rows in memory.
@@ -124,13 +199,16 @@ impl EmbeddingService {
     /// The reason why not.
     pub fn ready(&self) -> Result<(), String> {
         self.placement().map_err(|refusal| refusal.message)?;
+        if let Some(log) = &self.log {
+            log.health().map_err(|reason| format!("embedding server {} accepts no pushes: {reason}", self.index))?;
+        }
         let health = self.tier.as_ref().map_or(Ok(()), |tier| tier.health());
         health.map_err(|reason| format!("embedding server {} serves from memory alone: {reason}", self.index))
     }
 
     /// Whether a request may wait for a disk.
     pub(crate) fn may_block(&self) -> bool {
-        self.tier.is_some()
+        self.tier.is_some() || self.log.as_ref().is_some_and(|log| log.waits_for_disk())
     }
 
     /// Rows and bytes of each table.

@@ -6,6 +6,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+/// Bytes that are written to a file together. More would make no write faster, and count in a process with little memory.
+const BUFFER: usize = 64 << 10;
+
 /// Writes `content` to `path`. After an error, `path` is unchanged.
 ///
 /// # Errors
@@ -55,7 +58,7 @@ pub fn write_unless<T, E>(
 }
 
 fn fill_and_sync(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
-    let mut file = BufWriter::with_capacity(1 << 20, File::create_new(path)?);
+    let mut file = BufWriter::with_capacity(BUFFER, File::create_new(path)?);
     fill(&mut file)?;
     file.flush()?;
     file.get_ref().sync_all()

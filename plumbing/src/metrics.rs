@@ -1,15 +1,17 @@
 //! Prometheus metrics. The registry is an argument and never a global, so that several roles can run in one process.
 
 mod disk;
+mod own_process;
 
 use prometheus::TextEncoder;
 use prometheus::core::Collector;
-use prometheus::process_collector::ProcessCollector;
 
 pub use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
 };
+
+use own_process::ProcessMetrics;
 
 pub use disk::{DiskSpace, watch_disk};
 
@@ -36,8 +38,7 @@ pub fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: pro
 pub fn describe_process(registry: &Registry, release: &str) {
     let options = Opts::new("zagros_build_info", "1, with the release of the process as label.");
     register(registry, IntGaugeVec::new(options, &["release"])).with_label_values(&[release]).set(1);
-    let process = registry.register(Box::new(ProcessCollector::for_self()));
-    process.unwrap_or_else(|error| panic!("metric cannot be registered: {error}"));
+    register(registry, ProcessMetrics::new());
 }
 
 /// The metrics of the registry in Prometheus' text format.

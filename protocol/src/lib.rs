@@ -10,13 +10,13 @@ pub mod refusal;
 /// Generated from the messages of `proto/zagros/datapath/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 pub mod datapath {
-    include!(concat!(env!("OUT_DIR"), "/zagros.datapath.v1.rs"));
+    include!("../generated/zagros.datapath.v1.rs");
 }
 
 /// Generated from the messages of `proto/zagros/control/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 pub mod control {
-    include!(concat!(env!("OUT_DIR"), "/zagros.control.v1.rs"));
+    include!("../generated/zagros.control.v1.rs");
 }
 
 pub use bucket::{BucketMap, bucket_of};

@@ -127,6 +127,16 @@ fn a_run_that_is_named_does_not_silently_learn_otherwise() {
 }
 
 #[test]
+fn a_run_folder_that_is_not_there_is_a_fault_of_the_command_line() {
+    let fixture = Fixture::new(100);
+    for folder in ["gone", "job.toml"] {
+        let worker = ["dense-worker", "--config", "job.toml", "--folder", folder];
+        let refused = fixture.zagros(worker).expect(2);
+        refused.says(&[&format!("there is no run folder {folder}"), "leave --folder out"]);
+    }
+}
+
+#[test]
 fn a_job_that_means_something_else_does_not_go_on() {
     let fixture = Fixture::new(20_000);
     let run = interrupt(&fixture, &[]);

@@ -112,3 +112,14 @@ fn a_second_version_of_a_crate_is_named_in_deny_toml_and_each_name_there_is_need
         assert!(found, "deny.toml names {skip}, of which there is no second version");
     }
 }
+
+/// Else the lock file names the registry's crate again, and the build compiles zstd, bzip2 and AES for tch, which never opens
+/// an archive here.
+#[test]
+fn no_archives_are_compiled_below_tch() {
+    let packages = packages();
+    let zip: Vec<_> = packages.iter().filter(|package| package["name"] == "zip").collect();
+    assert_eq!(zip.len(), 1, "the crates named zip: {zip:?}");
+    assert!(zip[0]["source"].is_null(), "the crate zip is {}, not dense-worker/npz: see Cargo.toml", zip[0]["source"]);
+    assert!(!packages.iter().any(|package| package["name"] == "zstd-sys"), "something compiles zstd");
+}

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 use tempfile::TempDir;
-use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_embedding_client::{Connect, GrpcShard};
 use zagros_job::Job;
-use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::process::{cpu_time, cpu_time_of};
 use zagros_shell::{Exit, Failure, Logging, OrInternal};
 
 use crate::program;
-use zagros_launch::EmbeddedServers;
+use zagros_launch::EmbeddedCluster;
 use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, Supervisor};
 
 /// Embedding servers, and the client's connection to them.
@@ -46,9 +44,7 @@ pub(super) struct CpuTimes {
 impl ServerSide {
     /// Servers in this process, called without a socket.
     pub(super) async fn embedded(job: &Job) -> Result<Self, Failure> {
-        let registry = Registry::new();
-        let control = LocalCoordinator::new(job, &registry);
-        let connect = EmbeddedServers::start(job, control.clone(), &registry).await?.connect();
+        let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(job).await?;
         let (timeout, fingerprint) = (job.cluster.timeout, job.fingerprint());
         Ok(Self { control, connect, timeout, fingerprint, servers: Vec::new(), children: None })
     }

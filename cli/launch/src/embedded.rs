@@ -1,7 +1,10 @@
-//! Embedding servers inside this process: the same service functions, reached by a call instead of a socket.
+//! A cluster inside this process: a coordinator and the embedding servers of a job, reached by calls instead of sockets.
+//!
+//! `zagros train`, `zagros eval` and `zagros-bench` work with it.
 
 use std::sync::Arc;
 
+use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -12,15 +15,38 @@ use zagros_protocol::control::{JoinRequest, Role};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
 use zagros_shell::{Exit, Failure, OrInternal};
 
+/// A coordinator and its embedding servers, which have joined.
+pub struct EmbeddedCluster {
+    /// The coordinator.
+    pub control: Arc<dyn ControlPlane>,
+    /// Reaches a server. The memberships of the servers live as long as this does.
+    pub connect: Connect,
+    /// The metrics of all roles of this process.
+    pub registry: Registry,
+}
+
+impl EmbeddedCluster {
+    /// Starts a coordinator and as many embedding servers as the job has.
+    ///
+    /// # Errors
+    /// When a server cannot be made or does not join.
+    pub async fn start(job: &Job) -> Result<Self, Failure> {
+        let registry = Registry::new();
+        let control: Arc<dyn ControlPlane> = LocalCoordinator::new(job, &registry);
+        let servers = EmbeddedServers::start(job, Arc::clone(&control), &registry).await?;
+        Ok(Self { control, connect: servers.connect(), registry })
+    }
+}
+
 /// The embedding servers of one process, after they joined and got a placement.
-pub struct EmbeddedServers {
+struct EmbeddedServers {
     shards: Vec<Arc<dyn Shard>>,
     members: Vec<Membership>,
 }
 
 impl EmbeddedServers {
     /// Starts one service per server of the job.
-    pub async fn start(job: &Job, control: Arc<dyn ControlPlane>, registry: &Registry) -> Result<Self, Failure> {
+    async fn start(job: &Job, control: Arc<dyn ControlPlane>, registry: &Registry) -> Result<Self, Failure> {
         let mut services = Vec::new();
         let mut members = Vec::new();
         for index in 0..job.cluster.servers {
@@ -39,7 +65,7 @@ impl EmbeddedServers {
     }
 
     /// The connection of a worker to the servers. It keeps their memberships alive.
-    pub fn connect(self) -> Connect {
+    fn connect(self) -> Connect {
         Arc::new(move |entry| {
             let _kept_alive = &self.members;
             let shard = self.shards.get(entry.index as usize).cloned();

@@ -1,6 +1,6 @@
-//! Starts the roles of a job: embedding servers inside this process, or each role as its own process.
+//! Starts the roles of a job: a coordinator and embedding servers inside this process, or each role as its own process.
 //!
-//! `zagros train` and `zagros eval` embed their servers. `zagros up` and `zagros-bench` start processes:
+//! `zagros train` and `zagros eval` embed their cluster. `zagros up` and `zagros-bench` start processes:
 //!
 //! ```text
 //! LaunchPlan ──starts──► ChildProcess ──is added to──► Supervisor   waits, restarts, stops in order
@@ -22,7 +22,7 @@ mod supervise;
 pub use self::addresses::{RoleAddresses, reachable};
 pub use self::child::{ChildProcess, RoleName};
 pub use self::console::RunConsole;
-pub use self::embedded::EmbeddedServers;
+pub use self::embedded::EmbeddedCluster;
 pub use self::log_file::{FOLDER as LOG_FOLDER, LogFile, earlier_log, split_time};
 pub use self::plan::LaunchPlan;
 pub use self::prefix::ChildOutput;

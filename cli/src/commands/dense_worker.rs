@@ -1,9 +1,11 @@
 //! `zagros dense-worker`: one dense worker of a job, in this process.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 
 use zagros_collective::{CollectiveBackend, Rendezvous, StoreRendezvous};
-use zagros_dense_worker::{RunFolder, SilentObserver, Worker};
+use zagros_dense_worker::{RunFolder, SilentObserver, Worker, WorkerError};
 use zagros_embedding_client::GrpcShard;
 use zagros_job::{Collective, Job};
 use zagros_plumbing::admin;
@@ -28,7 +30,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     // Only one worker writes.
     let start = match args.folder {
         _ if args.index > 0 => None,
-        Some(path) => Some(Start::within(RunFolder::open(path).map_err(failed)?, &role.job, wanted)?),
+        Some(path) => Some(Start::within(run_folder(&path)?, &role.job, wanted)?),
         None => Some(Start::of(&role.job, wanted)?),
     };
     let timeout = role.job.cluster.timeout;
@@ -46,6 +48,17 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         shutdown: role.shutdown.clone(),
     };
     crate::report::finish(worker, Terminal::new(true), &role.signals).await
+}
+
+/// The folder that the command line names. One that is not there is no fault of the disk.
+fn run_folder(path: &Path) -> Result<RunFolder, Failure> {
+    RunFolder::open(path).map_err(|error| match &error {
+        WorkerError::File { source, .. } if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            let help = "make the folder first, or leave --folder out: a new one is then made below output.folder";
+            Failure::with_help(Exit::Usage, format!("there is no run folder {}", path.display()), help)
+        }
+        _ => failed(error),
+    })
 }
 
 /// The backend for the sums of several workers, if this program contains it.
@@ -74,8 +87,6 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use zagros_job::Overrides;
 
     use super::*;

@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zagros_coordinator::LocalCoordinator;
 use zagros_dense_worker::{Evaluate, Evaluation};
 use zagros_job::{Job, Model};
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_plumbing::metrics::Registry;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
 
 use crate::args::EvalArgs;
 use crate::report;
 use crate::saved::SavedModel;
 use crate::terminal::Terminal;
-use zagros_launch::EmbeddedServers;
+use zagros_launch::EmbeddedCluster;
 
 /// Loads, scores, prints.
 pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
@@ -23,16 +21,14 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     check_trust(&job, args.trust_module.as_deref())?;
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let registry = Registry::new();
-    let control = LocalCoordinator::new(&job, &registry);
-    let servers = EmbeddedServers::start(&job, control.clone(), &registry).await?;
+    let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&job).await?;
     let terminal = Arc::new(Terminal::new(false));
     let evaluate = Evaluate {
         model: saved.folder,
         files: (!args.data.is_empty()).then_some(args.data),
         job,
         control,
-        connect: servers.connect(),
+        connect,
         observer: terminal.clone(),
         shutdown,
     };

@@ -2,6 +2,7 @@
 
 mod draw;
 mod export;
+mod log;
 mod model;
 mod row;
 mod tables;
@@ -21,6 +22,9 @@ use zagros_shell::{Exit, Failure};
 
 /// Does what the arguments ask for.
 pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
+    if args.log {
+        return log::show(&args.model, args.json);
+    }
     let model = Model::open(&args.model, Duration::from_secs(args.timeout))?;
     if args.verify {
         return verify::verify(&model, args.json);

@@ -1,13 +1,9 @@
 //! `zagros train`: the whole cluster in one process, with function calls instead of sockets.
 
-use std::sync::Arc;
-
-use zagros_coordinator::LocalCoordinator;
-use zagros_dense_worker::{SilentObserver, Worker};
+use zagros_dense_worker::Worker;
 use zagros_job::Job;
 use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_plumbing::metrics::Registry;
 use zagros_shell::{Exit, Failure, describe_threads, load_job, note, watch_signals};
 
 use crate::args::TrainArgs;
@@ -16,7 +12,7 @@ use crate::plan;
 use crate::report;
 use crate::resume::{ResumeChoice, Start};
 use crate::terminal::Terminal;
-use zagros_launch::EmbeddedServers;
+use zagros_launch::EmbeddedCluster;
 
 /// Trains and prints the report.
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
@@ -42,20 +38,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
 }
 
 async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, Failure> {
-    let registry = Registry::new();
-    let control = LocalCoordinator::new(&job, &registry);
-    let servers = EmbeddedServers::start(&job, control.clone(), &registry).await?;
-    Ok(Worker {
-        job,
-        control,
-        connect: servers.connect(),
-        index: 0,
-        supersede: false,
-        rendezvous: None,
-        registry,
-        observer: Arc::new(SilentObserver),
-        folder: Some(start.folder.clone()),
-        resume: start.point.clone(),
-        shutdown,
-    })
+    let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
+    let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
+    Ok(Worker { folder, resume, shutdown, ..Worker::alone(job, control, connect, registry) })
 }

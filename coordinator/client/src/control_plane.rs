@@ -4,10 +4,10 @@ use futures::future::BoxFuture;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
-    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
-    StatusResponse, TransformsRequest, TransformsResponse,
+    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
+    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
 };
 
 /// The answer to a call.
@@ -28,6 +28,11 @@ pub trait ControlPlane: Send + Sync {
     /// The process group of a worker. A coordinator of one worker has no group.
     fn group(&self, _: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
         let alone = Refusal::invalid("this coordinator forms no group of workers");
+        Box::pin(std::future::ready(Err(alone)))
+    }
+    /// The vote of a worker at a barrier. A coordinator of one worker has no barriers.
+    fn barrier(&self, _: BarrierRequest) -> ControlAnswer<'_, BarrierResponse> {
+        let alone = Refusal::invalid("this coordinator holds no barriers");
         Box::pin(std::future::ready(Err(alone)))
     }
     /// The next split to read.

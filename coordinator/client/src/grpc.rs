@@ -10,10 +10,10 @@ use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::{self, InvalidAddress, MAX_CONTROL_BYTES};
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
-    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
-    StatusResponse, TransformsRequest, TransformsResponse,
+    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
+    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 use zagros_transport::control::coordinator_client::CoordinatorClient;
@@ -111,6 +111,7 @@ impl ControlPlane for GrpcControlPlane {
         leave(LeaveRequest) -> LeaveResponse,
         placement(PlacementRequest) -> PlacementResponse,
         group(GroupRequest) -> GroupResponse,
+        barrier(BarrierRequest) -> BarrierResponse,
         assign(AssignRequest) -> AssignResponse,
         complete(CompleteRequest) -> CompleteResponse,
         position(PositionRequest) -> PositionResponse,

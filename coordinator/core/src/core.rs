@@ -5,24 +5,25 @@
 //! ```text
 //!            ┌──────────────── Core: one method per call ────────────────┐
 //! members    data            placement    groups         barriers        watch       run
-//! who holds  who reads       who owns     who makes      where           curve,      waiting, training,
-//! a slot     which split     a bucket     steps together workers meet    checkpoints draining, ended
+//! who holds  who reads       who owns     who makes      when, and       curve,      waiting, training,
+//! a slot     which split     a bucket     steps together what follows    checkpoints draining, ended
 //! ```
 
 mod ending;
+mod group_calls;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest,
-    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusResponse, TransformsRequest,
-    TransformsResponse,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
+    JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest, PositionResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Lineage, Refusal};
 
 use crate::admission::{check_join_payload, check_report, check_same_run, requested_slot};
+use crate::ballots::Ballots;
 use crate::barriers::BarrierSchedule;
 use crate::config::CoreConfig;
 use crate::content::{ServerContent, why_lost};
@@ -49,6 +50,7 @@ pub struct Core {
     transforms: Transforms,
     groups: ProcessGroups,
     barriers: BarrierSchedule,
+    ballots: Ballots,
     watch: TrainingWatch,
     /// Time of the last call.
     now: Option<Duration>,
@@ -68,6 +70,7 @@ impl Core {
             transforms: Transforms::default(),
             groups: ProcessGroups::default(),
             barriers: BarrierSchedule::default(),
+            ballots: Ballots::default(),
             watch: TrainingWatch::default(),
             now: None,
             events: Vec::new(),
@@ -192,19 +195,6 @@ impl Core {
         self.placement.response(self.roster())
     }
 
-    /// The process group of a worker, once every worker is in.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member or the run is over. `Invalid` when rank 0 has no address, or when a
-    /// worker has finished, because a finished worker joins no group.
-    pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
-        self.advance(now);
-        self.run.check_not_ended()?;
-        let slot = self.worker(request.member, request.incarnation)?;
-        let roster = Roster { config: &self.config, members: &self.members };
-        self.groups.form(roster, slot, request.after)
-    }
-
     /// The next split for a worker.
     ///
     /// # Errors
@@ -309,6 +299,7 @@ impl Core {
         let now = now.max(last);
         self.now = Some(now);
         self.members.start_leases_anew(now, now - last);
+        self.ballots.extend(now - last);
         self.events.push(RunEvent::CoordinatorRecovered { gap: now - last });
     }
 
@@ -360,6 +351,7 @@ impl Core {
         // No call came for so long, so this process itself stood still and heard no member.
         if gap > self.config.lease / 2 && !self.is_deserted() {
             self.members.extend_leases(gap);
+            self.ballots.extend(gap);
             self.events.push(RunEvent::CoordinatorStalled { gap });
         }
         self.expire(now);

@@ -1,10 +1,13 @@
 //! The process group: the dense workers that make steps together.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::GroupResponse;
 use zagros_zip::ZipEq;
 
+use crate::ballots::{Presence, Voter};
 use crate::members::MemberState;
 use crate::roster::Roster;
 use crate::{MemberSlot, Role};
@@ -73,6 +76,29 @@ impl ProcessGroups {
         Ok(GroupResponse { generation, rank, world, store, waiting_for: String::new(), workers })
     }
 
+    /// The workers that vote at the barriers of the group of this `generation`, which a worker says that it is in.
+    ///
+    /// # Errors
+    /// `Invalid` when there is a newer group, or the process of the worker is not in this one.
+    pub(crate) fn voters(
+        &self,
+        roster: Roster<'_>,
+        now: Duration,
+        generation: u64,
+        (slot, incarnation): (MemberSlot, u32),
+    ) -> Result<Vec<Voter>, Refusal> {
+        let is_member = self.members.contains(&GroupMember { index: slot.index, incarnation });
+        if generation != self.generation || !is_member {
+            let newest = self.generation;
+            return Err(Refusal::invalid(format!(
+                "{slot} (incarnation {incarnation}) votes in the process group of generation {generation} and is not in it; \
+                 the newest group has generation {newest}"
+            )));
+        }
+        let voter = |member: &GroupMember| Voter { index: member.index, presence: member.presence(roster, now) };
+        Ok(self.members.iter().map(voter).collect())
+    }
+
     /// The generation of the group with these members, by rank. The newest group keeps its generation if it has the same
     /// members and one of them may still use it.
     fn generation_of(&mut self, members: Vec<GroupMember>, rank: usize, after: u64) -> u64 {
@@ -102,6 +128,26 @@ impl ProcessGroups {
             remaining.join(" and "),
             self.generation
         )
+    }
+}
+
+impl GroupMember {
+    /// Whether this process can still vote at a barrier.
+    fn presence(self, roster: Roster<'_>, now: Duration) -> Presence {
+        let slot = MemberSlot::worker(self.index);
+        let Some(holder) = roster.members.get(slot).filter(|holder| holder.incarnation == self.incarnation) else {
+            return Presence::Gone("was replaced by another process, which is not in this group".to_owned());
+        };
+        let silence = now.saturating_sub(holder.heard);
+        match holder.state {
+            MemberState::Alive => Presence::Expected(format!("it was last heard {silence:.1?} ago")),
+            MemberState::Silent | MemberState::Away => {
+                Presence::Expected(format!("it is lost: silent for {silence:.1?}"))
+            }
+            MemberState::Left { finished: true } | MemberState::GivenUp => Presence::Left,
+            MemberState::Left { finished: false } => Presence::Gone("has left the run".to_owned()),
+            MemberState::Lost => Presence::Gone(format!("is lost: silent for {silence:.1?}")),
+        }
     }
 }
 

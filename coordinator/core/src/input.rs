@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use zagros_protocol::control::{
-    AssignRequest, CompleteRequest, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest, ReportEvaluationRequest,
-    TransformsRequest,
+    AssignRequest, BarrierRequest, CompleteRequest, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
+    ReportEvaluationRequest, TransformsRequest,
 };
 
 use crate::{Core, RunOutcome};
@@ -21,6 +21,8 @@ pub enum CoreInput {
     Leave(LeaveRequest),
     /// [`Core::group`].
     Group(GroupRequest),
+    /// [`Core::barrier`].
+    Barrier(BarrierRequest),
     /// [`Core::assign`].
     Assign(AssignRequest),
     /// [`Core::complete`].
@@ -47,6 +49,7 @@ impl CoreInput {
             Self::Heartbeat(request) => drop(core.heartbeat(now, request)),
             Self::Leave(request) => drop(core.leave(now, request)),
             Self::Group(request) => drop(core.group(now, request)),
+            Self::Barrier(request) => drop(core.barrier(now, request)),
             Self::Assign(request) => drop(core.assign(now, request)),
             Self::Complete(request) => drop(core.complete(now, request)),
             Self::Transforms(request) => drop(core.transforms(now, request)),

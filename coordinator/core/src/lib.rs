@@ -5,6 +5,7 @@
 //! process around it to log and count. No clock, no thread, no socket: a test plays hours in microseconds.
 
 mod admission;
+mod ballots;
 mod barriers;
 mod config;
 mod content;
@@ -27,6 +28,7 @@ mod transforms;
 mod warnings;
 mod watch;
 
+pub use ballots::decide;
 pub use config::CoreConfig;
 pub use core::Core;
 pub use event::RunEvent;

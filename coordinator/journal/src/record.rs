@@ -40,6 +40,7 @@ pub(crate) fn encode(time: JournalTime, input: &CoreInput) -> Vec<u8> {
         // An outcome is a word and a text: it always has bytes.
         CoreInput::End(outcome) => (11, postcard::to_allocvec(outcome).unwrap_or_default()),
         CoreInput::Recover => (12, Vec::new()),
+        CoreInput::Barrier(request) => (13, request.encode_to_vec()),
     };
     let mut bytes = Vec::with_capacity(HEADER + content.len());
     bytes.push(kind);
@@ -76,6 +77,7 @@ fn input(kind: u8, content: &[u8]) -> Result<CoreInput, String> {
         10 => CoreInput::Drain(String::from_utf8(content.to_vec()).map_err(|error| error.to_string())?),
         11 => CoreInput::End(postcard::from_bytes(content).map_err(|error| error.to_string())?),
         12 => CoreInput::Recover,
+        13 => CoreInput::Barrier(message(content)?),
         other => return Err(format!("input of kind {other}")),
     })
 }
@@ -83,7 +85,7 @@ fn input(kind: u8, content: &[u8]) -> Result<CoreInput, String> {
 #[cfg(test)]
 mod tests {
     use zagros_coordinator_core::RunOutcome;
-    use zagros_protocol::control::{CompleteRequest, HeartbeatRequest, JoinRequest, Progress};
+    use zagros_protocol::control::{BarrierRequest, CompleteRequest, HeartbeatRequest, JoinRequest, Progress};
 
     use super::*;
 
@@ -99,6 +101,7 @@ mod tests {
             CoreInput::Drain("the coordinator was asked to end".to_owned()),
             CoreInput::End(RunOutcome::Failed("ü".to_owned())),
             CoreInput::Recover,
+            CoreInput::Barrier(BarrierRequest { ballot: 3, ..BarrierRequest::default() }),
         ] {
             let bytes = encode(time, &input);
             assert_eq!(decode(&bytes), Ok((time, input)));

@@ -102,7 +102,7 @@ pub enum Action {
     },
     /// Report splits that ended in no batch.
     CompleteStream,
-    /// Vote at a barrier.
+    /// Vote at a barrier: the coordinator decides once all workers have voted.
     Vote(BarrierReason),
     /// Wait for all ranks.
     WaitForAll,

@@ -1,9 +1,10 @@
 //! What the loop knows of the job.
 
+use crate::early_stopping::EarlyStopRule;
 use crate::policy::Policy;
 
 /// The settings that decisions depend on. They do not change during a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoopConfig {
     /// How this worker trains beside others.
     pub policy: Policy,
@@ -15,6 +16,8 @@ pub struct LoopConfig {
     pub max_steps: Option<u64>,
     /// Steps between two evaluations.
     pub evaluate_every: Option<u64>,
+    /// When evaluations end training.
+    pub early_stop: Option<EarlyStopRule>,
     /// There is a held-out part to score while training.
     pub has_held_out: bool,
     /// The job keeps checkpoints.

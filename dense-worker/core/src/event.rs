@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::agreement::{StepAgreement, StepFacts};
-use crate::barrier::BarrierVote;
+use crate::barrier::BarrierDecision;
+use crate::early_stopping::{MeasuredState, SearchState};
 use crate::progress::RankProgress;
 
 /// What happened. Each but the last three is the reply to one action.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Reply to `Form`: the group has formed. A job of one worker has none.
     Formed {
@@ -54,15 +55,17 @@ pub enum Event {
     Drained,
     /// Reply to `Evaluate`.
     Evaluated {
-        /// No better state is to be expected.
-        settled: bool,
+        /// The measure that states are compared by; `None` where it is not defined, and without early stopping.
+        measured: Option<MeasuredState>,
     },
     /// Reply to `Checkpoint` and `FinalCheckpoint`. A checkpoint that could not be written is no failure of training.
     CheckpointDone,
-    /// Reply to `Vote`: what all workers bring to a barrier.
-    Votes {
-        /// By rank.
-        votes: Vec<BarrierVote>,
+    /// Reply to `Vote`: what all workers do next.
+    BarrierDecided {
+        /// A function of the votes of all workers.
+        decision: BarrierDecision,
+        /// The newest checkpoint barrier that any of them had heard of.
+        called: u64,
         /// Steps that the other workers have made.
         others_steps: u64,
     },
@@ -101,7 +104,7 @@ pub struct Loss {
 }
 
 /// What the loop counts, when training starts from a state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoopCounts {
     /// The epoch that training is in, from 0.
     pub epoch: u32,
@@ -111,8 +114,8 @@ pub struct LoopCounts {
     pub others_steps: u64,
     /// Steps made before the last evaluation.
     pub evaluated: Option<u64>,
-    /// Early stopping has ended the search for a better state.
-    pub settled: bool,
+    /// What the evaluations so far say of the best state.
+    pub search: SearchState,
     /// Nothing was trained on in this epoch, here or before.
     pub untouched: bool,
 }

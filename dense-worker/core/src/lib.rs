@@ -14,7 +14,7 @@
 //! |---|---|---|---|
 //! | one worker | is the worker's own | when the coordinator has no split left | there is no other worker |
 //! | synchronous group | is agreed on by all ranks | with a round in which no rank had a batch | mode `hybrid` regroups; mode `sync` ends |
-//! | asynchronous workers | is the worker's own | when all come to a barrier to end it | the run ends |
+//! | asynchronous workers | is the worker's own | when all vote at a barrier to end it | the run ends |
 //!
 //! `docs/worker-states.md` shows every transition. A test makes that page from this crate.
 
@@ -22,6 +22,7 @@ mod action;
 mod agreement;
 mod barrier;
 mod config;
+mod early_stopping;
 mod event;
 mod policy;
 mod progress;
@@ -30,8 +31,9 @@ mod training_loop;
 
 pub use action::{Action, Cause, Ending, InFlight};
 pub use agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
-pub use barrier::{BarrierDecision, BarrierLog, BarrierReason, BarrierVote};
+pub use barrier::{BarrierDecision, BarrierLog, BarrierReason};
 pub use config::LoopConfig;
+pub use early_stopping::{BestState, EarlyStopRule, MeasuredState, SearchState};
 pub use event::{Event, GroupMember, LoopCounts, Loss};
 pub use policy::Policy;
 pub use progress::{RankProgress, most_advanced};

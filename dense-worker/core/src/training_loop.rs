@@ -7,6 +7,7 @@ mod group;
 use crate::action::{Action, Cause, Ending};
 use crate::barrier::BarrierLog;
 use crate::config::LoopConfig;
+use crate::early_stopping::SearchState;
 use crate::event::{Event, GroupMember, LoopCounts};
 use crate::progress::RankProgress;
 use crate::state::{Drain, EvaluationPoint, Finish, Regroup, RoundEnd, State, StepPhase};
@@ -100,6 +101,12 @@ impl TrainingLoop {
         self.counts.epoch
     }
 
+    /// What the evaluations so far say of the best state.
+    #[must_use]
+    pub fn search(&self) -> SearchState {
+        self.counts.search
+    }
+
     fn on_training_event(&mut self, phase: StepPhase, event: Event) -> Vec<Action> {
         match phase {
             StepPhase::AwaitingStream => self.on_stream_event(event),
@@ -131,8 +138,12 @@ impl TrainingLoop {
 
     fn on_evaluation_event(&mut self, point: EvaluationPoint, event: Event) -> Vec<Action> {
         match (event, point) {
-            (Event::Evaluated { settled }, _) => {
-                (self.counts.evaluated, self.counts.settled) = (Some(self.all_steps()), settled);
+            (Event::Evaluated { measured }, _) => {
+                let step = self.all_steps();
+                if let Some(rule) = self.config.early_stop {
+                    self.counts.search.note(rule, step, measured);
+                }
+                self.counts.evaluated = Some(step);
                 self.evaluated(point)
             }
             (Event::Interrupted, EvaluationPoint::Owed) => self.conclude(false),
@@ -147,7 +158,7 @@ impl TrainingLoop {
     fn evaluated(&mut self, point: EvaluationPoint) -> Vec<Action> {
         match point {
             EvaluationPoint::Owed => self.begin_epoch(self.counts.epoch, self.counts.untouched),
-            EvaluationPoint::BetweenSteps { .. } if self.counts.settled => self.close_round(RoundEnd::Steps),
+            EvaluationPoint::BetweenSteps { .. } if self.is_settled() => self.close_round(RoundEnd::Steps),
             EvaluationPoint::BetweenSteps { checkpoint, ahead } => {
                 after(Action::ResumeClock, self.checkpoint_between(checkpoint, ahead))
             }
@@ -196,6 +207,11 @@ impl TrainingLoop {
     /// Steps of all workers: in a group each step is one of all.
     fn all_steps(&self) -> u64 {
         self.counts.steps + self.counts.others_steps
+    }
+
+    /// Whether training is to end, because no better state is to be expected.
+    fn is_settled(&self) -> bool {
+        self.config.early_stop.is_some_and(|rule| self.counts.search.is_over(rule))
     }
 
     /// Barriers that are listened for: those after the last one.

@@ -1,8 +1,8 @@
 //! Faults of `docs/runbook.md` that touch a worker, each by value: what happens to the worker, and what it does.
 
 use zagros_worker_core::{
-    Action, BarrierReason, BarrierVote, Cause, Ending, Event, GroupMember, InFlight, LoopConfig, LoopCounts, Loss,
-    Policy, RankProgress, State, StepAgreement, StepFacts, StepVote, TrainingLoop,
+    Action, BarrierDecision, BarrierReason, Cause, EarlyStopRule, Ending, Event, GroupMember, InFlight, LoopConfig,
+    LoopCounts, Loss, MeasuredState, Policy, RankProgress, State, StepAgreement, StepFacts, StepVote, TrainingLoop,
 };
 
 const HYBRID: Policy = Policy::SynchronousGroup { in_turns: false };
@@ -16,6 +16,7 @@ fn config(policy: Policy) -> LoopConfig {
         epochs: 2,
         max_steps: None,
         evaluate_every: None,
+        early_stop: None,
         has_held_out: true,
         keeps_checkpoints: true,
         checkpoint_every: None,
@@ -101,6 +102,15 @@ fn worker_down_in_other_modes_than_hybrid_the_run_ends() {
         let ends = [Action::WarnNoRegroup, Action::End(Ending::Failed(Cause::LastEvent))];
         assert_eq!(worker.on(lost(1)), ends, "{policy:?}");
     }
+}
+
+/// The coordinator names whom the others waited for.
+#[test]
+fn worker_down_at_a_barrier_the_others_end_with_the_error() {
+    let mut worker = training(config(Policy::AsynchronousWorkers));
+    assert_eq!(worker.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
+    let ends = [Action::WarnNoRegroup, Action::End(Ending::Failed(Cause::LastEvent))];
+    assert_eq!(worker.on(lost(1)), ends);
 }
 
 #[test]
@@ -219,6 +229,23 @@ fn exit_code_143_a_group_finishes_its_step_and_makes_the_last_checkpoint() {
     assert_eq!(worker.on(Event::Concluded), [Action::End(Ending::Interrupted)]);
 }
 
+/// All know of the batch from the step before, and divide the step's gradient by its samples too. A worker that cannot bring
+/// it makes no step in its place: the samples would be counted and not trained on, and trained on again later.
+#[test]
+fn coordinator_down_a_batch_that_all_have_agreed_on_is_stepped_with_or_nothing_is() {
+    let mut worker = training(config(HYBRID));
+    let ahead = StepAgreement { samples: 128, ..StepAgreement::default() };
+    after(&mut worker, [Event::BatchReady(FACTS), agreed(128)]);
+    let waits = Action::NextBatch { stop: false, deadline: false, barriers_after: None };
+    assert_eq!(last(&worker.on(Event::Stepped { ahead: Some(ahead) })), waits);
+    // What the wait for the batch, or for the proof of the lease, may end with.
+    for event in [Event::Interrupted, Event::StopRequested, Event::BatchLate, Event::StreamDry(FACTS)] {
+        let actions = worker.clone().on(event.clone());
+        assert!(matches!(actions[..], [Action::End(Ending::Failed(_))]), "{event:?}: {actions:?}");
+    }
+    assert!(matches!(worker.on(Event::BatchReady(FACTS))[..], [Action::Step { batch: true, .. }]));
+}
+
 #[test]
 fn exit_code_143_in_turns_a_batch_whose_lookup_was_counted_is_trained_on() {
     let mut worker = training(config(IN_TURNS));
@@ -239,11 +266,9 @@ fn exit_code_143_asynchronous_workers_stop_at_a_barrier() {
     // Another one was called in the midst of training.
     let mut other = training(config(Policy::AsynchronousWorkers));
     assert_eq!(other.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
-    let vote = |reason| BarrierVote { reason, called: 1 };
-    let votes = || vec![vote(BarrierReason::Stop), vote(BarrierReason::Checkpoint)];
-    assert_eq!(worker.on(Event::Votes { votes: votes(), others_steps: 3 }), [Action::FinalCheckpoint]);
-    let close = [Action::CloseRound { checked: false }];
-    assert_eq!(other.on(Event::Votes { votes: votes(), others_steps: 3 }), close);
+    let stops = || Event::BarrierDecided { decision: BarrierDecision::Stop, called: 1, others_steps: 3 };
+    assert_eq!(worker.on(stops()), [Action::FinalCheckpoint]);
+    assert_eq!(other.on(stops()), [Action::CloseRound { checked: false }]);
     assert_eq!(other.on(Event::Drained), [Action::FinalCheckpoint], "it has voted already");
 }
 
@@ -266,9 +291,16 @@ fn an_interrupted_evaluation_is_made_before_the_first_step_of_the_next_process()
 
 #[test]
 fn early_stopping_ends_the_round_and_the_run() {
-    let mut worker = training(LoopConfig { evaluate_every: Some(1), ..config(Policy::OneWorker { in_turns: false }) });
-    after(&mut worker, [Event::BatchReady(FACTS), Event::Stepped { ahead: None }, Event::Drained]);
-    assert_eq!(worker.on(Event::Evaluated { settled: true }), [Action::CloseRound { checked: true }]);
+    let early_stop = Some(EarlyStopRule { patience: 1, min_delta: 0.0 });
+    let alone = config(Policy::OneWorker { in_turns: false });
+    let mut worker = training(LoopConfig { evaluate_every: Some(1), early_stop, ..alone });
+    let evaluated = |merit| Event::Evaluated { measured: Some(MeasuredState { value: merit, merit }) };
+    let step = || [Event::BatchReady(FACTS), Event::Stepped { ahead: None }, Event::Drained];
+    let actions = after(&mut worker, step().into_iter().chain([evaluated(0.7)]));
+    assert!(matches!(last(&actions), Action::NextBatch { .. }), "{actions:?}");
+    let actions = after(&mut worker, step().into_iter().chain([evaluated(0.6)]));
+    assert_eq!(actions, [Action::CloseRound { checked: true }]);
+    assert_eq!(worker.search().best().map(|best| best.step), Some(1));
     assert_eq!(worker.on(Event::Drained), [Action::CloseEpoch { epoch: 0, check_books: false }]);
     assert_eq!(last(&worker.on(Event::EpochClosed)), Action::Conclude { finished: true });
     assert_eq!(worker.on(Event::Concluded), [Action::End(Ending::Finished)]);

@@ -1,5 +1,6 @@
-//! Runs of one to four workers against a model of coordinator, data and collective: the machines decide, the model performs
-//! in a random order, loses workers, starts late ones, asks some to stop.
+//! 2,000 runs per property, of one to four workers against a model of coordinator, data and collective: the machines decide, the
+//! model performs in a random order, loses workers, starts late ones, asks some to stop. Votes at barriers are decided by the
+//! coordinator's own function.
 //!
 //! Every decision comes from one seed, which a failing case prints.
 
@@ -8,14 +9,16 @@ mod world;
 
 use proptest::prelude::*;
 use world::{Plan, World};
-use zagros_worker_core::{Ending, Policy};
+use zagros_worker_core::{EarlyStopRule, Ending, Policy};
 
 fn plans(policy: Policy) -> impl Strategy<Value = Plan> {
     let workers = if matches!(policy, Policy::OneWorker { .. }) { 1..=1_usize } else { 2..=4 };
     let data = (1_u32..4, 0_u32..12);
     let rules = (proptest::option::of(1_u64..15), proptest::option::of(1_u64..5), proptest::option::of(1_u64..5));
     let faults = (0_u32..4, any::<bool>(), any::<bool>());
-    (any::<u64>(), workers, data, rules, faults).prop_map(move |(seed, workers, data, rules, faults)| Plan {
+    let patience = proptest::option::of(1_u32..4);
+    let all = (any::<u64>(), workers, data, rules, faults, patience);
+    all.prop_map(move |(seed, workers, data, rules, faults, patience)| Plan {
         seed,
         policy,
         workers,
@@ -23,6 +26,7 @@ fn plans(policy: Policy) -> impl Strategy<Value = Plan> {
         splits: data.1,
         max_steps: rules.0,
         evaluate_every: rules.1,
+        early_stop: patience.map(|patience| EarlyStopRule { patience, min_delta: 0.5 }),
         checkpoint_every: rules.2,
         losses: faults.0,
         late_joiner: faults.1,
@@ -38,7 +42,7 @@ proptest! {
     fn a_hybrid_group_trains_every_batch_once_whoever_is_lost(plan in plans(Policy::SynchronousGroup { in_turns: false })) {
         // With four groups in a row that make no step, a run ends.
         let losses = plan.losses.min(3 - u32::from(plan.late_joiner));
-        let whole = Plan { stops: false, max_steps: None, losses, ..plan };
+        let whole = Plan { stops: false, max_steps: None, early_stop: None, losses, ..plan };
         let world = World::run(whole);
         // A worker that joins when the others have nothing left to do may come too late for a group with it.
         let finished = world.endings().iter().filter(|ending| **ending == Ending::Finished).count();
@@ -68,6 +72,8 @@ proptest! {
         prop_assert!(endings.iter().all(|ending| *ending == endings[0]), "{:?}", endings);
         if !plan.stops {
             prop_assert_eq!(endings[0], Ending::Finished);
+        }
+        if !plan.stops && plan.early_stop.is_none() {
             prop_assert_eq!(world.pushed(), plan.batches());
         }
     }
@@ -83,7 +89,7 @@ proptest! {
     fn one_worker_trains_every_batch_once(in_turns in any::<bool>(), plan in plans(Policy::OneWorker { in_turns: false })) {
         let plan = Plan { policy: Policy::OneWorker { in_turns }, losses: 0, late_joiner: false, ..plan };
         let world = World::run(plan);
-        if !plan.stops && plan.max_steps.is_none() {
+        if !plan.stops && plan.max_steps.is_none() && plan.early_stop.is_none() {
             prop_assert_eq!(world.endings(), [Ending::Finished]);
             prop_assert_eq!(world.pushed(), plan.batches());
         }

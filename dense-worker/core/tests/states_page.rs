@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use zagros_worker_core::{
-    Action, BarrierReason, BarrierVote, Cause, Ending, Event, GroupMember, LoopConfig, LoopCounts, Loss, Policy,
-    RankProgress, State, StepAgreement, StepFacts, TrainingLoop,
+    Action, BarrierDecision, Cause, EarlyStopRule, Ending, Event, GroupMember, LoopConfig, LoopCounts, Loss,
+    MeasuredState, Policy, RankProgress, State, StepAgreement, StepFacts, TrainingLoop,
 };
 
 const POLICIES: [(&str, Policy); 4] = [
@@ -30,6 +30,7 @@ fn config(policy: Policy) -> LoopConfig {
         epochs: 1,
         max_steps: Some(3),
         evaluate_every: Some(2),
+        early_stop: Some(EarlyStopRule { patience: 1, min_delta: 0.0 }),
         has_held_out: true,
         keeps_checkpoints: true,
         checkpoint_every: Some(1),
@@ -43,10 +44,7 @@ fn events(policy: Policy) -> Vec<Event> {
     let agreed = |samples, stop, regroup| StepAgreement { samples, stop, checkpoint: false, regroup };
     let trained = RankProgress { has_trained: true, epoch: 0, steps: 1, evaluated: 0 };
     let group = (!matches!(policy, Policy::OneWorker { .. })).then_some(GroupMember { rank: 0, generation: 1 });
-    let votes = |reasons: [BarrierReason; 2]| Event::Votes {
-        votes: reasons.map(|reason| BarrierVote { reason, called: 1 }).to_vec(),
-        others_steps: 0,
-    };
+    let decided = |decision| Event::BarrierDecided { decision, called: 1, others_steps: 0 };
     let loss = |stop_requested| Event::Lost(Loss { generation: 1, about_others: true, stop_requested });
     let held = |checkpoint_by_time| Event::SplitsHeld { pause: Duration::from_secs(1), checkpoint_by_time };
     let counts = LoopCounts { untouched: true, ..LoopCounts::default() };
@@ -70,8 +68,8 @@ fn events(policy: Policy) -> Vec<Event> {
         Event::Agreed(agreed(2, false, true)),
         Event::Stepped { ahead: None },
         Event::Drained,
-        Event::Evaluated { settled: false },
-        Event::Evaluated { settled: true },
+        Event::Evaluated { measured: Some(MeasuredState { value: 0.5, merit: 0.5 }) },
+        Event::Evaluated { measured: None },
         Event::CheckpointDone,
         Event::AllHere,
         Event::EpochClosed,
@@ -88,13 +86,8 @@ fn events(policy: Policy) -> Vec<Event> {
         events.push(Event::Stepped { ahead: Some(agreed(2, false, false)) });
     }
     if policy.is_asynchronous() {
-        use BarrierReason::{Checkpoint, EpochEnd, Stop};
-        events.extend([
-            Event::BarrierDue,
-            votes([Checkpoint, EpochEnd]),
-            votes([EpochEnd; 2]),
-            votes([Checkpoint, Stop]),
-        ]);
+        events.push(Event::BarrierDue);
+        events.extend([BarrierDecision::Checkpoint, BarrierDecision::EpochOver, BarrierDecision::Stop].map(decided));
     }
     events
 }
@@ -222,7 +215,7 @@ is a state machine without I/O. The driver (`dense-worker/src/control`) performs
 | Resuming | takes the state that training starts from: a checkpoint's, or that of the most advanced rank |
 | Training | finds a stream of splits, waits for a batch, agrees on a step, makes it |
 | Waiting | waits for splits that other workers hold |
-| AtBarrier | votes with the other asynchronous workers |
+| AtBarrier | has voted, and waits for the coordinator's decision |
 | Draining | waits until every gradient is acknowledged and every complete split is reported |
 | Evaluating | scores the held-out part |
 | Checkpointing | writes a checkpoint, all workers together |
@@ -234,7 +227,7 @@ Three events are understood in every state:
 | event | means | then |
 |---|---|---|
 | Failed | an action failed; a fenced worker sees this too | Ended · Failed |
-| Lost | a call of the group failed | hybrid: ReportLost, LeaveGroup, and Regrouping · Leaving, with at most three groups in a row that make no step; else Ended · Failed |
+| Lost | a call of the group failed, or a worker did not come to a barrier | hybrid: ReportLost, LeaveGroup, and Regrouping · Leaving, with at most three groups in a row that make no step; else Ended · Failed |
 | Interrupted | the action was given up: this process was asked to end, or the run is drained | as the table says; where it says nothing, Ended · Failed with the request as the reason |
 
 ";

@@ -1,35 +1,41 @@
 //! What only asynchronous workers do: vote at barriers, and pull the dense weights.
 
-use serde::{Deserialize, Serialize};
 use zagros_embedding_client::UniqueIds;
+use zagros_protocol::control::{self, BarrierVote, CountedVote};
 use zagros_protocol::datapath::Access;
-use zagros_worker_core::{BarrierReason, BarrierVote, Event};
+use zagros_worker_core::{BarrierDecision, BarrierReason, Event};
 
 use super::trainer::Trainer;
 use super::worker_counts::WorkerCounts;
+use crate::datapath::prepared::inconsistent;
 use crate::error::WorkerError;
-
-/// What a worker sends to the others at a barrier.
-#[derive(Clone, Copy, Serialize, Deserialize)]
-struct VoteWithCounts {
-    vote: BarrierVote,
-    counts: WorkerCounts,
-}
 
 impl Trainer {
     /// Votes at a barrier, and takes down what the others have done.
     ///
     /// # Errors
-    /// When another does not come, naming it.
+    /// When another does not come, naming it. When the coordinator does not answer.
     pub(super) async fn vote(&mut self, reason: BarrierReason) -> Result<Event, WorkerError> {
-        let vote = BarrierVote { reason, called: self.barrier_calls.newest() };
-        let mine = VoteWithCounts { vote, counts: self.tracker.counts() };
-        let all = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??;
-        let rank = self.group.order() as usize;
-        let others = all.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, vote)| vote.counts);
-        let others = others.fold(WorkerCounts::default(), WorkerCounts::plus);
+        let reason = match reason {
+            BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
+            BarrierReason::EpochEnd => control::BarrierReason::EpochEnd,
+            BarrierReason::Stop => control::BarrierReason::Stop,
+        };
+        let mine = WorkerCounts { untrained_rows: self.stream.untrained_rows, ..self.tracker.counts() };
+        // Numbers can always be written.
+        let counts = serde_json::to_string(&mine).unwrap_or_default();
+        let vote = BarrierVote { reason: reason.into(), called: self.barrier_calls.newest(), counts };
+        let result = self.ballots.vote(vote).await?;
+        let decision = match result.decision() {
+            control::BarrierDecision::Checkpoint => BarrierDecision::Checkpoint,
+            control::BarrierDecision::EpochOver => BarrierDecision::EpochOver,
+            control::BarrierDecision::Stop => BarrierDecision::Stop,
+            other => return Err(inconsistent(0, format!("a vote for {reason:?} is decided as {other:?}"))),
+        };
+        let others = others(&result.votes, self.group.index())?;
         self.tracker.set_others(others);
-        Ok(Event::Votes { votes: all.iter().map(|vote| vote.vote).collect(), others_steps: others.steps })
+        let called = result.votes.iter().flat_map(|counted| &counted.vote).map(|vote| vote.called).max().unwrap_or(0);
+        Ok(Event::BarrierDecided { decision, called, others_steps: others.steps })
     }
 
     /// In mode `async`, gives the network the weights as the embedding servers hold them now.
@@ -42,4 +48,16 @@ impl Trainer {
         let rows = rows.map_err(|source| WorkerError::Embedding { batch: self.stream.next_seq, source })?;
         Ok(self.run.dense.call(move |dense| dense.take_weights(&rows)).await??)
     }
+}
+
+/// What all workers but the one with this `index` have done.
+fn others(votes: &[CountedVote], index: u32) -> Result<WorkerCounts, WorkerError> {
+    let others = votes.iter().filter(|counted| counted.worker != index);
+    others.filter_map(|counted| Some((counted.worker, counted.vote.as_ref()?))).try_fold(
+        WorkerCounts::default(),
+        |all, (worker, vote)| {
+            let odd = |error| inconsistent(0, format!("the counts of dense worker {worker} ({error})"));
+            Ok(all.plus(serde_json::from_str(&vote.counts).map_err(odd)?))
+        },
+    )
 }

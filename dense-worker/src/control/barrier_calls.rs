@@ -40,17 +40,13 @@ mod tests {
     use futures::FutureExt;
     use tokio::time::{Instant, sleep};
     use zagros_coordinator_client::AnnouncedBarrier;
-    use zagros_worker_core::{BarrierDecision, BarrierLog, BarrierReason, BarrierVote};
+    use zagros_worker_core::{BarrierDecision, BarrierLog};
 
     use super::*;
 
-    fn vote(reason: BarrierReason, called: u64) -> BarrierVote {
-        BarrierVote { reason, called }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_worker_goes_to_each_barrier_once_and_not_before_its_time() {
-        use BarrierReason::{Checkpoint, EpochEnd};
+        use BarrierDecision::{Checkpoint, EpochOver};
         let (call_to, view) = watch::channel(MemberView::default());
         let (mut calls, mut log) = (BarrierCalls::new(view), BarrierLog::default());
         assert!(calls.due(log.attended()).now_or_never().is_none());
@@ -59,15 +55,15 @@ mod tests {
         call(1, started + Duration::from_secs(2));
         calls.due(log.attended()).await;
         assert_eq!((started.elapsed(), calls.newest(), log.next()), (Duration::from_secs(2), 1, 1));
-        assert_eq!(log.attend(&[vote(Checkpoint, 1), vote(EpochEnd, 0)]), BarrierDecision::Checkpoint);
+        log.attend(Checkpoint, 1);
         // The coordinator goes on reporting it.
         sleep(Duration::from_secs(1)).await;
         assert!(calls.due(log.attended()).now_or_never().is_none());
         // The end of an epoch comes before the next.
         call(2, Instant::now() + Duration::from_secs(1));
-        assert_eq!(log.attend(&[vote(EpochEnd, 1), vote(EpochEnd, 2)]), BarrierDecision::EpochOver);
+        log.attend(EpochOver, 2);
         calls.due(log.attended()).await;
-        assert_eq!(log.attend(&[vote(EpochEnd, 1), vote(Checkpoint, 2)]), BarrierDecision::Checkpoint);
+        log.attend(Checkpoint, 2);
         assert!(calls.due(log.attended()).now_or_never().is_none());
     }
 }

@@ -19,7 +19,6 @@ use super::resume::{CapturedCheckpoint, FORMAT, ResumeCursor, TrainingPosition, 
 use super::saved_model;
 use super::splits::control_error;
 use super::trainer::Trainer;
-use crate::datapath::dense::Dense;
 use crate::error::WorkerError;
 use crate::event::Event;
 use crate::progress::Overall;
@@ -38,7 +37,7 @@ impl Trainer {
         let mine = (self.resume_cursor(), self.tracker.overall().clone());
         let workers = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??;
         if self.group.rank.is_none_or(GroupRank::leads)
-            && let Err(error) = self.lead_checkpoint(epoch, workers).await
+            && let Err(error) = self.lead_checkpoint_of_all(epoch, workers).await
         {
             self.run.metrics.checkpoint_failures.inc();
             let step = self.tracker.steps_of_all();
@@ -46,9 +45,22 @@ impl Trainer {
         }
         // Only now may anyone push again.
         if self.group.rank.is_some() {
-            self.run.dense.call(Dense::barrier).await??;
+            self.wait_for_all().await?;
         }
         Ok(())
+    }
+
+    /// Asynchronous workers wait for the content of the checkpoint at the coordinator.
+    async fn lead_checkpoint_of_all(
+        &mut self,
+        epoch: u32,
+        workers: Vec<(ResumeCursor, Overall)>,
+    ) -> Result<(), WorkerError> {
+        if !self.group.is_asynchronous() {
+            return self.lead_checkpoint(epoch, workers).await;
+        }
+        let ballots = self.ballots.clone();
+        ballots.on_the_way(self.lead_checkpoint(epoch, workers)).await
     }
 
     /// After the last step: makes one more where training is to continue later, and waits for what is being written.

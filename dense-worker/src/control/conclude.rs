@@ -1,9 +1,9 @@
 //! The end of training: the best state becomes the model, and the test part is scored.
 
-use zagros_worker_core::Event;
+use zagros_worker_core::{Event, MeasuredState};
 
 use super::best_states::BestStates;
-use super::early_stopping::StateUse;
+use super::early_stopping::{StateUse, explain, measure};
 use super::group_session::GroupRank;
 use super::model_choice::{EvaluatedState, ModelChoice, better_than_last};
 use super::saved_model::Trained;
@@ -13,25 +13,26 @@ use crate::event::{Evaluation, Event as WorkerEvent};
 use crate::summary::Outcome;
 
 impl Trainer {
-    /// Takes an evaluation of the present state into account, and keeps the state.
+    /// Keeps the state that was evaluated, where the job wants it. Returns the measure that states are compared by.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(crate) async fn consider(&mut self, evaluation: Evaluation) -> Result<(), WorkerError> {
+    pub(crate) async fn consider(&mut self, evaluation: Evaluation) -> Result<Option<MeasuredState>, WorkerError> {
         let (step, samples) = (self.tracker.steps_of_all(), self.tracker.samples_of_all());
         self.scoring.model.evaluated.push(EvaluatedState { step, samples, evaluation });
-        let Some(choice) = &mut self.scoring.model.choice else { return Ok(()) };
-        choice.note(step, &evaluation);
-        let merit = choice.merit(&evaluation);
+        let Some(early_stop) = self.scoring.model.early_stop else { return Ok(None) };
+        let measured = measure(early_stop.metric, &evaluation);
+        let merit = measured.map(|measured| measured.merit);
         let Some(best_states) = &mut self.scoring.model.best_states else {
             self.scoring.model.inventory_of_first.note(step, merit, self.run.job.output.keep_best as usize);
-            return Ok(());
+            return Ok(measured);
         };
         // A server writes one save at a time.
         self.checkpoints.finish_writing().await;
         let (job, outcome, validation) = (&*self.run.job, Outcome::Interrupted, Some(evaluation));
         let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation };
-        best_states.keep(merit, trained, &self.run.dense, &self.run.client.servers()).await
+        best_states.keep(merit, trained, &self.run.dense, &self.run.client.servers()).await?;
+        Ok(measured)
     }
 
     /// Goes back to the best state, where one is kept, and scores the test part, where that was left for the end. An
@@ -41,8 +42,15 @@ impl Trainer {
     /// When the state cannot be read, or data or servers fail.
     pub(super) async fn conclude(&mut self, outcome: Outcome) -> Result<Event, WorkerError> {
         self.checkpoints.finish_writing().await;
-        self.restore_best().await?;
-        if self.group.rank.is_some() && self.run.job.train.early_stop.is_some() && outcome == Outcome::Finished {
+        let is_shared = self.run.job.train.early_stop.is_some() && outcome == Outcome::Finished;
+        if is_shared && self.group.is_asynchronous() {
+            let ballots = self.ballots.clone();
+            ballots.on_the_way(self.restore_best()).await?;
+            self.ballots.wait_for_all().await?;
+        } else {
+            self.restore_best().await?;
+        }
+        if is_shared && self.group.rank.is_some() {
             // Only the worker that leads keeps states.
             self.run.dense.call(|dense| dense.follow(0, Vec::new())).await??;
         }
@@ -67,19 +75,21 @@ impl Trainer {
             // By an earlier group, in which a worker was lost after that.
             return Ok(());
         }
-        if self.scoring.model.choice.is_none() {
+        if self.scoring.model.early_stop.is_none() {
             self.report_a_better_state();
             return Ok(());
         }
-        let ModelChoice { choice: Some(choice), best_states, evaluated, .. } = &mut self.scoring.model else {
+        let ModelChoice { early_stop: Some(early_stop), search, best_states, evaluated, .. } = &mut self.scoring.model
+        else {
             return Ok(());
         };
         let best = best_states.as_ref().and_then(BestStates::best);
-        let message = choice.explain(match (best, self.run.job.output.save_model) {
+        let fate = match (best, self.run.job.output.save_model) {
             (None, _) => StateUse::Lost,
             (Some(_), true) => StateUse::Saved,
             (Some(_), false) => StateUse::Scored,
-        });
+        };
+        let message = explain(*early_stop, search, fate);
         let state = evaluated.iter().find(|state| Some(state.step) == best).copied();
         if let (Some(state), Some(best_states)) = (state, best_states)
             && state.step != self.tracker.steps_of_all()

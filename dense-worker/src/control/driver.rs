@@ -6,6 +6,7 @@ use tracing::{info, warn};
 use zagros_collective::CollectiveError;
 use zagros_worker_core::{Action, Cause, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
 
+use super::early_stopping::rule;
 use super::interruption::is_interruption;
 use super::resume::ResumePoint;
 use super::trainer::Trainer;
@@ -27,6 +28,8 @@ impl Trainer {
                 self.perform_all(&training, &actions, point, failure.as_ref()).await?;
                 return outcome(ending, failure);
             }
+            // What the loop has decided is part of the next checkpoint.
+            self.scoring.model.search = training.search();
             let event = match self.perform_all(&training, &actions, point, failure.as_ref()).await {
                 Ok(event) => event,
                 Err(error) => {
@@ -50,6 +53,7 @@ impl Trainer {
             epochs: job.train.epochs,
             max_steps: job.train.max_steps,
             evaluate_every: job.train.evaluate_every,
+            early_stop: job.train.early_stop.map(rule),
             has_held_out: self.scoring.held_out.during.is_some(),
             keeps_checkpoints: job.checkpoint.keep > 0,
             checkpoint_every: self.checkpoints.every_steps(),
@@ -140,6 +144,11 @@ impl Trainer {
                 about_others: !matches!(error, CollectiveError::Address { .. }),
                 stop_requested: self.run.stop.is_requested(),
             }),
+            WorkerError::BarrierMissed { .. } => Event::Lost(Loss {
+                generation: self.group.generation(),
+                about_others: true,
+                stop_requested: self.run.stop.is_requested(),
+            }),
             error if is_interruption(error) => Event::Interrupted,
             _ => Event::Failed,
         }
@@ -147,11 +156,15 @@ impl Trainer {
 
     /// Tells everyone whom this worker misses.
     fn report_lost(&self, failure: Option<&WorkerError>) {
-        let Some(WorkerError::Peers(error)) = failure else { return };
-        let (step, workers) = (self.tracker.steps, names(error.missing()));
+        let (missing, error) = match failure {
+            Some(WorkerError::Peers(error)) => (error.missing(), error.to_string()),
+            Some(WorkerError::BarrierMissed { workers, reason }) => (&workers[..], reason.clone()),
+            _ => return,
+        };
+        let (step, workers) = (self.tracker.steps, names(missing));
         warn!(step, workers, %error, "a worker is lost; waiting for another process in its place");
         let timeout = self.run.job.cluster.timeout;
-        self.run.observer.on(&WorkerEvent::WorkerLost { step, workers, cause: error.to_string(), timeout });
+        self.run.observer.on(&WorkerEvent::WorkerLost { step, workers, cause: error, timeout });
     }
 }
 

@@ -51,7 +51,12 @@ impl Trainer {
             return Ok(());
         }
         let mine: u64 = self.stream.untrained_rows;
-        let rows = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??.into_iter().sum();
+        let rows = if self.group.is_asynchronous() {
+            // The others said so when all voted for the end of the epoch.
+            mine + self.tracker.others().untrained_rows
+        } else {
+            self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??.into_iter().sum()
+        };
         let files = &self.run.splits.files;
         let named = files.iter().take(NAMED).map(|path| path.display().to_string());
         let more = (files.len() > NAMED).then(|| "…".to_owned());
@@ -65,7 +70,7 @@ impl Trainer {
         let is_over = |error: &MemberError| error.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::Fenced);
         match &error {
             // Whoever is fenced may be so because the run is over.
-            WorkerError::Peers(_) | WorkerError::Fenced { .. } => {}
+            WorkerError::Peers(_) | WorkerError::BarrierMissed { .. } | WorkerError::Fenced { .. } => {}
             WorkerError::Member(member) if is_over(member) => {}
             _ => return error,
         }

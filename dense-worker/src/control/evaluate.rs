@@ -163,7 +163,16 @@ impl Scorer {
     ///
     /// # Errors
     /// When data, servers or libtorch fail, or training must stop.
-    pub(crate) async fn score(mut self, held_out: &HeldOut, step: u64) -> Result<Evaluation, WorkerError> {
+    async fn score(mut self, held_out: &HeldOut, step: u64) -> Result<Evaluation, WorkerError> {
+        let scores = self.score_share(held_out, step).await?;
+        self.report(scores).await
+    }
+
+    /// Scores this worker's share of the rows.
+    ///
+    /// # Errors
+    /// As [`Self::score`].
+    pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<Scores, WorkerError> {
         // Its stages are not training's.
         let metrics = Metrics::new(&Registry::new());
         let preparer = Preparer::new(&self.job, Access::Read);
@@ -180,16 +189,24 @@ impl Scorer {
             self.observer.on(&Event::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
+        Ok(scores)
+    }
+
+    /// Measures of the scores of all workers.
+    ///
+    /// # Errors
+    /// When another worker is lost.
+    pub(crate) async fn report(&self, scores: Scores) -> Result<Evaluation, WorkerError> {
         let mut scores = self.merge(scores).await?;
         // Sorts all scores.
         blocking("measures", move || scores.report()).await
     }
 
-    /// The next batch of this worker. Several go batch by batch, so that none waits long for another, and those that
-    /// have run dry go along.
+    /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
+    /// those that have run dry go along.
     async fn turn(&mut self, prefetch: &mut Prefetch) -> Result<ScoringTurn, WorkerError> {
         let next = self.next(prefetch).await;
-        if self.group.is_none() {
+        if self.group.is_none_or(|group| group.asynchronous) {
             return Ok(next?.map_or(ScoringTurn::Done, |fetched| ScoringTurn::Score(Some(Box::new(fetched)))));
         }
         let (stops, next) = match next {

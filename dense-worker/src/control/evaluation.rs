@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zagros_coordinator_client::ControlPlane;
+use zagros_eval::Scores;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
-use zagros_worker_core::Event;
+use zagros_worker_core::{Event, MeasuredState};
 
 use super::evaluate::{HeldOut, Scorer};
 use super::group_session::GroupRank;
+use super::interruption::is_interruption;
 use super::splits::control_error;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
@@ -24,13 +26,24 @@ impl Trainer {
             self.tracker.pause();
             let evaluation = self.score(&held_out, epoch).await?;
             self.scoring.evaluated = Some((step, evaluation));
-            self.consider(evaluation).await?;
+            return Ok(Event::Evaluated { measured: self.keep_evaluated(evaluation).await? });
         }
-        Ok(Event::Evaluated { settled: self.scoring.model.is_settled() })
+        Ok(Event::Evaluated { measured: None })
+    }
+
+    /// Keeps the state that was evaluated. Asynchronous workers push nothing meanwhile, or it would be another state.
+    async fn keep_evaluated(&mut self, evaluation: Evaluation) -> Result<Option<MeasuredState>, WorkerError> {
+        if !self.group.is_asynchronous() {
+            return self.consider(evaluation).await;
+        }
+        let ballots = self.ballots.clone();
+        let measured = ballots.on_the_way(self.consider(evaluation)).await?;
+        self.ballots.wait_for_all().await?;
+        Ok(measured)
     }
 
     /// Scores a part with what the model is now, and tells everyone.
-    pub(crate) async fn score(&self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
+    pub(crate) async fn score(&mut self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
         // In the end that may be an earlier state than the last.
         let (step, part) = (self.model_age().0, held_out.name);
         if self.group.rank.is_some() {
@@ -38,7 +51,7 @@ impl Trainer {
             self.wait_for_all().await?;
         }
         self.pull_weights().await?;
-        let scorer = Scorer {
+        let mut scorer = Scorer {
             group: self.group.rank,
             job: Arc::clone(&self.run.job),
             client: Arc::clone(&self.run.client),
@@ -46,13 +59,34 @@ impl Trainer {
             observer: Arc::clone(&self.run.observer),
             stop: self.run.stop.clone(),
         };
-        let evaluation = scorer.score(held_out, step).await?;
+        let scores = if self.group.is_asynchronous() {
+            let scores = self.ballots.on_the_way(scorer.score_share(held_out, step)).await;
+            self.close_scoring(scores).await?
+        } else {
+            scorer.score_share(held_out, step).await?
+        };
+        let evaluation = scorer.report(scores).await?;
         self.run.metrics.evaluated(part, &evaluation);
         self.run.observer.on(&WorkerEvent::Evaluated { step, part, epoch, evaluation });
         if self.group.rank.is_none_or(GroupRank::leads) {
             self.report_evaluation(step, epoch, part, evaluation).await;
         }
         Ok(evaluation)
+    }
+
+    /// Waits until every asynchronous worker has scored its share. All give up where one was asked to stop.
+    async fn close_scoring(&mut self, scored: Result<Scores, WorkerError>) -> Result<Scores, WorkerError> {
+        match scored {
+            Ok(scores) => {
+                self.ballots.wait_for_all().await?;
+                Ok(scores)
+            }
+            Err(error) if is_interruption(&error) => {
+                self.ballots.vote_for(control::BarrierReason::Stop).await?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The coordinator only shows it: a silent coordinator stops nothing.

@@ -40,6 +40,7 @@ impl Trainer {
         let rank = GroupRank::of(&self.run.job, &group);
         self.group.rank = Some(rank);
         let progress = self.meet(&group, rendezvous, progress).await?;
+        self.ballots.enter(rank.generation);
         let member = GroupMember { rank: rank.rank, generation: rank.generation };
         Ok(Event::Formed { group: Some(member), progress })
     }

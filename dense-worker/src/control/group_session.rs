@@ -95,6 +95,11 @@ impl GroupSession {
         self.rank.map_or(0, |rank| rank.rank)
     }
 
+    /// The index of this worker in the job.
+    pub(super) fn index(&self) -> u32 {
+        self.indices.get(self.order() as usize).copied().unwrap_or_default()
+    }
+
     /// The generation of the group; 0 before the first.
     pub(super) fn generation(&self) -> u64 {
         self.rank.map_or(0, |rank| rank.generation)

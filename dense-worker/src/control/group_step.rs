@@ -163,8 +163,11 @@ impl Trainer {
         Ok(())
     }
 
-    /// Waits for all ranks.
-    pub(super) async fn wait_for_all(&self) -> Result<(), WorkerError> {
+    /// Waits for all ranks. Asynchronous workers wait at the coordinator.
+    pub(super) async fn wait_for_all(&mut self) -> Result<(), WorkerError> {
+        if self.group.is_asynchronous() {
+            return self.ballots.wait_for_all().await;
+        }
         self.run.dense.call(Dense::barrier).await?
     }
 }

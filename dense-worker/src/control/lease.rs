@@ -9,11 +9,12 @@ use super::trainer::Trainer;
 use crate::error::WorkerError;
 
 impl Trainer {
-    /// Before a step: waits until this worker can prove its lease, at most for the job's timeout (invariant MB-3).
+    /// Before a step: waits until this worker can prove its lease, at most for the job's timeout (invariant MB-3). Without
+    /// `stop` it does not listen for a request to stop: others count on the batch, or its lookup was counted.
     ///
     /// # Errors
     /// Why training ends meanwhile, or [`WorkerError::LeaseUnproven`].
-    pub(super) async fn prove_lease(&mut self) -> Result<(), WorkerError> {
+    pub(super) async fn prove_lease(&mut self, stop: bool) -> Result<(), WorkerError> {
         let mut proof = self.run.membership.proof();
         if proof.is_valid() {
             return Ok(());
@@ -22,10 +23,11 @@ impl Trainer {
         let silence = proof.age();
         warn!(coordinator, "no heartbeat was answered for {silence:.1?}: no step until the lease is proven again");
         self.tracker.pause();
-        let mut stop = self.run.stop.clone();
+        let (mut requests, mut ends) = (self.run.stop.clone(), self.run.stop.clone());
         tokio::select! {
             biased;
-            reason = stop.requested() => return Err(reason),
+            reason = requests.requested(), if stop => return Err(reason),
+            reason = ends.over(), if !stop => return Err(reason),
             () = proof.valid_again() => {}
             () = tokio::time::sleep(self.run.job.cluster.timeout) => {
                 return Err(WorkerError::LeaseUnproven { coordinator, silence: proof.age() });

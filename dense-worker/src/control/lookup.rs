@@ -23,6 +23,9 @@ impl Trainer {
         deadline: bool,
         barriers_after: Option<u64>,
     ) -> Result<Event, WorkerError> {
+        if self.stream.batch.is_some() {
+            return self.batch_ready(stop).await;
+        }
         let until = deadline.then(|| Instant::now() + self.run.job.cluster.timeout);
         loop {
             let since = Instant::now();
@@ -47,11 +50,19 @@ impl Trainer {
             let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Event::StreamDry(self.step_facts())) };
             self.stream.next_seq = fetched.seq + 1;
             if fetched.prepared.batch.size > 0 {
-                self.prove_lease().await?;
                 self.stream.batch = Some(Box::new(fetched));
-                return Ok(Event::BatchReady(self.step_facts()));
+                return self.batch_ready(stop).await;
             }
             self.skip_batch(epoch, fetched.seq, fetched.prepared.batch);
+        }
+    }
+
+    /// The batch is there. It is stepped with once the lease is proven. A worker that is asked to stop meanwhile keeps the
+    /// batch, for the loop may want it all the same.
+    async fn batch_ready(&mut self, stop: bool) -> Result<Event, WorkerError> {
+        match self.prove_lease(stop).await {
+            Err(reason) if stop => interrupted_or(reason).map(|()| Event::StopRequested),
+            proven => proven.map(|()| Event::BatchReady(self.step_facts())),
         }
     }
 

@@ -4,6 +4,7 @@
 //! files hold one part, or perform one kind of action, each.
 
 mod asynchronous;
+mod ballots;
 mod barrier_calls;
 mod best_states;
 mod blocking;

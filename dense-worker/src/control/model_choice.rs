@@ -1,18 +1,20 @@
 //! Which state becomes the model: what the evaluations of the validation part say of it.
 
 use serde::{Deserialize, Serialize};
-use zagros_job::Job;
+use zagros_job::{EarlyStop, Job};
 use zagros_store::Folder;
+use zagros_worker_core::SearchState;
 
 use super::best_states::{BestStates, StateInventory};
-use super::early_stopping::{EarlyStopping, SearchState};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 
 /// Which state becomes the model.
 #[derive(Debug, Default)]
 pub(crate) struct ModelChoice {
-    pub(super) choice: Option<EarlyStopping>,
+    pub(super) early_stop: Option<EarlyStop>,
+    /// What the training loop makes of the evaluations.
+    pub(super) search: SearchState,
     pub(super) best_states: Option<BestStates>,
     /// What the first worker keeps, as the others know it: each may take its place.
     pub(super) inventory_of_first: StateInventory,
@@ -47,12 +49,12 @@ impl ModelChoice {
     pub(crate) fn new(job: &Job, folder: Option<Folder>) -> Self {
         let kept = folder.filter(|_| job.output.keep_best > 0);
         let best_states = kept.map(|folder| BestStates::new(folder, job.output.keep_best as usize));
-        Self { choice: job.train.early_stop.map(EarlyStopping::new), best_states, ..Self::default() }
+        Self { early_stop: job.train.early_stop, best_states, ..Self::default() }
     }
 
     pub(crate) fn state(&self) -> ChoiceState {
         ChoiceState {
-            search: self.choice.as_ref().map(EarlyStopping::search).unwrap_or_default(),
+            search: self.search,
             inventory: self.best_states.as_ref().map_or_else(|| self.inventory_of_first.clone(), BestStates::inventory),
             evaluated: self.evaluated.clone(),
         }
@@ -61,20 +63,13 @@ impl ModelChoice {
     /// Continues from there.
     pub(crate) fn restore(&mut self, state: ChoiceState) {
         let ChoiceState { search, inventory, evaluated } = state;
-        if let Some(choice) = &mut self.choice {
-            choice.restore(search);
-        }
+        self.search = search;
         if let Some(best_states) = &mut self.best_states {
             best_states.restore_inventory(inventory);
         } else {
             self.inventory_of_first = inventory;
         }
         self.evaluated = evaluated;
-    }
-
-    /// Whether training is to end, because no better state is to be expected.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.choice.as_ref().is_some_and(EarlyStopping::is_over)
     }
 
     /// Deletes the states that were kept.

@@ -1,20 +1,13 @@
 //! Resuming from a checkpoint: the first worker reads it, the others are sent what it read.
 
-use std::time::Duration;
-
-use futures::FutureExt;
 use zagros_worker_core::{Event, LoopCounts};
 
 use super::group_session::GroupRank;
 use super::resume::{OPTIMIZER, ResumePoint, TrainingPosition};
 use super::saved_model::{Load, SavedModel};
 use super::trainer::Trainer;
-use crate::datapath::process_group::RankTurn;
 use crate::error::WorkerError;
 use crate::event::Event as WorkerEvent;
-
-/// How often the others hear that the first worker is still at it.
-const PULSE: Duration = Duration::from_millis(500);
 
 impl Trainer {
     /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has. Without one
@@ -24,11 +17,11 @@ impl Trainer {
     /// When the checkpoint is damaged, or a server or another worker fails.
     pub(super) async fn resume(&mut self, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let leads = self.group.rank.is_none_or(GroupRank::leads);
-        if leads {
-            self.lead_resume(point).await?;
-        } else {
-            self.wait_for_lead().await?;
+        if leads && let Some(point) = point {
+            self.ballots.on_the_way(self.load(point)).await?;
         }
+        // The others wait until the rows are loaded.
+        self.ballots.wait_for_all().await?;
         let mine = point.filter(|_| leads).map(|point| serde_json::to_vec(point.training()).unwrap_or_default());
         let shared = self.run.dense.call(|dense| dense.follow(0, mine.unwrap_or_default())).await??;
         if shared.is_empty() {
@@ -48,51 +41,20 @@ impl Trainer {
             steps: self.tracker.steps,
             others_steps: self.tracker.steps_of_all() - self.tracker.steps,
             evaluated: self.scoring.evaluated.map(|(step, _)| step),
-            settled: self.scoring.model.is_settled(),
+            search: self.scoring.model.search,
             untouched: self.tracker.is_untouched(),
         }
     }
 
-    async fn lead_resume(&mut self, point: Option<&ResumePoint>) -> Result<(), WorkerError> {
-        let Some(point) = point else { return self.pulse(false).await };
-        let (dense, servers, folder) = (self.run.dense.clone(), self.run.client.servers(), point.folder().clone());
-        let load = async move {
-            let saved = SavedModel::open(&folder).await?;
-            saved.load(&dense, &servers, Load::Replace).await?;
-            let state = saved.read_file(OPTIMIZER).await?;
-            dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)
-        };
-        let mut load = load.boxed();
-        loop {
-            match tokio::time::timeout(PULSE, &mut load).await {
-                Ok(loaded) => {
-                    loaded?;
-                    break;
-                }
-                Err(_) => self.pulse(true).await?,
-            }
-        }
-        self.pulse(false).await?;
+    /// Loads rows, network and optimiser.
+    async fn load(&self, point: &ResumePoint) -> Result<(), WorkerError> {
+        let (dense, servers) = (&self.run.dense, self.run.client.servers());
+        let saved = SavedModel::open(point.folder()).await?;
+        saved.load(dense, &servers, Load::Replace).await?;
+        let state = saved.read_file(OPTIMIZER).await?;
+        dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)?;
         self.run.observer.on(&WorkerEvent::Resumed { step: point.step(), folder: point.folder().to_string() });
         Ok(())
-    }
-
-    /// Shares with the others whether there is still something to wait for.
-    async fn pulse(&self, busy: bool) -> Result<(), WorkerError> {
-        if self.group.rank.is_some() {
-            let turn = RankTurn { samples: u32::from(busy), ..RankTurn::default() };
-            self.run.dense.call(move |dense| dense.agree(turn)).await??;
-        }
-        Ok(())
-    }
-
-    async fn wait_for_lead(&self) -> Result<(), WorkerError> {
-        loop {
-            let agreed = self.run.dense.call(|dense| dense.agree(RankTurn::default())).await??;
-            if agreed.samples() == 0 {
-                return Ok(());
-            }
-        }
     }
 
     fn restore(&mut self, mut training: TrainingPosition) -> u32 {

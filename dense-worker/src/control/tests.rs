@@ -249,6 +249,32 @@ async fn a_worker_that_cannot_prove_its_lease_makes_no_step_until_it_can() {
     assert_eq!(running.await.unwrap().unwrap().outcome, Outcome::Interrupted);
 }
 
+/// In mode `sync` lookups are counted, so each batch that was looked up is trained on, also where a request to stop comes
+/// while the lease cannot be proven.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_waits_for_the_lease_is_trained_on_before_the_worker_stops() {
+    let setting = Setting::new(FakeShard::default());
+    let mut worker = setting.worker(0);
+    worker.job.train.mode = zagros_job::Mode::Sync;
+    (worker.job.train.epochs, worker.job.cluster.timeout) = (u32::MAX, Duration::from_secs(3600));
+    let running = tokio::spawn(run(worker, 10));
+    until("it trains", || setting.shard.pushes() > 0).await;
+    setting.control.heartbeat.disconnect();
+    let waits = || setting.shard.lookups() == setting.shard.pushes() + 1;
+    let mut before = 0;
+    // A batch is there, and no step is made with it for much longer than a step takes.
+    while !(waits() && before == setting.shard.lookups()) {
+        before = setting.shard.lookups();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    setting.shutdown.request();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    setting.control.reconnect();
+    let summary = running.await.unwrap().unwrap();
+    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, setting.shard.pushes()));
+    assert_eq!(setting.shard.lookups(), setting.shard.pushes(), "a batch was looked up and not trained on");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_stays_unproven_ends_the_worker_after_its_timeout() {
     let setting = Setting::new(FakeShard::default());

@@ -254,12 +254,18 @@ impl Tracker {
             staleness_max: u64::from(self.staleness_max),
             staleness_sum: self.staleness_sum,
             micros: self.own_time().as_micros() as u64,
+            untrained_rows: 0,
         }
     }
 
     /// What the others have done so far.
     pub(crate) fn set_others(&mut self, others: WorkerCounts) {
         self.others = others;
+    }
+
+    /// What the others had done when all voted last.
+    pub(crate) fn others(&self) -> WorkerCounts {
+        self.others
     }
 
     /// Made by this worker and the other asynchronous workers; of a process group, each step once.

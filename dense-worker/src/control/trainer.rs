@@ -1,5 +1,6 @@
 //! The driver's parts. What is done with them is in the files that perform the actions of the training loop.
 
+use super::ballots::Ballots;
 use super::barrier_calls::BarrierCalls;
 use super::context::RunContext;
 use super::divergence::Divergence;
@@ -23,6 +24,7 @@ pub(crate) struct Trainer {
     pub(crate) loss: LossWatch,
     pub(crate) checkpoints: CheckpointWriter,
     pub(crate) barrier_calls: BarrierCalls,
+    pub(crate) ballots: Ballots,
 }
 
 /// Whether the loss and the labels still make sense.

@@ -16,6 +16,7 @@ use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, JoinRequest, Role};
 use zagros_zip::ZipEq;
 
+use super::ballots::Ballots;
 use super::barrier_calls::BarrierCalls;
 use super::blocking::blocking;
 use super::completer::Completer;
@@ -37,7 +38,7 @@ use crate::datapath::dense::DenseThread;
 use crate::datapath::push::Pushes;
 use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{Event, Observer, ObserverList};
+use crate::event::{Event, Observer, ObserverList, SilentObserver};
 use crate::metrics::Metrics;
 use crate::report::{MeasureRecorder, RunFolder};
 use crate::summary::{Outcome, Summary};
@@ -93,6 +94,25 @@ struct Data {
 }
 
 impl Worker {
+    /// The only worker of a job, in the process of its coordinator and servers. It reports to nobody, writes nothing, and does
+    /// not resume. The caller sets the fields that differ.
+    #[must_use]
+    pub fn alone(job: Job, control: Arc<dyn ControlPlane>, connect: Connect, registry: Registry) -> Self {
+        Self {
+            job,
+            control,
+            connect,
+            index: 0,
+            supersede: false,
+            rendezvous: None,
+            registry,
+            observer: Arc::new(SilentObserver),
+            folder: None,
+            resume: None,
+            shutdown: Shutdown::new(),
+        }
+    }
+
     /// Trains on the job's files.
     ///
     /// # Errors
@@ -291,6 +311,7 @@ impl Worker {
             loss: LossWatch::default(),
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
             barrier_calls: BarrierCalls::new(membership.subscribe()),
+            ballots: Ballots::new(&splits),
             run: RunContext {
                 completer: Completer::start(Arc::clone(&self.control), timeout),
                 observer: Arc::clone(&self.observer),

@@ -1,4 +1,4 @@
-//! What an asynchronous worker has done, as it tells the others at a barrier.
+//! What an asynchronous worker has done, as its vote at a barrier reports it to the others.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,9 @@ pub(crate) struct WorkerCounts {
     pub(crate) staleness_sum: u64,
     /// Microseconds of training.
     pub(crate) micros: u64,
+    /// Rows of streams that had none to train on.
+    #[serde(default)]
+    pub(crate) untrained_rows: u64,
 }
 
 impl WorkerCounts {
@@ -25,6 +28,7 @@ impl WorkerCounts {
             staleness_max: self.staleness_max.max(other.staleness_max),
             staleness_sum: self.staleness_sum + other.staleness_sum,
             micros: self.micros.max(other.micros),
+            untrained_rows: self.untrained_rows + other.untrained_rows,
         }
     }
 }
@@ -35,9 +39,33 @@ mod tests {
 
     #[test]
     fn counts_add_up_in_any_order() {
-        let one = WorkerCounts { steps: 3, skipped: 1, samples: 128, staleness_max: 3, staleness_sum: 4, micros: 9 };
-        let other = WorkerCounts { steps: 1, skipped: 0, samples: 64, staleness_max: 1, staleness_sum: 1, micros: 10 };
-        let both = WorkerCounts { steps: 4, skipped: 1, samples: 192, staleness_max: 3, staleness_sum: 5, micros: 10 };
+        let one = WorkerCounts {
+            steps: 3,
+            skipped: 1,
+            samples: 128,
+            staleness_max: 3,
+            staleness_sum: 4,
+            micros: 9,
+            untrained_rows: 2,
+        };
+        let other = WorkerCounts {
+            steps: 1,
+            skipped: 0,
+            samples: 64,
+            staleness_max: 1,
+            staleness_sum: 1,
+            micros: 10,
+            untrained_rows: 3,
+        };
+        let both = WorkerCounts {
+            steps: 4,
+            skipped: 1,
+            samples: 192,
+            staleness_max: 3,
+            staleness_sum: 5,
+            micros: 10,
+            untrained_rows: 5,
+        };
         assert_eq!((one.plus(other), other.plus(one)), (both, both));
         assert_eq!([one, other].into_iter().fold(WorkerCounts::default(), WorkerCounts::plus), both);
     }

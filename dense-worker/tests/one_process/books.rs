@@ -41,14 +41,6 @@ impl Between {
     }
 }
 
-macro_rules! pass_on {
-    ($($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
-        fn $method(&self, request: $request) -> ControlAnswer<'_, $response> {
-            self.control.$method(request)
-        }
-    )*};
-}
-
 impl ControlPlane for Between {
     fn name(&self) -> &str {
         self.control.name()
@@ -63,7 +55,7 @@ impl ControlPlane for Between {
         })
     }
 
-    pass_on! {
+    delegate_calls! {
         join(JoinRequest) -> JoinResponse,
         heartbeat(HeartbeatRequest) -> HeartbeatResponse,
         leave(LeaveRequest) -> LeaveResponse,

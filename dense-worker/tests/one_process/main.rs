@@ -1,7 +1,11 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
+#[macro_use]
+mod delegate;
+
 mod asynchronous;
 mod asynchronous_resume;
+mod barrier_loss;
 mod books;
 mod counting;
 mod elastic;
@@ -141,19 +145,8 @@ impl Cluster {
 
     fn worker(&self, job: Job, observer: Arc<dyn Observer>, shutdown: Shutdown) -> Worker {
         let folder = Some(RunFolder::create(&job).unwrap());
-        Worker {
-            job,
-            control: self.control.clone(),
-            connect: Arc::clone(&self.connect),
-            index: 0,
-            supersede: false,
-            rendezvous: None,
-            registry: self.registry.clone(),
-            observer,
-            folder,
-            resume: None,
-            shutdown,
-        }
+        let alone = Worker::alone(job, self.control.clone(), Arc::clone(&self.connect), self.registry.clone());
+        Worker { observer, folder, shutdown, ..alone }
     }
 }
 

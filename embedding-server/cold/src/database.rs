@@ -1,6 +1,7 @@
 //! The database that the store and its views share.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rocksdb::{DB, DEFAULT_COLUMN_FAMILY_NAME, Options, WriteBatch, WriteOptions};
 use zagros_table::{ColdError, ColdRows};
@@ -22,16 +23,26 @@ pub(crate) struct RocksDatabase {
 
 /// A folder whose rows nobody needs after this value is dropped.
 #[derive(Debug)]
-struct Folder(PathBuf);
+struct Folder {
+    path: PathBuf,
+    /// Whether its rows go when the database is closed.
+    is_scratch: AtomicBool,
+}
 
 impl RocksDatabase {
     /// Wraps an open database. A row of table `t` has `widths[t]` words.
-    pub(crate) fn new(db: DB, folder: &Path, widths: &[usize]) -> Self {
-        Self { db, folder: Folder(folder.to_owned()), widths: widths.into() }
+    pub(crate) fn new(db: DB, folder: &Path, widths: &[usize], is_scratch: bool) -> Self {
+        let folder = Folder { path: folder.to_owned(), is_scratch: AtomicBool::new(is_scratch) };
+        Self { db, folder, widths: widths.into() }
+    }
+
+    /// The rows go when the database is closed.
+    pub(crate) fn delete_at_end(&self) {
+        self.folder.is_scratch.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn folder(&self) -> &Path {
-        &self.folder.0
+        &self.folder.path
     }
 
     /// Words per row of a table.
@@ -42,7 +53,7 @@ impl RocksDatabase {
 
     /// RocksDB's error with the folder.
     pub(crate) fn failed(&self, doing: &'static str, error: &rocksdb::Error) -> ColdError {
-        ColdError { doing, reason: format!("{error} (in {})", self.folder.0.display()) }
+        ColdError { doing, reason: format!("{error} (in {})", self.folder.path.display()) }
     }
 
     /// Reads rows in `order`, which is ascending, so that each block is fetched once.
@@ -71,7 +82,7 @@ impl RocksDatabase {
     }
 
     fn lost(&self) -> ColdError {
-        ColdError { doing: "read", reason: format!("no rows were ever opened in {}", self.folder.0.display()) }
+        ColdError { doing: "read", reason: format!("no rows were ever opened in {}", self.folder.path.display()) }
     }
 
     /// Writes without a log, as the crate's documentation explains.
@@ -84,7 +95,10 @@ impl RocksDatabase {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        if !self.is_scratch.load(Ordering::Relaxed) {
+            return;
+        }
         // If this fails, the next store in this folder deletes the files.
-        let _ = DB::destroy(&Options::default(), &self.0);
+        let _ = DB::destroy(&Options::default(), &self.path);
     }
 }

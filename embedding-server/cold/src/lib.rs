@@ -11,4 +11,4 @@ mod store;
 mod view;
 
 pub use options::{Compression, RocksOptions};
-pub use store::{ReadCounts, RocksStore};
+pub use store::{ReadCounts, RocksStore, StoreContent};

@@ -7,6 +7,8 @@ use rocksdb::{BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, 
 const BLOCK: usize = 4 << 10;
 /// The smallest and the largest write buffer in bytes. A full write buffer becomes a file.
 const WRITE_BUFFER: std::ops::RangeInclusive<usize> = 1 << 20..=256 << 20;
+/// The least and the most bytes that a scan reads ahead in a file.
+const READ_AHEAD: std::ops::RangeInclusive<usize> = 16 << 10..=1 << 20;
 /// Open files. Each needs a descriptor, and a process often has only 1024.
 const OPEN_FILES: i32 = 512;
 
@@ -53,6 +55,12 @@ impl RocksOptions {
     #[must_use]
     pub fn bound(&self) -> usize {
         2 * self.write_buffer() + self.cache()
+    }
+
+    /// Bytes that a scan reads ahead in each file. Ten files or so are open in a scan, which together read ahead a sixth of
+    /// the memory.
+    pub(crate) fn read_ahead(&self) -> usize {
+        (self.memory / 64).clamp(*READ_AHEAD.start(), *READ_AHEAD.end())
     }
 
     /// These settings in RocksDB's form.
@@ -134,6 +142,8 @@ mod tests {
             let options = RocksOptions { memory, ..RocksOptions::default() };
             assert_eq!(options.bound(), memory);
             assert!(WRITE_BUFFER.contains(&options.write_buffer()));
+            // What ten files read ahead.
+            assert!(10 * options.read_ahead() <= memory / 6 && options.read_ahead() >= 64 << 10);
         }
         let tiny = RocksOptions { memory: 0, ..RocksOptions::default() };
         assert_eq!(tiny.bound(), 4 << 20);

@@ -18,6 +18,19 @@ pub struct RocksStore {
     /// Kept for its counters.
     options: Options,
     memory: usize,
+    /// Bytes that a scan reads ahead in each file.
+    read_ahead: usize,
+}
+
+/// What a store begins with, and what becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreContent {
+    /// It begins empty, and its rows are deleted with it.
+    Scratch,
+    /// It begins empty, and its rows stay: those that [`ColdStore::flush`] has put on the disk, and perhaps some later ones.
+    New,
+    /// It begins with the rows that an earlier store left, and they stay.
+    Kept,
 }
 
 /// Hits and misses of the block cache.
@@ -37,14 +50,34 @@ impl RocksStore {
     /// # Errors
     /// If another process uses the folder, or the folder cannot be written.
     pub fn open(folder: &Path, widths: &[usize], options: &RocksOptions) -> Result<Self, ColdError> {
+        Self::open_as(StoreContent::Scratch, folder, widths, options)
+    }
+
+    /// As [`Self::open`], for a store whose rows outlive it, or that has rows already.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_as(
+        content: StoreContent,
+        folder: &Path,
+        widths: &[usize],
+        options: &RocksOptions,
+    ) -> Result<Self, ColdError> {
         let failed = |error: &dyn fmt::Display| refused(folder, &error.to_string());
         std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
-        DB::destroy(&Options::default(), folder).map_err(|error| failed(&error))?;
+        if content != StoreContent::Kept {
+            DB::destroy(&Options::default(), folder).map_err(|error| failed(&error))?;
+        }
         let set = options.build().map_err(|error| failed(&error))?;
         let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
         let db = DB::open_cf_descriptors(&set, folder, [rows]).map_err(|error| failed(&error))?;
-        let database = Arc::new(RocksDatabase::new(db, folder, widths));
-        Ok(Self { database, options: set, memory: options.bound() })
+        let database = Arc::new(RocksDatabase::new(db, folder, widths, content == StoreContent::Scratch));
+        Ok(Self { database, options: set, memory: options.bound(), read_ahead: options.read_ahead() })
+    }
+
+    /// Its rows are deleted with it after all.
+    pub fn delete_at_end(&self) {
+        self.database.delete_at_end();
     }
 
     /// Largest number of bytes of buffers and cache.
@@ -103,8 +136,12 @@ impl ColdStore for RocksStore {
         self.database.apply("remove", batch)
     }
 
+    fn flush(&self) -> Result<(), ColdError> {
+        self.database.db.flush().map_err(|error| self.database.failed("flush", &error))
+    }
+
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
-        Ok(Box::new(RocksView::new(Arc::clone(&self.database))))
+        Ok(Box::new(RocksView::new(Arc::clone(&self.database), self.read_ahead)))
     }
 
     fn size(&self) -> ColdSize {

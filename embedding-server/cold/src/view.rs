@@ -10,9 +10,6 @@ use zagros_table::{ColdError, ColdScan, ColdView};
 use crate::database::RocksDatabase;
 use crate::keys::{cold_key, key, words};
 
-/// Bytes read ahead of a scan.
-const READ_AHEAD: usize = 1 << 20;
-
 self_cell!(
     struct Owned {
         owner: Arc<RocksDatabase>,
@@ -22,15 +19,19 @@ self_cell!(
 );
 
 /// A view. It owns the database and the snapshot.
-pub(crate) struct RocksView(Owned);
+pub(crate) struct RocksView {
+    snapshot: Owned,
+    /// Bytes read ahead in each file.
+    read_ahead: usize,
+}
 
 impl RocksView {
-    pub(crate) fn new(database: Arc<RocksDatabase>) -> Self {
-        Self(Owned::new(database, |database| database.db.snapshot()))
+    pub(crate) fn new(database: Arc<RocksDatabase>, read_ahead: usize) -> Self {
+        Self { snapshot: Owned::new(database, |database| database.db.snapshot()), read_ahead }
     }
 
     fn database(&self) -> &RocksDatabase {
-        self.0.borrow_owner()
+        self.snapshot.borrow_owner()
     }
 }
 
@@ -43,7 +44,7 @@ impl ColdView for RocksView {
         into: &mut ColdScan,
     ) -> Result<Option<u64>, ColdError> {
         let width = self.database().width("scan", table)?;
-        let mut rows = self.0.borrow_dependent().raw_iterator_opt(once());
+        let mut rows = self.snapshot.borrow_dependent().raw_iterator_opt(once(self.read_ahead));
         rows.seek(key(table, *range.start()));
         let mut read = 0;
         while let Some((key, row)) = rows.item() {
@@ -64,9 +65,9 @@ impl ColdView for RocksView {
 }
 
 /// A scan reads each block once, so the blocks need no place in the cache.
-fn once() -> ReadOptions {
+fn once(read_ahead: usize) -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);
-    options.set_readahead_size(READ_AHEAD);
+    options.set_readahead_size(read_ahead);
     options
 }

@@ -16,5 +16,5 @@ pub(crate) use deadline::RequestTimes;
 pub(crate) use lookup::lookup;
 pub(crate) use placement::OwnedBuckets;
 pub(crate) use push::push;
-pub(crate) use sequence_window::SequenceWindows;
+pub(crate) use sequence_window::{PushId, SequenceWindows};
 pub(crate) use writers::KnownWriters;

@@ -9,6 +9,7 @@ use super::deadline::RequestTimes;
 use super::request::RequestRows;
 use super::sequence_window::{PushClaim, PushId};
 use crate::EmbeddingService;
+use crate::durability::PushedRows;
 
 /// Checks the whole request, then applies it unless it was applied before (invariant DP-3).
 pub(crate) fn push(
@@ -26,6 +27,8 @@ pub(crate) fn push(
     let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
     let gradients = PayloadValues::of("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
 
+    // Nothing is applied that the log has no room for.
+    let _room = service.log.as_ref().map(|log| log.reserve(&parts)).transpose()?;
     let push = PushId { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
     service.writers.admit(push, request.step)?;
     // One guard for the tables and for the record of the push: a snapshot contains both or neither.
@@ -33,6 +36,9 @@ pub(crate) fn push(
     let ticket = match service.windows.begin(push)? {
         PushClaim::First(ticket) => ticket,
         PushClaim::Duplicate => {
+            drop(entry);
+            // It is in the log, and perhaps not yet durable.
+            service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
             service.metrics.duplicates.inc();
             return Ok(PushResponse { duplicate: true });
         }
@@ -40,9 +46,20 @@ pub(crate) fn push(
     service.tables.tick(request.step, 0);
     let gradients = rows.spread(gradients, count, &service.buffers);
     // A refusal drops the ticket. The push then counts as never received.
-    let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, step, scratch));
+    let pushed = service.with_scratch(|scratch| match &service.log {
+        None => entry.push(&parts, &gradients, step, scratch),
+        Some(log) => {
+            log.push(&entry, push.origin(), PushedRows { parts: &parts, gradients: &gradients, step }, scratch)
+        }
+    });
     let report = pushed.map_err(|error| times.refuse(service, &error))?;
+    if let Some(log) = &service.log {
+        log.commit(&push.origin(), step.number, &service.tables);
+    }
+    // From here on a retry is a duplicate, whatever becomes of the answer.
     ticket.applied();
+    drop(entry);
+    service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
     service.metrics.push.rows.observe((request.ids.len() / 8) as f64);
     service.metrics.staleness.observe(f64::from(request.staleness));
     service.metrics.updated.inc_by(report.updated);

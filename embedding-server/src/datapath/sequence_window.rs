@@ -2,7 +2,9 @@
 //! duplicate: the server acknowledges it and does not apply it again (invariant DP-3).
 
 use dashmap::DashMap;
+use zagros_log::WindowImage;
 use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind};
+use zagros_table::PushOrigin;
 
 /// The identity of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +14,18 @@ pub(crate) struct PushId {
     pub(crate) incarnation: u32,
     /// Increases by one with each batch. A retry repeats it.
     pub(crate) seq: u64,
+}
+
+impl PushId {
+    /// As the log named it.
+    pub(crate) fn of(origin: PushOrigin) -> Self {
+        Self { writer: origin.writer, incarnation: origin.incarnation, seq: origin.seq }
+    }
+
+    /// As the log names it.
+    pub(crate) fn origin(self) -> PushOrigin {
+        PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
+    }
 }
 
 /// The sequence windows of all writers. No lock is held while a push is applied.
@@ -52,6 +66,43 @@ impl SequenceWindows {
             Ok(SequenceState::Applied) => Ok(PushClaim::Duplicate),
             Err(refused) => Err(refused.into_refusal(push)),
         }
+    }
+}
+
+impl SequenceWindows {
+    /// The windows as values. No push is under way.
+    pub(crate) fn images(&self) -> Vec<WindowImage> {
+        self.0.iter().filter_map(|window| window.image(*window.key())).collect()
+    }
+
+    /// Puts a window of an earlier process in.
+    pub(crate) fn restore(&self, image: &WindowImage) {
+        for [first, last] in &image.applied {
+            for seq in *first..=*last {
+                self.restore_applied(PushId { writer: image.writer, incarnation: image.incarnation, seq });
+            }
+        }
+    }
+
+    /// Notes a push that an earlier process applied.
+    pub(crate) fn restore_applied(&self, push: PushId) {
+        let mut window = self.0.entry(push.writer).or_insert_with(|| SequenceWindow::new(push.incarnation));
+        if push.incarnation > window.incarnation {
+            *window = SequenceWindow::new(push.incarnation);
+        }
+        if push.incarnation == window.incarnation && window.advance(push.seq).is_ok() {
+            window.applied.set(push.seq, true);
+        }
+    }
+
+    /// The highest number of any push. 0 without one.
+    pub(crate) fn newest(&self) -> u64 {
+        self.0.iter().filter_map(|window| window.newest).max().unwrap_or(0)
+    }
+
+    /// Forgets all pushes.
+    pub(crate) fn clear(&self) {
+        self.0.clear();
     }
 }
 
@@ -96,6 +147,19 @@ enum SequenceError {
 impl SequenceWindow {
     fn new(incarnation: u32) -> Self {
         Self { incarnation, newest: None, claimed: SequenceBits::default(), applied: SequenceBits::default() }
+    }
+
+    /// The window as a value. `None` if nothing was applied.
+    fn image(&self, writer: u64) -> Option<WindowImage> {
+        let newest = self.newest?;
+        let mut applied: Vec<[u64; 2]> = Vec::new();
+        for seq in (newest.saturating_sub(WINDOW - 1)..=newest).filter(|seq| self.applied.get(*seq)) {
+            match applied.last_mut() {
+                Some(range) if range[1] + 1 == seq => range[1] = seq,
+                _ => applied.push([seq, seq]),
+            }
+        }
+        (!applied.is_empty()).then_some(WindowImage { writer, incarnation: self.incarnation, applied })
     }
 
     fn begin(&mut self, incarnation: u32, seq: u64) -> Result<SequenceState, SequenceError> {

@@ -37,6 +37,8 @@ pub(crate) enum StorageError {
     Clear(#[from] ClearError),
     #[error("table `{name}`: {source}")]
     Table { name: String, source: TableError },
+    #[error(transparent)]
+    Log(Refusal),
 }
 
 impl StorageError {
@@ -67,6 +69,7 @@ impl From<StorageError> for Refusal {
             ));
         }
         let kind = match &error {
+            StorageError::Log(refusal) => refusal.kind,
             error if error.is_away() => RefusalKind::Unavailable,
             StorageError::Folder(error) => match error.fault() {
                 StoreFault::Machine => RefusalKind::Storage,

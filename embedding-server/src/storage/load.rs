@@ -47,6 +47,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     for source in &sources {
         rows += source.take()?;
     }
+    service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
     info!(rows, files = sources.len(), folder = request.folder, "rows loaded");
     Ok(LoadResponse { rows })
 }
@@ -215,6 +216,8 @@ impl<'a> SavedTables<'a> {
         target.table.rebase_access(&mut rows, self.saved_at);
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
         inserted.map_err(|error| self.refused(target, error))?;
+        // Block by block, so that the log holds no more than one of them in memory.
+        self.service.log.as_ref().map_or(Ok(()), |log| log.flush()).map_err(StorageError::Log)?;
         Ok(rows.ids.len() as u64)
     }
 

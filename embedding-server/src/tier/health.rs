@@ -92,6 +92,10 @@ impl<S: ColdStore> ColdStore for WatchedStore<S> {
         self.writes.observe(0, || self.store.remove_all(table))
     }
 
+    fn flush(&self) -> Result<(), ColdError> {
+        self.writes.observe(0, || self.store.flush())
+    }
+
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
         self.store.freeze()
     }

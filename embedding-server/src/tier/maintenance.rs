@@ -31,7 +31,7 @@ pub(crate) struct TableMaintenance {
 }
 
 impl TableMaintenance {
-    /// Starts maintenance of the tables, if rows may have to be evicted.
+    /// Starts maintenance of the tables, if rows may have to be evicted. Their time goes on from `seconds_before`.
     ///
     /// # Errors
     /// [`ServerError::Maintenance`] if the operating system cannot start a thread.
@@ -40,20 +40,21 @@ impl TableMaintenance {
         server: ServerIndex,
         configs: &[TableConfig],
         tables: &Arc<TableSet>,
+        seconds_before: u64,
     ) -> Result<Option<Self>, ServerError> {
         let leave = |config: &TableConfig| config.retention.ttl.is_some() || config.retention.small_norm > 0.0;
         if job.cluster.memory.is_none() && !configs.iter().any(leave) {
             return Ok(None);
         }
-        let started = Self::start(server, Arc::clone(tables));
+        let started = Self::start(server, Arc::clone(tables), seconds_before);
         started.map(Some).map_err(|source| ServerError::Maintenance { index: server.0, source })
     }
 
-    fn start(server: ServerIndex, tables: Arc<TableSet>) -> std::io::Result<Self> {
+    fn start(server: ServerIndex, tables: Arc<TableSet>, seconds_before: u64) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let (end, ended) = channel();
         let run = move || {
-            maintain(&tables, &stopped);
+            maintain(&tables, seconds_before, &stopped);
             // The thread releases the tables before it reports its end.
             drop(tables);
             drop(end);
@@ -72,12 +73,12 @@ impl Drop for TableMaintenance {
     }
 }
 
-fn maintain(tables: &TableSet, stopped: &Receiver<()>) {
+fn maintain(tables: &TableSet, seconds_before: u64, stopped: &Receiver<()>) {
     // A monotonic clock. If the wall clock were set forward while the server runs, every row would age by the
     // difference.
     let started = Instant::now();
     loop {
-        tables.tick(0, started.elapsed().as_secs());
+        tables.tick(0, seconds_before + started.elapsed().as_secs());
         // `WatchedStore` logs a failure.
         let pause = match tables.maintain() {
             Ok(tended) if tended.is_idle() => IDLE,
@@ -100,7 +101,7 @@ mod tests {
     #[test]
     fn rows_age_by_the_seconds_that_the_server_runs_and_not_by_the_time_of_day() {
         let tables = Arc::new(TableSet::new(1, &[], TableResources::default()).unwrap());
-        let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables)).unwrap();
+        let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables), 0).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while tables.snapshot().unwrap().moment().seconds == 0 {
             assert!(Instant::now() < deadline, "its clock stands still");
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn the_thread_releases_the_tables_when_it_ends() {
         let tables = Arc::new(TableSet::new(1, &[], TableResources::default()).unwrap());
-        let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables)).unwrap();
+        let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables), 0).unwrap();
         assert_eq!(Arc::strong_count(&tables), 2);
         drop(maintenance);
         assert_eq!(Arc::strong_count(&tables), 1);

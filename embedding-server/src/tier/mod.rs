@@ -11,4 +11,4 @@ mod tests;
 pub(crate) use health::{StoreCalls, WatchedStore};
 pub(crate) use heap::keep_little;
 pub(crate) use maintenance::TableMaintenance;
-pub(crate) use open::{ColdTier, MemoryBudget, folder, open};
+pub(crate) use open::{ColdTier, MemoryBudget, folder, is_needed, open};

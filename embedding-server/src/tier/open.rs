@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Registry;
-use zagros_cold::{RocksOptions, RocksStore};
+use zagros_cold::{RocksOptions, RocksStore, StoreContent};
 use zagros_job::Job;
 use zagros_protocol::ServerIndex;
 use zagros_snapshot::format::RUN_BYTES;
@@ -59,21 +59,24 @@ pub(crate) fn open(
     job: &Job,
     index: ServerIndex,
     configs: &[TableConfig],
+    content: StoreContent,
     registry: &Registry,
 ) -> Result<Option<ColdTier>, ServerError> {
-    let Some(memory) = MemoryBudget::of(job) else { return Ok(None) };
-    if !configs.iter().any(|config| config.retention.keeps_evicted_rows()) {
-        return Ok(None);
-    }
+    let Some(memory) = MemoryBudget::of(job).filter(|_| is_needed(job, configs)) else { return Ok(None) };
     let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
     let options = RocksOptions { memory: memory.store, ..RocksOptions::default() };
-    let store = RocksStore::open(&folder(job, index), &widths, &options);
+    let store = RocksStore::open_as(content, &folder(job, index), &widths, &options);
     let store = store.map_err(|source| ServerError::Cold { index: index.0, source })?;
     let metrics = ColdMetrics::new(registry, index);
     let (reads, writes) = metrics.calls();
     let tier = Arc::new(WatchedStore::new(store, reads, writes));
     metrics.register(&tier, &folder(job, index));
     Ok(Some(tier))
+}
+
+/// Whether memory is limited and rows that leave it are kept.
+pub(crate) fn is_needed(job: &Job, configs: &[TableConfig]) -> bool {
+    job.cluster.memory.is_some() && configs.iter().any(|config| config.retention.keeps_evicted_rows())
 }
 
 /// The folder of this server's store. It is removed when the server ends.

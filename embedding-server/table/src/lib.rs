@@ -26,15 +26,18 @@ mod index;
 mod key;
 mod machine;
 pub mod optimizer;
+mod recovery;
 mod request;
 mod row;
 mod row_batch;
 mod schedule;
 mod snapshot;
 mod stripe;
+mod stripe_changes;
 mod table;
 mod table_set;
 mod tier;
+mod update_log;
 
 pub use admission::counts::FrequencyCounts;
 pub use admission::policy::{AdmissionPolicy, FrequencyCounter};
@@ -63,3 +66,4 @@ pub use tier::eviction_policy::{EvictionOrder, EvictionPolicy, EvictionTarget, T
 pub use tier::maintenance::MaintenanceReport;
 pub use tier::memory_store::MemoryColdStore;
 pub use tier::table_resources::TableResources;
+pub use update_log::{ChangeKind, PushOrigin, StripeChange, UpdateLog};

@@ -10,6 +10,7 @@ use crate::machine::memory::Arena;
 use crate::machine::prefetch::prefetch;
 use crate::row::slab::{Slab, SlotAddress};
 use crate::snapshot::stripe_capture::StripeCapture;
+use crate::stripe_changes::StripeChanges;
 use crate::tier::sweep::StripeSweep;
 use crate::{PushStep, RowBatch, TableCounts};
 
@@ -35,6 +36,8 @@ pub(crate) struct Stripe {
     pub(crate) pending: Vec<PendingGradient>,
     /// Copies for a snapshot that has not finished reading the stripe.
     capture: Option<StripeCapture>,
+    /// What has changed since the lock was taken and is not in the log yet.
+    pub(crate) changes: StripeChanges,
 }
 
 /// A gradient that was acknowledged and waits until its row can be read.
@@ -66,7 +69,14 @@ impl Stripe {
             sweep: StripeSweep::default(),
             pending: Vec::new(),
             capture: None,
+            changes: StripeChanges::default(),
         }
+    }
+
+    /// Notes for the log that a row has the words now that its slot has.
+    pub(crate) fn note_row(&mut self, key: u64, slot: u32) {
+        let access = self.slab.has_access().then(|| self.slab.access(slot));
+        self.changes.note_row(key, self.slab.words(slot), access);
     }
 
     /// Counts a lookup of `ids` ids. `misses` of them had no row in memory.

@@ -10,8 +10,8 @@ use parking_lot::RwLock;
 use crate::tier::managed::PreparedPush;
 use crate::tier::shared_memory::SharedMemory;
 use crate::{
-    ColdError, LookupMode, LookupReport, PushReport, PushStep, RequestBuffers, Table, TableConfig, TableError,
-    TableResources, TableTime,
+    ColdError, LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestBuffers, Table, TableConfig,
+    TableError, TableResources, TableTime,
 };
 
 /// The tables of a model. The number of a table is its position.
@@ -162,9 +162,11 @@ impl TableSet {
         parts: &[RequestPart<'_>],
         gradients: &[f32],
         step: PushStep,
+        origin: Option<PushOrigin>,
         scratch: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         self.check_values("gradients", parts, gradients.len())?;
+        scratch.origin = origin;
         for (part, values) in self.divide(parts) {
             self.table(part.table)?.check_gradients(part.ids, &gradients[values])?;
         }

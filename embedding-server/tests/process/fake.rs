@@ -161,6 +161,12 @@ pub(crate) type MemberChannel = InterceptedService<Channel, NamesRun>;
 #[derive(Clone)]
 pub(crate) struct NamesRun(Option<RunId>);
 
+impl NamesRun {
+    pub(crate) fn of(run: RunId) -> Self {
+        Self(Some(run))
+    }
+}
+
 impl tonic::service::Interceptor for NamesRun {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(run) = self.0 {

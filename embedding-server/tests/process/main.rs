@@ -2,5 +2,6 @@
 
 mod datapath;
 mod fake;
+mod kills;
 mod lifecycle;
 mod storage;

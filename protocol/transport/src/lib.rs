@@ -11,13 +11,13 @@ pub mod status;
 /// Generated from the services of `proto/zagros/datapath/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 pub mod datapath {
-    tonic::include_proto!("zagros.datapath.v1");
+    include!("../generated/zagros.datapath.v1.rs");
 }
 
 /// Generated from the services of `proto/zagros/control/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 pub mod control {
-    tonic::include_proto!("zagros.control.v1");
+    include!("../generated/zagros.control.v1.rs");
 }
 
 pub use headers::{check_run, check_server, stamp_run, stamp_server};

@@ -7,10 +7,11 @@ use futures::FutureExt;
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, EpochDone, GroupRequest, GroupResponse,
-    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest,
-    PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse,
-    ServerEntry, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse, assign_response::Work,
+    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, EpochDone,
+    GroupRequest, GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest,
+    LeaveResponse, PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, ServerEntry, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
+    assign_response::Work,
 };
 use zagros_protocol::{BucketMap, Generation};
 
@@ -34,6 +35,8 @@ pub struct FakeControlPlane {
     pub placement: Script<PlacementRequest, PlacementResponse>,
     /// Answers who is in the process group.
     pub group: Script<GroupRequest, GroupResponse>,
+    /// Answers a vote at a barrier.
+    pub barrier: Script<BarrierRequest, BarrierResponse>,
     /// Answers which split is next.
     pub assign: Script<AssignRequest, AssignResponse>,
     /// Answers where an epoch is.
@@ -69,6 +72,7 @@ impl FakeControlPlane {
             leave: Script::new(|_| Ok(LeaveResponse {})),
             placement: Script::new(move |_| Ok(placed.clone())),
             group: Script::unexpected("group"),
+            barrier: Script::unexpected("barrier"),
             assign: Script::new(|_| Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone {})) })),
             position: Script::unexpected("position"),
             transforms: Script::new(|_| Ok(TransformsResponse::default())),
@@ -153,6 +157,7 @@ impl ControlPlane for FakeControlPlane {
         leave(LeaveRequest) -> LeaveResponse,
         placement(PlacementRequest) -> PlacementResponse,
         group(GroupRequest) -> GroupResponse,
+        barrier(BarrierRequest) -> BarrierResponse,
         assign(AssignRequest) -> AssignResponse,
         position(PositionRequest) -> PositionResponse,
         transforms(TransformsRequest) -> TransformsResponse,

@@ -144,6 +144,12 @@ impl FakeShard {
         &self.name
     }
 
+    /// Lookups that reached it.
+    #[must_use]
+    pub fn lookups(&self) -> u64 {
+        self.lookups.load(Ordering::Acquire)
+    }
+
     /// Pushes that reached it, repeated ones included.
     #[must_use]
     pub fn pushes(&self) -> u64 {

@@ -5,8 +5,11 @@
 //! fuzzer that looks for new paths: the line for it is in CONTRIBUTING.md.
 //! `BOLERO_RANDOM_SEED`, printed with a failure, repeats it.
 
+mod allocations;
+mod coordinator;
 mod data;
 mod job;
 mod messages;
 mod packed;
 mod rows;
+mod storage;

@@ -31,6 +31,14 @@ dim = 2
 kind = "ffnn"
 "#;
 
+/// Two tables, and all buckets.
+pub(crate) fn service() -> Arc<EmbeddingService> {
+    let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::none()).expect("the job is good");
+    let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).expect("tables are good");
+    service.set_placement(Arc::new(BucketMap::even(Generation(1), 16, 1)));
+    service
+}
+
 /// Longer than any request takes.
 fn later() -> Deadline {
     Deadline::after(Duration::from_secs(3600))
@@ -44,9 +52,7 @@ struct FuzzedServer {
 
 impl FuzzedServer {
     fn new() -> Self {
-        let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::none()).expect("the job is good");
-        let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).expect("tables are good");
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), 16, 1)));
+        let service = service();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         Self { shard: LocalShard::new(Arc::clone(&service)), service, runtime }
     }

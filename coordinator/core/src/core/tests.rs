@@ -488,6 +488,7 @@ fn the_reports_of_members_are_kept() {
 }
 
 mod away;
+mod ballot;
 mod barrier;
 mod drain;
 mod lost;

@@ -26,7 +26,7 @@ impl TrainingLoop {
 
     pub(super) fn next_batch(&mut self, ahead: Option<StepAgreement>) -> Vec<Action> {
         // Settled already where an evaluation was the last thing that a group did.
-        if self.config.steps_left(self.counts.steps) == 0 || self.counts.settled {
+        if self.config.steps_left(self.counts.steps) == 0 || self.is_settled() {
             return self.close_round(RoundEnd::Steps);
         }
         // Of a batch that the others count on, this worker makes the step first.
@@ -41,6 +41,9 @@ impl TrainingLoop {
     pub(super) fn on_batch_event(&mut self, ahead: Option<StepAgreement>, stopping: bool, event: Event) -> Vec<Action> {
         match event {
             Event::BatchReady(facts) => self.on_supply(Supply::Batch(facts), ahead, stopping),
+            // The others weigh their samples by those of this batch. Without it the step would be that of other samples
+            // than all have agreed on (RK-1), so this worker leaves, and the step is no one's.
+            event if ahead.is_some() => self.given_up(&event),
             Event::StreamDry(facts) => self.on_supply(Supply::Dry(facts), ahead, stopping),
             // The batch whose lookup was counted is waited for no longer than a server.
             Event::StopRequested if self.config.policy.is_in_turns() => self.wait_for_batch(ahead, true, false),

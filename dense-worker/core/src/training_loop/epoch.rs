@@ -2,7 +2,7 @@
 
 use super::{TrainingLoop, after};
 use crate::action::{Action, Cause, Ending};
-use crate::barrier::{BarrierDecision, BarrierVote};
+use crate::barrier::BarrierDecision;
 use crate::event::Event;
 use crate::state::{BarrierPoint, CheckpointPoint, Drain, EvaluationPoint, Finish, RoundEnd, State, StepPhase};
 
@@ -104,13 +104,10 @@ impl TrainingLoop {
     }
 
     pub(super) fn on_barrier_event(&mut self, point: BarrierPoint, event: Event) -> Vec<Action> {
-        let Event::Votes { votes, others_steps } = event else { return self.given_up(&event) };
+        let Event::BarrierDecided { decision, called, others_steps } = event else { return self.given_up(&event) };
         self.counts.others_steps = others_steps;
-        self.on_votes(point, &votes)
-    }
-
-    fn on_votes(&mut self, point: BarrierPoint, votes: &[BarrierVote]) -> Vec<Action> {
-        match (self.barriers.attend(votes), point) {
+        self.barriers.attend(decision, called);
+        match (decision, point) {
             (_, BarrierPoint::Stop) => self.last_checkpoint(),
             (BarrierDecision::Checkpoint, point) if self.config.keeps_checkpoints => {
                 self.go(State::Checkpointing(CheckpointPoint::AtBarrier(point)), Action::Checkpoint)
@@ -119,7 +116,7 @@ impl TrainingLoop {
             (BarrierDecision::EpochOver, BarrierPoint::EpochEnd(end)) => self.close_epoch(end),
             (BarrierDecision::Stop, BarrierPoint::BetweenSteps) => self.close_round(RoundEnd::AllStop),
             (BarrierDecision::Stop, _) => self.stop_all(RoundEnd::AllStop),
-            // This worker came for a checkpoint, so its own vote is not among those that it got.
+            // This worker came for a checkpoint, so its own vote was not counted.
             (BarrierDecision::EpochOver, _) => self.end(Ending::Failed(Cause::Unexpected)),
         }
     }
@@ -140,7 +137,7 @@ impl TrainingLoop {
 
     /// After the evaluation of an epoch.
     pub(super) fn next_epoch(&mut self, end: RoundEnd) -> Vec<Action> {
-        let is_last = end == RoundEnd::Steps || self.counts.settled;
+        let is_last = end == RoundEnd::Steps || self.is_settled();
         let next = if is_last { self.config.epochs } else { self.counts.epoch + 1 };
         self.begin_epoch(next, true)
     }

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use zagros_protocol::control;
 use zagros_worker_core::{
-    Action, BarrierVote, Event, GroupMember, InFlight, LoopCounts, Policy, RankProgress, StepAgreement, StepFacts,
+    Action, BarrierDecision, BarrierReason, Event, GroupMember, InFlight, LoopCounts, MeasuredState, Policy,
+    RankProgress, StepAgreement, StepFacts,
 };
 use zagros_zip::{ZipEq, number_from};
 
@@ -73,10 +75,10 @@ impl World {
             }
             Action::Evaluate => {
                 let stop = ranks.iter().any(|index| self.worker(*index).stop) && self.draw(2) == 0;
-                let settled = self.draw(20) == 0 && self.plan.max_steps.is_some();
-                ranks.iter().map(|index| self.evaluate(*index, stop, settled)).collect()
+                let measured = self.measure();
+                ranks.iter().map(|index| self.evaluate(*index, stop, measured)).collect()
             }
-            Action::Vote(_) => self.votes(ranks),
+            Action::Vote(_) => self.decide(ranks),
             Action::Follow { source, .. } => self.follow(ranks, source),
             Action::Checkpoint | Action::FinalCheckpoint => {
                 // Nothing is in flight on any worker, and none is in a step.
@@ -110,9 +112,9 @@ impl World {
     }
 
     fn follow(&mut self, ranks: &[usize], source: usize) -> Vec<Event> {
-        let (steps, evaluated, epoch) = {
+        let (steps, evaluated, search, epoch) = {
             let lead = self.worker(ranks[source]);
-            (lead.steps, lead.evaluated, lead.training.epoch())
+            (lead.steps, lead.evaluated, lead.training.search(), lead.training.epoch())
         };
         ranks
             .iter()
@@ -135,8 +137,9 @@ impl World {
                     (worker.steps, worker.evaluated, worker.epoch) = (steps, evaluated, epoch);
                 }
                 assert_eq!(worker.steps, steps);
-                let epoch = if adopt { epoch } else { worker.training.epoch() };
-                Event::Ready(LoopCounts { epoch, steps, evaluated, ..LoopCounts::default() })
+                let own = (worker.training.epoch(), worker.training.search());
+                let (epoch, search) = if adopt { (epoch, search) } else { own };
+                Event::Ready(LoopCounts { epoch, steps, evaluated, search, ..LoopCounts::default() })
             })
             .collect()
     }
@@ -177,37 +180,50 @@ impl World {
         StepFacts { checkpoint_by_time, newest_group: self.generation + u64::from(joins) }
     }
 
-    fn votes(&mut self, ranks: &[usize]) -> Vec<Event> {
-        let votes: Vec<BarrierVote> = ranks
-            .iter()
-            .map(|index| {
-                let worker = self.worker(*index);
-                let Action::Vote(reason) = worker.at else { unreachable!() };
-                BarrierVote { reason, called: worker.heard }
-            })
-            .collect();
+    /// As the coordinator does.
+    fn decide(&mut self, ranks: &[usize]) -> Vec<Event> {
+        let reason = |world: &mut Self, index: usize| {
+            let Action::Vote(reason) = world.worker(index).at else { unreachable!() };
+            match reason {
+                BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
+                BarrierReason::EpochEnd => control::BarrierReason::EpochEnd,
+                BarrierReason::Stop => control::BarrierReason::Stop,
+            }
+        };
+        let reasons: Vec<control::BarrierReason> = ranks.iter().map(|index| reason(self, *index)).collect();
+        let decision = match zagros_coordinator_core::decide(&reasons) {
+            Some(control::BarrierDecision::Checkpoint) => BarrierDecision::Checkpoint,
+            Some(control::BarrierDecision::EpochOver) => BarrierDecision::EpochOver,
+            Some(control::BarrierDecision::Stop) => BarrierDecision::Stop,
+            other => panic!("{reasons:?} are decided as {other:?}"),
+        };
+        let called = ranks.iter().map(|index| self.worker(*index).heard).max().unwrap_or(0);
         let all: u64 = ranks.iter().map(|index| self.worker(*index).steps).sum();
-        ranks
-            .iter()
-            .map(|index| {
-                let others_steps = all - self.worker(*index).steps;
-                Event::Votes { votes: votes.clone(), others_steps }
-            })
-            .collect()
+        let others = |world: &mut Self, index: usize| all - world.worker(index).steps;
+        let decided = |others_steps| Event::BarrierDecided { decision, called, others_steps };
+        ranks.iter().map(|index| decided(others(self, *index))).collect()
     }
 
-    fn evaluate(&mut self, index: usize, stop: bool, settled: bool) -> Event {
+    /// A measure; sometimes it is not defined.
+    fn measure(&mut self) -> Option<MeasuredState> {
+        let merit = self.draw(8) as f64;
+        (merit > 0.0).then_some(MeasuredState { value: merit, merit })
+    }
+
+    fn evaluate(&mut self, index: usize, stop: bool, measured: Option<MeasuredState>) -> Event {
         assert!(self.worker(index).in_flight.is_none());
         if stop {
             return Event::Interrupted;
         }
         let worker = self.worker(index);
         worker.evaluated = Some(worker.steps);
-        Event::Evaluated { settled }
+        Event::Evaluated { measured }
     }
 
     pub(super) fn step(&mut self, index: usize, ahead: Option<StepAgreement>) -> Event {
         let Action::Step { batch, .. } = self.worker(index).at else { unreachable!() };
+        let search = self.worker(index).training.search();
+        assert!(!self.plan.early_stop.is_some_and(|rule| search.is_over(rule)), "a step after the search is over");
         self.worker(index).steps += 1;
         if let Some(trained) = self.worker(index).batch.take().filter(|_| batch) {
             self.push(index, trained);
@@ -260,8 +276,9 @@ impl World {
                 Event::Drained
             }
             Action::Evaluate => {
-                let (stop, settled) = (self.worker(index).stop && self.draw(2) == 0, false);
-                self.evaluate(index, stop, settled)
+                let stop = self.worker(index).stop && self.draw(2) == 0;
+                let measured = self.measure();
+                self.evaluate(index, stop, measured)
             }
             Action::Checkpoint | Action::FinalCheckpoint => Event::CheckpointDone,
             Action::WaitForAll => Event::AllHere,

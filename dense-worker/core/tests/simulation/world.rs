@@ -5,7 +5,7 @@ mod calls;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use zagros_worker_core::{Action, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
+use zagros_worker_core::{Action, EarlyStopRule, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
 
 /// More events than any run of these sizes takes.
 const MOST_EVENTS: u32 = 40_000;
@@ -21,6 +21,7 @@ pub(crate) struct Plan {
     pub(crate) splits: u32,
     pub(crate) max_steps: Option<u64>,
     pub(crate) evaluate_every: Option<u64>,
+    pub(crate) early_stop: Option<EarlyStopRule>,
     pub(crate) checkpoint_every: Option<u64>,
     pub(crate) losses: u32,
     pub(crate) late_joiner: bool,
@@ -159,6 +160,7 @@ impl World {
             epochs: plan.epochs,
             max_steps: plan.max_steps,
             evaluate_every: plan.evaluate_every,
+            early_stop: plan.early_stop,
             has_held_out: true,
             keeps_checkpoints: true,
             checkpoint_every: plan.checkpoint_every.filter(|_| index == 0),

@@ -35,6 +35,16 @@ impl StripeFilter {
         self.inner.observe(key)
     }
 
+    /// Whether uses of ids without a row change anything.
+    pub(crate) fn counts(&self) -> bool {
+        self.inner.describe().is_some()
+    }
+
+    /// Appends the counts as they are now.
+    pub(crate) fn read(&self, into: &mut FrequencyCounts) {
+        self.inner.save(into);
+    }
+
     /// As [`AdmissionFilter::admits`].
     pub(crate) fn admits(&self, key: u64) -> bool {
         self.inner.admits(key)

@@ -66,13 +66,20 @@ impl Table {
         }
         let mut new = 0;
         scratch.group(ids, self.stripes());
+        let (mut changes, is_logged) = (std::mem::take(&mut scratch.changes), self.is_logged());
         self.for_each_group(scratch, |stripe, group| {
             let before = stripe.rows();
             for (key, position) in group.keys.iter().zip_eq(group.positions) {
-                stripe.put(*key, row(slots, *position, self.stride()));
+                let words = row(slots, *position, self.stride());
+                stripe.put(*key, words);
+                if is_logged {
+                    changes.note_row(*key, words, None);
+                }
             }
+            self.append_changes(stripe.number, &mut changes);
             new += (stripe.rows() - before) as u64;
         });
+        scratch.changes = changes;
         Ok(new)
     }
 

@@ -8,9 +8,11 @@
 //! ends                         2        5
 //! ```
 
+use crate::PushOrigin;
 use crate::key::{key_of, stripe_of};
 use crate::request::deadline::RequestDeadline;
 use crate::row::slab::SlotAddress;
+use crate::stripe_changes::StripeChanges;
 use crate::tier::page_in_rows::PageIn;
 
 /// Page-in buffers larger than this many bytes are freed after a request.
@@ -39,6 +41,10 @@ pub struct RequestBuffers {
     seen: Vec<u32>,
     /// The weights of a narrow row during an update.
     pub(crate) weights: Vec<f32>,
+    /// The push in progress, for the log.
+    pub(crate) origin: Option<PushOrigin>,
+    /// Rows of the present stripe, on their way to the log.
+    pub(crate) changes: StripeChanges,
 }
 
 impl RequestBuffers {

@@ -6,6 +6,7 @@ use crate::request::group::{RequestBuffers, StripeGroup};
 use crate::request::update::RowUpdate;
 use crate::row::slab::SlotAddress;
 use crate::stripe::Stripe;
+use crate::stripe_changes::StripeChanges;
 use crate::{PushReport, PushStep, Table, WeightType};
 
 /// Rows that pass through one stage together. A stage uses the memory that the stage before prefetched 16 rows earlier.
@@ -105,6 +106,7 @@ impl Table {
     pub(crate) fn update_groups(&self, gradients: &[f32], step: PushStep, scratch: &mut RequestBuffers) -> PushReport {
         let mut report = PushReport::default();
         let mut buffer = std::mem::take(&mut scratch.weights);
+        let (mut changes, origin, is_logged) = (std::mem::take(&mut scratch.changes), scratch.origin, self.is_logged());
         with_known_width(
             *self.layout(),
             #[inline(always)]
@@ -119,14 +121,27 @@ impl Table {
                             stripe.preserve_all(group.keys);
                         }
                         pipelined(stripe, group, &mut work);
+                        if is_logged {
+                            changes.origin = origin;
+                            self.log_group(stripe, group, &mut changes);
+                        }
                         report.updated += group.keys.len() as u64;
                     },
                 );
                 report.created = work.made;
             },
         );
-        scratch.weights = buffer;
+        (scratch.weights, scratch.changes) = (buffer, changes);
         report
+    }
+
+    /// Appends the rows of a group to the log, after their change. They are in the cache still.
+    #[inline(never)]
+    fn log_group(&self, stripe: &Stripe, group: &StripeGroup<'_>, changes: &mut StripeChanges) {
+        for index in 0..group.keys.len() {
+            changes.note_row(group.keys[index], stripe.at(group.places[index]), None);
+        }
+        self.append_changes(stripe.number, changes);
     }
 
     #[inline(always)]

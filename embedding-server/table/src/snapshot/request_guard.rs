@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use parking_lot::RwLockReadGuard;
 
 use crate::{
-    LookupMode, LookupReport, PushReport, PushStep, RequestBuffers, RequestDeadline, RequestPart, TableError, TableSet,
+    LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestBuffers, RequestDeadline, RequestPart,
+    TableError, TableSet,
 };
 
 /// Permission to look up and push, on one thread or several. A [`crate::TableSnapshot`] contains everything that is
@@ -80,6 +81,22 @@ impl RequestGuard<'_> {
         scratch: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         scratch.deadline = self.deadline;
-        self.set.push_inside(parts, gradients, step.into(), scratch)
+        self.set.push_inside(parts, gradients, step.into(), None, scratch)
+    }
+
+    /// As [`TableSet::push`], of a push that the log names.
+    ///
+    /// # Errors
+    /// As [`TableSet::push`].
+    pub fn push_from(
+        &self,
+        origin: PushOrigin,
+        parts: &[RequestPart<'_>],
+        gradients: &[f32],
+        step: PushStep,
+        scratch: &mut RequestBuffers,
+    ) -> Result<PushReport, TableError> {
+        scratch.deadline = self.deadline;
+        self.set.push_inside(parts, gradients, step, Some(origin), scratch)
     }
 }

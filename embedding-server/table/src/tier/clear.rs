@@ -45,6 +45,9 @@ impl TableSet {
             return Err(busy("pending gradients, whose rows cannot be read from the cold tier"));
         }
         self.shared().clock.restart_steps();
+        if let Some(log) = self.shared().log.get() {
+            log.cleared();
+        }
         self.iter().try_for_each(Table::clear)
     }
 }

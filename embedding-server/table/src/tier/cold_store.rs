@@ -35,6 +35,12 @@ pub trait ColdStore: Send + Sync + fmt::Debug {
     /// If the medium fails.
     fn remove_all(&self, table: u32) -> Result<(), ColdError>;
 
+    /// Waits until all that was written is on the disk: it survives the end of the process from then on.
+    ///
+    /// # Errors
+    /// If the medium fails.
+    fn flush(&self) -> Result<(), ColdError>;
+
     /// Returns a view of the store's present content.
     ///
     /// # Errors

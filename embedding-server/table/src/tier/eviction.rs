@@ -145,7 +145,9 @@ impl Table {
     ) -> Result<EvictionOutcome, ColdError> {
         if !self.is_tiered() {
             choose(stripe, buffer);
-            return Ok(EvictionOutcome::Evicted(drop_candidates(stripe, buffer)));
+            let dropped = drop_candidates(stripe, buffer);
+            self.log_removed(stripe, buffer.candidates.iter().map(EvictionCandidate::key));
+            return Ok(EvictionOutcome::Evicted(dropped));
         }
         let eviction_lock = self.eviction_lock(stripe.number);
         let Some(_only) = eviction_lock.try_lock() else {
@@ -156,6 +158,8 @@ impl Table {
             return Ok(EvictionOutcome::Frozen);
         };
         choose(stripe, buffer);
+        let old = buffer.candidates.iter().filter(|row| row.rank == 0).map(EvictionCandidate::key);
+        self.log_removed(stripe, old);
         let expired = remove_expired(stripe, buffer);
         buffer.copy(stripe);
         MutexGuard::unlocked(stripe, || self.write_cold(buffer))?;
@@ -164,10 +168,22 @@ impl Table {
         Ok(EvictionOutcome::Evicted(expired + removed))
     }
 
+    /// Logs that rows are gone for good.
+    fn log_removed(&self, stripe: &mut Stripe, keys: impl Iterator<Item = u64>) {
+        if self.is_logged() {
+            keys.for_each(|key| stripe.changes.note_removed(key));
+            self.log_stripe(stripe);
+        }
+    }
+
     fn write_cold(&self, buffer: &EvictionBuffer) -> Result<(), ColdError> {
         let Some(store) = self.cold().filter(|_| !buffer.cold_keys.is_empty()) else {
             return Ok(());
         };
+        // Else the cold tier could have a row whose change the log has lost.
+        if let Some(log) = self.shared().log.get() {
+            log.flush()?;
+        }
         let written = store.write(self.number(), &buffer.cold_keys, &buffer.words);
         self.shared().note(written.as_ref().err());
         written

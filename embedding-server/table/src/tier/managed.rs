@@ -186,6 +186,7 @@ impl Table {
         let PreparedPush { distinct, mut page_in } = prepared;
         let mut report = PushReport { skipped: distinct.skipped, repeated: distinct.repeated, ..PushReport::default() };
         let mut update = RowUpdate::new(*self.layout(), step, &mut scratch.weights);
+        let (origin, is_logged) = (scratch.origin, self.is_logged());
         let paged_in = self.page_in_all(&mut page_in, &mut |stripe, entry, slot| {
             let Some(slot) = slot else {
                 report.refused += 1;
@@ -197,11 +198,15 @@ impl Table {
                 #[inline(always)]
                 || update.apply(stripe.slot_mut(slot), entry.key, gradient),
             );
+            if is_logged {
+                stripe.changes.origin = origin;
+                stripe.note_row(entry.key, slot);
+            }
             report.updated += 1;
         });
         if paged_in.is_err() {
             report.updated += page_in.entries.len() as u64;
-            self.defer_gradients(&page_in.entries, &distinct.gradients, step);
+            self.defer_gradients(&page_in.entries, &distinct.gradients, step, origin);
         }
         report.created = page_in.created;
         scratch.keep(page_in);
@@ -212,6 +217,7 @@ impl Table {
     pub(crate) fn insert_managed(&self, rows: &RowBatch, scratch: &mut RequestBuffers) -> Result<u64, TableError> {
         self.apply_all_pending()?;
         let (tick, mut new, mut page_in) = (self.tick(), 0, scratch.page_ins.pop().unwrap_or_default());
+        let is_logged = self.is_logged();
         scratch.group(&rows.ids, self.stripes());
         page_in.begin(RequestDeadline::NONE);
         self.for_each_group(scratch, |_, group| {
@@ -224,6 +230,9 @@ impl Table {
             let slot = stripe.put(entry.key, row(&rows.slots, entry.position, self.stride()));
             let access = rows.access.get(entry.position as usize).copied();
             *stripe.access_mut(slot) = access.unwrap_or_else(|| self.access_codec().first(tick));
+            if is_logged {
+                stripe.note_row(entry.key, slot);
+            }
         });
         scratch.keep(page_in);
         Ok(new)

@@ -87,6 +87,10 @@ impl ColdStore for MemoryColdStore {
         Ok(())
     }
 
+    fn flush(&self) -> Result<(), ColdError> {
+        self.table("flush", 0).map(|_| ())
+    }
+
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
         if let Some(reason) = self.failure.lock().clone() {
             return Err(ColdError { doing: "freeze", reason });

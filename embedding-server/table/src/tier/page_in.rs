@@ -99,9 +99,16 @@ impl Table {
             entries[start..end].iter().for_each(|entry| stripe.prefetch_entry(entry.key));
             self.make_room(&mut stripe, &mut entries[of_stripe], end - start, deadline);
             entries[start..end].iter().for_each(|entry| work(&mut stripe, *entry));
+            self.log_stripe(&mut stripe);
             self.charge(&mut stripe);
             start = end;
         }
+    }
+
+    /// Appends to the log what has changed in a stripe since its lock was taken.
+    pub(crate) fn log_stripe(&self, stripe: &mut Stripe) {
+        let number = stripe.number;
+        self.append_changes(number, &mut stripe.changes);
     }
 
     /// The last resort: reads the rows of the last stripe while it holds the stripe's lock.
@@ -120,6 +127,7 @@ impl Table {
         }
         let tick = self.tick();
         entries.into_iter().for_each(|entry| self.page_in_one(&mut stripe, entry, page_in, tick, action));
+        self.log_stripe(&mut stripe);
         self.charge(&mut stripe);
         Ok(())
     }
@@ -215,6 +223,9 @@ impl Table {
     /// Creates a row if the id is admitted.
     fn create(&self, stripe: &mut Stripe, key: u64, tick: u64, counts_access: bool) -> Option<u32> {
         let admitted = if counts_access { stripe.filter.observe(key) } else { stripe.filter.admits(key) };
+        if counts_access && self.is_logged() && stripe.filter.counts() {
+            stripe.changes.note_seen(key);
+        }
         if !admitted {
             stripe.counts.refused += 1;
             return None;
@@ -222,6 +233,10 @@ impl Table {
         stripe.counts.admitted += u64::from(self.is_selective());
         let (slot, _) = stripe.find_or_create(key, self.layout());
         *stripe.access_mut(slot) = self.access_codec().first(tick);
+        // Elsewhere a row that nobody has changed needs no record: it can be made again from its id.
+        if self.is_selective() && self.is_logged() {
+            stripe.note_row(key, slot);
+        }
         self.apply_pending(stripe, key, slot);
         Some(slot)
     }

@@ -12,23 +12,40 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::key::id_of;
 use crate::request::row_loops::row;
 use crate::request::update::RowUpdate;
 use crate::stripe::{PendingGradient, Stripe};
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
-use crate::{PushStep, Table, TableError};
+use crate::{ChangeKind, PushOrigin, PushStep, StripeChange, Table, TableError};
 
 impl Table {
-    /// Keeps the gradients of rows that cannot be read. If a row is in memory by now, its gradient is applied at once.
-    pub(crate) fn defer_gradients(&self, entries: &[PageInEntry], gradients: &[f32], step: PushStep) {
+    /// Keeps the gradients of rows that cannot be read. A row that is in memory by now takes its gradient at once.
+    pub(crate) fn defer_gradients(
+        &self,
+        entries: &[PageInEntry],
+        gradients: &[f32],
+        step: PushStep,
+        origin: Option<PushOrigin>,
+    ) {
         for entry in entries {
-            let mut stripe = self.lock(self.stripe_of(entry.key));
-            let gradient = row(gradients, entry.position, self.dim()).into();
-            stripe.pending.push(PendingGradient { key: entry.key, step, gradient });
-            self.pending_count().fetch_add(1, Ordering::Relaxed);
-            if let Some(slot) = stripe.find(entry.key) {
-                self.apply_pending(&mut stripe, entry.key, slot);
-            }
+            self.defer_gradient(entry.key, row(gradients, entry.position, self.dim()), step, origin);
+        }
+    }
+
+    /// Keeps one gradient.
+    pub(crate) fn defer_gradient(&self, key: u64, gradient: &[f32], step: PushStep, origin: Option<PushOrigin>) {
+        let mut stripe = self.lock(self.stripe_of(key));
+        if let Some(log) = self.shared().log.get() {
+            let (id, number) = (id_of(key), stripe.number as u32);
+            let kind = ChangeKind::Pending { id, step, gradient };
+            log.append(&StripeChange { table: self.number(), stripe: number, origin: origin.as_ref(), kind });
+        }
+        stripe.pending.push(PendingGradient { key, step, gradient: gradient.into() });
+        self.pending_count().fetch_add(1, Ordering::Relaxed);
+        if let Some(slot) = stripe.find(key) {
+            self.apply_pending(&mut stripe, key, slot);
+            self.log_stripe(&mut stripe);
         }
     }
 
@@ -53,6 +70,9 @@ impl Table {
             );
         }
         self.pending_count().fetch_sub(applied.len(), Ordering::Relaxed);
+        if self.is_logged() && !applied.is_empty() {
+            stripe.note_row(key, slot);
+        }
     }
 
     /// Whether the table has pending gradients.
@@ -88,6 +108,9 @@ impl Table {
     /// Drops the pending gradients of a row that is past its time to live and not admitted again.
     fn discard_pending(&self, stripe: &mut Stripe, key: u64) {
         let before = stripe.pending.len();
+        if self.is_logged() {
+            stripe.changes.note_removed(key);
+        }
         stripe.pending.retain(|gradient| gradient.key != key);
         self.pending_count().fetch_sub(before - stripe.pending.len(), Ordering::Relaxed);
     }

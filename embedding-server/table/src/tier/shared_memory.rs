@@ -1,6 +1,6 @@
 //! What the tables of one server share: memory, the cold tier and the time.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -10,7 +10,7 @@ use crate::tier::clock::TableClock;
 use crate::tier::copy_budget::{CopyBudget, CopyPermit};
 use crate::tier::eviction_buffer::EvictionBuffer;
 use crate::tier::table_resources::RowBudget;
-use crate::{ColdError, RequestDeadline, TableError, TableResources};
+use crate::{ColdError, RequestDeadline, TableError, TableResources, UpdateLog};
 
 /// Cold copies of pushes may take one part in this many of the budget, in addition to it, and a minimum in any case.
 const COPIES_SHARE: usize = 16;
@@ -39,6 +39,8 @@ pub(crate) struct SharedMemory {
     pub(crate) buffer: Mutex<Vec<EvictionBuffer>>,
     /// Why the last write to the cold tier failed. `None` if it succeeded.
     failure: Mutex<Option<ColdError>>,
+    /// Where changes are logged, once there is a log.
+    pub(crate) log: OnceLock<Arc<dyn UpdateLog>>,
 }
 
 impl SharedMemory {
@@ -52,6 +54,7 @@ impl SharedMemory {
             cold_writes: RwLock::default(),
             buffer: Mutex::default(),
             failure: Mutex::default(),
+            log: OnceLock::new(),
         }
     }
 

@@ -135,6 +135,10 @@ impl ColdStore for HookedStore {
         self.inner.remove_all(table)
     }
 
+    fn flush(&self) -> Result<(), ColdError> {
+        self.inner.flush()
+    }
+
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
         self.inner.freeze()
     }

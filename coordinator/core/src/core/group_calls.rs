@@ -1,0 +1,37 @@
+//! The calls of a process group: who is in it, and what its workers do after a barrier.
+
+use std::time::Duration;
+
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{BarrierRequest, BarrierResponse, GroupRequest, GroupResponse};
+
+use super::Core;
+use crate::roster::Roster;
+
+impl Core {
+    /// The process group of a worker, once every worker is in.
+    ///
+    /// # Errors
+    /// `Fenced` when the caller is no longer a member or the run is over. `Invalid` when rank 0 has no address, or when a
+    /// worker has finished, because a finished worker joins no group.
+    pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
+        self.advance(now);
+        self.run.check_not_ended()?;
+        let slot = self.worker(request.member, request.incarnation)?;
+        let roster = Roster { config: &self.config, members: &self.members };
+        self.groups.form(roster, slot, request.after)
+    }
+
+    /// A worker votes at a barrier of its process group, or is on its way there. The same request once more changes nothing.
+    ///
+    /// # Errors
+    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when its process is not in the newest
+    /// group, or the ballot is not its next one.
+    pub fn barrier(&mut self, now: Duration, request: &BarrierRequest) -> Result<BarrierResponse, Refusal> {
+        let now = self.advance(now);
+        self.run.check_not_ended()?;
+        let slot = self.worker(request.member, request.incarnation)?;
+        let voters = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
+        self.ballots.take((now, self.config.timeout), (request.group, &voters), slot.index, request)
+    }
+}

@@ -1,0 +1,198 @@
+//! Votes at barriers: each worker by value (invariant AS-1).
+
+use zagros_protocol::control::barrier_response::State;
+use zagros_protocol::control::{
+    BarrierDecision, BarrierFailure, BarrierReason, BarrierRequest, BarrierVote, CountedVote,
+};
+
+use super::*;
+
+/// One server, and so many workers in the first process group.
+fn group_of(workers: u32) -> (Core, Vec<JoinResponse>) {
+    let mut core = core(1, workers);
+    join(&mut core, 0, MemberSlot::server(0));
+    let members: Vec<_> = (0..workers).map(|index| join_worker(&mut core, 0, index, 1)).collect();
+    for member in &members {
+        assert_eq!(core.group(at(0), &ask_after(member, 0)).unwrap().generation, 1);
+    }
+    (core, members)
+}
+
+fn join_worker(core: &mut Core, seconds: u64, index: u32, instance: u64) -> JoinResponse {
+    let slot = MemberSlot::worker(index);
+    let request =
+        JoinRequest { address: format!("127.0.0.1:80{index}"), supersede: instance > 1, ..request(slot, instance) };
+    core.join(at(seconds), &request).unwrap()
+}
+
+fn vote(reason: BarrierReason, counts: &'static str) -> BarrierVote {
+    BarrierVote { reason: reason.into(), called: 3, counts: counts.to_owned() }
+}
+
+fn ask(member: &JoinResponse, ballot: u64, vote: Option<BarrierVote>) -> BarrierRequest {
+    BarrierRequest { member: member.member, incarnation: member.incarnation, group: 1, ballot, vote }
+}
+
+/// Votes for a reason at ballot 1.
+fn comes(core: &mut Core, seconds: u64, member: &JoinResponse, reason: BarrierReason) -> State {
+    comes_to(core, seconds, member, 1, reason)
+}
+
+fn comes_to(core: &mut Core, seconds: u64, member: &JoinResponse, ballot: u64, reason: BarrierReason) -> State {
+    let request = ask(member, ballot, Some(vote(reason, "")));
+    core.barrier(at(seconds), &request).unwrap().state.unwrap()
+}
+
+fn decision(state: &State) -> Option<BarrierDecision> {
+    if let State::Result(result) = state { Some(result.decision()) } else { None }
+}
+
+fn failure(state: State) -> BarrierFailure {
+    if let State::Failure(failure) = state { failure } else { panic!("no failure: {state:?}") }
+}
+
+fn waits_for(state: State) -> String {
+    if let State::Wait(wait) = state { wait.waiting_for } else { panic!("no wait: {state:?}") }
+}
+
+#[test]
+fn a_barrier_waits_for_all_and_tells_each_the_same_however_often_it_asks() {
+    let (mut core, workers) = group_of(3);
+    let first = ask(&workers[0], 1, Some(vote(BarrierReason::EpochEnd, "first")));
+    assert_eq!(waits_for(core.barrier(at(1), &first).unwrap().state.unwrap()), "dense worker 1, dense worker 2");
+    // The answer was lost, and the counts are of later. The first vote stays.
+    let again = ask(&workers[0], 1, Some(vote(BarrierReason::Stop, "later")));
+    assert_eq!(waits_for(core.barrier(at(2), &again).unwrap().state.unwrap()), "dense worker 1, dense worker 2");
+    assert_eq!(waits_for(comes(&mut core, 2, &workers[2], BarrierReason::EpochEnd)), "dense worker 1");
+    let last = comes(&mut core, 3, &workers[1], BarrierReason::Checkpoint);
+    assert_eq!(decision(&last), Some(BarrierDecision::Checkpoint));
+    let State::Result(result) = &last else { unreachable!() };
+    let counted = CountedVote { worker: 0, vote: Some(vote(BarrierReason::EpochEnd, "first")) };
+    assert_eq!((&result.votes[0], result.votes.len()), (&counted, 3));
+    for worker in &workers {
+        assert_eq!(comes(&mut core, 4, worker, BarrierReason::Ready), last);
+    }
+}
+
+#[test]
+fn a_worker_that_missed_an_answer_gets_it_after_the_others_have_gone_on() {
+    let (mut core, workers) = group_of(2);
+    comes(&mut core, 1, &workers[0], BarrierReason::EpochEnd);
+    let second = comes(&mut core, 1, &workers[1], BarrierReason::EpochEnd);
+    // Worker 0 has heard; the answer to worker 1 was lost.
+    assert_eq!(comes(&mut core, 2, &workers[0], BarrierReason::EpochEnd), second);
+    assert_eq!(waits_for(comes_to(&mut core, 3, &workers[0], 2, BarrierReason::Ready)), "dense worker 1");
+    assert_eq!(comes(&mut core, 4, &workers[1], BarrierReason::EpochEnd), second);
+    let next = comes_to(&mut core, 5, &workers[1], 2, BarrierReason::Ready);
+    assert_eq!(decision(&next), Some(BarrierDecision::Continue));
+    let mut refused = |ballot| core.barrier(at(5), &ask(&workers[0], ballot, None)).unwrap_err();
+    for ballot in [0, 4] {
+        let refusal = refused(ballot);
+        assert_eq!(refusal.kind, RefusalKind::Invalid);
+        assert!(refusal.message.contains(&format!("asks for ballot {ballot}")), "{refusal}");
+    }
+}
+
+#[test]
+fn a_worker_that_does_not_come_in_time_is_named_to_all_and_the_failure_stays() {
+    let (mut core, workers) = group_of(3);
+    for seconds in (1..29).step_by(5) {
+        workers.iter().for_each(|worker| drop(beat(&mut core, seconds, worker).unwrap()));
+        comes(&mut core, seconds, &workers[0], BarrierReason::Checkpoint);
+    }
+    workers.iter().for_each(|worker| drop(beat(&mut core, 31, worker).unwrap()));
+    assert_eq!(waits_for(comes(&mut core, 31, &workers[1], BarrierReason::Checkpoint)), "dense worker 2");
+    let found = failure(comes(&mut core, 32, &workers[0], BarrierReason::Checkpoint));
+    assert_eq!(found.workers, [2]);
+    let reason =
+        "barrier 1 of the process group waited 31.0s, and dense worker 2 did not come (it was last heard 1.0s ago)";
+    assert_eq!(found.reason, reason);
+    // It comes after all, too late: all learn the same.
+    assert_eq!(failure(comes(&mut core, 33, &workers[2], BarrierReason::Checkpoint)), found);
+    assert_eq!(failure(comes(&mut core, 33, &workers[1], BarrierReason::Checkpoint)), found);
+}
+
+#[test]
+fn a_worker_that_says_it_is_on_its_way_is_waited_for_and_the_others_are_not() {
+    let (mut core, workers) = group_of(3);
+    let on_its_way = ask(&workers[1], 1, None);
+    for seconds in (1..100).step_by(5) {
+        workers.iter().for_each(|worker| drop(beat(&mut core, seconds, worker).unwrap()));
+        core.barrier(at(seconds), &on_its_way).unwrap();
+        if seconds < 50 {
+            comes(&mut core, seconds, &workers[2], BarrierReason::Ready);
+        }
+        let now = comes(&mut core, seconds, &workers[0], BarrierReason::Ready);
+        assert_eq!(waits_for(now), "dense worker 1", "after {seconds} s");
+    }
+    // It is silent now.
+    (100..127).step_by(5).for_each(|now| workers.iter().for_each(|worker| drop(beat(&mut core, now, worker).unwrap())));
+    let found = failure(comes(&mut core, 127, &workers[0], BarrierReason::Ready));
+    assert_eq!(found.workers, [1]);
+    let late = core.barrier(at(127), &on_its_way).unwrap().state.unwrap();
+    assert_eq!(failure(late), found);
+}
+
+/// Two incarnations vote: the older is fenced, and the newer is in no group that the others are in.
+#[test]
+fn a_process_that_replaced_a_worker_does_not_vote_in_its_place() {
+    let (mut core, workers) = group_of(2);
+    comes(&mut core, 1, &workers[0], BarrierReason::EpochEnd);
+    let replacement = join_worker(&mut core, 2, 1, 2);
+    assert_eq!(replacement.incarnation, 2);
+    let older = core.barrier(at(3), &ask(&workers[1], 1, Some(vote(BarrierReason::EpochEnd, "")))).unwrap_err();
+    assert_eq!(older.kind, RefusalKind::Fenced);
+    let newer = core.barrier(at(3), &ask(&replacement, 1, Some(vote(BarrierReason::EpochEnd, "")))).unwrap_err();
+    assert_eq!(newer.kind, RefusalKind::Invalid);
+    assert!(newer.message.starts_with("dense worker 1 (incarnation 2) votes in the process group"), "{newer}");
+    // It will never come: nobody waits for the timeout.
+    let found = failure(comes(&mut core, 3, &workers[0], BarrierReason::EpochEnd));
+    assert_eq!(found.workers, [1]);
+    assert!(found.reason.ends_with("dense worker 1 was replaced by another process, which is not in this group"));
+}
+
+#[test]
+fn a_vote_of_a_worker_that_is_lost_afterwards_counts() {
+    let (mut core, workers) = group_of(2);
+    comes(&mut core, 1, &workers[1], BarrierReason::EpochEnd);
+    join_worker(&mut core, 2, 1, 2);
+    let decided = comes(&mut core, 3, &workers[0], BarrierReason::EpochEnd);
+    assert_eq!(decision(&decided), Some(BarrierDecision::EpochOver));
+}
+
+#[test]
+fn a_worker_that_has_finished_is_not_waited_for() {
+    let (mut core, workers) = group_of(2);
+    comes(&mut core, 1, &workers[0], BarrierReason::Ready);
+    leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();
+    let decided = comes(&mut core, 2, &workers[0], BarrierReason::Ready);
+    assert_eq!(decision(&decided), Some(BarrierDecision::Continue));
+}
+
+#[test]
+fn workers_at_different_points_of_their_runs_learn_so() {
+    let (mut core, workers) = group_of(2);
+    comes(&mut core, 1, &workers[0], BarrierReason::Ready);
+    let found = failure(comes(&mut core, 1, &workers[1], BarrierReason::EpochEnd));
+    assert!(found.reason.contains("different points of the run: [Ready, EpochEnd]"), "{}", found.reason);
+}
+
+#[test]
+fn a_vote_without_a_reason_or_with_many_bytes_and_one_after_the_end_change_nothing() {
+    let (mut core, workers) = group_of(2);
+    let mut refused = |vote| core.barrier(at(1), &ask(&workers[0], 1, Some(vote))).unwrap_err();
+    let long = BarrierVote { counts: "0".repeat(4097), ..vote(BarrierReason::Ready, "") };
+    assert_eq!(refused(long).message, "the vote of dense worker 0 has 4097 bytes of counts, at most 4096");
+    assert_eq!(refused(BarrierVote::default()).message, "dense worker 0 votes without a reason");
+    core.end(at(2), RunOutcome::Interrupted("ctrl-c".to_owned()));
+    let over = core.barrier(at(2), &ask(&workers[0], 1, None)).unwrap_err();
+    assert_eq!((over.kind, over.message.as_str()), (RefusalKind::Fenced, "the run is over (run interrupted: ctrl-c)"));
+}
+
+/// A coordinator that stood still could hear nobody, so nobody is late for it.
+#[test]
+fn time_in_which_the_coordinator_stood_still_is_no_lateness() {
+    let (mut core, workers) = group_of(2);
+    comes(&mut core, 1, &workers[0], BarrierReason::Ready);
+    assert_eq!(waits_for(comes(&mut core, 90, &workers[0], BarrierReason::Ready)), "dense worker 1");
+}

@@ -1,0 +1,119 @@
+//! Early stopping: which evaluated state is the best, and when the search for a better one ends.
+
+use serde::{Deserialize, Serialize};
+
+/// When the search ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EarlyStopRule {
+    /// Evaluations in a row without improvement after which training ends.
+    pub patience: u32,
+    /// Difference by which a merit must be greater to count as an improvement.
+    pub min_delta: f64,
+}
+
+/// The measure of an evaluation that states are compared by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredState {
+    /// The measure, as it is reported.
+    pub value: f64,
+    /// The same, so that more is better: a logloss has the other sign.
+    pub merit: f64,
+}
+
+/// The best evaluation so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestState {
+    /// Steps made before it.
+    pub step: u64,
+    /// Its measure.
+    pub value: f64,
+    /// The same, so that more is better.
+    pub merit: f64,
+}
+
+/// What the evaluations so far say. It is part of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SearchState {
+    best: Option<BestState>,
+    /// Merit that a better evaluation must exceed by `min_delta`.
+    reference: Option<f64>,
+    /// Evaluations in a row that did not.
+    waited: u32,
+}
+
+impl SearchState {
+    /// Takes an evaluation after `step` steps into account. It is that of the best state if it is better by however little.
+    /// An evaluation whose measure is not defined is never better.
+    pub fn note(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>) {
+        if let Some(MeasuredState { value, merit }) = measured
+            && self.best.is_none_or(|best| merit > best.merit)
+        {
+            self.best = Some(BestState { step, value, merit });
+        }
+        // Slow progress adds up: the reference stays until it is exceeded by all of `min_delta`.
+        let exceeds = |merit: f64| self.reference.is_none_or(|reference| merit > reference + rule.min_delta);
+        let merit = measured.map(|measured| measured.merit);
+        if merit.is_some_and(exceeds) {
+            (self.reference, self.waited) = (merit, 0);
+        } else {
+            self.waited += 1;
+        }
+    }
+
+    /// Whether nothing better is to be waited for.
+    #[must_use]
+    pub fn is_over(&self, rule: EarlyStopRule) -> bool {
+        self.waited >= rule.patience
+    }
+
+    /// The best evaluation; `None` while no measure was defined.
+    #[must_use]
+    pub fn best(&self) -> Option<BestState> {
+        self.best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(merit: f64) -> Option<MeasuredState> {
+        Some(MeasuredState { value: merit.abs(), merit })
+    }
+
+    /// After which of the evaluations, made every 100 steps, the search is over; and the step of the best.
+    fn over_after(patience: u32, min_delta: f64, merits: &[Option<MeasuredState>]) -> (Option<usize>, Option<u64>) {
+        let (rule, mut search) = (EarlyStopRule { patience, min_delta }, SearchState::default());
+        for (number, merit) in merits.iter().enumerate() {
+            search.note(rule, 100 * (number as u64 + 1), *merit);
+            if search.is_over(rule) {
+                return (Some(number + 1), search.best().map(|best| best.step));
+            }
+        }
+        (None, search.best().map(|best| best.step))
+    }
+
+    #[test]
+    fn it_is_over_after_as_many_evaluations_without_a_better_one_as_patience_lasts() {
+        let aucs = [0.7, 0.8, 0.79, 0.8, 0.9].map(measured);
+        assert_eq!(over_after(2, 0.0, &aucs), (Some(4), Some(200)));
+        assert_eq!(over_after(3, 0.0, &aucs), (None, Some(500)));
+    }
+
+    #[test]
+    fn too_little_is_not_better_but_the_best_state_all_the_same() {
+        assert_eq!(over_after(2, 1e-4, &[0.9, 0.90005, 0.90009].map(measured)), (Some(3), Some(300)));
+        // Slow progress that adds up is progress.
+        assert_eq!(over_after(2, 1e-4, &[0.9, 0.90006, 0.90012].map(measured)), (None, Some(300)));
+    }
+
+    #[test]
+    fn of_negative_merits_the_greater_is_better() {
+        assert_eq!(over_after(1, 0.0, &[-0.5, -0.4, -0.45].map(measured)), (Some(3), Some(200)));
+    }
+
+    #[test]
+    fn what_is_not_defined_is_never_better() {
+        assert_eq!(over_after(2, 0.0, &[None, None, measured(0.9)]), (Some(2), None));
+    }
+}

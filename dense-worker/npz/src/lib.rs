@@ -1,0 +1,165 @@
+//! Takes the place of the crate `zip` below tch, which names it for `.npz` files (`Tensor::read_npz`, `write_npz`).
+//!
+//! Zagros reads and writes no such files, and the real crate brings zstd, bzip2 and AES, which are compiled twice: once for tch
+//! and once for the build script of torch-sys (docs/adr/0030). Every function here that would open an archive returns
+//! [`result::ZipError`]. An archive therefore never exists, and its type has no value.
+
+use std::convert::Infallible;
+use std::io::{self, Read, Write};
+use std::marker::PhantomData;
+use std::path::PathBuf;
+
+use self::result::ZipError;
+
+pub mod result {
+    //! The error.
+
+    use std::fmt;
+
+    /// Archives are not supported.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ZipError;
+
+    impl fmt::Display for ZipError {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Zagros is built without zip archives: .npz files cannot be read or written")
+        }
+    }
+
+    impl std::error::Error for ZipError {}
+}
+
+pub mod write {
+    //! Options of a file in an archive.
+
+    use super::CompressionMethod;
+
+    /// Without effect.
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct FileOptions;
+
+    impl FileOptions {
+        /// Without effect.
+        #[must_use]
+        pub fn compression_method(self, _method: CompressionMethod) -> Self {
+            self
+        }
+    }
+}
+
+/// How a file in an archive is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompressionMethod {
+    /// Not at all.
+    Stored,
+}
+
+/// An archive to read, of which there is none.
+#[derive(Debug)]
+pub struct ZipArchive<R> {
+    none: Infallible,
+    source: PhantomData<R>,
+}
+
+impl<R> ZipArchive<R> {
+    /// Refuses.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn new(_source: R) -> Result<Self, ZipError> {
+        Err(ZipError)
+    }
+
+    /// Number of files.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "tch and torch-sys call this alone")]
+    pub fn len(&self) -> usize {
+        match self.none {}
+    }
+
+    /// A file.
+    ///
+    /// # Errors
+    /// There is no archive to ask.
+    pub fn by_index(&mut self, _index: usize) -> Result<ZipFile, ZipError> {
+        match self.none {}
+    }
+}
+
+/// A file of an archive, of which there is none.
+#[derive(Debug)]
+pub struct ZipFile {
+    none: Infallible,
+}
+
+impl ZipFile {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self.none {}
+    }
+
+    /// Its name as a path below the folder that it is extracted to.
+    #[must_use]
+    pub fn mangled_name(&self) -> PathBuf {
+        match self.none {}
+    }
+
+    /// Its bytes, uncompressed.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        match self.none {}
+    }
+}
+
+impl Read for ZipFile {
+    fn read(&mut self, _into: &mut [u8]) -> io::Result<usize> {
+        match self.none {}
+    }
+}
+
+/// An archive to write, which refuses every file.
+#[derive(Debug)]
+pub struct ZipWriter<W> {
+    target: PhantomData<W>,
+}
+
+impl<W> ZipWriter<W> {
+    /// Writes nothing.
+    pub fn new(_target: W) -> Self {
+        Self { target: PhantomData }
+    }
+
+    /// Refuses.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn start_file(&mut self, _name: impl Into<String>, _options: write::FileOptions) -> Result<(), ZipError> {
+        Err(ZipError)
+    }
+}
+
+impl<W> Write for ZipWriter<W> {
+    fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+        Err(io::Error::other(ZipError))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::default_constructed_unit_structs, reason = "tch calls it so")]
+    fn an_archive_is_refused_with_its_reason() {
+        let read = ZipArchive::new(io::empty()).unwrap_err();
+        let mut writer = ZipWriter::new(io::sink());
+        let written = writer.start_file("a.npy", write::FileOptions::default()).unwrap_err();
+        assert_eq!(read, written);
+        assert!(writer.write(b"x").is_err() && read.to_string().contains(".npz"));
+    }
+}

@@ -1,0 +1,272 @@
+//! This worker's votes at the barriers of its process group. The coordinator counts them and decides (invariant AS-1).
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use zagros_coordinator_client::ControlPlane;
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::Refusal;
+use zagros_protocol::control::barrier_response::State;
+use zagros_protocol::control::{
+    BarrierDecision, BarrierFailure, BarrierReason, BarrierRequest, BarrierResponse, BarrierResult, BarrierVote,
+};
+
+use super::splits::{Splits, control_error};
+use crate::datapath::prepared::inconsistent;
+use crate::error::WorkerError;
+
+/// How often the coordinator hears that this worker is on its way to a barrier.
+const ON_THE_WAY: Duration = Duration::from_millis(500);
+/// Pauses between two requests of a vote. The coordinator holds each for a while, so these are short.
+const PAUSES: Backoff = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(250) };
+/// What is asked of the coordinator, in its errors.
+const WHAT: &str = "count a vote at a barrier";
+
+/// The ballots that this worker takes part in: those of one process group, one after another. A job of one worker has none.
+#[derive(Clone)]
+pub(crate) struct Ballots {
+    control: Arc<dyn ControlPlane>,
+    member: u64,
+    incarnation: u32,
+    timeout: Duration,
+    /// Generation of the process group; 0 before the first, and in a job of one worker.
+    group: u64,
+    /// Number of the next ballot.
+    next: u64,
+}
+
+impl Ballots {
+    /// Before the first process group. `splits` are those of this worker.
+    pub(crate) fn new(splits: &Splits) -> Self {
+        let (control, member) = (Arc::clone(&splits.control), splits.member);
+        Self { control, member, incarnation: splits.incarnation, timeout: splits.timeout, group: 0, next: 1 }
+    }
+
+    /// From now on this worker votes in the process group of this generation.
+    pub(crate) fn enter(&mut self, generation: u64) {
+        (self.group, self.next) = (generation, 1);
+    }
+
+    /// Votes, and waits for the votes of all workers.
+    ///
+    /// # Errors
+    /// [`WorkerError::BarrierMissed`] names the workers that do not come. When the coordinator refuses, or does not answer for
+    /// the job's timeout.
+    pub(crate) async fn vote(&mut self, vote: BarrierVote) -> Result<BarrierResult, WorkerError> {
+        let request = self.request(Some(vote));
+        let (mut silence, mut attempt) = (Deadline::after(self.timeout), 0);
+        loop {
+            match silence.bound(self.control.barrier(request.clone())).await {
+                Ok(Ok(response)) => {
+                    if let Some(result) = closed(response)? {
+                        self.next += 1;
+                        return Ok(result);
+                    }
+                    // The coordinator answers for the timeout of the others.
+                    (silence, attempt) = (Deadline::after(self.timeout), 0);
+                }
+                Ok(Err(refusal)) if refusal.kind.is_retryable() && !silence.is_past() => {}
+                Ok(Err(refusal)) => return Err(control_error(&*self.control, WHAT, silence, refusal)),
+                Err(waited) => return Err(control_error(&*self.control, WHAT, silence, Refusal::no_answer(waited))),
+            }
+            sleep(PAUSES.pause(attempt).min(silence.left())).await;
+            attempt += 1;
+        }
+    }
+
+    /// Waits until all workers have done their part of what all of them do. In a job of one worker that is at once.
+    ///
+    /// # Errors
+    /// As [`Self::vote`]. [`WorkerError::Interrupted`] where one of them was asked to stop.
+    pub(crate) async fn wait_for_all(&mut self) -> Result<(), WorkerError> {
+        if self.group == 0 {
+            return Ok(());
+        }
+        match self.vote_for(BarrierReason::Ready).await?.decision() {
+            BarrierDecision::Continue => Ok(()),
+            BarrierDecision::Stop => Err(WorkerError::Interrupted),
+            other => Err(inconsistent(0, format!("a barrier for all is decided as {other:?}"))),
+        }
+    }
+
+    /// Votes without counts.
+    ///
+    /// # Errors
+    /// As [`Self::vote`].
+    pub(crate) async fn vote_for(&mut self, reason: BarrierReason) -> Result<BarrierResult, WorkerError> {
+        self.vote(BarrierVote { reason: reason.into(), ..BarrierVote::default() }).await
+    }
+
+    /// Does `work` before the next barrier. The other workers wait there for as long as it takes.
+    ///
+    /// # Errors
+    /// Those of `work`. [`WorkerError::BarrierMissed`] once the barrier has failed.
+    pub(crate) async fn on_the_way<T>(
+        &self,
+        work: impl Future<Output = Result<T, WorkerError>>,
+    ) -> Result<T, WorkerError> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                reported = self.report_on_the_way() => reported?,
+            }
+        }
+    }
+
+    /// A coordinator that cannot be reached is asked again; the others cannot reach it either.
+    async fn report_on_the_way(&self) -> Result<(), WorkerError> {
+        sleep(ON_THE_WAY).await;
+        if self.group == 0 {
+            return Ok(());
+        }
+        let deadline = Deadline::after(self.timeout);
+        match deadline.bound(self.control.barrier(self.request(None))).await {
+            Ok(Ok(response)) => closed(response).map(|_| ()),
+            Ok(Err(refusal)) if refusal.kind.is_retryable() => Ok(()),
+            Ok(Err(refusal)) => Err(control_error(&*self.control, WHAT, deadline, refusal)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn request(&self, vote: Option<BarrierVote>) -> BarrierRequest {
+        let Self { member, incarnation, group, next, .. } = *self;
+        BarrierRequest { member, incarnation, group, ballot: next, vote }
+    }
+}
+
+/// The result of a ballot; `None` while it is open.
+fn closed(response: BarrierResponse) -> Result<Option<BarrierResult>, WorkerError> {
+    match response.state {
+        Some(State::Result(result)) => Ok(Some(result)),
+        Some(State::Failure(BarrierFailure { workers, reason })) => {
+            let workers = workers.into_iter().map(|index| index as usize).collect();
+            Err(WorkerError::BarrierMissed { workers, reason })
+        }
+        Some(State::Wait(_)) | None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_fakes::FakeControlPlane;
+    use zagros_plumbing::Shutdown;
+    use zagros_protocol::RefusalKind;
+    use zagros_protocol::control::BarrierWait;
+
+    use super::super::stop::Stop;
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// This worker in the process group of generation 3.
+    fn ballots() -> (Ballots, Arc<FakeControlPlane>) {
+        let control = Arc::new(FakeControlPlane::default());
+        let splits = Splits {
+            control: control.clone(),
+            member: 7,
+            incarnation: 2,
+            files: Arc::default(),
+            timeout: TIMEOUT,
+            stop: Stop::alone(Shutdown::new()),
+        };
+        let mut ballots = Ballots::new(&splits);
+        ballots.enter(3);
+        (ballots, control)
+    }
+
+    fn answer(state: State) -> Result<BarrierResponse, Refusal> {
+        Ok(BarrierResponse { state: Some(state) })
+    }
+
+    fn wait() -> Result<BarrierResponse, Refusal> {
+        answer(State::Wait(BarrierWait { waiting_for: "dense worker 1".to_owned() }))
+    }
+
+    fn decided(decision: BarrierDecision) -> Result<BarrierResponse, Refusal> {
+        answer(State::Result(BarrierResult { decision: decision.into(), votes: Vec::new() }))
+    }
+
+    fn away() -> Result<BarrierResponse, Refusal> {
+        Err(Refusal::new(RefusalKind::Unavailable, "connection refused"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_vote_is_sent_until_it_is_answered_and_ballots_are_numbered() {
+        let (mut ballots, control) = ballots();
+        control.barrier.respond_in_order([away(), wait(), away(), decided(BarrierDecision::Continue)]);
+        ballots.wait_for_all().await.unwrap();
+        ballots.wait_for_all().await.unwrap();
+        let requests = control.barrier.requests();
+        let sent = |request: &BarrierRequest| (request.group, request.ballot, request.vote.as_ref().unwrap().reason());
+        let first = (3, 1, BarrierReason::Ready);
+        assert_eq!(requests.iter().map(sent).collect::<Vec<_>>(), [first, first, first, first, (3, 2, first.2)]);
+        ballots.enter(4);
+        ballots.wait_for_all().await.unwrap();
+        assert_eq!(sent(control.barrier.requests().last().unwrap()), (4, 1, first.2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_stops_stops_all_and_a_worker_that_does_not_come_is_named() {
+        let (mut ballots, control) = ballots();
+        control.barrier.respond_in_order([decided(BarrierDecision::Stop)]);
+        assert!(matches!(ballots.wait_for_all().await, Err(WorkerError::Interrupted)));
+        let failure = BarrierFailure { workers: vec![1], reason: "it did not come".to_owned() };
+        control.barrier.respond_in_order([wait(), answer(State::Failure(failure))]);
+        let error = ballots.wait_for_all().await.unwrap_err();
+        assert!(error.to_string().starts_with("dense worker 1 gone or late: it did not come; see"), "{error}");
+    }
+
+    /// Invariant WT-1.
+    #[tokio::test(start_paused = true)]
+    async fn a_coordinator_that_stays_away_is_named_and_one_that_answers_is_waited_for() {
+        let (mut ballots, control) = ballots();
+        control.barrier.respond_in_order([away()]);
+        let error = ballots.wait_for_all().await.unwrap_err().to_string();
+        let expected = "coordinator (fake) did not count a vote at a barrier for 5.0s: connection refused; see whether";
+        assert!(error.starts_with(expected), "{error}");
+        control.hang(1);
+        let error = ballots.wait_for_all().await.unwrap_err().to_string();
+        assert!(error.contains("no answer within 5.0s"), "{error}");
+        // The coordinator decides how long the others may take.
+        let long = (0..2000).map(|_| wait()).chain([decided(BarrierDecision::Continue)]);
+        control.barrier.respond_in_order(long.collect::<Vec<_>>());
+        let started = tokio::time::Instant::now();
+        ballots.wait_for_all().await.unwrap();
+        assert!(started.elapsed() > TIMEOUT, "{:?}", started.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_on_its_way_says_so_and_ends_with_a_barrier_that_fails() {
+        let (ballots, control) = ballots();
+        control.barrier.respond_in_order([wait(), away(), wait()]);
+        let work = async {
+            sleep(ON_THE_WAY * 7 / 2).await;
+            Ok(5)
+        };
+        assert_eq!(ballots.on_the_way(work).await.unwrap(), 5);
+        let requests = control.barrier.requests();
+        assert_eq!(requests.len(), 3);
+        assert!(requests.iter().all(|request| request.ballot == 1 && request.vote.is_none()));
+        let failure = BarrierFailure { workers: vec![2], reason: "it is gone".to_owned() };
+        control.barrier.respond_in_order([answer(State::Failure(failure))]);
+        let ended = ballots.on_the_way(std::future::pending::<Result<(), _>>()).await;
+        assert!(matches!(ended, Err(WorkerError::BarrierMissed { workers, .. }) if workers == [2]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_without_a_group_asks_nobody() {
+        let (mut ballots, control) = ballots();
+        ballots.enter(0);
+        ballots.wait_for_all().await.unwrap();
+        let work = async {
+            sleep(ON_THE_WAY * 3).await;
+            Ok(())
+        };
+        ballots.on_the_way(work).await.unwrap();
+        assert_eq!(control.barrier.requests(), []);
+    }
+}

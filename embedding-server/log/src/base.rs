@@ -1,0 +1,356 @@
+//! A base: the server's own snapshot, from which recovery starts. It stands for all records before its `start`.
+//!
+//! ```text
+//! log       ──────────●───────────────────●────────────►
+//!                   start      rows read meanwhile: some of them newer than `start`      (fuzzy)
+//! base      all rows, each as it was at some moment after `start`
+//! recovery  base, then every record from `start` on: images of rows, so that one which is in the base already does no harm
+//! ```
+//!
+//! The files of a base hold records of the log's own format. The manifest is written last: a base without one is none. It names
+//! `end`, the position of the log when the last row was read: the log must be durable up to there before the base counts, else a
+//! row of it could be newer than the log.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
+
+use crate::folder::{base_folders, base_path, sync_folder, write_whole};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
+use crate::record::{RecordDraft, RecordKind};
+use crate::{LogError, LogRecord};
+
+const MANIFEST: &str = "manifest.json";
+/// Bytes that are gathered for one write.
+const GATHERED: usize = 1 << 20;
+
+/// What a base says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseManifest {
+    /// The lsn of the first record that the base does not stand for.
+    pub start: u64,
+    /// The position of the log when the last row was read.
+    pub end: u64,
+    /// Its files, by their number.
+    pub parts: u32,
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// The time of the tables at `start`: steps and seconds.
+    pub time: [u64; 2],
+    /// The pushes of each writer that were applied before `start`.
+    pub windows: Vec<WindowImage>,
+    /// Pushes of which some rows were applied before `start`, and that were not repeated yet.
+    pub partial: Vec<PartialImage>,
+}
+
+/// A writer's window of pushes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowImage {
+    /// Who pushes.
+    pub writer: u64,
+    /// Its process.
+    pub incarnation: u32,
+    /// The numbers that were applied, as ranges `[first, last]`.
+    pub applied: Vec<[u64; 2]>,
+}
+
+/// A push of which some rows were applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartialImage {
+    /// Who pushes.
+    pub writer: u64,
+    /// Its process.
+    pub incarnation: u32,
+    /// Its number.
+    pub seq: u64,
+    /// Tables and ids of the rows that have it.
+    pub rows: Vec<(u32, u64)>,
+}
+
+impl PartialImage {
+    /// The push.
+    #[must_use]
+    pub fn origin(&self) -> PushOrigin {
+        PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
+    }
+}
+
+impl BaseManifest {
+    /// The time of the tables at `start`.
+    #[must_use]
+    pub fn time(&self) -> TableTime {
+        TableTime { steps: self.time[0], seconds: self.time[1] }
+    }
+}
+
+/// A base that is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    folder: PathBuf,
+    /// What it says of itself.
+    pub manifest: BaseManifest,
+}
+
+impl Base {
+    /// The newest base of a log. What is left of others is deleted if `tidy`.
+    ///
+    /// # Errors
+    /// When the system refuses, or the manifest is damaged.
+    pub fn newest(log: &Path, tidy: bool) -> Result<Option<Self>, LogError> {
+        let mut newest: Option<Self> = None;
+        for (_, folder) in base_folders(log)?.into_iter().rev() {
+            let path = folder.join(MANIFEST);
+            if newest.is_none() && path.exists() {
+                let text = fs::read(&path).map_err(LogError::io("read", &path))?;
+                let manifest = serde_json::from_slice(&text);
+                let manifest = manifest.map_err(|error| LogError::damaged(&path, 0, error.to_string()))?;
+                newest = Some(Self { folder, manifest });
+            } else if tidy {
+                delete(&folder)?;
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Deletes all bases of a log but this one.
+    ///
+    /// # Errors
+    /// When one cannot be deleted.
+    pub fn delete_others(&self, log: &Path) -> Result<(), LogError> {
+        base_folders(log)?
+            .into_iter()
+            .filter(|(_, folder)| *folder != self.folder)
+            .try_for_each(|(_, path)| delete(&path))
+    }
+
+    /// Reads one of its parts, each record checked.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is damaged, and those of `visit`.
+    pub fn read_part(
+        &self,
+        part: u32,
+        mut visit: impl FnMut(&RecordHead, LogRecord) -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
+        let path = part_path(&self.folder, part);
+        let mut reader = PartReader::open(&path, self.manifest.start)?;
+        let mut records = 0;
+        loop {
+            let (head, record) = reader.next()?;
+            match record {
+                LogRecord::End(expected) if expected == records => return Ok(()),
+                LogRecord::End(expected) => {
+                    let problem = format!("it has {records} records and should have {expected}");
+                    return Err(LogError::damaged(&path, reader.offset, problem));
+                }
+                record => visit(&head, record)?,
+            }
+            records += 1;
+        }
+    }
+}
+
+/// The manifest goes first: without it the rest is no base.
+fn delete(folder: &Path) -> Result<(), LogError> {
+    let manifest = folder.join(MANIFEST);
+    if manifest.exists() {
+        crate::folder::remove_file(&manifest)?;
+    }
+    fs::remove_dir_all(folder).map_err(LogError::io("delete", folder))
+}
+
+fn part_path(folder: &Path, part: u32) -> PathBuf {
+    folder.join(format!("part-{part}.log"))
+}
+
+struct PartReader {
+    path: PathBuf,
+    file: BufReader<File>,
+    offset: u64,
+    payload: Vec<u8>,
+}
+
+impl PartReader {
+    fn open(path: &Path, start: u64) -> Result<Self, LogError> {
+        let file = File::open(path).map_err(LogError::io("open", path))?;
+        let mut reader = Self {
+            path: path.to_owned(),
+            file: BufReader::with_capacity(GATHERED, file),
+            offset: 0,
+            payload: Vec::new(),
+        };
+        let mut bytes = [0; PREAMBLE_BYTES];
+        reader.fill(&mut bytes)?;
+        match Preamble::from_bytes(&bytes) {
+            Ok(preamble) if preamble.first == start => Ok(reader),
+            Ok(_) => Err(LogError::damaged(path, 0, "it is a part of another base")),
+            Err(problem) => Err(LogError::damaged(path, 0, problem)),
+        }
+    }
+
+    fn next(&mut self) -> Result<(RecordHead, LogRecord), LogError> {
+        let (place, mut bytes) = (self.offset, [0; HEAD_BYTES]);
+        self.fill(&mut bytes)?;
+        let damaged = |problem: String| LogError::damaged(&self.path, place, problem);
+        let head = RecordHead::from_bytes(&bytes).map_err(|_| damaged("no record can be read here".to_owned()))?;
+        if head.lsn != place {
+            return Err(damaged("a record of another place".to_owned()));
+        }
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.resize((head.span() as usize) - HEAD_BYTES, 0);
+        self.fill(&mut payload)?;
+        let content = &payload[..head.length as usize];
+        if crc32c::crc32c(content) != head.payload_crc {
+            return Err(LogError::damaged(&self.path, place, "a record has another checksum"));
+        }
+        let record = LogRecord::decode(&head, content);
+        self.payload = payload;
+        Ok((head, record.map_err(|problem| LogError::damaged(&self.path, place, problem))?))
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), LogError> {
+        let read = self.file.read_exact(bytes);
+        read.map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                LogError::damaged(&self.path, self.offset, "it ends here, before its last record")
+            }
+            _ => LogError::io("read", &self.path)(error),
+        })?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// A base in the making.
+#[derive(Debug)]
+pub struct BaseDraft {
+    log: PathBuf,
+    folder: PathBuf,
+    start: u64,
+    lineage: u64,
+}
+
+/// A part of a base in the making.
+#[derive(Debug)]
+pub struct BasePartDraft {
+    path: PathBuf,
+    file: BufWriter<File>,
+    offset: u64,
+    records: u64,
+    rows: u64,
+    bytes: Vec<u8>,
+}
+
+/// What was written to a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartSize {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl BaseDraft {
+    /// Starts a base of the log in `log` that stands for all records before `start`.
+    ///
+    /// # Errors
+    /// When its folder cannot be made.
+    pub fn new(log: &Path, start: u64, lineage: u64) -> Result<Self, LogError> {
+        let folder = base_path(log, start);
+        if folder.exists() {
+            delete(&folder)?;
+        }
+        fs::create_dir(&folder).map_err(LogError::io("make", &folder))?;
+        Ok(Self { log: log.to_owned(), folder, start, lineage })
+    }
+
+    /// Starts a part of it.
+    ///
+    /// # Errors
+    /// When its file cannot be made.
+    pub fn part(&self, number: u32) -> Result<BasePartDraft, LogError> {
+        let path = part_path(&self.folder, number);
+        let file = File::create(&path).map_err(LogError::io("make", &path))?;
+        let mut part = BasePartDraft {
+            path,
+            file: BufWriter::with_capacity(GATHERED, file),
+            offset: 0,
+            records: 0,
+            rows: 0,
+            bytes: Vec::new(),
+        };
+        part.bytes.extend_from_slice(&Preamble { lineage: self.lineage, first: self.start }.to_bytes());
+        part.write_out()?;
+        Ok(part)
+    }
+
+    /// Completes it. From now on it is the newest base of the log.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn finish(self, manifest: BaseManifest) -> Result<Base, LogError> {
+        let path = self.folder.join(MANIFEST);
+        let text = serde_json::to_vec(&manifest).unwrap_or_default();
+        write_whole(&path, &text).map_err(LogError::io("write", &path))?;
+        sync_folder(&self.log).map_err(LogError::io("sync", &self.log))?;
+        Ok(Base { folder: self.folder, manifest })
+    }
+
+    /// Deletes what there is of it.
+    pub fn discard(self) {
+        // The next start deletes what is left.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl BasePartDraft {
+    /// Rows of a stripe.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn rows(&mut self, place: [u32; 2], ids: &[u64], slots: &[u32], access: &[u32]) -> Result<(), LogError> {
+        self.rows += ids.len() as u64;
+        self.append(&RecordDraft::rows(place, None, ids, slots, access))
+    }
+
+    /// The counts of a stripe, and the position of the log when they were read.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn stripe_counts(&mut self, place: [u32; 2], lsn: u64, counts: &FrequencyCounts) -> Result<(), LogError> {
+        self.append(&RecordDraft::stripe_counts(place, lsn, counts))
+    }
+
+    /// Ends it, on the disk.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn finish(mut self) -> Result<PartSize, LogError> {
+        let end = RecordDraft::end(self.records);
+        debug_assert_eq!(end.kind, RecordKind::End);
+        self.append(&end)?;
+        let failed = |error| LogError::io("write", &self.path)(error);
+        self.file.flush().map_err(failed)?;
+        self.file.get_ref().sync_all().map_err(LogError::io("sync", &self.path))?;
+        Ok(PartSize { rows: self.rows, bytes: self.offset })
+    }
+
+    fn append(&mut self, draft: &RecordDraft<'_>) -> Result<(), LogError> {
+        // Its place in the file stands for an lsn, which a record of a base has none of.
+        draft.append_to(&mut self.bytes, self.offset, 0);
+        self.records += 1;
+        self.write_out()
+    }
+
+    fn write_out(&mut self) -> Result<(), LogError> {
+        self.file.write_all(&self.bytes).map_err(LogError::io("write", &self.path))?;
+        self.offset += self.bytes.len() as u64;
+        self.bytes.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! The calls of the system that the writer depends on, as a trait: tests make them fail.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+/// What the writer asks of the system.
+pub trait LogDisk: Send + Sync + fmt::Debug {
+    /// Makes a file, whose first `bytes` bytes then have room on the disk and are zero.
+    ///
+    /// # Errors
+    /// When there is no room, or no file can be made.
+    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File>;
+
+    /// Writes all bytes at a place.
+    ///
+    /// # Errors
+    /// When the disk fails. Some of the bytes may then be written.
+    fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()>;
+
+    /// Waits until what was written is on the disk.
+    ///
+    /// # Errors
+    /// When the disk fails. What was written since the last success may then be lost.
+    fn sync(&self, file: &File) -> io::Result<()>;
+}
+
+/// The system itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemDisk;
+
+impl LogDisk for SystemDisk {
+    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(file),
+            // A file system that cannot reserve room shows a full disk later: when it is written.
+            Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes).map(|()| file),
+            Err(error) => {
+                let _ = std::fs::remove_file(path);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()> {
+        file.write_all_at(bytes, place)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+}

@@ -1,0 +1,65 @@
+//! What goes wrong with a log.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What goes wrong with a log.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The system refuses.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// `read`, `write`, …
+        doing: &'static str,
+        /// What it says.
+        source: io::Error,
+    },
+    /// Another process holds the folder.
+    #[error(
+        "the log in {} is in use by another process, of id {holder}; stop that process, or give each run a `cluster.log_folder` of \
+         its own",
+        folder.display()
+    )]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+        /// The process.
+        holder: String,
+    },
+    /// Something that was durable cannot be read.
+    #[error(
+        "the log is damaged: {} at byte {offset}: {problem}; acknowledged pushes behind it cannot be recovered: restore the file \
+         from a copy, or delete the folder of this log and resume the run from its newest checkpoint",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong there.
+        problem: String,
+    },
+}
+
+impl LogError {
+    /// What the system refuses to do with a file or folder.
+    pub fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, doing, source }
+    }
+
+    pub(crate) fn damaged(path: &Path, offset: u64, problem: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), offset, problem: problem.into() }
+    }
+}
+
+/// Why the log takes nothing in at the moment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the log cannot be written: {reason}; it is tried again every second, and pushes are refused until then")]
+pub struct LogStopped {
+    /// What the system says, and where.
+    pub reason: String,
+}

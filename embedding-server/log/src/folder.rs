@@ -1,0 +1,219 @@
+//! The folder of a log: what lies in it, who holds it, whose rows it has.
+//!
+//! ```text
+//! lock                            held by the process that writes
+//! lineage.json                    whose rows these are
+//! base-<lsn>/manifest.json        a base: written last. Without it the base is none.
+//! base-<lsn>/part-<number>.log    its rows
+//! segment-<first lsn>.log         records from that lsn on
+//! spare-<number>.log              room for the next segment
+//! ```
+//!
+//! Numbers in names have 16 hexadecimal digits, so that the order of names is the order of the log.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::LogError;
+
+const LOCK: &str = "lock";
+const LINEAGE: &str = "lineage.json";
+const SEGMENT: (&str, &str) = ("segment-", ".log");
+const SPARE: (&str, &str) = ("spare-", ".log");
+const BASE: (&str, &str) = ("base-", "");
+
+/// The folder of a log that this process holds.
+#[derive(Debug)]
+pub struct LogFolder {
+    path: PathBuf,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+/// Whose rows a log has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineageFile {
+    /// Version of the log's records.
+    pub version: u16,
+    /// Chosen at random when the files were made. Every file of the log names it.
+    pub log: u64,
+    /// Chosen at random when the log had no row: whoever has these rows has this number.
+    pub lineage: u64,
+    /// The layouts of the tables, in their order: rows of others cannot be put in.
+    pub tables: Vec<String>,
+    /// Whether rows that have left memory lie in a cold tier.
+    pub cold: bool,
+}
+
+impl LogFolder {
+    /// Makes the folder if need be and locks it.
+    ///
+    /// # Errors
+    /// [`LogError::InUse`] when another process holds it, [`LogError::Io`] when it cannot be made.
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        fs::create_dir_all(path).map_err(LogError::io("make the folder", path))?;
+        let lock_path = path.join(LOCK);
+        let mut options = File::options();
+        let opened = options.read(true).write(true).create(true).truncate(false).open(&lock_path);
+        let mut lock = opened.map_err(LogError::io("make", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {
+                // For a person who wonders who holds it.
+                let named = lock.set_len(0).and_then(|()| lock.write_all(std::process::id().to_string().as_bytes()));
+                named.map_err(LogError::io("write", &lock_path))?;
+                Ok(Self { path: path.to_owned(), _lock: lock })
+            }
+            Err(TryLockError::WouldBlock) => {
+                let holder = fs::read_to_string(&lock_path).unwrap_or_default();
+                Err(LogError::InUse { folder: path.to_owned(), holder })
+            }
+            Err(TryLockError::Error(source)) => Err(LogError::io("lock", &lock_path)(source)),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose rows are here. `None` when there is no log yet, or what is there cannot be read, and so belongs to nobody.
+    ///
+    /// # Errors
+    /// When the system refuses to read.
+    pub fn lineage(&self) -> Result<Option<LineageFile>, LogError> {
+        read_lineage(&self.path)
+    }
+
+    /// Writes down whose rows are here.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn set_lineage(&self, lineage: &LineageFile) -> Result<(), LogError> {
+        let path = self.path.join(LINEAGE);
+        let text = serde_json::to_vec_pretty(lineage).unwrap_or_default();
+        write_whole(&path, &text).map_err(LogError::io("write", &path))
+    }
+
+    /// Deletes all rows, and then whose they were.
+    ///
+    /// # Errors
+    /// When something cannot be deleted.
+    pub fn wipe(&self) -> Result<(), LogError> {
+        for file in segments(&self.path)?.into_iter().chain(spares(&self.path)?) {
+            remove_file(&file.1)?;
+        }
+        for base in base_folders(&self.path)? {
+            fs::remove_dir_all(&base.1).map_err(LogError::io("delete", &base.1))?;
+        }
+        let lineage = self.path.join(LINEAGE);
+        if lineage.exists() { remove_file(&lineage) } else { Ok(()) }
+    }
+}
+
+pub(crate) fn read_lineage(folder: &Path) -> Result<Option<LineageFile>, LogError> {
+    let path = folder.join(LINEAGE);
+    match fs::read(&path) {
+        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(LogError::io("read", &path)(error)),
+    }
+}
+
+/// The segments in their order: first lsn and path.
+pub(crate) fn segments(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
+    numbered(folder, SEGMENT)
+}
+
+pub(crate) fn spares(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
+    numbered(folder, SPARE)
+}
+
+/// Folders of bases in their order, whole or not: lsn and path.
+pub(crate) fn base_folders(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
+    numbered(folder, BASE)
+}
+
+pub(crate) fn segment_path(folder: &Path, first: u64) -> PathBuf {
+    folder.join(format!("{}{first:016x}{}", SEGMENT.0, SEGMENT.1))
+}
+
+pub(crate) fn spare_path(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{}{number:016x}{}", SPARE.0, SPARE.1))
+}
+
+pub(crate) fn base_path(folder: &Path, lsn: u64) -> PathBuf {
+    folder.join(format!("{}{lsn:016x}", BASE.0))
+}
+
+pub(crate) fn remove_file(path: &Path) -> Result<(), LogError> {
+    fs::remove_file(path).map_err(LogError::io("delete", path))
+}
+
+fn numbered(folder: &Path, (prefix, suffix): (&str, &str)) -> Result<Vec<(u64, PathBuf)>, LogError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(LogError::io("read", folder))? {
+        let path = entry.map_err(LogError::io("read", folder))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let digits = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(suffix));
+        if let Some(number) =
+            digits.filter(|digits| digits.len() == 16).and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        {
+            found.push((number, path.clone()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Writes a small file so that it has all of the content or is unchanged: temporary file, sync, rename, sync of the folder
+/// (invariant CK-1).
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("tmp");
+    let mut file = File::create(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    sync_folder(path.parent().unwrap_or(Path::new(".")))
+}
+
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_holds_a_folder_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = LogFolder::open(folder.path()).unwrap();
+        let refused = LogFolder::open(folder.path()).unwrap_err().to_string();
+        let holder = format!("in use by another process, of id {};", std::process::id());
+        assert!(refused.contains(&holder) && refused.contains("log_folder"), "{refused}");
+        drop(held);
+        LogFolder::open(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_wiped_folder_has_neither_rows_nor_a_lineage() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = LogFolder::open(temporary.path()).unwrap();
+        assert_eq!(folder.lineage().unwrap(), None);
+        let lineage = LineageFile { version: 1, log: u64::MAX, lineage: 7, tables: vec!["a".to_owned()], cold: true };
+        folder.set_lineage(&lineage).unwrap();
+        assert_eq!(folder.lineage().unwrap(), Some(lineage));
+        for file in [segment_path(folder.path(), 9), spare_path(folder.path(), 1)] {
+            fs::write(file, "x").unwrap();
+        }
+        fs::create_dir(base_path(folder.path(), 3)).unwrap();
+        assert_eq!(segments(folder.path()).unwrap(), [(9, segment_path(folder.path(), 9))]);
+        folder.wipe().unwrap();
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [LOCK]);
+    }
+}

@@ -1,0 +1,31 @@
+//! The log of an embedding server: what changed in its tables, on disk before a push is acknowledged.
+//!
+//! ```text
+//! tables ─► LogWriter: append under the lock of a stripe ─► flush before the acknowledgement ─► segments
+//! now and then: all rows ─► Base ─► segments before it are deleted
+//! start: Base ─► LogTail (checked, torn end cut off) ─► tables
+//! ```
+//!
+//! It is a log of after-images: rows as they are after a change. [`mod@format`] describes the bytes. The crate
+//! has no runtime and no clock, and starts no threads.
+
+mod base;
+mod disk;
+mod error;
+mod folder;
+pub mod format;
+mod record;
+mod segments;
+mod summary;
+mod tail;
+mod writer;
+
+pub use base::{Base, BaseDraft, BaseManifest, BasePartDraft, PartSize, PartialImage, WindowImage};
+pub use disk::{LogDisk, SystemDisk};
+pub use error::{LogError, LogStopped};
+pub use folder::{LineageFile, LogFolder};
+pub use format::RecordHead;
+pub use record::{LogRecord, LoggedGradient, LoggedRows, RecordKind};
+pub use summary::{LogSummary, RecordCount, WriterSummary};
+pub use tail::{CheckedSegment, LogTail, TailSegment};
+pub use writer::{LogReservation, LogWriter, SEGMENT_BYTES, SyncMode, WriterConfig};

@@ -1,0 +1,458 @@
+//! Records as values: what a payload holds, and how it is made.
+
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use zagros_table::{FrequencyCounts, PushOrigin, PushStep, TableTime};
+
+use crate::format::{HEAD_BYTES, RecordHead, u32_at, u64_at};
+
+/// Bytes of an origin.
+const ORIGIN_BYTES: usize = 24;
+/// Bytes of a count before ids.
+const COUNT_BYTES: usize = 8;
+
+/// What a record holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RecordKind {
+    /// Rows that a push changed.
+    PushedRows,
+    /// Rows that something else made or changed.
+    Rows,
+    /// Ids whose rows are gone.
+    Removed,
+    /// All rows and counts are gone.
+    Cleared,
+    /// Ids without a row that a lookup named.
+    Seen,
+    /// Frequency counts that were added.
+    CountsAdded,
+    /// The cells of a sketch that were added.
+    SketchAdded,
+    /// A gradient that waits for its row.
+    Pending,
+    /// The end of a push.
+    Commit,
+    /// The counts of one stripe, in a base.
+    StripeCounts,
+    /// The last record of a part of a base.
+    End,
+}
+
+impl RecordKind {
+    /// All kinds with their numbers and their names for a person.
+    pub(crate) const ALL: [(Self, u16, &'static str); 11] = [
+        (Self::PushedRows, 1, "pushed rows"),
+        (Self::Rows, 2, "rows"),
+        (Self::Removed, 3, "removed"),
+        (Self::Cleared, 4, "cleared"),
+        (Self::Seen, 5, "seen"),
+        (Self::CountsAdded, 6, "counts added"),
+        (Self::SketchAdded, 7, "sketch added"),
+        (Self::Pending, 8, "pending"),
+        (Self::Commit, 9, "commit"),
+        (Self::StripeCounts, 10, "stripe counts"),
+        (Self::End, 11, "end"),
+    ];
+
+    pub(crate) fn from_number(number: u16) -> Option<Self> {
+        Self::ALL.iter().find(|entry| entry.1 == number).map(|entry| entry.0)
+    }
+
+    pub(crate) fn number(self) -> u16 {
+        Self::ALL.iter().find(|entry| entry.0 == self).map_or(0, |entry| entry.1)
+    }
+
+    /// Name for a person.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|entry| entry.0 == self).map_or("", |entry| entry.2)
+    }
+}
+
+/// Rows of a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoggedRows {
+    /// Ids.
+    pub ids: Vec<u64>,
+    /// Words of 32 bits, `[ids.len() * width]`.
+    pub slots: Vec<u32>,
+    /// Access metadata, `[ids.len()]`; empty where the table has none.
+    pub access: Vec<u32>,
+}
+
+/// A gradient that was acknowledged and waits for its row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoggedGradient {
+    /// The push that it is of.
+    pub origin: PushOrigin,
+    /// The step of that push.
+    pub step: PushStep,
+    /// The row.
+    pub id: u64,
+    /// `[dim]`.
+    pub gradient: Vec<f32>,
+}
+
+/// What a record holds, as values.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LogRecord {
+    /// Rows after a change, and the push that changed them, if one did.
+    Rows(Option<PushOrigin>, LoggedRows),
+    /// Ids whose rows are gone.
+    Removed(Vec<u64>),
+    /// All rows and counts of all tables are gone.
+    Cleared,
+    /// Ids without a row that a lookup named, in order.
+    Seen(Vec<u64>),
+    /// Ids, and what was added to their counts.
+    CountsAdded(Vec<u64>, Vec<u32>),
+    /// The cells that were added to a stripe's sketch.
+    SketchAdded(Vec<u32>),
+    /// A gradient that waits for its row.
+    Pending(LoggedGradient),
+    /// A push is whole.
+    Commit {
+        /// The push.
+        origin: PushOrigin,
+        /// Its step.
+        step: u64,
+        /// The time of the tables.
+        time: TableTime,
+    },
+    /// The counts of a stripe at a position of the log.
+    StripeCounts {
+        /// All records of the stripe before this lsn are counted.
+        lsn: u64,
+        /// The counts.
+        counts: FrequencyCounts,
+    },
+    /// The last record of a part, and how many came before.
+    End(u64),
+}
+
+impl LogRecord {
+    /// The values of a payload whose CRC was right. What does not fit together, in words.
+    ///
+    /// # Errors
+    /// When lengths disagree, which no writer of this version does.
+    pub fn decode(head: &RecordHead, payload: &[u8]) -> Result<Self, String> {
+        let wrong = || format!("a record of {} whose lengths disagree", head.kind.name());
+        decode(head, payload).ok_or_else(wrong)
+    }
+
+    /// The push of the payload of a record that has one: pushed rows, a pending gradient, a commit.
+    #[must_use]
+    pub fn origin(payload: &[u8]) -> Option<PushOrigin> {
+        origin_of(payload).map(|(origin, _)| origin)
+    }
+}
+
+fn decode(head: &RecordHead, payload: &[u8]) -> Option<LogRecord> {
+    Some(match head.kind {
+        RecordKind::PushedRows => {
+            let (origin, count) = origin_of(payload)?;
+            LogRecord::Rows(Some(origin), rows_of(head, payload.get(ORIGIN_BYTES..)?, count)?)
+        }
+        RecordKind::Rows => LogRecord::Rows(None, rows_of(head, payload.get(COUNT_BYTES..)?, count_of(payload)?)?),
+        RecordKind::Removed => LogRecord::Removed(ids_of(payload)?.0),
+        RecordKind::Seen => LogRecord::Seen(ids_of(payload)?.0),
+        RecordKind::Cleared => LogRecord::Cleared,
+        RecordKind::CountsAdded => {
+            let (ids, rest) = ids_of(payload)?;
+            let counts = words_of(rest);
+            (counts.len() == ids.len()).then_some(LogRecord::CountsAdded(ids, counts))?
+        }
+        RecordKind::SketchAdded => LogRecord::SketchAdded(words_of(payload)),
+        RecordKind::Pending => LogRecord::Pending(gradient_of(payload)?),
+        RecordKind::Commit => {
+            let (origin, _) = origin_of(payload)?;
+            let rest = payload.get(ORIGIN_BYTES..ORIGIN_BYTES + 24)?;
+            let time = TableTime { steps: u64_at(rest, 8), seconds: u64_at(rest, 16) };
+            LogRecord::Commit { origin, step: u64_at(rest, 0), time }
+        }
+        RecordKind::StripeCounts => stripe_counts_of(payload)?,
+        RecordKind::End => LogRecord::End(u64_at(payload.get(..8)?, 0)),
+    })
+}
+
+/// The push of a record that has one, and its number of entries.
+pub(crate) fn origin_of(payload: &[u8]) -> Option<(PushOrigin, usize)> {
+    let bytes = payload.get(..ORIGIN_BYTES)?;
+    let origin = PushOrigin { writer: u64_at(bytes, 0), incarnation: u32_at(bytes, 16), seq: u64_at(bytes, 8) };
+    Some((origin, u32_at(bytes, 20) as usize))
+}
+
+fn count_of(payload: &[u8]) -> Option<usize> {
+    payload.get(..COUNT_BYTES).map(|bytes| u32_at(bytes, 0) as usize)
+}
+
+/// Ids, and the bytes behind them.
+fn ids_of(payload: &[u8]) -> Option<(Vec<u64>, &[u8])> {
+    split_ids(payload.get(COUNT_BYTES..)?, count_of(payload)?)
+}
+
+fn split_ids(bytes: &[u8], count: usize) -> Option<(Vec<u64>, &[u8])> {
+    let (ids, rest) = bytes.split_at_checked(count.checked_mul(8)?)?;
+    Some((numbers_of(ids), rest))
+}
+
+fn words_of(bytes: &[u8]) -> Vec<u32> {
+    numbers_of(bytes)
+}
+
+/// Whole numbers from bytes that lie anywhere in memory.
+fn numbers_of<T: Pod>(bytes: &[u8]) -> Vec<T> {
+    let mut numbers = vec![T::zeroed(); bytes.len() / size_of::<T>()];
+    let whole = numbers.len() * size_of::<T>();
+    cast_slice_mut::<T, u8>(&mut numbers).copy_from_slice(&bytes[..whole]);
+    numbers
+}
+
+fn rows_of(head: &RecordHead, bytes: &[u8], count: usize) -> Option<LoggedRows> {
+    let (ids, rest) = split_ids(bytes, count)?;
+    let (slots, access) = rest.split_at_checked(count.checked_mul(head.width as usize)?.checked_mul(4)?)?;
+    let fits = access.is_empty() || access.len() == 4 * count;
+    fits.then(|| LoggedRows { ids, slots: words_of(slots), access: words_of(access) })
+}
+
+fn gradient_of(payload: &[u8]) -> Option<LoggedGradient> {
+    let (origin, count) = origin_of(payload)?;
+    let rest = payload.get(ORIGIN_BYTES..)?;
+    let gradient: Vec<f32> = words_of(rest.get(24..)?).into_iter().map(f32::from_bits).collect();
+    let step = PushStep { number: u64_at(rest, 0), share: f32::from_bits(u32_at(rest, 8)) };
+    (gradient.len() == count).then(|| LoggedGradient { origin, step, id: u64_at(rest, 16), gradient })
+}
+
+fn stripe_counts_of(payload: &[u8]) -> Option<LogRecord> {
+    let head = payload.get(..16)?;
+    let (ids, cells) = (u32_at(head, 8) as usize, u32_at(head, 12) as usize);
+    let (ids, rest) = split_ids(&payload[16..], ids)?;
+    let (counts, rest) = rest.split_at_checked(4 * ids.len())?;
+    let counts = FrequencyCounts { ids, counts: words_of(counts), cells: words_of(rest) };
+    (counts.cells.len() == cells).then(|| LogRecord::StripeCounts { lsn: u64_at(head, 0), counts })
+}
+
+/// A record in the making: the parts of its payload, and their CRC. All of it is known before its place in the log is.
+#[derive(Debug)]
+pub(crate) struct RecordDraft<'a> {
+    pub(crate) kind: RecordKind,
+    pub(crate) table: u32,
+    pub(crate) stripe: u32,
+    pub(crate) width: u32,
+    start: DraftStart,
+    parts: [&'a [u8]; 3],
+    length: usize,
+    crc: u32,
+}
+
+/// The first bytes of a payload, which are not of the caller's.
+#[derive(Debug)]
+struct DraftStart {
+    bytes: [u8; 48],
+    length: usize,
+}
+
+impl DraftStart {
+    fn empty() -> Self {
+        Self { bytes: [0; 48], length: 0 }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+
+    fn count(count: usize) -> Self {
+        let mut start = Self::empty();
+        start.put(&(count as u32).to_le_bytes());
+        start.put(&[0; 4]);
+        start
+    }
+
+    fn origin(origin: &PushOrigin, count: usize) -> Self {
+        let mut start = Self::empty();
+        start.put(&origin.writer.to_le_bytes());
+        start.put(&origin.seq.to_le_bytes());
+        start.put(&origin.incarnation.to_le_bytes());
+        start.put(&(count as u32).to_le_bytes());
+        start
+    }
+}
+
+impl<'a> RecordDraft<'a> {
+    fn new(kind: RecordKind, [table, stripe, width]: [u32; 3], start: DraftStart, parts: [&'a [u8]; 3]) -> Self {
+        let length = start.length + parts.iter().map(|part| part.len()).sum::<usize>();
+        let first = crc32c::crc32c(&start.bytes[..start.length]);
+        let crc = parts.iter().fold(first, |crc, part| crc32c::crc32c_append(crc, part));
+        Self { kind, table, stripe, width, start, parts, length, crc }
+    }
+
+    /// Rows after a change, `slots` of `width` words each.
+    pub(crate) fn rows(
+        place: [u32; 2],
+        origin: Option<&PushOrigin>,
+        ids: &'a [u64],
+        slots: &'a [u32],
+        access: &'a [u32],
+    ) -> Self {
+        let width = (slots.len() / ids.len().max(1)) as u32;
+        let (kind, start) = match origin {
+            Some(origin) => (RecordKind::PushedRows, DraftStart::origin(origin, ids.len())),
+            None => (RecordKind::Rows, DraftStart::count(ids.len())),
+        };
+        let parts = [cast_slice(ids), cast_slice(slots), cast_slice(access)];
+        Self::new(kind, [place[0], place[1], width], start, parts)
+    }
+
+    /// A list of ids: [`RecordKind::Removed`] or [`RecordKind::Seen`].
+    pub(crate) fn ids(kind: RecordKind, place: [u32; 2], ids: &'a [u64]) -> Self {
+        Self::new(kind, [place[0], place[1], 0], DraftStart::count(ids.len()), [cast_slice(ids), &[], &[]])
+    }
+
+    pub(crate) fn counts_added(place: [u32; 2], ids: &'a [u64], counts: &'a [u32]) -> Self {
+        let parts = [cast_slice(ids), cast_slice(counts), &[]];
+        Self::new(RecordKind::CountsAdded, [place[0], place[1], 0], DraftStart::count(ids.len()), parts)
+    }
+
+    pub(crate) fn sketch_added(place: [u32; 2], cells: &'a [u32]) -> Self {
+        let parts = [cast_slice(cells), &[], &[]];
+        Self::new(RecordKind::SketchAdded, [place[0], place[1], 0], DraftStart::empty(), parts)
+    }
+
+    pub(crate) fn pending(place: [u32; 2], origin: &PushOrigin, step: PushStep, id: u64, gradient: &'a [f32]) -> Self {
+        let mut start = DraftStart::origin(origin, gradient.len());
+        start.put(&step.number.to_le_bytes());
+        start.put(&step.share.to_le_bytes());
+        start.put(&[0; 4]);
+        start.put(&id.to_le_bytes());
+        Self::new(RecordKind::Pending, [place[0], place[1], 0], start, [cast_slice(gradient), &[], &[]])
+    }
+
+    pub(crate) fn commit(origin: &PushOrigin, step: u64, time: TableTime) -> Self {
+        let mut start = DraftStart::origin(origin, 0);
+        [step, time.steps, time.seconds].iter().for_each(|number| start.put(&number.to_le_bytes()));
+        Self::new(RecordKind::Commit, [0; 3], start, [&[]; 3])
+    }
+
+    pub(crate) fn cleared() -> Self {
+        Self::new(RecordKind::Cleared, [0; 3], DraftStart::empty(), [&[]; 3])
+    }
+
+    pub(crate) fn stripe_counts(place: [u32; 2], lsn: u64, counts: &'a FrequencyCounts) -> Self {
+        let mut start = DraftStart::empty();
+        start.put(&lsn.to_le_bytes());
+        start.put(&(counts.ids.len() as u32).to_le_bytes());
+        start.put(&(counts.cells.len() as u32).to_le_bytes());
+        let parts = [cast_slice(&counts.ids), cast_slice(&counts.counts), cast_slice(&counts.cells)];
+        Self::new(RecordKind::StripeCounts, [place[0], place[1], 0], start, parts)
+    }
+
+    pub(crate) fn end(records: u64) -> Self {
+        let mut start = DraftStart::empty();
+        start.put(&records.to_le_bytes());
+        Self::new(RecordKind::End, [0; 3], start, [&[]; 3])
+    }
+
+    /// Bytes of the whole record.
+    pub(crate) fn span(&self) -> usize {
+        HEAD_BYTES + self.length.next_multiple_of(8)
+    }
+
+    /// Appends the record, whose place is known now.
+    pub(crate) fn append_to(&self, bytes: &mut Vec<u8>, lsn: u64, durable: u64) {
+        let head = RecordHead {
+            kind: self.kind,
+            length: self.length as u32,
+            table: self.table,
+            stripe: self.stripe,
+            width: self.width,
+            lsn,
+            durable,
+            payload_crc: self.crc,
+        };
+        bytes.reserve(self.span());
+        let end = bytes.len() + self.span();
+        bytes.extend_from_slice(&head.to_bytes());
+        bytes.extend_from_slice(&self.start.bytes[..self.start.length]);
+        self.parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        bytes.resize(end, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORIGIN: PushOrigin = PushOrigin { writer: 1 << 40, incarnation: 3, seq: 9 };
+
+    fn read_back(draft: &RecordDraft<'_>) -> (RecordHead, LogRecord) {
+        let mut bytes = Vec::new();
+        draft.append_to(&mut bytes, 64, 8);
+        let head = RecordHead::from_bytes(&bytes).unwrap();
+        assert_eq!((head.span() as usize, head.lsn, head.durable), (bytes.len(), 64, 8));
+        let payload = &bytes[HEAD_BYTES..][..head.length as usize];
+        assert_eq!(crc32c::crc32c(payload), head.payload_crc);
+        (head, LogRecord::decode(&head, payload).unwrap())
+    }
+
+    #[test]
+    fn every_kind_is_read_as_it_was_written() {
+        let rows = LoggedRows { ids: vec![5, u64::MAX], slots: vec![1, 2, 3, 4, 5, 6], access: vec![7, 8] };
+        for origin in [None, Some(ORIGIN)] {
+            let draft = RecordDraft::rows([1, 2], origin.as_ref(), &rows.ids, &rows.slots, &rows.access);
+            let (head, record) = read_back(&draft);
+            assert_eq!((head.table, head.stripe, head.width), (1, 2, 3));
+            assert_eq!(record, LogRecord::Rows(origin, rows.clone()));
+        }
+        let read = |draft: RecordDraft<'_>| read_back(&draft).1;
+        let removed = RecordDraft::ids(RecordKind::Removed, [0, 1], &[1, 2, 3]);
+        assert_eq!(read(removed), LogRecord::Removed(vec![1, 2, 3]));
+        assert_eq!(read(RecordDraft::ids(RecordKind::Seen, [0, 1], &[4, 4])), LogRecord::Seen(vec![4, 4]));
+        assert_eq!(
+            read(RecordDraft::counts_added([0, 1], &[6, 7], &[1, 2])),
+            LogRecord::CountsAdded(vec![6, 7], vec![1, 2])
+        );
+        assert_eq!(read(RecordDraft::sketch_added([0, 1], &[3, 2, 1])), LogRecord::SketchAdded(vec![3, 2, 1]));
+        assert_eq!(read(RecordDraft::cleared()), LogRecord::Cleared);
+        assert_eq!(read(RecordDraft::end(77)), LogRecord::End(77));
+        let (step, time) = (PushStep { number: 4, share: 0.25 }, TableTime { steps: 5, seconds: 6 });
+        let gradient = LoggedGradient { origin: ORIGIN, step, id: 8, gradient: vec![0.5, -1.0, 2.0] };
+        let draft = RecordDraft::pending([0, 1], &ORIGIN, step, 8, &gradient.gradient);
+        assert_eq!(read_back(&draft).1, LogRecord::Pending(gradient.clone()));
+        assert_eq!(read(RecordDraft::commit(&ORIGIN, 4, time)), LogRecord::Commit { origin: ORIGIN, step: 4, time });
+        let counts = FrequencyCounts { ids: vec![9], counts: vec![2], cells: vec![1, 2, 3] };
+        let draft = RecordDraft::stripe_counts([0, 1], 99, &counts);
+        assert_eq!(read_back(&draft).1, LogRecord::StripeCounts { lsn: 99, counts: counts.clone() });
+    }
+
+    #[test]
+    fn kinds_have_numbers_of_their_own() {
+        for (kind, number, name) in RecordKind::ALL {
+            assert_eq!((RecordKind::from_number(number), kind.number(), kind.name()), (Some(kind), number, name));
+        }
+        assert_eq!(RecordKind::from_number(0), None);
+    }
+
+    #[test]
+    fn lengths_that_disagree_are_refused() {
+        let head = RecordHead {
+            kind: RecordKind::Rows,
+            length: 24,
+            table: 0,
+            stripe: 0,
+            width: 2,
+            lsn: 0,
+            durable: 0,
+            payload_crc: 0,
+        };
+        let mut payload = vec![0; 24];
+        payload[0] = 200;
+        assert!(LogRecord::decode(&head, &payload).unwrap_err().contains("rows whose lengths disagree"));
+        for (kind, ..) in RecordKind::ALL {
+            let head = RecordHead { kind, ..head };
+            // No payload makes it panic.
+            for length in 0..24 {
+                let _ = LogRecord::decode(&head, &payload[..length]);
+            }
+        }
+    }
+}

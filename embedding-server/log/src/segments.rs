@@ -1,0 +1,201 @@
+//! The files of the writer: the segment that is written now, room for the next ones, and when they change.
+//!
+//! ```text
+//! segment-…0000 (closed) │ segment-…3f80 (current): records … │ room left │   spare │   spare │
+//!                                                   written ▲
+//! ```
+//!
+//! A segment is preallocated, so that a full disk shows before a push is applied and not after. A record lies in one segment:
+//! where the room left is too small, the next segment begins.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk::LogDisk;
+use crate::folder::{segment_path, segments, spare_path, spares, sync_folder};
+use crate::format::{PREAMBLE_BYTES, Preamble, RecordHead};
+use crate::{LogError, SyncMode};
+
+/// The file that is written now.
+#[derive(Debug)]
+struct OpenSegment {
+    path: PathBuf,
+    file: File,
+    /// The lsn of its first record.
+    first: u64,
+    /// Bytes for records.
+    room: u64,
+}
+
+/// Room for a segment.
+#[derive(Debug)]
+struct SpareSegment {
+    path: PathBuf,
+    file: File,
+    room: u64,
+}
+
+/// The files of a log that is written.
+#[derive(Debug)]
+pub(crate) struct SegmentFiles {
+    folder: PathBuf,
+    disk: Arc<dyn LogDisk>,
+    mode: SyncMode,
+    lineage: u64,
+    /// Bytes of a segment, unless a record needs more.
+    segment_bytes: u64,
+    current: Option<OpenSegment>,
+    spares: VecDeque<SpareSegment>,
+    /// Numbers the files of spare room.
+    next_spare: u64,
+    /// All records before this lsn are written.
+    written: u64,
+}
+
+impl SegmentFiles {
+    /// The files of a log whose next record has the lsn `next`. The first segment is made when it is needed.
+    pub(crate) fn new(
+        folder: &Path,
+        disk: Arc<dyn LogDisk>,
+        mode: SyncMode,
+        lineage: u64,
+        segment_bytes: u64,
+        next: u64,
+    ) -> Result<Self, LogError> {
+        for (_, path) in spares(folder)? {
+            crate::folder::remove_file(&path)?;
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            disk,
+            mode,
+            lineage,
+            segment_bytes,
+            current: None,
+            spares: VecDeque::new(),
+            next_spare: 0,
+            written: next,
+        })
+    }
+
+    /// Bytes that can be written before room is needed.
+    pub(crate) fn room(&self) -> u64 {
+        let current = self.current.as_ref().map_or(0, |segment| segment.first + segment.room - self.written);
+        current + self.spares.iter().map(|spare| spare.room).sum::<u64>()
+    }
+
+    /// Makes room for this many bytes more than there is.
+    pub(crate) fn add_room(&mut self, bytes: u64) -> io::Result<()> {
+        let (path, room) = (spare_path(&self.folder, self.next_spare), bytes.max(self.segment_bytes));
+        let file = self.disk.allocate(&path, PREAMBLE_BYTES as u64 + room).map_err(|error| naming(&path, error))?;
+        self.next_spare += 1;
+        self.spares.push_back(SpareSegment { path, file, room });
+        Ok(())
+    }
+
+    /// Writes whole records, the first of which has the lsn `start`. What is in the files already is written again at the same
+    /// place: an earlier try may have failed half-way. Answers the lsn up to which nothing needs to be kept by the caller.
+    pub(crate) fn write(&mut self, records: &[u8], start: u64) -> io::Result<u64> {
+        let mut kept = start;
+        // A try that failed may have come further than the last success.
+        self.written = self.written.max(start);
+        let mut place = (self.first_of_current().unwrap_or(start).max(start) - start) as usize;
+        while place < records.len() {
+            let end = self.fitting(records, place, start);
+            if end > place {
+                let segment = self.current.as_ref().ok_or_else(|| io::Error::other("no segment is open"))?;
+                let offset = PREAMBLE_BYTES as u64 + start + place as u64 - segment.first;
+                let written = self.disk.write_at(&segment.file, &records[place..end], offset);
+                written.map_err(|error| naming(&segment.path, error))?;
+                place = end;
+                self.written = start + place as u64;
+            } else {
+                self.sync()?;
+                kept = start + place as u64;
+                self.roll(kept, head_at(records, place).map_or(0, |head| head.span()))?;
+            }
+        }
+        self.sync()?;
+        Ok(kept.max(start + records.len() as u64))
+    }
+
+    /// Where the records end that fit into the current segment, from `place` on.
+    fn fitting(&self, records: &[u8], place: usize, start: u64) -> usize {
+        let Some(segment) = &self.current else { return place };
+        let limit = segment.first + segment.room;
+        if start + records.len() as u64 <= limit {
+            return records.len();
+        }
+        let mut end = place;
+        while let Some(head) = head_at(records, end).filter(|head| start + end as u64 + head.span() <= limit) {
+            end += head.span() as usize;
+        }
+        end
+    }
+
+    fn first_of_current(&self) -> Option<u64> {
+        self.current.as_ref().map(|segment| segment.first)
+    }
+
+    /// Goes on in the next segment, whose first record has the lsn `first` and takes `span` bytes.
+    fn roll(&mut self, first: u64, span: u64) -> io::Result<()> {
+        while self.spares.front().is_none_or(|spare| spare.room < span) {
+            // A spare that is too small for the record serves nobody.
+            if let Some(small) = self.spares.pop_front() {
+                let _ = fs::remove_file(&small.path);
+            }
+            self.add_room(span)?;
+        }
+        let Some(spare) = self.spares.front() else { return Err(io::Error::other("no spare segment")) };
+        let preamble = Preamble { lineage: self.lineage, first }.to_bytes();
+        self.disk.write_at(&spare.file, &preamble, 0).map_err(|error| naming(&spare.path, error))?;
+        if self.mode == SyncMode::Machine {
+            self.disk.sync(&spare.file).map_err(|error| naming(&spare.path, error))?;
+        }
+        let path = segment_path(&self.folder, first);
+        fs::rename(&spare.path, &path).map_err(|error| naming(&path, error))?;
+        if self.mode == SyncMode::Machine {
+            sync_folder(&self.folder).map_err(|error| naming(&self.folder, error))?;
+        }
+        if let Some(SpareSegment { file, room, .. }) = self.spares.pop_front() {
+            let closed = self.current.replace(OpenSegment { path, file, first, room });
+            // The room behind its last record goes back to the system. If that fails it is only lost for a while.
+            let _ = closed.map(|closed| closed.file.set_len(PREAMBLE_BYTES as u64 + first - closed.first));
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        match &self.current {
+            Some(segment) if self.mode == SyncMode::Machine => {
+                self.disk.sync(&segment.file).map_err(|error| naming(&segment.path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes segments whose records all lie before `lsn`. Answers how many are left.
+    pub(crate) fn delete_before(&mut self, lsn: u64) -> Result<usize, LogError> {
+        let all = segments(&self.folder)?;
+        let mut left = all.len();
+        for pair in all.windows(2) {
+            if pair[1].0 <= lsn {
+                crate::folder::remove_file(&pair[0].1)?;
+                left -= 1;
+            }
+        }
+        Ok(left)
+    }
+}
+
+/// The head of the record at `place`, if one lies there.
+fn head_at(records: &[u8], place: usize) -> Option<RecordHead> {
+    RecordHead::from_bytes(records.get(place..)?).ok()
+}
+
+fn naming(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}

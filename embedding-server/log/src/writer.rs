@@ -1,0 +1,313 @@
+//! The writer: records are appended in memory under a short lock, and written in their order by whoever needs them durable.
+//!
+//! ```text
+//! push A ─► append … append, commit ─┐                          ┌─► one write (and one sync) for A and B ─► both answered
+//! push B ─► append … append, commit ─┴─► flush: waits its turn ─┘
+//! ```
+//!
+//! What was appended stays in memory until it is durable. If the disk fails, the same bytes are written again at the same
+//! place when it works again: no push that was applied is lost by a failure, and none is acknowledged before it is durable.
+//!
+//! ```text
+//!              a write, a sync or an allocation fails
+//! Running ──────────────────────────────────────────────► Stopped { reason }: pushes are refused before they are applied
+//!    ▲                                                       │
+//!    └───────── all that was appended is durable ◄── retry ──┘
+//! ```
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use zagros_table::{ChangeKind, ColdError, PushOrigin, StripeChange, TableTime, UpdateLog};
+
+use crate::disk::LogDisk;
+use crate::record::{RecordDraft, RecordKind};
+use crate::segments::SegmentFiles;
+use crate::{LogError, LogStopped};
+
+/// Bytes of a segment.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+/// While the log is stopped, lookups of ids without a row are logged up to this many bytes; beyond it they are not.
+const STOPPED_BYTES: usize = 64 << 20;
+/// Room that is there beyond what pushes have asked for, as a part of a segment: for what is appended without being asked for,
+/// and for the end of a segment that a record did not fit into.
+const SLACK_SHARE: u64 = 64;
+
+/// What makes a record durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// The system has it: it survives the end of the process.
+    Process,
+    /// The disk has it: it survives a loss of power.
+    Machine,
+}
+
+/// Whether the log takes pushes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LogState {
+    Running,
+    Stopped(LogStopped),
+}
+
+/// What was appended and is not taken by a flush yet.
+#[derive(Debug)]
+struct AppendBuffer {
+    /// The lsn of its first byte.
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+/// What a flush has taken, until it is durable.
+#[derive(Debug)]
+struct FlushState {
+    files: SegmentFiles,
+    /// The lsn of the first byte.
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+/// A log that is written. Any number of threads may append and flush.
+#[derive(Debug)]
+pub struct LogWriter {
+    buffer: Mutex<AppendBuffer>,
+    flushing: Mutex<FlushState>,
+    state: Mutex<LogState>,
+    /// All records before this lsn are durable.
+    durable: AtomicU64,
+    /// Bytes that pushes in progress may append.
+    reserved: AtomicU64,
+    /// Bytes that can be written before room is needed, as of the last flush.
+    room: AtomicU64,
+    /// Bytes of room beyond what pushes have asked for.
+    slack: u64,
+}
+
+/// Room for a push in progress.
+#[derive(Debug)]
+pub struct LogReservation<'a> {
+    log: &'a LogWriter,
+    bytes: u64,
+}
+
+/// Where a log is written, and how.
+#[derive(Clone, Debug)]
+pub struct WriterConfig {
+    /// What makes a record durable.
+    pub mode: SyncMode,
+    /// Named in each segment.
+    pub lineage: u64,
+    /// Bytes of a segment; [`SEGMENT_BYTES`] but for tests.
+    pub segment_bytes: u64,
+    /// The lsn of the next record: 0, or what recovery found.
+    pub next: u64,
+}
+
+impl LogWriter {
+    /// Goes on with the log in `folder`.
+    ///
+    /// # Errors
+    /// When room that an earlier process left cannot be deleted. A full disk is no error: the log is stopped then.
+    pub fn open(folder: &Path, disk: Arc<dyn LogDisk>, config: &WriterConfig) -> Result<Self, LogError> {
+        let WriterConfig { mode, lineage, segment_bytes, next } = *config;
+        let files = SegmentFiles::new(folder, disk, mode, lineage, segment_bytes, next)?;
+        let log = Self {
+            buffer: Mutex::new(AppendBuffer { start: next, bytes: Vec::new() }),
+            flushing: Mutex::new(FlushState { files, start: next, bytes: Vec::new() }),
+            state: Mutex::new(LogState::Running),
+            durable: AtomicU64::new(next),
+            reserved: AtomicU64::new(0),
+            room: AtomicU64::new(0),
+            slack: segment_bytes / SLACK_SHARE,
+        };
+        // Whether it works is seen by whoever needs it.
+        let _ = log.make_room();
+        Ok(log)
+    }
+
+    /// Room for a push that appends at most `bytes`.
+    ///
+    /// # Errors
+    /// When the log is stopped, or the disk has no room. Nothing needs to be applied then.
+    pub fn reserve(&self, bytes: u64) -> Result<LogReservation<'_>, LogStopped> {
+        self.check()?;
+        self.reserved.fetch_add(bytes, Ordering::AcqRel);
+        let reservation = LogReservation { log: self, bytes };
+        self.make_room()?;
+        Ok(reservation)
+    }
+
+    /// Whether the log takes pushes.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self) -> Result<(), LogStopped> {
+        match &*self.state.lock() {
+            LogState::Running => Ok(()),
+            LogState::Stopped(stopped) => Err(stopped.clone()),
+        }
+    }
+
+    /// Appends the end of a push.
+    pub fn commit(&self, origin: &PushOrigin, step: u64, time: TableTime) {
+        self.append_draft(&RecordDraft::commit(origin, step, time));
+    }
+
+    /// Makes all records before `lsn` durable.
+    ///
+    /// # Errors
+    /// When the disk fails. The records stay in memory, and the next call tries again.
+    pub fn flush_to(&self, lsn: u64) -> Result<(), LogStopped> {
+        if self.durable() >= lsn {
+            return Ok(());
+        }
+        let mut flushing = self.flushing.lock();
+        // Another thread may have flushed these records while this one waited.
+        if self.durable() >= lsn {
+            return Ok(());
+        }
+        self.flush_all(&mut flushing)
+    }
+
+    /// Makes all records durable that were appended before.
+    ///
+    /// # Errors
+    /// As [`Self::flush_to`].
+    pub fn flush_appended(&self) -> Result<(), LogStopped> {
+        self.flush_to(self.next_lsn())
+    }
+
+    /// Tries again if the log is stopped, and has room ready for the next segment.
+    ///
+    /// # Errors
+    /// When the disk fails still.
+    pub fn retry(&self) -> Result<(), LogStopped> {
+        if self.check().is_ok() {
+            return self.make_room();
+        }
+        let mut flushing = self.flushing.lock();
+        self.flush_all(&mut flushing)?;
+        drop(flushing);
+        self.room.store(0, Ordering::Release);
+        self.make_room()?;
+        *self.state.lock() = LogState::Running;
+        Ok(())
+    }
+
+    /// All records before this lsn are durable.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// The lsn of the record that is appended next.
+    #[must_use]
+    pub fn next_lsn(&self) -> u64 {
+        let buffer = self.buffer.lock();
+        buffer.start + buffer.bytes.len() as u64
+    }
+
+    /// Deletes segments whose records all lie before `lsn`. Answers how many are left.
+    ///
+    /// # Errors
+    /// When a file cannot be deleted.
+    pub fn delete_before(&self, lsn: u64) -> Result<usize, LogError> {
+        self.flushing.lock().files.delete_before(lsn)
+    }
+
+    fn append_draft(&self, draft: &RecordDraft<'_>) {
+        let mut buffer = self.buffer.lock();
+        let lsn = buffer.start + buffer.bytes.len() as u64;
+        draft.append_to(&mut buffer.bytes, lsn, self.durable());
+    }
+
+    /// Whether what lookups append may be left out: the log is stopped for so long that memory would grow without end.
+    fn is_overfull(&self) -> bool {
+        self.check().is_err() && self.buffer.lock().bytes.len() > STOPPED_BYTES
+    }
+
+    fn flush_all(&self, flushing: &mut FlushState) -> Result<(), LogStopped> {
+        {
+            let mut buffer = self.buffer.lock();
+            buffer.start += buffer.bytes.len() as u64;
+            if flushing.bytes.is_empty() {
+                std::mem::swap(&mut flushing.bytes, &mut buffer.bytes);
+            } else {
+                flushing.bytes.append(&mut buffer.bytes);
+            }
+        }
+        let FlushState { files, start, bytes } = flushing;
+        let written = files.write(bytes, *start);
+        self.room.store(files.room(), Ordering::Release);
+        match written {
+            Ok(_) => {
+                *start += bytes.len() as u64;
+                bytes.clear();
+                self.durable.store(*start, Ordering::Release);
+                Ok(())
+            }
+            Err(error) => Err(self.stop(&error)),
+        }
+    }
+
+    /// Has room for all that may be appended.
+    fn make_room(&self) -> Result<(), LogStopped> {
+        let wanted = || {
+            let waiting = self.next_lsn() - self.durable();
+            self.reserved.load(Ordering::Acquire) + waiting + self.slack
+        };
+        if self.room.load(Ordering::Acquire) >= wanted() {
+            return Ok(());
+        }
+        let mut flushing = self.flushing.lock();
+        let (room, wanted) = (flushing.files.room(), wanted());
+        let made = if room >= wanted { Ok(()) } else { flushing.files.add_room(wanted - room) };
+        self.room.store(flushing.files.room(), Ordering::Release);
+        made.map_err(|error| self.stop(&error))
+    }
+
+    fn stop(&self, error: &std::io::Error) -> LogStopped {
+        let stopped = LogStopped { reason: error.to_string() };
+        *self.state.lock() = LogState::Stopped(stopped.clone());
+        stopped
+    }
+}
+
+impl Drop for LogReservation<'_> {
+    fn drop(&mut self) {
+        self.log.reserved.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+impl UpdateLog for LogWriter {
+    fn append(&self, change: &StripeChange<'_>) {
+        let place = [change.table, change.stripe];
+        let draft = match change.kind {
+            ChangeKind::Rows { ids, slots, access } => RecordDraft::rows(place, change.origin, ids, slots, access),
+            ChangeKind::Removed(ids) => RecordDraft::ids(RecordKind::Removed, place, ids),
+            ChangeKind::Seen(_) if self.is_overfull() => return,
+            ChangeKind::Seen(ids) => RecordDraft::ids(RecordKind::Seen, place, ids),
+            ChangeKind::CountsAdded(ids, counts) => RecordDraft::counts_added(place, ids, counts),
+            ChangeKind::SketchAdded(cells) => RecordDraft::sketch_added(place, cells),
+            ChangeKind::Pending { id, step, gradient } => {
+                let Some(origin) = change.origin else { return };
+                RecordDraft::pending(place, origin, step, id, gradient)
+            }
+        };
+        self.append_draft(&draft);
+    }
+
+    fn cleared(&self) {
+        self.append_draft(&RecordDraft::cleared());
+    }
+
+    fn flush(&self) -> Result<(), ColdError> {
+        self.flush_appended()
+            .map_err(|stopped| ColdError { doing: "write before the log", reason: stopped.to_string() })
+    }
+
+    fn position(&self) -> u64 {
+        self.next_lsn()
+    }
+}

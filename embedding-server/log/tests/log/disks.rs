@@ -1,0 +1,61 @@
+//! A disk that fails when it is told to.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use zagros_log::{LogDisk, SystemDisk};
+
+/// What fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DiskFault {
+    /// No room for a file.
+    NoRoom,
+    /// Writes fail after half of their bytes.
+    HalfWrites,
+    /// What was written is not on the disk.
+    Syncs,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct FaultyDisk {
+    fault: Mutex<Option<DiskFault>>,
+    pub(crate) syncs: AtomicU64,
+}
+
+impl FaultyDisk {
+    pub(crate) fn fail_with(&self, fault: Option<DiskFault>) {
+        *self.fault.lock() = fault;
+    }
+
+    fn fails(&self, with: DiskFault) -> bool {
+        *self.fault.lock() == Some(with)
+    }
+}
+
+impl LogDisk for FaultyDisk {
+    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        if self.fails(DiskFault::NoRoom) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        SystemDisk.allocate(path, bytes)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()> {
+        if self.fails(DiskFault::HalfWrites) {
+            SystemDisk.write_at(file, &bytes[..bytes.len() / 2], place)?;
+            return Err(io::Error::other("input/output error"));
+        }
+        SystemDisk.write_at(file, bytes, place)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        if self.fails(DiskFault::Syncs) {
+            return Err(io::Error::other("input/output error"));
+        }
+        SystemDisk.sync(file)
+    }
+}

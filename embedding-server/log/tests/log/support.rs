@@ -1,0 +1,106 @@
+//! A log in a folder of its own, random changes, and what is read of it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use zagros_log::{LogDisk, LogError, LogRecord, LogTail, LogWriter, LoggedRows, SyncMode, SystemDisk, WriterConfig};
+use zagros_table::{ChangeKind, PushOrigin, StripeChange, TableTime, UpdateLog};
+
+pub(crate) const LINEAGE: u64 = 77;
+/// Small, so that a test of some hundred records has several.
+pub(crate) const SEGMENT: u64 = 4096;
+
+/// A change that a test makes up.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Rows { ids: Vec<u64>, width: usize, pushed: bool },
+    Removed(Vec<u64>),
+    Seen(Vec<u64>),
+    Cleared,
+    Commit(u64),
+}
+
+pub(crate) fn changes(most: usize) -> impl Strategy<Value = Vec<Change>> {
+    let ids = || prop::collection::vec(any::<u64>(), 1..20);
+    let rows = (ids(), 1..40_usize, any::<bool>()).prop_map(|(ids, width, pushed)| Change::Rows { ids, width, pushed });
+    let change = prop_oneof![
+        4 => rows,
+        1 => ids().prop_map(Change::Removed),
+        1 => ids().prop_map(Change::Seen),
+        1 => Just(Change::Cleared),
+        2 => (0..1000_u64).prop_map(Change::Commit),
+    ];
+    prop::collection::vec(change, 1..most)
+}
+
+pub(crate) fn origin(seq: u64) -> PushOrigin {
+    PushOrigin { writer: 5, incarnation: 2, seq }
+}
+
+impl Change {
+    fn rows(ids: &[u64], width: usize) -> LoggedRows {
+        let slots = ids.iter().flat_map(|id| (0..width as u32).map(move |word| *id as u32 ^ word)).collect();
+        LoggedRows { ids: ids.to_vec(), slots, access: ids.iter().map(|id| *id as u32).collect() }
+    }
+
+    /// What the log should say of it.
+    pub(crate) fn record(&self) -> LogRecord {
+        match self {
+            Self::Rows { ids, width, pushed } => LogRecord::Rows(pushed.then(|| origin(1)), Self::rows(ids, *width)),
+            Self::Removed(ids) => LogRecord::Removed(ids.clone()),
+            Self::Seen(ids) => LogRecord::Seen(ids.clone()),
+            Self::Cleared => LogRecord::Cleared,
+            Self::Commit(seq) => {
+                LogRecord::Commit { origin: origin(*seq), step: seq + 1, time: TableTime { steps: *seq, seconds: 3 } }
+            }
+        }
+    }
+
+    pub(crate) fn append(&self, log: &LogWriter) {
+        let change =
+            |kind, origin: Option<&PushOrigin>| log.append(&StripeChange { table: 1, stripe: 2, origin, kind });
+        match self {
+            Self::Rows { ids, width, pushed } => {
+                let LoggedRows { ids, slots, access } = Self::rows(ids, *width);
+                let pushed = pushed.then(|| origin(1));
+                change(ChangeKind::Rows { ids: &ids, slots: &slots, access: &access }, pushed.as_ref());
+            }
+            Self::Removed(ids) => change(ChangeKind::Removed(ids), None),
+            Self::Seen(ids) => change(ChangeKind::Seen(ids), None),
+            Self::Cleared => log.cleared(),
+            Self::Commit(seq) => log.commit(&origin(*seq), seq + 1, TableTime { steps: *seq, seconds: 3 }),
+        }
+    }
+}
+
+pub(crate) fn config(mode: SyncMode, next: u64) -> WriterConfig {
+    WriterConfig { mode, lineage: LINEAGE, segment_bytes: SEGMENT, next }
+}
+
+pub(crate) fn open(folder: &Path) -> LogWriter {
+    open_on(folder, Arc::new(SystemDisk), SyncMode::Process, 0)
+}
+
+pub(crate) fn open_on(folder: &Path, disk: Arc<dyn LogDisk>, mode: SyncMode, next: u64) -> LogWriter {
+    LogWriter::open(folder, disk, &config(mode, next)).unwrap()
+}
+
+/// All records with their lsn.
+pub(crate) fn read(folder: &Path) -> Result<(Vec<(u64, LogRecord)>, LogTail), LogError> {
+    let mut records = Vec::new();
+    let tail = LogTail::scan(folder, 0, Some(LINEAGE), |head, payload| {
+        records.push((head.lsn, LogRecord::decode(head, payload).unwrap()));
+        Ok(())
+    })?;
+    Ok((records, tail))
+}
+
+pub(crate) fn records_of(changes: &[Change]) -> Vec<LogRecord> {
+    changes.iter().map(Change::record).collect()
+}
+
+/// What was read without its lsn.
+pub(crate) fn records_read(folder: &Path) -> Vec<LogRecord> {
+    read(folder).unwrap().0.into_iter().map(|(_, record)| record).collect()
+}

@@ -1,0 +1,186 @@
+//! A process that ends at any byte of the tail, and bits that flip.
+
+use std::fs;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use zagros_log::{CheckedSegment, LogError, LogSummary, RecordKind, SyncMode, SystemDisk};
+
+use crate::support::{Change, changes, open, open_on, origin, read, records_of, records_read};
+
+fn segments(folder: &std::path::Path) -> Vec<PathBuf> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> =
+        names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("segment-")).collect();
+    paths.sort();
+    paths
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Several segments, several flushes, and a second process that goes on where the first ended.
+    #[test]
+    fn what_was_flushed_is_read_again(first in changes(60), second in changes(60), every in 1..7_usize) {
+        let folder = tempfile::tempdir().unwrap();
+        let log = open(folder.path());
+        for (number, change) in first.iter().enumerate() {
+            change.append(&log);
+            if number % every == 0 {
+                log.flush_appended().unwrap();
+            }
+        }
+        log.flush_appended().unwrap();
+        prop_assert_eq!(log.durable(), log.next_lsn());
+        drop(log);
+        let (records, tail) = read(folder.path()).unwrap();
+        prop_assert_eq!(records.into_iter().map(|(_, record)| record).collect::<Vec<_>>(), records_of(&first));
+        prop_assert_eq!(tail.torn, 0);
+        tail.cut().unwrap();
+        let log = open_on(folder.path(), std::sync::Arc::new(SystemDisk), SyncMode::Process, tail.end);
+        second.iter().for_each(|change| change.append(&log));
+        log.flush_appended().unwrap();
+        let both = [first, second].concat();
+        prop_assert_eq!(records_read(folder.path()), records_of(&both));
+        // The second pass of recovery reads the same.
+        let (records, tail) = read(folder.path()).unwrap();
+        let mut again = Vec::new();
+        for segment in &tail.segments {
+            let segment = CheckedSegment::read(segment).unwrap();
+            segment.for_each(records[1].0, |_| true, |head, record| { again.push((head.lsn, record)); Ok(()) }).unwrap();
+        }
+        prop_assert_eq!(&again[..], &records[1..]);
+    }
+
+    /// Ids of a tail are counted as `zagros inspect --log` shows them.
+    #[test]
+    fn a_summary_counts_what_is_there(made in changes(40)) {
+        let folder = tempfile::tempdir().unwrap();
+        let log = open(folder.path());
+        made.iter().for_each(|change| change.append(&log));
+        log.flush_appended().unwrap();
+        let summary = LogSummary::read(folder.path()).unwrap();
+        let kinds = |wanted: fn(&Change) -> bool| made.iter().filter(|change| wanted(change)).count() as u64;
+        let counted = |kind| summary.records.get(&kind).map_or(0, |count| count.records);
+        prop_assert_eq!(counted(RecordKind::Removed), kinds(|change| matches!(change, Change::Removed(_))));
+        let commits = kinds(|change| matches!(change, Change::Commit(_)));
+        prop_assert_eq!(counted(RecordKind::Commit), commits);
+        prop_assert_eq!(summary.writers.values().map(|writer| writer.pushes).sum::<u64>(), commits);
+        prop_assert_eq!(summary.records.values().map(|count| count.bytes).sum::<u64>(), summary.end);
+        let rows: u64 = made.iter().map(|change| if let Change::Rows { ids, .. } = change { ids.len() as u64 } else { 0 }).sum();
+        prop_assert_eq!(summary.rows.values().sum::<u64>(), rows);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+    /// The process ends while the last flush is written: at each byte of it, the records before are recovered.
+    #[test]
+    fn a_tail_that_ends_anywhere_is_a_prefix(before in changes(6), last in changes(4)) {
+        let folder = tempfile::tempdir().unwrap();
+        let log = open(folder.path());
+        before.iter().for_each(|change| change.append(&log));
+        log.flush_appended().unwrap();
+        let durable = log.durable();
+        last.iter().for_each(|change| change.append(&log));
+        log.flush_appended().unwrap();
+        drop(log);
+        let (records, tail) = read(folder.path()).unwrap();
+        let segment = tail.segments.last().unwrap().clone();
+        let whole = fs::read(&segment.path).unwrap();
+        let offset = |lsn: u64| (64 + lsn - segment.first) as usize;
+        for end in offset(durable.max(segment.first))..offset(tail.end) {
+            let mut torn = whole.clone();
+            torn[end..].fill(0);
+            fs::write(&segment.path, &torn).unwrap();
+            let (found, cut) = read(folder.path()).unwrap();
+            let expected: Vec<_> = records.iter().filter(|(lsn, _)| *lsn < cut.end).cloned().collect();
+            prop_assert_eq!(&found, &expected);
+            let next = records.iter().map(|record| record.0).chain([tail.end]).find(|lsn| *lsn > cut.end);
+            // The zeros at the end of a record are as good as written.
+            let is_there = |lsn: u64| torn[..offset(lsn)] == whole[..offset(lsn)];
+            prop_assert!(is_there(cut.end) && next.is_none_or(|next| !is_there(next)), "{} {}", end, cut.end);
+        }
+    }
+
+    /// A bit that flips in what had been durable is found, and the file and the place are named. In the last flush it looks
+    /// like a torn record.
+    #[test]
+    fn flipped_bits_are_found(before in changes(8), last in changes(3), place: prop::sample::Index, bit in 0..8_u32) {
+        let folder = tempfile::tempdir().unwrap();
+        let log = open(folder.path());
+        before.iter().for_each(|change| change.append(&log));
+        log.flush_appended().unwrap();
+        let durable = log.durable();
+        last.iter().for_each(|change| change.append(&log));
+        log.flush_appended().unwrap();
+        drop(log);
+        let (records, tail) = read(folder.path()).unwrap();
+        let place = place.index(tail.end as usize) as u64;
+        let segment = tail.segments.iter().find(|segment| (segment.first..segment.end).contains(&place)).unwrap();
+        let mut bytes = fs::read(&segment.path).unwrap();
+        let offset = (64 + place - segment.first) as usize;
+        bytes[offset] ^= 1 << bit;
+        fs::write(&segment.path, &bytes).unwrap();
+        let hit = records.iter().rposition(|(lsn, _)| *lsn <= place).unwrap();
+        match read(folder.path()) {
+            Err(LogError::Damaged { path, offset, .. }) => {
+                prop_assert_eq!(path, segment.path.clone());
+                prop_assert_eq!(offset, 64 + records[hit].0 - segment.first);
+            }
+            Err(other) => prop_assert!(false, "{}", other),
+            // Padding is covered by no checksum: nothing is lost.
+            Ok((found, _)) if found == records => {}
+            Ok((found, cut)) => {
+                prop_assert!(place >= durable && cut.torn > 0, "{} of {}", place, durable);
+                prop_assert_eq!(&found[..], &records[..hit]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_segment_is_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    for seq in 0..400 {
+        Change::Commit(seq).append(&log);
+        log.flush_appended().unwrap();
+    }
+    drop(log);
+    let paths = segments(folder.path());
+    assert!(paths.len() > 5, "{paths:?}");
+    fs::remove_file(&paths[2]).unwrap();
+    let error = read(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("the next segment starts at") && error.contains("resume the run"), "{error}");
+}
+
+#[test]
+fn segments_of_another_log_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    log.commit(&origin(1), 1, zagros_table::TableTime::default());
+    log.flush_appended().unwrap();
+    let scanned = zagros_log::LogTail::scan(folder.path(), 0, Some(1), |_, _| Ok(()));
+    assert!(scanned.unwrap_err().to_string().contains("another log"));
+}
+
+#[test]
+fn segments_before_an_lsn_are_deleted_and_the_others_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    for seq in 0..400 {
+        Change::Commit(seq).append(&log);
+        log.flush_appended().unwrap();
+    }
+    let (records, tail) = read(folder.path()).unwrap();
+    let from = records[300].0;
+    let left = log.delete_before(from).unwrap();
+    assert!(left < tail.segments.len() && left == segments(folder.path()).len());
+    let mut seen = Vec::new();
+    zagros_log::LogTail::scan(folder.path(), from, None, |head, _| {
+        seen.push(head.lsn);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(seen, records[300..].iter().map(|record| record.0).collect::<Vec<_>>());
+}

@@ -1,0 +1,125 @@
+//! Writes a base: all rows in memory, while requests go on.
+//!
+//! ```text
+//! 1. no request is under way    position of the log, windows, time          an instant
+//! 2. stripe by stripe           ids ─► rows, some hundred at a time         a row may be newer than 1: its image is in the log
+//! 3. cold tier flushed          rows that have left memory are on the disk
+//! 4. log flushed up to here     no row of the base is newer than the log
+//! 5. manifest                   the base counts; older bases and segments are deleted
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tracing::info;
+use zagros_log::{Base, BaseDraft, BaseManifest, BasePartDraft, LogError, LogStopped, PartSize};
+use zagros_table::{FrequencyCounts, RowBatch, Table, TableSet};
+
+use super::server_log::ServerLog;
+use crate::ServerError;
+use crate::datapath::SequenceWindows;
+
+/// Files of a base. Each has every stripe in so many, so that as many threads can read them.
+pub(super) const PARTS: u32 = 8;
+/// Rows that are copied under one lock.
+const ROWS_AT_ONCE: usize = 256;
+/// The longest wait for requests that are under way.
+const WAIT: Duration = Duration::from_secs(10);
+
+impl ServerLog {
+    /// Writes a base and deletes what it stands for.
+    ///
+    /// # Errors
+    /// If the disk fails, or requests or waiting gradients do not end. The earlier base and the whole log are still there.
+    pub(super) fn write_base(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
+        let _only = self.base.lock();
+        if self.is_over() {
+            return Ok(());
+        }
+        let instant = tables.while_quiet(WAIT, || BaseManifest {
+            start: self.writer.next_lsn(),
+            parts: PARTS,
+            time: [tables.now().steps, tables.now().seconds],
+            windows: windows.images(),
+            partial: self.partial.images(),
+            ..BaseManifest::default()
+        });
+        let index = self.server().0;
+        let manifest = instant.ok_or(ServerError::LogBusy { index, waited: WAIT })?;
+        tables.apply_pending_gradients().map_err(|source| ServerError::LoggedRow { index, source })?;
+        let base = self.write_parts(tables, manifest)?;
+        self.adopt(&base).map_err(|source| self.failed(source))
+    }
+
+    fn write_parts(&self, tables: &TableSet, manifest: BaseManifest) -> Result<Base, ServerError> {
+        let failed = |source| self.failed(source);
+        let log = self.file.lock().log;
+        let draft = BaseDraft::new(self.folder.path(), manifest.start, log).map_err(failed)?;
+        match self.fill(&draft, tables, manifest) {
+            Ok(manifest) => draft.finish(manifest).map_err(failed),
+            Err(error) => {
+                draft.discard();
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(&self, draft: &BaseDraft, tables: &TableSet, manifest: BaseManifest) -> Result<BaseManifest, ServerError> {
+        let failed = |source| self.failed(source);
+        let mut manifest = manifest;
+        for number in 0..PARTS {
+            let PartSize { rows, bytes } = write_part(draft, number, tables).map_err(failed)?;
+            (manifest.rows, manifest.bytes) = (manifest.rows + rows, manifest.bytes + bytes);
+        }
+        tables.flush_cold().map_err(|source| ServerError::Cold { index: self.server().0, source })?;
+        manifest.end = self.writer.next_lsn();
+        let stopped = |stopped: LogStopped| ServerError::LogStopped { index: self.server().0, source: stopped };
+        self.writer.flush_to(manifest.end).map_err(stopped)?;
+        Ok(manifest)
+    }
+
+    /// The base counts: what it stands for goes.
+    fn adopt(&self, base: &Base) -> Result<(), LogError> {
+        let BaseManifest { start, rows, bytes, .. } = base.manifest;
+        self.tail_start.store(start, Ordering::Release);
+        self.base_bytes.store(bytes, Ordering::Release);
+        self.metrics.bases.inc();
+        base.delete_others(self.folder.path())?;
+        let segments = self.writer.delete_before(start)?;
+        self.metrics.segments.set(segments as i64);
+        info!(server = %self.server(), rows, bytes, segments, "a base of the log was written");
+        Ok(())
+    }
+}
+
+fn write_part(draft: &BaseDraft, number: u32, tables: &TableSet) -> Result<PartSize, LogError> {
+    let mut part = draft.part(number)?;
+    let mut rows = RowBatch::default();
+    for (position, table) in tables.iter().enumerate() {
+        for stripe in (number as usize..table.stripes()).step_by(PARTS as usize) {
+            write_stripe(&mut part, [position as u32, stripe as u32], table, &mut rows)?;
+        }
+    }
+    part.finish()
+}
+
+fn write_stripe(part: &mut BasePartDraft, place: [u32; 2], table: &Table, rows: &mut RowBatch) -> Result<(), LogError> {
+    let stripe = place[1] as usize;
+    if table.counter_layout().is_some() {
+        let mut counts = FrequencyCounts::default();
+        let lsn = table.counts_with_position(stripe, &mut counts);
+        part.stripe_counts(place, lsn, &counts)?;
+    }
+    // A row that leaves memory after its id was read goes to the cold tier, which is flushed later, or is gone.
+    for ids in table.ids_in_memory(stripe).chunks(ROWS_AT_ONCE) {
+        rows.ids.clear();
+        rows.slots.clear();
+        rows.access.clear();
+        table.read_rows(stripe, ids, rows);
+        if !rows.ids.is_empty() {
+            part.rows(place, &rows.ids, &rows.slots, &rows.access)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! The thread that looks after the log: it tries again when the disk has failed, flushes what no push waits for, and writes a
+//! base when the tail is long.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tracing::{error, info, warn};
+
+use super::server_log::ServerLog;
+use crate::{EmbeddingService, ServerError};
+
+/// How often it looks.
+const PERIOD: Duration = Duration::from_millis(200);
+/// How often a failed disk is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// A base is written when the tail is longer than this, and than half of the base before.
+const TAIL_BYTES: u64 = 256 << 20;
+/// The pause after a base that failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(30);
+/// The longest wait for the thread's work when the server ends.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The running thread. Dropping this value ends it.
+#[derive(Debug)]
+pub(crate) struct LogKeeper {
+    stop: Option<Sender<()>>,
+    ended: Mutex<Receiver<()>>,
+}
+
+impl LogKeeper {
+    /// Looks after the log of a service, as long as the service is there.
+    ///
+    /// # Errors
+    /// If the operating system cannot start a thread.
+    pub(crate) fn start(service: &Arc<EmbeddingService>, log: &Arc<ServerLog>) -> Result<Self, ServerError> {
+        let (stop, stopped) = channel();
+        let (end, ended) = channel();
+        let (service, log) = (Arc::downgrade(service), Arc::clone(log));
+        let index = log.server().0;
+        let run = move || {
+            keep(&log, &service, &stopped);
+            drop(log);
+            drop(end);
+        };
+        let started = thread::Builder::new().name(format!("log {index}")).spawn(run);
+        started.map_err(|source| ServerError::Maintenance { index, source })?;
+        Ok(Self { stop: Some(stop), ended: Mutex::new(ended) })
+    }
+}
+
+impl Drop for LogKeeper {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if self.ended.get_mut().recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            warn!("the thread of the log has not ended within {TIMEOUT:?}; the server ends without it");
+        }
+    }
+}
+
+fn keep(log: &ServerLog, service: &Weak<EmbeddingService>, stopped: &Receiver<()>) {
+    let (mut was_stopped, mut tried, mut failed) = (false, Instant::now(), None::<Instant>);
+    let mut counted = log.writer.durable();
+    while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+        if log.writer.check().is_err() && tried.elapsed() >= RETRY {
+            tried = Instant::now();
+            // Reported below.
+            let _ = log.writer.retry();
+        }
+        let health = log.writer.flush_appended().and_then(|()| log.writer.check());
+        was_stopped = report(log, was_stopped, health.err().map(|stopped| stopped.to_string()));
+        let durable = log.writer.durable();
+        log.metrics.appended.inc_by(durable - counted);
+        counted = durable;
+        let tail = log.tail_bytes();
+        log.metrics.tail.set(tail as i64);
+        let is_due = tail > TAIL_BYTES.max(log.base_bytes.load(Ordering::Acquire) / 2);
+        if is_due && !was_stopped && failed.is_none_or(|failed| failed.elapsed() > AFTER_FAILURE) {
+            let Some(service) = service.upgrade() else { return };
+            failed = log.write_base(&service.tables, &service.windows).err().map(|error| {
+                warn!(server = %log.server(), error = &error as &dyn std::error::Error, "a base of the log could not be written");
+                Instant::now()
+            });
+        }
+    }
+}
+
+/// Reports once that the log stopped, and once that it goes on.
+fn report(log: &ServerLog, was_stopped: bool, reason: Option<String>) -> bool {
+    log.metrics.stopped.set(i64::from(reason.is_some()));
+    match &reason {
+        Some(reason) if !was_stopped => error!(server = %log.server(), reason, "the log stopped; pushes are refused"),
+        None if was_stopped => info!(server = %log.server(), "the log goes on; pushes are accepted again"),
+        _ => {}
+    }
+    reason.is_some()
+}
+
+impl ServerLog {
+    /// Bytes that recovery would read besides the base.
+    pub(super) fn tail_bytes(&self) -> u64 {
+        self.writer.durable().saturating_sub(self.tail_start.load(Ordering::Acquire))
+    }
+}

@@ -1,0 +1,40 @@
+//! Metrics of the log.
+
+use prometheus::{IntCounter, IntGauge, Registry};
+use zagros_plumbing::metrics::{Gauge, Histogram};
+use zagros_protocol::ServerIndex;
+
+use crate::metrics::ServerLabel;
+
+/// What is counted of a server's log.
+#[derive(Clone, Debug)]
+pub(crate) struct LogMetrics {
+    pub(crate) appended: IntCounter,
+    pub(crate) tail: IntGauge,
+    pub(crate) segments: IntGauge,
+    pub(crate) flushes: Histogram,
+    pub(crate) stopped: IntGauge,
+    pub(crate) bases: IntCounter,
+    pub(crate) recovery: Gauge,
+    pub(crate) recovered_rows: IntGauge,
+}
+
+impl LogMetrics {
+    pub(crate) fn new(registry: &Registry, index: ServerIndex) -> Self {
+        let of = ServerLabel::new(registry, index);
+        let flushes = "Seconds for which a push waits until it is durable.";
+        Self {
+            appended: of.counter("log_bytes_total", "Bytes that were appended to the log and are durable."),
+            tail: of.gauge("log_tail_bytes", "Bytes of the log that recovery would read besides the base."),
+            segments: of.gauge("log_segments", "Files of the log's tail."),
+            flushes: of.seconds("log_flush_seconds", flushes, &[]).with_label_values::<&str>(&[]),
+            stopped: of
+                .gauge("log_stopped", "1 while the log cannot be written, so that pushes are refused; 0 otherwise."),
+            bases: of.counter("log_bases_total", "Bases that were written."),
+            recovery: of
+                .seconds_gauge("log_recovery_seconds", "Seconds that recovery took at the start of this process."),
+            recovered_rows: of
+                .gauge("log_recovered_rows", "Rows in memory after recovery at the start of this process."),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Opens the log of a server: whose rows it has, and whether this server takes them over.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tracing::info;
+use zagros_cold::StoreContent;
+use zagros_job::Job;
+use zagros_log::{LineageFile, LogError, LogFolder, format};
+use zagros_plumbing::{Deadline, durable};
+use zagros_protocol::ServerIndex;
+use zagros_table::TableConfig;
+
+use crate::ServerError;
+use crate::tier::{self, ColdTier};
+
+/// How often it is looked whether the process before has released the log.
+const POLL: Duration = Duration::from_millis(50);
+
+/// A log that this process holds.
+#[derive(Debug)]
+pub(crate) struct OpenedLog {
+    pub(crate) folder: LogFolder,
+    pub(crate) lineage: LineageFile,
+    /// Whether it has rows that this server takes over.
+    pub(crate) has_rows: bool,
+}
+
+/// Opens the log that the job asks for. `None` if it asks for none. A log of tables with other layouts is emptied: its run
+/// cannot go on.
+///
+/// # Errors
+/// If another process holds the log for longer than the job's timeout, or the folder cannot be used.
+pub(crate) fn open(
+    job: &Job,
+    index: ServerIndex,
+    configs: &[TableConfig],
+    has_tier: bool,
+) -> Result<Option<OpenedLog>, ServerError> {
+    if !job.cluster.durability.has_log() {
+        return Ok(None);
+    }
+    let tables = layouts(job, configs);
+    let failed = |source: LogError| ServerError::Log { index: index.0, source };
+    let folder = wait_for(&folder(job, index), job.cluster.timeout).map_err(failed)?;
+    let known = folder.lineage().map_err(failed)?;
+    if let Some(lineage) = known {
+        if lineage.version == format::VERSION && lineage.tables == tables && lineage.cold == has_tier {
+            return Ok(Some(OpenedLog { folder, lineage, has_rows: true }));
+        }
+        info!(server = index.0, folder = %folder.path().display(), "the log is of other tables; it is emptied");
+    }
+    folder.wipe().map_err(failed)?;
+    let lineage =
+        LineageFile { version: format::VERSION, log: rand::random(), lineage: new_lineage(), tables, cold: has_tier };
+    folder.set_lineage(&lineage).map_err(failed)?;
+    Ok(Some(OpenedLog { folder, lineage, has_rows: false }))
+}
+
+/// Never 0, which says on the wire that there is no log.
+pub(crate) fn new_lineage() -> u64 {
+    rand::random::<u64>().max(1)
+}
+
+/// The process before may take a moment to end.
+fn wait_for(path: &Path, timeout: Duration) -> Result<LogFolder, LogError> {
+    let deadline = Deadline::after(timeout);
+    loop {
+        match LogFolder::open(path) {
+            Err(LogError::InUse { .. }) if !deadline.is_past() => thread::sleep(POLL),
+            opened => return opened,
+        }
+    }
+}
+
+/// A folder of this server's own.
+pub(crate) fn folder(job: &Job, index: ServerIndex) -> PathBuf {
+    match &job.cluster.log_folder {
+        Some(below) => below.join(format!("server-{index}")),
+        None => job.output.folder.join(format!("log-server-{index}")),
+    }
+}
+
+/// What a table's rows are made of and by. Rows of tables whose layouts differ cannot be put in.
+fn layouts(job: &Job, configs: &[TableConfig]) -> Vec<String> {
+    let seed = job.train.seed;
+    let names = job.server_tables();
+    let layout = |(number, config): (usize, &TableConfig)| {
+        let name = names.get(number).map_or("", |table| table.name.as_str());
+        format!("{name}, seed {seed}: {config:?}")
+    };
+    configs.iter().enumerate().map(layout).collect()
+}
+
+impl OpenedLog {
+    /// The cold tier that belongs to the log: opened with its rows, or made.
+    ///
+    /// # Errors
+    /// If its folder cannot be used, or the rows of this log have another cold tier.
+    pub(crate) fn open_tier(
+        &self,
+        job: &Job,
+        index: ServerIndex,
+        configs: &[TableConfig],
+        registry: &Registry,
+    ) -> Result<Option<ColdTier>, ServerError> {
+        let folder = tier::folder(job, index);
+        let (mark, log) = (folder.join("log"), self.lineage.log.to_string());
+        let is_kept = self.lineage.cold && self.has_rows;
+        if is_kept && fs::read_to_string(&mark).ok().as_ref() != Some(&log) {
+            return Err(ServerError::OtherColdTier { index: index.0, folder });
+        }
+        let content = if is_kept { StoreContent::Kept } else { StoreContent::New };
+        let opened = tier::open(job, index, configs, content, registry)?;
+        if opened.is_some() && !is_kept {
+            let marked = durable::write(&mark, log.as_bytes());
+            marked
+                .map_err(LogError::io("write", &mark))
+                .map_err(|source| ServerError::Log { index: index.0, source })?;
+        }
+        Ok(opened)
+    }
+}

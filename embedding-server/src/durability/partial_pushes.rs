@@ -1,0 +1,114 @@
+//! Pushes that died with the process before they were whole: the rows that have their gradient.
+//!
+//! ```text
+//! log of the ended process   rows 1, 2 of push 7      (no commit of push 7)
+//! recovered                  push 7: rows 1, 2
+//! retry of push 7            rows 1, 2, 3 ─► only row 3 is changed ─► commit
+//! ```
+
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::Mutex;
+use zagros_log::PartialImage;
+use zagros_table::{PushOrigin, RequestPart};
+
+/// Tables and ids of the rows that have a push's gradient.
+pub(crate) type AppliedRows = HashSet<(u32, u64)>;
+
+/// All pushes that are known to be applied in part.
+#[derive(Debug, Default)]
+pub(crate) struct PartialPushes(Mutex<HashMap<PushOrigin, AppliedRows>>);
+
+/// The rest of a push.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct RemainingRows {
+    /// Table, dim and ids of each part.
+    parts: Vec<(u32, u32, Vec<u64>)>,
+    /// Their gradients, part after part.
+    pub(crate) gradients: Vec<f32>,
+}
+
+impl PartialPushes {
+    pub(crate) fn restore(&self, rows: HashMap<PushOrigin, AppliedRows>) {
+        let mut all = self.0.lock();
+        rows.into_iter().for_each(|(origin, rows)| all.entry(origin).or_default().extend(rows));
+    }
+
+    /// The rest of a push, if a part of it is applied.
+    pub(crate) fn remaining(
+        &self,
+        origin: &PushOrigin,
+        parts: &[RequestPart<'_>],
+        gradients: &[f32],
+    ) -> Option<RemainingRows> {
+        let all = self.0.lock();
+        Some(RemainingRows::of(all.get(origin)?, parts, gradients))
+    }
+
+    /// A push is whole.
+    pub(crate) fn forget(&self, origin: &PushOrigin) {
+        let mut all = self.0.lock();
+        if !all.is_empty() {
+            all.remove(origin);
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    pub(crate) fn images(&self) -> Vec<PartialImage> {
+        let all = self.0.lock();
+        let image = |(origin, rows): (&PushOrigin, &AppliedRows)| {
+            let PushOrigin { writer, incarnation, seq } = *origin;
+            PartialImage { writer, incarnation, seq, rows: rows.iter().copied().collect() }
+        };
+        all.iter().map(image).collect()
+    }
+}
+
+impl RemainingRows {
+    fn of(applied: &AppliedRows, parts: &[RequestPart<'_>], gradients: &[f32]) -> Self {
+        let (mut rest, mut start) = (Self::default(), 0);
+        for part in parts {
+            let (dim, mut ids) = (part.dim as usize, Vec::new());
+            for id in part.ids {
+                if !applied.contains(&(part.table, *id)) {
+                    ids.push(*id);
+                    rest.gradients.extend_from_slice(&gradients[start..start + dim]);
+                }
+                start += dim;
+            }
+            rest.parts.push((part.table, part.dim, ids));
+        }
+        rest
+    }
+
+    pub(crate) fn parts(&self) -> Vec<RequestPart<'_>> {
+        self.parts.iter().map(|(table, dim, ids)| RequestPart { table: *table, dim: *dim, ids }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_push_has_the_other_rows_with_their_gradients() {
+        let pushes = PartialPushes::default();
+        let origin = PushOrigin { writer: 1, incarnation: 2, seq: 3 };
+        let parts = [(4, 2, &[7, 8, 7][..]), (5, 1, &[7, 9])].map(|(table, dim, ids)| RequestPart { table, dim, ids });
+        let gradients: Vec<f32> = (0..8_u8).map(f32::from).collect();
+        assert_eq!(pushes.remaining(&origin, &parts, &gradients), None);
+        pushes.restore(HashMap::from([(origin, AppliedRows::from([(4, 7), (5, 9)]))]));
+        let rest = pushes.remaining(&origin, &parts, &gradients).unwrap();
+        assert_eq!(
+            rest.parts(),
+            [(4, 2, &[8][..]), (5, 1, &[7])].map(|(table, dim, ids)| RequestPart { table, dim, ids })
+        );
+        assert_eq!(rest.gradients, [2.0, 3.0, 6.0]);
+        assert_eq!(pushes.images().len(), 1);
+        pushes.forget(&origin);
+        assert_eq!(pushes.remaining(&origin, &parts, &gradients), None);
+    }
+}

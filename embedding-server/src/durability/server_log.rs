@@ -1,0 +1,231 @@
+//! The log of a server as its requests use it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use prometheus::Registry;
+use zagros_job::{Durability, Job};
+use zagros_log::{
+    LineageFile, LogDisk, LogError, LogFolder, LogReservation, LogStopped, LogWriter, SEGMENT_BYTES, SyncMode,
+    WriterConfig,
+};
+use zagros_protocol::{Lineage, Refusal, RefusalKind, ServerIndex};
+use zagros_table::{
+    PushOrigin, PushReport, PushStep, RequestBuffers, RequestGuard, RequestPart, TableConfig, TableError, TableSet,
+    UpdateLog,
+};
+
+use super::log_metrics::LogMetrics;
+use super::open::{OpenedLog, new_lineage};
+use super::partial_pushes::PartialPushes;
+use super::recovery::{Recovery, recover};
+use crate::ServerError;
+use crate::datapath::SequenceWindows;
+
+/// Bytes of a record besides its rows, at most.
+const RECORD_BYTES: u64 = 96;
+/// A record has rows of one stripe. A managed table makes one for each so many rows at least.
+const CHUNK: u64 = 64;
+
+/// What a push brings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PushedRows<'a> {
+    pub(crate) parts: &'a [RequestPart<'a>],
+    /// Part after part, `[rows * dim]`.
+    pub(crate) gradients: &'a [f32],
+    pub(crate) step: PushStep,
+}
+
+/// The log of one server.
+#[derive(Debug)]
+pub(crate) struct ServerLog {
+    index: ServerIndex,
+    pub(super) folder: LogFolder,
+    pub(super) file: Mutex<LineageFile>,
+    has_recovered: AtomicBool,
+    pub(super) writer: Arc<LogWriter>,
+    pub(super) partial: PartialPushes,
+    pub(super) metrics: LogMetrics,
+    /// The lsn from which recovery would read.
+    pub(super) tail_start: AtomicU64,
+    /// Bytes of the newest base.
+    pub(super) base_bytes: AtomicU64,
+    /// The time of the log before it is over: seconds that earlier processes have counted.
+    pub(super) seconds_before: u64,
+    /// Locked while a base is written.
+    pub(super) base: Mutex<()>,
+    mode: SyncMode,
+    /// The run is over: nothing is kept any more.
+    is_over: AtomicBool,
+    /// Bytes of a row in a record, and stripes, table by table.
+    widths: Vec<(u64, u64)>,
+}
+
+impl ServerLog {
+    /// Puts the rows of an opened log into empty tables, and logs what changes in them from now on.
+    ///
+    /// # Errors
+    /// If the log is damaged or cannot be read, or a row does not fit its table.
+    pub(crate) fn start(
+        job: &Job,
+        index: ServerIndex,
+        opened: OpenedLog,
+        disk: Arc<dyn LogDisk>,
+        registry: &Registry,
+        (tables, configs, windows): (&Arc<TableSet>, &[TableConfig], &SequenceWindows),
+    ) -> Result<Self, ServerError> {
+        let OpenedLog { folder, lineage, has_rows } = opened;
+        let failed = |source: LogError| ServerError::Log { index: index.0, source };
+        let metrics = LogMetrics::new(registry, index);
+        let timer = std::time::Instant::now();
+        let partial = PartialPushes::default();
+        let recovery = match has_rows {
+            true => recover(index, folder.path(), lineage.log, tables, windows, &partial)?,
+            false => Recovery::default(),
+        };
+        metrics.recovery.set(timer.elapsed().as_secs_f64());
+        metrics.recovered_rows.set(tables.iter().map(zagros_table::Table::rows).sum::<usize>() as i64);
+        let mode = match job.cluster.durability {
+            Durability::Machine => SyncMode::Machine,
+            Durability::Process | Durability::Checkpoint => SyncMode::Process,
+        };
+        let config = WriterConfig { mode, lineage: lineage.log, segment_bytes: SEGMENT_BYTES, next: recovery.end };
+        let writer = Arc::new(LogWriter::open(folder.path(), disk, &config).map_err(failed)?);
+        tables.set_log(Arc::clone(&writer) as Arc<dyn UpdateLog>);
+        let bytes = |config: &TableConfig| (8 + 4 * config.cold_words() as u64, config.stripes as u64);
+        Ok(Self {
+            index,
+            folder,
+            file: Mutex::new(lineage),
+            has_recovered: AtomicBool::new(has_rows),
+            writer,
+            partial,
+            metrics,
+            tail_start: AtomicU64::new(recovery.start),
+            base_bytes: AtomicU64::new(recovery.base_bytes),
+            seconds_before: recovery.time.seconds,
+            base: Mutex::default(),
+            mode,
+            is_over: AtomicBool::new(false),
+            widths: configs.iter().map(bytes).collect(),
+        })
+    }
+
+    pub(crate) fn lineage(&self) -> Lineage {
+        Lineage(self.file.lock().lineage)
+    }
+
+    pub(crate) fn has_recovered(&self) -> bool {
+        self.has_recovered.load(Ordering::Acquire)
+    }
+
+    /// Seconds that earlier processes have counted: rows grow older only while a server runs.
+    pub(crate) fn seconds_before(&self) -> u64 {
+        self.seconds_before
+    }
+
+    /// Room for a push.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log is stopped or the disk is full. Nothing has been applied then.
+    pub(crate) fn reserve(&self, parts: &[RequestPart<'_>]) -> Result<LogReservation<'_>, Refusal> {
+        let bytes = |part: &RequestPart<'_>| {
+            let (width, stripes) = self.widths.get(part.table as usize).copied().unwrap_or_default();
+            let rows = part.ids.len() as u64;
+            rows * width + RECORD_BYTES * (rows.min(stripes) + rows / CHUNK + 1)
+        };
+        let wanted: u64 = parts.iter().map(bytes).sum();
+        self.writer.reserve(wanted + RECORD_BYTES).map_err(|stopped| self.refusal(&stopped))
+    }
+
+    /// Applies a push, or what is left of it if an earlier process applied a part.
+    ///
+    /// # Errors
+    /// As [`RequestGuard::push`]. Nothing is applied then.
+    pub(crate) fn push(
+        &self,
+        entry: &RequestGuard<'_>,
+        origin: PushOrigin,
+        rows: PushedRows<'_>,
+        buffers: &mut RequestBuffers,
+    ) -> Result<PushReport, TableError> {
+        let PushedRows { parts, gradients, step } = rows;
+        match self.partial.remaining(&origin, parts, gradients) {
+            None => entry.push_from(origin, parts, gradients, step, buffers),
+            Some(rest) => entry.push_from(origin, &rest.parts(), &rest.gradients, step, buffers),
+        }
+    }
+
+    /// A push has changed all its rows.
+    pub(crate) fn commit(&self, origin: &PushOrigin, step: u64, tables: &TableSet) {
+        self.writer.commit(origin, step, tables.now());
+        self.partial.forget(origin);
+    }
+
+    /// Waits until all that was appended is durable (invariant DU-1).
+    ///
+    /// # Errors
+    /// `Unavailable` if the disk fails. What was appended is kept, and written later.
+    pub(crate) fn flush(&self) -> Result<(), Refusal> {
+        let timer = self.metrics.flushes.start_timer();
+        let flushed = self.writer.flush_appended();
+        timer.observe_duration();
+        flushed.map_err(|stopped| self.refusal(&stopped))
+    }
+
+    /// Whether a push waits for the disk itself.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        self.mode == SyncMode::Machine
+    }
+
+    /// Whether pushes are accepted.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        self.writer.check().map_err(|stopped| stopped.to_string())
+    }
+
+    /// The rows are another run's: forgets them. What is put in from now on has a lineage of its own.
+    ///
+    /// # Errors
+    /// If the tables are busy or the disk fails. The rows may then be gone, and the lineage is still theirs.
+    pub(crate) fn start_empty(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
+        let failed = |source| ServerError::Log { index: self.index.0, source };
+        tables.clear().map_err(|source| ServerError::Clear { index: self.index.0, source })?;
+        windows.clear();
+        self.partial.clear();
+        // A base without a window: the pushes of the other run are no part of the log any more.
+        self.write_base(tables, windows)?;
+        let mut file = self.file.lock();
+        file.lineage = new_lineage();
+        self.folder.set_lineage(&file).map_err(failed)?;
+        self.has_recovered.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// The run is over, and its model is saved elsewhere: deletes the log's files. What is appended afterwards is lost with
+    /// the process.
+    pub(crate) fn end(&self) -> Result<(), LogError> {
+        let _only = self.base.lock();
+        self.is_over.store(true, Ordering::Release);
+        self.folder.wipe()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    pub(super) fn failed(&self, source: LogError) -> ServerError {
+        ServerError::Log { index: self.index.0, source }
+    }
+
+    pub(super) fn server(&self) -> ServerIndex {
+        self.index
+    }
+
+    fn refusal(&self, stopped: &LogStopped) -> Refusal {
+        Refusal::new(RefusalKind::Unavailable, format!("embedding server {}: {stopped}", self.index))
+    }
+}

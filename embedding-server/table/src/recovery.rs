@@ -1,0 +1,120 @@
+//! Making the tables of an earlier process again, and reading them for that while they change.
+//!
+//! A server that starts puts in what its log says, before it serves anything and before [`TableSet::set_log`]: rows by
+//! [`Table::insert`], the rest by the calls here. None of these calls is logged.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use zagros_zip::ZipEq;
+
+use crate::key::{id_of, key_of};
+use crate::{ColdError, FrequencyCounts, PushStep, RowBatch, Table, TableError, TableSet, TableTime, UpdateLog};
+
+impl TableSet {
+    /// From now on changes are logged. Only the first log counts.
+    pub fn set_log(&self, log: Arc<dyn UpdateLog>) {
+        let _ = self.shared().log.set(log);
+    }
+
+    /// Does `work` while no lookup, push or clear is under way. They wait meanwhile. `None` if those under way do not end within
+    /// `wait`.
+    pub fn while_quiet<T>(&self, wait: Duration, work: impl FnOnce() -> T) -> Option<T> {
+        let _alone = self.gate().try_write_for(wait)?;
+        Some(work())
+    }
+
+    /// Waits until all rows of the cold tier are on the disk, if there is one.
+    ///
+    /// # Errors
+    /// If the cold tier fails.
+    pub fn flush_cold(&self) -> Result<(), ColdError> {
+        self.shared().capacity.cold.as_ref().map_or(Ok(()), |store| store.flush())
+    }
+
+    /// The time by which rows grow old.
+    #[must_use]
+    pub fn now(&self) -> TableTime {
+        self.shared().clock.now()
+    }
+
+    /// Applies all gradients that wait for their row.
+    ///
+    /// # Errors
+    /// When the cold tier still cannot be read.
+    pub fn apply_pending_gradients(&self) -> Result<(), TableError> {
+        self.iter().try_for_each(Table::apply_all_pending)
+    }
+}
+
+impl Table {
+    /// The ids of the rows of one stripe that are in memory, in no order.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    #[must_use]
+    pub fn ids_in_memory(&self, stripe: usize) -> Vec<u64> {
+        let mut rows = Vec::new();
+        self.lock(stripe).scan(0, usize::MAX, &mut rows);
+        rows.into_iter().map(|(key, _)| id_of(key)).collect()
+    }
+
+    /// Appends those rows of `ids`, which are of one stripe, that are in memory now.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn read_rows(&self, stripe: usize, ids: &[u64], into: &mut RowBatch) {
+        let stripe = self.lock(stripe);
+        ids.iter().for_each(|id| stripe.prefetch_entry(key_of(*id)));
+        for id in ids {
+            let Some(slot) = stripe.find(key_of(*id)) else { continue };
+            into.ids.push(*id);
+            into.slots.extend_from_slice(stripe.slot(slot));
+            into.access.extend(self.is_managed().then(|| stripe.access(slot)));
+        }
+    }
+
+    /// The frequency counts of one stripe, and the position of the log at which they are what they are. 0 without a log.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn counts_with_position(&self, stripe: usize, into: &mut FrequencyCounts) -> u64 {
+        let stripe = self.lock(stripe);
+        stripe.filter.read(into);
+        self.shared().log.get().map_or(0, |log| log.position())
+    }
+
+    /// Removes rows from memory, and gradients that wait for them.
+    pub fn remove_again(&self, ids: &[u64]) {
+        for id in ids {
+            let key = key_of(*id);
+            let mut stripe = self.lock(self.stripe_of(key));
+            stripe.remove(key);
+            let before = stripe.pending.len();
+            stripe.pending.retain(|gradient| gradient.key != key);
+            self.pending_count().fetch_sub(before - stripe.pending.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts uses of ids without a row, in their order, as a lookup did.
+    pub fn observe_again(&self, ids: &[u64]) {
+        for id in ids {
+            let key = key_of(*id);
+            self.lock(self.stripe_of(key)).filter.observe(key);
+        }
+    }
+
+    /// Adds to the counts of ids, whether they have a row now or not.
+    pub fn add_counts_again(&self, ids: &[u64], counts: &[u32]) {
+        for (id, count) in ids.iter().zip_eq(counts) {
+            let key = key_of(*id);
+            self.lock(self.stripe_of(key)).filter.restore(key, *count);
+        }
+    }
+
+    /// Keeps a gradient of a row that may not be in memory. It is applied before anyone sees the row.
+    pub fn defer_again(&self, id: u64, gradient: &[f32], step: PushStep) {
+        self.defer_gradient(key_of(id), gradient, step, None);
+    }
+}

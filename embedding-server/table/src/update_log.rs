@@ -1,0 +1,91 @@
+//! The log of changes as a trait: whoever implements it can make the same rows again after the process has ended. The table
+//! stays free of files.
+//!
+//! What changes under one hold of a stripe's lock is appended before the lock is given back. The log therefore has the
+//! changes of each row in the order in which they happened. Rows are logged as they are *after* a change (after-images): to
+//! put the same row in twice, or once too late, does no harm as long as the last one of the log is put in last.
+//!
+//! ```text
+//! push: lock stripe ─► update rows ─► append [ids | slots | access] ─► unlock      … all stripes … ─► the caller commits
+//! evict: lock stripe ─► copy rows ─► unlock ─► flush the log ─► write to the cold tier
+//! ```
+//!
+//! Not logged: rows that a lookup made in a table that admits every id, since their first value is a function of (seed,
+//! table, id); and the access metadata of rows that are only looked up.
+
+use std::fmt;
+
+use crate::{ColdError, PushStep};
+
+/// Identity of a push. The table only hands it on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PushOrigin {
+    /// Who pushes.
+    pub writer: u64,
+    /// Counts the processes of the writer.
+    pub incarnation: u32,
+    /// Numbers the pushes of this process.
+    pub seq: u64,
+}
+
+/// What changed in one stripe.
+#[derive(Clone, Copy, Debug)]
+pub struct StripeChange<'a> {
+    /// Position of the table.
+    pub table: u32,
+    /// The stripe.
+    pub stripe: u32,
+    /// The push that changed it, if one did.
+    pub origin: Option<&'a PushOrigin>,
+    /// The change.
+    pub kind: ChangeKind<'a>,
+}
+
+/// The kinds of changes.
+#[derive(Clone, Copy, Debug)]
+pub enum ChangeKind<'a> {
+    /// These rows are new, or have these words now.
+    Rows {
+        /// Ids.
+        ids: &'a [u64],
+        /// Words of 32 bits, `[ids.len() * stride]`.
+        slots: &'a [u32],
+        /// Access metadata, `[ids.len()]`; empty where rows have none.
+        access: &'a [u32],
+    },
+    /// These rows, and gradients that waited for them, are gone for good.
+    Removed(&'a [u64]),
+    /// A lookup named these ids, in this order, and they had no row. The admission filter has counted them.
+    Seen(&'a [u64]),
+    /// These were added to the frequency counts of these ids.
+    CountsAdded(&'a [u64], &'a [u32]),
+    /// These cells were added to the stripe's sketch.
+    SketchAdded(&'a [u32]),
+    /// This gradient waits for its row.
+    Pending {
+        /// The row.
+        id: u64,
+        /// The step of its push.
+        step: PushStep,
+        /// `[dim]`.
+        gradient: &'a [f32],
+    },
+}
+
+/// A log of changes.
+pub trait UpdateLog: Send + Sync + fmt::Debug {
+    /// Appends a change. The lock of its stripe is held: the call does no I/O and does not fail.
+    fn append(&self, change: &StripeChange<'_>);
+
+    /// All rows and counts of all tables are gone. No other call on the tables is under way.
+    fn cleared(&self);
+
+    /// Makes all that was appended before as durable as the log promises. No lock of a stripe is held.
+    ///
+    /// # Errors
+    /// When the log's medium fails.
+    fn flush(&self) -> Result<(), ColdError>;
+
+    /// Where the next change will lie. Positions increase.
+    fn position(&self) -> u64;
+}

@@ -1,0 +1,331 @@
+//! What a log of changes says makes the same rows again, bit for bit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use zagros_table::{
+    AdmissionPolicy, ChangeKind, ColdError, ColdStore, EvictionPolicy, EvictionTarget, FrequencyCounter,
+    FrequencyCounts, Initializer, LookupMode, MemoryColdStore, Optimizer, PushOrigin, PushStep, RequestBuffers,
+    RequestPart, RowBatch, StripeChange, TableConfig, TableResources, TableSet, Ttl, UpdateLog, WeightType,
+};
+use zagros_zip::ZipEq;
+
+const DIM: usize = 5;
+
+/// A change as a value.
+#[derive(Debug)]
+enum Logged {
+    Rows(u32, Option<PushOrigin>, RowBatch),
+    Removed(u32, Vec<u64>),
+    Seen(u32, Vec<u64>),
+    CountsAdded(u32, Vec<u64>, Vec<u32>),
+    SketchAdded(u32, u32, Vec<u32>),
+    Pending(u32, u64, PushStep, Vec<f32>),
+    Cleared,
+}
+
+impl Logged {
+    fn origin(&self) -> Option<PushOrigin> {
+        if let Self::Rows(_, origin, _) = self { *origin } else { None }
+    }
+}
+
+#[derive(Debug, Default)]
+struct MemoryLog {
+    changes: Mutex<Vec<Logged>>,
+    flushed: AtomicUsize,
+}
+
+impl UpdateLog for MemoryLog {
+    fn append(&self, change: &StripeChange<'_>) {
+        let table = change.table;
+        let logged = match change.kind {
+            ChangeKind::Rows { ids, slots, access } => {
+                let rows = RowBatch { ids: ids.to_vec(), slots: slots.to_vec(), access: access.to_vec() };
+                Logged::Rows(table, change.origin.copied(), rows)
+            }
+            ChangeKind::Removed(ids) => Logged::Removed(table, ids.to_vec()),
+            ChangeKind::Seen(ids) => Logged::Seen(table, ids.to_vec()),
+            ChangeKind::CountsAdded(ids, counts) => Logged::CountsAdded(table, ids.to_vec(), counts.to_vec()),
+            ChangeKind::SketchAdded(cells) => Logged::SketchAdded(table, change.stripe, cells.to_vec()),
+            ChangeKind::Pending { id, step, gradient } => Logged::Pending(table, id, step, gradient.to_vec()),
+        };
+        self.changes.lock().unwrap().push(logged);
+    }
+
+    fn cleared(&self) {
+        self.changes.lock().unwrap().push(Logged::Cleared);
+    }
+
+    fn flush(&self) -> Result<(), ColdError> {
+        self.flushed.store(self.changes.lock().unwrap().len(), Ordering::Release);
+        Ok(())
+    }
+
+    fn position(&self) -> u64 {
+        self.changes.lock().unwrap().len() as u64
+    }
+}
+
+/// Makes the tables again from what was logged.
+fn replay(log: &MemoryLog, tables: &TableSet) {
+    let mut scratch = RequestBuffers::new();
+    let table = |number: u32| tables.table(number).unwrap();
+    for change in log.changes.lock().unwrap().iter() {
+        match change {
+            Logged::Rows(number, _, rows) => _ = table(*number).insert(rows, &mut scratch).unwrap(),
+            Logged::Removed(number, ids) => table(*number).remove_again(ids),
+            Logged::Seen(number, ids) => table(*number).observe_again(ids),
+            Logged::CountsAdded(number, ids, counts) => table(*number).add_counts_again(ids, counts),
+            Logged::SketchAdded(number, stripe, cells) => {
+                table(*number).merge_sketch(*stripe as usize, cells).unwrap();
+            }
+            Logged::Pending(number, id, step, gradient) => table(*number).defer_again(*id, gradient, *step),
+            Logged::Cleared => tables.clear().unwrap(),
+        }
+    }
+}
+
+type Content = (BTreeMap<(u32, u64), Vec<u32>>, Vec<FrequencyCounts>);
+
+/// Slots of all rows, in memory and in the cold tier, and all frequency counts.
+fn content(tables: &TableSet) -> Content {
+    let (mut rows, mut counts) = (BTreeMap::new(), Vec::new());
+    let snapshot = tables.snapshot().unwrap();
+    for (number, table) in tables.iter().enumerate() {
+        for stripe in 0..table.stripes() {
+            let (mut batch, mut counted) = (RowBatch::default(), FrequencyCounts::default());
+            snapshot.read_stripe(number as u32, stripe, &mut batch).unwrap();
+            snapshot.read_frequency_counts(number as u32, stripe, &mut counted).unwrap();
+            for (id, slot) in batch.ids.iter().zip_eq(batch.slots.chunks(table.stride())) {
+                rows.insert((number as u32, *id), slot.to_vec());
+            }
+            counts.push(counted);
+        }
+    }
+    (rows, counts)
+}
+
+/// The recovered tables have the rows of the others, but for those that nobody has changed since they were made.
+fn assert_equal_content(config: &TableConfig, live: &TableSet, recovered: &TableSet) {
+    recovered.tick(live.now().steps, 0);
+    assert_recovered(config, content(live), recovered);
+}
+
+fn assert_recovered(config: &TableConfig, (live, counts): Content, recovered: &TableSet) {
+    let (found, found_counts) = content(recovered);
+    assert_eq!(counts, found_counts);
+    for (key, slot) in &found {
+        assert_eq!(live.get(key), Some(slot), "{key:?}");
+    }
+    let fresh = TableSet::new(3, &[plain(config), plain(config)], TableResources::default()).unwrap();
+    let mut out = [0.0; DIM];
+    for ((number, id), slot) in live.iter().filter(|(key, _)| !found.contains_key(key)) {
+        assert_eq!(config.admission, AdmissionPolicy::Always, "row {id} of table {number} is lost");
+        let part = RequestPart { table: *number, dim: DIM as u32, ids: &[*id] };
+        fresh.lookup(&[part], LookupMode::Train, &mut out, &mut RequestBuffers::new()).unwrap();
+        assert_eq!(content(&fresh).0.get(&(*number, *id)), Some(slot), "row {id} of table {number} is lost");
+    }
+}
+
+fn plain(config: &TableConfig) -> TableConfig {
+    TableConfig { retention: EvictionPolicy::default(), admission: AdmissionPolicy::Always, ..*config }
+}
+
+fn optimizers() -> Vec<Optimizer> {
+    let (lr, l2, epsilon, initial_accumulator) = (0.1, 0.01, 1e-8, 0.1);
+    vec![
+        Optimizer::Sgd { lr, l2 },
+        Optimizer::Momentum { lr, momentum: 0.9, l2 },
+        Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 },
+        Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 },
+        Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon, l2, weight_decay: 0.0 },
+        Optimizer::Ftrl { lr, beta: 1.0, l1: 0.1, l2: 0.0 },
+    ]
+}
+
+/// How rows may leave memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Plain,
+    Cold,
+    Dropping,
+    Expiring,
+    Exact,
+    Sketch,
+}
+
+const ELEMENTS: [WeightType; 3] = [WeightType::F32, WeightType::F16, WeightType::Bf16];
+const KINDS: [Kind; 6] = [Kind::Plain, Kind::Cold, Kind::Dropping, Kind::Expiring, Kind::Exact, Kind::Sketch];
+
+fn config(kind: Kind, optimizer: Optimizer, element: WeightType) -> TableConfig {
+    let count = |counter| AdmissionPolicy::Count { threshold: 3, counter };
+    let drop = EvictionPolicy { target: EvictionTarget::Drop, ..EvictionPolicy::default() };
+    let (retention, admission) = match kind {
+        Kind::Plain | Kind::Cold => (EvictionPolicy::default(), AdmissionPolicy::Always),
+        Kind::Dropping => (drop, AdmissionPolicy::Always),
+        Kind::Expiring => (EvictionPolicy { ttl: Some(Ttl::Steps(40)), ..drop }, AdmissionPolicy::Always),
+        Kind::Exact => (EvictionPolicy::default(), count(FrequencyCounter::Exact)),
+        Kind::Sketch => (EvictionPolicy::default(), count(FrequencyCounter::CountMin { error: 0.01, failure: 0.1 })),
+    };
+    let init = Initializer::Uniform { bound: 0.5 };
+    TableConfig { dim: DIM, init, optimizer, element, retention, admission, stripes: 4, ..TableConfig::default() }
+}
+
+fn tables(config: &TableConfig, kind: Kind, cold: &Arc<MemoryColdStore>) -> TableSet {
+    let budget = matches!(kind, Kind::Cold | Kind::Dropping).then_some(48 << 10);
+    let cold = (kind == Kind::Cold).then(|| Arc::clone(cold) as Arc<dyn ColdStore>);
+    TableSet::new(3, &[*config, *config], TableResources { budget, cold, ..TableResources::default() }).unwrap()
+}
+
+fn next(random: &mut u64) -> u64 {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    *random
+}
+
+/// Lookups and pushes of one writer, of ids that other writers use as well.
+fn train(tables: &TableSet, kind: Kind, writer: u64, seed: u64, rounds: u64) {
+    let (mut random, mut scratch) = (seed * 2 + 1, RequestBuffers::new());
+    for seq in 0..rounds {
+        let ids: Vec<u64> = (0..60).map(|_| next(&mut random) % 3000).collect();
+        let (first, second) = ids.split_at(40);
+        let parts = [(0, first), (1, second)].map(|(table, ids)| RequestPart { table, dim: DIM as u32, ids });
+        let mut out = vec![0.0; 60 * DIM];
+        tables.lookup(&parts, LookupMode::Train, &mut out, &mut scratch).unwrap();
+        tables.tick(seq, 0);
+        // A lookup alone renews the life of a row, which the log does not say.
+        if seq % 5 == 0 && kind != Kind::Expiring {
+            continue;
+        }
+        let gradients: Vec<f32> = (0..60 * DIM).map(|_| (next(&mut random) % 200) as f32 / 100.0 - 1.0).collect();
+        let origin = PushOrigin { writer, incarnation: 1, seq };
+        let step = PushStep { number: seq, share: 0.5 };
+        tables.enter().push_from(origin, &parts, &gradients, step, &mut scratch).unwrap();
+        if seq % 7 == 0 {
+            tables.maintain().unwrap();
+        }
+    }
+}
+
+fn trained(
+    kind: Kind,
+    config: &TableConfig,
+    seed: u64,
+    writers: u64,
+    cold: &Arc<MemoryColdStore>,
+) -> (Arc<MemoryLog>, TableSet) {
+    let (log, live) = (Arc::new(MemoryLog::default()), tables(config, kind, cold));
+    live.set_log(Arc::clone(&log) as Arc<dyn UpdateLog>);
+    std::thread::scope(|scope| {
+        for writer in 0..writers {
+            let live = &live;
+            scope.spawn(move || train(live, kind, writer, seed + writer * 1000, 60));
+        }
+    });
+    (log, live)
+}
+
+fn cold_store(config: &TableConfig) -> Arc<MemoryColdStore> {
+    Arc::new(MemoryColdStore::new(&[config.cold_words(), config.cold_words()]))
+}
+
+/// Invariant DU-2, with writers that push at the same time, each kind of table, each form of weights and each optimiser.
+#[test]
+fn the_log_makes_the_same_rows_again() {
+    for (number, optimizer) in optimizers().into_iter().enumerate() {
+        for (kind, element) in KINDS.into_iter().flat_map(|kind| ELEMENTS.map(|element| (kind, element))) {
+            let config = config(kind, optimizer, element);
+            let cold = cold_store(&config);
+            let (log, live) = trained(kind, &config, number as u64 + 1, 3, &cold);
+            let recovered = tables(&config, kind, &cold_store(&config));
+            // Rows that are recovered take no more memory than rows that were trained, but may be evicted at other times.
+            let recovered = if kind == Kind::Dropping { tables(&config, Kind::Expiring, &cold) } else { recovered };
+            replay(&log, &recovered);
+            assert_equal_content(&config, &live, &recovered);
+            let origins: BTreeSet<_> = log.changes.lock().unwrap().iter().filter_map(Logged::origin).collect();
+            // A push to a selective table may change no row.
+            let is_selective = matches!(kind, Kind::Exact | Kind::Sketch);
+            assert!(origins.len() >= if is_selective { 3 * 30 } else { 3 * 48 }, "pushes are named: {}", origins.len());
+            if kind == Kind::Cold {
+                assert!(live.iter().any(|table| table.counts().evicted > 0), "nothing was evicted");
+                assert!(log.flushed.load(Ordering::Acquire) > 0, "the log is flushed before the cold tier is written");
+            }
+            if kind == Kind::Dropping {
+                assert!(live.iter().any(|table| table.counts().dropped > 0), "nothing was dropped");
+            }
+        }
+    }
+}
+
+/// The cold tier of the ended process is opened again: it is newer than where the log starts.
+#[test]
+fn a_cold_tier_that_is_newer_than_the_log_does_no_harm() {
+    let config = config(Kind::Cold, optimizers()[2], WeightType::F32);
+    let cold = cold_store(&config);
+    let (log, live) = trained(Kind::Cold, &config, 9, 3, &cold);
+    let expected = content(&live);
+    drop(live);
+    let recovered = tables(&config, Kind::Cold, &cold);
+    replay(&log, &recovered);
+    assert_recovered(&config, expected, &recovered);
+}
+
+/// A gradient whose row could not be read waits, and is in the log.
+#[test]
+fn a_gradient_that_waited_is_applied_again() {
+    let config = config(Kind::Cold, Optimizer::Sgd { lr: 1.0, l2: 0.0 }, WeightType::F32);
+    let cold = cold_store(&config);
+    let (log, live) = trained(Kind::Cold, &config, 4, 1, &cold);
+    for table in live.iter() {
+        let in_memory = (0..table.stripes()).flat_map(|stripe| table.ids_in_memory(stripe)).collect::<BTreeSet<_>>();
+        let away: Vec<u64> = (0..3000).filter(|id| !in_memory.contains(id)).take(20).collect();
+        for id in &away {
+            table.defer_again(*id, &[1.0; DIM], PushStep { number: 99, share: 1.0 });
+        }
+    }
+    let waiting = log.changes.lock().unwrap().iter().filter(|logged| matches!(logged, Logged::Pending(..))).count();
+    assert_eq!(waiting, 40);
+    let early = tables(&config, Kind::Cold, &cold_store(&config));
+    replay(&log, &early);
+    live.apply_pending_gradients().unwrap();
+    let recovered = tables(&config, Kind::Cold, &cold_store(&config));
+    replay(&log, &recovered);
+    assert_equal_content(&config, &live, &recovered);
+    // The process ended before the rows could be read: the gradients wait on.
+    early.apply_pending_gradients().unwrap();
+    assert_equal_content(&config, &live, &early);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    /// Loads, clears and training in any order.
+    #[test]
+    fn rows_that_were_put_in_or_cleared_are_so_again(
+        acts in prop::collection::vec((0..4_u8, 1..500_u64), 1..12),
+        kind in prop::sample::select(&KINDS[..]),
+    ) {
+        prop_assume!(kind != Kind::Dropping);
+        let config = config(kind, optimizers()[2], WeightType::F32);
+        let (log, live) = trained(kind, &config, 5, 1, &cold_store(&config));
+        for (act, seed) in acts {
+            let ids: Vec<u64> = (0..50).map(|id| id * seed % 4000).collect::<BTreeSet<_>>().into_iter().collect();
+            let table = live.table((seed % 2) as u32).unwrap();
+            match act {
+                0 => live.clear().unwrap(),
+                1 => {
+                    let slots = vec![(seed as f32 / 1000.0).to_bits(); ids.len() * table.stride()];
+                    table.insert(&RowBatch { ids, slots, access: Vec::new() }, &mut RequestBuffers::new()).unwrap();
+                }
+                2 => table.insert_frequency_counts(&ids, &vec![1; ids.len()]).unwrap(),
+                _ => train(&live, kind, 9, seed, 5),
+            }
+        }
+        let recovered = tables(&config, kind, &cold_store(&config));
+        replay(&log, &recovered);
+        assert_equal_content(&config, &live, &recovered);
+    }
+}

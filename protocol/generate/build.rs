@@ -1,0 +1,57 @@
+//! Generates messages and services of the proto files into the build's folder. protox is a protobuf compiler in Rust: no
+//! `protoc` on the machine. No program stands on this crate, so a build of the programs does not compile protox.
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+
+/// Messages that the coordinator keeps as part of its state, which it writes to its journal.
+const KEPT: [&str; 15] = [
+    "BarrierFailure",
+    "BarrierResult",
+    "BarrierVote",
+    "CountedVote",
+    "DataFile",
+    "Disk",
+    "Evaluation",
+    "HistoryPoint",
+    "Progress",
+    "ResumeCursor",
+    "ServerLoad",
+    "ServerWait",
+    "Split",
+    "StageSeconds",
+    "Transform",
+];
+const KEEPS: &str = "#[derive(serde::Serialize, serde::Deserialize)]";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=../proto");
+    let protos = [
+        "../proto/zagros/datapath/v1/embedding.proto",
+        "../proto/zagros/control/v1/coordinator.proto",
+        "../proto/zagros/control/v1/storage.proto",
+    ];
+    let descriptors = protox::compile(protos, ["../proto"])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let folder = |name: &str| -> Result<PathBuf, std::io::Error> {
+        fs::create_dir_all(out.join(name))?;
+        Ok(out.join(name))
+    };
+    let mut messages = tonic_prost_build::configure().build_client(false).build_server(false);
+    for message in KEPT {
+        messages = messages.type_attribute(format!("zagros.control.v1.{message}"), KEEPS);
+    }
+    messages
+        // Payloads are slices of the receive buffer, not copies.
+        .bytes(".")
+        .out_dir(folder("messages")?)
+        .compile_fds(descriptors.clone())?;
+    tonic_prost_build::configure()
+        .extern_path(".zagros.datapath.v1", "::zagros_protocol::datapath")
+        .extern_path(".zagros.control.v1", "::zagros_protocol::control")
+        .out_dir(folder("services")?)
+        .compile_fds(descriptors)?;
+    Ok(())
+}

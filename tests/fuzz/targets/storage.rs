@@ -1,0 +1,132 @@
+//! Requests to describe, save and load: into the real handlers of an embedding server. Nothing panics, no row is lost by a
+//! load that is refused, and no message makes the server take more memory than its size allows.
+//!
+//! Every folder lies below one of the test's own. That a server keeps to its folders is tested where it checks them.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bolero::{TypeGenerator, check};
+use prost::Message;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use zagros_embedding_client::Shard;
+use zagros_embedding_server::{EmbeddingService, LocalShard};
+use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest};
+
+use crate::allocations::AllocatedBytes;
+use crate::messages::service;
+
+/// What any request may take: buffers of a file, of which a load opens one after another.
+const LEAST: usize = 4 << 20;
+/// What a byte of a message may take: names are copied into paths and errors.
+const A_BYTE: usize = 256;
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct Claims {
+    saves: bool,
+    stage: u8,
+    attempt: u8,
+    folder: u8,
+    files: Vec<(u8, u8, Vec<u8>)>,
+    replace: bool,
+}
+
+struct FuzzedStorage {
+    folder: TempDir,
+    service: Arc<EmbeddingService>,
+    shard: LocalShard,
+    runtime: Runtime,
+    /// Of this thread and of those that serve.
+    count: &'static AllocatedBytes,
+}
+
+impl FuzzedStorage {
+    fn new() -> Self {
+        let (service, count) = (service(), AllocatedBytes::new());
+        count.count_this_thread();
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.worker_threads(1).enable_all().on_thread_start(|| count.count_this_thread());
+        let runtime = runtime.build().expect("a runtime");
+        let shard = LocalShard::new(Arc::clone(&service));
+        Self { folder: TempDir::new().expect("a folder"), service, shard, runtime, count }
+    }
+
+    fn below(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn save(&self, request: SaveRequest) -> bool {
+        let size = request.encoded_len();
+        let (saved, bytes) = self.count.during(|| self.runtime.block_on(self.shard.save(request)));
+        assert!(bytes <= LEAST + A_BYTE * size, "{bytes} bytes for a message of {size}");
+        saved.is_ok()
+    }
+
+    fn load(&self, request: LoadRequest) -> bool {
+        let (size, replace) = (request.encoded_len(), request.replace);
+        let before = self.service.held().rows;
+        let (loaded, bytes) = self.count.during(|| self.runtime.block_on(self.shard.load(request)));
+        assert!(bytes <= LEAST + A_BYTE * size, "{bytes} bytes for a message of {size}");
+        assert!(loaded.is_ok() || replace || self.service.held().rows == before, "a refused load changed rows");
+        self.runtime.block_on(self.shard.describe(DescribeRequest {})).expect("it says what it holds");
+        loaded.is_ok()
+    }
+}
+
+impl Claims {
+    /// A good name, or one that leads elsewhere.
+    fn file(&self, (name, bytes, text): &(u8, u8, Vec<u8>), good: &FileDigest) -> FileDigest {
+        let name = match name % 8 {
+            0 => "../rows.zrows".to_owned(),
+            1 => "/etc/passwd".to_owned(),
+            2 => String::new(),
+            3 => String::from_utf8_lossy(text).into_owned(),
+            _ => good.name.clone(),
+        };
+        let bytes = match bytes % 4 {
+            0 => u64::MAX,
+            1 => u64::from(*bytes),
+            _ => good.bytes,
+        };
+        let sha256 = if text.len().is_multiple_of(2) { good.sha256.clone() } else { text.clone().into() };
+        FileDigest { name, bytes, sha256 }
+    }
+}
+
+#[test]
+fn requests_to_save_and_load_take_no_more_memory_than_their_size_allows() {
+    let server = AssertUnwindSafe(FuzzedStorage::new());
+    let request = SaveRequest { folder: server.below("good"), ..SaveRequest::default() };
+    let saved = server.runtime.block_on(server.shard.save(request)).expect("an empty model is saved");
+    let (done, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    check!().with_iterations(600).with_type::<Claims>().for_each(|claims| {
+        let server = &server;
+        let folder = server.below(["good", "", "new", "good/below", "gone/../good"][usize::from(claims.folder % 5)]);
+        let is_done = if claims.saves {
+            let (stage, attempt) = (i32::from(claims.stage % 5), u64::from(claims.attempt % 4));
+            server.save(SaveRequest { folder, stage, attempt })
+        } else {
+            let files = claims.files.iter().map(|file| claims.file(file, &saved.files[0])).collect();
+            server.load(LoadRequest { folder, files, replace: claims.replace })
+        };
+        if is_done { &done } else { &refused }.fetch_add(1, Ordering::Relaxed);
+    });
+    let (done, refused) = (done.into_inner(), refused.into_inner());
+    assert!(done > 50 && refused > 50, "{done} done, {refused} refused");
+}
+
+#[test]
+fn noise_is_answered_or_refused() {
+    let server = AssertUnwindSafe(FuzzedStorage::new());
+    check!().with_iterations(2_000).with_type::<Vec<u8>>().for_each(|bytes| {
+        let server = &server;
+        if let Ok(request) = LoadRequest::decode(&bytes[..]) {
+            server.load(LoadRequest { folder: server.below("good"), ..request });
+        }
+        if let Ok(request) = SaveRequest::decode(&bytes[..]) {
+            server.save(SaveRequest { folder: server.below("noise"), ..request });
+        }
+    });
+}
