@@ -101,7 +101,9 @@ impl EmbeddingService {
         })?;
         let service = Arc::new(service);
         if let Some(log) = &service.log {
-            let _ = service.keeper.set(LogKeeper::start(&service, log)?);
+            let (weak, of) = (Arc::downgrade(&service), Arc::clone(log));
+            let write_base = move || weak.upgrade().map(|service| of.write_base(&service.tables, &service.windows));
+            let _ = service.keeper.set(LogKeeper::start(log, write_base)?);
         }
         Ok(service)
     }

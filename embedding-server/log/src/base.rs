@@ -20,7 +20,8 @@ use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
 
 use crate::folder::{base_folders, base_path, sync_folder, write_whole};
 use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
-use crate::record::{RecordDraft, RecordKind};
+use crate::kind::RecordKind;
+use crate::record::RecordDraft;
 use crate::{LogError, LogRecord};
 
 const MANIFEST: &str = "manifest.json";

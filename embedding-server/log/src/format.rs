@@ -30,7 +30,7 @@
 //!
 //! `origin` is the push: writer u64 · seq u64 · incarnation u32 · count u32. `width` is the number of words of a slot.
 
-use crate::record::RecordKind;
+use crate::kind::RecordKind;
 
 /// First bytes of a segment and of a part of a base.
 pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"ZLOG\r\n\x1a\n";

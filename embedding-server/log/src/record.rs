@@ -4,69 +4,12 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use zagros_table::{FrequencyCounts, PushOrigin, PushStep, TableTime};
 
 use crate::format::{HEAD_BYTES, RecordHead, u32_at, u64_at};
+use crate::kind::RecordKind;
 
 /// Bytes of an origin.
 const ORIGIN_BYTES: usize = 24;
 /// Bytes of a count before ids.
 const COUNT_BYTES: usize = 8;
-
-/// What a record holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RecordKind {
-    /// Rows that a push changed.
-    PushedRows,
-    /// Rows that something else made or changed.
-    Rows,
-    /// Ids whose rows are gone.
-    Removed,
-    /// All rows and counts are gone.
-    Cleared,
-    /// Ids without a row that a lookup named.
-    Seen,
-    /// Frequency counts that were added.
-    CountsAdded,
-    /// The cells of a sketch that were added.
-    SketchAdded,
-    /// A gradient that waits for its row.
-    Pending,
-    /// The end of a push.
-    Commit,
-    /// The counts of one stripe, in a base.
-    StripeCounts,
-    /// The last record of a part of a base.
-    End,
-}
-
-impl RecordKind {
-    /// All kinds with their numbers and their names for a person.
-    pub(crate) const ALL: [(Self, u16, &'static str); 11] = [
-        (Self::PushedRows, 1, "pushed rows"),
-        (Self::Rows, 2, "rows"),
-        (Self::Removed, 3, "removed"),
-        (Self::Cleared, 4, "cleared"),
-        (Self::Seen, 5, "seen"),
-        (Self::CountsAdded, 6, "counts added"),
-        (Self::SketchAdded, 7, "sketch added"),
-        (Self::Pending, 8, "pending"),
-        (Self::Commit, 9, "commit"),
-        (Self::StripeCounts, 10, "stripe counts"),
-        (Self::End, 11, "end"),
-    ];
-
-    pub(crate) fn from_number(number: u16) -> Option<Self> {
-        Self::ALL.iter().find(|entry| entry.1 == number).map(|entry| entry.0)
-    }
-
-    pub(crate) fn number(self) -> u16 {
-        Self::ALL.iter().find(|entry| entry.0 == self).map_or(0, |entry| entry.1)
-    }
-
-    /// Name for a person.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|entry| entry.0 == self).map_or("", |entry| entry.2)
-    }
-}
 
 /// Rows of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,10 +14,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::LogError;
 use crate::disk::LogDisk;
 use crate::folder::{segment_path, segments, spare_path, spares, sync_folder};
 use crate::format::{PREAMBLE_BYTES, Preamble, RecordHead};
-use crate::{LogError, SyncMode};
+use crate::sync_mode::SyncMode;
 
 /// The file that is written now.
 #[derive(Debug)]

@@ -23,8 +23,10 @@ use parking_lot::Mutex;
 use zagros_table::{ChangeKind, ColdError, PushOrigin, StripeChange, TableTime, UpdateLog};
 
 use crate::disk::LogDisk;
-use crate::record::{RecordDraft, RecordKind};
+use crate::kind::RecordKind;
+use crate::record::RecordDraft;
 use crate::segments::SegmentFiles;
+use crate::sync_mode::SyncMode;
 use crate::{LogError, LogStopped};
 
 /// Bytes of a segment.
@@ -34,15 +36,6 @@ const STOPPED_BYTES: usize = 64 << 20;
 /// Room that is there beyond what pushes have asked for, as a part of a segment: for what is appended without being asked for,
 /// and for the end of a segment that a record did not fit into.
 const SLACK_SHARE: u64 = 64;
-
-/// What makes a record durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncMode {
-    /// The system has it: it survives the end of the process.
-    Process,
-    /// The disk has it: it survives a loss of power.
-    Machine,
-}
 
 /// Whether the log takes pushes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,7 +215,7 @@ impl LogWriter {
         draft.append_to(&mut buffer.bytes, lsn, self.durable());
     }
 
-    /// Whether what lookups append may be left out: the log is stopped for so long that memory would grow without end.
+    /// Whether what lookups append may be skipped: the log is stopped for so long that memory would grow without end.
     fn is_overfull(&self) -> bool {
         self.check().is_err() && self.buffer.lock().bytes.len() > STOPPED_BYTES
     }

@@ -32,7 +32,7 @@ impl ServerLog {
     ///
     /// # Errors
     /// If the disk fails, or requests or waiting gradients do not end. The earlier base and the whole log are still there.
-    pub(super) fn write_base(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
+    pub(crate) fn write_base(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
         let _only = self.base.lock();
         if self.is_over() {
             return Ok(());

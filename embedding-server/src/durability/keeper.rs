@@ -1,9 +1,9 @@
 //! The thread that looks after the log: it tries again when the disk has failed, flushes what no push waits for, and writes a
 //! base when the tail is long.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
 use super::server_log::ServerLog;
-use crate::{EmbeddingService, ServerError};
+use crate::ServerError;
 
 /// How often it looks.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -24,6 +24,11 @@ const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// The longest wait for the thread's work when the server ends.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Writes a base.
+pub(crate) trait BaseWriting: Fn() -> Option<Result<(), ServerError>> + Send + 'static {}
+
+impl<T: Fn() -> Option<Result<(), ServerError>> + Send + 'static> BaseWriting for T {}
+
 /// The running thread. Dropping this value ends it.
 #[derive(Debug)]
 pub(crate) struct LogKeeper {
@@ -32,17 +37,17 @@ pub(crate) struct LogKeeper {
 }
 
 impl LogKeeper {
-    /// Looks after the log of a service, as long as the service is there.
+    /// Looks after a log. `write_base` writes a base; it answers `None` once there is nothing to write one of.
     ///
     /// # Errors
     /// If the operating system cannot start a thread.
-    pub(crate) fn start(service: &Arc<EmbeddingService>, log: &Arc<ServerLog>) -> Result<Self, ServerError> {
+    pub(crate) fn start(log: &Arc<ServerLog>, write_base: impl BaseWriting) -> Result<Self, ServerError> {
         let (stop, stopped) = channel();
         let (end, ended) = channel();
-        let (service, log) = (Arc::downgrade(service), Arc::clone(log));
+        let log = Arc::clone(log);
         let index = log.server().0;
         let run = move || {
-            keep(&log, &service, &stopped);
+            keep(&log, &write_base, &stopped);
             drop(log);
             drop(end);
         };
@@ -61,7 +66,7 @@ impl Drop for LogKeeper {
     }
 }
 
-fn keep(log: &ServerLog, service: &Weak<EmbeddingService>, stopped: &Receiver<()>) {
+fn keep(log: &ServerLog, write_base: &impl BaseWriting, stopped: &Receiver<()>) {
     let (mut was_stopped, mut tried, mut failed) = (false, Instant::now(), None::<Instant>);
     let mut counted = log.writer.durable();
     while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
@@ -79,8 +84,8 @@ fn keep(log: &ServerLog, service: &Weak<EmbeddingService>, stopped: &Receiver<()
         log.metrics.tail.set(tail as i64);
         let is_due = tail > TAIL_BYTES.max(log.base_bytes.load(Ordering::Acquire) / 2);
         if is_due && !was_stopped && failed.is_none_or(|failed| failed.elapsed() > AFTER_FAILURE) {
-            let Some(service) = service.upgrade() else { return };
-            failed = log.write_base(&service.tables, &service.windows).err().map(|error| {
+            let Some(written) = write_base() else { return };
+            failed = written.err().map(|error| {
                 warn!(server = %log.server(), error = &error as &dyn std::error::Error, "a base of the log could not be written");
                 Instant::now()
             });

@@ -20,7 +20,7 @@ use crate::{EmbeddingService, ServerError};
 /// `item` learns with SGD at a rate of 1: a row is its first value minus what was pushed.
 const ITEM: u32 = 1;
 
-/// A disk that fails when it is told to.
+/// A disk that fails on request.
 #[derive(Debug, Default)]
 struct FaultyDisk(Mutex<Option<&'static str>>);
 
@@ -55,13 +55,13 @@ impl LogDisk for FaultyDisk {
 }
 
 /// A folder for logs, and servers that use it one after another.
-struct LogHome {
+struct LogFixture {
     folder: tempfile::TempDir,
     job: Job,
     disk: Arc<FaultyDisk>,
 }
 
-impl LogHome {
+impl LogFixture {
     fn new(cluster: &str) -> Self {
         Self::with(cluster, |_| ())
     }
@@ -138,7 +138,7 @@ fn train(service: &Arc<EmbeddingService>, threads: u64, pushes: u64, ids: u64) {
 /// Invariant DU-1.
 #[test]
 fn what_was_acknowledged_is_there_again_bit_for_bit_and_is_not_applied_again() {
-    let home = LogHome::new("");
+    let home = LogFixture::new("");
     let service = home.start();
     assert!(!service.has_recovered());
     let lineage = service.lineage().unwrap();
@@ -167,7 +167,7 @@ fn what_was_acknowledged_is_there_again_bit_for_bit_and_is_not_applied_again() {
 /// The process ends while a push is appended: at each record of it, its retry changes what is left and nothing twice.
 #[test]
 fn a_push_that_died_half_way_is_applied_once() {
-    let home = LogHome::new("");
+    let home = LogFixture::new("");
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
     push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1, 1.0)).unwrap();
@@ -208,7 +208,7 @@ fn a_push_that_died_half_way_is_applied_once() {
 /// A base carries what is known of a push that died: its retry may come after the segments are gone.
 #[test]
 fn a_base_keeps_what_is_applied_of_a_push_that_died() {
-    let home = LogHome::new("");
+    let home = LogFixture::new("");
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
     push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
@@ -237,7 +237,7 @@ fn a_base_keeps_what_is_applied_of_a_push_that_died() {
 
 #[test]
 fn a_base_is_written_while_pushes_go_on_and_the_log_before_it_is_deleted() {
-    let home = LogHome::new("");
+    let home = LogFixture::new("");
     let service = home.start();
     std::thread::scope(|scope| {
         let training = scope.spawn(|| train(&service, 3, 400, 3000));
@@ -260,7 +260,7 @@ fn a_base_is_written_while_pushes_go_on_and_the_log_before_it_is_deleted() {
 
 #[test]
 fn a_full_disk_refuses_pushes_before_they_are_applied_and_lookups_go_on() {
-    let home = LogHome::new("");
+    let home = LogFixture::new("");
     let service = home.start();
     let first = read(&service, &[(ITEM, &[1])]);
     home.disk.fail(Some("allocate"));
@@ -296,7 +296,7 @@ fn a_full_disk_refuses_pushes_before_they_are_applied_and_lookups_go_on() {
 #[test]
 fn a_push_that_could_not_be_written_is_not_acknowledged_and_its_retry_is_a_duplicate() {
     for (durability, call) in [("process", "write"), ("machine", "sync")] {
-        let mut home = LogHome::new("");
+        let mut home = LogFixture::new("");
         home.job.cluster.durability = match durability {
             "machine" => zagros_job::Durability::Machine,
             _ => zagros_job::Durability::Process,
@@ -320,7 +320,7 @@ fn a_push_that_could_not_be_written_is_not_acknowledged_and_its_retry_is_a_dupli
 
 #[test]
 fn rows_of_the_cold_tier_are_there_again_with_the_folder_and_missed_without() {
-    let home = LogHome::new("memory = \"8MiB\"");
+    let home = LogFixture::new("memory = \"8MiB\"");
     let service = home.start();
     train(&service, 3, 100, 200_000);
     for first in (0..60_000).step_by(2000) {
@@ -353,7 +353,7 @@ fn rows_of_the_cold_tier_are_there_again_with_the_folder_and_missed_without() {
 
 #[test]
 fn rows_of_another_run_are_forgotten_and_never_come_back() {
-    let home = LogHome::new("");
+    let home = LogFixture::new("");
     let service = home.start();
     train(&service, 2, 20, 100);
     let lineage = service.lineage();
@@ -376,7 +376,7 @@ fn rows_of_another_run_are_forgotten_and_never_come_back() {
 
 #[test]
 fn a_log_of_other_tables_is_emptied_and_a_damaged_one_is_refused() {
-    let home = LogHome::new("");
+    let home = LogFixture::new("");
     let service = home.start();
     train(&service, 1, 20, 100);
     drop(service);
@@ -387,7 +387,7 @@ fn a_log_of_other_tables_is_emptied_and_a_damaged_one_is_refused() {
     let error = home.try_start().err().unwrap();
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(source.contains("segment-") && source.contains("at byte"), "{source}");
-    let other = LogHome {
+    let other = LogFixture {
         job: {
             let mut job = home.job.clone();
             job.train.seed += 1;
@@ -404,7 +404,7 @@ fn a_log_of_other_tables_is_emptied_and_a_damaged_one_is_refused() {
 
 #[test]
 fn counts_of_ids_without_a_row_go_on() {
-    let home = LogHome::with("", |job| {
+    let home = LogFixture::with("", |job| {
         for table in &mut job.tables {
             table.admission =
                 zagros_job::AdmissionPolicy::Count { threshold: 3, counter: zagros_job::FrequencyCounter::Exact };

@@ -24,6 +24,7 @@ mod counts;
 mod error;
 mod index;
 mod key;
+mod log_changes;
 mod machine;
 pub mod optimizer;
 mod recovery;

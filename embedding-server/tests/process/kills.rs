@@ -44,7 +44,7 @@ fn acknowledged_pushes_survive_kills_and_are_applied_once() {
     }
     let kills = std::env::var(KILLS).ok().and_then(|text| text.parse().ok()).unwrap_or(12);
     let folder = tempfile::tempdir().unwrap();
-    let home = Arc::new(ServerHome { folder: folder.path().to_owned(), address: Mutex::default() });
+    let home = Arc::new(ServerFolder { folder: folder.path().to_owned(), address: Mutex::default() });
     let mut child = home.start();
     let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let clients: Vec<_> = (0..CLIENTS)
@@ -120,12 +120,12 @@ fn serve(folder: &Path) {
     });
 }
 
-struct ServerHome {
+struct ServerFolder {
     folder: PathBuf,
     address: Mutex<String>,
 }
 
-impl ServerHome {
+impl ServerFolder {
     fn start(&self) -> Child {
         let _ = fs::remove_file(self.folder.join("address"));
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -205,7 +205,7 @@ impl Client {
     }
 
     /// Repeats each push until it is acknowledged.
-    fn push_until(mut self, home: &ServerHome, stop: &AtomicBool, acknowledged: &AtomicU64) -> PushedSums {
+    fn push_until(mut self, home: &ServerFolder, stop: &AtomicBool, acknowledged: &AtomicU64) -> PushedSums {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut seq = 0;

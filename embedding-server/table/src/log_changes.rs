@@ -1,0 +1,32 @@
+//! Hands what has changed in a stripe to the log.
+
+use crate::stripe_changes::StripeChanges;
+use crate::{ChangeKind, PushOrigin, StripeChange, Table};
+
+impl Table {
+    /// Whether changes are logged. Else none need to be noted.
+    #[inline]
+    pub(crate) fn is_logged(&self) -> bool {
+        self.shared().log.get().is_some()
+    }
+
+    /// Appends to the log what was noted, and forgets it. The lock of the stripe is held (invariant DU-2).
+    pub(crate) fn append_changes(&self, stripe: usize, changes: &mut StripeChanges) {
+        if let Some(log) = self.shared().log.get() {
+            let StripeChanges { origin, ids, slots, access, seen, removed } = changes;
+            let append = |origin: Option<&PushOrigin>, kind| {
+                log.append(&StripeChange { table: self.number(), stripe: stripe as u32, origin, kind });
+            };
+            if !removed.is_empty() {
+                append(None, ChangeKind::Removed(removed));
+            }
+            if !seen.is_empty() {
+                append(None, ChangeKind::Seen(seen));
+            }
+            if !ids.is_empty() {
+                append(origin.as_ref(), ChangeKind::Rows { ids, slots, access });
+            }
+        }
+        changes.clear();
+    }
+}
