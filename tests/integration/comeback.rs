@@ -53,6 +53,47 @@ fn a_coordinator_that_is_killed_again_and_again_changes_no_bit_of_a_sync_run() {
     assert!(!fixture.run_folder().join("journal").exists(), "the journal of a run that is over is left");
 }
 
+/// Invariants DP-3 and MB-6.
+#[test]
+fn servers_that_are_killed_again_and_again_change_no_bit_of_a_sync_run() {
+    let fixture = Fixture::new(ROWS);
+    let sets = ["train.mode=sync", "cluster.durability=process"];
+    up(&fixture, &sets).finish().expect(0);
+    let undisturbed = fixture.losses();
+
+    let mut run = up(&fixture, &sets);
+    run.wait_for_line("epoch 0 is complete");
+    for kill in 1..=4 {
+        let server = kill % 2;
+        let others = pids(&fixture, &format!("embedding-server-{server}"));
+        signal_process(pid(&fixture, &format!("embedding-server-{server}")), Signal::KILL);
+        run.wait_for_line(&format!("embedding server {server} was killed by signal 9; starting it again in place"));
+        run.wait_for_line(&format!("embedding server {server} is back with its rows"));
+        run.wait_for_line(&format!("epoch {kill} is complete"));
+        assert_eq!(pids(&fixture, &format!("embedding-server-{server}")), others, "another process was started again");
+    }
+    run.finish().expect(0);
+    assert_eq!(fixture.summary()["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
+    // Bit for bit.
+    assert_eq!(fixture.losses(), undisturbed);
+}
+
+#[test]
+fn a_hybrid_run_goes_on_while_servers_and_coordinator_are_killed_and_each_sample_counts_once() {
+    let fixture = Fixture::new(ROWS);
+    let mut run = up(&fixture, &["train.mode=hybrid", "cluster.durability=process"]);
+    run.wait_for_line("epoch 0 is complete");
+    for (kill, role) in [(1, "embedding-server-0"), (2, "coordinator"), (3, "embedding-server-1")] {
+        signal_process(pid(&fixture, role), Signal::KILL);
+        run.wait_for_line("starting it again in place");
+        run.wait_for_line(&format!("epoch {kill} is complete"));
+    }
+    let ended = run.finish().expect(0);
+    assert_eq!(fixture.summary()["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
+    let auc = fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    assert!(auc > 0.6, "AUC {auc}: {}", ended.stderr);
+}
+
 /// Steps that worker 0 has written so far.
 fn steps(fixture: &Fixture) -> usize {
     fixture.losses().len()

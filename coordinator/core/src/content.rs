@@ -68,7 +68,7 @@ pub(crate) fn why_lost(slot: MemberSlot, known: Lineage, brought: Option<Lineage
     };
     format!(
         "{slot} came back without the rows that it held: {brought}; see that it starts with the same folder \
-         (`cluster.cold_folder`); start the run again, and it goes on from its newest checkpoint"
+         (`cluster.log_folder`); start the run again, and it goes on from its newest checkpoint"
     )
 }
 
