@@ -215,6 +215,6 @@ mod tests {
         std::fs::write(folder.path().join("rows-0-of-1.zrows"), "").unwrap();
         assert!(find(folder.path()).contains("the save did not finish"));
         let scheme = find(Path::new("gs://models/ads"));
-        assert!(scheme.contains("Usage") && scheme.contains("only s3:// and file:// are known"), "{scheme}");
+        assert!(scheme.contains("Usage") && scheme.contains("only s3:// and file:// are supported"), "{scheme}");
     }
 }

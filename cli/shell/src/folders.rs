@@ -52,7 +52,7 @@ mod tests {
         let mut job = job();
         job.checkpoint.folder = Some("gs://models".to_owned());
         let scheme = warning(&job).expect("refused");
-        assert!(scheme.contains("Usage") && scheme.contains("only s3:// and file:// are known"), "{scheme}");
+        assert!(scheme.contains("Usage") && scheme.contains("only s3:// and file:// are supported"), "{scheme}");
         let file = tempfile::NamedTempFile::new().unwrap();
         job.checkpoint.folder = Some(file.path().join("below").display().to_string());
         let below = warning(&job).expect("refused");

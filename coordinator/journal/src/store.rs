@@ -9,7 +9,7 @@ use crate::JournalError;
 use crate::record::{JournalTime, decode, encode};
 
 /// Version of the keys, the records and the snapshot.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Bytes of inputs after which a snapshot is due, at least: replaying them takes well under a second.
 const SNAPSHOT_BYTES: u64 = 4 << 20;
 
@@ -171,7 +171,10 @@ fn of_snapshot(bytes: &[u8]) -> Result<(Core, JournalTime, u64), String> {
     let (first, state) = rest.split_at_checked(8).ok_or("it is too short")?;
     let (time, _) = decode(tick)?;
     let first = first.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    let core = postcard::from_bytes(state).map_err(|error| error.to_string())?;
+    let (core, left) = postcard::take_from_bytes(state).map_err(|error| error.to_string())?;
+    if !left.is_empty() {
+        return Err(format!("{} bytes follow its end", left.len()));
+    }
     Ok((core, time, first))
 }
 
@@ -301,18 +304,20 @@ mod tests {
         let mut live = core();
         journal.begin(&live, at(0)).unwrap();
         let mut cuts = 0;
-        for (time, input) in inputs(100_000) {
+        // A heartbeat takes 38 bytes at least.
+        let beats = SNAPSHOT_BYTES / 32;
+        for (time, input) in inputs(beats) {
             play(&mut journal, &mut live, &[(time, input)]);
             if journal.is_long() {
                 journal.snapshot(&live, time).unwrap();
                 cuts += 1;
             }
         }
-        play(&mut journal, &mut live, &[(at(10_000_001), CoreInput::End(RunOutcome::Finished))]);
+        play(&mut journal, &mut live, &[(at(beats * 100 + 1), CoreInput::End(RunOutcome::Finished))]);
         drop(journal);
         let (_, recovered) = InputJournal::open(folder.path()).unwrap();
         let recovered = recovered.unwrap();
-        assert!(cuts >= 1 && recovered.inputs < 100_000, "{cuts} cuts, {} inputs", recovered.inputs);
+        assert!(cuts >= 1 && recovered.inputs < beats, "{cuts} cuts, {} inputs", recovered.inputs);
         assert_eq!((bytes(&recovered.core), recovered.core.outcome()), (bytes(&live), Some(&RunOutcome::Finished)));
     }
 

@@ -38,6 +38,7 @@ impl Trainer {
                 return Ok(Event::SplitsHeld { pause, checkpoint_by_time: self.checkpoints.is_due_by_time() });
             }
         };
+        self.stream.waits = 0;
         self.stream.found = Some(found);
         Ok(Event::StreamFound)
     }
@@ -47,12 +48,19 @@ impl Trainer {
             return Ok(Assigned::Remainder(remainder));
         }
         match self.run.splits.ask(epoch, Asking::ForAStream).await? {
-            Assigned::EpochDone => {
-                let never_given = self.never_given(epoch).await?;
-                Ok(never_given.map_or(Assigned::EpochDone, Assigned::Remainder))
+            Assigned::EpochDone => self.never_given_or(Assigned::EpochDone, epoch).await,
+            // Two workers that were never given a split each would wait for each other.
+            later @ Assigned::Later { .. } if self.stream.is_due_to_ask_for_its_own() => {
+                self.never_given_or(later, epoch).await
             }
             assigned => Ok(assigned),
         }
+    }
+
+    /// Splits that were assigned to this worker and never arrived, else `otherwise`.
+    async fn never_given_or(&mut self, otherwise: Assigned, epoch: u32) -> Result<Assigned, WorkerError> {
+        let never_given = self.never_given(epoch).await?;
+        Ok(never_given.map_or(otherwise, Assigned::Remainder))
     }
 
     /// Starts to read what was found, at most `limit` batches. Without a `stream` this worker only steps with others.

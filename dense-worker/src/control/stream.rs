@@ -38,6 +38,8 @@ pub(crate) struct StreamState {
     pub(crate) next_seq: u64,
     /// Splits of the epoch that this worker has read to their ends, by id.
     pub(crate) splits_read: BTreeSet<u64>,
+    /// How often in a row the worker was told to wait for splits that others hold.
+    pub(crate) waits: u32,
     /// Rows of the streams that had none to train on.
     pub(crate) untrained_rows: u64,
 }
@@ -59,8 +61,17 @@ impl StreamState {
             pushes,
             next_seq: 0,
             splits_read: BTreeSet::new(),
+            waits: 0,
             untrained_rows: 0,
         }
+    }
+
+    /// Counts a wait for splits that others hold. At the first wait, and now and then, the worker asks which splits are its own:
+    /// the coordinator's answer lists the plan of the whole epoch.
+    pub(crate) fn is_due_to_ask_for_its_own(&mut self) -> bool {
+        const EVERY: u32 = 50;
+        self.waits += 1;
+        self.waits % EVERY == 1
     }
 
     /// Drops batches that were read and are not trained on. They are read again.

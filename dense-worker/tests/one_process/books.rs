@@ -86,6 +86,22 @@ async fn a_split_whose_assignment_was_lost_on_its_way_is_read_all_the_same() {
     assert_eq!(healed.epochs.iter().map(|epoch| epoch.samples).sum::<u64>(), whole.samples);
 }
 
+/// Each worker would wait for the split that the other holds, in the coordinator's view.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_whose_assignments_were_lost_do_not_wait_for_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = Run::new(job_with(folder.path(), 2, &["train.epochs=1"])).await;
+    let lossy = |control| -> Arc<dyn ControlPlane> {
+        Arc::new(Between { control, mishap: Mishap::AnswerLost, asked: AtomicU32::new(0) })
+    };
+    let workers = [0, 1].map(|index| run.start_through(lossy, index));
+    let mut samples = 0;
+    for mut worker in workers {
+        samples += within(&mut worker).await.unwrap().unwrap().samples;
+    }
+    assert_eq!(samples, 80_000);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_of_which_another_process_took_a_split_does_not_finish() {
     let error = train_with(Mishap::Forged).await.unwrap_err();

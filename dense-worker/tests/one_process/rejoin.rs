@@ -74,13 +74,27 @@ impl Run {
         self.start_at(self.rendezvous.clone(), index, observers)
     }
 
+    /// Starts a worker that talks to the coordinator through `between`.
+    pub(super) fn start_through(
+        &self,
+        between: impl FnOnce(Arc<LocalCoordinator>) -> Arc<dyn ControlPlane>,
+        index: u32,
+    ) -> JoinHandle<Result<Summary, WorkerError>> {
+        let control = between(self.cluster.control.clone());
+        tokio::spawn(Worker { control, ..self.worker(self.rendezvous.clone(), index, Vec::new()) }.run())
+    }
+
     fn start_at(
         &self,
         rendezvous: Arc<dyn Rendezvous>,
         index: u32,
         observers: Vec<Arc<dyn Observer>>,
     ) -> JoinHandle<Result<Summary, WorkerError>> {
-        let worker = Worker {
+        tokio::spawn(self.worker(rendezvous, index, observers).run())
+    }
+
+    fn worker(&self, rendezvous: Arc<dyn Rendezvous>, index: u32, observers: Vec<Arc<dyn Observer>>) -> Worker {
+        Worker {
             index,
             supersede: false,
             rendezvous: Some(rendezvous),
@@ -89,8 +103,7 @@ impl Run {
             folder: Some(self.folder.clone()),
             resume: ResumePoint::newest(&self.job, &self.folder).unwrap(),
             ..self.cluster.worker(self.job.clone(), Arc::new(ObserverList(observers)), Shutdown::new())
-        };
-        tokio::spawn(worker.run())
+        }
     }
 
     /// Kills one of all workers after a step, and starts it again; the summaries by index, what the others reported, and
