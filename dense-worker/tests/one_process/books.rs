@@ -61,6 +61,8 @@ impl ControlPlane for Between {
         leave(LeaveRequest) -> LeaveResponse,
         placement(PlacementRequest) -> PlacementResponse,
         group(GroupRequest) -> GroupResponse,
+        barrier(BarrierRequest) -> BarrierResponse,
+        transforms(TransformsRequest) -> TransformsResponse,
         position(PositionRequest) -> PositionResponse,
         complete(CompleteRequest) -> CompleteResponse,
         report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
