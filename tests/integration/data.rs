@@ -25,7 +25,7 @@ fn the_generator_replaces_no_file_that_it_has_not_written() {
     };
     std::fs::remove_file(fixture.path("planted.json")).expect("removed");
     fixture.write("train.txt", "mine");
-    generate(&[]).expect(2).says(&["train.txt is there", "--force"]);
+    generate(&[]).expect(2).says(&["train.txt exists", "--force"]);
     generate(&["--keep"]).expect(0);
     assert_eq!(fixture.read("train.txt"), "mine");
     generate(&["--force"]).expect(0);

@@ -121,18 +121,26 @@ fn a_person_sees_the_run_its_trouble_and_its_end() {
 }
 
 #[test]
-fn a_coordinator_that_dies_leaves_a_page_that_says_so() {
+fn a_coordinator_that_is_silent_and_killed_comes_back_on_the_page() {
     let fixture = Fixture::new(60_000);
     let Some(mut browser) = Browser::start() else { return };
     let (run, url) = start(&fixture);
     browser.open(&url);
     browser.wait("training is shown", "document.getElementById('state').innerText.includes('training')");
-    signal_process(pid(&fixture, "coordinator"), Signal::KILL);
+    let coordinator = pid(&fixture, "coordinator");
+    signal_process(coordinator, Signal::STOP);
     browser.wait(
         "the lost connection is reported",
         "document.getElementById('connection').innerText.includes('Connection lost since')",
     );
-    run.finish().expect(4);
+    // `zagros up` starts it again in place.
+    signal_process(coordinator, Signal::KILL);
+    browser.wait(
+        "training is shown again",
+        "document.getElementById('connection').innerText === '' && document.getElementById('state').innerText.includes('training')",
+    );
+    run.signal(Signal::INT);
+    run.finish().expect(130);
 }
 
 #[test]
