@@ -38,7 +38,7 @@ pub(crate) struct StreamState {
     pub(crate) next_seq: u64,
     /// Splits of the epoch that this worker has read to their ends, by id.
     pub(crate) splits_read: BTreeSet<u64>,
-    /// How often in a row the worker was told to wait for splits that others hold.
+    /// Answers in a row that asked the worker to wait for splits that others hold.
     pub(crate) waits: u32,
     /// Rows of the streams that had none to train on.
     pub(crate) untrained_rows: u64,
