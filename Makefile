@@ -4,7 +4,7 @@ BENCH := target/release/zagros-bench
 QUICKSTART := data/quickstart
 BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench durability --bench overlap
 
-.PHONY: help train test build programs setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke release clean
+.PHONY: help train test chaos build programs setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -47,6 +47,11 @@ unit: setup ## all tests
 
 test: lint docs bench-smoke manifests unit ## fmt, clippy, the docs' links, the quick benchmarks' smoke run, all tests
 
+chaos: programs ## kill and stop processes for 20 minutes a mode; SEED=1
+	@test -f $(QUICKSTART)/planted.json || $(ZAGROS) data generate $(QUICKSTART)
+	$(ZAGROS) chaos examples/quickstart.toml --servers 2 --workers 2 --set train.epochs=20 --for 20m --seed $(or $(SEED),1)
+	$(ZAGROS) chaos examples/quickstart.toml --servers 2 --workers 2 --set train.epochs=20 --set train.mode=sync --for 20m --seed $(or $(SEED),1)
+
 docs: ## build the documentation site into target/docs/site and check its links
 	@sh scripts/fetch_mdbook.sh
 	@python3 scripts/docs_site.py .deps/mdbook/bin/mdbook
@@ -73,6 +78,7 @@ bench: programs ## benchmarks; they print ratios
 	$(BENCH) embedding
 	$(BENCH) embedding --dim 64
 	$(BENCH) modes --page target/bench-modes.html
+	$(BENCH) durability
 
 bench-smoke: programs
 	cargo bench --quiet --workspace $(BENCHES) -- --quick
@@ -81,6 +87,7 @@ bench-smoke: programs
 	$(BENCH) embedding --quick
 	$(BENCH) embedding --quick --servers 2 --clients 1
 	$(BENCH) modes --quick
+	$(BENCH) durability --quick
 
 release: programs ## pack VERSION=0.2.0 (docs/releasing.md); DRY_RUN=1 only shows what is missing
 	@python3 scripts/release.py $(VERSION) $(if $(DRY_RUN),--dry-run)

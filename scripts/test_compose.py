@@ -168,18 +168,35 @@ def scraped(most):
 
 
 def a_killed_server_is_named():
-    """The server's rows are lost with it. Restarted workers find no run. The test does not wait until they give up."""
+    """After `docker kill` the engine starts no server again, so the run fails, and fails again until the engine gives up."""
     start()
     run(["docker", "kill", container("server-1")])
     return named(has_ended("coordinator"), "embedding server 1", "worker-0", "worker-1", "coordinator")
 
 
+def kill_process(service):
+    """Like a lack of memory. After `docker kill` the engine would restart nothing, because it counts as a request."""
+    run(["docker", "exec", container(service), "/bin/sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"])
+
+
+def a_killed_server_and_a_killed_coordinator_come_back():
+    """The server has its log and the coordinator its journal. No other role is restarted."""
+    start()
+    for service in ["server-1", "coordinator"]:
+        kill_process(service)
+        wait(f"the restart of {service}", lambda service=service: restarts(service) or ended("worker-0"))
+    roles = ["worker-0", "worker-1", "coordinator", "server-0", "server-1", "server-2"]
+    codes = has_ended(*roles)
+    again = [restarts(role) for role in roles]
+    if codes != [0] * 6 or again != [0, 0, 1, 0, 1, 0]:
+        sys.exit(f"exit codes {codes}, restarts {again}\n{logs()}")
+    return f"restarts {dict(zip(roles, again))}"
+
+
 def a_killed_worker_comes_back():
     """The engine restarts the worker, the other worker continues with it, and the run ends well."""
     start()
-    # Like a lack of memory. After `docker kill` the engine would restart nothing, because it counts as a request.
-    inside = ["docker", "exec", container("worker-1"), "/bin/sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"]
-    run(inside)
+    kill_process("worker-1")
     wait("the restart of worker-1", lambda: restarts("worker-1") or ended("worker-0"))
     codes = has_ended("worker-0", "worker-1", "coordinator")
     text = said("worker-0")
@@ -269,6 +286,7 @@ def main():
                 trains_to_its_end,
                 prometheus_scrapes_every_role,
                 a_killed_server_is_named,
+                a_killed_server_and_a_killed_coordinator_come_back,
                 a_killed_worker_comes_back,
                 a_paused_server_is_waited_for,
                 a_worker_that_is_cut_off_is_named,

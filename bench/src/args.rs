@@ -13,8 +13,9 @@ Examples:
   zagros-bench embedding --clients 1,4          lookup and update of rows over loopback
   zagros-bench scaling --workers 1,2            one job with one worker, then with two
   zagros-bench modes --page modes.html          sync, hybrid and async, with a slower network
+  zagros-bench durability --rounds 5            one job with each value of cluster.durability
 
-`embedding`, `scaling` and `modes` start processes of the program `zagros`, which must be in the same folder.";
+`embedding`, `scaling`, `modes` and `durability` start processes of the program `zagros`, which must be in the same folder.";
 
 /// Measure the speed of Zagros on fixed workloads. Print ratios.
 #[derive(Debug, Parser)]
@@ -36,6 +37,33 @@ pub(crate) enum Benchmark {
     Modes(ModesArgs),
     /// Train with one dense worker, then with several. Each is a process with one thread for its network.
     Scaling(ScalingArgs),
+    /// Train with each value of cluster.durability in turn: the cost of a log of the rows. Every role is a process.
+    Durability(DurabilityArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DurabilityArgs {
+    /// Rounds. A round is one run with each value.
+    #[arg(long, default_value_t = 3, value_parser = at_least_one())]
+    pub(crate) rounds: u64,
+    /// Samples of a run.
+    #[arg(long, default_value_t = 819_200, value_parser = at_least_one())]
+    pub(crate) samples: u64,
+    /// Embedding servers.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub(crate) servers: u32,
+    /// Threads of the worker's dense network.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) threads: usize,
+    /// Folder for the data and the logs. Its file system decides what a log costs. Default: a temporary folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Do a tiny run, which only checks that every value works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,12 +3,14 @@
 //! `train` and `embedding` keep their batches in memory, so that reading is not measured.
 
 mod args;
+mod durability;
 mod embedding;
 mod meter;
 mod modes;
 mod program;
 mod scaling;
 mod train;
+mod up;
 mod workload;
 
 use clap::Parser;
@@ -28,5 +30,6 @@ fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Benchmark::Embedding(args) => block_on(embedding::run(args)),
         Benchmark::Modes(args) => block_on(modes::run(args)),
         Benchmark::Scaling(args) => block_on(scaling::run(args)),
+        Benchmark::Durability(args) => block_on(durability::run(args)),
     }
 }

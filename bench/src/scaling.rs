@@ -4,24 +4,19 @@
 //! same.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use tokio::process::Command;
 use zagros_dense_worker::Summary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate};
-use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
 
 use crate::args::ScalingArgs;
-use crate::program;
+use crate::up::{self, UpRun};
 
 /// Training rows of `--quick`, and its batch size.
 const QUICK: (u64, usize) = (20_000, 512);
-/// The longest time of one run.
-const DEADLINE: Duration = Duration::from_secs(3600);
 /// Learning rates of the dense network's Adam and of the rows' Adagrad.
 const RATES: (f64, f64) = (0.001, 0.05);
 
@@ -135,24 +130,9 @@ fn job(servers: u32, workers: u32, batch: BatchSize, runs: &Path) -> String {
     )
 }
 
-/// Runs `zagros up` on the job, which writes to the folder `runs`.
 async fn train(job: &Path, runs: &Path, workers: u32, first: Option<&ScalingRun>) -> Result<ScalingRun, Failure> {
-    let before = cpu_time_of_children();
-    let mut up = Command::new(program::zagros()?);
-    up.arg("up").arg(job).kill_on_drop(true);
-    let ended = up.stdin(Stdio::null()).output();
-    let what = format!("training with {workers} dense worker(s)");
-    let ended = tokio::time::timeout(DEADLINE, ended).await.map_err(|_| {
-        Failure::with_help(Exit::Cluster, format!("{what} took more than {DEADLINE:?}"), "ask for fewer --rows")
-    })?;
-    let ended = ended.or_internal()?;
-    if !ended.status.success() {
-        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        return Err(Failure::with_help(Exit::Cluster, format!("{what} failed: {}\n{said}", ended.status), "see above"));
-    }
-    let cpu = before.zip(cpu_time_of_children()).map(|(before, after)| after.saturating_sub(before));
-    let summary = summary(runs)?;
-    Ok(figures(workers, &summary, cpu.unwrap_or_default(), first))
+    let UpRun { summary, cpu } = up::run(job, runs, &format!("training with {workers} dense worker(s)")).await?;
+    Ok(figures(workers, &summary, cpu, first))
 }
 
 fn figures(workers: u32, summary: &Summary, cpu: Duration, first: Option<&ScalingRun>) -> ScalingRun {
@@ -168,14 +148,6 @@ fn figures(workers: u32, summary: &Summary, cpu: Duration, first: Option<&Scalin
         reduce_share: share(summary.stages.reduce),
         auc: summary.evaluation.and_then(|evaluation| evaluation.auc),
     }
-}
-
-/// The summary of the single run in a folder.
-fn summary(runs: &Path) -> Result<Summary, Failure> {
-    let run = std::fs::read_dir(runs).or_internal()?.next().transpose().or_internal()?;
-    let missing = || Failure::with_help(Exit::Internal, format!("{} holds no run", runs.display()), "this is a bug");
-    let text = std::fs::read_to_string(run.ok_or_else(missing)?.path().join("summary.json")).or_internal()?;
-    serde_json::from_str(&text).or_internal()
 }
 
 fn print(figures: &ScalingFigures) {

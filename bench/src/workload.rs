@@ -1,14 +1,19 @@
 //! The workload `crit-zipf`: its batches, and the job that every compared system runs on them.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use zagros_ingest::Batch;
 use zagros_ingest::synthetic::crit_zipf::{CritZipf, Vocabulary};
 use zagros_job::{Job, Overrides};
-use zagros_shell::{Exit, Failure};
+use zagros_shell::{Exit, Failure, OrInternal};
 
 /// Samples per step of this workload, in every compared system.
 pub(super) const BATCH: usize = 4096;
+/// Numeric and categorical columns.
+const NUMBERS: usize = 13;
+const CATEGORIES: usize = 26;
 
 /// The first `count` batches, read from a folder or made in memory.
 pub(super) fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
@@ -23,6 +28,34 @@ pub(super) fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>,
         let what = format!("the workload holds {held} batches of {BATCH}, fewer than the {count} wanted");
         Failure::with_help(Exit::Usage, what, "ask for fewer with --steps or --batches")
     })
+}
+
+/// Writes the first `samples` samples as CSV: `label`, numbers `n0` to `n12`, ids `c0` to `c25`, with a header.
+pub(super) fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
+    let samples = usize::try_from(samples).or_internal()?;
+    let workload = CritZipf::generate(Vocabulary::Small, samples);
+    let mut file = BufWriter::new(File::create(path).or_internal()?);
+    let names = ["label".to_owned()].into_iter().chain(names("n", NUMBERS)).chain(names("c", CATEGORIES));
+    writeln!(file, "{}", names.collect::<Vec<_>>().join(",")).or_internal()?;
+    for sample in 0..samples {
+        let batch = workload.batch(sample..sample + 1).expect("a sample that was made");
+        write!(file, "{}", batch.labels[0]).or_internal()?;
+        batch.numeric.iter().try_for_each(|value| write!(file, ",{value}")).or_internal()?;
+        batch.categorical.iter().try_for_each(|feature| write!(file, ",{}", feature.ids[0])).or_internal()?;
+        writeln!(file).or_internal()?;
+    }
+    file.flush().or_internal()
+}
+
+/// The section `[features]` of a job on these rows.
+pub(super) fn columns() -> String {
+    let (numeric, categorical) = (names("n", NUMBERS), names("c", CATEGORIES));
+    let (numeric, categorical) = (Vec::from_iter(numeric), Vec::from_iter(categorical));
+    format!("[features]\nlabel = \"label\"\nnumeric = {numeric:?}\ncategorical = {categorical:?}\n")
+}
+
+fn names(letter: &str, count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(move |index| format!("{letter}{index}"))
 }
 
 /// The text of the job: 13 numbers, 26 tables, Adagrad 0.01 for the rows, Adam 0.001 for the dense network. `model`,

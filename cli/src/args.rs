@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use zagros_chaos::FaultKind;
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 use crate::logs::Level;
@@ -18,7 +19,9 @@ Examples:
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
   zagros up examples/quickstart.toml --watch    the same, shown on the terminal
+  zagros chaos examples/quickstart.toml         the same while its processes are killed: is anything lost?
   zagros status                                 how it is doing
+  zagros doctor                                 who waits for whom when it hangs, and what to do
   zagros logs --follow                          what its processes say
   zagros eval runs/quickstart-…                 score the test part with a saved model
   zagros report runs/quickstart-…               write the run's page again, also of a failed run
@@ -44,6 +47,8 @@ pub(crate) enum Command {
     Train(TrainArgs),
     /// Train as separate processes on this machine: coordinator, embedding servers, dense workers.
     Up(UpArgs),
+    /// Break the processes of a run on purpose, on this machine, and check that nothing is lost.
+    Chaos(ChaosArgs),
     /// Score data with a saved model.
     Eval(EvalArgs),
     /// Write a run's page, report.html, again from the files in its folder.
@@ -131,6 +136,33 @@ pub(crate) struct UpArgs {
     /// Show the run on this terminal and update it each second, in place of its log lines.
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChaosArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// No fault is made after this time: `30s`, `10m`. The job is trained again and again until then.
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
+    pub(crate) length: Duration,
+    /// The order of the faults, their pauses and their targets. The same seed gives the same schedule.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Mean pause between the recovery from a fault and the next one.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
+    pub(crate) every: Duration,
+    /// Stop after this many faults.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) faults: Option<u64>,
+    /// Kinds of faults: kill (kill -9), stop (SIGSTOP, then SIGCONT).
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',', default_value = "kill,stop")]
+    pub(crate) kinds: Vec<FaultKind>,
+    /// Embedding servers (instead of cluster.servers).
+    #[arg(long, value_name = "N")]
+    pub(crate) servers: Option<u32>,
+    /// Dense workers (instead of cluster.workers).
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -288,6 +320,9 @@ pub(crate) struct WorkerArgs {
     /// process has ended.
     #[arg(long)]
     pub(crate) supersede: bool,
+    /// Round the gradients of rows, and report each push to the socket of `zagros chaos`.
+    #[arg(long, value_name = "SOCKET", hide = true)]
+    pub(crate) push_recorder: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,11 +1,13 @@
-//! `--dry-run`: the plan of a run and the memory that it needs. Reads only the first rows of each file.
+//! `--dry-run`: the plan of a run, the memory and the disk that it needs. Reads only the first rows of each file.
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
+use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
+use zagros_plumbing::metrics::DiskSpace;
 use zagros_shell::{Exit, Failure, describe_threads, out};
 
 use crate::memory::{Need, row_bytes};
@@ -45,6 +47,18 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     need.check(limit)
+}
+
+/// Prints what the logs of servers in processes of their own need.
+pub(crate) fn print_log_disk(job: &Job) {
+    let Some(disk) = LogDisk::of(job) else { return };
+    let folder = job.cluster.log_folder.as_ref().unwrap_or(&job.output.folder);
+    let space = DiskSpace::at(folder).ok();
+    out!("\n{}", "disk".bold());
+    row("logs", disk.describe(folder, space));
+    if let Some(warning) = disk.warning(space) {
+        tracing::warn!("{warning}");
+    }
 }
 
 /// The training files. Those of the test part are checked in the same way.

@@ -99,6 +99,7 @@ async fn train(folder: &Path) -> [(&'static str, String); 4] {
         }),
         index: 0,
         supersede: false,
+        waits: zagros_coordinator_client::Waits::default(),
         rendezvous: None,
         registry: of_worker.clone(),
         observer: Arc::new(SilentObserver),

@@ -11,6 +11,12 @@ function draw(name, attributes, text) {
   return element;
 }
 
+// Where a value lies on an axis: 0 at its low end, 1 at its high end. This page keeps points that the coordinator has merged
+// with their neighbours; those stay inside the frame.
+function share({ low, high }, value) {
+  return Math.min(Math.max((value - low) / (high - low), 0), 1);
+}
+
 // A figure that redraws its curves at each `show`.
 class Chart {
   constructor(options) {
@@ -31,16 +37,17 @@ class Chart {
     return make("div", { class: "legend" }, entries.map(entry));
   }
 
-  // Series of { colour, dots, points: [[seconds, value]] }; a bound is a dashed line.
-  show(series, bound) {
+  // Series of { colour, dots, points: [[seconds, value]] }, drawn on the axes that the coordinator computed; a bound is a
+  // dashed line.
+  show(series, axis, time, bound) {
     this.series = series.map((one) => ({ ...one, points: one.points.filter((point) => Number.isFinite(point[1])) }));
     const all = this.series.flatMap((one) => one.points);
-    if (all.length < 2) {
+    if (all.length < 2 || !axis || !time) {
       this.svg = null;
       this.body.replaceChildren(make("p", { class: "empty" }, [this.options.empty]));
       return;
     }
-    this.scale(all, bound);
+    [this.axis, this.time] = [axis, time];
     this.width = Math.max(240, this.body.clientWidth || 560);
     const last = all.reduce((last, point) => (point[0] > last[0] ? point : last));
     const label = `${this.options.title}: ${this.options.format(last[1])} ${this.options.unit}`;
@@ -57,43 +64,27 @@ class Chart {
     if (this.pointed !== undefined) this.mark();
   }
 
-  scale(all, bound) {
-    const times = all.map((point) => point[0]);
-    const values = all.map((point) => point[1]).concat(bound === undefined ? [] : [bound]);
-    this.from = Math.min(...times);
-    this.to = Math.max(...times, this.from + 1);
-    this.low = this.options.zero ? 0 : Math.min(...values);
-    this.high = Math.max(...values);
-    const room = (this.high - this.low || Math.abs(this.high) || 1) * 0.08;
-    this.high += room;
-    if (!this.options.zero) this.low -= room;
-  }
-
   x(seconds) {
-    return SIZE.left + ((seconds - this.from) / (this.to - this.from)) * (this.width - SIZE.left - SIZE.right);
+    return SIZE.left + share(this.time, seconds) * (this.width - SIZE.left - SIZE.right);
   }
 
   y(value) {
-    return SIZE.top + (1 - (value - this.low) / (this.high - this.low)) * (SIZE.height - SIZE.top - SIZE.bottom);
+    return SIZE.top + (1 - share(this.axis, value)) * (SIZE.height - SIZE.top - SIZE.bottom);
   }
 
   axes() {
     const [right, bottom] = [this.width - SIZE.right, SIZE.height - SIZE.bottom];
-    const values = ticks(this.low, this.high, 4);
-    for (const value of values.found) {
-      const y = this.y(value);
+    for (const tick of this.axis.ticks) {
+      const y = this.y(tick.at);
       this.svg.append(draw("line", { class: "grid", x1: SIZE.left, x2: right, y1: y, y2: y }));
-      this.svg.append(draw("text", { x: SIZE.left - 6, y: y + 3.5, "text-anchor": "end" }, this.options.tick(value, values.digits)));
+      this.svg.append(draw("text", { x: SIZE.left - 6, y: y + 3.5, "text-anchor": "end" }, tick.label));
     }
-    const unit = timeUnit(this.to);
-    const times = ticks(this.from / unit.length, this.to / unit.length, 6);
-    for (const time of times.found) {
-      const x = this.x(time * unit.length);
-      this.svg.append(draw("text", { x, y: bottom + 15, "text-anchor": "middle" }, time.toFixed(times.digits)));
+    for (const tick of this.time.ticks) {
+      this.svg.append(draw("text", { x: this.x(tick.at), y: bottom + 15, "text-anchor": "middle" }, tick.label));
     }
     this.svg.append(draw("line", { class: "axis", x1: SIZE.left, x2: right, y1: bottom, y2: bottom }));
     const middle = (SIZE.left + right) / 2;
-    this.svg.append(draw("text", { x: middle, y: SIZE.height - 4, "text-anchor": "middle" }, `${unit.name} since the start`));
+    this.svg.append(draw("text", { x: middle, y: SIZE.height - 4, "text-anchor": "middle" }, `${this.time.unit} since the start`));
   }
 
   curve({ colour, dots, area, points }) {
@@ -110,9 +101,10 @@ class Chart {
   point(event) {
     if (!this.svg) return;
     const box = this.svg.getBoundingClientRect();
-    const share = ((event.clientX - box.left) / box.width) * this.width;
-    const time = this.from + ((share - SIZE.left) / (this.width - SIZE.left - SIZE.right)) * (this.to - this.from);
-    this.pointed = Math.min(Math.max(time, this.from), this.to);
+    const place = ((event.clientX - box.left) / box.width) * this.width;
+    const { low, high } = this.time;
+    const time = low + ((place - SIZE.left) / (this.width - SIZE.left - SIZE.right)) * (high - low);
+    this.pointed = Math.min(Math.max(time, low), high);
     this.mark();
   }
 

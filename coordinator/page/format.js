@@ -41,19 +41,3 @@ function shortTime(seconds) {
   if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
   return seconds < 1 ? `${(seconds * 1e3).toFixed(seconds < 0.01 ? 1 : 0)} ms` : `${seconds.toFixed(1)} s`;
 }
-
-// About so many round numbers between two values.
-function ticks(low, high, wanted) {
-  const rough = (high - low) / wanted;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? rough;
-  const found = [];
-  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) found.push(tick + 0 === 0 ? 0 : tick);
-  return { found, digits: Math.max(0, Math.min(6, -Math.floor(Math.log10(step) + 1e-9) + (step / power === 2.5 ? 1 : 0))) };
-}
-
-// The unit of a time axis that is so many seconds long.
-function timeUnit(seconds) {
-  if (seconds < 180) return { name: "seconds", length: 1 };
-  return seconds < 3 * 3600 ? { name: "minutes", length: 60 } : { name: "hours", length: 3600 };
-}

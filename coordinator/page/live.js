@@ -20,6 +20,7 @@ function adopt(next, isWhole) {
   heard = Date.now();
   header(run);
   warnings(run);
+  findings(run);
   tiles(run);
   curves(run);
   servers(run);

@@ -35,17 +35,17 @@ const BACKGROUND_STAGES = ["parse", "dedup", "lookup", "push"];
 
 const rate = (value) => `${count(value)}/s`;
 const charts = {
-  throughput: new Chart({ id: "throughput", title: "Throughput", unit: "samples a second", zero: true, format: rate, tick: (value) => compact.format(value), empty: "no step yet" }),
+  throughput: new Chart({ id: "throughput", title: "Throughput", unit: "samples a second", format: rate, empty: "no step yet" }),
   loss: new Chart({
-    id: "loss", title: "Loss", unit: "mean log loss, nats", format: (value) => value.toFixed(4), tick: (value, digits) => value.toFixed(digits), empty: "no step yet",
+    id: "loss", title: "Loss", unit: "mean log loss, nats", format: (value) => value.toFixed(4), empty: "no step yet",
     legend: [["line", "blue", "training"], ["dot", "orange", "held-out part"]],
   }),
   auc: new Chart({
-    id: "auc", title: "AUC", unit: "1 is perfect, 0.5 is chance", format: (value) => value.toFixed(4), tick: (value, digits) => value.toFixed(digits), empty: "no click and no-click seen yet",
+    id: "auc", title: "AUC", unit: "1 is perfect, 0.5 is chance", format: (value) => value.toFixed(4), empty: "no click and no-click seen yet",
     legend: [["line", "blue", "training, each sample before it was learned from"], ["dot", "orange", "held-out part"]],
   }),
   staleness: new Chart({
-    id: "staleness", title: "Staleness", unit: "batches", zero: true, format: (value) => String(value), tick: (value, digits) => value.toFixed(digits), empty: "no step yet",
+    id: "staleness", title: "Staleness", unit: "batches", format: (value) => String(value), empty: "no step yet",
     legend: [["line", "blue", "largest of the time"], ["dash", "", "bound"]],
   }),
 };
@@ -75,6 +75,24 @@ function warnings(run) {
   if (JSON.stringify(known) !== JSON.stringify(run.warnings)) {
     list.replaceChildren(...run.warnings.map((text) => make("li", {}, [text])));
   }
+}
+
+// What the hang doctor says of the run: what is wrong, who waits for whom, and what to do.
+let shownFindings = "";
+
+function findings(run) {
+  const found = run.diagnosis.findings;
+  const now = JSON.stringify(found.map((finding) => [finding.what, finding.why, finding.next]));
+  if (now === shownFindings) return;
+  shownFindings = now;
+  document.getElementById("doctor").hidden = found.length === 0;
+  const item = (finding) =>
+    make("li", { class: finding.severity }, [
+      make("b", {}, [finding.what]),
+      make("ul", {}, finding.why.map((line) => make("li", {}, [line]))),
+      make("p", {}, [make("span", { class: "soft" }, ["next: "]), finding.next]),
+    ]);
+  document.getElementById("findings").replaceChildren(...found.map(item));
 }
 
 function bar(parts, kind = "") {
@@ -116,10 +134,11 @@ function curves(run) {
   const of = (key) => run.history.map((point) => [point.seconds, point[key]]);
   const scored = (key) => run.evaluations.map((evaluation) => [when(run.history, evaluation.step), evaluation[key]]);
   const heldOut = (key) => ({ colour: "orange", dots: true, name: "held-out", points: scored(key) });
-  charts.throughput.show([{ colour: "blue", area: true, points: of("samples_per_second") }]);
-  charts.loss.show([{ colour: "blue", points: of("loss") }, heldOut("logloss")]);
-  charts.auc.show([{ colour: "blue", points: of("auc") }, heldOut("auc")]);
-  charts.staleness.show([{ colour: "blue", area: true, points: of("staleness") }], run.staleness_bound);
+  const { axes } = run;
+  charts.throughput.show([{ colour: "blue", area: true, points: of("samples_per_second") }], axes.throughput, axes.time);
+  charts.loss.show([{ colour: "blue", points: of("loss") }, heldOut("logloss")], axes.loss, axes.time);
+  charts.auc.show([{ colour: "blue", points: of("auc") }, heldOut("auc")], axes.auc, axes.time);
+  charts.staleness.show([{ colour: "blue", area: true, points: of("staleness") }], axes.staleness, axes.time, run.staleness_bound);
 }
 
 // The time of a step, as far as the history shows it. Evaluations have only their step.

@@ -1,25 +1,54 @@
 //! The core with its clock and its journal: an input is in the journal before it takes effect (invariant MB-5).
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Duration, Instant};
 use tracing::{info, warn};
-use zagros_coordinator_core::{Core, CoreConfig, CoreInput};
-use zagros_journal::{InputJournal, JournalError, JournalTime, RecoveredCore};
+use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunOutcome};
+use zagros_journal::{InputJournal, JournalError, JournalTime, Machine, RecoveredCore};
 use zagros_protocol::{Refusal, RefusalKind};
+
+/// A journal, and which runs it is for.
+#[derive(Clone, Debug)]
+pub struct JournalUse {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Which runs are written to it.
+    pub runs: JournalRuns,
+}
+
+/// Which runs are written to a journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JournalRuns {
+    /// One run after the other. The journal of a run that is over is deleted.
+    #[default]
+    Many,
+    /// One run. Its journal stays, so a process that starts after its end finds how the run ended.
+    One,
+}
 
 /// A core whose inputs are in a journal, or in none where it runs in the process of all members.
 pub(crate) struct JournaledCore {
     core: Core,
     journal: Option<InputJournal>,
+    runs: JournalRuns,
     /// Time of the core when `started` was.
     base: Duration,
     started: Instant,
     /// Time of the last input.
     last: Duration,
-    /// Whether the last input could not be written.
-    is_failing: bool,
+    /// Since when no input could be written, and why; `None` while the journal takes them.
+    failing: Option<JournalFailure>,
+}
+
+/// Why the journal takes no input.
+#[derive(Clone, Debug)]
+pub(crate) struct JournalFailure {
+    /// When the first input was refused, by the clock of this process.
+    pub(crate) since: Instant,
+    /// In words.
+    pub(crate) why: String,
 }
 
 impl JournaledCore {
@@ -28,31 +57,46 @@ impl JournaledCore {
         Self::at(Core::new(config), None, Duration::ZERO)
     }
 
-    /// The run that the journal in `folder` has, where its members may still be there; else a run that nobody has joined.
+    /// The run that the journal has, if its members may still be there and the journal has all of it. Otherwise a run that
+    /// nobody has joined; for a journal of one run, that run as it ended.
     ///
     /// # Errors
     /// When the folder cannot be used.
-    pub(crate) fn open(config: CoreConfig, folder: &Path) -> Result<Self, JournalError> {
+    pub(crate) fn open(config: CoreConfig, JournalUse { folder, runs }: &JournalUse) -> Result<Self, JournalError> {
         let (mut journal, recovered) = InputJournal::open(folder)?;
         let wall_ms = wall_ms();
-        match recovered.map(|recovered| continued(recovered, &config, wall_ms)) {
-            Some(Ok((RecoveredCore { core, inputs, .. }, at))) => {
+        if let Some(recovered) = recovered {
+            let (at, why) = (time_now(&recovered, wall_ms), why_over(&recovered, &config, wall_ms));
+            if why.is_none() || *runs == JournalRuns::One {
+                let RecoveredCore { core, inputs, .. } = recovered;
                 info!(folder = %folder.display(), run = %core.config().run, inputs, "journal replayed");
-                let mut journaled = Self::at(core, Some(journal), at);
-                journaled.write(at, &CoreInput::Recover)?;
-                journaled.core.recover(at);
-                return Ok(journaled);
+                return Self { runs: *runs, ..Self::at(core, Some(journal), at) }.continued(at, why);
             }
-            Some(Err(why)) => info!(folder = %folder.display(), "a new run begins: {why}"),
-            None => {}
+            warn!(folder = %folder.display(), "a new run begins: {}", why.unwrap_or_default());
         }
         let core = Core::new(config);
         journal.begin(&core, JournalTime { at: Duration::ZERO, wall_ms })?;
-        Ok(Self::at(core, Some(journal), Duration::ZERO))
+        Ok(Self { runs: *runs, ..Self::at(core, Some(journal), Duration::ZERO) })
+    }
+
+    /// Goes on with a replayed run, unless it is over. `why` says why nobody can be left of it.
+    fn continued(mut self, at: Duration, why: Option<String>) -> Result<Self, JournalError> {
+        if self.core.outcome().is_some() {
+            return Ok(self);
+        }
+        self.write(at, &CoreInput::Recover)?;
+        self.core.recover(at);
+        if let Some(why) = why {
+            let outcome = RunOutcome::Failed(format!("the coordinator cannot continue the run: {why}"));
+            self.write(at, &CoreInput::End(outcome.clone()))?;
+            self.core.end(at, outcome);
+        }
+        Ok(self)
     }
 
     fn at(core: Core, journal: Option<InputJournal>, base: Duration) -> Self {
-        Self { core, journal, base, started: Instant::now(), last: base, is_failing: false }
+        let (runs, started) = (JournalRuns::Many, Instant::now());
+        Self { core, journal, runs, base, started, last: base, failing: None }
     }
 
     /// The state as of the last input.
@@ -96,22 +140,40 @@ impl JournaledCore {
         question(&mut self.core, self.last)
     }
 
+    /// Why the journal takes no input now. Time stands still meanwhile: no lease expires, and the run cannot end.
+    pub(crate) fn failure(&self) -> Option<JournalFailure> {
+        self.failing.clone()
+    }
+
     /// The run is over, and its members know: nobody comes back to it.
     pub(crate) fn forget(&mut self) {
+        if self.runs == JournalRuns::One {
+            return;
+        }
         if let Some(Err(error)) = self.journal.take().map(InputJournal::delete) {
             warn!(%error, "the journal of this run stays");
+        }
+    }
+
+    /// This process ends, and the next one goes on, maybe on another machine.
+    pub(crate) fn hand_over(&mut self) {
+        if let Some(Err(error)) = self.journal.as_mut().map(InputJournal::hand_over) {
+            warn!(%error, "the next coordinator can go on with the run on this machine only");
         }
     }
 
     fn write(&mut self, now: Duration, input: &CoreInput) -> Result<(), JournalError> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let written = journal.append(JournalTime { at: now, wall_ms: wall_ms() }, input);
-        if let Err(error) = &written
-            && !self.is_failing
-        {
-            warn!(%error, "members are refused until the journal can be written again");
+        match &written {
+            Ok(()) if self.failing.take().is_some() => info!("the journal can be written again"),
+            Ok(()) => {}
+            Err(error) if self.failing.is_none() => {
+                warn!(%error, "members are refused until the journal can be written again");
+                self.failing = Some(JournalFailure { since: Instant::now(), why: error.to_string() });
+            }
+            Err(_) => {}
         }
-        self.is_failing = written.is_err();
         written
     }
 
@@ -124,20 +186,31 @@ impl JournaledCore {
     }
 }
 
-/// The run of a journal, and the time of its core now; why it is over where nobody can be there any more.
-fn continued(recovered: RecoveredCore, config: &CoreConfig, wall_ms: u64) -> Result<(RecoveredCore, Duration), String> {
-    // A wall clock that was set back says nothing.
-    let gap = Duration::from_millis(wall_ms.saturating_sub(recovered.time.wall_ms));
+/// The time since the last input. A wall clock that was set back says nothing.
+fn gap(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
+    Duration::from_millis(wall_ms.saturating_sub(recovered.time.wall_ms))
+}
+
+/// The time of a replayed core, now.
+fn time_now(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
+    recovered.time.at + gap(recovered, wall_ms)
+}
+
+/// Why nobody can be left of the run of a journal, if so.
+fn why_over(recovered: &RecoveredCore, config: &CoreConfig, wall_ms: u64) -> Option<String> {
     if recovered.core.config().fingerprint != config.fingerprint {
-        return Err("the journal is of another job".to_owned());
+        return Some("the journal is of another job".to_owned());
+    }
+    if recovered.machine == Machine::StartedAgain {
+        return Some(
+            "the machine was started again since the journal was written, and its newest entries may be lost; \
+                    whoever is left of the journal's run ends and resumes from the newest checkpoint"
+                .to_owned(),
+        );
     }
     // Invariant WT-1: a member waits no longer for its coordinator.
-    let longest = config.lease + config.timeout;
-    if gap > longest {
-        return Err(format!("no member of the journal's run waits after {gap:.0?} (at most {longest:.0?})"));
-    }
-    let at = recovered.time.at + gap;
-    Ok((recovered, at))
+    let (gap, longest) = (gap(recovered, wall_ms), config.lease + config.timeout);
+    (gap > longest).then(|| format!("no member of the journal's run waits after {gap:.0?} (at most {longest:.0?})"))
 }
 
 /// Milliseconds since 1970.

@@ -10,12 +10,13 @@ mod metrics;
 mod page;
 mod process;
 mod service;
+mod state_file;
 mod status;
 
 pub use errors::CoordinatorError;
+pub use journaled::{JournalRuns, JournalUse};
 pub use local::LocalCoordinator;
-pub use page::{BadToken, PageToken};
-pub use process::{CoordinatorConfig, run};
+pub use process::{CoordinatorConfig, CoordinatorEnd, run};
 pub use status::{
     CheckpointReport, DiskReport, EvaluationReport, HistoryReport, LoadReport, MemberReport, ProgressReport,
     StageReport, StatusReport, WaitReport,

@@ -1,6 +1,5 @@
 //! The core with a clock and a lock: a coordinator for callers in the same process.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -12,22 +11,25 @@ use tracing::{error, info, warn};
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome, SplitOrder};
-use zagros_job::{Job, Mode};
+use zagros_job::{AdmissionPolicy, Job, Mode, Table};
 use zagros_protocol::control::barrier_response::State as BarrierState;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
     GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
     PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
+    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, StatusRequest,
+    StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Refusal, RunId};
 
 use crate::CoordinatorError;
-use crate::journaled::JournaledCore;
+use crate::journaled::{JournalFailure, JournalUse, JournaledCore};
 use crate::metrics::CoordinatorMetrics;
 
 /// The longest age of the gauges.
 const METRICS_AGE: Duration = Duration::from_secs(1);
+/// Whether embedding servers can move buckets.
+const MOVES: bool = false;
 /// How long a vote at a barrier waits here for the other workers. The worker asks again after that.
 const BARRIER_HOLD: Duration = Duration::from_millis(200);
 
@@ -56,16 +58,16 @@ impl LocalCoordinator {
         Self::leading(job, JournaledCore::unwritten(config_of(job)), registry)
     }
 
-    /// The coordinator of the run that the journal in `folder` has, as the process before left it; of a run that nobody has joined
-    /// where there is none, or nobody can be left of it.
+    /// The coordinator of the run that the journal has, as the process before left it. Without such a run, and if nobody can be
+    /// left of it, the coordinator of a run that nobody has joined; for a journal of one run, of that run as it ended.
     ///
     /// # Errors
     /// When the folder cannot be used.
     ///
     /// # Panics
     /// As [`Self::new`].
-    pub fn open(job: &Job, folder: &Path, registry: &Registry) -> Result<Arc<Self>, CoordinatorError> {
-        let coordinator = Self::leading(job, JournaledCore::open(config_of(job), folder)?, registry);
+    pub fn open(job: &Job, journal: &JournalUse, registry: &Registry) -> Result<Arc<Self>, CoordinatorError> {
+        let coordinator = Self::leading(job, JournaledCore::open(config_of(job), journal)?, registry);
         // What happened at the start is logged now.
         coordinator.tick();
         Ok(coordinator)
@@ -92,9 +94,13 @@ impl LocalCoordinator {
     }
 
     /// Drains the run: its workers save and leave, and then the run is over. `reason` says which process was asked to end.
-    pub fn drain(&self, reason: &str) {
+    /// A second call changes nothing.
+    ///
+    /// # Errors
+    /// When the journal cannot be written: the run is not drained then.
+    pub fn drain(&self, reason: &str) -> Result<(), Refusal> {
         let drain = || CoreInput::Drain(reason.to_owned());
-        self.call_or_warn(drain, |core, now| core.drain(now, reason));
+        self.with_core(|core| core.call(drain, |core, now| core.drain(now, reason)))
     }
 
     /// The workers that a drain waits for, in words; empty when there is none.
@@ -104,9 +110,17 @@ impl LocalCoordinator {
     }
 
     /// Ends the run, unless it has ended. The answer to a member's next heartbeat says so.
-    pub fn end(&self, outcome: RunOutcome) {
+    ///
+    /// # Errors
+    /// When the journal cannot be written: the run goes on then.
+    pub fn end(&self, outcome: RunOutcome) -> Result<(), Refusal> {
         let end = outcome.clone();
-        self.call_or_warn(|| CoreInput::End(end), |core, now| core.end(now, outcome));
+        self.with_core(|core| core.call(|| CoreInput::End(end), |core, now| core.end(now, outcome)))
+    }
+
+    /// Since when, and why, the journal takes no input.
+    pub(crate) fn journal_failure(&self) -> Option<JournalFailure> {
+        self.state.lock().core.failure()
     }
 
     /// How the run ended, once it has.
@@ -140,16 +154,14 @@ impl LocalCoordinator {
         self.state.lock().core.forget();
     }
 
+    /// This process ends, and the next one goes on with the run, maybe on another machine.
+    pub(crate) fn hand_over(&self) {
+        self.state.lock().core.hand_over();
+    }
+
     /// Answers a question.
     fn ask<R>(&self, question: impl FnOnce(&mut Core, Duration) -> R) -> R {
         self.with_core(|core| core.ask(question))
-    }
-
-    /// A call of the process itself, which has nobody to refuse it to.
-    fn call_or_warn(&self, input: impl FnOnce() -> CoreInput, call: impl FnOnce(&mut Core, Duration)) {
-        if let Err(refusal) = self.with_core(|core| core.call(input, call)) {
-            warn!(%refusal, "the journal does not have it, and a coordinator that comes back does not know it");
-        }
     }
 
     /// Uses the core. Logs and counts its events after the lock is released.
@@ -255,6 +267,14 @@ impl ControlPlane for LocalCoordinator {
         self.answer(|| CoreInput::ReportEvaluation(request), |core, now| core.report_evaluation(now, &request))
     }
 
+    fn scale(&self, request: ScaleRequest) -> ControlAnswer<'_, ScaleResponse> {
+        self.answer(|| CoreInput::Scale(request), |core, now| core.scale(now, &request))
+    }
+
+    fn report_move(&self, request: ReportMoveRequest) -> ControlAnswer<'_, ReportMoveResponse> {
+        self.answer(|| CoreInput::ReportMove(request.clone()), |core, now| core.report_move(now, &request))
+    }
+
     fn status(&self, _: StatusRequest) -> ControlAnswer<'_, StatusResponse> {
         std::future::ready(Ok(self.glance())).boxed()
     }
@@ -266,6 +286,7 @@ fn config_of(job: &Job) -> CoreConfig {
         run: RunId(rand::random()),
         job: job.name.clone(),
         servers: job.cluster.servers,
+        fixed_servers: fixed_servers(job),
         workers: job.cluster.workers,
         min_workers: job.cluster.min_workers.unwrap_or(job.cluster.workers),
         buckets: job.cluster.buckets,
@@ -284,6 +305,19 @@ fn config_of(job: &Job) -> CoreConfig {
     }
 }
 
+/// Why the number of embedding servers of a job cannot change while it trains.
+fn fixed_servers(job: &Job) -> Option<String> {
+    if !MOVES {
+        return Some("this release does not move buckets yet".to_owned());
+    }
+    if job.cluster.memory.is_some() {
+        return Some("rows beyond memory (`cluster.memory`) cannot move yet".to_owned());
+    }
+    let counts = |table: &&Table| matches!(table.admission, AdmissionPolicy::Count { .. });
+    let table = job.tables.iter().find(counts)?;
+    Some(format!("table `{}` counts ids before it admits them (`admission`), and counts cannot move yet", table.name))
+}
+
 fn log(event: &RunEvent) {
     match event {
         RunEvent::RunEnded(RunOutcome::Failed(_)) => error!("{event}"),
@@ -294,6 +328,7 @@ fn log(event: &RunEvent) {
         | RunEvent::CoordinatorRecovered { .. }
         | RunEvent::DrainStarted { .. }
         | RunEvent::UnevenShares { .. }
+        | RunEvent::MoveAbandoned { .. }
         | RunEvent::RunEnded(RunOutcome::Interrupted(_)) => warn!("{event}"),
         _ => info!("{event}"),
     }
@@ -301,6 +336,8 @@ fn log(event: &RunEvent) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use tokio::time::Instant;
     use zagros_coordinator_core::MemberSlot;
     use zagros_job::Overrides;
@@ -394,8 +431,8 @@ mod tests {
     async fn an_end_from_outside_reaches_members_and_stays() {
         let (coordinator, request, _) = coordinator();
         let server = coordinator.join(request).await.unwrap();
-        coordinator.end(RunOutcome::Interrupted("ctrl-c".to_owned()));
-        coordinator.end(RunOutcome::Finished);
+        coordinator.end(RunOutcome::Interrupted("ctrl-c".to_owned())).unwrap();
+        coordinator.end(RunOutcome::Finished).unwrap();
         let beat =
             HeartbeatRequest { member: server.member, incarnation: server.incarnation, ..HeartbeatRequest::default() };
         let response = coordinator.heartbeat(beat).await.unwrap();

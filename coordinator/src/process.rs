@@ -10,14 +10,19 @@ use axum::{Json, Router};
 use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tonic::service::Routes;
 use tracing::{info, warn};
 use zagros_job::Job;
-use zagros_plumbing::listener::BoundedListener;
-use zagros_plumbing::{Deadline, Lifecycle, Shutdown, admin, grpc};
+use zagros_plumbing::admin::{PageAccess, PageToken};
+use zagros_plumbing::{Deadline, Lifecycle, Shutdown, StopMeaning, admin};
+use zagros_protocol::Refusal;
+use zagros_transport::Credentials;
 
-use crate::page::{self, PageAccess, PageToken};
+use crate::journaled::JournalFailure;
+use crate::page;
 use crate::service::CoordinatorService;
-use crate::{CoordinatorError, LocalCoordinator, RunOutcome, StatusReport};
+use crate::state_file::StateFile;
+use crate::{CoordinatorError, JournalUse, LocalCoordinator, RunOutcome, StatusReport};
 
 /// The longest delay until an expired lease, or the end of the run, is noticed.
 const TICK: Duration = Duration::from_millis(100);
@@ -38,59 +43,92 @@ pub struct CoordinatorConfig {
     pub grpc_listener: TcpListener,
     /// Bound port of the live page, `/healthz`, `/readyz`, `/metrics` and `/status`.
     pub admin_listener: Option<TcpListener>,
-    /// The token that opens the page. Without a token, a page on a loopback address is open to this machine. A page on
-    /// another address gets a random token, which the log shows.
+    /// What a caller must prove, and what the page's token is derived from.
+    pub credentials: Credentials,
+    /// The token that opens the page, `/metrics` and `/status`. Without it, the token that is derived from the run's
+    /// secret. On a loopback address no token is needed unless one is given here. On another address there is always a
+    /// token: without a secret a random one, which the log shows.
     pub page_token: Option<PageToken>,
-    /// Folder of its journal. A process that starts again with the same folder goes on with the run.
-    pub journal: Option<PathBuf>,
+    /// Its journal. A process that starts again with the same journal goes on with the run.
+    pub journal: Option<JournalUse>,
+    /// What a request to end means. [`StopMeaning::Restart`] needs a journal.
+    pub on_stop: StopMeaning,
+    /// File that gets the state of the run every two seconds, for whoever asks once the process is gone.
+    pub state_file: Option<PathBuf>,
     /// Where its metrics are registered.
     pub registry: Registry,
 }
 
-/// Serves until the run is over. Then waits up to one lease for the members to leave. Returns how the run ended. `shutdown`
-/// drains the run: it is over once its workers have saved and left.
+/// How the process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoordinatorEnd {
+    /// The run is over.
+    Over(RunOutcome),
+    /// The process was asked to end. The run goes on with the next process.
+    Restarts,
+}
+
+/// Serves until the run is over. Then waits up to one lease for the members to leave. `shutdown` drains the run, which is over
+/// once its workers have saved and left; or it ends this process alone, as [`CoordinatorConfig::on_stop`] says.
 ///
 /// # Errors
-/// When a port fails.
-pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<RunOutcome, CoordinatorError> {
+/// When a port fails, or the journal cannot be opened, or not be written for a lease and the job's timeout.
+pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<CoordinatorEnd, CoordinatorError> {
     let coordinator = match &config.journal {
-        Some(folder) => LocalCoordinator::open(&config.job, folder, &config.registry)?,
+        Some(journal) => LocalCoordinator::open(&config.job, journal, &config.registry)?,
         None => LocalCoordinator::new(&config.job, &config.registry),
     };
     // A separate token: the ports stay open until the members have learnt of the end.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(2);
-    serve_grpc(&life, config.grpc_listener, &coordinator, failed.clone());
+    serve_grpc(&life, (config.grpc_listener, config.credentials.clone()), &coordinator, failed.clone());
     if let Some(listener) = config.admin_listener {
-        let access = access(&listener, config.page_token)?;
+        let access = page_access(&listener, config.page_token, &config.credentials)?;
+        let is_open = config.job.cluster.insecure && !config.credentials.is_checked();
+        let access = if is_open { access.of_page() } else { access };
         serve_admin(&life, listener, &coordinator, (config.registry, access), failed);
     }
 
-    let supervised = supervise(&coordinator, &shutdown, config.job.cluster.lease);
-    let outcome = tokio::select! {
-        outcome = supervised => {
-            coordinator.forget();
-            Ok(outcome)
+    let recorder = config.state_file.map(StateFile::new);
+    if let Some(recorder) = recorder.clone() {
+        let (coordinator, ended) = (Arc::clone(&coordinator), life.shutdown().clone());
+        life.spawn("state file", async move { recorder.follow(&coordinator, &ended).await });
+    }
+    let (lease, timeout) = (config.job.cluster.lease, config.job.cluster.timeout);
+    let ended = tokio::select! {
+        ended = supervise(&coordinator, &shutdown, config.on_stop, lease) => {
+            if matches!(ended, CoordinatorEnd::Over(_)) {
+                coordinator.forget();
+            }
+            Ok(ended)
         }
+        // No member waits longer for its coordinator (invariant WT-1).
+        unwritable = unwritable_for(&coordinator, lease + timeout) => Err(unwritable),
         Some(error) = failures.recv() => Err(error),
     };
     if let Err(late) = life.finish(CLOSE).await {
         warn!(%late, "ports did not close in time");
     }
-    outcome
+    if let Some(recorder) = recorder {
+        recorder.write(&coordinator).await;
+    }
+    if matches!(ended, Ok(CoordinatorEnd::Restarts)) {
+        // After the ports: no input follows.
+        coordinator.hand_over();
+    }
+    ended
 }
 
 fn serve_grpc(
     life: &Lifecycle,
-    listener: TcpListener,
+    (listener, credentials): (TcpListener, Credentials),
     coordinator: &Arc<LocalCoordinator>,
     failed: mpsc::Sender<CoordinatorError>,
 ) {
     let (service, shutdown) = (CoordinatorService::serving(Arc::clone(coordinator)), life.shutdown().clone());
     life.spawn("grpc port", async move {
-        let incoming = BoundedListener::new(listener).into_stream();
         let stop = async move { shutdown.requested().await };
-        let served = grpc::server().add_service(service).serve_with_incoming_shutdown(incoming, stop).await;
+        let served = zagros_transport::serve(listener, &credentials, Routes::new(service), stop).await;
         report(served.map_err(CoordinatorError::from), &failed).await;
     });
 }
@@ -103,17 +141,22 @@ fn serve_admin(
     failed: mpsc::Sender<CoordinatorError>,
 ) {
     let shutdown = life.shutdown().clone();
-    let page = page::routes(coordinator, access, shutdown.clone());
-    let routes = routes(coordinator, registry).merge(page);
+    let routes = routes(coordinator, registry).merge(page::routes(coordinator, shutdown.clone()));
     life.spawn("http port", async move {
-        let served = admin::serve(listener, routes, shutdown).await;
+        let served = admin::serve(listener, routes, access, shutdown).await;
         report(served.map_err(CoordinatorError::from), &failed).await;
     });
 }
 
 /// Decides who may see the page. Logs its address, with the token if that is a random one.
-fn access(listener: &TcpListener, token: Option<PageToken>) -> Result<PageAccess, CoordinatorError> {
+fn page_access(
+    listener: &TcpListener,
+    token: Option<PageToken>,
+    credentials: &Credentials,
+) -> Result<PageAccess, CoordinatorError> {
     let address = listener.local_addr()?;
+    let is_exposed = !address.ip().is_loopback();
+    let token = token.or_else(|| PageToken::parse(&credentials.page_token().filter(|_| is_exposed)?).ok());
     let is_given = token.is_some();
     let access = PageAccess::of(address, token);
     let host = match address.ip() {
@@ -123,8 +166,12 @@ fn access(listener: &TcpListener, token: Option<PageToken>) -> Result<PageAccess
     let url = format!("http://{}/", SocketAddr::new(host, address.port()));
     match &access {
         PageAccess::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.reveal()),
-        PageAccess::Token { .. } => info!("live page: {url}?token=… (the token it was given)"),
-        PageAccess::ThisMachine => info!("live page: {url}"),
+        PageAccess::Token { .. } => {
+            info!(
+                "live page: {url}?token=… (ZAGROS_PAGE_TOKEN, or what `zagros secret token` prints for the run's secret)"
+            );
+        }
+        PageAccess::ThisMachine | PageAccess::Anyone => info!("live page: {url}"),
     }
     Ok(access)
 }
@@ -144,12 +191,21 @@ async fn report(served: Result<(), CoordinatorError>, failed: &mpsc::Sender<Coor
 }
 
 /// Waits until the run is over, and then up to one lease for all members to leave.
-async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: Duration) -> RunOutcome {
+async fn supervise(
+    coordinator: &LocalCoordinator,
+    shutdown: &Shutdown,
+    on_stop: StopMeaning,
+    lease: Duration,
+) -> CoordinatorEnd {
     let outcome = tokio::select! {
         outcome = ended(coordinator) => outcome,
-        () = shutdown.requested() => {
-            drained(coordinator).await
-        }
+        () = shutdown.requested() => match on_stop {
+            StopMeaning::Drain => drained(coordinator).await,
+            StopMeaning::Restart => {
+                info!("asked to end; the run goes on with the next process, which replays the journal");
+                return CoordinatorEnd::Restarts;
+            }
+        },
     };
     let grace = Deadline::after(lease);
     while !coordinator.is_deserted() && !grace.is_past() {
@@ -157,13 +213,13 @@ async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: D
         coordinator.tick();
     }
     info!(outcome = outcome.word(), everyone_left = coordinator.is_deserted(), "coordinator ends");
-    outcome
+    CoordinatorEnd::Over(outcome)
 }
 
 /// Drains the run: waits until the workers have saved and left. Names the late ones.
 async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
     const REASON: &str = "the coordinator was asked to end";
-    coordinator.drain(REASON);
+    until_written(|| coordinator.drain(REASON)).await;
     let deadline = Deadline::after(DRAIN);
     while !deadline.is_past() {
         if let Ok(outcome) = tokio::time::timeout(REMINDER.min(deadline.left()), ended(coordinator)).await {
@@ -173,8 +229,29 @@ async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
         info!("{REASON}; still waiting for {waiting_for} after {waited:.0?}");
     }
     let late = coordinator.drain_waits_for();
-    coordinator.end(RunOutcome::Interrupted(format!("{REASON}, and {late} did not leave within {DRAIN:?}")));
+    let why = format!("{REASON}, and {late} did not leave within {DRAIN:?}");
+    until_written(|| coordinator.end(RunOutcome::Interrupted(why.clone()))).await;
     ended(coordinator).await
+}
+
+/// Repeats a call of this process until the journal takes it. The journal's own failure is in the log, and
+/// [`unwritable_for`] bounds the wait.
+async fn until_written(call: impl Fn() -> Result<(), Refusal>) {
+    while call().is_err() {
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// Resolves once the journal has taken no input for so long.
+async fn unwritable_for(coordinator: &LocalCoordinator, longest: Duration) -> CoordinatorError {
+    loop {
+        if let Some(JournalFailure { since, why }) = coordinator.journal_failure()
+            && since.elapsed() > longest
+        {
+            return CoordinatorError::Unwritable { waited: since.elapsed(), why };
+        }
+        tokio::time::sleep(TICK).await;
+    }
 }
 
 async fn ended(coordinator: &LocalCoordinator) -> RunOutcome {

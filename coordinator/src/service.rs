@@ -1,18 +1,20 @@
-//! The gRPC service: decodes, checks the run, calls, encodes.
+//! The gRPC service: decodes, checks the run and what the peer may say, calls, encodes.
 
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 use zagros_coordinator_client::ControlPlane;
+use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
     GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
     PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
+    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, StatusRequest,
+    StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_transport::control::coordinator_server::{Coordinator, CoordinatorServer};
-use zagros_transport::{check_run, status_of};
+use zagros_transport::{Peer, PeerRole, check_run, status_of};
 
 use crate::LocalCoordinator;
 
@@ -31,7 +33,48 @@ impl CoordinatorService {
     }
 }
 
-/// One method of the generated trait per call of [`ControlPlane`], each with who may call it.
+/// What a request says of its sender. The gate has checked that the sender may make the call at all.
+trait NamesSender {
+    /// The role that the sender must have proven, and what it wants to do, for a message.
+    fn sender(&self) -> (PeerRole, &'static str);
+}
+
+impl NamesSender for JoinRequest {
+    fn sender(&self) -> (PeerRole, &'static str) {
+        (proof_of(Role::from_wire(self.role)), "to join as an embedding server")
+    }
+}
+
+impl NamesSender for HeartbeatRequest {
+    fn sender(&self) -> (PeerRole, &'static str) {
+        (proof_of_member(self.member), "to speak for an embedding server")
+    }
+}
+
+impl NamesSender for LeaveRequest {
+    fn sender(&self) -> (PeerRole, &'static str) {
+        (proof_of_member(self.member), "to leave as an embedding server")
+    }
+}
+
+fn proof_of_member(member: u64) -> PeerRole {
+    proof_of(MemberSlot::from_member(member).map(|slot| slot.role))
+}
+
+fn proof_of(role: Option<Role>) -> PeerRole {
+    match role {
+        Some(Role::EmbeddingServer) => PeerRole::EmbeddingServer,
+        Some(Role::DenseWorker) | None => PeerRole::DenseWorker,
+    }
+}
+
+/// Refuses a sender that speaks for a member of a role that it has not proven (invariant MB-7).
+fn check_sender<T: NamesSender>(request: &Request<T>) -> Result<(), Status> {
+    let (role, what) = request.get_ref().sender();
+    Peer::of(request.extensions()).needs(role, what).map_err(status_of)
+}
+
+/// One method of the generated trait per call of [`ControlPlane`], each with what is checked of its sender.
 macro_rules! calls {
     ($($who:ident: $method:ident($request:ident) -> $response:ident),* $(,)?) => {
         #[tonic::async_trait]
@@ -43,15 +86,22 @@ macro_rules! calls {
         }
     };
     (@check anyone, $this:ident, $request:ident) => {};
+    (@check newcomers, $this:ident, $request:ident) => {
+        check_sender(&$request)?;
+    };
+    (@check named_members, $this:ident, $request:ident) => {
+        check_sender(&$request)?;
+        $this.check_member(&$request)?;
+    };
     (@check members, $this:ident, $request:ident) => {
         $this.check_member(&$request)?;
     };
 }
 
 calls! {
-    anyone: join(JoinRequest) -> JoinResponse,
-    members: heartbeat(HeartbeatRequest) -> HeartbeatResponse,
-    members: leave(LeaveRequest) -> LeaveResponse,
+    newcomers: join(JoinRequest) -> JoinResponse,
+    named_members: heartbeat(HeartbeatRequest) -> HeartbeatResponse,
+    named_members: leave(LeaveRequest) -> LeaveResponse,
     members: placement(PlacementRequest) -> PlacementResponse,
     members: group(GroupRequest) -> GroupResponse,
     members: barrier(BarrierRequest) -> BarrierResponse,
@@ -61,4 +111,6 @@ calls! {
     members: transforms(TransformsRequest) -> TransformsResponse,
     members: report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
     anyone: status(StatusRequest) -> StatusResponse,
+    anyone: scale(ScaleRequest) -> ScaleResponse,
+    members: report_move(ReportMoveRequest) -> ReportMoveResponse,
 }

@@ -5,6 +5,7 @@
 mod member;
 
 use serde::Serialize;
+use zagros_doctor::{Diagnosis, Observation, diagnose};
 use zagros_protocol::control::{CheckpointMark, Evaluation, HeldOutPart, HistoryPoint, StatusResponse};
 
 pub use member::{DiskReport, LoadReport, MemberReport, ProgressReport, StageReport, WaitReport};
@@ -34,6 +35,8 @@ pub struct StatusReport {
     pub evaluations: Vec<EvaluationReport>,
     /// What a person should look at, worst first.
     pub warnings: Vec<String>,
+    /// Who waits for whom, and what to do: what `zagros doctor` says without a look at the processes.
+    pub diagnosis: Diagnosis,
     /// Seconds since the coordinator started.
     pub elapsed_seconds: f64,
     /// Splits of this epoch that workers are reading.
@@ -100,6 +103,7 @@ pub struct EvaluationReport {
 impl From<StatusResponse> for StatusReport {
     fn from(status: StatusResponse) -> Self {
         Self {
+            diagnosis: diagnose(&Observation::from(&status)),
             job: status.job,
             state: status.state,
             reason: status.reason,
@@ -202,7 +206,16 @@ mod tests {
 
     #[test]
     fn the_json_has_the_documented_fields() {
-        let json = serde_json::to_value(StatusReport::from(response())).unwrap();
+        let mut json = serde_json::to_value(StatusReport::from(response())).unwrap();
+        let diagnosis = json["diagnosis"].take();
+        assert_eq!(diagnosis["healthy"], false);
+        let finding = &diagnosis["findings"][0];
+        assert_eq!((&finding["kind"], &finding["severity"]), (&"member_silent".into(), &"trouble".into()));
+        assert_eq!(finding["what"], diagnosis["verdict"]);
+        assert!(
+            finding["since_seconds"] == 3.2 && finding["why"].is_array() && finding["next"].is_string(),
+            "{finding}"
+        );
         let stages = serde_json::json!({
             "parse": 0.0, "dedup": 0.0, "lookup": 0.0, "gather": 0.0, "dense": 2.5, "scatter": 0.0, "push": 0.0,
             "waiting": 0.0, "reduce": 0.0,
@@ -232,7 +245,9 @@ mod tests {
                 },
             ],
             "evaluations": [{ "step": 9, "epoch": 0, "samples": 100, "auc": 0.75, "logloss": 0.5, "part": "test" }],
-            "warnings": ["look"], "elapsed_seconds": 0.0, "splits_held": 0, "step": 0, "samples": 0,
+            "warnings": ["look"],
+            "diagnosis": null,
+            "elapsed_seconds": 0.0, "splits_held": 0, "step": 0, "samples": 0,
             "samples_per_second": 0.0, "staleness_bound": 0, "checkpoint_every_seconds": null,
             "checkpoints": [{ "step": 8, "age_seconds": 0.5 }],
             "history": [{

@@ -1,7 +1,7 @@
 //! A whole run over real ports: members join through the client crate, work, and learn of the end.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +9,12 @@ use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use zagros_coordinator::{CoordinatorConfig, CoordinatorError, RunOutcome, run};
+use zagros_coordinator::{
+    CoordinatorConfig, CoordinatorEnd, CoordinatorError, JournalRuns, JournalUse, RunOutcome, run,
+};
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane, MemberError, Membership, wait_for_placement};
 use zagros_job::{Job, Overrides};
-use zagros_plumbing::Shutdown;
+use zagros_plumbing::{Shutdown, StopMeaning};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
@@ -20,6 +22,7 @@ use zagros_protocol::control::{
     ServerLoad, Split, StatusRequest,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
+use zagros_transport::Credentials;
 
 /// Long enough for a slow machine; only a test that fails waits for it.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,7 +33,7 @@ struct TestCluster {
     control: Arc<dyn ControlPlane>,
     admin: SocketAddr,
     shutdown: Shutdown,
-    process: JoinHandle<Result<RunOutcome, CoordinatorError>>,
+    process: JoinHandle<Result<CoordinatorEnd, CoordinatorError>>,
 }
 
 impl TestCluster {
@@ -41,11 +44,11 @@ impl TestCluster {
 
     /// The same at a given address.
     async fn listen(address: &str, lease_seconds: f64) -> Self {
-        Self::listen_with(address, lease_seconds, None).await
+        Self::listen_with(address, lease_seconds, None, StopMeaning::Drain).await
     }
 
     /// The same with a journal.
-    async fn listen_with(address: &str, lease_seconds: f64, journal: Option<PathBuf>) -> Self {
+    async fn listen_with(address: &str, lease_seconds: f64, journal: Option<JournalUse>, on_stop: StopMeaning) -> Self {
         let text = format!(
             "name = 'test'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\nshuffle_rows = 0\n[train]\nepochs = 2\n\
              [cluster]\nservers = 2\nlease_seconds = {lease_seconds}\n"
@@ -56,16 +59,19 @@ impl TestCluster {
         let address = grpc_listener.local_addr().unwrap().to_string();
         let admin = admin_listener.local_addr().unwrap();
         let config = CoordinatorConfig {
+            state_file: None,
             job: Arc::clone(&job),
             grpc_listener,
             admin_listener: Some(admin_listener),
             registry: Registry::new(),
+            credentials: Credentials::Open,
             page_token: None,
             journal,
+            on_stop,
         };
         let shutdown = Shutdown::new();
         let process = tokio::spawn(run(config, shutdown.clone()));
-        let control = Arc::new(GrpcControlPlane::connect(&address, TIMEOUT).unwrap());
+        let control = Arc::new(GrpcControlPlane::connect(&address, TIMEOUT, &Credentials::Open).unwrap());
         Self { job, address, control, admin, shutdown, process }
     }
 
@@ -91,6 +97,13 @@ impl TestCluster {
     }
 
     async fn outcome(self) -> RunOutcome {
+        match self.end().await {
+            CoordinatorEnd::Over(outcome) => outcome,
+            CoordinatorEnd::Restarts => panic!("the run is not over"),
+        }
+    }
+
+    async fn end(self) -> CoordinatorEnd {
         tokio::time::timeout(TIMEOUT, self.process).await.expect("the coordinator did not end").unwrap().unwrap()
     }
 }
@@ -364,11 +377,15 @@ async fn a_join_that_claims_enormous_files_takes_no_memory_and_ends_no_run() {
 #[tokio::test]
 async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_with_its_journal() {
     let folder = tempfile::tempdir().unwrap();
-    let journal = Some(folder.path().join("journal"));
+    let journal = Some(JournalUse { folder: folder.path().join("journal"), runs: JournalRuns::Many });
+    let listen = |address: String| {
+        let journal = journal.clone();
+        async move { TestCluster::listen_with(&address, 20.0, journal, StopMeaning::Drain).await }
+    };
     // A process of its own, as far as that is possible here: it ends with everything that it has.
     let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let mut first = process.spawn(TestCluster::listen_with("127.0.0.1:0", 20.0, journal.clone())).await.unwrap();
-    first.control = Arc::new(GrpcControlPlane::connect(&first.address, TIMEOUT).unwrap());
+    let mut first = process.spawn(listen("127.0.0.1:0".to_owned())).await.unwrap();
+    first.control = Arc::new(GrpcControlPlane::connect(&first.address, TIMEOUT, &Credentials::Open).unwrap());
     let servers = [first.join(Role::EmbeddingServer, 0).await, first.join(Role::EmbeddingServer, 1).await];
     let worker = first.join(Role::DenseWorker, 0).await;
     let (control, run) = (Arc::clone(&first.control), worker.run());
@@ -379,7 +396,7 @@ async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_wi
     let address = first.address.clone();
     tokio::task::spawn_blocking(move || process.shutdown_timeout(TIMEOUT)).await.unwrap();
 
-    let second = TestCluster::listen_with(&address, 20.0, journal.clone()).await;
+    let second = listen(address).await;
     let after = placement_of(&*control).await;
     assert_eq!((after, worker.run()), (placement, run));
     let status = control.status(StatusRequest {}).await.unwrap();
@@ -398,6 +415,37 @@ async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_wi
     }
     assert_eq!(second.outcome().await, RunOutcome::Finished);
     assert!(!folder.path().join("journal").exists(), "nobody comes back to a run that is over");
+}
+
+/// A supervisor that starts every process again, such as Kubernetes: the process alone ends when it is asked to, and how the
+/// run ended is found by each process after that.
+#[tokio::test]
+async fn a_coordinator_that_is_replaced_drains_no_run_and_one_of_a_run_that_is_over_ends_as_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = JournalUse { folder: folder.path().join("journal"), runs: JournalRuns::One };
+    let listen = async |address: &str| {
+        TestCluster::listen_with(address, 20.0, Some(journal.clone()), StopMeaning::Restart).await
+    };
+    let first = listen("127.0.0.1:0").await;
+    let servers = [first.join(Role::EmbeddingServer, 0).await, first.join(Role::EmbeddingServer, 1).await];
+    let worker = first.join(Role::DenseWorker, 0).await;
+    let (control, address) = (Arc::clone(&first.control), first.address.clone());
+    first.shutdown.request();
+    assert_eq!(first.end().await, CoordinatorEnd::Restarts);
+
+    let second = listen(&address).await;
+    let generation = placement_of(&*control).await.generation;
+    assert_eq!((generation, worker.subscribe().borrow().draining.clone()), (1, None));
+    worker.leave(Outcome::Failed, "no data").await.unwrap();
+    for server in servers {
+        assert!(stop_reason(&server).await.contains("no data"));
+        server.leave(Outcome::Finished, "").await.unwrap();
+    }
+    let failed = RunOutcome::Failed("dense worker 0: no data".to_owned());
+    assert_eq!(second.outcome().await, failed);
+    for _ in 0..2 {
+        assert_eq!(listen(&address).await.outcome().await, failed, "the verdict stays");
+    }
 }
 
 /// The placement, once somebody answers.

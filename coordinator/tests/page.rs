@@ -9,9 +9,11 @@ use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use zagros_coordinator::{CoordinatorConfig, CoordinatorError, PageToken, RunOutcome, run};
+use zagros_coordinator::{CoordinatorConfig, CoordinatorEnd, CoordinatorError, RunOutcome, run};
 use zagros_job::{Job, Overrides};
-use zagros_plumbing::Shutdown;
+use zagros_plumbing::admin::PageToken;
+use zagros_plumbing::{Shutdown, StopMeaning};
+use zagros_transport::Credentials;
 
 /// Long enough for a slow machine. Only a test that fails waits this long.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -20,7 +22,7 @@ const TOKEN: &str = "0123456789abcdef";
 struct Served {
     address: SocketAddr,
     shutdown: Shutdown,
-    process: JoinHandle<Result<RunOutcome, CoordinatorError>>,
+    process: JoinHandle<Result<CoordinatorEnd, CoordinatorError>>,
 }
 
 impl Served {
@@ -31,12 +33,15 @@ impl Served {
         let admin_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = admin_listener.local_addr().unwrap();
         let config = CoordinatorConfig {
+            state_file: None,
             job,
             grpc_listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             admin_listener: Some(admin_listener),
+            credentials: Credentials::Open,
             page_token: token.map(|token| PageToken::parse(token).unwrap()),
             registry: Registry::new(),
             journal: None,
+            on_stop: StopMeaning::Drain,
         };
         let shutdown = Shutdown::new();
         let process = tokio::spawn(run(config, shutdown.clone()));
@@ -59,7 +64,7 @@ impl Served {
         answer
     }
 
-    async fn end(self) -> RunOutcome {
+    async fn end(self) -> CoordinatorEnd {
         self.shutdown.request();
         tokio::time::timeout(TIMEOUT, self.process).await.expect("the coordinator did not end").unwrap().unwrap()
     }
@@ -100,9 +105,14 @@ async fn a_token_opens_the_page_once_and_a_cookie_from_then_on() {
     }
     assert!(served.get("/", &format!("Cookie: {cookie}\r\n")).await.starts_with("HTTP/1.1 200"));
     assert!(served.get("/", &format!("Authorization: Bearer {TOKEN}\r\n")).await.starts_with("HTTP/1.1 200"));
-    // Probes, Prometheus and the operator send no token.
-    for path in ["/healthz", "/metrics", "/status"] {
-        assert!(served.get(path, "").await.starts_with("HTTP/1.1 200"), "{path}");
+    // Probes send no token. Prometheus and the operator do.
+    for path in ["/healthz", "/readyz"] {
+        assert!(!served.get(path, "").await.starts_with("HTTP/1.1 401"), "{path}");
+    }
+    for path in ["/metrics", "/status"] {
+        assert!(served.get(path, "").await.starts_with("HTTP/1.1 401"), "{path}");
+        let answer = served.get(path, &format!("Authorization: Bearer {TOKEN}\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}");
     }
     served.end().await;
 }
@@ -116,7 +126,7 @@ async fn events_come_each_second_and_end_with_the_run() {
     assert!(first.contains("event: whole") && first.contains("\"job\":\"test\""), "{first}");
     // A run that nobody has joined has nothing that would not be sent again.
     assert!(read_until(&mut stream, "\n\n").await.contains("\"state\":\"waiting\""));
-    assert_eq!(served.end().await.word(), "interrupted");
+    assert!(matches!(served.end().await, CoordinatorEnd::Over(RunOutcome::Interrupted(_))));
     let mut rest = String::new();
     tokio::time::timeout(TIMEOUT, stream.read_to_string(&mut rest)).await.expect("the stream goes on").unwrap();
     assert!(rest.contains("event: end") && rest.contains("\"state\":\"interrupted\""), "{rest}");

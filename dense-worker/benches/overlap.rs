@@ -16,7 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zagros_collective::{
-    Collective, CollectiveBackend, CollectiveError, PendingSum, ProcessGroupConfig, Rendezvous, StoreRendezvous,
+    Collective, CollectiveBackend, CollectiveError, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous,
+    StoreRendezvous,
 };
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
@@ -80,7 +81,14 @@ fn compare<const N: usize>(
         StoreRendezvous::new(listener, address, CollectiveBackend::Gloo)
     });
     let play = |rank: usize, rendezvous: StoreRendezvous| -> Outcome<Vec<Vec<Duration>>> {
-        let place = ProcessGroupConfig { rank, world: WORKERS, generation: 1, store: store.clone(), timeout: TIMEOUT };
+        let place = ProcessGroupConfig {
+            rank,
+            world: WORKERS,
+            generation: 1,
+            store: store.clone(),
+            timeout: TIMEOUT,
+            interrupt: Interrupt::default(),
+        };
         let group = Wire { group: rendezvous.meet(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
         let mut workers = Vec::new();
         for size in sizes {

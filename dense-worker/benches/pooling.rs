@@ -31,9 +31,11 @@ use zagros_embedding_client::{
 use zagros_embedding_server::ServerConfig;
 use zagros_job::{Job, Overrides, Pooling};
 use zagros_plumbing::Shutdown;
+use zagros_plumbing::admin::PageAccess;
 use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_protocol::datapath::{Access, Encoding};
 use zagros_protocol::{PROTOCOL_VERSION, ServerIndex, TableId};
+use zagros_transport::Credentials;
 use zagros_zip::ZipEq;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -196,7 +198,10 @@ async fn start(servers: u32) -> Outcome<Side> {
             advertised: data_listener.local_addr()?.to_string(),
             data_listener,
             admin_listener: None,
+            credentials: Credentials::Open,
+            page: PageAccess::ThisMachine,
             storage_folders: Vec::new(),
+            on_stop: zagros_plumbing::StopMeaning::Drain,
             registry: Registry::new(),
         };
         tokio::spawn(zagros_embedding_server::run(config, Shutdown::new()));
@@ -205,8 +210,8 @@ async fn start(servers: u32) -> Outcome<Side> {
     let bytes = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&bytes);
     let connect: Connect = Arc::new(move |entry| {
-        Ok(Arc::new(Watched::new(GrpcShard::connect(entry, TIMEOUT)?, Counting(Arc::clone(&counted))))
-            as Arc<dyn Shard>)
+        let shard = GrpcShard::connect(entry, TIMEOUT, &Credentials::Open)?;
+        Ok(Arc::new(Watched::new(shard, Counting(Arc::clone(&counted)))) as Arc<dyn Shard>)
     });
     let member = Membership::join(control.clone(), request(&job), TIMEOUT, &Shutdown::new()).await?;
     let (writer, incarnation) = (member.member(), member.incarnation());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use prometheus::{Counter, CounterVec, GaugeVec, Registry};
+use zagros_coordinator_client::Waits;
 use zagros_job::Job;
 use zagros_plumbing::metrics::{
     Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, latency_buckets, register,
@@ -51,6 +52,8 @@ pub struct Metrics {
     /// Last measures of the held-out parts.
     held_out: HeldOutGauges,
     stages: [Counter; Stage::ALL.len()],
+    /// What the parts of the worker wait for. Whoever measures a stage also knows what it waits for.
+    pub waits: Waits,
 }
 
 /// The last measures of each held-out part; none before its first evaluation, NaN if a measure is undefined.
@@ -181,6 +184,7 @@ impl Metrics {
             ),
             held_out: HeldOutGauges::new(registry),
             stages: Stage::ALL.map(|(_, name)| by_stage.with_label_values(&[name])),
+            waits: Waits::default(),
         }
     }
 

@@ -75,6 +75,20 @@ pub enum ServerError {
         #[source]
         source: TableError,
     },
+    /// The log has rows that do not fit into the tables of the job.
+    #[error(
+        "embedding server {index} cannot take over the rows of the log in {}: {difference}; start it with the job of those rows, or \
+         move the folder away (delete it, if nobody needs the rows) and resume the run from its newest checkpoint",
+        folder.display()
+    )]
+    OtherTables {
+        /// Index of the server.
+        index: u32,
+        /// The folder of the log.
+        folder: PathBuf,
+        /// What does not fit.
+        difference: String,
+    },
     /// The cold tier is not the one that the log belongs to.
     #[error(
         "embedding server {index} has no cold tier in {} that belongs to its log: rows that had left memory are missing; restore \

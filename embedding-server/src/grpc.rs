@@ -11,6 +11,7 @@ use http::{Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
+use tonic::service::Routes;
 use tower_service::Service;
 use zagros_embedding_client::Shard;
 use zagros_plumbing::Deadline;
@@ -46,6 +47,11 @@ impl GrpcAdapter {
     /// `timeout` at most, or until the earlier deadline of its sender.
     pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunCheck>, roots: StorageFolders, timeout: Duration) -> Self {
         Self { shard, guard, roots: Arc::new(roots), timeout }
+    }
+
+    /// Both services.
+    pub(crate) fn routes(&self) -> Routes {
+        Routes::new(self.embedding()).add_service(self.storage())
     }
 
     pub(crate) fn embedding(&self) -> EmbeddingEndpoint {
@@ -164,7 +170,7 @@ mod tests {
         let serving = grpc::server().add_service(adapter.embedding());
         let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         let entry = ServerEntry { index: 0, address, instance, run: run.0, ..ServerEntry::default() };
-        let shard = GrpcShard::connect(&entry, WAITS).unwrap();
+        let shard = GrpcShard::connect(&entry, WAITS, &zagros_transport::Credentials::Open).unwrap();
 
         let (first, request) = (read(&service, &[(1, &[5])]), push_of(&[(1, &[5])], 1, 0.5));
         let held = HeldGate::of(&service);

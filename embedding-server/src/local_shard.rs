@@ -39,10 +39,11 @@ impl LocalShard {
     async fn serve<Q: Send + 'static, T: Send + 'static>(
         &self,
         bytes: usize,
+        may_block: bool,
         request: Q,
         work: impl FnOnce(&EmbeddingService, &Q) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        if bytes <= INLINE_ID_BYTES && !self.service.may_block() {
+        if bytes <= INLINE_ID_BYTES && !may_block {
             return work(&self.service, &request);
         }
         self.offload(move |service| work(service, &request)).await
@@ -66,7 +67,8 @@ impl Shard for LocalShard {
 
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
         let times = RequestTimes::of(deadline);
-        self.serve(request.ids.len() + request.bags.len(), request, move |service, request| {
+        let may_block = self.service.reads_disk();
+        self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
             service.metrics.lookup.observe(|| datapath::lookup(service, request, times))
         })
         .boxed()
@@ -74,7 +76,8 @@ impl Shard for LocalShard {
 
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         let times = RequestTimes::of(deadline);
-        self.serve(request.ids.len() + request.bags.len(), request, move |service, request| {
+        let may_block = self.service.writes_disk();
+        self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
             service.metrics.push.observe(|| datapath::push(service, request, times))
         })
         .boxed()

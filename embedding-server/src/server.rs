@@ -9,11 +9,13 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberError, Membership};
+use zagros_doctor::OwnWaits;
 use zagros_job::Job;
-use zagros_plumbing::listener::BoundedListener;
-use zagros_plumbing::{Lifecycle, Shutdown, admin, grpc};
+use zagros_plumbing::admin::PageAccess;
+use zagros_plumbing::{Lifecycle, Shutdown, StopMeaning, admin};
 use zagros_protocol::ServerIndex;
 use zagros_protocol::control::Outcome;
+use zagros_transport::Credentials;
 
 use crate::control::{RunCheck, StopReason, StorageFolders, join, take_part_in_run};
 use crate::grpc::GrpcAdapter;
@@ -37,8 +39,14 @@ pub struct ServerConfig {
     pub advertised: String,
     /// The bound port of health and metrics.
     pub admin_listener: Option<TcpListener>,
+    /// What a caller must prove.
+    pub credentials: Credentials,
+    /// Who may read metrics.
+    pub page: PageAccess,
     /// Folders and prefixes, besides those of the job, where rows may be saved and loaded.
     pub storage_folders: Vec<String>,
+    /// What a request to end means. [`StopMeaning::Restart`] needs a log.
+    pub on_stop: StopMeaning,
     /// The registry of its metrics.
     pub registry: Registry,
 }
@@ -67,12 +75,13 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
         job: config.job,
         control: config.control,
         advertised: config.advertised,
+        on_stop: config.on_stop,
         shutdown,
     };
     let adapter = GrpcAdapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots, service.timeout);
-    serve_data(&life, config.data_listener, &adapter, index, failed.clone());
+    serve_data(&life, (config.data_listener, config.credentials), &adapter, index, failed.clone());
     if let Some(listener) = config.admin_listener {
-        serve_admin(&life, listener, config.registry, &service, index, failed);
+        serve_admin(&life, (listener, config.page), config.registry, &service, index, failed);
     }
     let ended = tokio::select! {
         ended = member.take_part() => ended,
@@ -94,31 +103,31 @@ async fn open_service(config: &ServerConfig) -> Result<Arc<EmbeddingService>, Se
 
 fn serve_data(
     life: &Lifecycle,
-    listener: TcpListener,
+    (listener, credentials): (TcpListener, Credentials),
     adapter: &GrpcAdapter,
     index: u32,
     failed: mpsc::Sender<ServerError>,
 ) {
-    let router = grpc::server().add_service(adapter.embedding()).add_service(adapter.storage());
-    let stop = life.shutdown().clone();
+    let (routes, stop) = (adapter.routes(), life.shutdown().clone());
     let serving = async move {
-        let incoming = BoundedListener::new(listener).into_stream();
-        router.serve_with_incoming_shutdown(incoming, async move { stop.requested().await }).await
+        zagros_transport::serve(listener, &credentials, routes, async move { stop.requested().await }).await
     };
     life.spawn("data port", report(serving, index, "data", failed));
 }
 
 fn serve_admin(
     life: &Lifecycle,
-    listener: TcpListener,
+    (listener, access): (TcpListener, PageAccess),
     registry: Registry,
     service: &Arc<EmbeddingService>,
     index: u32,
     failed: mpsc::Sender<ServerError>,
 ) {
     let service = Arc::clone(service);
+    let waits = service.waits.clone();
     let routes = admin::routes(registry, Arc::new(move || service.ready()));
-    let serving = admin::serve(listener, routes, life.shutdown().clone());
+    let routes = routes.merge(admin::json("/waits", move || OwnWaits::of(&waits.long(), &waits.requests())));
+    let serving = admin::serve(listener, routes, access, life.shutdown().clone());
     life.spawn("admin port", report(serving, index, "admin", failed));
 }
 
@@ -141,6 +150,7 @@ struct RunMember {
     job: Arc<Job>,
     control: Arc<dyn ControlPlane>,
     advertised: String,
+    on_stop: StopMeaning,
     shutdown: Shutdown,
 }
 
@@ -159,13 +169,15 @@ impl RunMember {
             Err(_) if self.shutdown.is_requested() => return Ok(()),
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };
+        membership.report_waits(self.service.waits.clone());
         let run = membership.run();
         self.guard.joined(run, instance);
         info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
-        let timeout = self.job.cluster.timeout;
-        let ended = take_part_in_run(&self.service, self.control.as_ref(), &membership, timeout, &self.shutdown).await;
+        let ended = self.serve(&membership).await;
         info!(server = index.0, reason = %ended, "stopping");
         match ended {
+            // The next process in its slot has its rows. Until it joins, the coordinator counts this server as away.
+            StopReason::Restarts => {}
             StopReason::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,
             StopReason::RunOver(reason) => {
                 self.leave(&membership, Outcome::Finished, &reason).await;
@@ -177,6 +189,20 @@ impl RunMember {
             }
         }
         Ok(())
+    }
+
+    /// Serves until the server must stop. A server that ends alone does not ask the coordinator to drain the run.
+    async fn serve(&self, membership: &Membership) -> StopReason {
+        let timeout = self.job.cluster.timeout;
+        let take_part = |drains| take_part_in_run(&self.service, self.control.as_ref(), membership, timeout, drains);
+        let never = Shutdown::new();
+        match self.on_stop {
+            StopMeaning::Drain => take_part(&self.shutdown).await,
+            StopMeaning::Restart => tokio::select! {
+                ended = take_part(&never) => ended,
+                () = self.shutdown.requested() => StopReason::Restarts,
+            },
+        }
     }
 
     async fn join(&self, instance: u64) -> Result<Membership, MemberError> {

@@ -9,10 +9,11 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use tracing::warn;
 use zagros_cold::StoreContent;
+use zagros_coordinator_client::Waits;
 use zagros_job::Job;
 use zagros_log::{LogDisk, SystemDisk};
 use zagros_plumbing::metrics::DiskSpace;
-use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
+use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus, WaitKind};
 use zagros_protocol::packed::ValueBuffers;
 use zagros_protocol::{BucketMap, Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_snapshot::format::RUN_BYTES;
@@ -21,7 +22,7 @@ use zagros_zip::ZipEq;
 
 use crate::ServerError;
 use crate::datapath::{KnownWriters, OwnedBuckets, SequenceWindows};
-use crate::durability::{self, LogKeeper, ServerLog};
+use crate::durability::{self, LoadState, LogKeeper, ServerLog};
 use crate::metrics::ServerMetrics;
 use crate::storage::{SnapshotCaptures, StorageLock};
 use crate::tables::{make_tables, table_configs};
@@ -59,8 +60,12 @@ pub struct EmbeddingService {
     _maintenance: Option<TableMaintenance>,
     /// The log of its rows, if they are to survive the process.
     pub(crate) log: Option<Arc<ServerLog>>,
+    /// Whether the tables hold a whole model, in a server without a log.
+    unlogged_load: LoadState,
     /// The thread that looks after the log. It ends with the service.
     keeper: OnceLock<LogKeeper>,
+    /// What the server waits for.
+    pub(crate) waits: Waits,
 }
 
 impl EmbeddingService {
@@ -92,7 +97,7 @@ impl EmbeddingService {
         disk: Arc<dyn LogDisk>,
     ) -> Result<Arc<Self>, ServerError> {
         let configs = table_configs(job);
-        let Some(opened) = durability::open(job, index, &configs, tier::is_needed(job, &configs))? else {
+        let Some(mut opened) = durability::open(job, index, &configs, tier::is_needed(job, &configs))? else {
             return Self::new(job, index, registry);
         };
         let tier = opened.open_tier(job, index, &configs, registry)?;
@@ -147,7 +152,9 @@ impl EmbeddingService {
             tier,
             _maintenance: maintenance,
             log,
+            unlogged_load: LoadState::default(),
             keeper: OnceLock::new(),
+            waits: Waits::default(),
         })
     }
 
@@ -195,12 +202,21 @@ impl EmbeddingService {
         }
     }
 
+    /// Notes which disk takes nothing, if one does not.
+    pub(crate) fn note_disks(&self) {
+        let log = self.log.as_ref().and_then(|log| log.health().err());
+        let tier = self.tier.as_ref().and_then(|tier| tier.health().err());
+        self.waits.note("log", WaitKind::Disk, log);
+        self.waits.note("cold tier", WaitKind::Disk, tier);
+    }
+
     /// Whether every request can be served. With a failed cold tier the server still serves rows in memory.
     ///
     /// # Errors
     /// The reason why not.
     pub fn ready(&self) -> Result<(), String> {
         self.placement().map_err(|refusal| refusal.message)?;
+        self.check_whole().map_err(|refusal| refusal.message)?;
         if let Some(log) = &self.log {
             log.health().map_err(|reason| format!("embedding server {} accepts no pushes: {reason}", self.index))?;
         }
@@ -208,9 +224,27 @@ impl EmbeddingService {
         health.map_err(|reason| format!("embedding server {} serves from memory alone: {reason}", self.index))
     }
 
-    /// Whether a request may wait for a disk.
-    pub(crate) fn may_block(&self) -> bool {
-        self.tier.is_some() || self.log.as_ref().is_some_and(|log| log.waits_for_disk())
+    /// Whether a lookup may wait for a disk.
+    pub(crate) fn reads_disk(&self) -> bool {
+        self.tier.is_some()
+    }
+
+    /// Whether a push may wait for a disk: also a write to the cache of the operating system can.
+    pub(crate) fn writes_disk(&self) -> bool {
+        self.tier.is_some() || self.log.is_some()
+    }
+
+    /// Whether the tables hold a whole model.
+    ///
+    /// # Errors
+    /// `Storage` if a load did not end.
+    pub(crate) fn check_whole(&self) -> Result<(), Refusal> {
+        self.load_state().check(self.index)
+    }
+
+    /// Whether the tables hold a whole model, and loads change it.
+    pub(crate) fn load_state(&self) -> &LoadState {
+        self.log.as_ref().map_or(&self.unlogged_load, |log| &log.load)
     }
 
     /// Rows and bytes of each table.

@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 75] = [
+const EFFECTS: [(&str, ChangeEffect); 76] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -102,6 +102,7 @@ const EFFECTS: [(&str, ChangeEffect); 75] = [
     ("cluster.cold_folder", Operational),
     ("cluster.durability", Operational),
     ("cluster.log_folder", Operational),
+    ("cluster.insecure", Operational),
 ];
 
 /// A key that has different values in two jobs.

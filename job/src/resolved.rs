@@ -92,6 +92,7 @@ mod tests {
             "cluster.cold_folder=other",
             "cluster.durability=machine",
             "cluster.log_folder=other",
+            "cluster.insecure=true",
             "name=other",
         ];
         for set in same {

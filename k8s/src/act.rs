@@ -13,7 +13,7 @@ use crate::cache::JobObjects;
 use crate::cluster::FINALIZER;
 use crate::conditions::{Conditions, RECONCILED};
 use crate::context::{Reconciliation, status};
-use crate::crd::{HybridJob, HybridJobStatus, Phase};
+use crate::crd::{CleanPodPolicy, HybridJob, HybridJobStatus, Phase};
 use crate::decide::{Decision, EventNote, OperatorWork};
 use crate::error::Error;
 use crate::judge::elapsed;
@@ -22,6 +22,7 @@ use crate::names::Attempt;
 use crate::observe::ObservedObjects;
 use crate::removal::{RemovalScope, RemovalStep};
 use crate::reporting::{publish, record, refusal};
+use crate::rollout::ServerFacts;
 use crate::validate::ValidJob;
 
 /// How soon a removal is looked at again, if no watch reports a change before.
@@ -35,6 +36,8 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) attempt: &'a Attempt,
     pub(crate) valid: Option<&'a ValidJob>,
     pub(crate) observed: &'a ObservedObjects,
+    /// How many servers the coordinator counts as alive, if it was asked just now.
+    pub(crate) alive: Option<i32>,
 }
 
 /// Records the status, then acts: an attempt is known before its objects exist. `None` when the next step is due at once.
@@ -56,8 +59,10 @@ pub(crate) async fn act(
     match (work, looked.valid) {
         (OperatorWork::Record, _) => return Ok(None),
         (OperatorWork::Run(stage), Some(valid)) => {
-            run(look, job, &BuildPlan { owner: &job.clone(), job: valid, attempt: looked.attempt }, stage, observed)
-                .await?;
+            let servers = ServerFacts { alive: looked.alive, ..observed.server_facts.clone() };
+            let owner = job.clone();
+            let plan = BuildPlan { owner: &owner, job: valid, attempt: looked.attempt, servers: &servers };
+            run(look, job, &plan, stage, observed).await?;
             give_up(look, job, number, &given_up).await?;
         }
         (OperatorWork::Drain | OperatorWork::Run(_), _) => {
@@ -71,7 +76,12 @@ pub(crate) async fn act(
             } else {
                 RemovalScope::Only(number)
             };
+            let is_tidy = removal == RemovalStep::Done && policy != CleanPodPolicy::None;
             carry_out(look, job, removal, scope).await?;
+            // The model is saved. After a failure the claims stay as long as the HybridJob.
+            if is_tidy && status(job).phase == Some(Phase::Succeeded) {
+                once(look, job, "claims", look.cluster.remove_claims(RemovalScope::All)).await?;
+            }
             // A run that is over must not keep a node from being drained.
             for budget in SharedObject::BUDGETS {
                 withdraw(look, job, budget).await?;
@@ -157,22 +167,33 @@ async fn apply(
     applied.map(|_| ())
 }
 
-/// Removes a shared object that the spec does not ask for, unless that was done a short time ago.
+/// Removes a shared object that the spec does not ask for.
 async fn withdraw(look: &Reconciliation<'_>, job: &HybridJob, shared: SharedObject) -> Result<(), Error> {
+    let title = format!("{} {}", shared.resource().kind, shared.name(&look.key.name));
+    once(look, job, &title, look.cluster.withdraw(shared)).await
+}
+
+/// Makes a request, unless that was done a short time ago.
+async fn once(
+    look: &Reconciliation<'_>,
+    job: &HybridJob,
+    title: &str,
+    request: impl Future<Output = Result<(), Error>>,
+) -> Result<(), Error> {
     const ABSENT: u64 = 0;
-    let (title, now) = (format!("{} {}", shared.resource().kind, shared.name(&look.key.name)), look.now());
-    match look.memory(job, |memory| memory.known(&title, ABSENT, now)) {
+    let now = look.now();
+    match look.memory(job, |memory| memory.known(title, ABSENT, now)) {
         KnownRequest::Refused(error) => return Err(error),
         KnownRequest::Applied { .. } => return Ok(()),
         KnownRequest::Nothing => {}
     }
-    let withdrawn = look.cluster.withdraw(shared).await;
-    look.memory(job, |memory| match &withdrawn {
-        Ok(()) => memory.applied(&title, ABSENT, None, now),
-        Err(error) if error.needs_a_person() => memory.refused(&title, ABSENT, error, now),
+    let done = request.await;
+    look.memory(job, |memory| match &done {
+        Ok(()) => memory.applied(title, ABSENT, None, now),
+        Err(error) if error.needs_a_person() => memory.refused(title, ABSENT, error, now),
         Err(_) => {}
     });
-    withdrawn
+    done
 }
 
 /// Whether a watched object is gone, or was changed after the operator applied it.

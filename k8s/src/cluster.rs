@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
@@ -19,7 +19,7 @@ use crate::build::{ObjectManifest, SharedObject, group_resource};
 use crate::cache::JobObjects;
 use crate::crd::{GangScheduler, HybridJob};
 use crate::error::Error;
-use crate::names::{ATTEMPT_LABEL, JOB_LABEL, MANAGER, job_labels};
+use crate::names::{ATTEMPT_LABEL, JOB_LABEL, MANAGER, RETAIN_LABEL, job_labels};
 use crate::observe::{ObservedObjects, OwnedKind};
 use crate::removal::{RemovalMethod, RemovalScope, RemovalTarget};
 
@@ -151,11 +151,11 @@ impl JobClient {
         for RemovalTarget { kind, name, how } in targets {
             info!(job = self.job, name, "pods are asked to end");
             match (kind, how) {
-                (OwnedKind::Coordinator | OwnedKind::Workers, RemovalMethod::Suspend) => self.suspend(name).await?,
-                (OwnedKind::Coordinator | OwnedKind::Workers, RemovalMethod::Delete) => {
+                (OwnedKind::CoordinatorJob | OwnedKind::Workers, RemovalMethod::Suspend) => self.suspend(name).await?,
+                (OwnedKind::CoordinatorJob | OwnedKind::Workers, RemovalMethod::Delete) => {
                     self.remove_named::<Job>(name).await?
                 }
-                (OwnedKind::Servers, _) => self.remove_named::<StatefulSet>(name).await?,
+                (OwnedKind::Coordinator | OwnedKind::Servers, _) => self.remove_named::<StatefulSet>(name).await?,
                 (OwnedKind::Service, _) => self.remove_named::<Service>(name).await?,
             }
         }
@@ -174,17 +174,33 @@ impl JobClient {
     /// # Errors
     /// When a request fails.
     pub async fn remove_services(&self, scope: RemovalScope) -> Result<(), Error> {
+        let which = self.in_scope(scope);
+        info!(job = self.job, "services and claims are removed");
+        self.remove_groups(&which).await?;
+        self.remove::<ConfigMap>(&which).await?;
+        self.remove_claims(scope).await?;
+        self.remove::<Service>(&which).await
+    }
+
+    /// Removes the claims of coordinators and servers, with what is on them. Claims that the user wants to retain stay: they
+    /// have no owner, and say so by a label.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub async fn remove_claims(&self, scope: RemovalScope) -> Result<(), Error> {
+        let ListParams { label_selector, .. } = self.in_scope(scope);
+        let selector = format!("{},{RETAIN_LABEL}!=true", label_selector.unwrap_or_default());
+        self.remove::<PersistentVolumeClaim>(&ListParams::default().labels(&selector)).await
+    }
+
+    /// Selects the objects of attempts.
+    fn in_scope(&self, scope: RemovalScope) -> ListParams {
         let all = format!("{JOB_LABEL}={},{ATTEMPT_LABEL}", self.job);
-        let selector = match scope {
+        ListParams::default().labels(&match scope {
             RemovalScope::All => all,
             RemovalScope::Others(attempt) => format!("{all},{ATTEMPT_LABEL}!={attempt}"),
             RemovalScope::Only(attempt) => format!("{all},{ATTEMPT_LABEL}={attempt}"),
-        };
-        let which = ListParams::default().labels(&selector);
-        info!(job = self.job, "services are removed");
-        self.remove_groups(&which).await?;
-        self.remove::<ConfigMap>(&which).await?;
-        self.remove::<Service>(&which).await
+        })
     }
 
     /// Removes one object by name. The request is a deletion of a collection, so the operator needs no additional right.

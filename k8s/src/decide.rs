@@ -12,7 +12,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::build::BuildStage;
 use crate::conditions::{COMPLETE, Conditions, FAILED, READY, RECONCILED, SUSPENDED, VALID};
-use crate::crd::{AttemptFailure, HybridJobStatus, LastCheckpoint, Phase, RunPolicy};
+use crate::crd::{AttemptFailure, HybridJobStatus, LastCheckpoint, Phase, Recovery, RunPolicy};
 use crate::judge::{AttemptVerdict, elapsed, end_of, judge};
 use crate::names::{Attempt, Role, selector};
 use crate::observe::{ObservedObjects, PodState};
@@ -136,26 +136,43 @@ fn deadline(facts: &DecisionFacts<'_>) -> Option<Decision> {
 /// Why an attempt starts although none failed.
 fn reason_to_begin(facts: &DecisionFacts<'_>) -> Option<&'static str> {
     let status = facts.status;
-    let is_other = status.template_hash.as_deref() != Some(facts.template);
+    let is_other = is_edited(facts) && !is_applied_live(facts);
     match status.phase {
         _ if status.attempt == 0 => Some("Started"),
         Some(Phase::Suspended) => Some("Resumed"),
         Some(Phase::Invalid) => Some("Corrected"),
+        _ if facts.observed.is_of_older_operator(status.attempt) => Some("OperatorChanged"),
         _ if is_other => Some("SpecChanged"),
         _ => None,
     }
+}
+
+fn is_edited(facts: &DecisionFacts<'_>) -> bool {
+    facts.status.template_hash.as_deref() != Some(facts.template)
+}
+
+/// Whether the edit concerns the servers' pods alone, and these come back with their rows: they are restarted one by one.
+fn is_applied_live(facts: &DecisionFacts<'_>) -> bool {
+    facts.recovery == Recovery::Log && facts.status.fixed_hash.as_deref() == Some(facts.fixed)
 }
 
 fn begin(facts: &DecisionFacts<'_>, reason: &'static str) -> Decision {
     let number = facts.status.attempt + 1;
     let mut decision = record(facts, |status, facts| {
         status.start_time = status.start_time.take().or(Some(Time(facts.now)));
-        status.template_hash = Some(facts.template.to_owned());
+        note_spec(status, facts);
         enter(status, facts, number, Phase::Starting, format!("attempt {number} starts"));
         Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, false, reason, "");
     });
     decision.news = Some(news(false, reason, &format!("attempt {number} starts{}", change(facts, reason))));
     decision
+}
+
+/// Notes from which spec the attempt is made.
+fn note_spec(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>) {
+    status.template_hash = Some(facts.template.to_owned());
+    status.fixed_hash = Some(facts.fixed.to_owned());
+    status.recovery = Some(facts.recovery);
 }
 
 /// The edit that starts an attempt. While a run is under way, the rules of the definition admit only a change of its size.
@@ -225,6 +242,7 @@ fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
     let mut decision = record(facts, |status, facts| {
         let phase =
             if state.is_ready || status.phase == Some(Phase::Running) { Phase::Running } else { Phase::Starting };
+        note_spec(status, facts);
         status.phase = Some(phase);
         status.message = Some(state.message.clone());
         status.roles = Some(readiness::counts(facts.spec, facts.observed));
@@ -237,7 +255,10 @@ fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
             .set(READY, state.is_ready, &state.reason, state.message.clone())
             .set(SUSPENDED, false, "Running", "");
     });
-    decision.news = what_happened(facts, &fleet, &state);
+    let note =
+        "spec.embeddingServers.pod was changed: the servers restart one after another, and the run waits for each";
+    let update = is_edited(facts).then(|| news(false, "ServersUpdate", note));
+    decision.news = update.or_else(|| what_happened(facts, &fleet, &state));
     decision.given_up = given_up(facts);
     let again = settling.unwrap_or(GLANCE).min(due(facts));
     Decision { work: OperatorWork::Run(stage), again: Some(again), ..decision }
@@ -344,9 +365,16 @@ fn worker_restarts(facts: &DecisionFacts<'_>) -> i32 {
 
 /// The change since the last look, for an Event.
 fn what_happened(facts: &DecisionFacts<'_>, fleet: &Fleet<'_>, state: &readiness::PodReadiness) -> Option<EventNote> {
-    if state.reason == readiness::JOB_SUSPENDED {
-        let is_reported = facts.status.conditions.iter().any(|one| one.type_ == READY && one.reason == state.reason);
-        return (!is_reported).then(|| news(true, readiness::JOB_SUSPENDED, &state.message));
+    let before = facts.status.conditions.iter().find(|one| one.type_ == READY).map_or("", |one| one.reason.as_str());
+    let reported = [readiness::JOB_SUSPENDED, readiness::SERVER_LOST, readiness::COORDINATOR_LOST];
+    if let Some(reason) = reported.into_iter().find(|reason| *reason == state.reason) {
+        return (before != reason).then(|| news(true, reason, &state.message));
+    }
+    if state.is_ready && before == readiness::SERVER_LOST {
+        return Some(news(false, "ServerBack", "the server is back with its rows"));
+    }
+    if state.is_ready && before == readiness::COORDINATOR_LOST {
+        return Some(news(false, "CoordinatorBack", "the coordinator is back and continues the run"));
     }
     match fleet {
         Fleet::Lost(_) => {

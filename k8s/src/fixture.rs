@@ -51,6 +51,8 @@ pub(crate) fn pod(name: &str, role: Role) -> PodState {
         role,
         is_ready: false,
         exit: None,
+        revision: None,
+        done: None,
         trouble: None,
         creating: None,
         departure: None,

@@ -100,7 +100,8 @@ fn culprit<'a>(observed: &'a ObservedObjects, codes: &ExitCodes) -> Option<&'a P
         let at = pod.exit.as_ref().and_then(|exit| exit.at);
         (is_retryable(pod, codes), echo(pod), at.unwrap_or(Timestamp::MAX))
     };
-    observed.pods.iter().filter(|pod| pod.exit.is_some()).min_by_key(|pod| rank(pod))
+    let ended = observed.pods.iter().filter(|pod| pod.exit.is_some() && !pod.has_recovered());
+    ended.min_by_key(|pod| rank(pod))
 }
 
 /// How likely the end of another pod caused this one.

@@ -4,6 +4,7 @@
 //! [`decide`]s, and applies the objects of [`build`]. Everything between the requests is a pure function of values.
 
 mod act;
+mod amount;
 pub mod build;
 pub mod cache;
 pub mod check;
@@ -31,4 +32,6 @@ mod refuse;
 pub mod removal;
 pub mod render;
 mod reporting;
+pub mod rollout;
+mod server_memory;
 pub mod validate;

@@ -12,8 +12,12 @@ pub const MANAGER: &str = "zagros-operator";
 pub const JOB_LABEL: &str = "zagros.dev/job";
 /// Label with the number of the attempt.
 pub const ATTEMPT_LABEL: &str = "zagros.dev/attempt";
+/// Label of claims that outlive their HybridJob, with the value `true`.
+pub const RETAIN_LABEL: &str = "zagros.dev/retain";
 /// Label with the role.
 pub const ROLE_LABEL: &str = "zagros.dev/role";
+/// Ends the name of the coordinator's StatefulSet.
+pub const COORDINATOR_SUFFIX: &str = "-coord";
 /// gRPC of the coordinator.
 pub const COORDINATOR_PORT: u16 = 7700;
 /// gRPC of an embedding server.
@@ -97,10 +101,20 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Name of a role's Job or StatefulSet and Service.
+    /// Name of a role's Service.
     #[must_use]
     pub fn name(&self, role: Role) -> String {
         format!("{}-{}-{}", self.job, self.number, role.word())
+    }
+
+    /// Name of a role's StatefulSet or Job. Pods are named after it. Kubernetes labels the pods of a StatefulSet with its name
+    /// and eleven more characters, and a label has at most 63: so the coordinator's is short.
+    #[must_use]
+    pub fn workload(&self, role: Role) -> String {
+        match role {
+            Role::Coordinator => format!("{}-{}{COORDINATOR_SUFFIX}", self.job, self.number),
+            Role::Server | Role::Worker => self.name(role),
+        }
     }
 
     /// Name of the ConfigMap with the job file.
@@ -178,7 +192,12 @@ mod tests {
         let attempt = Attempt { job: "j".repeat(40), namespace: "ads".to_owned(), number: 1001 };
         for role in Role::ALL {
             // The longest pod: <name>-<index>, up to 1023.
-            assert!(attempt.name(role).len() + "-1023".len() <= 63, "{}", attempt.name(role));
+            assert!(attempt.workload(role).len() + "-1023".len() <= 63, "{}", attempt.workload(role));
+            assert!(attempt.name(role).len() <= 63, "{}", attempt.name(role));
+        }
+        // The value of the label controller-revision-hash: <StatefulSet>-<hash of at most ten characters>.
+        for role in [Role::Coordinator, Role::Server] {
+            assert!(attempt.workload(role).len() + "-0123456789".len() <= 63, "{}", attempt.workload(role));
         }
     }
 

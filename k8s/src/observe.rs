@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
+use zagros_plumbing::exit_codes::CLUSTER;
 
 use crate::cache::JobObjects;
-use crate::names::{ATTEMPT_LABEL, ROLE_LABEL, Role};
+use crate::names::{ATTEMPT_LABEL, COORDINATOR_SUFFIX, ROLE_LABEL, Role};
+use crate::rollout::{ServerFacts, ServerPod, ServerSet};
 
 /// Reasons of the kubelet for a container that does not start. Each needs a person.
 const STUCK: [&str; 8] = [
@@ -25,12 +28,14 @@ const STUCK: [&str; 8] = [
 /// All objects of a job, seen at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedObjects {
-    /// The coordinator's Job.
+    /// The coordinator, if its StatefulSet exists: as a Job would be, because it runs to an end.
     pub coordinator: Option<JobState>,
     /// The workers' Job.
     pub workers: Option<JobState>,
     /// How many servers are ready, if the StatefulSet exists.
     pub servers: Option<i32>,
+    /// The servers' StatefulSet and pods in detail, for an update of them.
+    pub server_facts: ServerFacts,
     /// Pods of the attempt.
     pub pods: Vec<PodState>,
     /// Objects of all attempts that make pods, or by which pods are found.
@@ -57,8 +62,10 @@ pub struct OwnedObject {
 /// What an object of an attempt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnedKind {
-    /// The coordinator's Job.
+    /// The coordinator's StatefulSet.
     Coordinator,
+    /// The coordinator's Job, of an operator before 0.2.
+    CoordinatorJob,
     /// The workers' Job.
     Workers,
     /// The servers' StatefulSet.
@@ -71,7 +78,7 @@ impl OwnedKind {
     /// Whether workers need its pods for as long as they run.
     #[must_use]
     pub fn is_member(self) -> bool {
-        matches!(self, Self::Coordinator | Self::Servers)
+        matches!(self, Self::Coordinator | Self::CoordinatorJob | Self::Servers)
     }
 }
 
@@ -137,6 +144,10 @@ pub struct PodState {
     pub is_ready: bool,
     /// The last end of its container with another code than 0.
     pub exit: Option<PodExit>,
+    /// Revision of the StatefulSet's template that it was made from.
+    pub revision: Option<String>,
+    /// When its container ended last, if that was with 0.
+    pub done: Option<Timestamp>,
     /// What keeps it from starting.
     pub trouble: Option<PodTrouble>,
     /// Since when its container is being created. A mount may be missing, which the kubelet does not report here.
@@ -189,15 +200,24 @@ impl ObservedObjects {
             let found = objects.jobs.iter().find(of_role);
             found.map(|job| JobState { ready: ready(role), ..JobState::of(job) })
         };
-        let has_servers = objects.sets.iter().any(|set| attempt_of(set.as_ref()) == Some(attempt));
+        let has_set = |role: Role| {
+            objects.sets.iter().any(|set| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == role)
+        };
         Self {
-            coordinator: job(Role::Coordinator),
+            coordinator: has_set(Role::Coordinator).then(|| coordinator(&pods)),
             workers: job(Role::Worker),
-            servers: has_servers.then(|| ready(Role::Server)),
+            servers: has_set(Role::Server).then(|| ready(Role::Server)),
+            server_facts: server_facts(attempt, objects, &pods),
             owned: owned(objects),
             remaining: objects.pods.iter().filter_map(|pod| RemainingPod::of(pod)).collect(),
             pods,
         }
+    }
+
+    /// Whether an operator before 0.2 made the objects of this attempt. Its coordinator has no journal.
+    #[must_use]
+    pub fn is_of_older_operator(&self, attempt: i32) -> bool {
+        self.owned.iter().any(|one| one.kind == OwnedKind::CoordinatorJob && one.attempt == Some(attempt))
     }
 
     /// The worker that ended last with another code than 0. Workers that were replaced before `back` do not count.
@@ -238,6 +258,32 @@ fn role_of_job(job: &Job) -> Option<Role> {
     [Role::Coordinator, Role::Worker].into_iter().find(|role| name.ends_with(&format!("-{}", role.word())))
 }
 
+/// As [`role_of_job`].
+fn role_of_set(set: &StatefulSet) -> Role {
+    if set.name_any().ends_with(COORDINATOR_SUFFIX) { Role::Coordinator } else { Role::Server }
+}
+
+fn server_facts(attempt: i32, objects: &JobObjects, pods: &[PodState]) -> ServerFacts {
+    let is_one =
+        |set: &&Arc<StatefulSet>| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == Role::Server;
+    let set = objects.sets.iter().find(is_one).map(|set| ServerSet::of(set));
+    let servers = pods.iter().filter(|pod| pod.role == Role::Server);
+    let pods = servers.filter_map(|pod| {
+        let index = pod.name.rsplit('-').next()?.parse().ok()?;
+        Some(ServerPod { index, revision: pod.revision.clone(), is_ready: pod.is_ready })
+    });
+    ServerFacts { set, pods: pods.collect(), alive: None }
+}
+
+/// The coordinator. Its container is started again whenever it ends, and ends with the same code once the run is over.
+fn coordinator(pods: &[PodState]) -> JobState {
+    let pod = pods.iter().find(|pod| pod.role == Role::Coordinator);
+    let end = pod.and_then(PodState::verdict);
+    let is_ready = end.is_none() && pod.is_some_and(|pod| pod.is_ready);
+    let is_done = matches!(end, Some(JobEnd::Complete { .. }));
+    JobState { ready: i32::from(is_ready), succeeded: i32::from(is_done), end, ..JobState::default() }
+}
+
 fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
     fn one<K: Resource>(object: &K, kind: OwnedKind, is_active: bool) -> OwnedObject {
         let is_deleting = object.meta().deletion_timestamp.is_some();
@@ -248,15 +294,17 @@ fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
         object.labels().contains_key(ATTEMPT_LABEL)
     }
     let jobs = objects.jobs.iter().filter(|job| is_of_an_attempt(job.as_ref())).filter_map(|job| {
-        let kind = if role_of_job(job)? == Role::Worker { OwnedKind::Workers } else { OwnedKind::Coordinator };
+        let kind = if role_of_job(job)? == Role::Worker { OwnedKind::Workers } else { OwnedKind::CoordinatorJob };
         let state = JobState::of(job);
         Some(one(job.as_ref(), kind, state.end.is_none() && !state.is_suspended))
     });
     let sets = objects.sets.iter().filter(|set| is_of_an_attempt(set.as_ref()));
     let services = objects.services.iter().filter(|service| is_of_an_attempt(service.as_ref()));
-    jobs.chain(sets.map(|set| one(set.as_ref(), OwnedKind::Servers, true)))
-        .chain(services.map(|service| one(service.as_ref(), OwnedKind::Service, true)))
-        .collect()
+    let sets = sets.map(|set| {
+        let is_coordinator = role_of_set(set) == Role::Coordinator;
+        one(set.as_ref(), if is_coordinator { OwnedKind::Coordinator } else { OwnedKind::Servers }, true)
+    });
+    jobs.chain(sets).chain(services.map(|service| one(service.as_ref(), OwnedKind::Service, true))).collect()
 }
 
 impl JobState {
@@ -312,6 +360,25 @@ fn has_ended(pod: &Pod) -> bool {
 }
 
 impl PodState {
+    /// How the run ended, if this is the coordinator's pod and says so: 0 when the run is over, 4 when it has failed. With any
+    /// other code the coordinator ended alone, and the next process continues the run.
+    fn verdict(&self) -> Option<JobEnd> {
+        let at = |at: Option<Timestamp>| at.unwrap_or(Timestamp::UNIX_EPOCH);
+        let failed = |exit: &PodExit| JobEnd::Failed {
+            at: at(exit.at),
+            reason: "RunFailed".to_owned(),
+            message: exit.message.clone(),
+        };
+        let exit = self.exit.as_ref().filter(|exit| exit.code == i32::from(CLUSTER)).map(failed);
+        exit.or_else(|| self.done.map(|at| JobEnd::Complete { at })).filter(|_| self.role == Role::Coordinator)
+    }
+
+    /// Whether the process after the one that ended badly does its work: that end is of no consequence.
+    #[must_use]
+    pub fn has_recovered(&self) -> bool {
+        self.role != Role::Worker && self.is_ready && self.verdict().is_none()
+    }
+
     fn ended_after(&self, moment: Option<Timestamp>) -> bool {
         self.exit.as_ref().is_some_and(|exit| moment.is_none_or(|moment| exit.at.is_none_or(|at| at > moment)))
     }
@@ -341,6 +408,8 @@ impl PodState {
             // A pod whose container cannot be made, or that is being deleted, is not ready, whatever its conditions say.
             is_ready: is_ready && trouble.is_none() && !is_deleting,
             exit: container.and_then(exit),
+            revision: pod.labels().get("controller-revision-hash").cloned(),
+            done: container.and_then(done),
             trouble,
             creating: container.filter(|container| is_creating(container)).and(placed),
             departure: is_deleting.then_some(node),
@@ -351,9 +420,18 @@ impl PodState {
 }
 
 /// The present end of the container, or the one before its restart.
-fn exit(container: &ContainerStatus) -> Option<PodExit> {
+fn last_end(container: &ContainerStatus) -> Option<ContainerStateTerminated> {
     let terminated = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
-    let ended: ContainerStateTerminated = terminated(&container.state).or_else(|| terminated(&container.last_state))?;
+    terminated(&container.state).or_else(|| terminated(&container.last_state))
+}
+
+fn done(container: &ContainerStatus) -> Option<Timestamp> {
+    let ended = last_end(container).filter(|ended| ended.exit_code == 0)?;
+    Some(ended.finished_at.map_or(Timestamp::UNIX_EPOCH, |time| time.0))
+}
+
+fn exit(container: &ContainerStatus) -> Option<PodExit> {
+    let ended = last_end(container)?;
     (ended.exit_code != 0).then(|| PodExit {
         code: ended.exit_code,
         reason: ended.reason.unwrap_or_default(),

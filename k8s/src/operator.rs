@@ -15,6 +15,7 @@ use kube::{Api, Client, Resource};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
+use zagros_plumbing::admin::PageAccess;
 use zagros_plumbing::admin::{self, Readiness};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
@@ -161,7 +162,7 @@ fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc
     });
     let (routes, shutdown) = (admin::routes(registry, readiness), life.shutdown().clone());
     life.spawn("http port", async move {
-        if let Err(error) = admin::serve(listener, routes, shutdown).await {
+        if let Err(error) = admin::serve(listener, routes, PageAccess::Anyone, shutdown).await {
             warn!(%error, "http port failed");
         }
     });

@@ -7,7 +7,9 @@ pub const JOB_FOLDER: &str = "/zagros";
 pub const JOB_FILE: &str = "/zagros/job.toml";
 /// Where run folders and models are written.
 pub const OUTPUT_PATH: &str = "/output";
-/// Where a server keeps rows beyond its memory.
+/// Where a server keeps its log and rows beyond its memory, and the coordinator its journal.
 pub const STATE_PATH: &str = "/var/lib/zagros";
+/// Folder of the coordinator's journal.
+pub const JOURNAL_FOLDER: &str = "/var/lib/zagros/journal";
 /// Memory that the processes of a pod share.
 pub const SHARED_MEMORY_PATH: &str = "/dev/shm";

@@ -44,6 +44,8 @@ struct ProbedReport {
 
 #[derive(Deserialize)]
 struct ProbedMember {
+    role: String,
+    state: String,
     progress: Option<MemberProgress>,
 }
 
@@ -69,7 +71,10 @@ fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
     let digits = |number: Option<f64>| number.map(|number| format!("{number:.4}"));
     let last = report.evaluations.last();
     let rate: f64 = workers().filter_map(|worker| worker.samples_per_second).sum();
+    let is_serving = |one: &&ProbedMember| one.role == "embedding server" && one.state == "alive";
+    let servers = report.members.iter().filter(is_serving).count();
     Ok(Progress {
+        servers: i32::try_from(servers).unwrap_or(i32::MAX),
         step: foremost.map_or(0, |worker| worker.step),
         checkpoint_step: workers().map(|worker| worker.checkpoint_step).max().unwrap_or(0),
         epoch: (report.epoch + 1).min(report.epochs.max(1)),
@@ -99,6 +104,10 @@ mod tests {
         MemberReport { incarnation: 1, progress: Some(progress), ..MemberReport::default() }
     }
 
+    fn server(state: &'static str) -> MemberReport {
+        MemberReport { role: "embedding server".to_owned(), state: state.to_owned(), ..MemberReport::default() }
+    }
+
     /// A report as the coordinator's own code writes it.
     fn report() -> String {
         let evaluation = EvaluationReport { step: 9, epoch: 0, samples: 5, auc: 0.756_04, logloss: 0.5, part: "test" };
@@ -111,7 +120,7 @@ mod tests {
             epochs: 3,
             splits: 8,
             splits_done: 2,
-            members: vec![worker(40, 0.5), worker(41, f64::NAN)],
+            members: vec![server("alive"), server("away"), worker(40, 0.5), worker(41, f64::NAN)],
             evaluations: vec![evaluation],
             ..StatusReport::default()
         };
@@ -137,7 +146,7 @@ mod tests {
         let address = answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await;
         let progress = ask(&address).await.unwrap();
         assert_eq!((progress.step, progress.epoch, progress.epochs), (41, 2, 3));
-        assert_eq!(progress.checkpoint_step, 30);
+        assert_eq!((progress.checkpoint_step, progress.servers), (30, 1));
         assert_eq!((progress.samples_per_second, progress.auc.as_deref()), (2001, Some("0.7560")));
         assert_eq!((progress.loss, progress.state.as_str()), (None, "training"));
     }

@@ -6,9 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::build::BuildStage;
 use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
-use crate::judge::elapsed;
+use crate::judge::{elapsed, end_of};
 use crate::names::Role;
-use crate::observe::{JobState, ObservedObjects, OwnedKind};
+use crate::observe::{ObservedObjects, OwnedKind, PodState};
 
 /// How long the kubelet may take to create a container before a person should look.
 const SLOW: Duration = Duration::from_secs(120);
@@ -16,6 +16,10 @@ const SLOW: Duration = Duration::from_secs(120);
 const NOT_READY: &str = "PodsNotReady";
 /// Kubernetes has not made the pods.
 const MISSING: &str = "PodsMissing";
+/// A server's process ended, and is started again.
+pub const SERVER_LOST: &str = "ServerLost";
+/// The coordinator's process ended, and is started again.
+pub const COORDINATOR_LOST: &str = "CoordinatorLost";
 /// A person suspended a Job of the run.
 pub const JOB_SUSPENDED: &str = "JobSuspended";
 
@@ -91,6 +95,10 @@ pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStag
         let message = format!("{waiting}; {}: {}: {}{more}", pod.name, trouble.reason, trouble.message);
         return PodReadiness { is_ready: false, reason: trouble.reason.clone(), message };
     }
+    if let Some((reason, how)) = restarting(observed) {
+        let message = format!("{waiting}; {how}");
+        return PodReadiness { is_ready: false, reason: reason.to_owned(), message };
+    }
     if let Some(pod) = observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed(since, now) >= SLOW)) {
         let message = format!("{waiting}; {}: {}", pod.name, slow(spec, &pod.name));
         return PodReadiness { is_ready: false, reason: "ContainerCreating".to_owned(), message };
@@ -107,12 +115,19 @@ pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStag
     PodReadiness { is_ready: false, reason: NOT_READY.to_owned(), message: format!("{waiting}{later}") }
 }
 
-/// A Job of this attempt that is suspended.
+/// The workers' Job of this attempt, if it is suspended.
 fn suspended_job(observed: &ObservedObjects) -> Option<&str> {
-    let is_suspended = |job: &Option<JobState>| job.as_ref().is_some_and(|job| job.is_suspended && job.end.is_none());
-    let kinds = [(&observed.coordinator, OwnedKind::Coordinator), (&observed.workers, OwnedKind::Workers)];
-    let (_, kind) = kinds.into_iter().find(|(job, _)| is_suspended(job))?;
-    observed.owned.iter().find(|one| one.kind == kind && !one.is_active).map(|one| one.name.as_str())
+    observed.workers.as_ref().filter(|job| job.is_suspended && job.end.is_none())?;
+    let job = observed.owned.iter().find(|one| one.kind == OwnedKind::Workers && !one.is_active);
+    job.map(|one| one.name.as_str())
+}
+
+/// A coordinator or server that ended alone: what the run waits for, as a reason and in words.
+fn restarting(observed: &ObservedObjects) -> Option<(&'static str, String)> {
+    let is_waited_for = |pod: &&PodState| pod.role != Role::Worker && !pod.is_ready && pod.exit.is_some();
+    let pod = observed.pods.iter().find(is_waited_for)?;
+    let reason = if pod.role == Role::Coordinator { COORDINATOR_LOST } else { SERVER_LOST };
+    Some((reason, format!("{}; it starts again in its pod, and the run waits for it", end_of(pod))))
 }
 
 /// The kubelet reports a volume that cannot be mounted by Events only, and the operator has no right to read Events.
@@ -130,7 +145,7 @@ fn slow(spec: &HybridJobSpec, pod: &str) -> String {
 /// A role of which Kubernetes has made too few pods.
 fn unmade(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage) -> Option<String> {
     let owners = [
-        (Role::Coordinator, observed.coordinator.as_ref().is_some_and(|job| job.end.is_none()), "job"),
+        (Role::Coordinator, observed.coordinator.as_ref().is_some_and(|job| job.end.is_none()), "statefulset"),
         (Role::Server, observed.servers.is_some(), "statefulset"),
         (
             Role::Worker,
@@ -153,7 +168,7 @@ fn unmade(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage) -
 mod tests {
     use super::*;
     use crate::fixture::{self, hybrid_job};
-    use crate::observe::{PodState, PodTrouble};
+    use crate::observe::{JobState, PodTrouble};
 
     fn pod(name: &str, role: Role, trouble: Option<&str>) -> PodState {
         let message = "because".to_owned();

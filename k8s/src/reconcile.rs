@@ -17,7 +17,7 @@ use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
 use crate::context::{OperatorContext, Reconciliation, status};
-use crate::crd::{HybridJob, HybridJobSpec, Phase, Progress};
+use crate::crd::{HybridJob, HybridJobSpec, Phase, PodSettings, Progress, Recovery};
 use crate::decide::{DecisionFacts, decide};
 use crate::error::{Error, ErrorRemedy};
 use crate::memory::JobMemory;
@@ -109,6 +109,7 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         Err(problems) if !is_over => return refuse(look, job, &observed, &problems).await.map(Some),
         valid => valid.ok(),
     };
+    let report = progress(look, job, &attempt, &observed).await;
     let decision = decide(&DecisionFacts {
         job: &attempt.job,
         namespace: &attempt.namespace,
@@ -116,12 +117,15 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         generation: job.meta().generation,
         status: &status(job),
         template: &template(&job.spec),
+        fixed: &fixed(&job.spec),
+        recovery: valid.as_ref().map_or(Recovery::Checkpoint, ValidJob::recovery),
         observed: &observed,
         rejoins: valid.as_ref().is_some_and(ValidJob::rejoins),
-        progress: progress(look, job, &attempt, &observed).await,
+        progress: report.clone(),
         now: look.now(),
     });
-    let looked = DecisionInput { attempt: &attempt, valid: valid.as_ref(), observed: &observed };
+    let alive = report.map(|report| report.servers);
+    let looked = DecisionInput { attempt: &attempt, valid: valid.as_ref(), observed: &observed, alive };
     let action = act(look, job, &looked, decision).await?;
     if action.is_some() {
         release(look, job, &observed).await?;
@@ -174,6 +178,13 @@ pub(crate) fn template(spec: &HybridJobSpec) -> String {
         fields.retain(|_, value| !value.is_null());
     }
     format!("{:016x}", xxh3_64(made_from.to_string().as_bytes()))
+}
+
+/// Hash of the same fields without those that are applied while an attempt runs.
+fn fixed(spec: &HybridJobSpec) -> String {
+    let mut fixed = spec.clone();
+    fixed.embedding_servers.pod = PodSettings::default();
+    template(&fixed)
 }
 
 /// The coordinator's report, at intervals: progress changes all the time, and each report is a write of the status.

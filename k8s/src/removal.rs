@@ -136,8 +136,8 @@ impl ObservedObjects {
         let scope = RemovalScope::Only(attempt);
         let how = |one: &OwnedObject| match (policy, one.kind) {
             (CleanPodPolicy::None, _) | (_, OwnedKind::Service) => None,
-            (CleanPodPolicy::All, _) | (CleanPodPolicy::Running, OwnedKind::Servers) => Some(RemovalMethod::Delete),
-            (CleanPodPolicy::Running, OwnedKind::Workers | OwnedKind::Coordinator) => {
+            (CleanPodPolicy::All, _) | (_, OwnedKind::Servers | OwnedKind::Coordinator) => Some(RemovalMethod::Delete),
+            (CleanPodPolicy::Running, OwnedKind::Workers | OwnedKind::CoordinatorJob) => {
                 one.is_active.then_some(RemovalMethod::Suspend)
             }
         };
@@ -263,9 +263,9 @@ mod tests {
         assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
         seen.remaining.clear();
         let RemovalStep::Members(targets) = tidying(&seen, CleanPodPolicy::Running) else { panic!("members") };
-        assert_eq!([targets[0].how, targets[1].how], [RemovalMethod::Suspend, RemovalMethod::Delete]);
-        seen.owned[0].is_active = false;
-        seen.owned.retain(|one| one.kind != OwnedKind::Servers);
+        // A StatefulSet starts what has ended again, so nothing of it stays.
+        assert_eq!([targets[0].how, targets[1].how], [RemovalMethod::Delete, RemovalMethod::Delete]);
+        seen.owned.retain(|one| !one.kind.is_member());
         assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Done);
         assert_eq!(tidying(&seen, CleanPodPolicy::None), RemovalStep::Done);
         assert_eq!(names(tidying(&seen, CleanPodPolicy::All)), ["ctr-1-Workers"]);

@@ -5,6 +5,7 @@ use kube::ResourceExt;
 use crate::build::{BuildPlan, BuildStage, build};
 use crate::crd::HybridJob;
 use crate::names::Attempt;
+use crate::rollout::ServerFacts;
 use crate::validate::validate;
 
 /// The objects of the first attempt as YAML documents. `config` is the text of the job file, if the HybridJob names a
@@ -22,7 +23,8 @@ pub fn render(yaml: &str, config: Option<&str>) -> Result<String, String> {
     };
     let job = validate(&owner, &text, &attempt)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
-    let objects = build(&BuildPlan { owner: &owner, job: &job, attempt: &attempt }, BuildStage::Everything);
+    let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, servers: &ServerFacts::default() };
+    let objects = build(&plan, BuildStage::Everything);
     let documents = objects.iter().map(|one| serde_saphyr::to_string(&one.object).map(|text| format!("---\n{text}")));
     documents.collect::<Result<String, _>>().map_err(|error| error.to_string())
 }
@@ -36,7 +38,7 @@ mod tests {
     fn the_documents_are_the_objects_that_would_be_applied() {
         let yaml = serde_saphyr::to_string(&hybrid_job()).unwrap();
         let rendered = render(&yaml, None).unwrap();
-        assert_eq!(rendered.matches("---\n").count(), 10);
+        assert_eq!(rendered.matches("---\n").count(), 9);
         assert!(rendered.contains("kind: StatefulSet") && rendered.contains("name: ctr-1-server"));
     }
 

@@ -18,6 +18,8 @@ use crate::problem::problem;
 /// How long members wait for each other unless the job file says so. Pulling images and making disks takes time.
 const TIMEOUT_SECONDS: f64 = 300.0;
 
+/// What survives the end of a server's process unless the job file says so. Pods come and go.
+const DURABILITY: &str = "process";
 /// A HybridJob that can be built. Only [`validate`] makes one.
 #[derive(Clone, Debug)]
 pub struct ValidJob {
@@ -54,6 +56,13 @@ impl ValidJob {
     #[must_use]
     pub fn rejoins(&self) -> bool {
         self.job.train.mode == Mode::Hybrid && self.replicas(Role::Worker) > 1
+    }
+
+    /// Whether a process of coordinator or servers that ends is followed by one that goes on where it was: servers have a
+    /// log, and both have a disk that outlives the pod.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.job.cluster.durability.has_log()
     }
 
     /// All pods of the run.
@@ -137,6 +146,8 @@ fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'stati
         ("cluster", "server_addresses", value(servers)),
         ("cluster", "worker_address", value(everywhere(Role::Worker.port()))),
         ("cluster", "admin", value(everywhere(ADMIN_PORT))),
+        // The pods get no secret yet: their NetworkPolicy is what keeps others out.
+        ("cluster", "insecure", value(true)),
         ("output", "folder", value(attempt.output())),
     ]
 }
@@ -145,6 +156,7 @@ fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'stati
 fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
     vec![
         ("cluster", "timeout_seconds", value(TIMEOUT_SECONDS)),
+        ("cluster", "durability", value(DURABILITY)),
         ("cluster", "cold_folder", value(format!("{STATE_PATH}/cold"))),
         ("cluster", "log_folder", value(format!("{STATE_PATH}/log"))),
     ]
@@ -262,9 +274,17 @@ fn check_folders(object: &HybridJob, job: &Job) -> Vec<SpecProblem> {
         );
         problem(job_field(object), message)
     };
+    let lasting =
+        [("cluster.cold_folder", cold), ("cluster.log_folder", log)].into_iter().filter_map(|(key, folder)| {
+            let short = ["/tmp"].into_iter().chain(object.spec.output.is_none().then_some(OUTPUT_PATH));
+            let is_short = |one: &&str| short.clone().any(|mount| plain(Path::new(one)).starts_with(mount));
+            let folder = folder.filter(is_short).filter(|_| job.cluster.durability.has_log())?;
+            let message = format!("{key} is \"{folder}\", which goes with the pod: name a folder below {STATE_PATH}");
+            Some(problem(job_field(object), message))
+        });
     let lost =
         folders.into_iter().filter_map(|(key, folder, own)| Some((key, folder.filter(|one| is_lost(one, own))?)));
-    lost.map(reported).collect()
+    lost.map(reported).chain(lasting).collect()
 }
 
 fn job_field(object: &HybridJob) -> &'static str {
@@ -292,6 +312,8 @@ mod tests {
         assert_eq!(cluster.coordinator, "ctr-2-coordinator.ads.svc:7700");
         assert_eq!(cluster.server_addresses, ["0.0.0.0:7701"]);
         assert_eq!(cluster.timeout.as_secs_f64(), TIMEOUT_SECONDS);
+        assert_eq!(cluster.durability, zagros_job::Durability::Process);
+        assert!(valid.is_durable());
         assert_eq!(valid.job.output.folder, Path::new("/output/ctr"));
         assert_eq!(valid.job.name, "ctr");
         assert_eq!(valid.job.train.seed, 7);
@@ -387,6 +409,10 @@ mod tests {
             ("[output]\nmodel_folder = \"/output/../models\"\n", "output.model_folder"),
             ("[cluster]\ncold_folder = \"/var/lib/rows\"\n", "cluster.cold_folder"),
             ("[cluster]\nlog_folder = \"/var/lib/rows\"\n", "cluster.log_folder"),
+            // What goes with the pod is no place for rows that must outlive it.
+            ("[cluster]\ncold_folder = \"/tmp/rows\"\n", "cluster.cold_folder"),
+            ("[cluster]\nlog_folder = \"/tmp/rows\"\n", "cluster.log_folder"),
+            ("[cluster]\nlog_folder = \"/output/rows\"\n", "cluster.log_folder"),
         ] {
             let found = of(keys);
             assert!(found.len() == 1 && found[0].starts_with(&format!("spec.job.inline: {key}")), "{keys}: {found:?}");
@@ -394,7 +420,7 @@ mod tests {
         for keys in [
             "[checkpoint]\nfolder = \"s3://models/ads\"\n",
             "[checkpoint]\nfolder = \"/output/checkpoints\"\n",
-            "[cluster]\ncold_folder = \"/tmp/rows\"\n",
+            "[cluster]\ndurability = \"checkpoint\"\ncold_folder = \"/tmp/rows\"\n",
         ] {
             assert_eq!(of(keys), Vec::<String>::new(), "{keys}");
         }

@@ -1,23 +1,33 @@
 //! The HTTP port of a role: `/healthz` (the process is alive), `/readyz` (the role can serve, or why not), `/metrics`.
+//! The first two are open to whoever reaches the port, because probes send no token. Every other path needs what
+//! [`PageAccess`] says.
 //!
 //! A port on a loopback address refuses requests whose `Host` does not name this machine. Otherwise a web page could
 //! read the port by DNS rebinding: its host name is made to point to 127.0.0.1, and the browser of a user of this
 //! machine lets the page's script read every answer.
 
+mod access;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header, uri::Authority};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use prometheus::Registry;
+use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::listener::BoundedListener;
 use crate::{Shutdown, metrics};
+use access::PageEntry;
+pub use access::{BadToken, GuardedPaths, PageAccess, PageToken};
+
+/// Paths that need no token.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Returns whether the role can work now. The error is the reason why not.
 pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -30,6 +40,11 @@ pub fn routes(registry: Registry, readiness: Readiness) -> Router {
         .route("/metrics", get(async move || metrics::render(&registry)))
 }
 
+/// A route that answers with what a function returns, as JSON.
+pub fn json<T: Serialize + 'static>(path: &str, answer: impl Fn() -> T + Clone + Send + Sync + 'static) -> Router {
+    Router::new().route(path, get(async move || Json(answer())))
+}
+
 fn ready(readiness: &Readiness) -> (StatusCode, String) {
     match readiness() {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
@@ -37,16 +52,43 @@ fn ready(readiness: &Readiness) -> (StatusCode, String) {
     }
 }
 
-/// Serves until shutdown is requested.
+/// Serves those who may read the port, until shutdown is requested.
 ///
 /// # Errors
 /// If the listener fails.
-pub async fn serve(listener: TcpListener, routes: Router, shutdown: Shutdown) -> std::io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    access: PageAccess,
+    shutdown: Shutdown,
+) -> std::io::Result<()> {
     let is_local = listener.local_addr()?.ip().is_loopback();
+    let access = Arc::new(access);
+    let routes = routes.layer(from_fn(move |request: Request, next: Next| {
+        let access = Arc::clone(&access);
+        async move { admit(&access, request, next).await }
+    }));
     let routes = if is_local { routes.layer(from_fn(refuse_other_hosts)) } else { routes };
     axum::serve(BoundedListener::new(listener), routes)
         .with_graceful_shutdown(async move { shutdown.requested().await })
         .await
+}
+
+/// Lets a request through that is a probe, or that has the token. The first request with the token in its address gets a
+/// cookie.
+async fn admit(access: &PageAccess, request: Request, next: Next) -> Response {
+    if PROBES.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    match access.entry(request.headers(), request.uri()) {
+        Err(refused) => (refused.status, refused.text).into_response(),
+        Ok(PageEntry::Allowed) => next.run(request).await,
+        Ok(PageEntry::WithCookie(cookie)) => {
+            let mut response = next.run(request).await;
+            response.headers_mut().insert(header::SET_COOKIE, cookie);
+            response
+        }
+    }
 }
 
 async fn refuse_other_hosts(request: Request, next: Next) -> Response {
@@ -95,7 +137,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = Shutdown::new();
-        let server = tokio::spawn(serve(listener, routes(registry, readiness), shutdown.clone()));
+        let server =
+            tokio::spawn(serve(listener, routes(registry, readiness), PageAccess::ThisMachine, shutdown.clone()));
 
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let unready = get(address, "/readyz").await;
@@ -115,7 +158,7 @@ mod tests {
     async fn a_loopback_port_refuses_other_host_names() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, listening(), Shutdown::new()));
+        tokio::spawn(serve(listener, listening(), PageAccess::ThisMachine, Shutdown::new()));
         for path in ["/metrics", "/status", "/healthz"] {
             for host in ["127.0.0.1:7780", "localhost", "localhost:7780", "[::1]:7780", "a.localhost:1"] {
                 assert!(get_as(host, address, path).await.starts_with("HTTP/1.1 200"), "{host} {path}");
@@ -135,7 +178,26 @@ mod tests {
     async fn a_port_on_all_addresses_is_reached_by_any_name() {
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let address = (std::net::Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into();
-        tokio::spawn(serve(listener, listening(), Shutdown::new()));
+        tokio::spawn(serve(listener, listening(), PageAccess::Anyone, Shutdown::new()));
         assert!(get_as("coordinator:7780", address, "/metrics").await.starts_with("HTTP/1.1 200"));
+    }
+
+    #[tokio::test]
+    async fn a_port_that_other_machines_reach_answers_probes_to_all_and_the_rest_to_those_with_the_token() {
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let port = listener.local_addr().unwrap();
+        let address = (std::net::Ipv4Addr::LOCALHOST, port.port()).into();
+        let access = PageAccess::of(port, Some(PageToken::parse("0123456789abcdef").unwrap()));
+        tokio::spawn(serve(listener, listening(), access, Shutdown::new()));
+        for path in PROBES {
+            assert!(get(address, path).await.starts_with("HTTP/1.1 200"), "{path}");
+        }
+        for path in ["/metrics", "/status", "/metrics/", "/status?token=0123456789abcdeF", "/nothing", "//healthz"] {
+            assert!(get(address, path).await.starts_with("HTTP/1.1 401"), "{path}");
+        }
+        for path in ["/metrics", "/status"] {
+            let answer = get(address, &format!("{path}?token=0123456789abcdef")).await;
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("set-cookie: zagros_page_"), "{answer}");
+        }
     }
 }

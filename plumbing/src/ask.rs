@@ -40,7 +40,20 @@ pub enum AskError {
 /// # Errors
 /// If there is no answer within `timeout`, or it is larger than 4 MiB.
 pub async fn ask(address: &str, path: &str, timeout: Duration) -> Result<(StatusCode, Bytes), AskError> {
-    match tokio::time::timeout(timeout, get(address, path)).await {
+    ask_with(address, path, None, timeout).await
+}
+
+/// As [`ask`], with the token of the port ([`crate::admin::PageAccess`]).
+///
+/// # Errors
+/// As [`ask`].
+pub async fn ask_with(
+    address: &str,
+    path: &str,
+    token: Option<&str>,
+    timeout: Duration,
+) -> Result<(StatusCode, Bytes), AskError> {
+    match tokio::time::timeout(timeout, get(address, path, token)).await {
         Ok(answer) => {
             answer.map_err(|error| AskError::Unreachable { address: address.to_owned(), reason: error.to_string() })
         }
@@ -48,10 +61,18 @@ pub async fn ask(address: &str, path: &str, timeout: Duration) -> Result<(Status
     }
 }
 
-async fn get(address: &str, path: &str) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+async fn get(
+    address: &str,
+    path: &str,
+    token: Option<&str>,
+) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
-    let request = Request::get(path).header(header::HOST, address).body(Empty::<Bytes>::new())?;
+    let mut request = Request::get(path).header(header::HOST, address);
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(Empty::<Bytes>::new())?;
     let answer = async {
         let response = sender.send_request(request).await?;
         let status = response.status();
@@ -88,7 +109,12 @@ mod tests {
         let (listener, address) = listener().await;
         let routes =
             crate::admin::routes(crate::metrics::Registry::new(), std::sync::Arc::new(|| Err("not yet".into())));
-        tokio::spawn(crate::admin::serve(listener, routes, crate::Shutdown::new()));
+        tokio::spawn(crate::admin::serve(
+            listener,
+            routes,
+            crate::admin::PageAccess::ThisMachine,
+            crate::Shutdown::new(),
+        ));
         assert_eq!(ask(&address, "/healthz", TIMEOUT).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
         let (status, body) = ask(&address, "/readyz", TIMEOUT).await.unwrap();
         assert_eq!((status, &body[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"not ready: not yet\n"[..]));

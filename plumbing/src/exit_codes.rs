@@ -27,9 +27,11 @@ pub const DIVERGED: u8 = 5;
 pub const STORAGE: u8 = 6;
 /// The process was silent for too long, and was fenced.
 pub const FENCED: u8 = 7;
+/// `zagros doctor` found something that needs somebody.
+pub const UNHEALTHY: u8 = 8;
 
 /// Every exit code, in ascending order.
-pub const EXIT_CODES: [ExitCode; 14] = [
+pub const EXIT_CODES: [ExitCode; 15] = [
     final_code(SUCCESS, "finished"),
     retryable_code(INTERNAL, "internal error"),
     final_code(USAGE, "the command line or the job file is wrong"),
@@ -38,6 +40,7 @@ pub const EXIT_CODES: [ExitCode; 14] = [
     final_code(DIVERGED, "training diverged"),
     final_code(STORAGE, "a disk is full, or a folder cannot be written"),
     retryable_code(FENCED, "fenced: it was silent for longer than its lease"),
+    final_code(UNHEALTHY, "the doctor found trouble"),
     retryable_code(130, "interrupted"),
     retryable_code(134, "crashed"),
     retryable_code(135, "crashed"),

@@ -8,7 +8,7 @@ mod timeout;
 
 use std::time::Duration;
 
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::{Endpoint, Server};
 use tower_layer::{Identity, Stack};
 
 pub use intake::{IntakeLayer, IntakeService};
@@ -33,7 +33,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Concurrent requests of one connection. A client with more requests waits.
 const MOST_STREAMS: u32 = 256;
 
-/// A server with these settings and bounds. Serve it on a [`crate::listener::BoundedListener`].
+/// A server with these settings and bounds. It asks for no proof: only `zagros_transport::serve` makes one, behind its
+/// gate.
 #[must_use]
 pub fn server() -> Server<Stack<IntakeLayer, Identity>> {
     Server::builder()
@@ -47,12 +48,12 @@ pub fn server() -> Server<Stack<IntakeLayer, Identity>> {
         .tcp_nodelay(true)
 }
 
-/// A channel to `host:port`, which connects on first use. The caller bounds each call, because it can say what it
-/// waited for (invariant WT-1).
+/// The settings of a channel to `host:port`. `zagros_transport::channel` makes channels from it, which prove that they
+/// belong to the run.
 ///
 /// # Errors
 /// If the address does not parse.
-pub fn channel(address: &str) -> Result<Channel, InvalidAddress> {
+pub fn endpoint(address: &str) -> Result<Endpoint, InvalidAddress> {
     let bad = |_| InvalidAddress { address: address.to_owned() };
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(bad)?;
     Ok(endpoint
@@ -63,8 +64,7 @@ pub fn channel(address: &str) -> Result<Channel, InvalidAddress> {
         .keep_alive_while_idle(true)
         .connect_timeout(CONNECT_TIMEOUT)
         .max_frame_size(FRAME)
-        .tcp_nodelay(true)
-        .connect_lazy())
+        .tcp_nodelay(true))
 }
 
 /// A text that is not `host:port`.

@@ -16,4 +16,4 @@ pub mod regular;
 pub mod telemetry;
 
 pub use backoff::{Backoff, Deadline};
-pub use lifecycle::{Lifecycle, Shutdown};
+pub use lifecycle::{Lifecycle, Shutdown, StopMeaning};

@@ -39,6 +39,16 @@ impl Shutdown {
     }
 }
 
+/// What a request to end (SIGTERM, Ctrl-C) means for a process whose state other processes need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StopMeaning {
+    /// All processes end in order: this one ends once nobody needs it any more.
+    #[default]
+    Drain,
+    /// This process alone ends, at once. Another process takes its place and recovers its state from the disk.
+    Restart,
+}
+
 /// Named tasks that must end before the process does.
 #[derive(Clone, Debug, Default)]
 pub struct Lifecycle {

@@ -32,6 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "../proto/zagros/datapath/v1/embedding.proto",
         "../proto/zagros/control/v1/coordinator.proto",
         "../proto/zagros/control/v1/storage.proto",
+        "../proto/zagros/control/v1/migration.proto",
     ];
     let descriptors = protox::compile(protos, ["../proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);

@@ -99,6 +99,29 @@ pub struct HeartbeatRequest {
     /// The process was asked to end (embedding servers only). The run is drained: its workers save while the server serves.
     #[prost(bool, tag = "30")]
     pub leaving: bool,
+    /// What else this process waits for, oldest first. At most 16.
+    #[prost(message, repeated, tag = "40")]
+    pub long_waits: ::prost::alloc::vec::Vec<LongWait>,
+}
+/// Something that a process has waited for, for a second or longer.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LongWait {
+    /// The part of the process that waits, as text. A part that waits within a longer wait reports both.
+    #[prost(string, tag = "1")]
+    pub part: ::prost::alloc::string::String,
+    #[prost(enumeration = "WaitKind", tag = "2")]
+    pub kind: i32,
+    /// The servers that are waited for (kind SERVERS only).
+    #[prost(uint32, repeated, tag = "3")]
+    pub indices: ::prost::alloc::vec::Vec<u32>,
+    /// What is waited for, as text. All ranks of a process group use the same text for the same call.
+    #[prost(string, tag = "4")]
+    pub what: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "5")]
+    pub age_ms: u64,
+    /// Time until the process gives up. Absent if the wait has no deadline of its own.
+    #[prost(uint64, optional, tag = "6")]
+    pub left_ms: ::core::option::Option<u64>,
 }
 /// A server whose oldest unanswered request has waited for a second or longer.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -233,6 +256,9 @@ pub struct HeartbeatResponse {
     /// The largest step or batch number that any worker has reported. A server refuses a push that is far ahead of it.
     #[prost(uint64, tag = "7")]
     pub batch: u64,
+    /// Number of the move of buckets that is under way. 0 for none. Its source and its target fetch the placement.
+    #[prost(uint64, tag = "32")]
+    pub bucket_move: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaveRequest {
@@ -266,6 +292,76 @@ pub struct PlacementResponse {
     /// The writers that may push: the newest process of each dense worker.
     #[prost(message, repeated, tag = "5")]
     pub writers: ::prost::alloc::vec::Vec<Writer>,
+    /// The move of buckets that is under way. It has not changed the owners yet.
+    #[prost(message, optional, tag = "6")]
+    pub bucket_move: ::core::option::Option<BucketMove>,
+}
+/// Buckets that move from one embedding server to another. The target copies the rows from the source, and reports.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BucketMove {
+    /// Counts the moves of the run, from 1.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(uint32, tag = "2")]
+    pub source: u32,
+    #[prost(uint32, tag = "3")]
+    pub target: u32,
+    /// One u32 each, in ascending order.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub buckets: ::prost::bytes::Bytes,
+}
+/// The caller of Scale need not be a member of the run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ScaleRequest {
+    /// 0 leaves the number as it is.
+    #[prost(uint32, tag = "1")]
+    pub servers: u32,
+    #[prost(uint32, tag = "2")]
+    pub workers: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ScaleResponse {
+    /// The numbers that the run has from now on, or will have once the buckets have moved.
+    #[prost(uint32, tag = "1")]
+    pub servers: u32,
+    #[prost(uint32, tag = "2")]
+    pub workers: u32,
+    /// Buckets that have to move.
+    #[prost(uint32, tag = "3")]
+    pub buckets: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReportMoveRequest {
+    #[prost(uint64, tag = "1")]
+    pub member: u64,
+    #[prost(uint32, tag = "2")]
+    pub incarnation: u32,
+    /// Id of the move.
+    #[prost(uint64, tag = "3")]
+    pub bucket_move: u64,
+    #[prost(enumeration = "MoveStage", tag = "4")]
+    pub stage: i32,
+    /// Why it failed.
+    #[prost(string, tag = "5")]
+    pub reason: ::prost::alloc::string::String,
+    /// Rows and bytes that the target has got so far.
+    #[prost(uint64, tag = "6")]
+    pub rows: u64,
+    #[prost(uint64, tag = "7")]
+    pub bytes: u64,
+    /// How long the source had been frozen when the target had every row.
+    #[prost(uint64, tag = "8")]
+    pub frozen_us: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReportMoveResponse {
+    #[prost(enumeration = "MoveVerdict", tag = "1")]
+    pub verdict: i32,
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    /// Why the move was abandoned.
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
 }
 /// A dense worker as embedding servers know it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -657,6 +753,56 @@ pub struct StatusResponse {
     /// Period of checkpoints by time. 0 if the job has none.
     #[prost(uint64, tag = "20")]
     pub checkpoint_every_ms: u64,
+    /// What the job asks for.
+    #[prost(uint32, tag = "40")]
+    pub servers: u32,
+    #[prost(uint32, tag = "41")]
+    pub workers: u32,
+    /// How long a member may be silent, and how long a process waits for another.
+    #[prost(uint64, tag = "42")]
+    pub lease_ms: u64,
+    #[prost(uint64, tag = "43")]
+    pub timeout_ms: u64,
+    /// Indices of the workers of the newest process group. Empty before the first.
+    #[prost(uint32, repeated, tag = "44")]
+    pub group: ::prost::alloc::vec::Vec<u32>,
+    /// Absent until someone has changed the number of embedding servers.
+    #[prost(message, optional, tag = "21")]
+    pub scale: ::core::option::Option<ScaleStatus>,
+}
+/// A change of the number of embedding servers.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ScaleStatus {
+    /// Servers that the run has now, with those that leave, and servers that it will have.
+    #[prost(uint32, tag = "1")]
+    pub servers: u32,
+    #[prost(uint32, tag = "2")]
+    pub wanted: u32,
+    /// Buckets that still have to move.
+    #[prost(uint32, tag = "3")]
+    pub buckets_left: u32,
+    /// What happens now, as text. Empty once all is done.
+    #[prost(string, tag = "4")]
+    pub doing: ::prost::alloc::string::String,
+    /// Counted since the run began.
+    #[prost(uint64, tag = "5")]
+    pub moves_committed: u64,
+    #[prost(uint64, tag = "6")]
+    pub moves_abandoned: u64,
+    #[prost(uint64, tag = "7")]
+    pub buckets_moved: u64,
+    #[prost(uint64, tag = "8")]
+    pub rows_moved: u64,
+    #[prost(uint64, tag = "9")]
+    pub bytes_moved: u64,
+    /// The longest time for which a server was frozen.
+    #[prost(uint64, tag = "10")]
+    pub longest_frozen_us: u64,
+    /// Why the newest move was abandoned. Empty if none was.
+    #[prost(string, tag = "11")]
+    pub last_failure: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "12")]
+    pub workers_wanted: u32,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -716,6 +862,9 @@ pub struct MemberStatus {
     /// Time since a worker's step last changed. Absent before its first step.
     #[prost(uint64, optional, tag = "13")]
     pub still_ms: ::core::option::Option<u64>,
+    /// What else it waits for, as of its last heartbeat.
+    #[prost(message, repeated, tag = "40")]
+    pub long_waits: ::prost::alloc::vec::Vec<LongWait>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -742,6 +891,61 @@ impl Role {
             "ROLE_UNSPECIFIED" => Some(Self::Unspecified),
             "ROLE_EMBEDDING_SERVER" => Some(Self::EmbeddingServer),
             "ROLE_DENSE_WORKER" => Some(Self::DenseWorker),
+            _ => None,
+        }
+    }
+}
+/// Whom a process waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum WaitKind {
+    Unspecified = 0,
+    /// Embedding servers.
+    Servers = 1,
+    /// The other workers of its process group, in a call of all.
+    Workers = 2,
+    Coordinator = 3,
+    /// A data source.
+    Data = 4,
+    /// A disk that does not take what is written.
+    Disk = 5,
+    /// A place in the staleness window.
+    Window = 6,
+    /// Processes that have not joined.
+    Members = 7,
+    /// Nobody: its own work.
+    Work = 8,
+}
+impl WaitKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "WAIT_KIND_UNSPECIFIED",
+            Self::Servers => "WAIT_KIND_SERVERS",
+            Self::Workers => "WAIT_KIND_WORKERS",
+            Self::Coordinator => "WAIT_KIND_COORDINATOR",
+            Self::Data => "WAIT_KIND_DATA",
+            Self::Disk => "WAIT_KIND_DISK",
+            Self::Window => "WAIT_KIND_WINDOW",
+            Self::Members => "WAIT_KIND_MEMBERS",
+            Self::Work => "WAIT_KIND_WORK",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "WAIT_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "WAIT_KIND_SERVERS" => Some(Self::Servers),
+            "WAIT_KIND_WORKERS" => Some(Self::Workers),
+            "WAIT_KIND_COORDINATOR" => Some(Self::Coordinator),
+            "WAIT_KIND_DATA" => Some(Self::Data),
+            "WAIT_KIND_DISK" => Some(Self::Disk),
+            "WAIT_KIND_WINDOW" => Some(Self::Window),
+            "WAIT_KIND_MEMBERS" => Some(Self::Members),
+            "WAIT_KIND_WORK" => Some(Self::Work),
             _ => None,
         }
     }
@@ -774,6 +978,80 @@ impl Outcome {
             "OUTCOME_FINISHED" => Some(Self::Finished),
             "OUTCOME_INTERRUPTED" => Some(Self::Interrupted),
             "OUTCOME_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum MoveStage {
+    Unspecified = 0,
+    /// The target copies rows. They change meanwhile.
+    Copying = 1,
+    /// The target has all rows but those of the last moments. It will freeze the source next.
+    CaughtUp = 2,
+    /// The source is frozen, and the target has every row. The coordinator gives the buckets to the target.
+    Copied = 3,
+    /// The sender cannot go on. The source keeps the buckets.
+    Failed = 4,
+}
+impl MoveStage {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "MOVE_STAGE_UNSPECIFIED",
+            Self::Copying => "MOVE_STAGE_COPYING",
+            Self::CaughtUp => "MOVE_STAGE_CAUGHT_UP",
+            Self::Copied => "MOVE_STAGE_COPIED",
+            Self::Failed => "MOVE_STAGE_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MOVE_STAGE_UNSPECIFIED" => Some(Self::Unspecified),
+            "MOVE_STAGE_COPYING" => Some(Self::Copying),
+            "MOVE_STAGE_CAUGHT_UP" => Some(Self::CaughtUp),
+            "MOVE_STAGE_COPIED" => Some(Self::Copied),
+            "MOVE_STAGE_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum MoveVerdict {
+    Unspecified = 0,
+    /// The move goes on.
+    Continue = 1,
+    /// The target owns the buckets, from this generation on.
+    Committed = 2,
+    /// The source keeps the buckets. The target forgets their rows.
+    Abandoned = 3,
+}
+impl MoveVerdict {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "MOVE_VERDICT_UNSPECIFIED",
+            Self::Continue => "MOVE_VERDICT_CONTINUE",
+            Self::Committed => "MOVE_VERDICT_COMMITTED",
+            Self::Abandoned => "MOVE_VERDICT_ABANDONED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MOVE_VERDICT_UNSPECIFIED" => Some(Self::Unspecified),
+            "MOVE_VERDICT_CONTINUE" => Some(Self::Continue),
+            "MOVE_VERDICT_COMMITTED" => Some(Self::Committed),
+            "MOVE_VERDICT_ABANDONED" => Some(Self::Abandoned),
             _ => None,
         }
     }
@@ -915,6 +1193,10 @@ pub struct SaveRequest {
     /// Random number of the save. A retry repeats it and gets the result of the first try. 0 for a save that is not retried.
     #[prost(fixed64, tag = "3")]
     pub attempt: u64,
+    /// Generation of the bucket map by which the caller asks every server. A server of another generation refuses: the files
+    /// of all servers together would not have each bucket once. 0 is not compared.
+    #[prost(uint64, tag = "5")]
+    pub generation: u64,
 }
 /// A file of the folder, with its size and digest.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -952,6 +1234,9 @@ pub struct LoadRequest {
     /// Removes every row of the server first. Otherwise rows that are not in the files stay. Refused if no file is named.
     #[prost(bool, tag = "3")]
     pub replace: bool,
+    /// As for a save.
+    #[prost(uint64, tag = "5")]
+    pub generation: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LoadResponse {
@@ -990,4 +1275,83 @@ impl SaveStage {
             _ => None,
         }
     }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BeginMoveRequest {
+    /// Id of the move.
+    #[prost(uint64, tag = "1")]
+    pub bucket_move: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BeginMoveResponse {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MoveRowsRequest {
+    #[prost(uint64, tag = "1")]
+    pub bucket_move: u64,
+    /// Counts the requests of the move, from 0.
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MoveRowsResponse {
+    /// Of one table.
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
+    /// u64 each.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub ids: ::prost::bytes::Bytes,
+    /// u32 words: weights and optimiser state of each row.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub slots: ::prost::bytes::Bytes,
+    /// u32 each. Empty in a table without access metadata.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub access: ::prost::bytes::Bytes,
+    /// u64 each: rows that are gone.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub removed: ::prost::bytes::Bytes,
+    /// The clock of the source, by which access metadata counts.
+    #[prost(uint64, tag = "6")]
+    pub steps: u64,
+    #[prost(uint64, tag = "7")]
+    pub seconds: u64,
+    /// Each row was sent once.
+    #[prost(bool, tag = "8")]
+    pub scanned: bool,
+    /// Rows that have changed since they were sent.
+    #[prost(uint64, tag = "9")]
+    pub changed: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FreezeMoveRequest {
+    #[prost(uint64, tag = "1")]
+    pub bucket_move: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FreezeMoveResponse {
+    /// Rows that have changed since they were sent. They change no more.
+    #[prost(uint64, tag = "1")]
+    pub changed: u64,
+    /// The pushes that were applied to the buckets.
+    #[prost(message, repeated, tag = "2")]
+    pub groups: ::prost::alloc::vec::Vec<MovedWindows>,
+}
+/// Buckets whose rows were changed by the same pushes, and these pushes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MovedWindows {
+    /// u32 each.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub buckets: ::prost::bytes::Bytes,
+    #[prost(message, repeated, tag = "2")]
+    pub windows: ::prost::alloc::vec::Vec<MovedWindow>,
+}
+/// The pushes of one writer.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MovedWindow {
+    #[prost(uint64, tag = "1")]
+    pub writer: u64,
+    #[prost(uint32, tag = "2")]
+    pub incarnation: u32,
+    /// Pairs of u64: first and last sequence number of pushes that were applied.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub applied: ::prost::bytes::Bytes,
 }

@@ -42,6 +42,24 @@ impl BucketMap {
         Self { generation, owners: self.owners.clone() }
     }
 
+    /// The map of the next generation, in which `owner` has these buckets. Numbers past the last bucket are ignored.
+    #[must_use]
+    pub fn moved(&self, buckets: &[u32], owner: ServerIndex) -> Self {
+        let mut next = self.at(self.generation.next());
+        for bucket in buckets {
+            if let Some(entry) = next.owners.get_mut(*bucket as usize) {
+                *entry = owner;
+            }
+        }
+        next
+    }
+
+    /// Number of servers up to the last one that owns a bucket.
+    #[must_use]
+    pub fn servers(&self) -> u32 {
+        self.owners.iter().max().map_or(0, |last| last.0 + 1)
+    }
+
     /// The generation of the map.
     #[must_use]
     pub fn generation(&self) -> Generation {
@@ -126,6 +144,15 @@ mod tests {
             counts[map.route(key(1, id)).0 as usize] += 1;
         }
         assert!(counts.iter().all(|count| (9_000..11_000).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn buckets_that_move_have_their_new_owner_at_the_next_generation() {
+        let map = BucketMap::even(Generation(4), 4, 2);
+        let moved = map.moved(&[1, 3, 9], ServerIndex(2));
+        let owners: Vec<u32> = (0..4).filter_map(|bucket| moved.owner(bucket)).map(|owner| owner.0).collect();
+        assert_eq!((moved.generation(), owners, moved.servers()), (Generation(5), vec![0, 2, 1, 2], 3));
+        assert_eq!(map.servers(), 2);
     }
 
     proptest! {

@@ -24,11 +24,15 @@ pub enum RefusalKind {
     Storage,
     /// The server failed. Its log has the cause.
     Internal,
+    /// The sender has not proven that it belongs to the run. A retry never succeeds.
+    Unauthenticated,
+    /// The sender's role may not make this call. A retry never succeeds.
+    Forbidden,
 }
 
 impl RefusalKind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Moved,
         Self::Invalid,
         Self::Fenced,
@@ -37,6 +41,8 @@ impl RefusalKind {
         Self::Deadline,
         Self::Storage,
         Self::Internal,
+        Self::Unauthenticated,
+        Self::Forbidden,
     ];
 
     /// Whether a retry of the same request may succeed.
@@ -57,6 +63,8 @@ impl RefusalKind {
             Self::Deadline => "deadline",
             Self::Storage => "storage",
             Self::Internal => "internal",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
         }
     }
 }

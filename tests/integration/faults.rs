@@ -106,5 +106,9 @@ fn a_server_on_every_interface_must_say_where_it_is() {
     let fixture = Fixture::new(100);
     let everywhere = "cluster.server_addresses=[\"0.0.0.0:0\"]";
     let run = fixture.zagros(["embedding-server", "--config", "job.toml", "--set", everywhere]);
+    run.expect(2).says(&["embedding server 0", "0.0.0.0", "without asking anyone for proof", "zagros secret new"]);
+    // Trusted networks do without a secret. Other processes still cannot connect to "every interface".
+    let trusted = "cluster.insecure=true";
+    let run = fixture.zagros(["embedding-server", "--config", "job.toml", "--set", everywhere, "--set", trusted]);
     run.expect(2).says(&["embedding server", "0.0.0.0", "--advertise HOST:PORT"]);
 }

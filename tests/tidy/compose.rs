@@ -39,3 +39,21 @@ fn every_role_has_the_time_that_a_checkpoint_may_take() {
         }
     }
 }
+
+/// What a role needs to come back is on a volume. A role that has ended well is not started again.
+#[test]
+fn roles_come_back_with_what_they_had_and_not_after_their_end() {
+    let services = services();
+    for (name, limit) in [("coordinator", 3), ("server-0", 10), ("worker-0", 3)] {
+        let (_, service) = services.iter().find(|(service, _)| service == name).expect("the role is there");
+        assert_eq!(service["restart"].as_str(), Some(format!("on-failure:{limit}").as_str()), "{name}");
+        let volumes = service["volumes"].as_array().expect("it has volumes");
+        assert!(volumes.iter().any(|volume| volume == "runs:/runs"), "{name}");
+    }
+    let (_, coordinator) = services.iter().find(|(name, _)| name == "coordinator").expect("the role is there");
+    let command: Vec<&str> =
+        coordinator["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    assert!(command.windows(2).any(|words| words == ["--journal", "/runs/journal"]), "{command:?}");
+    let job = std::fs::read_to_string(repository().join("docker/job.toml")).expect("the job file is there");
+    assert!(job.contains("durability = \"process\"\nlog_folder = \"/runs/"), "{job}");
+}

@@ -52,6 +52,7 @@ const PURE: &[&str] = &[
     "zagros-table",
     "zagros-snapshot",
     "zagros-coordinator-core",
+    "zagros-doctor",
     "zagros-worker-core",
     "zagros-collective",
     "zagros-eval",

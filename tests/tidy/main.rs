@@ -9,6 +9,7 @@ mod lengths;
 mod logs;
 mod monitoring;
 mod names;
+mod proof;
 mod sources;
 mod syntax;
 mod vocabulary;

@@ -10,6 +10,7 @@ use zagros_embedding_client::{Connect, GrpcShard};
 use zagros_job::Job;
 use zagros_plumbing::process::{cpu_time, cpu_time_of};
 use zagros_shell::{Exit, Failure, Logging, OrInternal};
+use zagros_transport::RoleKey;
 
 use crate::program;
 use zagros_launch::EmbeddedCluster;
@@ -66,13 +67,15 @@ impl ServerSide {
             resume: false,
             output: ChildOutput::default(),
             addresses: RoleAddresses::any(),
+            secret: RoleKey::random(),
         };
         let mut supervisor = Supervisor::new(timeout);
         let coordinator = plan.start_servers(job, &mut supervisor).await?;
-        let control = GrpcControlPlane::connect(&coordinator, timeout).or_internal()?;
+        let credentials = plan.credentials();
+        let control = GrpcControlPlane::connect(&coordinator, timeout, &credentials).or_internal()?;
         Ok(Self {
             control: Arc::new(control),
-            connect: Arc::new(move |entry| GrpcShard::connect(entry, timeout)),
+            connect: Arc::new(move |entry| GrpcShard::connect(entry, timeout, &credentials)),
             timeout,
             fingerprint: job.fingerprint(),
             servers: supervisor.servers(),

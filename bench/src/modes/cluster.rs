@@ -8,6 +8,7 @@ use zagros_dense_worker::{RunFolder, Summary};
 use zagros_job::Job;
 use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{Exit, Failure, Logging, OrInternal};
+use zagros_transport::RoleKey;
 
 use super::link::NetworkLine;
 use super::proxy::{Proxy, RunningProxy};
@@ -48,6 +49,7 @@ pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failu
         logging: Logging::quiet(),
         output,
         addresses: RoleAddresses::any(),
+        secret: RoleKey::random(),
     };
     let before = cpu_time_of_children();
     let mut supervisor = Supervisor::new(timeout);

@@ -10,7 +10,7 @@ use tokio::process::{ChildStdin, Command};
 use tokio::task::JoinHandle;
 use zagros_plumbing::Deadline;
 use zagros_plumbing::exit_codes::EXIT_CODES;
-use zagros_shell::{Announcement, Exit, Failure, OrInternal};
+use zagros_shell::{Announcement, Exit, Failure, OrInternal, ProcessChange, ProcessRecord};
 
 use crate::prefix::{ChildOutput, LastLines, LinePrefix};
 
@@ -73,6 +73,15 @@ impl RoleName {
     }
 }
 
+/// What a child's environment has besides that of this process.
+#[derive(Default)]
+pub struct Environment {
+    /// Variables and their values. They may be secrets.
+    pub set: Vec<(&'static str, String)>,
+    /// Variables that the child does not inherit.
+    pub unset: Vec<&'static str>,
+}
+
 /// A running or ended child.
 #[derive(Debug)]
 pub struct ChildProcess {
@@ -87,6 +96,10 @@ pub struct ChildProcess {
     asked: bool,
     /// How it ended; `None` while it runs.
     pub ended: Option<ExitStatus>,
+    /// Its process id, also once it has ended.
+    pid: u32,
+    /// The folder of the run that records its start and end.
+    run: Option<PathBuf>,
 }
 
 impl ChildProcess {
@@ -97,14 +110,19 @@ impl ChildProcess {
     pub fn start(
         program: &Path,
         role: RoleName,
-        arguments: &[String],
+        (arguments, environment): (&[String], Environment),
         announce: PathBuf,
         output: &ChildOutput,
     ) -> Result<Self, Failure> {
         // An earlier process may have left the file.
         let _ = std::fs::remove_file(&announce);
-        let mut process = Command::new(program)
+        let mut command = Command::new(program);
+        environment.unset.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        let mut process = command
             .args(arguments)
+            .envs(environment.set)
             // An open pipe. It closes when this process dies, in whatever way.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -125,7 +143,21 @@ impl ChildProcess {
             copiers.push(tokio::spawn(prefix.copy(stream, last.clone())));
         }
         let stdin = process.stdin.take();
-        Ok(Self { role, process, _stdin: stdin, announce, last, copiers, asked: false, ended: None })
+        let pid = process.id().unwrap_or_default();
+        let child = Self {
+            role,
+            process,
+            _stdin: stdin,
+            announce,
+            last,
+            copiers,
+            asked: false,
+            ended: None,
+            pid,
+            run: output.run(),
+        };
+        child.record(ProcessChange::Started);
+        Ok(child)
     }
 
     /// Waits until the child announces its addresses.
@@ -150,6 +182,7 @@ impl ChildProcess {
     pub async fn wait(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.process.wait().await.ok();
+            self.record_end();
         }
         self.ended
     }
@@ -158,8 +191,23 @@ impl ChildProcess {
     pub fn try_ended(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = self.process.try_wait().ok().flatten();
+            self.record_end();
         }
         self.ended.is_some()
+    }
+
+    fn record_end(&self) {
+        let Some(status) = self.ended else { return };
+        let well = status.success() || self.ended_as_asked();
+        self.record(ProcessChange::Ended { how: self.end(), well, asked: self.asked });
+    }
+
+    /// A record that cannot be written is missed by the doctor alone.
+    fn record(&self, change: ProcessChange) {
+        let Some(run) = &self.run else { return };
+        if let Err(error) = ProcessRecord::now(&self.role.file_name(), self.pid, change).append(run) {
+            tracing::debug!(%error, "a start or an end is not recorded");
+        }
     }
 
     /// Its process id; `None` once its end was seen.

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_job::Job;
-use zagros_shell::{Announcement, Failure, Logging};
+use zagros_shell::{Announcement, Failure, Logging, SECRET, SECRET_FILE, STATE_FILE};
+use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 use crate::addresses::{ANY_PORT, RoleAddresses, reachable};
-use crate::child::{ChildProcess, RoleName};
+use crate::child::{ChildProcess, Environment, RoleName};
 use crate::prefix::ChildOutput;
 use crate::supervise::Supervisor;
 
@@ -31,9 +32,17 @@ pub struct LaunchPlan<'a> {
     pub output: ChildOutput,
     /// Where the roles listen.
     pub addresses: RoleAddresses,
+    /// The run's secret. Each child gets the key of its own role, in its environment.
+    pub secret: RoleKey,
 }
 
 impl LaunchPlan<'_> {
+    /// What this process proves to the roles: everything that it has started.
+    #[must_use]
+    pub fn credentials(&self) -> Credentials {
+        Credentials::Secret(self.secret.clone())
+    }
+
     /// Starts the coordinator, then the embedding servers. Returns the coordinator's address.
     ///
     /// # Errors
@@ -52,10 +61,11 @@ impl LaunchPlan<'_> {
     /// When the process cannot be started, or does not listen in time.
     pub async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let journal = self.journal();
-        // That of an earlier run in this folder.
+        // Those of an earlier run in this folder.
         let _ = std::fs::remove_dir_all(&journal);
+        let _ = std::fs::remove_file(self.folder.join(STATE_FILE));
         let mut coordinator =
-            self.start(RoleName::Coordinator, self.addresses.coordinator(), &["--journal", &journal])?;
+            self.start(RoleName::Coordinator, self.addresses.coordinator(), &texts(&self.coordinator_files()))?;
         let announced = coordinator.wait_announced(self.timeout).await;
         supervisor.add(coordinator);
         Ok(reachable(&announced?.address))
@@ -66,9 +76,15 @@ impl LaunchPlan<'_> {
     /// # Errors
     /// When the process cannot be started.
     pub fn restart_coordinator(&self, before: &Announcement) -> Result<ChildProcess, Failure> {
-        let (journal, admin) = (self.journal(), format!("cluster.admin={}", before.admin));
+        let (files, admin) = (self.coordinator_files(), format!("cluster.admin={}", before.admin));
         // The last change of a key counts.
-        self.start(RoleName::Coordinator, &before.address, &["--journal", &journal, "--set", &admin])
+        self.start(RoleName::Coordinator, &before.address, &[&texts(&files)[..], &["--set", &admin]].concat())
+    }
+
+    /// Where the coordinator keeps what it knows.
+    fn coordinator_files(&self) -> [String; 4] {
+        let state = self.folder.join(STATE_FILE).display().to_string();
+        ["--journal".to_owned(), self.journal(), "--state-file".to_owned(), state]
     }
 
     /// Folder of the coordinator's journal.
@@ -109,7 +125,17 @@ impl LaunchPlan<'_> {
         arguments.extend(["--announce".to_owned(), announce.display().to_string(), "--exit-with-parent".to_owned()]);
         arguments.extend(self.logging.arguments());
         arguments.extend(more.iter().map(|&text| text.to_owned()));
-        ChildProcess::start(self.program, role, &arguments, announce, &self.output)
+        ChildProcess::start(self.program, role, (&arguments, self.environment(role)), announce, &self.output)
+    }
+
+    /// Other users see the arguments of a process, and not its environment.
+    fn environment(&self, role: RoleName) -> Environment {
+        let key = self.secret.of(match role {
+            RoleName::Coordinator => PeerRole::Coordinator,
+            RoleName::EmbeddingServer(_) => PeerRole::EmbeddingServer,
+            RoleName::DenseWorker(_) => PeerRole::DenseWorker,
+        });
+        Environment { set: key.map(|key| (SECRET, key.reveal())).into_iter().collect(), unset: vec![SECRET_FILE] }
     }
 
     /// The job's changes, then those that give the role its place on this machine.
@@ -122,4 +148,8 @@ impl LaunchPlan<'_> {
         ];
         self.sets.iter().cloned().chain(local)
     }
+}
+
+fn texts(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
 }

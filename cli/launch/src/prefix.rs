@@ -44,6 +44,11 @@ pub struct ChildOutput {
 }
 
 impl ChildOutput {
+    /// The folder of the run that these children belong to, where it is known.
+    pub(crate) fn run(&self) -> Option<PathBuf> {
+        self.logs.as_ref()?.parent().map(PathBuf::from)
+    }
+
     /// The log of a role. If it cannot be written, one line says so, and the role continues.
     pub(crate) fn log(&self, file_name: &str) -> Option<Arc<Mutex<LogFile>>> {
         let path = self.logs.as_ref()?.join(format!("{file_name}.log"));

@@ -202,6 +202,7 @@ mod tests {
 
     use super::*;
     use crate::child::ChildProcess;
+    use crate::child::Environment;
     use crate::prefix::ChildOutput;
 
     /// Long enough for every child of these tests on any machine.
@@ -215,7 +216,14 @@ mod tests {
             folder.display()
         );
         let arguments = ["-c".to_owned(), script];
-        ChildProcess::start("sh".as_ref(), role, &arguments, folder.join("none"), &ChildOutput::default()).unwrap()
+        ChildProcess::start(
+            "sh".as_ref(),
+            role,
+            (&arguments, Environment::default()),
+            folder.join("none"),
+            &ChildOutput::default(),
+        )
+        .unwrap()
     }
 
     /// A child that has set its trap.
@@ -259,7 +267,14 @@ mod tests {
         let arguments = ["-c".to_owned(), "kill -9 $$".to_owned()];
         let server = RoleName::EmbeddingServer(0);
         supervisor.add(
-            ChildProcess::start("sh".as_ref(), server, &arguments, folder.into(), &ChildOutput::default()).unwrap(),
+            ChildProcess::start(
+                "sh".as_ref(),
+                server,
+                (&arguments, Environment::default()),
+                folder.into(),
+                &ChildOutput::default(),
+            )
+            .unwrap(),
         );
         // The grace period is an hour, so that only the test's own deadline could end a wait.
         let hour = Duration::from_secs(3600);

@@ -235,11 +235,19 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::child::Environment;
     use crate::prefix::ChildOutput;
 
     fn child(role: RoleName, program: &str, arguments: &[&str]) -> ChildProcess {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        ChildProcess::start(program.as_ref(), role, &arguments, PathBuf::new(), &ChildOutput::default()).unwrap()
+        ChildProcess::start(
+            program.as_ref(),
+            role,
+            (&arguments, Environment::default()),
+            PathBuf::new(),
+            &ChildOutput::default(),
+        )
+        .unwrap()
     }
 
     /// Restarts of dense workers alone.

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand, ValueEnum};
+use zagros_plumbing::StopMeaning;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
 use crate::print::{Notes, tell_notes};
@@ -87,6 +88,24 @@ impl ConfigArgs {
     }
 }
 
+/// What SIGTERM and Ctrl-C mean for a coordinator and for an embedding server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnStop {
+    /// The run ends in order: this process serves until the workers have saved a checkpoint and have left.
+    Drain,
+    /// This process alone ends, at once. The run waits for the process that is started in its place.
+    Restart,
+}
+
+impl From<OnStop> for StopMeaning {
+    fn from(given: OnStop) -> Self {
+        match given {
+            OnStop::Drain => Self::Drain,
+            OnStop::Restart => Self::Restart,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct CoordinatorArgs {
     #[command(flatten)]
@@ -95,6 +114,16 @@ pub struct CoordinatorArgs {
     /// the run. Without it the run ends with its coordinator.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) journal: Option<PathBuf>,
+    /// Write the state of the run to this file every two seconds. `zagros doctor` reads it when the coordinator is gone.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state_file: Option<PathBuf>,
+    /// The journal is of one run. A coordinator that is started again after the end of this run ends at once, as the run did.
+    /// For a supervisor that starts every process again, such as Kubernetes.
+    #[arg(long, requires = "journal")]
+    pub(crate) one_run: bool,
+    /// What SIGTERM and Ctrl-C mean. `restart` needs a journal.
+    #[arg(long, value_enum, default_value_t = OnStop::Drain, value_name = "MEANING")]
+    pub(crate) on_stop: OnStop,
 }
 
 #[derive(Debug, Args)]
@@ -110,6 +139,9 @@ pub struct ServerArgs {
     /// Another folder or s3:// prefix that rows may be saved to and loaded from, besides those of the job (again for more).
     #[arg(long = "storage-folder", value_name = "FOLDER")]
     pub(crate) storage_folders: Vec<String>,
+    /// What SIGTERM and Ctrl-C mean. `restart` needs a log (`cluster.durability`).
+    #[arg(long, value_enum, default_value_t = OnStop::Drain, value_name = "MEANING")]
+    pub(crate) on_stop: OnStop,
 }
 
 #[derive(Debug, Args)]
@@ -127,6 +159,48 @@ pub struct StatusArgs {
     /// Show the run on this terminal and update it each second, until it ends or q is pressed.
     #[arg(long, conflicts_with = "json")]
     pub(crate) watch: bool,
+    /// How long to wait for an answer.
+    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct SecretArgs {
+    #[command(subcommand)]
+    pub(crate) command: SecretCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretCommand {
+    /// Make a secret and the key of each role. `zagros up` does this by itself.
+    New {
+        /// The folder to fill: ROLE/key for each role, and metrics/token for Prometheus.
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+        /// Keep a secret that is there.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Print the token that opens the live page, /status and /metrics on addresses that other machines reach.
+    Token {
+        /// A file with a key. Default: the secret in the environment.
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Run folder of a `zagros up` on this machine, live or over. Default: the newest one below runs/; if there is none, the
+    /// coordinator at 127.0.0.1:7700.
+    #[arg(value_name = "RUN", conflicts_with = "coordinator")]
+    pub(crate) run: Option<PathBuf>,
+    /// `host:port` of the coordinator's gRPC, on any machine.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) coordinator: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
     /// How long to wait for an answer.
     #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,

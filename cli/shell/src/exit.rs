@@ -30,6 +30,8 @@ pub enum Exit {
     Storage,
     /// This process was silent for too long, and another process got its member slot.
     Fenced,
+    /// The doctor found something that needs somebody.
+    Unhealthy,
     /// The command ended after SIGINT or SIGTERM, and finished its step first.
     Signal(u8),
 }
@@ -46,6 +48,7 @@ impl Exit {
             Self::Diverged => exit_codes::DIVERGED,
             Self::Storage => exit_codes::STORAGE,
             Self::Fenced => exit_codes::FENCED,
+            Self::Unhealthy => exit_codes::UNHEALTHY,
             Self::Signal(code) => code,
         }
     }

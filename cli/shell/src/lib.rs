@@ -1,7 +1,7 @@
 //! Code that all programs of Zagros share: their start, output and end, and the roles that need no torch.
 //!
 //! ```text
-//! zagros-server ──► commands: coordinator, embedding-server, status, health
+//! zagros-server ──► commands: coordinator, embedding-server, status, doctor, health
 //!                        │
 //! zagros ── its own ─────┴──► role, runtime, start ──► exit codes, answers, lines
 //! ```
@@ -12,13 +12,17 @@ mod announce;
 mod answer;
 mod args;
 mod commands;
+mod credentials;
 pub mod dashboard;
 mod exit;
 mod folders;
+mod last_error;
 mod live;
+mod local_run;
 mod page_token;
 mod port;
 pub mod print;
+mod process_record;
 mod role;
 mod runtime;
 mod start;
@@ -27,9 +31,12 @@ pub use announce::Announcement;
 pub use answer::answer;
 pub use args::{ConfigArgs, Logging};
 pub use commands::ServerCommand;
+pub use credentials::{SECRET, SECRET_FILE, from_environment, secret_file, write_secret};
 pub use exit::{Exit, Failure, OrInternal, conclude};
 pub use folders::check_folders;
+pub use local_run::STATE_FILE;
 pub use port::Port;
+pub use process_record::{ProcessChange, ProcessRecord, UP};
 pub use role::Role;
 pub use runtime::block_on;
 pub use start::{

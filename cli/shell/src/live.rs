@@ -1,8 +1,12 @@
 //! Finds the coordinator that a person means without giving its address.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use zagros_transport::Credentials;
 
 use crate::announce::{Announcement, coordinator_file};
+use crate::credentials;
 use crate::exit::{Exit, Failure};
 
 /// The default folder of runs.
@@ -10,11 +14,20 @@ const RUNS: &str = "runs";
 /// The default of `cluster.coordinator`.
 const DEFAULT: &str = "127.0.0.1:7700";
 
-/// `host:port` of the coordinator of a run on this machine.
+/// A coordinator that a command asks.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundCoordinator {
+    /// `host:port` of its gRPC.
+    pub(crate) address: String,
+    /// What the command proves to it.
+    pub(crate) credentials: Credentials,
+}
+
+/// The coordinator of a run on this machine.
 ///
 /// # Errors
 /// When the run is over, or has no coordinator. Says what to do.
-pub(crate) fn of_run(run: &Path) -> Result<String, Failure> {
+pub(crate) fn of_run(run: &Path) -> Result<FoundCoordinator, Failure> {
     let shown = run.display();
     if !run.is_dir() {
         let what = format!("there is no run folder {shown}");
@@ -32,22 +45,58 @@ pub(crate) fn of_run(run: &Path) -> Result<String, Failure> {
             format!("how it went is in {shown}/report.html and summary.json; `zagros logs {shown}` has its last lines");
         return Err(Failure::with_help(Exit::Cluster, what, help));
     }
-    Ok(coordinator.address)
+    Ok(FoundCoordinator { address: coordinator.address, credentials: credentials::of_run(run)? })
 }
 
-/// The coordinator of the newest live run below `runs/`, or the default address.
-pub(crate) fn newest() -> String {
-    newest_below(Path::new(RUNS)).unwrap_or_else(|| DEFAULT.to_owned())
+/// The coordinator at this address. If a run of this machine below `runs/` has it, with the secret of that run.
+///
+/// # Errors
+/// When the secret cannot be read.
+pub(crate) fn at(address: String) -> Result<FoundCoordinator, Failure> {
+    let run = live_below(Path::new(RUNS)).into_iter().find(|run| run.address == address);
+    let credentials = run.map_or_else(credentials::from_environment, |run| credentials::of_run(&run.folder))?;
+    Ok(FoundCoordinator { address, credentials })
 }
 
-fn newest_below(runs: &Path) -> Option<String> {
-    let folders = std::fs::read_dir(runs).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let live = folders.filter_map(|run: PathBuf| {
-        let file = coordinator_file(&run);
+/// The run folder below `runs/` whose coordinator announced itself last, live or not.
+pub(crate) fn newest_folder() -> Option<PathBuf> {
+    let folders = std::fs::read_dir(RUNS).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let announced = folders.filter_map(|run| Some((coordinator_file(&run).metadata().ok()?.modified().ok()?, run)));
+    announced.max().map(|(_, run)| run)
+}
+
+/// The coordinator of the newest live run below `runs/`, or the one at the default address.
+///
+/// # Errors
+/// When the run's secret cannot be read.
+pub(crate) fn newest() -> Result<FoundCoordinator, Failure> {
+    match newest_below(Path::new(RUNS)) {
+        Some(run) => Ok(FoundCoordinator { credentials: credentials::of_run(&run.folder)?, address: run.address }),
+        None => Ok(FoundCoordinator { address: DEFAULT.to_owned(), credentials: credentials::from_environment()? }),
+    }
+}
+
+/// A run whose coordinator lives on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LiveRun {
+    /// When its coordinator announced itself.
+    since: SystemTime,
+    address: String,
+    folder: PathBuf,
+}
+
+fn newest_below(runs: &Path) -> Option<LiveRun> {
+    live_below(runs).into_iter().max()
+}
+
+fn live_below(runs: &Path) -> Vec<LiveRun> {
+    let Ok(entries) = std::fs::read_dir(runs) else { return Vec::new() };
+    let live = |folder: PathBuf| {
+        let file = coordinator_file(&folder);
         let coordinator = Announcement::read(&file).filter(Announcement::is_live)?;
-        Some((file.metadata().ok()?.modified().ok()?, coordinator.address))
-    });
-    live.max().map(|(_, address)| address)
+        Some(LiveRun { since: file.metadata().ok()?.modified().ok()?, address: coordinator.address, folder })
+    };
+    entries.filter_map(|entry| live(entry.ok()?.path())).collect()
 }
 
 #[cfg(test)]
@@ -79,7 +128,12 @@ mod tests {
         announce(&runs.path().join("old"), u32::MAX, "127.0.0.1:1");
         // This test's own process. Its name starts with that of the crate.
         announce(&runs.path().join("live"), std::process::id(), "127.0.0.1:2");
-        assert_eq!(of_run(&runs.path().join("live")).unwrap(), "127.0.0.1:2");
-        assert_eq!(newest_below(runs.path()).as_deref(), Some("127.0.0.1:2"));
+        let found = of_run(&runs.path().join("live")).unwrap();
+        assert_eq!((found.address.as_str(), found.credentials.is_checked()), ("127.0.0.1:2", false));
+        assert_eq!(newest_below(runs.path()).map(|run| run.address).as_deref(), Some("127.0.0.1:2"));
+        // The run has a secret from now on.
+        let key = zagros_transport::RoleKey::random();
+        credentials::write_secret(&credentials::secret_file(&runs.path().join("live")), &key).unwrap();
+        assert!(of_run(&runs.path().join("live")).unwrap().credentials.is_checked());
     }
 }

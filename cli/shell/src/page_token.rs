@@ -1,8 +1,10 @@
 //! The token of the live page, from the environment, because every user of a machine sees its command lines.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 
-use zagros_coordinator::PageToken;
+use zagros_plumbing::admin::{PageAccess, PageToken};
+use zagros_transport::Credentials;
 
 use crate::exit::{Exit, Failure};
 
@@ -13,6 +15,17 @@ const FILE: &str = "ZAGROS_PAGE_TOKEN_FILE";
 /// as none.
 pub(crate) fn from_environment() -> Result<Option<PageToken>, Failure> {
     find(|name| std::env::var_os(name))
+}
+
+/// Who may read the HTTP port of a role at this address. On an address that other machines reach, whoever has the token:
+/// the given one, or the one that is derived from the run's secret.
+pub(crate) fn page_access(address: SocketAddr, token: Option<PageToken>, credentials: &Credentials) -> PageAccess {
+    let derived = || PageToken::parse(&credentials.page_token().filter(|_| !address.ip().is_loopback())?).ok();
+    match token.or_else(derived) {
+        // The job asks for no proof: `cluster.insecure`.
+        None if !address.ip().is_loopback() => PageAccess::Anyone,
+        token => PageAccess::of(address, token),
+    }
 }
 
 fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<PageToken>, Failure> {
@@ -63,6 +76,22 @@ mod tests {
         assert_eq!(found(&[(TOKEN, ""), (FILE, "")]), Ok(None));
         assert_eq!(found(&[(TOKEN, GOOD)]), Ok(Some(token.clone())));
         assert_eq!(found(&[(FILE, file.to_str().unwrap())]), Ok(Some(token)));
+    }
+
+    #[test]
+    fn a_port_that_other_machines_reach_has_the_token_of_the_runs_secret() {
+        let (here, all) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
+        let secret = Credentials::Secret(zagros_transport::RoleKey::random());
+        let own = PageToken::parse(GOOD).unwrap();
+        let token = |address, token, credentials| match page_access(address, token, credentials) {
+            PageAccess::Token { token, .. } => Ok(token.reveal().to_owned()),
+            other => Err(format!("{other:?}")),
+        };
+        assert_eq!(token(here, None, &secret), Err("ThisMachine".to_owned()));
+        assert_eq!(token(all, None, &secret), Ok(secret.page_token().unwrap()));
+        assert_eq!(token(all, Some(own.clone()), &secret), Ok(GOOD.to_owned()));
+        assert_eq!(token(here, Some(own), &Credentials::Open), Ok(GOOD.to_owned()));
+        assert_eq!(token(all, None, &Credentials::Open), Err("Anyone".to_owned()));
     }
 
     #[test]

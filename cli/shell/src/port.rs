@@ -1,4 +1,4 @@
-//! The ports of roles, and what a stranger can do at each.
+//! The ports of roles, what guards each, and what a stranger can do at a port that nothing guards.
 
 use std::net::SocketAddr;
 
@@ -15,6 +15,17 @@ pub enum Port {
     Admin,
 }
 
+/// Whether a port may be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Exposure {
+    /// No other machine reaches it, or its peers prove that they belong to the run.
+    Guarded,
+    /// It may, with a warning.
+    Warned(String),
+    /// It may not: other machines reach it, and nobody would be asked for proof.
+    Refused,
+}
+
 impl Port {
     /// The key of the job file that sets its address.
     #[must_use]
@@ -27,7 +38,7 @@ impl Port {
         }
     }
 
-    /// What anyone who reaches the port can do, because no peer proves that it is a member of the run.
+    /// What anyone who reaches the port can do if no peer proves that it is a member of the run.
     fn admits(self) -> &'static str {
         match self {
             Self::Coordinator => "join the run, take its work and end it",
@@ -37,15 +48,22 @@ impl Port {
         }
     }
 
-    /// A warning, if other machines may reach the address.
-    pub(crate) fn exposure(self, address: SocketAddr) -> Option<String> {
-        (!address.ip().is_loopback()).then(|| {
-            format!(
-                "this port is open to other machines, and whoever reaches it may {}; keep it inside a network of the \
-                 run's own members, or listen on 127.0.0.1",
-                self.admits()
-            )
-        })
+    /// Whether peers of this port can prove that they belong to the run. The library of the workers' sums has no proof.
+    fn can_be_proven(self) -> bool {
+        self != Self::DenseWorker
+    }
+
+    /// What is to be done about a port at this address, in a process that asks for proof or does not.
+    pub(crate) fn exposure(self, address: SocketAddr, is_checked: bool, is_insecure: bool) -> Exposure {
+        if address.ip().is_loopback() || (is_checked && self.can_be_proven()) {
+            return Exposure::Guarded;
+        }
+        let what = format!("this port is open to other machines, and whoever reaches it may {}", self.admits());
+        if is_insecure || !self.can_be_proven() {
+            let inside = "keep it inside a network of the run's own members, or listen on 127.0.0.1";
+            return Exposure::Warned(format!("{what}; {inside}"));
+        }
+        Exposure::Refused
     }
 }
 
@@ -58,13 +76,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_port_that_other_machines_reach_has_a_warning() {
+    fn a_port_that_other_machines_reach_needs_proof_or_the_wish_of_the_job() {
         for quiet in ["127.0.0.1:7700", "127.8.8.8:1", "[::1]:7700"] {
-            assert_eq!(Port::Coordinator.exposure(quiet.parse().unwrap()), None, "{quiet}");
+            assert_eq!(Port::Coordinator.exposure(quiet.parse().unwrap(), false, false), Exposure::Guarded, "{quiet}");
         }
         for open in ["0.0.0.0:7700", "[::]:7700", "10.0.0.7:7700"] {
-            let warning = Port::EmbeddingServer.exposure(open.parse().unwrap()).expect(open);
+            let exposure =
+                |port: Port, is_checked, is_insecure| port.exposure(open.parse().unwrap(), is_checked, is_insecure);
+            for port in [Port::Coordinator, Port::EmbeddingServer, Port::Admin] {
+                assert_eq!(exposure(port, true, false), Exposure::Guarded);
+                assert_eq!(exposure(port, false, false), Exposure::Refused);
+            }
+            let Exposure::Warned(warning) = exposure(Port::EmbeddingServer, false, true) else { panic!("no warning") };
             assert!(warning.contains("whoever reaches it may read, change and save the rows"), "{warning}");
+            assert!(matches!(exposure(Port::DenseWorker, true, false), Exposure::Warned(_)), "it has no proof");
         }
     }
 

@@ -6,14 +6,18 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_job::Job;
+use zagros_plumbing::admin::{PageAccess, PageToken};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::metrics;
 use zagros_plumbing::process::raise_file_limit;
+use zagros_transport::Credentials;
 
 use crate::announce::Announcement;
 use crate::args::ConfigArgs;
+use crate::credentials;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::port::Port;
+use crate::page_token;
+use crate::port::{Exposure, Port};
 use crate::start::{load_job, watch_signals};
 
 /// The parts that every role process has.
@@ -27,6 +31,10 @@ pub struct Role {
     pub shutdown: Shutdown,
     /// The signal that came, if any.
     pub signals: Signals,
+    /// What it proves to others, and asks of others.
+    pub credentials: Credentials,
+    /// The token of its HTTP port, if one was given.
+    pub page_token: Option<PageToken>,
     /// Where the role registers its metrics.
     pub registry: metrics::Registry,
 }
@@ -35,9 +43,10 @@ impl Role {
     /// Reads the job and listens for signals.
     ///
     /// # Errors
-    /// When the job file is wrong.
+    /// When the job file or the run's secret is wrong.
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
         let job = Arc::new(load_job(config.job(), &config.sets)?);
+        let (credentials, page_token) = (credentials::from_environment()?, page_token::from_environment()?);
         raise_file_limit();
         let shutdown = Shutdown::new();
         let signals = watch_signals(&shutdown)?;
@@ -46,13 +55,14 @@ impl Role {
         }
         let registry = metrics::Registry::new();
         metrics::describe_process(&registry, env!("CARGO_PKG_VERSION"));
-        Ok(Self { job, name, shutdown, signals, registry })
+        Ok(Self { job, name, shutdown, signals, credentials, page_token, registry })
     }
 
-    /// Listens on the address that the job file gives for a port. Warns of a port that other machines reach.
+    /// Listens on the address that the job file gives for a port. Warns of a port that other machines reach and that has no
+    /// proof.
     ///
     /// # Errors
-    /// When the port is taken. Says what to do.
+    /// When the port is taken, or when other machines reach it and nobody would be asked for proof. Says what to do.
     pub async fn bind(&self, port: Port, address: &str) -> Result<TcpListener, Failure> {
         let key = port.key();
         let listener = TcpListener::bind(address).await.map_err(|error| {
@@ -61,8 +71,19 @@ impl Role {
             Failure::with_help(Exit::Cluster, what, help)
         })?;
         let address = listener.local_addr().or_internal()?;
-        if let Some(warning) = port.exposure(address) {
-            tracing::warn!(key, %address, "{warning}");
+        match port.exposure(address, self.credentials.is_checked(), self.job.cluster.insecure) {
+            Exposure::Guarded => {}
+            Exposure::Warned(warning) => tracing::warn!(key, %address, "{warning}"),
+            Exposure::Refused => {
+                let what = format!(
+                    "{} would listen on {address} ({key}), which other machines reach, without asking anyone for proof",
+                    self.name
+                );
+                let help = "give all processes of the run one secret: `zagros secret new FOLDER` makes it, and \
+                            ZAGROS_RUN_SECRET_FILE names it; or listen on 127.0.0.1; or, in a network where every machine is \
+                            trusted, set cluster.insecure = true (docs/security.md)";
+                return Err(Failure::with_help(Exit::Usage, what, help));
+            }
         }
         Ok(listener)
     }
@@ -91,8 +112,17 @@ impl Role {
     /// When its address is not valid.
     pub fn control(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
         let cluster = &self.job.cluster;
-        let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.timeout);
+        let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.timeout, &self.credentials);
         Ok(Arc::new(control.map_err(|error| Failure::from_error(Exit::Usage, error))?))
+    }
+
+    /// Who may read the role's HTTP port.
+    ///
+    /// # Errors
+    /// When the system does not report the port's address.
+    pub fn page_access(&self, listener: &TcpListener) -> Result<PageAccess, Failure> {
+        let address = listener.local_addr().or_internal()?;
+        Ok(page_token::page_access(address, self.page_token.clone(), &self.credentials))
     }
 
     /// The address at which others reach this role: the given one, or the one that it listens on.

@@ -17,7 +17,7 @@ fn page() -> String {
     root.build();
     let mut page = format!(
         "<!-- Written by a test from the code: {UPDATE} -->\n# Command line\n\nThis page lists every command of `zagros`.\n\
-         `zagros-server` has the commands `coordinator`, `embedding-server`, `status` and `health`: the same code,\n\
+         `zagros-server` has the commands `coordinator`, `embedding-server`, `status`, `doctor`, `health` and `secret`: the same code,\n\
          without libtorch. `zagros-operator --help` and `zagros-bench --help` describe the other two programs.\n"
     );
     write_section(&mut page, &mut root, 2);

@@ -4,8 +4,11 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use zagros_chaos::PushRecorder;
 use zagros_collective::{CollectiveBackend, Rendezvous, StoreRendezvous};
+use zagros_coordinator_client::Waits;
 use zagros_dense_worker::{RunFolder, SilentObserver, Worker, WorkerError};
+use zagros_doctor::OwnWaits;
 use zagros_embedding_client::GrpcShard;
 use zagros_job::{Collective, Job};
 use zagros_plumbing::admin;
@@ -23,8 +26,12 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
     let rendezvous = rendezvous(&role, args.advertise).await?;
     role.announce(&args.config, None, &http)?;
+    let waits = Waits::default();
+    let reported = waits.clone();
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
-    tokio::spawn(admin::serve(http, routes, role.shutdown.clone()));
+    let routes = routes.merge(admin::json("/waits", move || OwnWaits::of(&reported.long(), &reported.requests())));
+    let page = role.page_access(&http)?;
+    tokio::spawn(admin::serve(http, routes, page, role.shutdown.clone()));
 
     let wanted = ResumeChoice::new(args.fresh, args.resume);
     // Only one worker writes.
@@ -33,13 +40,18 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         Some(path) => Some(Start::within(run_folder(&path)?, &role.job, wanted)?),
         None => Some(Start::of(&role.job, wanted)?),
     };
-    let timeout = role.job.cluster.timeout;
+    let (timeout, credentials) = (role.job.cluster.timeout, role.credentials.clone());
+    let recorder = args.push_recorder.as_deref().map(|socket| recorder(socket, args.index, &role.job)).transpose()?;
     let worker = Worker {
         job: Job::clone(&role.job),
         control: role.control()?,
-        connect: Arc::new(move |entry| GrpcShard::connect(entry, timeout)),
+        connect: Arc::new(move |entry| {
+            let shard = GrpcShard::connect(entry, timeout, &credentials)?;
+            Ok(recorder.as_ref().map_or_else(|| Arc::clone(&shard), |recorder| recorder.record(Arc::clone(&shard))))
+        }),
         index: args.index,
         supersede: args.supersede,
+        waits,
         rendezvous,
         registry: role.registry.clone(),
         observer: Arc::new(SilentObserver),
@@ -58,6 +70,14 @@ fn run_folder(path: &Path) -> Result<RunFolder, Failure> {
             Failure::with_help(Exit::Usage, format!("there is no run folder {}", path.display()), help)
         }
         _ => failed(error),
+    })
+}
+
+/// The recorder of `zagros chaos`.
+fn recorder(socket: &Path, index: u32, job: &Job) -> Result<Arc<PushRecorder>, Failure> {
+    PushRecorder::connect(socket, index, job.tables.len() as u32).map_err(|error| {
+        let what = format!("no push recorder listens at {}: {error}", socket.display());
+        Failure::with_help(Exit::Usage, what, "only `zagros chaos` gives --push-recorder")
     })
 }
 

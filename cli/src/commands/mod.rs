@@ -1,5 +1,6 @@
 //! One file per command. This file calls the right one.
 
+mod chaos;
 mod data;
 pub(crate) mod dense_worker;
 mod eval;
@@ -20,6 +21,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     match arguments.command {
         Command::Train(args) => block_on(train::run(args)),
         Command::Up(args) => block_on(up::run(args, arguments.logging)),
+        Command::Chaos(args) => block_on(chaos::run(args, arguments.logging)),
         Command::Eval(args) => block_on(eval::run(args)),
         Command::DenseWorker(args) => block_on(dense_worker::run(args)),
         Command::Server(command) => command.run(),

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::future::join_all;
-use zagros_plumbing::ask::ask;
+use zagros_plumbing::ask::ask_with;
 use zagros_shell::Announcement;
 
 use zagros_launch::RoleName;
+use zagros_transport::Credentials;
 
 /// A server that does not answer its metrics within this time is skipped.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -19,10 +20,11 @@ const TIMES: u64 = 2;
 const METRICS: [&str; 2] = ["zagros_embedding_table_bytes{", "zagros_embedding_cold_bytes{"];
 
 /// Bytes that the embedding servers hold, by their metrics. Servers that do not answer are skipped.
-pub(super) async fn held(run: &Path, servers: u32) -> u64 {
+pub(super) async fn held(run: &Path, credentials: &Credentials, servers: u32) -> u64 {
+    let token = credentials.page_token();
     let answers = (0..servers).map(async |index| {
         let server = Announcement::read(&RoleName::EmbeddingServer(index).announcement(run))?;
-        let (_, metrics) = ask(&server.admin, "/metrics", ANSWER).await.ok()?;
+        let (_, metrics) = ask_with(&server.admin, "/metrics", token.as_deref(), ANSWER).await.ok()?;
         Some(bytes_in(&String::from_utf8_lossy(&metrics)))
     });
     join_all(answers).await.into_iter().flatten().sum()

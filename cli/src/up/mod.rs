@@ -19,8 +19,8 @@ use zagros_launch::{
 };
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{
-    Announcement, Exit, Failure, Logging, OrInternal, describe_threads, is_key_given, load_job, load_job_for, note,
-    watch_signals_twice,
+    Announcement, Exit, Failure, Logging, OrInternal, ProcessChange, ProcessRecord, UP, describe_threads, is_key_given,
+    load_job, load_job_for, note, watch_signals_twice,
 };
 
 use crate::args::UpArgs;
@@ -28,6 +28,7 @@ use crate::commands::dense_worker;
 use crate::resume::{ResumeChoice, Start};
 use crate::{memory, plan};
 use targets::Targets;
+use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 /// Runs the job to its end.
 pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure> {
@@ -39,7 +40,9 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     dense_worker::backend(&job)?;
     let machine = machine(&job, zagros_job::threads::cores());
     if args.dry_run {
-        plan::print(&load_job_for(&args.job.job, &sets, &machine)?, &machine)?;
+        let job = load_job_for(&args.job.job, &sets, &machine)?;
+        plan::print(&job, &machine)?;
+        plan::print_log_disk(&job);
         return Ok(Exit::Success);
     }
     memory::check(&job, &machine)?;
@@ -54,6 +57,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let timeout = job.cluster.timeout;
     let (job, sets) = share_cores(&args.job.job, sets, &machine)?;
     let folder = start.folder.path();
+    let secret = secret(folder)?;
     let output = ChildOutput { logs: Some(folder.join(LOG_FOLDER)), console, ..ChildOutput::default() };
     let plan = LaunchPlan {
         program: &program,
@@ -65,15 +69,39 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         logging,
         output: output.clone(),
         addresses,
+        secret,
     };
     print_processes(&job, folder);
+    if let Err(error) = ProcessRecord::now(UP, std::process::id(), ProcessChange::Started).append(folder) {
+        tracing::warn!(%error, "starts and ends of processes are not recorded: `zagros doctor` will know less");
+    }
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
     let run = supervise(&plan, &job, restarts(&job, args.restarts), &stop, &signals);
-    let ended = if args.watch { watch::along(run, folder, timeout, output.console).await } else { run.await };
+    let ended = if args.watch {
+        watch::along(run, (folder, plan.credentials()), timeout, output.console).await
+    } else {
+        run.await
+    };
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
     }
     ended.map_err(|failure| with_way_on(failure, &job, &start, args.fresh))
+}
+
+/// The secret of the run: that of the environment, or a new one. `zagros status` and others of this user find it in the run
+/// folder.
+fn secret(run: &Path) -> Result<RoleKey, Failure> {
+    let secret = match zagros_shell::from_environment()? {
+        Credentials::Secret(given) if given.role() == PeerRole::Coordinator => given,
+        Credentials::Secret(given) => {
+            let what = format!("the secret in the environment is the key of the role {} only", given.role());
+            let help = "give the secret of the whole run, or none: a new one is then made";
+            return Err(Failure::with_help(Exit::Usage, what, help));
+        }
+        Credentials::Open => RoleKey::random(),
+    };
+    zagros_shell::write_secret(&zagros_shell::secret_file(run), &secret)?;
+    Ok(secret)
 }
 
 /// Adds how to resume, if a process was lost and there is a checkpoint.
@@ -116,13 +144,17 @@ fn overrides(args: &UpArgs) -> Vec<String> {
 }
 
 /// This machine with all processes of the job.
-fn machine(job: &Job, cores: usize) -> Machine {
+pub(crate) fn machine(job: &Job, cores: usize) -> Machine {
     Machine { cores, workers: job.cluster.workers as usize, servers: job.cluster.servers as usize }
 }
 
 /// Divides the cores of the machine among the processes. Threads without a core of their own spin for each other and make a
 /// step a hundred times slower. Returns the job with its shares, and the overrides for the children.
-fn share_cores(file: &Path, mut sets: Vec<String>, machine: &Machine) -> Result<(Job, Vec<String>), Failure> {
+pub(crate) fn share_cores(
+    file: &Path,
+    mut sets: Vec<String>,
+    machine: &Machine,
+) -> Result<(Job, Vec<String>), Failure> {
     let job = load_job_for(file, &sets, machine)?;
     note!("threads: {}", describe_threads(&job, machine));
     sets.push(format!("train.threads={}", job.train.threads));
@@ -192,7 +224,7 @@ async fn supervise(
 /// Stops the run before the end of its data. The workers get as long as a checkpoint and a model may take.
 async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) {
     supervisor.ask_workers();
-    let held = held::held(plan.folder, job.cluster.servers).await;
+    let held = held::held(plan.folder, &plan.credentials(), job.cluster.servers).await;
     let workers = held::grace(held, job.cluster.timeout);
     plan.output.console.say(format!(
         "stopping: the dense workers finish their step and save {} of rows, for up to {}; a second Ctrl-C ends \

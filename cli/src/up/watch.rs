@@ -12,6 +12,7 @@ use zagros_shell::{Announcement, Exit, Failure};
 
 use zagros_launch::RoleName;
 use zagros_launch::RunConsole;
+use zagros_transport::Credentials;
 
 const KEYS: &str = "q leaves this view, the run goes on   Ctrl-C stops the run after its step";
 /// How often a starting coordinator is looked for.
@@ -20,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Runs the job, with a dashboard until the user leaves it or the run is over.
 pub(super) async fn along(
     run: impl Future<Output = Result<Exit, Failure>>,
-    folder: &Path,
+    (folder, credentials): (&Path, Credentials),
     timeout: Duration,
     console: RunConsole,
 ) -> Result<Exit, Failure> {
@@ -32,16 +33,21 @@ pub(super) async fn along(
     };
     let dashboard = async {
         // The run does not depend on its dashboard.
-        if let Err(failure) = show(folder, timeout, &console, &over).await {
+        if let Err(failure) = show((folder, &credentials), timeout, &console, &over).await {
             failure.warn("there is no dashboard; the run goes on");
         }
     };
     tokio::join!(run, dashboard).0
 }
 
-async fn show(folder: &Path, timeout: Duration, console: &RunConsole, over: &Shutdown) -> Result<(), Failure> {
+async fn show(
+    (folder, credentials): (&Path, &Credentials),
+    timeout: Duration,
+    console: &RunConsole,
+    over: &Shutdown,
+) -> Result<(), Failure> {
     let Some(coordinator) = coordinator(folder, over).await else { return Ok(()) };
-    let control = GrpcControlPlane::connect(&coordinator.address, timeout);
+    let control = GrpcControlPlane::connect(&coordinator.address, timeout, credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Internal, error))?;
     let lines = console.clone();
     let watched = Watched { control: Arc::new(control), timeout, lines: Box::new(move || lines.last()), keys: KEYS };

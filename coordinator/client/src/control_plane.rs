@@ -7,7 +7,8 @@ use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
     GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
     PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
+    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, StatusRequest,
+    StatusResponse, TransformsRequest, TransformsResponse,
 };
 
 /// The answer to a call.
@@ -51,6 +52,16 @@ pub trait ControlPlane: Send + Sync {
     fn complete(&self, request: CompleteRequest) -> ControlAnswer<'_, CompleteResponse>;
     /// Reports the measures of an evaluation.
     fn report_evaluation(&self, request: ReportEvaluationRequest) -> ControlAnswer<'_, ReportEvaluationResponse>;
+    /// Changes the number of embedding servers while the run trains. A coordinator in the process of its members cannot.
+    fn scale(&self, _: ScaleRequest) -> ControlAnswer<'_, ScaleResponse> {
+        let fixed = Refusal::invalid("this coordinator cannot change its members");
+        Box::pin(std::future::ready(Err(fixed)))
+    }
+    /// The source or target of a move of buckets reports.
+    fn report_move(&self, _: ReportMoveRequest) -> ControlAnswer<'_, ReportMoveResponse> {
+        let none = Refusal::invalid("this coordinator moves no buckets");
+        Box::pin(std::future::ready(Err(none)))
+    }
     /// The status of the run.
     fn status(&self, request: StatusRequest) -> ControlAnswer<'_, StatusResponse>;
 }

@@ -8,16 +8,17 @@ use futures::FutureExt;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
-use zagros_plumbing::grpc::{self, InvalidAddress, MAX_CONTROL_BYTES};
+use zagros_plumbing::grpc::{InvalidAddress, MAX_CONTROL_BYTES};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
     GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
     PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
+    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, StatusRequest,
+    StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 use zagros_transport::control::coordinator_client::CoordinatorClient;
-use zagros_transport::{refusal_of, stamp_run, status_of};
+use zagros_transport::{Credentials, PeerRole, channel, refusal_of, stamp_run, status_of};
 
 use crate::control_plane::{ControlAnswer, ControlPlane};
 
@@ -34,12 +35,12 @@ pub struct GrpcControlPlane {
 
 impl GrpcControlPlane {
     /// Prepares calls to `address` (`host:port`), each ended after `call_timeout`. The connection is made by the
-    /// first call and made again when it breaks.
+    /// first call and made again when it breaks. Each connection proves what `credentials` says.
     ///
     /// # Errors
     /// When the address does not parse.
-    pub fn connect(address: &str, call_timeout: Duration) -> Result<Self, InvalidAddress> {
-        let client = CoordinatorClient::new(grpc::channel(address)?);
+    pub fn connect(address: &str, call_timeout: Duration, credentials: &Credentials) -> Result<Self, InvalidAddress> {
+        let client = CoordinatorClient::new(channel(address, credentials, PeerRole::Coordinator)?);
         let client = client.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
         Ok(Self { name: format!("coordinator ({address})"), call_timeout, client, run: Arc::default() })
     }
@@ -67,7 +68,7 @@ impl GrpcControlPlane {
     }
 
     fn named(&self, refusal: Refusal) -> Refusal {
-        if refusal.kind.is_retryable() {
+        if refusal.kind.is_retryable() || refusal.kind == RefusalKind::Unauthenticated {
             return Refusal::new(refusal.kind, format!("{}: {}", self.name, refusal.message));
         }
         refusal
@@ -118,6 +119,8 @@ impl ControlPlane for GrpcControlPlane {
         transforms(TransformsRequest) -> TransformsResponse,
         report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
         status(StatusRequest) -> StatusResponse,
+        scale(ScaleRequest) -> ScaleResponse,
+        report_move(ReportMoveRequest) -> ReportMoveResponse,
     }
 }
 
@@ -129,7 +132,8 @@ mod tests {
     async fn a_refused_connection_names_the_coordinator_and_may_be_retried() {
         // Bound and dropped: nobody listens there.
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let plane = GrpcControlPlane::connect(&address.to_string(), Duration::from_secs(5)).unwrap();
+        let plane =
+            GrpcControlPlane::connect(&address.to_string(), Duration::from_secs(5), &Credentials::Open).unwrap();
         let refusal = plane.status(StatusRequest {}).await.unwrap_err();
         assert!(refusal.kind.is_retryable(), "{refusal:?}");
         assert!(refusal.message.starts_with(&format!("coordinator ({address}): ")), "{refusal}");
@@ -140,7 +144,7 @@ mod tests {
         // Accepts connections into its backlog and never answers.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let plane = GrpcControlPlane::connect(&address, Duration::from_millis(50)).unwrap();
+        let plane = GrpcControlPlane::connect(&address, Duration::from_millis(50), &Credentials::Open).unwrap();
         let refusal = plane.status(StatusRequest {}).await.unwrap_err();
         let said = format!("coordinator ({address}): no answer within 50.0ms");
         assert_eq!(refusal, Refusal::new(zagros_protocol::RefusalKind::Deadline, said));
@@ -148,7 +152,8 @@ mod tests {
 
     #[test]
     fn text_that_is_no_address_is_refused_with_an_example() {
-        let refused = GrpcControlPlane::connect("not an address", Duration::from_secs(1)).unwrap_err();
+        let refused =
+            GrpcControlPlane::connect("not an address", Duration::from_secs(1), &Credentials::Open).unwrap_err();
         assert!(refused.to_string().contains("expected host:port"), "{refused}");
     }
 }

@@ -7,6 +7,7 @@ mod grpc;
 mod lease;
 mod membership;
 mod placement;
+mod waits;
 
 pub use control_plane::ControlPlane;
 pub use errors::MemberError;
@@ -15,3 +16,4 @@ pub use grpc::GrpcControlPlane;
 pub use lease::LeaseProof;
 pub use membership::{AnnouncedBarrier, MemberView, Membership};
 pub use placement::wait_for_placement;
+pub use waits::{WaitGuard, Waiting, Waits};

@@ -17,6 +17,7 @@ use zagros_protocol::{Refusal, RefusalKind, RunId};
 
 use crate::control_plane::answer;
 use crate::lease::LeaseProof;
+use crate::waits::Waits;
 use crate::{ControlPlane, MemberError};
 
 /// Heartbeats per lease: two may be lost before the third counts.
@@ -76,6 +77,7 @@ struct HeartbeatReport {
     disk: Option<Disk>,
     barrier: u64,
     leaving: bool,
+    long_waits: Waits,
 }
 
 impl Membership {
@@ -198,6 +200,11 @@ impl Membership {
     /// Sets the servers that this worker waits for. Heartbeats carry them from now on.
     pub fn set_waits(&self, waits: Vec<ServerWait>) {
         self.report.send_modify(|report| report.waits = waits);
+    }
+
+    /// Heartbeats carry the long waits of this process from now on.
+    pub fn report_waits(&self, waits: Waits) {
+        self.report.send_modify(|report| report.long_waits = waits);
     }
 
     /// Sets the free space of the disk that this member writes to. Heartbeats carry it from now on.
@@ -364,5 +371,6 @@ fn heartbeat_request(joined: &JoinResponse, report: &HeartbeatReport) -> Heartbe
         disk: report.disk,
         barrier: report.barrier,
         leaving: report.leaving,
+        long_waits: report.long_waits.long(),
     }
 }

@@ -1,6 +1,6 @@
 //! Checks of a join request. They read the request alone and run before anything changes.
 
-use zagros_protocol::control::{HeartbeatRequest, JoinRequest};
+use zagros_protocol::control::{HeartbeatRequest, JoinRequest, LongWait};
 use zagros_protocol::{PROTOCOL_VERSION, Refusal, RefusalKind};
 
 use crate::config::CoreConfig;
@@ -53,8 +53,20 @@ pub(crate) fn check_join_payload(slot: MemberSlot, request: &JoinRequest) -> Res
     Ok(())
 }
 
+/// Waits of one process, and bytes and servers of each: no process has as many parts.
+const MOST_WAITS: usize = 16;
+const LONGEST_WAIT: usize = 512;
+
 /// Limits the size of a report, because the coordinator keeps each report until the next.
 pub(crate) fn check_report(config: &CoreConfig, request: &HeartbeatRequest) -> Result<(), Refusal> {
+    let is_large = |wait: &LongWait| wait.part.len().max(wait.what.len()).max(wait.indices.len()) > LONGEST_WAIT;
+    let waits = &request.long_waits;
+    if waits.len() > MOST_WAITS || waits.iter().any(is_large) {
+        return Err(Refusal::invalid(format!(
+            "a heartbeat reports {} waits, and may report {MOST_WAITS} of at most {LONGEST_WAIT} bytes each",
+            waits.len()
+        )));
+    }
     let (waits, servers) = (request.waits.len(), config.servers as usize);
     if waits > servers {
         return Err(Refusal::invalid(format!(

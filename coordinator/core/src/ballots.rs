@@ -48,22 +48,40 @@ pub fn decide(reasons: &[BarrierReason]) -> Option<BarrierDecision> {
     }
 }
 
-/// A worker of the group, as the members know it now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Workers that an answer names of those that have not voted.
+const NAMED: usize = 8;
+
+/// A worker of the group, as the members know it now. Each request looks at all voters, so a voter has no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Voter {
     pub(crate) index: u32,
     pub(crate) presence: Presence,
 }
 
 /// Whether a worker can still vote.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// It may vote at any time. In words: when it was last heard.
-    Expected(String),
+    /// It is alive and may vote at any time.
+    Expected {
+        /// Since its last heartbeat.
+        silence: Duration,
+    },
+    /// Its lease has expired. It votes if it is heard again.
+    Silent {
+        /// Since its last heartbeat.
+        silence: Duration,
+    },
     /// It has left the run, which goes on without it.
     Left,
-    /// It never votes. In words: why.
-    Gone(String),
+    /// It never votes: another process has taken its place.
+    Replaced,
+    /// It never votes: it has left the run with its work undone.
+    Deserted,
+    /// It never votes: it is lost.
+    Lost {
+        /// Since its last heartbeat.
+        silence: Duration,
+    },
 }
 
 /// The ballots of the newest process group that has voted.
@@ -98,8 +116,8 @@ struct OpenBallot {
 }
 
 impl Ballots {
-    /// Takes the request of the worker with this `index`, and answers what is known of its ballot. `voters` are the workers
-    /// of the group of this `generation`; a worker may be silent for `timeout`.
+    /// Takes the request of the worker with this `rank`, and answers what is known of its ballot. `voters` are the workers
+    /// of the group of this `generation`, by rank; a worker may be silent for `timeout`. It looks at each voter once.
     ///
     /// # Errors
     /// `Invalid` for a ballot that is not the group's newest, the one before it or the next one, and for a malformed vote.
@@ -107,16 +125,16 @@ impl Ballots {
         &mut self,
         (now, timeout): (Duration, Duration),
         (generation, voters): (u64, &[Voter]),
-        index: u32,
+        rank: usize,
         request: &BarrierRequest,
     ) -> Result<BarrierResponse, Refusal> {
+        let index = voters.get(rank).map_or(0, |voter| voter.index);
         check_vote(index, request.vote.as_ref())?;
         if self.group != generation {
             *self = Self { group: generation, ..Self::default() };
         }
         let ballot = self.ballot(index, request.ballot, voters.len())?;
         if let BallotState::Open(open) = &mut ballot.state {
-            let rank = voters.iter().position(|voter| voter.index == index).unwrap_or_default();
             open.take(now, rank, request.vote.as_ref());
             if let Some(closed) = open.close((now, timeout), request.ballot, voters) {
                 ballot.state = closed;
@@ -172,38 +190,48 @@ impl OpenBallot {
     /// What this ballot is now, where it is open no more.
     fn close(&self, (now, timeout): (Duration, Duration), number: u64, voters: &[Voter]) -> Option<BallotState> {
         let first_vote = self.first_vote?;
-        let missing: Vec<&Voter> = self.missing(voters).collect();
-        if missing.is_empty() {
+        let (mut missing, mut late, mut lost) = (0_usize, false, false);
+        for (rank, voter) in self.missing(voters) {
+            missing += 1;
+            lost |= voter.presence.is_lost();
+            late |= now.saturating_sub(self.heard(rank).map_or(first_vote, |at| at.max(first_vote))) > timeout;
+        }
+        if missing == 0 {
             return Some(self.count(voters));
         }
-        let lost: Vec<String> = missing.iter().filter_map(|voter| voter.loss()).collect();
-        let silence =
-            |voter: &Voter| now.saturating_sub(self.heard(voter, voters).map_or(first_vote, |at| at.max(first_vote)));
-        let late: Vec<String> =
-            missing.iter().filter(|voter| silence(voter) > timeout).filter_map(|voter| voter.lateness()).collect();
-        let why = if lost.is_empty() { late } else { lost };
-        if why.is_empty() {
-            return None;
-        }
-        let waited = now.saturating_sub(first_vote);
-        let reason = format!("barrier {number} of the process group waited {waited:.1?}, and {}", why.join(", "));
-        let workers = missing.iter().map(|voter| voter.index).collect();
-        Some(BallotState::Failed(BarrierFailure { workers, reason }))
+        (lost || late).then(|| self.failure((now, timeout), (number, first_vote), voters))
     }
 
-    /// Workers that have not voted and have not left the run.
-    fn missing<'a>(&'a self, voters: &'a [Voter]) -> impl Iterator<Item = &'a Voter> {
+    /// Why the ballot fails: the workers that are lost, else those that are late.
+    fn failure(
+        &self,
+        (now, timeout): (Duration, Duration),
+        (number, first_vote): (u64, Duration),
+        voters: &[Voter],
+    ) -> BallotState {
+        let is_late =
+            |rank: usize| now.saturating_sub(self.heard(rank).map_or(first_vote, |at| at.max(first_vote))) > timeout;
+        let lost: Vec<String> = self.missing(voters).filter_map(|(_, voter)| voter.loss()).collect();
+        let late = || self.missing(voters).filter(|(rank, _)| is_late(*rank)).filter_map(|(_, voter)| voter.lateness());
+        let why = if lost.is_empty() { late().collect() } else { lost };
+        let waited = now.saturating_sub(first_vote);
+        let reason = format!("barrier {number} of the process group waited {waited:.1?}, and {}", why.join(", "));
+        let workers = self.missing(voters).map(|(_, voter)| voter.index).collect();
+        BallotState::Failed(BarrierFailure { workers, reason })
+    }
+
+    /// Workers that have not voted and have not left the run, with their ranks.
+    fn missing<'a>(&'a self, voters: &'a [Voter]) -> impl Iterator<Item = (usize, &'a Voter)> {
         let all = voters.iter().enumerate();
-        let missing = all.filter(|(rank, voter)| self.vote(*rank).is_none() && voter.presence != Presence::Left);
-        missing.map(|(_, voter)| voter)
+        all.filter(|(rank, voter)| self.vote(*rank).is_none() && voter.presence != Presence::Left)
     }
 
     fn vote(&self, rank: usize) -> Option<&BarrierVote> {
         self.votes.get(rank).and_then(Option::as_ref)
     }
 
-    fn heard(&self, voter: &Voter, voters: &[Voter]) -> Option<Duration> {
-        let rank = voters.iter().position(|other| other.index == voter.index)?;
+    /// When the worker of this rank last said that it is on its way.
+    fn heard(&self, rank: usize) -> Option<Duration> {
         self.on_the_way.get(rank).copied().flatten()
     }
 
@@ -231,8 +259,13 @@ impl BallotState {
     fn on_wire(&self, voters: &[Voter]) -> State {
         match self {
             Self::Open(open) => {
-                let waiting_for: Vec<String> = open.missing(voters).map(Voter::name).collect();
-                State::Wait(BarrierWait { waiting_for: waiting_for.join(", ") })
+                let mut missing = open.missing(voters).map(|(_, voter)| voter.name());
+                let named: Vec<String> = missing.by_ref().take(NAMED).collect();
+                let more = match missing.count() {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                State::Wait(BarrierWait { waiting_for: format!("{}{more}", named.join(", ")) })
             }
             Self::Decided(result) => State::Result(result.clone()),
             Self::Failed(failure) => State::Failure(failure.clone()),
@@ -246,17 +279,28 @@ impl Voter {
     }
 
     fn loss(&self) -> Option<String> {
-        match &self.presence {
-            Presence::Gone(why) => Some(format!("{} {why}", self.name())),
-            Presence::Expected(_) | Presence::Left => None,
-        }
+        let why = match self.presence {
+            Presence::Replaced => "was replaced by another process, which is not in this group".to_owned(),
+            Presence::Deserted => "has left the run".to_owned(),
+            Presence::Lost { silence } => format!("is lost: silent for {silence:.1?}"),
+            Presence::Expected { .. } | Presence::Silent { .. } | Presence::Left => return None,
+        };
+        Some(format!("{} {why}", self.name()))
     }
 
     fn lateness(&self) -> Option<String> {
-        match &self.presence {
-            Presence::Expected(heard) => Some(format!("{} did not come ({heard})", self.name())),
-            Presence::Gone(_) | Presence::Left => None,
-        }
+        let heard = match self.presence {
+            Presence::Expected { silence } => format!("it was last heard {silence:.1?} ago"),
+            Presence::Silent { silence } => format!("it is lost: silent for {silence:.1?}"),
+            Presence::Left | Presence::Replaced | Presence::Deserted | Presence::Lost { .. } => return None,
+        };
+        Some(format!("{} did not come ({heard})", self.name()))
+    }
+}
+
+impl Presence {
+    fn is_lost(self) -> bool {
+        matches!(self, Self::Replaced | Self::Deserted | Self::Lost { .. })
     }
 }
 

@@ -14,8 +14,10 @@ pub struct CoreConfig {
     pub run: RunId,
     /// Name of the job, for the status page.
     pub job: String,
-    /// Embedding servers.
+    /// Embedding servers. A change of their number changes this value.
     pub servers: u32,
+    /// Why the number of embedding servers cannot change, if it cannot.
+    pub fixed_servers: Option<String>,
     /// Dense workers.
     pub workers: u32,
     /// The run goes on without a lost worker while at least this many workers are left.

@@ -11,6 +11,7 @@
 
 mod ending;
 mod group_calls;
+mod scale;
 
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use crate::data::{ResumedData, TrainingData};
 use crate::groups::ProcessGroups;
 use crate::members::{ExpiredLease, MemberState, Members};
 use crate::placement::{ServerAddress, ServerPlacement};
+use crate::resharding::Resharding;
 use crate::roster::Roster;
 use crate::run::RunState;
 use crate::status::StatusView;
@@ -39,6 +41,9 @@ use crate::transforms::Transforms;
 use crate::watch::TrainingWatch;
 use crate::{MemberSlot, Role, RunEvent, RunOutcome};
 
+/// What a server hears whose buckets were handed over.
+const RELEASED: &str = "its buckets were handed over to the other embedding servers";
+
 /// The coordinator's whole memory. `now` is the time since any fixed moment; it may repeat but not run backwards.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Core {
@@ -46,6 +51,7 @@ pub struct Core {
     run: RunState,
     members: Members,
     placement: ServerPlacement,
+    resharding: Resharding,
     data: TrainingData,
     transforms: Transforms,
     groups: ProcessGroups,
@@ -66,6 +72,7 @@ impl Core {
             run: RunState::Waiting,
             members: Members::new(config.lease),
             placement: ServerPlacement::new(config.servers, config.buckets),
+            resharding: Resharding::default(),
             data: TrainingData::default(),
             transforms: Transforms::default(),
             groups: ProcessGroups::default(),
@@ -109,6 +116,9 @@ impl Core {
         }
 
         let before = self.members.get(slot).map(|before| (before.instance, now.saturating_sub(before.heard)));
+        if before.is_some_and(|(instance, _)| instance != request.instance) {
+            self.abandon_move_of(now, slot);
+        }
         let incarnation = self.members.admit(now, slot, request);
         self.events.push(RunEvent::MemberJoined { slot, incarnation, address: request.address.clone() });
         if let (ServerContent::Kept, Some((instance, silence))) = (content, before)
@@ -151,18 +161,21 @@ impl Core {
         if request.leaving && slot.role == Role::EmbeddingServer {
             self.start_drain(&format!("{slot} was asked to end"));
         }
+        let is_released = self.is_released(slot);
         let outcome = self.run.outcome();
+        let reason = outcome.map(ToString::to_string).or(is_released.then(|| RELEASED.to_owned()));
         let (barrier, barrier_in_ms) = self.barriers.newest(now);
         Ok(HeartbeatResponse {
             generation: self.placement.generation().0,
-            stop: outcome.is_some(),
-            reason: outcome.map(ToString::to_string).unwrap_or_default(),
+            stop: reason.is_some(),
+            reason: reason.unwrap_or_default(),
             group: self.groups.generation(),
             barrier,
             barrier_in_ms,
             draining: self.run.draining().unwrap_or_default().to_owned(),
             broken_group: self.groups.broken(),
             batch: self.watch.newest_batch(),
+            bucket_move: self.resharding.active().map_or(0, |active| active.id),
         })
     }
 
@@ -192,7 +205,7 @@ impl Core {
     /// Which server owns which bucket, and which servers are missing.
     pub fn placement(&mut self, now: Duration) -> PlacementResponse {
         self.advance(now);
-        self.placement.response(self.roster())
+        self.placement.response(self.roster(), self.resharding.announced())
     }
 
     /// The next split for a worker.
@@ -269,8 +282,8 @@ impl Core {
     /// The status as of the last call, at a time that is not before it. It changes nothing.
     #[must_use]
     pub fn view(&self, now: Duration) -> StatusResponse {
-        let Self { config, run, placement, data, watch, .. } = self;
-        StatusView { config, run, roster: self.roster(), placement, data, watch }.status(now)
+        let Self { config, run, placement, resharding, data, watch, groups, .. } = self;
+        StatusView { config, run, roster: self.roster(), placement, resharding, data, watch, groups }.status(now)
     }
 
     /// Lets leases expire. Every other call does this first.
@@ -300,6 +313,7 @@ impl Core {
         self.now = Some(now);
         self.members.start_leases_anew(now, now - last);
         self.ballots.extend(now - last);
+        self.resharding.extend(now - last);
         self.events.push(RunEvent::CoordinatorRecovered { gap: now - last });
     }
 
@@ -352,10 +366,12 @@ impl Core {
         if gap > self.config.lease / 2 && !self.is_deserted() {
             self.members.extend_leases(gap);
             self.ballots.extend(gap);
+            self.resharding.extend(gap);
             self.events.push(RunEvent::CoordinatorStalled { gap });
         }
         self.expire(now);
         self.end_drain();
+        self.advance_moves(now);
         if self.run == RunState::Training && self.watch.is_due(now) {
             self.watch.sample(now, TrainingTotals::of(&self.members, self.config.asynchronous, now));
         }

@@ -72,6 +72,49 @@ pub enum RunEvent {
         /// The new generation.
         generation: Generation,
     },
+    /// Another number of embedding servers was asked for.
+    ScaleRequested {
+        /// How many.
+        servers: u32,
+        /// Buckets that have to move.
+        buckets: u32,
+    },
+    /// Buckets begin to move.
+    MoveStarted {
+        /// Counts the moves of the run.
+        id: u64,
+        /// Who owns the buckets.
+        source: MemberSlot,
+        /// Who will own them.
+        target: MemberSlot,
+        /// How many.
+        buckets: u32,
+    },
+    /// Buckets have another owner.
+    MoveCommitted {
+        /// Which move.
+        id: u64,
+        /// How many buckets.
+        buckets: u32,
+        /// Rows that were copied, changed rows once for each time.
+        rows: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// How long the source had been frozen.
+        frozen: Duration,
+    },
+    /// A move was given up. Its source keeps the buckets.
+    MoveAbandoned {
+        /// Which move.
+        what: String,
+        /// Why.
+        reason: String,
+    },
+    /// An embedding server owns nothing any more, and ends.
+    ServerReleased {
+        /// Which one.
+        slot: MemberSlot,
+    },
     /// There is a placement and a worker.
     TrainingStarted,
     /// Some workers have little or no data to read.
@@ -135,6 +178,20 @@ impl fmt::Display for RunEvent {
             ),
             Self::MemberReturned { slot } => write!(f, "{slot} is back"),
             Self::PlacementChanged { generation } => write!(f, "placement of generation {generation}"),
+            Self::ScaleRequested { servers, buckets } => {
+                write!(f, "the run will have {servers} embedding servers; {buckets} buckets have to move")
+            }
+            Self::MoveStarted { id, source, target, buckets } => {
+                write!(f, "move {id}: {buckets} buckets from {source} to {target}")
+            }
+            Self::MoveCommitted { id, buckets, rows, bytes, frozen } => write!(
+                f,
+                "move {id}: {buckets} buckets have moved with {rows} rows ({bytes} bytes); their source was frozen for {frozen:.1?}"
+            ),
+            Self::MoveAbandoned { what, reason } => {
+                write!(f, "{what} is abandoned: {reason}; its source keeps the buckets, and the move is tried again")
+            }
+            Self::ServerReleased { slot } => write!(f, "{slot} has handed its buckets over, and ends"),
             Self::TrainingStarted => write!(f, "training starts"),
             Self::UnevenShares { why } => f.write_str(why),
             Self::EpochCompleted { epoch } => write!(f, "epoch {epoch} is complete"),

@@ -38,6 +38,11 @@ impl ProcessGroups {
         self.generation
     }
 
+    /// Indices of the workers of the newest group, by rank.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = u32> {
+        self.members.iter().map(|member| member.index)
+    }
+
     /// The newest group that lost a worker, and whose other workers would wait for it in vain. 0 before the first.
     pub(crate) fn broken(&self) -> u64 {
         self.broken
@@ -76,7 +81,8 @@ impl ProcessGroups {
         Ok(GroupResponse { generation, rank, world, store, waiting_for: String::new(), workers })
     }
 
-    /// The workers that vote at the barriers of the group of this `generation`, which a worker says that it is in.
+    /// The workers that vote at the barriers of the group of this `generation`, which a worker says that it is in, by rank;
+    /// and the rank of that worker.
     ///
     /// # Errors
     /// `Invalid` when there is a newer group, or the process of the worker is not in this one.
@@ -86,17 +92,18 @@ impl ProcessGroups {
         now: Duration,
         generation: u64,
         (slot, incarnation): (MemberSlot, u32),
-    ) -> Result<Vec<Voter>, Refusal> {
-        let is_member = self.members.contains(&GroupMember { index: slot.index, incarnation });
-        if generation != self.generation || !is_member {
+    ) -> Result<(Vec<Voter>, usize), Refusal> {
+        let asker = GroupMember { index: slot.index, incarnation };
+        let rank = self.members.iter().position(|member| *member == asker);
+        let Some(rank) = rank.filter(|_| generation == self.generation) else {
             let newest = self.generation;
             return Err(Refusal::invalid(format!(
                 "{slot} (incarnation {incarnation}) votes in the process group of generation {generation} and is not in it; \
                  the newest group has generation {newest}"
             )));
-        }
+        };
         let voter = |member: &GroupMember| Voter { index: member.index, presence: member.presence(roster, now) };
-        Ok(self.members.iter().map(voter).collect())
+        Ok((self.members.iter().map(voter).collect(), rank))
     }
 
     /// The generation of the group with these members, by rank. The newest group keeps its generation if it has the same
@@ -136,17 +143,15 @@ impl GroupMember {
     fn presence(self, roster: Roster<'_>, now: Duration) -> Presence {
         let slot = MemberSlot::worker(self.index);
         let Some(holder) = roster.members.get(slot).filter(|holder| holder.incarnation == self.incarnation) else {
-            return Presence::Gone("was replaced by another process, which is not in this group".to_owned());
+            return Presence::Replaced;
         };
         let silence = now.saturating_sub(holder.heard);
         match holder.state {
-            MemberState::Alive => Presence::Expected(format!("it was last heard {silence:.1?} ago")),
-            MemberState::Silent | MemberState::Away => {
-                Presence::Expected(format!("it is lost: silent for {silence:.1?}"))
-            }
+            MemberState::Alive => Presence::Expected { silence },
+            MemberState::Silent | MemberState::Away => Presence::Silent { silence },
             MemberState::Left { finished: true } | MemberState::GivenUp => Presence::Left,
-            MemberState::Left { finished: false } => Presence::Gone("has left the run".to_owned()),
-            MemberState::Lost => Presence::Gone(format!("is lost: silent for {silence:.1?}")),
+            MemberState::Left { finished: false } => Presence::Deserted,
+            MemberState::Lost => Presence::Lost { silence },
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zagros_protocol::control::{
     AssignRequest, BarrierRequest, CompleteRequest, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
-    ReportEvaluationRequest, TransformsRequest,
+    ReportEvaluationRequest, ReportMoveRequest, ScaleRequest, TransformsRequest,
 };
 
 use crate::{Core, RunOutcome};
@@ -31,6 +31,10 @@ pub enum CoreInput {
     Transforms(TransformsRequest),
     /// [`Core::report_evaluation`].
     ReportEvaluation(ReportEvaluationRequest),
+    /// [`Core::scale`].
+    Scale(ScaleRequest),
+    /// [`Core::report_move`].
+    ReportMove(ReportMoveRequest),
     /// [`Core::tick`], and every question: it changes nothing but the time.
     Tick,
     /// [`Core::drain`], with its reason.
@@ -54,6 +58,8 @@ impl CoreInput {
             Self::Complete(request) => drop(core.complete(now, request)),
             Self::Transforms(request) => drop(core.transforms(now, request)),
             Self::ReportEvaluation(request) => drop(core.report_evaluation(now, request)),
+            Self::Scale(request) => drop(core.scale(now, request)),
+            Self::ReportMove(request) => drop(core.report_move(now, request)),
             Self::Tick => core.tick(now),
             Self::Drain(reason) => core.drain(now, reason),
             Self::End(outcome) => core.end(now, outcome.clone()),

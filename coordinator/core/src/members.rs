@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zagros_protocol::control::{Disk, HeartbeatRequest, JoinRequest, Progress, ServerLoad, ServerWait};
+use zagros_protocol::control::{Disk, HeartbeatRequest, JoinRequest, LongWait, Progress, ServerLoad, ServerWait};
 use zagros_protocol::{Lineage, Refusal, RefusalKind};
 
 use crate::{MemberSlot, Role};
@@ -30,6 +30,9 @@ pub(crate) struct MemberRecord {
     pub(crate) progress: Option<Progress>,
     pub(crate) load: Option<ServerLoad>,
     pub(crate) waits: Vec<ServerWait>,
+    /// Only for the status. A journal does not keep it: the next heartbeat has it again.
+    #[serde(skip)]
+    pub(crate) long_waits: Vec<LongWait>,
     pub(crate) disk: Option<Disk>,
     /// When its reported step last changed.
     pub(crate) stepped: Option<Duration>,
@@ -96,6 +99,7 @@ impl Members {
             progress: None,
             load: None,
             waits: Vec::new(),
+            long_waits: Vec::new(),
             disk: None,
             stepped: None,
             completed: (0, BTreeSet::new()),
@@ -176,6 +180,7 @@ impl Members {
         member.disk = report.disk.or(member.disk);
         // An empty list says that the member waits for no server.
         member.waits.clone_from(&report.waits);
+        member.long_waits.clone_from(&report.long_waits);
     }
 
     /// Notes splits that were reported as complete in a member's name.
@@ -223,6 +228,13 @@ impl Members {
             member.state = MemberState::Lost;
             now.saturating_sub(member.heard)
         })
+    }
+
+    /// The rows of an embedding server were handed over. A process that takes the slot later need not have them.
+    pub(crate) fn forget_rows(&mut self, slot: MemberSlot) {
+        if let Some(member) = self.by_slot.get_mut(&slot) {
+            member.lineage = None;
+        }
     }
 
     /// Notes that no other process is expected in the slot of a lost member.

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use zagros_protocol::control::{PlacementResponse, ServerEntry, Writer};
-use zagros_protocol::{BucketMap, Generation, Lineage};
+use zagros_protocol::control::{BucketMove, PlacementResponse, ServerEntry, Writer};
+use zagros_protocol::{BucketMap, Generation, Lineage, ServerIndex};
 
 use crate::MemberSlot;
 use crate::roster::Roster;
 
-/// The placement of a run. Owners are decided once, when every server has joined for the first time. A later generation only
-/// says that a server is another process, without the rows of the process before.
+/// The placement of a run. Owners are decided when every server has joined for the first time. A later generation says that
+/// buckets have moved, or that a server is another process, without the rows of the process before.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ServerPlacement {
     server_count: u32,
@@ -44,7 +44,7 @@ impl ServerPlacement {
             None if self.missing().next().is_none() => {
                 BucketMap::even(Generation::NONE.next(), self.buckets, self.server_count)
             }
-            Some(map) if is_new => map.at(map.generation().next()),
+            Some(map) if is_new && owns_any(map, index) => map.at(map.generation().next()),
             None | Some(_) => return None,
         };
         Some(self.map.insert(next).generation())
@@ -55,9 +55,27 @@ impl ServerPlacement {
         self.addresses.insert(index, address);
     }
 
+    /// Gives buckets to another server. Returns the new generation; `None` before the first placement.
+    pub(crate) fn move_buckets(&mut self, buckets: &[u32], owner: u32) -> Option<Generation> {
+        let next = self.map.as_ref()?.moved(buckets, ServerIndex(owner));
+        Some(self.map.insert(next).generation())
+    }
+
+    /// Whether a server owns a bucket, or will once there are owners.
+    pub(crate) fn owns(&self, index: u32) -> bool {
+        self.map().is_none_or(|map| owns_any(map, index))
+    }
+
+    /// A server that owns nothing has gone.
+    pub(crate) fn forget(&mut self, index: u32) {
+        self.addresses.remove(&index);
+    }
+
     /// The placement as members get it: owners, servers, who may push, and what is waited for.
-    pub(crate) fn response(&self, roster: Roster<'_>) -> PlacementResponse {
+    pub(crate) fn response(&self, roster: Roster<'_>, bucket_move: Option<BucketMove>) -> PlacementResponse {
         let run = roster.config.run.0;
+        // A server that owns nothing yet is named once it does: the indices of the named ones have no gap.
+        let servers = self.map().map_or(u32::MAX, BucketMap::servers);
         let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
             index,
             address: server.address.clone(),
@@ -70,9 +88,10 @@ impl ServerPlacement {
         PlacementResponse {
             generation: self.generation().0,
             owners: self.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
-            servers: self.servers().map(entry).collect(),
+            servers: self.servers().filter(|(index, _)| *index < servers).map(entry).collect(),
             waiting_for: roster.missing_servers().unwrap_or_default(),
             writers: roster.members.workers().map(writer).collect(),
+            bucket_move,
         }
     }
 
@@ -95,6 +114,10 @@ impl ServerPlacement {
     pub(crate) fn servers(&self) -> impl Iterator<Item = (u32, &ServerAddress)> {
         self.addresses.iter().map(|(index, address)| (*index, address))
     }
+}
+
+fn owns_any(map: &BucketMap, index: u32) -> bool {
+    (0..map.buckets()).any(|bucket| map.owner(bucket) == Some(ServerIndex(index)))
 }
 
 #[cfg(test)]

@@ -53,13 +53,15 @@ impl<'a> Roster<'a> {
         self.alive_workers().count() as u32
     }
 
-    /// A server that has joined and is gone. A server that is away is gone once nobody waits for it any more.
-    pub(crate) fn lost_server(self, now: Duration) -> Option<MemberSlot> {
+    /// A server that owns buckets and is gone. A server that is away is gone once nobody waits for it any more.
+    pub(crate) fn lost_server(self, now: Duration, owns: impl Fn(u32) -> bool) -> Option<MemberSlot> {
         let is_overdue = |member: &MemberRecord| {
             now.saturating_sub(member.heard).saturating_sub(self.config.lease) > self.config.timeout
         };
         let is_gone = |(slot, member): &(MemberSlot, &MemberRecord)| match member.state {
             _ if slot.role != Role::EmbeddingServer => false,
+            // It has handed its buckets over, or has not got any.
+            _ if !owns(slot.index) => false,
             MemberState::Alive => false,
             MemberState::Away => is_overdue(member),
             MemberState::Silent | MemberState::Lost | MemberState::GivenUp | MemberState::Left { .. } => true,

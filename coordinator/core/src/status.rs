@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use zagros_protocol::ServerIndex;
-use zagros_protocol::control::{MemberStatus, StatusResponse};
+use zagros_protocol::control::{MemberStatus, ScaleStatus, StatusResponse};
 
 use crate::config::CoreConfig;
 use crate::data::TrainingData;
+use crate::groups::ProcessGroups;
 use crate::members::MemberRecord;
 use crate::placement::ServerPlacement;
+use crate::resharding::Resharding;
 use crate::roster::Roster;
 use crate::run::RunState;
 use crate::totals::TrainingTotals;
@@ -23,8 +25,10 @@ pub(crate) struct StatusView<'a> {
     pub(crate) run: &'a RunState,
     pub(crate) roster: Roster<'a>,
     pub(crate) placement: &'a ServerPlacement,
+    pub(crate) resharding: &'a Resharding,
     pub(crate) data: &'a TrainingData,
     pub(crate) watch: &'a TrainingWatch,
+    pub(crate) groups: &'a ProcessGroups,
 }
 
 impl StatusView<'_> {
@@ -55,11 +59,25 @@ impl StatusView<'_> {
             step: totals.moment.step,
             samples: totals.samples,
             checkpoint_every_ms: config.checkpoint_every.map_or(0, millis),
+            servers: config.servers,
+            workers: config.workers,
+            lease_ms: millis(config.lease),
+            timeout_ms: millis(config.timeout),
+            group: self.groups.workers().collect(),
+            scale: self.scale(),
         };
         status.warnings = warnings(&status, watch.duration(now));
         let uneven = self.data.uneven().filter(|_| self.run.outcome().is_none());
         status.warnings.extend(uneven.map(str::to_owned));
         status
+    }
+
+    fn scale(self) -> Option<ScaleStatus> {
+        let waits = || self.roster.missing_servers().map(|missing| format!("waits: {missing}")).unwrap_or_default();
+        let left = self.resharding.left(self.placement.map()?);
+        let waiting_for = if left == 0 { String::new() } else { waits() };
+        let CoreConfig { servers, workers, .. } = self.config;
+        self.resharding.status(*servers, *workers, self.placement.map()?, waiting_for)
     }
 
     /// Why the run is not training: what it waits for, or how it ended.
@@ -81,6 +99,7 @@ impl StatusView<'_> {
             load: member.load,
             splits_held: self.data.held_by(slot) as u32,
             waits: member.waits.clone(),
+            long_waits: member.long_waits.clone(),
             disk: member.disk,
             buckets: self.buckets(slot),
             still_ms: member.stepped.map(|stepped| millis(now.saturating_sub(stepped))),

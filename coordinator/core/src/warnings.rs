@@ -51,7 +51,7 @@ fn lost(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
     if member.state == "given up" {
         return Some(format!("{slot} was given up: it was lost, and the run goes on without it"));
     }
-    let silence = words(Duration::from_millis(member.silent_ms));
+    let silence = time_in_words(Duration::from_millis(member.silent_ms));
     if member.state == "away" {
         return Some(format!(
             "{slot} is away: silent for {silence}; its rows are in its log, and the run waits for it"
@@ -63,7 +63,7 @@ fn lost(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
 fn silent(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
     let silence = Duration::from_millis(member.silent_ms);
     let is_silent = member.state == "alive" && silence >= SILENT;
-    is_silent.then(|| format!("{slot} has not been heard for {}", words(silence)))
+    is_silent.then(|| format!("{slot} has not been heard for {}", time_in_words(silence)))
 }
 
 fn not_finite(status: &StatusResponse) -> Option<String> {
@@ -105,7 +105,11 @@ fn slow_servers(status: &StatusResponse) -> Vec<String> {
             [one] => format!("dense worker {one} waits for it"),
             many => format!("{} workers wait for it", many.len()),
         };
-        format!("{} is slow: its oldest request has waited {}; {who}", MemberSlot::server(server), words(oldest))
+        format!(
+            "{} is slow: its oldest request has waited {}; {who}",
+            MemberSlot::server(server),
+            time_in_words(oldest)
+        )
     };
     slow.filter(|(_, oldest, _)| *oldest >= SLOW).map(warning).collect()
 }
@@ -125,18 +129,21 @@ fn late_checkpoint(status: &StatusResponse, training: Duration) -> Option<String
     let every = Duration::from_millis(status.checkpoint_every_ms);
     let age = status.checkpoints.last().map_or(training, |newest| Duration::from_millis(newest.age_ms));
     let is_late = status.state == "training" && !every.is_zero() && age > every * LATE;
-    is_late.then(|| format!("no checkpoint for {}; the job asks for one every {}", words(age), words(every)))
+    is_late.then(|| {
+        format!("no checkpoint for {}; the job asks for one every {}", time_in_words(age), time_in_words(every))
+    })
 }
 
 fn still(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
     let still = Duration::from_millis(member.still_ms?);
     let is_still = member.state == "alive" && still >= STILL;
     let may = "it scores a held-out part, writes a checkpoint, or waits";
-    is_still.then(|| format!("{slot} has made no step for {}: {may}", words(still)))
+    is_still.then(|| format!("{slot} has made no step for {}: {may}", time_in_words(still)))
 }
 
-/// A time for a person: `3.2 s`, `42 s`, `12 min`, `1 h 5 min`.
-fn words(time: Duration) -> String {
+/// A time as a person reads it: `3.2 s`, `42 s`, `12 min`, `1 h 5 min`.
+#[must_use]
+pub fn time_in_words(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..10 => format!("{:.1} s", time.as_secs_f64()),

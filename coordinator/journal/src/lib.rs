@@ -10,7 +10,8 @@
 //!
 //! Everything is in one RocksDB: an input and a snapshot are there whole or not at all, and one process at a time holds the
 //! folder. Inputs are handed to the system before they take effect, so they survive the end of the process (`kill -9`), not a
-//! loss of power.
+//! loss of power. The journal therefore names the start of the machine that it was written under: after another start it says
+//! that its end may be missing ([`Machine`]).
 
 mod error;
 mod record;
@@ -18,4 +19,4 @@ mod store;
 
 pub use error::JournalError;
 pub use record::JournalTime;
-pub use store::{InputJournal, RecoveredCore};
+pub use store::{InputJournal, Machine, RecoveredCore};

@@ -41,6 +41,8 @@ pub(crate) fn encode(time: JournalTime, input: &CoreInput) -> Vec<u8> {
         CoreInput::End(outcome) => (11, postcard::to_allocvec(outcome).unwrap_or_default()),
         CoreInput::Recover => (12, Vec::new()),
         CoreInput::Barrier(request) => (13, request.encode_to_vec()),
+        CoreInput::Scale(request) => (14, request.encode_to_vec()),
+        CoreInput::ReportMove(request) => (15, request.encode_to_vec()),
     };
     let mut bytes = Vec::with_capacity(HEADER + content.len());
     bytes.push(kind);
@@ -78,6 +80,8 @@ fn input(kind: u8, content: &[u8]) -> Result<CoreInput, String> {
         11 => CoreInput::End(postcard::from_bytes(content).map_err(|error| error.to_string())?),
         12 => CoreInput::Recover,
         13 => CoreInput::Barrier(message(content)?),
+        14 => CoreInput::Scale(message(content)?),
+        15 => CoreInput::ReportMove(message(content)?),
         other => return Err(format!("input of kind {other}")),
     })
 }

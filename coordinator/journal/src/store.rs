@@ -2,19 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-use rocksdb::{DB, Direction, IteratorMode, Options, WriteBatch};
+use rocksdb::{DB, Direction, IteratorMode, Options, WriteBatch, WriteOptions};
 use zagros_coordinator_core::{Core, CoreInput};
 
 use crate::JournalError;
 use crate::record::{JournalTime, decode, encode};
 
 /// Version of the keys, the records and the snapshot.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Bytes of inputs after which a snapshot is due, at least: replaying them takes well under a second.
 const SNAPSHOT_BYTES: u64 = 4 << 20;
 
 /// Release and format of the writer.
 const RELEASE: &[u8] = b"release";
+/// Which start of which machine the writer was on.
+const BOOT: &[u8] = b"boot";
+/// In place of the machine, once the writer has ended in order: every input is on the disk.
+const HANDED_OVER: &[u8] = b"handed over";
 /// The state before the first input that is kept.
 const SNAPSHOT: &[u8] = b"snapshot";
 /// Begins the keys of inputs; their number follows, big endian.
@@ -34,6 +38,16 @@ pub struct InputJournal {
     snapshot: u64,
 }
 
+/// Whether the journal has every input that took effect. It survives the end of its process. The system writes it to the disk
+/// later, so a loss of power may take the newest inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// The machine has run since the first input, or cannot tell; or the process before has handed the journal over.
+    Same,
+    /// The machine was started again after the first input, or it is another machine.
+    StartedAgain,
+}
+
 /// What a process finds that another one has left.
 #[derive(Debug)]
 pub struct RecoveredCore {
@@ -43,6 +57,8 @@ pub struct RecoveredCore {
     pub time: JournalTime,
     /// How many inputs were replayed.
     pub inputs: u64,
+    /// Whether inputs may be missing at the end.
+    pub machine: Machine,
 }
 
 impl InputJournal {
@@ -69,6 +85,7 @@ impl InputJournal {
         self.next = 0;
         let mut batch = WriteBatch::default();
         batch.put(RELEASE, release());
+        batch.put(BOOT, boot_id());
         self.write_snapshot(core, time, batch)
     }
 
@@ -96,6 +113,21 @@ impl InputJournal {
     /// When it cannot be written: the inputs stay then.
     pub fn snapshot(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
         self.write_snapshot(core, time, WriteBatch::default())
+    }
+
+    /// The last call of a process that ends in order: every input is on the disk, so a process on any machine may go on.
+    ///
+    /// # Errors
+    /// When the disk cannot be written.
+    pub fn hand_over(&mut self) -> Result<(), JournalError> {
+        self.put_boot(HANDED_OVER)
+    }
+
+    /// What is written before is on the disk too.
+    fn put_boot(&self, boot: &[u8]) -> Result<(), JournalError> {
+        let mut now = WriteOptions::default();
+        now.set_sync(true);
+        self.db.put_opt(BOOT, boot, &now).map_err(|source| self.failed("written", source))
     }
 
     /// Deletes the journal: nobody will ask for this run any more.
@@ -142,8 +174,13 @@ impl InputJournal {
             inputs += 1;
             bytes += record.len() as u64;
         }
+        let boot = read(BOOT)?.unwrap_or_default();
+        let machine = machine(&boot, &boot_id());
+        if boot == HANDED_OVER {
+            self.put_boot(&boot_id())?;
+        }
         (self.next, self.bytes, self.snapshot) = (first + inputs, bytes, snapshot.len() as u64);
-        Ok(Some(RecoveredCore { core, time, inputs }))
+        Ok(Some(RecoveredCore { core, time, inputs, machine }))
     }
 
     fn check_release(&self, found: Option<Vec<u8>>) -> Result<(), JournalError> {
@@ -176,6 +213,15 @@ fn of_snapshot(bytes: &[u8]) -> Result<(Core, JournalTime, u64), String> {
         return Err(format!("{} bytes follow its end", left.len()));
     }
     Ok((core, time, first))
+}
+
+/// The kernel's random number of this start of the machine; empty on a system without one.
+fn boot_id() -> Vec<u8> {
+    std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+fn machine(then: &[u8], now: &[u8]) -> Machine {
+    if then == now || then == HANDED_OVER { Machine::Same } else { Machine::StartedAgain }
 }
 
 fn key(number: u64) -> [u8; 9] {
@@ -214,6 +260,7 @@ mod tests {
             run: RunId(7),
             job: "test".to_owned(),
             servers: 1,
+            fixed_servers: None,
             workers: 1,
             min_workers: 1,
             buckets: 16,
@@ -295,6 +342,34 @@ mod tests {
         assert_eq!((bytes(&recovered.core), recovered.inputs, recovered.time), (bytes(&core()), 0, at(9000)));
         journal.delete().unwrap();
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
+        journal.begin(&core(), at(0)).unwrap();
+        drop(journal);
+        let found = || InputJournal::open(folder.path()).unwrap().1.expect("the run").machine;
+        assert_eq!(found(), Machine::Same);
+        let db = DB::open(&options(), folder.path()).unwrap();
+        db.put(BOOT, "0d5f8b5c-0000-0000-0000-000000000000").unwrap();
+        drop(db);
+        assert_eq!(found(), Machine::StartedAgain);
+    }
+
+    /// A pod moves to another machine with its disk.
+    #[test]
+    fn a_journal_that_was_handed_over_goes_on_on_any_machine_and_then_belongs_to_that_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
+        journal.begin(&core(), at(0)).unwrap();
+        journal.db.put(BOOT, "another machine").unwrap();
+        journal.hand_over().unwrap();
+        drop(journal);
+        let (journal, recovered) = InputJournal::open(folder.path()).unwrap();
+        assert_eq!(recovered.expect("the run").machine, Machine::Same);
+        assert_eq!(journal.db.get(BOOT).unwrap(), Some(boot_id()), "a loss of power is recognised from now on");
     }
 
     #[test]

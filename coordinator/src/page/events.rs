@@ -7,10 +7,12 @@ use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream};
+use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use zagros_plumbing::Shutdown;
 
+use super::axes::PageAxes;
 use crate::{LocalCoordinator, StatusReport};
 
 /// The most listeners at a time.
@@ -52,6 +54,14 @@ impl Events {
     }
 }
 
+/// What an event carries: a report, perhaps without the points that were sent before, and the axes of the whole report.
+#[derive(Serialize)]
+struct PageState {
+    #[serde(flatten)]
+    report: StatusReport,
+    axes: PageAxes,
+}
+
 /// One browser.
 struct Listener {
     coordinator: Arc<LocalCoordinator>,
@@ -89,6 +99,7 @@ impl Listener {
             () = self.shutdown.requested() => self.is_over = true,
         }
         let report = StatusReport::from(self.coordinator.glance());
+        let axes = PageAxes::of(&report);
         let is_first = self.seen == SentLists::default();
         let seen = std::mem::replace(&mut self.seen, SentLists::of(&report));
         let (name, report) = match (self.is_over, is_first) {
@@ -96,7 +107,7 @@ impl Listener {
             (false, true) => ("whole", report),
             (false, false) => ("next", seen.unsent(report)),
         };
-        Event::default().event(name).retry(RETRY).json_data(report)
+        Event::default().event(name).retry(RETRY).json_data(PageState { report, axes })
     }
 }
 

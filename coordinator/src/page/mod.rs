@@ -3,21 +3,18 @@
 //! `/` is one document that loads nothing else. `/events` feeds it with server-sent events. Names of jobs and addresses
 //! reach the document as JSON only, and the script inserts them as text.
 
-mod access;
+mod axes;
 mod events;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use zagros_plumbing::Shutdown;
 
 use crate::LocalCoordinator;
-pub(crate) use access::PageAccess;
-use access::PageEntry;
-pub use access::{BadToken, PageToken};
 use events::Events;
 
 const HTML: &str = include_str!("../../page/page.html");
@@ -30,33 +27,18 @@ const SCRIPTS: [&str; 4] = [
     include_str!("../../page/live.js"),
 ];
 
-/// The routes `/` and `/events`. Their responses end with `shutdown`.
-pub(crate) fn routes(coordinator: &Arc<LocalCoordinator>, access: PageAccess, shutdown: Shutdown) -> Router {
-    let access = Arc::new(access);
+/// The routes `/` and `/events`. Their responses end with `shutdown`. The port decides who may read them.
+pub(crate) fn routes(coordinator: &Arc<LocalCoordinator>, shutdown: Shutdown) -> Router {
     let events = Arc::new(Events::new(Arc::clone(coordinator), shutdown));
-    let guard = Arc::clone(&access);
-    Router::new().route("/", get(async move |headers: HeaderMap, uri: Uri| page(&access, &headers, &uri))).route(
-        "/events",
-        get(async move |headers: HeaderMap, uri: Uri| match guard.entry(&headers, &uri) {
-            Ok(_) => events.follow(),
-            Err(refused) => (refused.status, refused.text).into_response(),
-        }),
-    )
+    Router::new().route("/", get(async || page())).route("/events", get(async move || events.follow()))
 }
 
-fn page(access: &PageAccess, headers: &HeaderMap, uri: &Uri) -> Response {
-    let entry = match access.entry(headers, uri) {
-        Ok(entry) => entry,
-        Err(refused) => return (refused.status, refused.text).into_response(),
-    };
+fn page() -> Response {
     let nonce = format!("{:032x}", rand::random::<u128>());
     let mut response = (StatusCode::OK, Html(document(&nonce))).into_response();
     let headers = response.headers_mut();
     for (name, value) in policies(&nonce) {
         headers.insert(name, value);
-    }
-    if let PageEntry::WithCookie(cookie) = entry {
-        headers.insert(header::SET_COOKIE, cookie);
     }
     response
 }

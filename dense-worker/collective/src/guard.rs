@@ -1,18 +1,40 @@
 //! A deadline for calls without one.
 
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use crate::Interrupt;
+
+/// How long one wait lasts. After each wait the call checks whether it was interrupted.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// Runs `work` on a thread of its own; `None` if it has not ended in time (invariant WT-1). The thread then continues until
 /// its wait ends, so `work` must own everything that it uses.
 pub(crate) fn within<T: Send + 'static>(time: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    within_unless(&Interrupt::default(), time, work)
+}
+
+/// As [`within`]; `None` also once `interrupt` is set.
+pub(crate) fn within_unless<T: Send + 'static>(
+    interrupt: &Interrupt,
+    time: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let run = move || {
         // Nobody receives the result if the call took too long.
         let _ = sender.send(work());
     };
     std::thread::Builder::new().name("rendezvous".to_owned()).spawn(run).ok()?;
-    receiver.recv_timeout(time).ok()
+    let started = Instant::now();
+    loop {
+        let left = time.saturating_sub(started.elapsed());
+        match receiver.recv_timeout(left.min(SLICE)) {
+            Ok(result) => return Some(result),
+            Err(RecvTimeoutError::Timeout) if left > SLICE && !interrupt.is_set() => {}
+            Err(_) => return None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -24,5 +46,8 @@ mod tests {
         assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
         let (_open, endless) = mpsc::channel::<()>();
         assert_eq!(within(Duration::from_millis(10), move || endless.recv()), None);
+        let (interrupt, (_open, endless)) = (Interrupt::default(), mpsc::channel::<()>());
+        interrupt.set();
+        assert_eq!(within_unless(&interrupt, Duration::from_secs(3600), move || endless.recv()), None);
     }
 }

@@ -26,7 +26,7 @@ impl Rendezvous for InProcess {
     fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
         let table = Arc::clone(self.groups.lock().entry(place.generation).or_default());
         let (rank, world, timeout) = (place.rank, place.world, place.timeout);
-        let mut rank_end = InProcessRank { table, rank, world, timeout, calls: 0, interrupt: Interrupt::default() };
+        let mut rank_end = InProcessRank { table, rank, world, timeout, calls: 0, interrupt: place.interrupt.clone() };
         rank_end.exchange("forming the group", Vec::new())?;
         Ok(Box::new(rank_end))
     }
@@ -191,6 +191,14 @@ mod tests {
         let error = InProcess::default().meet(&place).err().unwrap();
         assert_eq!(error.missing(), [1, 2]);
         assert!(error.to_string().contains("ranks 1, 2 did not take part in forming the group"), "{error}");
+    }
+
+    #[test]
+    fn a_rank_that_is_known_to_be_gone_is_not_waited_for() {
+        let place = ProcessGroupConfig { timeout: Duration::from_secs(3600), ..place(0, 2, "") };
+        place.interrupt.set();
+        let error = InProcess::default().meet(&place).err().unwrap();
+        assert!(error.missing() == [1] && error.to_string().contains("was interrupted"), "{error}");
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub trait Rendezvous: Send + Sync {
 }
 
 /// The group to form, and this worker's rank in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ProcessGroupConfig {
     /// This worker: 0 .. world − 1.
     pub rank: usize,
@@ -127,4 +127,6 @@ pub struct ProcessGroupConfig {
     pub store: String,
     /// The longest wait for other ranks.
     pub timeout: Duration,
+    /// Ends the wait for other ranks, and later the calls of the group.
+    pub interrupt: Interrupt,
 }

@@ -24,14 +24,8 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: CollectiveBackend) -> Self {
-        Self {
-            group: Some(group),
-            ends_late: backend == CollectiveBackend::Nccl,
-            roll,
-            interrupt: Interrupt::default(),
-            first: None,
-        }
+    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: CollectiveBackend, interrupt: Interrupt) -> Self {
+        Self { group: Some(group), ends_late: backend == CollectiveBackend::Nccl, roll, interrupt, first: None }
     }
 
     fn run<T>(

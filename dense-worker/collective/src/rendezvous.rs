@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::connector::Connector;
-use crate::guard::within;
+use crate::guard::within_unless;
 use crate::processes::Processes;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::Store;
-use crate::{Collective, CollectiveBackend, CollectiveError, ProcessGroupConfig, Rendezvous, SingleRank};
+use crate::{Collective, CollectiveBackend, CollectiveError, Interrupt, ProcessGroupConfig, Rendezvous, SingleRank};
 
 /// The rendezvous of a worker in its own process.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl StoreRendezvous {
         }
         let (host, port) = split(&self.address)?;
         let listener = self.listener.lock().take();
-        let opened = within(left, move || Store::open(&host, port, listener, left));
+        let opened = within_unless(&place.interrupt, left, move || Store::open(&host, port, listener, left));
         let opened = opened.unwrap_or_else(|| Err(format!("it could not be connected to within {left:.1?}")));
         let store = opened.map_err(|reason| CollectiveError::Address { address: self.address.clone(), reason })?;
         Ok(Arc::clone(served.insert(Arc::new(store))))
@@ -58,7 +58,7 @@ impl StoreRendezvous {
     fn connect(place: &ProcessGroupConfig, left: Duration) -> Result<Arc<Store>, CollectiveError> {
         let started = Instant::now();
         let (host, port) = split(&place.store)?;
-        let opened = within(left, move || Store::open(&host, port, None, left));
+        let opened = within_unless(&place.interrupt, left, move || Store::open(&host, port, None, left));
         let opened = opened.unwrap_or_else(|| Err("it does not answer".to_owned()));
         opened.map(Arc::new).map_err(|reason| CollectiveError::Missing {
             ranks: vec![0],
@@ -85,9 +85,10 @@ impl Rendezvous for StoreRendezvous {
         // The prefix keeps ranks with another backend out of this group.
         let prefix = format!("{} group {}/", self.connector.backend(), place.generation);
         let roll = RankRoll { store, prefix, rank: place.rank, world: place.world };
-        let absent = roll.call("here", left());
+        let absent = roll.call("here", left(), &place.interrupt);
         if !absent.is_empty() {
-            let (waited, reason) = (started.elapsed(), "not here in time".to_owned());
+            let reason = if place.interrupt.is_set() { Interrupt::REASON } else { "not here in time" };
+            let (waited, reason) = (started.elapsed(), reason.to_owned());
             return Err(CollectiveError::Missing { ranks: absent, call: CALL, waited, reason });
         }
         let formed = {
@@ -96,10 +97,11 @@ impl Rendezvous for StoreRendezvous {
             let form = move || connector.form(&roll, &host, timeout);
             // A minimum even for a late last rank: CUDA alone takes seconds to start.
             let least = if connector.backend() == CollectiveBackend::Nccl { timeout } else { ROLL_CALL };
-            within(left().max(least), form).unwrap_or_else(|| Err("connecting takes too long".to_owned()))
+            let formed = within_unless(&place.interrupt, left().max(least), form);
+            formed.unwrap_or_else(|| Err("connecting takes too long".to_owned()))
         };
         match formed {
-            Ok(group) => Ok(Box::new(Processes::new(group, roll, self.connector.backend()))),
+            Ok(group) => Ok(Box::new(Processes::new(group, roll, self.connector.backend(), place.interrupt.clone()))),
             Err(reason) => Err(roll.post_mortem(CALL, started, reason)),
         }
     }
@@ -126,6 +128,17 @@ mod tests {
         let error = rank.meet(&place).err().unwrap();
         assert_eq!(error.missing(), [1, 2]);
         assert!(error.to_string().contains("forming the group"), "{error}");
+    }
+
+    /// Regression: a rank that formed a group waited for a lost rank until its timeout.
+    #[test]
+    fn a_rank_that_is_known_to_be_gone_is_not_waited_for() {
+        let rank = end(CollectiveBackend::Gloo);
+        let place = ProcessGroupConfig { timeout: Duration::from_secs(3600), ..place(0, 2, rank.address()) };
+        let interrupt = place.interrupt.clone();
+        std::thread::spawn(move || interrupt.set());
+        let error = rank.meet(&place).err().unwrap();
+        assert!(error.missing() == [1] && error.to_string().contains("was interrupted"), "{error}");
     }
 
     #[test]

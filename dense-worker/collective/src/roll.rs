@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::CollectiveError;
 use crate::guard::within;
 use crate::sys::Store;
+use crate::{CollectiveError, Interrupt};
 
 /// Time between two looks for the keys of others.
 const POLL: Duration = Duration::from_millis(5);
@@ -25,17 +25,17 @@ pub(crate) struct RankRoll {
 }
 
 impl RankRoll {
-    /// Writes this rank's key and waits for the keys of the others. Returns the ranks without a key, ascending. If the
+    /// Writes this rank's key and waits for the keys of the others, until it is interrupted. Returns the ranks without a key, ascending. If the
     /// store itself does not answer, that is rank 0, which serves it.
-    pub(crate) fn call(&self, word: &'static str, time: Duration) -> Vec<usize> {
-        let roll = self.clone();
-        let absent = within(time + POLL * 20, move || roll.absent(word, time));
+    pub(crate) fn call(&self, word: &'static str, time: Duration, interrupt: &Interrupt) -> Vec<usize> {
+        let (roll, known) = (self.clone(), interrupt.clone());
+        let absent = within(time + POLL * 20, move || roll.absent(word, time, &known));
         let absent = absent.and_then(Result::ok).unwrap_or_else(|| vec![0]);
         // The store may fail although this rank serves it, but this rank is alive.
         absent.into_iter().filter(|rank| *rank != self.rank).collect()
     }
 
-    fn absent(&self, word: &str, time: Duration) -> Result<Vec<usize>, String> {
+    fn absent(&self, word: &str, time: Duration, interrupt: &Interrupt) -> Result<Vec<usize>, String> {
         let started = Instant::now();
         let key = |rank: usize| format!("{}{word}/{rank}", self.prefix);
         self.store.set(&key(self.rank))?;
@@ -47,7 +47,7 @@ impl RankRoll {
                     still.push(rank);
                 }
             }
-            if still.is_empty() || started.elapsed() >= time {
+            if still.is_empty() || started.elapsed() >= time || interrupt.is_set() {
                 return Ok(still);
             }
             absent = still;
@@ -58,7 +58,7 @@ impl RankRoll {
     /// Why a call failed: the ranks that do not answer the roll call.
     pub(crate) fn post_mortem(&self, call: &'static str, started: Instant, reason: String) -> CollectiveError {
         let waited = started.elapsed();
-        match self.call("failed", ROLL_CALL) {
+        match self.call("failed", ROLL_CALL, &Interrupt::default()) {
             ranks if ranks.is_empty() => CollectiveError::Broken { call, waited, reason },
             ranks => CollectiveError::Missing { ranks, call, waited, reason },
         }

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use zagros_zip::ZipEq;
 
-use crate::{Collective, CollectiveBackend, ProcessGroupConfig, Rendezvous, StoreRendezvous};
+use crate::{Collective, CollectiveBackend, Interrupt, ProcessGroupConfig, Rendezvous, StoreRendezvous};
 
 /// Long enough for a busy machine. Only a test that fails waits this long.
 pub(crate) const LATE: Duration = Duration::from_secs(60);
 
 /// A rank of a group of the first generation.
 pub(crate) fn place(rank: usize, world: usize, store: &str) -> ProcessGroupConfig {
-    ProcessGroupConfig { rank, world, generation: 1, store: store.to_owned(), timeout: LATE }
+    let interrupt = Interrupt::default();
+    ProcessGroupConfig { rank, world, generation: 1, store: store.to_owned(), timeout: LATE, interrupt }
 }
 
 /// A worker's rendezvous on loopback.

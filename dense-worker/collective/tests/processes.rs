@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use zagros_collective::{
-    Collective, CollectiveBackend, CollectiveError, ProcessGroupConfig, Rendezvous, StoreRendezvous,
+    Collective, CollectiveBackend, CollectiveError, Interrupt, ProcessGroupConfig, Rendezvous, StoreRendezvous,
 };
 
 /// Only a test that fails waits this long.
@@ -154,6 +154,7 @@ fn play(rank: usize) {
                     generation: number(generation),
                     store: (*store).to_owned(),
                     timeout: Duration::from_millis(number(timeout)),
+                    interrupt: Interrupt::default(),
                 };
                 group = None;
                 rendezvous.meet(&place).map(|met| group = Some(met)).map(|()| "met".to_owned())

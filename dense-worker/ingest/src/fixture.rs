@@ -163,5 +163,6 @@ fn cluster() -> Cluster {
         cold_folder: None,
         durability: zagros_job::Durability::Checkpoint,
         log_folder: None,
+        insecure: false,
     }
 }

@@ -5,20 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use zagros_coordinator_client::ControlPlane;
+use zagros_coordinator_client::{ControlPlane, Waiting, Waits};
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{
     BarrierDecision, BarrierFailure, BarrierReason, BarrierRequest, BarrierResponse, BarrierResult, BarrierVote,
+    WaitKind,
 };
 
-use super::splits::{Splits, control_error};
+use super::splits::{LOOP, Splits, control_error};
 use crate::datapath::prepared::inconsistent;
 use crate::error::WorkerError;
 
 /// How often the coordinator hears that this worker is on its way to a barrier.
 const ON_THE_WAY: Duration = Duration::from_millis(500);
+/// Reports of being on the way that may be lost in a row: the coordinator counts a worker as late after a whole timeout
+/// without one, so one report that hangs must not take the timeout.
+const REPORTS_PER_TIMEOUT: u32 = 4;
 /// Pauses between two requests of a vote. The coordinator holds each for a while, so these are short.
 const PAUSES: Backoff = Backoff { first: Duration::from_millis(5), most: Duration::from_millis(250) };
 /// What is asked of the coordinator, in its errors.
@@ -35,13 +39,15 @@ pub(crate) struct Ballots {
     group: u64,
     /// Number of the next ballot.
     next: u64,
+    waits: Waits,
 }
 
 impl Ballots {
     /// Before the first process group. `splits` are those of this worker.
     pub(crate) fn new(splits: &Splits) -> Self {
         let (control, member) = (Arc::clone(&splits.control), splits.member);
-        Self { control, member, incarnation: splits.incarnation, timeout: splits.timeout, group: 0, next: 1 }
+        let (incarnation, timeout, waits) = (splits.incarnation, splits.timeout, splits.waits.clone());
+        Self { control, member, incarnation, timeout, group: 0, next: 1, waits }
     }
 
     /// From now on this worker votes in the process group of this generation.
@@ -56,6 +62,8 @@ impl Ballots {
     /// the job's timeout.
     pub(crate) async fn vote(&mut self, vote: BarrierVote) -> Result<BarrierResult, WorkerError> {
         let request = self.request(Some(vote));
+        let waiting = Waiting::new(LOOP, WaitKind::Workers, "the vote at barrier").numbered(self.next);
+        let _waiting = self.waits.begin(waiting.within(self.timeout));
         let (mut silence, mut attempt) = (Deadline::after(self.timeout), 0);
         loop {
             match silence.bound(self.control.barrier(request.clone())).await {
@@ -123,7 +131,7 @@ impl Ballots {
         if self.group == 0 {
             return Ok(());
         }
-        let deadline = Deadline::after(self.timeout);
+        let deadline = Deadline::after(self.timeout / REPORTS_PER_TIMEOUT);
         match deadline.bound(self.control.barrier(self.request(None))).await {
             Ok(Ok(response)) => closed(response).map(|_| ()),
             Ok(Err(refusal)) if refusal.kind.is_retryable() => Ok(()),
@@ -172,6 +180,7 @@ mod tests {
             files: Arc::default(),
             timeout: TIMEOUT,
             stop: Stop::alone(Shutdown::new()),
+            waits: Waits::default(),
         };
         let mut ballots = Ballots::new(&splits);
         ballots.enter(3);
@@ -255,6 +264,22 @@ mod tests {
         control.barrier.respond_in_order([answer(State::Failure(failure))]);
         let ended = ballots.on_the_way(std::future::pending::<Result<(), _>>()).await;
         assert!(matches!(ended, Err(WorkerError::BarrierMissed { workers, .. }) if workers == [2]));
+    }
+
+    /// The coordinator counts a worker as late once it has heard nothing of it for the timeout.
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_hangs_does_not_make_the_worker_late() {
+        let (ballots, control) = ballots();
+        control.hang(1);
+        control.barrier.respond(BarrierResponse { state: Some(State::Wait(BarrierWait::default())) });
+        let work = async {
+            sleep(TIMEOUT).await;
+            Ok(())
+        };
+        let started = tokio::time::Instant::now();
+        ballots.on_the_way(work).await.unwrap();
+        assert_eq!(started.elapsed(), TIMEOUT);
+        assert!(control.barrier.accepted().len() > 1, "one report took the whole timeout");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,9 +9,11 @@ use std::time::Instant;
 use futures::future::try_join_all;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
+use zagros_coordinator_client::Waiting;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{Position, PositionRequest, SaveStage};
+use zagros_protocol::control::{Position, PositionRequest, SaveStage, WaitKind};
+use zagros_zip::number_from;
 
 use super::blocking::blocking;
 use super::group_session::GroupRank;
@@ -116,7 +118,12 @@ impl Trainer {
             .call(|dense| Ok::<_, WorkerError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?)));
         let (weights, optimizer) = parts.await??;
         let servers = self.run.client.servers();
-        let captured = servers.iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Capture));
+        let captured = number_from(0_u32, &servers).map(|(index, server)| {
+            let waiting = Waiting::new("checkpoint", WaitKind::Servers, "its snapshot of the rows").server(index);
+            let waiting = self.run.metrics.waits.begin(waiting);
+            let saved = saved_model::save_rows(server, &folder, SaveStage::Capture);
+            async move { saved.await.inspect(|_| drop(waiting)) }
+        });
         try_join_all(captured).await?;
         let pause = started.elapsed();
         self.run.metrics.checkpoint_pause_seconds.observe(pause.as_secs_f64());
@@ -192,6 +199,8 @@ impl Trainer {
             let asked = deadline.bound(self.run.splits.control.position(request)).await;
             asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
         };
+        let waiting = Waiting::new("checkpoint", WaitKind::Coordinator, "the position of the run");
+        let _waiting = self.run.metrics.waits.begin(waiting.within(self.run.job.cluster.timeout));
         match Backoff::default().retry(deadline, is_away, ask).await {
             Ok(answer) => Ok(answer.position.unwrap_or_default()),
             Err(refusal) => Err(control_error(&*self.run.splits.control, "tell the position", deadline, refusal)),

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
-use zagros_coordinator_client::ControlPlane;
+use zagros_coordinator_client::{ControlPlane, Waiting, Waits};
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
-use zagros_protocol::control::CompleteRequest;
+use zagros_protocol::control::{CompleteRequest, WaitKind};
 
 use super::splits::control_error;
 use crate::error::WorkerError;
@@ -28,10 +28,10 @@ enum Request {
 }
 
 impl Completer {
-    pub(crate) fn start(control: Arc<dyn ControlPlane>, timeout: Duration) -> Self {
+    pub(crate) fn start(control: Arc<dyn ControlPlane>, timeout: Duration, waits: Waits) -> Self {
         let (orders, incoming) = mpsc::unbounded_channel();
         let bad_rows = Arc::<AtomicU64>::default();
-        let task = Task { control, timeout, pending: Vec::new(), bad_rows: Arc::clone(&bad_rows) };
+        let task = Task { control, timeout, waits, pending: Vec::new(), bad_rows: Arc::clone(&bad_rows) };
         Self { orders, bad_rows, _task: AbortOnDropHandle::new(tokio::spawn(task.run(incoming))) }
     }
 
@@ -66,6 +66,7 @@ impl Completer {
 struct Task {
     control: Arc<dyn ControlPlane>,
     timeout: Duration,
+    waits: Waits,
     /// Not reported yet, oldest first.
     pending: Vec<CompleteRequest>,
     bad_rows: Arc<AtomicU64>,
@@ -93,6 +94,8 @@ impl Task {
     async fn report(&mut self) -> Result<(), WorkerError> {
         let deadline = Deadline::after(self.timeout);
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
+        let waiting = Waiting::new("completer", WaitKind::Coordinator, "the receipt of complete splits");
+        let _waiting = (!self.pending.is_empty()).then(|| self.waits.begin(waiting.within(self.timeout)));
         while let Some(request) = self.pending.first() {
             let reported = Backoff::default().retry(deadline, is_away, || self.control.complete(request.clone())).await;
             let reported =
@@ -121,7 +124,7 @@ mod tests {
     async fn splits_are_reported_in_order_however_long_it_takes() {
         let control = Arc::new(FakeControlPlane::default());
         control.complete.disconnect();
-        let completer = Completer::start(control.clone(), TIMEOUT);
+        let completer = Completer::start(control.clone(), TIMEOUT, Waits::default());
         completer.complete(request(1));
         completer.complete(request(2));
         tokio::time::sleep(TIMEOUT * 3).await;
@@ -134,7 +137,7 @@ mod tests {
     async fn a_flush_does_not_wait_for_ever() {
         let control = Arc::new(FakeControlPlane::default());
         control.complete.disconnect();
-        let completer = Completer::start(control, TIMEOUT);
+        let completer = Completer::start(control, TIMEOUT, Waits::default());
         completer.complete(request(1));
         let error = completer.flush().await.unwrap_err().to_string();
         assert!(error.contains("coordinator (fake) did not complete splits for 5.0s"), "{error}");

@@ -4,11 +4,14 @@
 
 use tracing::{info, warn};
 use zagros_collective::CollectiveError;
+use zagros_coordinator_client::Waiting;
+use zagros_protocol::control::WaitKind;
 use zagros_worker_core::{Action, Cause, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
 
 use super::early_stopping::rule;
 use super::interruption::is_interruption;
 use super::resume::ResumePoint;
+use super::splits::LOOP;
 use super::trainer::Trainer;
 use crate::error::{WorkerError, names};
 use crate::event::Event as WorkerEvent;
@@ -105,6 +108,7 @@ impl Trainer {
 
     /// Performs an action that has a reply.
     async fn perform(&mut self, epoch: u32, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
+        let _working = self.run.metrics.waits.begin(work(action, self.tracker.steps));
         match action {
             Action::Form { after, progress } => self.form(after, progress).await,
             Action::Resume => self.resume(point).await,
@@ -165,6 +169,32 @@ impl Trainer {
         warn!(step, workers, %error, "a worker is lost; waiting for another process in its place");
         let timeout = self.run.job.cluster.timeout;
         self.run.observer.on(&WorkerEvent::WorkerLost { step, workers, cause: error, timeout });
+    }
+}
+
+/// What this worker works on while it performs an action, after so many steps (invariant WT-2). What it waits for meanwhile is
+/// a wait of its own.
+fn work(action: Action, steps: u64) -> Waiting {
+    let on = |what| Waiting::new(LOOP, WaitKind::Work, what);
+    match action {
+        Action::Form { .. } => on("its next process group"),
+        Action::Resume => on("the checkpoint that it resumes from"),
+        Action::Follow { .. } => on("the state of the most advanced rank"),
+        Action::LeaveGroup => on("the end of its process group"),
+        Action::FindStream(_) | Action::WaitForSplits { .. } => on("its next split"),
+        Action::NextBatch { .. } => on("the batch of step").numbered(steps + 1),
+        Action::Agree { .. } => on("the agreement on step").numbered(steps + 1),
+        Action::Step { .. } => on("step").numbered(steps + 1),
+        Action::Drain | Action::CloseRound { .. } | Action::CompleteStream => on("its last acknowledgements"),
+        Action::Evaluate => on("the score of the held-out part"),
+        Action::Checkpoint | Action::FinalCheckpoint => on("a checkpoint"),
+        Action::Vote(_) | Action::WaitForAll => on("a barrier"),
+        Action::CloseEpoch { .. } => on("the end of the epoch"),
+        Action::Conclude { .. } => on("the choice of the model"),
+        action => {
+            debug_assert!(!action.has_reply(), "{action:?} has no name");
+            on("its next action")
+        }
     }
 }
 

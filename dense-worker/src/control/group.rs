@@ -8,16 +8,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zagros_collective::{ProcessGroupConfig, Rendezvous};
-use zagros_coordinator_client::wait_for_group;
+use zagros_collective::{Interrupt, ProcessGroupConfig, Rendezvous};
+use zagros_coordinator_client::{Waiting, wait_for_group};
 use zagros_job::Mode;
-use zagros_protocol::control::GroupResponse;
+use zagros_protocol::control::{GroupResponse, WaitKind};
 use zagros_worker_core::{Event, GroupMember, InFlight, RankProgress};
 
 use super::blocking::blocking;
 use super::group_session::{GroupRank, InFlightBatch};
 use super::group_watch::watch_group;
 use super::resume::TrainingPosition;
+use super::splits::LOOP;
 use super::trainer::Trainer;
 use crate::datapath::dense::{Dense, Stepped};
 use crate::datapath::prepared::inconsistent;
@@ -50,6 +51,8 @@ impl Trainer {
     async fn next_group(&mut self, after: u64) -> Result<GroupResponse, WorkerError> {
         let lease = if after > 0 { self.run.membership.lease() * 2 } else { Duration::ZERO };
         let timeout = self.run.job.cluster.timeout + lease;
+        let waiting = Waiting::new(LOOP, WaitKind::Members, "the next process group").within(timeout);
+        let _waiting = self.run.metrics.waits.begin(waiting);
         let (control, mut stop) = (Arc::clone(&self.run.splits.control), self.run.stop.clone());
         let shutdown = self.run.stop.shutdown();
         tokio::select! {
@@ -67,10 +70,14 @@ impl Trainer {
     ) -> Result<Vec<RankProgress>, WorkerError> {
         let (rank, world) = (group.rank as usize, group.world as usize);
         let (generation, store, timeout) = (group.generation, group.store.clone(), self.run.job.cluster.timeout);
-        let place = ProcessGroupConfig { rank, world, generation, store, timeout };
+        let interrupt = Interrupt::default();
+        let broken = Some(generation).filter(|_| self.run.job.train.mode == Mode::Hybrid);
+        // While the group forms, too, a worker of it may be lost.
+        self.group.watch = Some(watch_group(interrupt.clone(), self.run.membership.subscribe(), broken));
+        let place = ProcessGroupConfig { rank, world, generation, store, timeout, interrupt };
+        let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").numbered(generation);
+        let _waiting = self.run.metrics.waits.begin(waiting.within(timeout));
         let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
-        let generation = Some(generation).filter(|_| self.run.job.train.mode == Mode::Hybrid);
-        self.group.watch = Some(watch_group(met.interrupt(), self.run.membership.subscribe(), generation));
         // Fitted transforms are part of what all must start from.
         let (seed, like) = (self.run.job.train.seed, format!("{:?}", self.run.job.features));
         self.run.dense.call(move |dense| dense.join(met, seed, like.as_bytes(), progress)).await?

@@ -4,6 +4,8 @@
 //! no step. It goes on once the coordinator answers again.
 
 use tracing::{info, warn};
+use zagros_coordinator_client::Waiting;
+use zagros_protocol::control::WaitKind;
 
 use super::trainer::Trainer;
 use crate::error::WorkerError;
@@ -23,6 +25,8 @@ impl Trainer {
         let silence = proof.age();
         warn!(coordinator, "no heartbeat was answered for {silence:.1?}: no step until the lease is proven again");
         self.tracker.pause();
+        let waiting = Waiting::new("lease", WaitKind::Coordinator, "the proof of its lease");
+        let _waiting = self.run.metrics.waits.begin(waiting.within(self.run.job.cluster.timeout));
         let (mut requests, mut ends) = (self.run.stop.clone(), self.run.stop.clone());
         tokio::select! {
             biased;

@@ -236,7 +236,8 @@ impl SavedModel {
 
     async fn load_rows(&self, server: &Arc<dyn Shard>, how: Load) -> Result<u64, WorkerError> {
         let (folder, files) = (self.folder.to_string(), self.manifest.row_digests());
-        let loaded = server.load(LoadRequest { folder, files, replace: how == Load::Replace }).await;
+        let loaded =
+            server.load(LoadRequest { folder, files, replace: how == Load::Replace, ..LoadRequest::default() }).await;
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
         loaded.map(|loaded| loaded.rows).map_err(refused)
     }

@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use zagros_coordinator_client::ControlPlane;
+use zagros_coordinator_client::{ControlPlane, Waiting, Waits};
 use zagros_ingest::{SplitSource, SplitTask, StreamStart};
 use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::control::{AssignRequest, ResumeCursor, Split, assign_response::Work};
+use zagros_protocol::control::{AssignRequest, ResumeCursor, Split, WaitKind, assign_response::Work};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use super::stop::Stop;
 use crate::error::WorkerError;
+
+/// The parts of a worker that ask for splits, as its waits name them.
+pub(crate) const READER: &str = crate::datapath::read::PART;
+pub(crate) const LOOP: &str = "training loop";
 
 /// Asks the coordinator for splits.
 #[derive(Clone)]
@@ -26,6 +30,7 @@ pub(crate) struct Splits {
     pub(crate) files: Arc<Vec<PathBuf>>,
     pub(crate) timeout: Duration,
     pub(crate) stop: Stop,
+    pub(crate) waits: Waits,
 }
 
 /// An answer to "what shall I read?".
@@ -68,6 +73,9 @@ impl Splits {
         let request = AssignRequest { member: self.member, incarnation: self.incarnation, epoch, continuing };
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
+        let part = if continuing { READER } else { LOOP };
+        let waiting = Waiting::new(part, WaitKind::Coordinator, "its next split").within(self.timeout);
+        let _waiting = self.waits.begin(waiting);
         let answer = tokio::select! {
             answer = backoff.retry(deadline, is_away, || self.control.assign(request)) => answer,
             reason = stop.requested() => return Err(reason),
@@ -184,6 +192,7 @@ mod tests {
             files: Arc::new(vec!["a".into(), "b".into()]),
             timeout: Duration::from_secs(5),
             stop: Stop::alone(Shutdown::new()),
+            waits: Waits::default(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
-use zagros_coordinator_client::Membership;
+use zagros_coordinator_client::{Membership, Waits};
 use zagros_embedding_client::{EmbeddingClient, UnansweredRequests};
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_protocol::control::{Disk, ServerWait};
@@ -23,13 +23,20 @@ pub(crate) struct StatusReport {
 
 impl StatusReport {
     /// Of the servers of `client`, and of the disk below `folder`.
-    pub(crate) fn start(client: &Arc<EmbeddingClient>, membership: &Arc<Membership>, folder: Option<PathBuf>) -> Self {
+    pub(crate) fn start(
+        client: &Arc<EmbeddingClient>,
+        membership: &Arc<Membership>,
+        waits: &Waits,
+        folder: Option<PathBuf>,
+    ) -> Self {
         // What these hold must not live as long as a task that sleeps.
-        let (client, membership) = (Arc::downgrade(client), Arc::downgrade(membership));
+        let (client, membership, waits) = (Arc::downgrade(client), Arc::downgrade(membership), waits.clone());
         let task = tokio::spawn(async move {
             loop {
                 let (Some(client), Some(membership)) = (client.upgrade(), membership.upgrade()) else { return };
-                membership.set_waits(worth_reporting(&client.waiting()));
+                let requests = worth_reporting(&client.waiting());
+                waits.set_requests(requests.clone());
+                membership.set_waits(requests);
                 if let Some(Ok(DiskSpace { free, size })) = folder.as_deref().map(DiskSpace::at) {
                     membership.set_disk(Disk { free_bytes: free, size_bytes: size });
                 }

@@ -75,6 +75,7 @@ impl Setting {
             connect: Arc::new(move |_| Ok(Arc::clone(&shard))),
             index: 0,
             supersede: false,
+            waits: zagros_coordinator_client::Waits::default(),
             rendezvous: None,
             registry: Registry::new(),
             observer: self.steps.clone(),

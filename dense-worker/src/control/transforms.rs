@@ -13,17 +13,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zagros_coordinator_client::{ControlPlane, Membership};
+use zagros_coordinator_client::{ControlPlane, Membership, Waiting};
 use zagros_ingest::{FitReport, IngestError, fit_numeric};
 use zagros_job::{Job, Standardise};
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse};
+use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse, WaitKind};
 use zagros_zip::ZipEq;
 
 use super::blocking::blocking;
 use super::measured_columns::measured_columns;
-use super::splits::control_error;
+use super::splits::{LOOP, control_error};
 use super::stop::Stop;
 use super::worker::Worker;
 use crate::error::WorkerError;
@@ -54,6 +54,9 @@ impl Worker {
             timeout: self.job.cluster.timeout,
             stop,
         };
+        let others = self.job.cluster.workers > 1 && self.index > 0;
+        let kind = if others { WaitKind::Workers } else { WaitKind::Work };
+        let _waiting = self.waits.begin(Waiting::new(LOOP, kind, "the transforms of the numeric columns"));
         if self.job.cluster.workers == 1 {
             self.measure_unless_known(&caller).await?;
         } else if self.index == 0 {

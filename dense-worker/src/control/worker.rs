@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use zagros_collective::Rendezvous;
-use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
+use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
 use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_protocol::PROTOCOL_VERSION;
-use zagros_protocol::control::{self, DataFile, JoinRequest, Role};
+use zagros_protocol::control::{self, DataFile, JoinRequest, Role, WaitKind};
 use zagros_zip::ZipEq;
 
 use super::ballots::Ballots;
@@ -62,6 +62,8 @@ pub struct Worker {
     pub rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Where metrics are registered.
     pub registry: Registry,
+    /// Where it keeps what it waits for.
+    pub waits: Waits,
     /// Reported of what happens.
     pub observer: Arc<dyn Observer>,
     /// Where measures, summary and model are written; nothing is written without one, nor by another worker than the
@@ -106,6 +108,7 @@ impl Worker {
             supersede: false,
             rendezvous: None,
             registry,
+            waits: Waits::default(),
             observer: Arc::new(SilentObserver),
             folder: None,
             resume: None,
@@ -134,13 +137,15 @@ impl Worker {
         let fingerprint = self.job.fingerprint();
         let data = self.look_at_data(input).await?;
         self.record().await?;
-        let metrics = Metrics::new(&self.registry);
+        let mut metrics = Metrics::new(&self.registry);
+        metrics.waits = self.waits.clone();
         metrics.promise(&self.job, self.folder.is_some());
         if let Some(folder) = &self.folder {
             watch_disk(&self.registry, &Opts::new("zagros_worker_run_disk", "the run folder"), folder.path());
         }
         let dense = DenseThread::start(&self.job, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data).await?);
+        membership.report_waits(self.waits.clone());
         let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
         let trained = tokio::select! {
             biased;
@@ -234,7 +239,7 @@ impl Worker {
         let input = data.input.clone();
         let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::rows)).await?;
         let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
-        let _report = StatusReport::start(&client, &membership, folder);
+        let _report = StatusReport::start(&client, &membership, &self.waits, folder);
         let mut trainer = self.trainer(data, metrics, dense, membership, client, weights)?;
         let (client, window) = (Arc::clone(&trainer.run.client), trainer.stream.window.clone());
         let (places, observer) = (self.job.staleness() + 1, Arc::clone(&self.observer));
@@ -263,7 +268,10 @@ impl Worker {
     async fn reach_servers(&self, membership: &Membership) -> Result<Arc<EmbeddingClient>, WorkerError> {
         self.observer.on(&Event::WaitingFor("the embedding servers".to_owned()));
         let timeout = self.job.cluster.timeout;
+        let waiting = Waiting::new("training loop", WaitKind::Members, "the embedding servers").within(timeout);
+        let joining = self.waits.begin(waiting);
         wait_for_placement(&*self.control, timeout, &self.shutdown).await?;
+        drop(joining);
         let (member, incarnation) = (membership.member(), membership.incarnation());
         let config = ClientConfig { writer: member, incarnation, wire: wire(&self.job), timeout };
         let client = EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect));
@@ -295,6 +303,7 @@ impl Worker {
             files: paths(&data.files),
             timeout,
             stop: stop.clone(),
+            waits: self.waits.clone(),
         };
         let pushes = Pushes::new(Arc::clone(&client), metrics.clone());
         let window = StalenessWindow::new(job.staleness());
@@ -313,7 +322,7 @@ impl Worker {
             barrier_calls: BarrierCalls::new(membership.subscribe()),
             ballots: Ballots::new(&splits),
             run: RunContext {
-                completer: Completer::start(Arc::clone(&self.control), timeout),
+                completer: Completer::start(Arc::clone(&self.control), timeout, self.waits.clone()),
                 observer: Arc::clone(&self.observer),
                 job,
                 client,

@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use zagros_coordinator_client::Waiting;
 use zagros_embedding_client::BatchRows;
+use zagros_protocol::control::WaitKind;
 use zagros_zip::number_from;
 
 use super::dense::{Dense, Stepped};
@@ -28,6 +30,7 @@ impl Dense {
         let Some(process_group) = &mut self.process_group else { return Ok(AgreedTurns(vec![mine])) };
         let mut all = vec![0.0; process_group.group.world() * TURN];
         mine.write(&mut all, process_group.group.rank());
+        let _waiting = self.metrics.waits.begin(of_all("the agreement on a step"));
         process_group.group.all_reduce_sum(&mut all)?;
         self.metrics.spent(Stage::Reduce, started.elapsed());
         Ok(AgreedTurns::of(&all))
@@ -80,6 +83,7 @@ impl Dense {
             stepped.logits = std::mem::take(&mut output.logits);
         }
         let started = Instant::now();
+        let waiting = self.metrics.waits.begin(of_all("the all-reduce of step").numbered(step));
         let reduced = match process_group.finish(&mut self.model, step) {
             Ok(reduced) => reduced,
             Err(error) => {
@@ -88,6 +92,7 @@ impl Dense {
                 return Err(error);
             }
         };
+        drop(waiting);
         self.metrics.spent(Stage::Reduce, started.elapsed());
         if !reduced.diverged.is_empty() {
             let workers = reduced.diverged;
@@ -116,6 +121,7 @@ impl Dense {
     /// # Errors
     /// When one does not take part.
     pub(crate) fn barrier(&mut self) -> Result<(), WorkerError> {
+        let _waiting = self.metrics.waits.begin(of_all("a barrier"));
         Ok(self.process_group.as_mut().map_or(Ok(()), |process_group| process_group.group.barrier())?)
     }
 
@@ -125,6 +131,7 @@ impl Dense {
     /// When one does not take part.
     pub(crate) fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, WorkerError> {
         let Some(process_group) = &mut self.process_group else { return Ok(vec![mine.to_vec()]) };
+        let _waiting = self.metrics.waits.begin(of_all("an exchange of all workers"));
         Ok(process_group.group.all_gather(mine)?)
     }
 
@@ -152,9 +159,11 @@ impl Dense {
             Default::default()
         };
         let [shared, weights, optimizer] = mine;
+        let waiting = self.metrics.waits.begin(of_all("the state of the most advanced rank"));
         let mut of_lead =
             |bytes: &[u8]| process_group.group.all_gather(bytes).map(|mut all| std::mem::take(&mut all[source]));
         let (shared, weights, optimizer) = (of_lead(&shared)?, of_lead(&weights)?, of_lead(&optimizer)?);
+        drop(waiting);
         if !leads {
             self.model.load_safetensors(&weights)?;
             self.model.restore_optimizer(&optimizer)?;
@@ -197,6 +206,11 @@ pub(super) fn all_gather_values<T: Serialize + DeserializeOwned>(
     let mine = serde_json::to_vec(mine).unwrap_or_default();
     let all = all_gather(&mine)?;
     number_from(0, &all).map(|(rank, bytes)| serde_json::from_slice(bytes).map_err(odd(rank))).collect()
+}
+
+/// A call that all ranks make. It has the same words on each of them, so that the doctor knows who is in it.
+const fn of_all(what: &'static str) -> Waiting {
+    Waiting::new("dense thread", WaitKind::Workers, what)
 }
 
 fn no_group() -> WorkerError {

@@ -6,7 +6,9 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
+use zagros_coordinator_client::Waiting;
 use zagros_embedding_client::{EmbeddingClient, StalenessWindow, WindowPermit};
+use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::Access;
 
 use super::prepared::{Fetched, Prepared, fits, inconsistent};
@@ -57,7 +59,10 @@ impl Prefetch {
                 // An empty batch only carries the ends of splits, so it is not a step.
                 taken += u64::from(!prepared.as_ref().is_ok_and(|prepared| prepared.batch.size == 0));
                 let place = Arc::clone(&places).acquire_owned().await.ok();
+                let full = Waiting::new("lookups", WaitKind::Window, "a place for batch").numbered(seq);
+                let waiting = lookups.metrics.waits.begin(full);
                 let permit = lookups.window.enter().await;
+                drop(waiting);
                 let fetched = AbortOnDropHandle::new(tokio::spawn(lookups.clone().fetch(seq, prepared, permit)));
                 if send.send(Lookup { fetched, place }).await.is_err() {
                     return;

@@ -5,11 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
+use zagros_coordinator_client::Waiting;
 use zagros_ingest::{Batch, BatchStream, IngestError, StreamStats};
+use zagros_protocol::control::WaitKind;
 
 use super::prepared::{Prepared, Preparer, inconsistent};
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
+
+/// This thread, as the worker's waits name it.
+pub(crate) const PART: &str = "reader";
 
 /// The most batches between this stage and the next: one being taken, one ready.
 const READY: usize = 2;
@@ -103,7 +108,10 @@ impl Work {
     /// Reads until the source ends, an error occurs, or nobody takes batches any more.
     fn read(&mut self, mut batches: Box<dyn Batches>) -> StreamStats {
         let mut index = 0;
-        while let Some(batch) = batches.next() {
+        loop {
+            let waiting = self.metrics.waits.begin(Waiting::new(PART, WaitKind::Data, "its next batch"));
+            let Some(batch) = batches.next() else { break };
+            drop(waiting);
             let prepared = batch.map_err(WorkerError::from).and_then(|batch| self.prepare(batch, index));
             self.count(batches.stats());
             index += 1;

@@ -74,6 +74,12 @@ impl Run {
         self.start_at(self.rendezvous.clone(), index, observers)
     }
 
+    /// Starts another process in the place of a worker whose end was seen: it need not wait for the lease of that one.
+    fn restart(&self, index: u32) -> JoinHandle<Result<Summary, WorkerError>> {
+        let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
+        tokio::spawn(Worker { supersede: true, ..worker }.run())
+    }
+
     /// Starts a worker that talks to the coordinator through `between`.
     pub(super) fn start_through(
         &self,
@@ -97,6 +103,7 @@ impl Run {
         Worker {
             index,
             supersede: false,
+            waits: zagros_coordinator_client::Waits::default(),
             rendezvous: Some(rendezvous),
             connect: self.tally.of(&self.cluster.connect),
             registry: Registry::new(),
@@ -121,7 +128,7 @@ impl Run {
         killer.victim.set(lost.abort_handle()).expect("set once");
         let ended = within(lost).await.map(|ended| ended.map(|summary| summary.steps));
         assert!(ended.is_err(), "the worker ended before it was lost: {ended:?}");
-        workers[victim as usize] = self.start(victim, Vec::new());
+        workers[victim as usize] = self.restart(victim);
         let mut summaries = Vec::new();
         for worker in &mut workers {
             summaries.push(within(worker).await.expect("no panic").expect("the run ends well"));
@@ -133,6 +140,10 @@ impl Run {
 pub(super) async fn within<T>(task: &mut JoinHandle<T>) -> Result<T, tokio::task::JoinError> {
     tokio::time::timeout(LATE, task).await.expect("a worker hangs")
 }
+
+/// A lease that no worker of a busy machine loses. With a short one a worker that gets no processor for a second is lost, and
+/// fenced where another one reads its splits; nobody starts a third one in its place, and the others wait for their timeout.
+const LONG_LEASE: &str = "cluster.lease_seconds=60";
 
 /// How often the ids that only one row has are trained on in a run without a loss: those and the epochs.
 pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {
@@ -151,7 +162,7 @@ pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
-    let job = || job_with(folder.path(), 2, &["data.shuffle_rows=3000", "train.evaluate_every=30"]);
+    let job = || job_with(folder.path(), 2, &["data.shuffle_rows=3000", "train.evaluate_every=30", LONG_LEASE]);
     let (own, whole) = unharmed(job()).await;
     assert!(own.len() > 60_000, "{}", own.len());
     let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
@@ -195,7 +206,7 @@ async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_takes_the_place_of_a_lost_one_pushes_at_the_step_of_the_run() {
     let folder = tempfile::tempdir().unwrap();
-    let run = Run::new(job_with(folder.path(), 2, &["data.shuffle_rows=3000"])).await;
+    let run = Run::new(job_with(folder.path(), 2, &["data.shuffle_rows=3000", LONG_LEASE])).await;
     let (summaries, _, _) = run.with_loss_of(1, 30).await;
     let pushes = run.tally.pushes();
     let of = |incarnation: u32| pushes.iter().filter(move |push| push.incarnation == incarnation);
@@ -216,6 +227,7 @@ async fn a_worker_that_takes_the_place_of_a_lost_one_pushes_at_the_step_of_the_r
 async fn of_three_workers_two_go_on_with_the_third_and_the_best_state_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let sets = ["data.validation_share=0.1", "train.early_stop={patience=5}", "train.epochs=3", "output.keep_best=2"];
+    let sets = [&sets[..], &[LONG_LEASE]].concat();
     let run = Run::new(job_with(folder.path(), 3, &sets)).await;
     let (summaries, _, _) = run.with_loss_of(0, 60).await;
     let first = &summaries[0];

@@ -114,6 +114,7 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended 
             connect: Arc::clone(&cluster.connect),
             index,
             supersede: false,
+            waits: zagros_coordinator_client::Waits::default(),
             rendezvous: (job.cluster.workers > 1).then(|| rendezvous.clone() as Arc<dyn Rendezvous>),
             registry: Registry::new(),
             observer: if leads { Arc::new(ObserverList(observers)) } else { Arc::new(SilentObserver) },

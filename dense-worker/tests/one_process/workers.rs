@@ -57,6 +57,7 @@ async fn train_parts_on(
             connect: Arc::clone(&cluster.connect),
             index,
             supersede: false,
+            waits: zagros_coordinator_client::Waits::default(),
             rendezvous: Some(rendezvous.clone() as Arc<dyn Rendezvous>),
             registry: Registry::new(),
             observer,

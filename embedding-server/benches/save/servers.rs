@@ -69,7 +69,12 @@ impl<'a> Servers<'a> {
 
     /// Loads into every server. Returns the number of rows of all servers.
     pub(crate) fn load(&self, folder: &Path, files: &[FileDigest]) -> u64 {
-        let request = LoadRequest { folder: folder.display().to_string(), files: files.to_vec(), replace: false };
+        let request = LoadRequest {
+            folder: folder.display().to_string(),
+            files: files.to_vec(),
+            replace: false,
+            ..LoadRequest::default()
+        };
         let load = |shard: &LocalShard| self.runtime.block_on(shard.load(request.clone())).expect("a load").rows;
         self.shards.iter().map(load).sum()
     }

@@ -20,7 +20,7 @@ use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, Push
 use zagros_protocol::{Refusal, RunId};
 use zagros_transport::control::storage_client::StorageClient;
 use zagros_transport::paths::{LOOKUP, PUSH};
-use zagros_transport::{refusal_of, stamp_run, stamp_server};
+use zagros_transport::{Credentials, PeerRole, channel, refusal_of, stamp_run, stamp_server};
 
 use crate::Shard;
 
@@ -45,17 +45,22 @@ pub struct GrpcShard {
 impl GrpcShard {
     /// Prepares calls to the server at `entry.address`, for the run that the server belongs to. A lookup or push ends at
     /// its deadline, which the request carries. A save or load ends after an hour, any other call after `call_timeout`.
-    /// The first call connects. A later call connects again if the connection is broken.
+    /// The first call connects. A later call connects again if the connection is broken. Each connection proves what
+    /// `credentials` says.
     ///
     /// # Errors
     /// [`zagros_protocol::RefusalKind::Invalid`] if the address does not parse.
-    pub fn connect(entry: &ServerEntry, call_timeout: Duration) -> Result<Arc<dyn Shard>, Refusal> {
+    pub fn connect(
+        entry: &ServerEntry,
+        call_timeout: Duration,
+        credentials: &Credentials,
+    ) -> Result<Arc<dyn Shard>, Refusal> {
         let name = format!("embedding server {} ({})", entry.index, entry.address);
         let bad = |error: InvalidAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
         // Storage calls have a connection of their own, so a long save does not use the data path's flow-control
         // window.
-        let embedding = grpc::channel(&entry.address).map_err(bad)?;
-        let storage = grpc::channel(&entry.address).map_err(bad)?;
+        let embedding = channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
+        let storage = channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
         let storage = StorageClient::new(storage);
         let storage = storage.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
         let mut headers = HeaderMap::new();
@@ -172,7 +177,7 @@ mod tests {
         let serving = grpc::server().add_service(EmbeddingServer::new(Generated));
         let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
-        let shard = GrpcShard::connect(&entry, TIMEOUT).unwrap();
+        let shard = GrpcShard::connect(&entry, TIMEOUT, &Credentials::Open).unwrap();
         // Sizes from zero to nearly the largest message that a generated server reads.
         for ids in [0, 8, 80_000, 2_000_000] {
             let ids = Bytes::from_iter((0..ids).map(|byte| byte as u8));
@@ -190,7 +195,7 @@ mod tests {
     async fn a_server_that_was_away_is_reached_again() {
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let entry = ServerEntry { index: 3, address: address.clone(), ..ServerEntry::default() };
-        let shard = GrpcShard::connect(&entry, Duration::from_secs(5)).unwrap();
+        let shard = GrpcShard::connect(&entry, Duration::from_secs(5), &Credentials::Open).unwrap();
         assert_eq!(shard.name(), format!("embedding server 3 ({address})"));
         let refusal = shard.describe(DescribeRequest {}).await.unwrap_err();
         assert!(refusal.kind.is_retryable(), "{refusal:?}");
@@ -203,7 +208,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
         let within = Duration::from_millis(50);
-        let shard = GrpcShard::connect(&entry, TIMEOUT).unwrap();
+        let shard = GrpcShard::connect(&entry, TIMEOUT, &Credentials::Open).unwrap();
         let refusal = shard.lookup(LookupRequest::default(), Deadline::after(within)).await.unwrap_err();
         assert_eq!(refusal, Refusal::no_answer(within));
     }
@@ -211,7 +216,7 @@ mod tests {
     #[test]
     fn a_malformed_address_is_refused_with_the_servers_index() {
         let entry = ServerEntry { index: 3, address: "no address".to_owned(), ..ServerEntry::default() };
-        let refused = GrpcShard::connect(&entry, Duration::from_secs(1)).err().unwrap();
+        let refused = GrpcShard::connect(&entry, Duration::from_secs(1), &Credentials::Open).err().unwrap();
         assert_eq!(refused.kind, zagros_protocol::RefusalKind::Invalid);
         assert!(refused.message.contains("embedding server 3") && refused.message.contains("no address"), "{refused}");
     }

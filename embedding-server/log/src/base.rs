@@ -47,6 +47,9 @@ pub struct BaseManifest {
     pub windows: Vec<WindowImage>,
     /// Pushes of which some rows were applied before `start`, and that were not repeated yet.
     pub partial: Vec<PartialImage>,
+    /// Whether a load of saved rows had started before `start` and was not complete: a part of a model.
+    #[serde(default)]
+    pub loading: bool,
 }
 
 /// A writer's window of pushes.
@@ -98,34 +101,32 @@ pub struct Base {
 }
 
 impl Base {
-    /// The newest base of a log. What is left of others is deleted if `tidy`.
+    /// The newest base of a log. A folder without a manifest is none.
     ///
     /// # Errors
     /// When the system refuses, or the manifest is damaged.
-    pub fn newest(log: &Path, tidy: bool) -> Result<Option<Self>, LogError> {
-        let mut newest: Option<Self> = None;
+    pub fn newest(log: &Path) -> Result<Option<Self>, LogError> {
         for (_, folder) in base_folders(log)?.into_iter().rev() {
             let path = folder.join(MANIFEST);
-            if newest.is_none() && path.exists() {
+            if path.exists() {
                 let text = fs::read(&path).map_err(LogError::io("read", &path))?;
                 let manifest = serde_json::from_slice(&text);
                 let manifest = manifest.map_err(|error| LogError::damaged(&path, 0, error.to_string()))?;
-                newest = Some(Self { folder, manifest });
-            } else if tidy {
-                delete(&folder)?;
+                return Ok(Some(Self { folder, manifest }));
             }
         }
-        Ok(newest)
+        Ok(None)
     }
 
-    /// Deletes all bases of a log but this one.
+    /// Deletes all bases of a log but `kept`, and what is left of unfinished ones. Only after the log was read: the rest may be
+    /// what a damaged log is repaired from.
     ///
     /// # Errors
     /// When one cannot be deleted.
-    pub fn delete_others(&self, log: &Path) -> Result<(), LogError> {
+    pub fn delete_others(kept: Option<&Self>, log: &Path) -> Result<(), LogError> {
         base_folders(log)?
             .into_iter()
-            .filter(|(_, folder)| *folder != self.folder)
+            .filter(|(_, folder)| kept.is_none_or(|kept| *folder != kept.folder))
             .try_for_each(|(_, path)| delete(&path))
     }
 
@@ -285,7 +286,7 @@ impl BaseDraft {
             rows: 0,
             bytes: Vec::new(),
         };
-        part.bytes.extend_from_slice(&Preamble { lineage: self.lineage, first: self.start }.to_bytes());
+        part.bytes.extend_from_slice(&Preamble { lineage: self.lineage, first: self.start, next: None }.to_bytes());
         part.write_out()?;
         Ok(part)
     }

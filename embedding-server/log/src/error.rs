@@ -28,6 +28,32 @@ pub enum LogError {
         /// The process.
         holder: String,
     },
+    /// A file that the log needs is not there.
+    #[error(
+        "the log is incomplete: {} is missing: {why}; the rows in it cannot be recovered: restore the file from a copy, or delete \
+         the folder of this log and resume the run from its newest checkpoint",
+        path.display()
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What shows that it had been there.
+        why: String,
+    },
+    /// The log is of another release.
+    #[error(
+        "the log in {} has version {found}, and this release reads version {expected}; finish its run with the release that \
+         began it, or move the folder away and resume the run from its newest checkpoint",
+        folder.display()
+    )]
+    OtherVersion {
+        /// The folder.
+        folder: PathBuf,
+        /// What its lineage says.
+        found: u64,
+        /// What this release writes.
+        expected: u16,
+    },
     /// Something that was durable cannot be read.
     #[error(
         "the log is damaged: {} at byte {offset}: {problem}; acknowledged pushes behind it cannot be recovered: restore the file \
@@ -49,6 +75,10 @@ impl LogError {
     pub fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, doing, source }
+    }
+
+    pub(crate) fn missing(path: PathBuf, why: impl Into<String>) -> Self {
+        Self::Missing { path, why: why.into() }
     }
 
     pub(crate) fn damaged(path: &Path, offset: u64, problem: impl Into<String>) -> Self {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! lock                            held by the process that writes
-//! lineage.json                    whose rows these are
+//! lineage.json                    whose rows these are: written last when a log is made
+//! discarded                       the other files are nobody's rows: a log is being made or deleted
 //! base-<lsn>/manifest.json        a base: written last. Without it the base is none.
 //! base-<lsn>/part-<number>.log    its rows
 //! segment-<first lsn>.log         records from that lsn on
@@ -11,6 +12,7 @@
 //!
 //! Numbers in names have 16 hexadecimal digits, so that the order of names is the order of the log.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,9 +20,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::LogError;
+use crate::format::{Preamble, VERSION};
 
 const LOCK: &str = "lock";
 const LINEAGE: &str = "lineage.json";
+const DISCARDED: &str = "discarded";
 const SEGMENT: (&str, &str) = ("segment-", ".log");
 const SPARE: (&str, &str) = ("spare-", ".log");
 const BASE: (&str, &str) = ("base-", "");
@@ -42,10 +46,26 @@ pub struct LineageFile {
     pub log: u64,
     /// Chosen at random when the log had no row: whoever has these rows has this number.
     pub lineage: u64,
-    /// The layouts of the tables, in their order: rows of others cannot be put in.
-    pub tables: Vec<String>,
+    /// The tables, in their order: rows of others cannot be put in.
+    pub tables: Vec<TableDescription>,
     /// Whether rows that have left memory lie in a cold tier.
     pub cold: bool,
+}
+
+/// What decides whether the rows of a log fit into a table: settings as text, by their names. Settings that may change from one
+/// process to the next, such as a learning rate, are not among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableDescription {
+    /// Its name in the job.
+    pub name: String,
+    /// Such as `dim`.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// Only what tells the version of a lineage: the rest may look different in another version.
+#[derive(Deserialize)]
+struct LineageVersion {
+    version: u64,
 }
 
 impl LogFolder {
@@ -80,12 +100,59 @@ impl LogFolder {
         &self.path
     }
 
-    /// Whose rows are here. `None` when there is no log yet, or what is there cannot be read, and so belongs to nobody.
+    /// Whose rows are here. `None` when there is no log yet, or an earlier process had begun to delete it.
     ///
     /// # Errors
-    /// When the system refuses to read.
+    /// When it cannot be read, is of another version, or is missing although files of a log are here.
     pub fn lineage(&self) -> Result<Option<LineageFile>, LogError> {
-        read_lineage(&self.path)
+        if self.path.join(DISCARDED).exists() {
+            return Ok(None);
+        }
+        let known = read_lineage(&self.path)?;
+        let files = segments(&self.path)?.into_iter().chain(base_folders(&self.path)?).next();
+        match (known, files) {
+            (None, Some((_, file))) => {
+                let why = format!("{} is there, and nothing says whose rows it has", file.display());
+                Err(LogError::missing(self.path.join(LINEAGE), why))
+            }
+            (known, _) => Ok(known),
+        }
+    }
+
+    /// Deletes what is left of a log that nobody needs. From now until [`Self::begin`] the folder holds nobody's rows.
+    ///
+    /// # Errors
+    /// When something cannot be deleted.
+    pub fn prepare(&self) -> Result<(), LogError> {
+        let mark = self.path.join(DISCARDED);
+        let text =
+            b"The other files in this folder are nobody's rows. The next server that uses the folder deletes them.\n";
+        write_whole(&mark, text).map_err(LogError::io("write", &mark))?;
+        for file in segments(&self.path)?.into_iter().chain(spares(&self.path)?) {
+            remove_file(&file.1)?;
+        }
+        for base in base_folders(&self.path)? {
+            fs::remove_dir_all(&base.1).map_err(LogError::io("delete", &base.1))?;
+        }
+        let lineage = self.path.join(LINEAGE);
+        if lineage.exists() { remove_file(&lineage) } else { Ok(()) }
+    }
+
+    /// Makes a log without records in a folder that is prepared. A process that ends before has made none.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn begin(&self, lineage: &LineageFile) -> Result<(), LogError> {
+        let first = segment_path(&self.path, 0);
+        let preamble = Preamble { lineage: lineage.log, first: 0, next: None }.to_bytes();
+        write_whole(&first, &preamble).map_err(LogError::io("write", &first))?;
+        self.set_lineage(lineage)?;
+        let mark = self.path.join(DISCARDED);
+        if mark.exists() {
+            remove_file(&mark)?;
+        }
+        // A mark that came back after a loss of power would discard what is acknowledged from now on.
+        sync_folder(&self.path).map_err(LogError::io("sync", &self.path))
     }
 
     /// Writes down whose rows are here.
@@ -98,29 +165,29 @@ impl LogFolder {
         write_whole(&path, &text).map_err(LogError::io("write", &path))
     }
 
-    /// Deletes all rows, and then whose they were.
+    /// Deletes all rows and whose they were. A process that ends meanwhile leaves nobody's rows.
     ///
     /// # Errors
     /// When something cannot be deleted.
     pub fn wipe(&self) -> Result<(), LogError> {
-        for file in segments(&self.path)?.into_iter().chain(spares(&self.path)?) {
-            remove_file(&file.1)?;
-        }
-        for base in base_folders(&self.path)? {
-            fs::remove_dir_all(&base.1).map_err(LogError::io("delete", &base.1))?;
-        }
-        let lineage = self.path.join(LINEAGE);
-        if lineage.exists() { remove_file(&lineage) } else { Ok(()) }
+        self.prepare()?;
+        remove_file(&self.path.join(DISCARDED))
     }
 }
 
 pub(crate) fn read_lineage(folder: &Path) -> Result<Option<LineageFile>, LogError> {
     let path = folder.join(LINEAGE);
-    match fs::read(&path) {
-        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(LogError::io("read", &path)(error)),
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(LogError::io("read", &path)(error)),
+    };
+    let damaged = |error: serde_json::Error| LogError::damaged(&path, 0, error.to_string());
+    let LineageVersion { version } = serde_json::from_slice(&text).map_err(damaged)?;
+    if version != u64::from(VERSION) {
+        return Err(LogError::OtherVersion { folder: folder.to_owned(), found: version, expected: VERSION });
     }
+    serde_json::from_slice(&text).map(Some).map_err(damaged)
 }
 
 /// The segments in their order: first lsn and path.
@@ -204,16 +271,62 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let folder = LogFolder::open(temporary.path()).unwrap();
         assert_eq!(folder.lineage().unwrap(), None);
-        let lineage = LineageFile { version: 1, log: u64::MAX, lineage: 7, tables: vec!["a".to_owned()], cold: true };
-        folder.set_lineage(&lineage).unwrap();
+        let lineage = lineage();
+        folder.begin(&lineage).unwrap();
         assert_eq!(folder.lineage().unwrap(), Some(lineage));
-        for file in [segment_path(folder.path(), 9), spare_path(folder.path(), 1)] {
-            fs::write(file, "x").unwrap();
-        }
+        fs::write(spare_path(folder.path(), 1), "x").unwrap();
         fs::create_dir(base_path(folder.path(), 3)).unwrap();
-        assert_eq!(segments(folder.path()).unwrap(), [(9, segment_path(folder.path(), 9))]);
+        assert_eq!(segments(folder.path()).unwrap(), [(0, segment_path(folder.path(), 0))]);
         folder.wipe().unwrap();
-        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, [LOCK]);
+        assert_eq!((names(&folder), folder.lineage().unwrap()), (vec![LOCK.to_owned()], None));
+    }
+
+    fn lineage() -> LineageFile {
+        let settings = BTreeMap::from([("dim".to_owned(), "4".to_owned())]);
+        let tables = vec![TableDescription { name: "a".to_owned(), settings }];
+        LineageFile { version: VERSION, log: u64::MAX, lineage: 7, tables, cold: true }
+    }
+
+    fn names(folder: &LogFolder) -> Vec<String> {
+        let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// A process may end at each step of making or deleting a log. What it leaves is never taken for a log without rows.
+    #[test]
+    fn a_log_that_is_being_made_or_deleted_is_nobodys() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = LogFolder::open(temporary.path()).unwrap();
+        folder.prepare().unwrap();
+        fs::write(segment_path(folder.path(), 0), "").unwrap();
+        assert_eq!(folder.lineage().unwrap(), None, "killed before the lineage");
+        folder.begin(&lineage()).unwrap();
+        assert!(folder.lineage().unwrap().is_some());
+        fs::write(folder.path().join(DISCARDED), "").unwrap();
+        assert_eq!(folder.lineage().unwrap(), None, "killed while it was deleted");
+        folder.prepare().unwrap();
+        assert_eq!(names(&folder), [DISCARDED, LOCK]);
+    }
+
+    /// Rows are never deleted because what they are cannot be read.
+    #[test]
+    fn a_lineage_that_is_missing_damaged_or_of_another_release_is_an_error() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = LogFolder::open(temporary.path()).unwrap();
+        folder.prepare().unwrap();
+        folder.begin(&lineage()).unwrap();
+        let path = folder.path().join(LINEAGE);
+        let refused = |text: &str| {
+            fs::write(&path, text).unwrap();
+            folder.lineage().unwrap_err().to_string()
+        };
+        assert!(refused("{ half").contains("lineage.json at byte 0"));
+        assert!(refused(r#"{"version": 2}"#).contains("missing field"));
+        assert!(refused(r#"{"version": 99, "other": 1}"#).contains("has version 99, and this release reads version 2"));
+        fs::remove_file(&path).unwrap();
+        let missing = folder.lineage().unwrap_err().to_string();
+        assert!(missing.contains("lineage.json is missing: ") && missing.contains("segment-0000"), "{missing}");
     }
 }

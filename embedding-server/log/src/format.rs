@@ -1,16 +1,17 @@
-//! The bytes of the log, version 1. All numbers are little-endian.
+//! The bytes of the log, version 2. All numbers are little-endian.
 //!
 //! ```text
 //! segment := preamble record* zeros          zeros: what is preallocated and not yet written
 //! part    := preamble record* end            a part of a base
-//! preamble:= magic [8] · version u32 · 0 u32 · lineage u64 · first u64 · 0 [28] · crc u32          64 bytes
+//! preamble:= magic [8] · version u32 · 0 u32 · lineage u64 · first u64 · next u64 · 0 [20] · crc u32   64 bytes
 //! record  := head · payload · padding to a multiple of 8
 //! head    := magic u32 · version u16 · kind u16 · length u32 · table u32 · stripe u32 · width u32 · lsn u64 · durable u64
 //!            · payload crc u32 · crc u32                                                            48 bytes
 //! ```
 //!
 //! An lsn (log sequence number) counts the bytes of all records before, over all segments. The segment `first` holds the
-//! records from that lsn on; a record lies in one segment. `durable` is how far the log was durable when the record was
+//! records from that lsn on; a record lies in one segment. `next` is the lsn at which the next segment starts, and 0 as long as
+//! there is none: a segment that somebody deleted is missed. `durable` is how far the log was durable when the record was
 //! appended: whatever lies before is not allowed to be unreadable, what lies behind may be torn. `crc` is CRC-32C: that of a head
 //! covers the 44 bytes before it.
 //!
@@ -27,6 +28,8 @@
 //! | commit | 9 | origin · step u64 · time: steps u64 · seconds u64 |
 //! | stripe counts | 10 | lsn u64 · ids u32 · cells u32 · ids u64 · counts u32 · cells u32: in a base, the counts at that lsn |
 //! | end | 11 | records u64 before it: the last of a part |
+//! | load started | 12 | nothing: rows of a saved model follow, among those of requests |
+//! | load complete | 13 | nothing: the load before it has put all its rows in, or none |
 //!
 //! `origin` is the push: writer u64 · seq u64 · incarnation u32 · count u32. `width` is the number of words of a slot.
 
@@ -37,7 +40,7 @@ pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"ZLOG\r\n\x1a\n";
 /// First bytes of a record.
 pub(crate) const RECORD_MAGIC: u32 = 0x5a52_4c47;
 /// Version of everything in this module's documentation.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Bytes of a preamble.
 pub(crate) const PREAMBLE_BYTES: usize = 64;
 /// Bytes of a head.
@@ -52,6 +55,8 @@ pub(crate) struct Preamble {
     pub(crate) lineage: u64,
     /// The lsn of its first record.
     pub(crate) first: u64,
+    /// The lsn of the first record of the next segment, once there is one. A part of a base has none.
+    pub(crate) next: Option<u64>,
 }
 
 /// What starts a record.
@@ -90,6 +95,7 @@ impl Preamble {
         bytes[8..12].copy_from_slice(&u32::from(VERSION).to_le_bytes());
         bytes[16..24].copy_from_slice(&self.lineage.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.first.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.next.unwrap_or(0).to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -105,7 +111,8 @@ impl Preamble {
         if version != u32::from(VERSION) {
             return Err(format!("it is of version {version}, and this release reads version {VERSION}"));
         }
-        Ok(Self { lineage: u64_at(bytes, 16), first: u64_at(bytes, 24) })
+        let next = Some(u64_at(bytes, 32)).filter(|next| *next > 0);
+        Ok(Self { lineage: u64_at(bytes, 16), first: u64_at(bytes, 24), next })
     }
 }
 
@@ -214,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_preamble_is_what_was_written_and_any_flipped_bit_is_found() {
-        let preamble = Preamble { lineage: 1 << 63, first: 77 };
+        let preamble = Preamble { lineage: 1 << 63, first: 77, next: Some(79) };
         let bytes = preamble.to_bytes();
         assert_eq!(Preamble::from_bytes(&bytes), Ok(preamble));
         for bit in 0..PREAMBLE_BYTES * 8 {

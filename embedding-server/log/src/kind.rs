@@ -25,11 +25,15 @@ pub enum RecordKind {
     StripeCounts,
     /// The last record of a part of a base.
     End,
+    /// A load of saved rows has started.
+    LoadStarted,
+    /// The load is complete.
+    LoadComplete,
 }
 
 impl RecordKind {
     /// All kinds with their numbers and their names for a person.
-    pub(crate) const ALL: [(Self, u16, &'static str); 11] = [
+    pub(crate) const ALL: [(Self, u16, &'static str); 13] = [
         (Self::PushedRows, 1, "pushed rows"),
         (Self::Rows, 2, "rows"),
         (Self::Removed, 3, "removed"),
@@ -41,6 +45,8 @@ impl RecordKind {
         (Self::Commit, 9, "commit"),
         (Self::StripeCounts, 10, "stripe counts"),
         (Self::End, 11, "end"),
+        (Self::LoadStarted, 12, "load started"),
+        (Self::LoadComplete, 13, "load complete"),
     ];
 
     pub(crate) fn from_number(number: u16) -> Option<Self> {
@@ -49,6 +55,12 @@ impl RecordKind {
 
     pub(crate) fn number(self) -> u16 {
         Self::ALL.iter().find(|entry| entry.0 == self).map_or(0, |entry| entry.1)
+    }
+
+    /// Whether a record of this kind is of one stripe of a table.
+    #[must_use]
+    pub fn has_stripe(self) -> bool {
+        !matches!(self, Self::Cleared | Self::Commit | Self::End | Self::LoadStarted | Self::LoadComplete)
     }
 
     /// Name for a person.

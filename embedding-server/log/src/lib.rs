@@ -25,7 +25,7 @@ mod writer;
 pub use base::{Base, BaseDraft, BaseManifest, BasePartDraft, PartSize, PartialImage, WindowImage};
 pub use disk::{LogDisk, SystemDisk};
 pub use error::{LogError, LogStopped};
-pub use folder::{LineageFile, LogFolder};
+pub use folder::{LineageFile, LogFolder, TableDescription};
 pub use format::RecordHead;
 pub use kind::RecordKind;
 pub use record::{LogRecord, LoggedGradient, LoggedRows};

@@ -70,6 +70,10 @@ pub enum LogRecord {
     },
     /// The last record of a part, and how many came before.
     End(u64),
+    /// Rows of a saved model follow.
+    LoadStarted,
+    /// The load has put all its rows in, or none.
+    LoadComplete,
 }
 
 impl LogRecord {
@@ -114,6 +118,8 @@ fn decode(head: &RecordHead, payload: &[u8]) -> Option<LogRecord> {
         }
         RecordKind::StripeCounts => stripe_counts_of(payload)?,
         RecordKind::End => LogRecord::End(u64_at(payload.get(..8)?, 0)),
+        RecordKind::LoadStarted => LogRecord::LoadStarted,
+        RecordKind::LoadComplete => LogRecord::LoadComplete,
     })
 }
 
@@ -276,8 +282,9 @@ impl<'a> RecordDraft<'a> {
         Self::new(RecordKind::Commit, [0; 3], start, [&[]; 3])
     }
 
-    pub(crate) fn cleared() -> Self {
-        Self::new(RecordKind::Cleared, [0; 3], DraftStart::empty(), [&[]; 3])
+    /// A record without a payload: [`RecordKind::Cleared`] and those of a load.
+    pub(crate) fn mark(kind: RecordKind) -> Self {
+        Self::new(kind, [0; 3], DraftStart::empty(), [&[]; 3])
     }
 
     pub(crate) fn stripe_counts(place: [u32; 2], lsn: u64, counts: &'a FrequencyCounts) -> Self {
@@ -355,7 +362,9 @@ mod tests {
             LogRecord::CountsAdded(vec![6, 7], vec![1, 2])
         );
         assert_eq!(read(RecordDraft::sketch_added([0, 1], &[3, 2, 1])), LogRecord::SketchAdded(vec![3, 2, 1]));
-        assert_eq!(read(RecordDraft::cleared()), LogRecord::Cleared);
+        assert_eq!(read(RecordDraft::mark(RecordKind::Cleared)), LogRecord::Cleared);
+        assert_eq!(read(RecordDraft::mark(RecordKind::LoadStarted)), LogRecord::LoadStarted);
+        assert_eq!(read(RecordDraft::mark(RecordKind::LoadComplete)), LogRecord::LoadComplete);
         assert_eq!(read(RecordDraft::end(77)), LogRecord::End(77));
         let (step, time) = (PushStep { number: 4, share: 0.25 }, TableTime { steps: 5, seconds: 6 });
         let gradient = LoggedGradient { origin: ORIGIN, step, id: 8, gradient: vec![0.5, -1.0, 2.0] };

@@ -5,6 +5,9 @@
 //!                                                   written ▲
 //! ```
 //!
+//! Each segment says in its preamble where the next one starts, once there is one. So the reader misses a segment that somebody
+//! deleted. A new log begins with an empty segment.
+//!
 //! A segment is preallocated, so that a full disk shows before a push is applied and not after. A record lies in one segment:
 //! where the room left is too small, the next segment begins.
 
@@ -69,13 +72,22 @@ impl SegmentFiles {
         for (_, path) in spares(folder)? {
             crate::folder::remove_file(&path)?;
         }
+        let current = match segments(folder)?.pop() {
+            Some((first, path)) => {
+                let opened = File::options().read(true).write(true).open(&path);
+                let file = opened.map_err(LogError::io("open", &path))?;
+                // No room is left: recovery has cut it behind its last record.
+                Some(OpenSegment { path, file, first, room: next.saturating_sub(first) })
+            }
+            None => None,
+        };
         Ok(Self {
             folder: folder.to_owned(),
             disk,
             mode,
             lineage,
             segment_bytes,
-            current: None,
+            current,
             spares: VecDeque::new(),
             next_spare: 0,
             written: next,
@@ -150,17 +162,20 @@ impl SegmentFiles {
             }
             self.add_room(span)?;
         }
-        let Some(spare) = self.spares.front() else { return Err(io::Error::other("no spare segment")) };
-        let preamble = Preamble { lineage: self.lineage, first }.to_bytes();
+        let Some(spare) = self.spares.front_mut() else { return Err(io::Error::other("no spare segment")) };
+        let preamble = Preamble { lineage: self.lineage, first, next: None }.to_bytes();
         self.disk.write_at(&spare.file, &preamble, 0).map_err(|error| naming(&spare.path, error))?;
         if self.mode == SyncMode::Machine {
             self.disk.sync(&spare.file).map_err(|error| naming(&spare.path, error))?;
         }
         let path = segment_path(&self.folder, first);
         fs::rename(&spare.path, &path).map_err(|error| naming(&path, error))?;
+        // What follows may fail. The next try then finds the file under its new name.
+        spare.path.clone_from(&path);
         if self.mode == SyncMode::Machine {
             sync_folder(&self.folder).map_err(|error| naming(&self.folder, error))?;
         }
+        self.name_next(first)?;
         if let Some(SpareSegment { file, room, .. }) = self.spares.pop_front() {
             let closed = self.current.replace(OpenSegment { path, file, first, room });
             // The room behind its last record goes back to the system. If that fails it is only lost for a while.
@@ -169,7 +184,15 @@ impl SegmentFiles {
         Ok(())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    /// The current segment says that the next one starts at `next`. An empty segment is replaced and not followed.
+    fn name_next(&self, next: u64) -> io::Result<()> {
+        let Some(closed) = self.current.as_ref().filter(|closed| closed.first < next) else { return Ok(()) };
+        let preamble = Preamble { lineage: self.lineage, first: closed.first, next: Some(next) }.to_bytes();
+        self.disk.write_at(&closed.file, &preamble, 0).map_err(|error| naming(&closed.path, error))?;
+        self.sync()
+    }
+
+    fn sync(&self) -> io::Result<()> {
         match &self.current {
             Some(segment) if self.mode == SyncMode::Machine => {
                 self.disk.sync(&segment.file).map_err(|error| naming(&segment.path, error))

@@ -59,9 +59,10 @@ impl LogSummary {
     /// # Errors
     /// When a file cannot be read or is damaged.
     pub fn read(folder: &Path) -> Result<Self, LogError> {
-        let base = Base::newest(folder, false)?.map(|base| base.manifest);
+        let base = Base::newest(folder)?.map(|base| base.manifest);
         let oldest = segments(folder)?.first().map_or(0, |segment| segment.0);
         let first = base.as_ref().map_or(oldest, |base| base.start);
+        let reached = base.as_ref().map_or(first, |base| base.end);
         let mut summary = Self {
             lineage: read_lineage(folder)?,
             base,
@@ -75,7 +76,7 @@ impl LogSummary {
             partial: 0,
         };
         let mut open = BTreeSet::new();
-        let tail = LogTail::scan(folder, first, None, |head, payload| {
+        let tail = LogTail::scan(folder, first..reached, None, |head, payload| {
             let count = summary.records.entry(head.kind).or_default();
             (count.records, count.bytes) = (count.records + 1, count.bytes + head.span());
             let record = LogRecord::decode(head, payload);

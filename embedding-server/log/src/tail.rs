@@ -7,14 +7,20 @@
 //!
 //! A record that cannot be read is *torn* if nothing shows that it had been durable: its push was never acknowledged. The end
 //! of the log is then where it starts. A later record that can be read, and names a durable lsn behind it, shows that it had
-//! been durable. So does a later segment. Then the log is *damaged*: what is missing may have been acknowledged.
+//! been durable. So does a later segment, and a base that was written later. Then the log is *damaged*: what is missing may have
+//! been acknowledged. A segment that is missing is named: the one before it says where it starts.
 
 use std::fs;
+use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::folder::segments;
+use crate::folder::{segment_path, segments};
 use crate::format::{HEAD_BYTES, HeadProblem, PREAMBLE_BYTES, Preamble, RecordHead};
 use crate::{LogError, LogRecord};
+
+/// Bytes that are compared with zeros at a time.
+const PAGE: usize = 4096;
 
 /// A segment with records of the tail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,34 +45,53 @@ pub struct LogTail {
 }
 
 impl LogTail {
-    /// Reads and checks all records from `from` on, the lsn of a record, and hands each one to `visit` with its payload.
+    /// Reads and checks all records from `needed.start` on, the lsn of a record, and hands each one to `visit` with its payload.
+    /// The log is known to have been durable up to `needed.end`.
     ///
     /// # Errors
     /// When a file cannot be read, or something that had been durable is missing.
     pub fn scan(
         folder: &Path,
-        from: u64,
+        needed: Range<u64>,
         lineage: Option<u64>,
         mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
     ) -> Result<Self, LogError> {
-        let all = segments(folder)?;
+        let (all, from) = (segments(folder)?, needed.start);
+        if all.first().is_none_or(|(first, _)| *first > from) {
+            let next = all
+                .first()
+                .map_or(String::new(), |(first, _)| format!("; the first that is there starts at lsn {first}"));
+            let why = format!("the log is needed from lsn {from} on{next}");
+            return Err(LogError::missing(segment_path(folder, from), why));
+        }
         // The last segment that starts at `from` or before holds its record, unless the one before ends exactly there.
         let begin = all.iter().rposition(|(first, _)| *first <= from).unwrap_or(0);
-        let mut tail = Self { end: from, ..Self::default() };
+        let (mut tail, mut bytes) = (Self { end: from, ..Self::default() }, Vec::new());
         for (number, (first, path)) in all.iter().enumerate().skip(begin) {
             let is_last = number + 1 == all.len();
             if number > begin && *first != tail.end {
                 let problem = format!("it starts at lsn {first}, and the log before it ends at {}", tail.end);
                 return Err(LogError::damaged(path, 0, problem));
             }
-            let bytes = fs::read(path).map_err(LogError::io("read", path))?;
+            read_into(path, &mut bytes)?;
             let preamble = Preamble::from_bytes(&bytes).map_err(|problem| LogError::damaged(path, 0, problem))?;
             if preamble.first != *first || lineage.is_some_and(|lineage| lineage != preamble.lineage) {
                 return Err(LogError::damaged(path, 0, "it is a segment of another log or another place"));
             }
             let stop = all.get(number + 1).map(|next| next.0);
+            if let Some(next) = preamble.next.filter(|next| stop != Some(*next)) {
+                let why = format!("{} says that the log goes on there", path.display());
+                return Err(LogError::missing(segment_path(folder, next), why));
+            }
             let segment = SegmentBytes { path, bytes: &bytes, first: *first };
             let (end, torn) = segment.scan(from, stop, is_last, &mut visit)?;
+            if is_last && end < needed.end {
+                let problem = format!(
+                    "it ends at lsn {end}, and had been durable up to {} when the base was written",
+                    needed.end
+                );
+                return Err(LogError::damaged(path, segment.offset(end) as u64, problem));
+            }
             (tail.end, tail.torn) = (end.max(from), torn);
             tail.segments.push(TailSegment { path: path.clone(), first: *first, end });
         }
@@ -79,9 +104,6 @@ impl LogTail {
     /// When the last file cannot be shortened.
     pub fn cut(&self) -> Result<(), LogError> {
         let Some(last) = self.segments.last() else { return Ok(()) };
-        if last.end == last.first {
-            return crate::folder::remove_file(&last.path);
-        }
         let file = fs::OpenOptions::new().write(true).open(&last.path).map_err(LogError::io("open", &last.path))?;
         let cut = file.set_len(PREAMBLE_BYTES as u64 + last.end - last.first).and_then(|()| file.sync_all());
         cut.map_err(LogError::io("shorten", &last.path))
@@ -98,17 +120,24 @@ pub struct CheckedSegment {
 }
 
 impl CheckedSegment {
-    /// Reads a segment.
+    /// Reads a segment into the buffer of an earlier one.
     ///
     /// # Errors
     /// When the file cannot be read, or has become shorter.
-    pub fn read(segment: &TailSegment) -> Result<Self, LogError> {
+    pub fn read(segment: &TailSegment, buffer: Vec<u8>) -> Result<Self, LogError> {
         let TailSegment { path, first, end } = segment.clone();
-        let bytes = fs::read(&path).map_err(LogError::io("read", &path))?;
+        let mut bytes = buffer;
+        read_into(&path, &mut bytes)?;
         if (bytes.len() as u64) < PREAMBLE_BYTES as u64 + end - first {
             return Err(LogError::damaged(&path, bytes.len() as u64, "it has become shorter while it was read"));
         }
         Ok(Self { bytes, path, first, end })
+    }
+
+    /// Its memory, for the next segment.
+    #[must_use]
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// Its records from `from` on, in their order, whose heads `wants` accepts.
@@ -136,6 +165,13 @@ impl CheckedSegment {
         }
         Ok(())
     }
+}
+
+/// Reads a whole file into memory that is used again: fresh memory for each segment costs more than the reading.
+fn read_into(path: &Path, bytes: &mut Vec<u8>) -> Result<(), LogError> {
+    bytes.clear();
+    let mut file = fs::File::open(path).map_err(LogError::io("open", path))?;
+    file.read_to_end(bytes).map(drop).map_err(LogError::io("read", path))
 }
 
 struct SegmentBytes<'a> {
@@ -210,7 +246,13 @@ impl SegmentBytes<'_> {
 
     /// Bytes from `lsn` to the last one that is not zero.
     fn torn_bytes(&self, lsn: u64) -> u64 {
-        let rest = self.bytes.get(self.offset(lsn)..).unwrap_or_default();
+        let mut rest = self.bytes.get(self.offset(lsn)..).unwrap_or_default();
+        // Page by page: most of a segment is room that was never written.
+        while let Some((before, page)) = rest.split_last_chunk::<PAGE>()
+            && *page == [0; PAGE]
+        {
+            rest = before;
+        }
         rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
     }
 }

@@ -147,6 +147,16 @@ impl LogWriter {
         self.append_draft(&RecordDraft::commit(origin, step, time));
     }
 
+    /// Appends that rows of a saved model follow. Until [`Self::complete_load`], recovery finds a part of a model.
+    pub fn start_load(&self) {
+        self.append_draft(&RecordDraft::mark(RecordKind::LoadStarted));
+    }
+
+    /// Appends that all rows of the load before are in the log, or none.
+    pub fn complete_load(&self) {
+        self.append_draft(&RecordDraft::mark(RecordKind::LoadComplete));
+    }
+
     /// Makes all records before `lsn` durable.
     ///
     /// # Errors
@@ -247,7 +257,8 @@ impl LogWriter {
     /// Has room for all that may be appended.
     fn make_room(&self) -> Result<(), LogStopped> {
         let wanted = || {
-            let waiting = self.next_lsn() - self.durable();
+            // Another thread may flush between the two.
+            let waiting = self.next_lsn().saturating_sub(self.durable());
             self.reserved.load(Ordering::Acquire) + waiting + self.slack
         };
         if self.room.load(Ordering::Acquire) >= wanted() {
@@ -292,7 +303,7 @@ impl UpdateLog for LogWriter {
     }
 
     fn cleared(&self) {
-        self.append_draft(&RecordDraft::cleared());
+        self.append_draft(&RecordDraft::mark(RecordKind::Cleared));
     }
 
     fn flush(&self) -> Result<(), ColdError> {

@@ -29,6 +29,8 @@ const DRAIN: Duration = Duration::from_secs(3600);
 pub(crate) enum StopReason {
     /// This process was asked to end, and as far as the server knows no worker needs it.
     Asked,
+    /// This process was asked to end, and the next process in its slot recovers its rows from the log.
+    Restarts,
     /// The coordinator said that the run is over.
     RunOver(String),
     /// The coordinator no longer counts this server as a member.
@@ -46,6 +48,7 @@ impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Asked => f.write_str("asked to stop"),
+            Self::Restarts => f.write_str("asked to stop; the next process takes over the log"),
             Self::RunOver(reason) => f.write_str(reason),
             Self::Fenced(reason) => write!(f, "no longer a member of the run: {reason}"),
             Self::Abandoned { silence, idle } => write!(f, "{silence}, and no request for {idle:.0?}"),
@@ -137,6 +140,7 @@ fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
 }
 
 fn report_load(service: &EmbeddingService, membership: &Membership, recent: &mut RecentLookups) {
+    service.note_disks();
     membership.set_load(recent.look(&service.metrics, &service.tables, service.held()));
     if let Some(DiskSpace { free, size }) = service.disk() {
         membership.set_disk(Disk { free_bytes: free, size_bytes: size });

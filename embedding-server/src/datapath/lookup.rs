@@ -16,6 +16,7 @@ pub(crate) fn lookup(
     times: RequestTimes,
 ) -> Result<LookupResponse, Refusal> {
     let placement = service.placement()?;
+    service.check_whole()?;
     placement.check_generation(request.generation)?;
     let access = access(request.access)?;
     let value_bytes = value_bytes(request.encoding)?;

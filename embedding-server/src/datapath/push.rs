@@ -18,6 +18,7 @@ pub(crate) fn push(
     times: RequestTimes,
 ) -> Result<PushResponse, Refusal> {
     let placement = service.placement()?;
+    service.check_whole()?;
     placement.check_generation(request.generation)?;
     let step = PushStep { number: request.step, share: share(request)? };
     let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;

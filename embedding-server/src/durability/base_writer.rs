@@ -10,10 +10,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use tracing::info;
 use zagros_log::{Base, BaseDraft, BaseManifest, BasePartDraft, LogError, LogStopped, PartSize};
+use zagros_plumbing::Deadline;
 use zagros_table::{FrequencyCounts, RowBatch, Table, TableSet};
 
 use super::server_log::ServerLog;
@@ -24,8 +26,10 @@ use crate::datapath::SequenceWindows;
 pub(super) const PARTS: u32 = 8;
 /// Rows that are copied under one lock.
 const ROWS_AT_ONCE: usize = 256;
-/// The longest wait for requests that are under way.
+/// The longest wait for a moment without requests, how long others wait for one try, and the pause after it.
 const WAIT: Duration = Duration::from_secs(10);
+const TRY: Duration = Duration::from_millis(20);
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 impl ServerLog {
     /// Writes a base and deletes what it stands for.
@@ -37,19 +41,33 @@ impl ServerLog {
         if self.is_over() {
             return Ok(());
         }
-        let instant = tables.while_quiet(WAIT, || BaseManifest {
+        let index = self.server().0;
+        let manifest = self.instant(tables, windows).ok_or(ServerError::LogBusy { index, waited: WAIT })?;
+        tables.apply_pending_gradients().map_err(|source| ServerError::LoggedRow { index, source })?;
+        let base = self.write_parts(tables, manifest)?;
+        self.adopt(&base).map_err(|source| self.failed(source))
+    }
+
+    /// The moment of a base, between two requests. `None` if those under way do not end in time.
+    fn instant(&self, tables: &TableSet, windows: &SequenceWindows) -> Option<BaseManifest> {
+        let deadline = Deadline::after(WAIT);
+        let manifest = |loading| BaseManifest {
             start: self.writer.next_lsn(),
             parts: PARTS,
             time: [tables.now().steps, tables.now().seconds],
             windows: windows.images(),
             partial: self.partial.images(),
+            loading,
             ..BaseManifest::default()
-        });
-        let index = self.server().0;
-        let manifest = instant.ok_or(ServerError::LogBusy { index, waited: WAIT })?;
-        tables.apply_pending_gradients().map_err(|source| ServerError::LoggedRow { index, source })?;
-        let base = self.write_parts(tables, manifest)?;
-        self.adopt(&base).map_err(|source| self.failed(source))
+        };
+        loop {
+            // Requests that come meanwhile wait as well, so each try is short. One that takes long is waited for between tries.
+            let tried = tables.while_quiet(TRY, || self.load.with_open_load(manifest));
+            if tried.is_some() || deadline.is_past() {
+                return tried;
+            }
+            thread::sleep(BETWEEN_TRIES);
+        }
     }
 
     fn write_parts(&self, tables: &TableSet, manifest: BaseManifest) -> Result<Base, ServerError> {
@@ -85,7 +103,7 @@ impl ServerLog {
         self.tail_start.store(start, Ordering::Release);
         self.base_bytes.store(bytes, Ordering::Release);
         self.metrics.bases.inc();
-        base.delete_others(self.folder.path())?;
+        Base::delete_others(Some(base), self.folder.path())?;
         let segments = self.writer.delete_before(start)?;
         self.metrics.segments.set(segments as i64);
         info!(server = %self.server(), rows, bytes, segments, "a base of the log was written");

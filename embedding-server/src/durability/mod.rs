@@ -1,7 +1,7 @@
 //! Rows that survive the end of the process: the server's log, its bases, and what a new process makes of them.
 //!
 //! ```text
-//! start      log folder ─► lineage known? ─► recovery: base, then the tail, into the tables ─► the log goes on
+//! start      log folder ─► lineage known, and of these tables? ─► recovery: base, then the tail, into the tables ─► the log goes on
 //! push       room in the log ─► rows changed and appended ─► commit ─► flush ─► acknowledged
 //! meanwhile  keeper: tries again if the disk failed · takes a base when the tail is long · deletes older segments
 //! run over   the log's files are deleted
@@ -11,7 +11,9 @@
 //! known, and its retry changes the others ([`partial_pushes`]). So each push is applied once (invariant DP-3).
 
 mod base_writer;
+mod descriptions;
 mod keeper;
+mod load_state;
 mod log_metrics;
 mod open;
 pub(crate) mod partial_pushes;
@@ -21,5 +23,6 @@ mod server_log;
 mod tests;
 
 pub(crate) use keeper::LogKeeper;
+pub(crate) use load_state::LoadState;
 pub(crate) use open::open;
 pub(crate) use server_log::{PushedRows, ServerLog};

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Duration;
 
 use prometheus::Registry;
-use tracing::info;
 use zagros_cold::StoreContent;
 use zagros_job::Job;
 use zagros_log::{LineageFile, LogError, LogFolder, format};
@@ -14,6 +13,7 @@ use zagros_plumbing::{Deadline, durable};
 use zagros_protocol::ServerIndex;
 use zagros_table::TableConfig;
 
+use super::descriptions::{describe_tables, difference};
 use crate::ServerError;
 use crate::tier::{self, ColdTier};
 
@@ -29,11 +29,11 @@ pub(crate) struct OpenedLog {
     pub(crate) has_rows: bool,
 }
 
-/// Opens the log that the job asks for. `None` if it asks for none. A log of tables with other layouts is emptied: its run
-/// cannot go on.
+/// Opens the log that the job asks for. `None` if it asks for none. Rows that this server cannot take over are left alone.
 ///
 /// # Errors
-/// If another process holds the log for longer than the job's timeout, or the folder cannot be used.
+/// If another process holds the log for longer than the job's timeout, the folder cannot be used, or the log has rows of other
+/// tables, of another release, or that cannot be read.
 pub(crate) fn open(
     job: &Job,
     index: ServerIndex,
@@ -43,21 +43,23 @@ pub(crate) fn open(
     if !job.cluster.durability.has_log() {
         return Ok(None);
     }
-    let tables = layouts(job, configs);
+    let tables = describe_tables(job, configs);
     let failed = |source: LogError| ServerError::Log { index: index.0, source };
     let folder = wait_for(&folder(job, index), job.cluster.timeout).map_err(failed)?;
-    let known = folder.lineage().map_err(failed)?;
-    if let Some(lineage) = known {
-        if lineage.version == format::VERSION && lineage.tables == tables && lineage.cold == has_tier {
-            return Ok(Some(OpenedLog { folder, lineage, has_rows: true }));
+    let Some(lineage) = folder.lineage().map_err(failed)? else {
+        folder.prepare().map_err(failed)?;
+        let (log, lineage) = (rand::random(), new_lineage());
+        let lineage = LineageFile { version: format::VERSION, log, lineage, tables, cold: has_tier };
+        return Ok(Some(OpenedLog { folder, lineage, has_rows: false }));
+    };
+    let no_tier = "rows that had left memory lie in a cold tier, and the job has none (`cluster.memory`)";
+    let unfit = difference(&lineage.tables, &tables);
+    match unfit.or_else(|| (lineage.cold && !has_tier).then(|| no_tier.to_owned())) {
+        None => Ok(Some(OpenedLog { folder, lineage, has_rows: true })),
+        Some(difference) => {
+            Err(ServerError::OtherTables { index: index.0, folder: folder.path().to_owned(), difference })
         }
-        info!(server = index.0, folder = %folder.path().display(), "the log is of other tables; it is emptied");
     }
-    folder.wipe().map_err(failed)?;
-    let lineage =
-        LineageFile { version: format::VERSION, log: rand::random(), lineage: new_lineage(), tables, cold: has_tier };
-    folder.set_lineage(&lineage).map_err(failed)?;
-    Ok(Some(OpenedLog { folder, lineage, has_rows: false }))
 }
 
 /// Never 0, which says on the wire that there is no log.
@@ -84,29 +86,20 @@ pub(crate) fn folder(job: &Job, index: ServerIndex) -> PathBuf {
     }
 }
 
-/// What a table's rows are made of and by. Rows of tables whose layouts differ cannot be put in.
-fn layouts(job: &Job, configs: &[TableConfig]) -> Vec<String> {
-    let seed = job.train.seed;
-    let names = job.server_tables();
-    let layout = |(number, config): (usize, &TableConfig)| {
-        let name = names.get(number).map_or("", |table| table.name.as_str());
-        format!("{name}, seed {seed}: {config:?}")
-    };
-    configs.iter().enumerate().map(layout).collect()
-}
-
 impl OpenedLog {
-    /// The cold tier that belongs to the log: opened with its rows, or made.
+    /// The cold tier that belongs to the log: opened with its rows, or made. A new log begins only then: a process that ends
+    /// before has made neither.
     ///
     /// # Errors
     /// If its folder cannot be used, or the rows of this log have another cold tier.
     pub(crate) fn open_tier(
-        &self,
+        &mut self,
         job: &Job,
         index: ServerIndex,
         configs: &[TableConfig],
         registry: &Registry,
     ) -> Result<Option<ColdTier>, ServerError> {
+        let failed = |source| ServerError::Log { index: index.0, source };
         let folder = tier::folder(job, index);
         let (mark, log) = (folder.join("log"), self.lineage.log.to_string());
         let is_kept = self.lineage.cold && self.has_rows;
@@ -117,9 +110,14 @@ impl OpenedLog {
         let opened = tier::open(job, index, configs, content, registry)?;
         if opened.is_some() && !is_kept {
             let marked = durable::write(&mark, log.as_bytes());
-            marked
-                .map_err(LogError::io("write", &mark))
-                .map_err(|source| ServerError::Log { index: index.0, source })?;
+            marked.map_err(LogError::io("write", &mark)).map_err(failed)?;
+        }
+        let gains_tier = opened.is_some() && !self.lineage.cold;
+        self.lineage.cold |= gains_tier;
+        match self.has_rows {
+            false => self.folder.begin(&self.lineage).map_err(failed)?,
+            true if gains_tier => self.folder.set_lineage(&self.lineage).map_err(failed)?,
+            true => {}
         }
         Ok(opened)
     }

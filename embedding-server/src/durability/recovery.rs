@@ -39,6 +39,8 @@ pub(super) struct Recovery {
     pub(super) time: TableTime,
     /// Bytes of the base.
     pub(super) base_bytes: u64,
+    /// Whether a load did not end: the tables have a part of a model.
+    pub(super) is_partial: bool,
 }
 
 /// What went wrong with one record.
@@ -67,6 +69,8 @@ struct TailSummary {
     time: TableTime,
     /// Pushes without a commit so far.
     open: HashSet<PushOrigin>,
+    /// A load has started and not ended so far.
+    loading: bool,
 }
 
 /// Puts the rows of a log into empty tables, its pushes into empty windows.
@@ -114,12 +118,13 @@ impl Replay<'_> {
         windows: &SequenceWindows,
         partial: &PartialPushes,
     ) -> Result<Recovery, RecordError> {
-        let base = Base::newest(folder, true)?;
+        let base = Base::newest(folder)?;
         let manifest = base.as_ref().map(|base| base.manifest.clone()).unwrap_or_default();
         manifest.windows.iter().for_each(|window| windows.restore(window));
-        let mut found = TailSummary { time: manifest.time(), ..TailSummary::default() };
-        let tail =
-            LogTail::scan(folder, manifest.start, Some(log), |head, payload| found.note(head, payload, windows))?;
+        let open = manifest.partial.iter().map(PartialImage::origin).collect();
+        let mut found = TailSummary { time: manifest.time(), open, loading: manifest.loading, cleared: None };
+        let needed = manifest.start..manifest.end;
+        let tail = LogTail::scan(folder, needed, Some(log), |head, payload| found.note(head, payload, windows))?;
         if tail.torn > 0 {
             warn!(bytes = tail.torn, "the last record was not written whole; no push of it was acknowledged");
         }
@@ -132,26 +137,32 @@ impl Replay<'_> {
                 problem: error.to_string(),
             })?;
         }
+        // Rows are put in at the time at which the process ended: at an earlier one, they would seem to be of the future.
+        self.tables.tick(found.time.steps, found.time.seconds);
         let positions = match &base {
             Some(base) => self.put_base(base, found.cleared)?,
             None => CountPositions::new(),
         };
         let mut workers: Vec<TailWorker> = (0..self.threads).map(|_| TailWorker::default()).collect();
         let from = found.cleared.unwrap_or(manifest.start);
+        let mut buffer = Vec::new();
         for segment in &tail.segments {
-            let segment = CheckedSegment::read(segment)?;
+            let segment = CheckedSegment::read(segment, buffer)?;
             self.put_segment(&segment, from, &positions, &found.open, &mut workers)?;
+            buffer = segment.into_buffer();
         }
-        self.tables.tick(found.time.steps, found.time.seconds);
         if found.cleared.is_none() {
-            partial.restore(manifest.partial.iter().map(applied_rows).collect());
+            let is_open = |(origin, _): &(PushOrigin, AppliedRows)| found.open.contains(origin);
+            partial.restore(manifest.partial.iter().map(applied_rows).filter(is_open).collect());
         }
         for worker in workers {
             partial.restore(worker.applied);
             self.defer(&worker.waiting)?;
         }
+        Base::delete_others(base.as_ref(), folder)?;
         self.report(&manifest, &tail, found.open.len());
-        Ok(Recovery { start: manifest.start, end: tail.end, time: found.time, base_bytes: manifest.bytes })
+        let (start, end, base_bytes) = (manifest.start, tail.end, manifest.bytes);
+        Ok(Recovery { start, end, time: found.time, base_bytes, is_partial: found.loading })
     }
 
     fn report(&self, manifest: &BaseManifest, tail: &LogTail, partial: usize) {
@@ -216,10 +227,8 @@ impl Replay<'_> {
     ) -> Result<(), RecordError> {
         let threads = workers.len() as u32;
         self.on_threads(workers.iter_mut().enumerate(), |(number, worker)| {
-            let is_mine = |head: &RecordHead| {
-                let has_stripe = !matches!(head.kind, RecordKind::Commit | RecordKind::Cleared | RecordKind::End);
-                has_stripe && (head.stripe + head.table) % threads == number as u32
-            };
+            let is_mine =
+                |head: &RecordHead| head.kind.has_stripe() && (head.stripe + head.table) % threads == number as u32;
             let mut failed = None;
             let read = segment.for_each(from, is_mine, |head, record| {
                 failed = self.put(worker, head, record, positions, open).err();
@@ -303,6 +312,8 @@ impl TailSummary {
                 // Steps count from 0 again after a clear.
                 self.time.steps = 0;
             }
+            RecordKind::LoadStarted => self.loading = true,
+            RecordKind::LoadComplete => self.loading = false,
             RecordKind::PushedRows | RecordKind::Pending => {
                 self.open.extend(LogRecord::origin(payload));
             }

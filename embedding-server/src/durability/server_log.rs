@@ -16,6 +16,7 @@ use zagros_table::{
     UpdateLog,
 };
 
+use super::load_state::{BeforeLoad, LoadState};
 use super::log_metrics::LogMetrics;
 use super::open::{OpenedLog, new_lineage};
 use super::partial_pushes::PartialPushes;
@@ -46,6 +47,7 @@ pub(crate) struct ServerLog {
     has_recovered: AtomicBool,
     pub(super) writer: Arc<LogWriter>,
     pub(super) partial: PartialPushes,
+    pub(crate) load: LoadState,
     pub(super) metrics: LogMetrics,
     /// The lsn from which recovery would read.
     pub(super) tail_start: AtomicU64,
@@ -55,7 +57,6 @@ pub(crate) struct ServerLog {
     pub(super) seconds_before: u64,
     /// Locked while a base is written.
     pub(super) base: Mutex<()>,
-    mode: SyncMode,
     /// The run is over: nothing is kept any more.
     is_over: AtomicBool,
     /// Bytes of a row in a record, and stripes, table by table.
@@ -101,12 +102,12 @@ impl ServerLog {
             has_recovered: AtomicBool::new(has_rows),
             writer,
             partial,
+            load: LoadState::recovered(recovery.is_partial),
             metrics,
             tail_start: AtomicU64::new(recovery.start),
             base_bytes: AtomicU64::new(recovery.base_bytes),
             seconds_before: recovery.time.seconds,
             base: Mutex::default(),
-            mode,
             is_over: AtomicBool::new(false),
             widths: configs.iter().map(bytes).collect(),
         })
@@ -174,11 +175,6 @@ impl ServerLog {
         flushed.map_err(|stopped| self.refusal(&stopped))
     }
 
-    /// Whether a push waits for the disk itself.
-    pub(crate) fn waits_for_disk(&self) -> bool {
-        self.mode == SyncMode::Machine
-    }
-
     /// Whether pushes are accepted.
     ///
     /// # Errors
@@ -187,20 +183,59 @@ impl ServerLog {
         self.writer.check().map_err(|stopped| stopped.to_string())
     }
 
+    /// A load of saved rows starts. Until [`Self::end_load`], a process that ends leaves a part of a model.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log is stopped. Nothing has changed then. `Storage` if the load adds rows to a part of a model.
+    pub(crate) fn start_load(&self, replaces: bool) -> Result<BeforeLoad, Refusal> {
+        self.writer.check().map_err(|stopped| self.refusal(&stopped))?;
+        let before = self.load.start(self.index, replaces, || self.writer.start_load())?;
+        match self.flush() {
+            Ok(()) => Ok(before),
+            Err(refusal) => {
+                self.undo_load(before);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The load ended before it changed anything.
+    pub(crate) fn undo_load(&self, before: BeforeLoad) {
+        self.load.undo(before, || self.writer.complete_load());
+    }
+
+    /// The load has put all its rows in.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log is stopped. The tables then hold a part of a model for whoever recovers them.
+    pub(crate) fn end_load(&self) -> Result<(), Refusal> {
+        self.flush().inspect_err(|_| self.load.fail())?;
+        self.load.complete(|| self.writer.complete_load());
+        self.flush()
+    }
+
+    /// All rows are gone, for a load: so are those that pushes had changed before they died.
+    pub(crate) fn forget_partial_pushes(&self) {
+        self.partial.clear();
+    }
+
     /// The rows are another run's: forgets them. What is put in from now on has a lineage of its own.
     ///
     /// # Errors
-    /// If the tables are busy or the disk fails. The rows may then be gone, and the lineage is still theirs.
+    /// If the tables are busy or the disk fails. The rows may still be there, and nobody takes them for those of a run.
     pub(crate) fn start_empty(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
-        let failed = |source| ServerError::Log { index: self.index.0, source };
+        {
+            // First: rows of the old lineage are all there, or none is.
+            let mut file = self.file.lock();
+            file.lineage = new_lineage();
+            self.folder.set_lineage(&file).map_err(|source| self.failed(source))?;
+        }
         tables.clear().map_err(|source| ServerError::Clear { index: self.index.0, source })?;
         windows.clear();
         self.partial.clear();
         // A base without a window: the pushes of the other run are no part of the log any more.
+        self.load.complete(|| self.writer.complete_load());
         self.write_base(tables, windows)?;
-        let mut file = self.file.lock();
-        file.lineage = new_lineage();
-        self.folder.set_lineage(&file).map_err(failed)?;
         self.has_recovered.store(false, Ordering::Release);
         Ok(())
     }

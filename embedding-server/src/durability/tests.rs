@@ -20,6 +20,10 @@ use crate::{EmbeddingService, ServerError};
 /// `item` learns with SGD at a rate of 1: a row is its first value minus what was pushed.
 const ITEM: u32 = 1;
 
+mod full_disk;
+mod loads;
+mod starts;
+
 /// A disk that fails on request.
 #[derive(Debug, Default)]
 struct FaultyDisk(Mutex<Option<&'static str>>);
@@ -179,7 +183,7 @@ fn a_push_that_died_half_way_is_applied_once() {
     let mut whole = fs::read(&segment).unwrap();
     whole.truncate(whole.iter().rposition(|byte| *byte != 0).unwrap() + 64);
     let mut places = Vec::new();
-    LogTail::scan(&home.log(), 0, None, |head, _| {
+    LogTail::scan(&home.log(), 0..0, None, |head, _| {
         places.extend((head.lsn >= before).then_some((head.lsn, head.kind)));
         Ok(())
     })
@@ -219,7 +223,7 @@ fn a_base_keeps_what_is_applied_of_a_push_that_died() {
     let segment = home.files("segment-").pop().unwrap();
     let mut cut = fs::read(&segment).unwrap();
     let mut middle = 0;
-    LogTail::scan(&home.log(), before, None, |head, _| {
+    LogTail::scan(&home.log(), before..before, None, |head, _| {
         middle = if head.lsn < before + 2000 { head.lsn } else { middle };
         Ok(())
     })
@@ -372,34 +376,6 @@ fn rows_of_another_run_are_forgotten_and_never_come_back() {
     let mut request = push_of(&[(ITEM, &[7])], 1, 1.0);
     request.writer = 0;
     assert!(!push(&service, &request).unwrap().duplicate);
-}
-
-#[test]
-fn a_log_of_other_tables_is_emptied_and_a_damaged_one_is_refused() {
-    let home = LogFixture::new("");
-    let service = home.start();
-    train(&service, 1, 20, 100);
-    drop(service);
-    let segment = home.files("segment-").pop().unwrap();
-    let mut bytes = fs::read(&segment).unwrap();
-    bytes[200] ^= 1;
-    fs::write(&segment, &bytes).unwrap();
-    let error = home.try_start().err().unwrap();
-    let source = std::error::Error::source(&error).unwrap().to_string();
-    assert!(source.contains("segment-") && source.contains("at byte"), "{source}");
-    let other = LogFixture {
-        job: {
-            let mut job = home.job.clone();
-            job.train.seed += 1;
-            job
-        },
-        ..home
-    };
-    let service = other.start();
-    assert!(!service.has_recovered());
-    assert_eq!(rows(&service).len(), 0);
-    service.delete_log();
-    assert_eq!(other.files("segment-").len() + other.files("base-").len() + other.files("lineage").len(), 0);
 }
 
 #[test]

@@ -105,7 +105,7 @@ mod tests {
         assert_eq!((saved.files.len(), saved.rows), (1, 3));
         let again = LocalShard::new(placed(1, 0));
         let folder = folder.path().display().to_string();
-        again.load(LoadRequest { folder, files: saved.files, replace: true }).await.unwrap();
+        again.load(LoadRequest { folder, files: saved.files, replace: true, ..LoadRequest::default() }).await.unwrap();
         assert_eq!(again.lookup(lookup(), later()).await.unwrap().rows, before);
     }
 
@@ -141,7 +141,7 @@ mod tests {
         let shard = LocalShard::new(placed(1, 0));
         let save = || {
             let folder = below.display().to_string();
-            shard.save(SaveRequest { folder, attempt: 7, stage: SaveStage::Whole.into() })
+            shard.save(SaveRequest { folder, attempt: 7, stage: SaveStage::Whole.into(), ..SaveRequest::default() })
         };
         assert!(save().await.is_err());
         std::fs::remove_file(&below).unwrap();

@@ -12,7 +12,7 @@ use zagros_snapshot::{
     BlockContent, BlockHeader, BlockKind, SavedFile, SnapshotBlock, SnapshotHeader, SnapshotTime, TableHeader,
 };
 use zagros_store::{Folder, hexadecimal};
-use zagros_table::{RowBatch, Table, TableError, TableTime};
+use zagros_table::{ClearError, RowBatch, Table, TableError, TableTime};
 use zagros_zip::ZipEq;
 
 use super::StorageError;
@@ -35,21 +35,60 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     let open = |(number, file): (usize, &FileDigest)| SavedTables::open(service, &placement, &folder, number, file);
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
     sources.iter_mut().try_for_each(SavedTables::verify)?;
-    if request.replace {
-        service.tables.clear().map_err(StorageError::Clear)?;
+    let rows = change_tables(service, request.replace, || put_all(service, &sources))?;
+    info!(rows, files = sources.len(), folder = request.folder, "rows loaded");
+    Ok(LoadResponse { rows })
+}
+
+/// Changes the tables by a load. If the load fails half-way, or its process ends, nobody uses the part that is there.
+fn change_tables(
+    service: &EmbeddingService,
+    replaces: bool,
+    put: impl FnOnce() -> Result<u64, Refusal>,
+) -> Result<u64, Refusal> {
+    let (state, log) = (service.load_state(), service.log.as_ref());
+    let before = match log {
+        Some(log) => log.start_load(replaces)?,
+        None => state.start(service.index, replaces, || ())?,
+    };
+    let cleared = if replaces { service.tables.clear() } else { Ok(()) };
+    match cleared {
+        Ok(()) => {}
+        // Nothing is removed.
+        Err(error @ ClearError::Busy { .. }) => {
+            match log {
+                Some(log) => log.undo_load(before),
+                None => state.undo(before, || ()),
+            }
+            return Err(StorageError::Clear(error).into());
+        }
+        Err(error) => {
+            state.fail();
+            return Err(StorageError::Clear(error).into());
+        }
     }
+    if let Some(log) = log.filter(|_| replaces) {
+        log.forget_partial_pushes();
+    }
+    let rows = put().inspect_err(|_| state.fail())?;
+    match log {
+        Some(log) => log.end_load()?,
+        None => state.complete(|| ()),
+    }
+    Ok(rows)
+}
+
+fn put_all(service: &EmbeddingService, sources: &[SavedTables<'_>]) -> Result<u64, Refusal> {
     // Set before any row is inserted, to the largest step of all files. The servers that wrote the files knew the last
     // step at different times.
     let steps = sources.iter().map(|source| source.saved_at.steps).max().unwrap_or(0);
     service.writers.reached(steps);
     service.tables.tick(steps, 0);
     let mut rows = 0;
-    for source in &sources {
+    for source in sources {
         rows += source.take()?;
     }
-    service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
-    info!(rows, files = sources.len(), folder = request.folder, "rows loaded");
-    Ok(LoadResponse { rows })
+    Ok(rows)
 }
 
 /// The worker that asks for the load has the placement already. This server may get it a little later. Waiting here is

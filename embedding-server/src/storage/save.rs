@@ -25,6 +25,7 @@ pub(crate) fn save(
     report_capture: impl FnOnce(f64),
 ) -> Result<SaveResponse, Refusal> {
     let placement = service.placement()?;
+    service.check_whole()?;
     let _lock = service.storage.take()?;
     let started = Instant::now();
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;

@@ -68,7 +68,7 @@ fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u
 
 fn request_load(service: &EmbeddingService, folder: &Path, files: &[String], replace: bool) -> Result<u64, Refusal> {
     let files = files.iter().map(|name| FileDigest { name: name.clone(), ..FileDigest::default() }).collect();
-    let request = LoadRequest { folder: folder.display().to_string(), files, replace };
+    let request = LoadRequest { folder: folder.display().to_string(), files, replace, ..LoadRequest::default() };
     storage::load(service, &request).map(|response| response.rows)
 }
 
@@ -272,7 +272,8 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
     for servers in [1, 2, 3] {
         let refused = (0..servers).filter(|index| {
             let service = placed(servers, *index);
-            let request = LoadRequest { folder: folder.clone(), files: now.clone(), replace: false };
+            let request =
+                LoadRequest { folder: folder.clone(), files: now.clone(), replace: false, ..LoadRequest::default() };
             let loaded = storage::load(&service, &request);
             let reported =
                 |refusal: &Refusal| refusal.message.contains("is not the file that was saved: its SHA-256 is");
@@ -283,7 +284,10 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
     }
     // A manifest of an earlier release has no hash, so a server cannot detect this.
     let unknown = now.into_iter().map(|file| FileDigest { sha256: Vec::new().into(), ..file }).collect();
-    assert!(storage::load(&placed(1, 0), &LoadRequest { folder, files: unknown, replace: false }).is_ok());
+    assert!(
+        storage::load(&placed(1, 0), &LoadRequest { folder, files: unknown, replace: false, ..LoadRequest::default() })
+            .is_ok()
+    );
 }
 
 #[test]

@@ -21,10 +21,10 @@ fn its_rows_have_a_folder_for_as_long_as_it_lives() {
     let folder = tempfile::tempdir().unwrap();
     let rows = folder.path().join("server-0");
     let service = limited(folder.path(), &Registry::new()).unwrap();
-    assert!(service.may_block() && rows.join("CURRENT").exists());
+    assert!(service.reads_disk() && service.writes_disk() && rows.join("CURRENT").exists());
     drop(service);
     assert!(!rows.exists());
-    assert!(!EmbeddingService::new(&job(1), ServerIndex(0), &Registry::new()).unwrap().may_block());
+    assert!(!EmbeddingService::new(&job(1), ServerIndex(0), &Registry::new()).unwrap().writes_disk());
 }
 
 #[test]

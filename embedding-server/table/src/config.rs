@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::optimizer::{LARGEST, Optimizer, UpdateLimits};
+use crate::row::access::AccessCodec;
 use crate::row::init::Initializer;
 use crate::{AdmissionPolicy, EvictionPolicy, LearningRateSchedule, TableError, WeightType, init::RowSeed};
 
@@ -126,6 +127,19 @@ impl TableConfig {
     #[must_use]
     pub fn cold_words(&self) -> usize {
         self.stride() + 1
+    }
+
+    /// Whether rows have access metadata in a server whose memory is limited or not: they may be evicted or refused.
+    #[must_use]
+    pub fn has_access(&self, is_limited: bool) -> bool {
+        let leaves_for_cold = self.retention.small_norm > 0.0 && self.retention.keeps_evicted_rows();
+        is_limited || self.retention.ttl.is_some() || leaves_for_cold || self.admission != AdmissionPolicy::Always
+    }
+
+    /// The format of access metadata, as [`crate::Table::access_layout`].
+    #[must_use]
+    pub fn access_format(&self) -> String {
+        AccessCodec::new(&self.retention).describe()
     }
 
     pub(crate) fn layout(&self, seed: u64, table: u32) -> RowLayout {

@@ -67,7 +67,7 @@ impl Table {
             return Err(TableError::Config { table, problem: NO_COLD_TIER.to_owned() });
         }
         let selective = config.admission != AdmissionPolicy::Always;
-        let managed = shared.capacity.budget.is_some() || retention.ttl.is_some() || tiered || selective;
+        let managed = config.has_access(shared.capacity.budget.is_some());
         let filter = || StripeFilter::new(config.admission, config.stripes, seed, table);
         let stripe = |number| Mutex::new(Stripe::new(number, &layout, managed, filter(), &shared.arena));
         Ok(Self {

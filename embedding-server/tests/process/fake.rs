@@ -16,15 +16,16 @@ use tonic::{Request, Status};
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_server::{ServerConfig, ServerError, run};
 use zagros_fakes::FakeControlPlane;
-use zagros_job::{Job, Overrides};
-use zagros_plumbing::{Deadline, Shutdown, grpc};
+use zagros_job::{Durability, Job, Overrides};
+use zagros_plumbing::admin::PageAccess;
+use zagros_plumbing::{Deadline, Shutdown, StopMeaning};
 use zagros_protocol::control::{
     HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse,
     ServerEntry, ServerLoad, Writer,
 };
 use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
-use zagros_transport::stamp_run;
+use zagros_transport::{Credentials, PeerRole, channel, stamp_run};
 
 pub(crate) const BUCKETS: u32 = 64;
 /// The run that the server joins.
@@ -194,8 +195,16 @@ impl Process {
 
     /// As [`Self::start`], with this `cluster.timeout_seconds`.
     pub(crate) async fn with_timeout(coordinator: ScriptedRun, timeout: Duration) -> Self {
+        Self::started(coordinator, timeout, StopMeaning::Drain).await
+    }
+
+    /// As [`Self::with_timeout`]. `on_stop` says what a request to end means.
+    pub(crate) async fn started(coordinator: ScriptedRun, timeout: Duration, on_stop: StopMeaning) -> Self {
         let mut job = job();
         job.cluster.timeout = timeout;
+        if on_stop == StopMeaning::Restart {
+            job.cluster.durability = Durability::Process;
+        }
         let runs = tempfile::tempdir().unwrap();
         job.output.folder = runs.path().to_owned();
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -210,7 +219,10 @@ impl Process {
             data_listener,
             advertised: address.clone(),
             admin_listener: Some(admin_listener),
+            credentials: Credentials::Open,
+            page: PageAccess::ThisMachine,
             storage_folders: Vec::new(),
+            on_stop,
             registry: Registry::new(),
         };
         let running = tokio::spawn(run(config, shutdown.clone()));
@@ -235,7 +247,10 @@ impl Process {
 
     /// A channel whose requests name this run.
     pub(crate) fn channel(&self, run: Option<RunId>) -> MemberChannel {
-        InterceptedService::new(grpc::channel(&self.address).unwrap(), NamesRun(run))
+        InterceptedService::new(
+            channel(&self.address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
+            NamesRun(run),
+        )
     }
 
     /// The answer of the admin port.

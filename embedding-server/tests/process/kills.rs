@@ -15,13 +15,15 @@ use tokio::net::TcpListener;
 use tonic::service::interceptor::InterceptedService;
 use zagros_embedding_server::{ServerConfig, run};
 use zagros_job::Durability;
-use zagros_plumbing::{Shutdown, grpc};
+use zagros_plumbing::Shutdown;
+use zagros_plumbing::admin::PageAccess;
 use zagros_protocol::control::Writer;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
 use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
 use zagros_protocol::{Segment, Segments, ServerIndex, TableId};
 use zagros_table::Initializer;
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
+use zagros_transport::{Credentials, PeerRole, channel};
 
 use crate::fake::{MemberChannel, NamesRun, RUN, ScriptedRun, job};
 
@@ -113,7 +115,10 @@ fn serve(folder: &Path) {
             data_listener,
             advertised: address,
             admin_listener: None,
+            credentials: Credentials::Open,
+            page: PageAccess::ThisMachine,
             storage_folders: Vec::new(),
+            on_stop: zagros_plumbing::StopMeaning::Drain,
             registry: Registry::new(),
         };
         run(config, Shutdown::new()).await.unwrap();
@@ -142,7 +147,10 @@ impl ServerFolder {
 
     fn client(&self) -> EmbeddingClient<MemberChannel> {
         let address = self.address.lock().unwrap().clone();
-        EmbeddingClient::new(InterceptedService::new(grpc::channel(&address).unwrap(), NamesRun::of(RUN)))
+        EmbeddingClient::new(InterceptedService::new(
+            channel(&address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
+            NamesRun::of(RUN),
+        ))
     }
 
     /// All rows, once the server answers.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use zagros_embedding_server::ServerError;
+use zagros_plumbing::StopMeaning;
 use zagros_protocol::control::{Outcome, Role};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
@@ -67,6 +68,18 @@ async fn a_server_that_is_asked_to_end_serves_until_the_run_is_over() {
     coordinator.change(|state| state.stop = Some("the workers have left".to_owned()));
     process.ended().await.unwrap();
     assert!(coordinator.change(|state| state.left.clone()).is_some());
+}
+
+/// A supervisor starts the next process with the same log. Nobody else ends.
+#[tokio::test]
+async fn a_server_with_a_successor_ends_at_once_and_drains_no_run() {
+    let coordinator = ScriptedRun::placed(1);
+    let process = Process::started(coordinator.clone(), Duration::from_secs(30), StopMeaning::Restart).await;
+    process.until_ready().await;
+    process.shutdown.request();
+    process.ended().await.unwrap();
+    let (leaving, left) = coordinator.change(|state| (state.leaving, state.left.clone()));
+    assert_eq!((leaving, left), (false, None), "the coordinator waits for the next process");
 }
 
 #[tokio::test]

@@ -42,7 +42,12 @@ async fn rows_are_saved_to_and_loaded_from_the_folders_of_the_job_only() {
     let up = format!("{}/a/../../b", process.runs.path().display());
     let folders = [elsewhere.path().join("made").display().to_string(), link.join("made").display().to_string(), up];
     for folder in folders.into_iter().chain(["s3://bucket/model".to_owned(), "relative".to_owned()]) {
-        let load = LoadRequest { folder: folder.clone(), files: vec![file("rows-0-of-1.zrows")], replace: true };
+        let load = LoadRequest {
+            folder: folder.clone(),
+            files: vec![file("rows-0-of-1.zrows")],
+            replace: true,
+            ..LoadRequest::default()
+        };
         let refusals =
             [storage(&process).save(save_to(&folder)).await.map(drop), storage(&process).load(load).await.map(drop)];
         for refused in refusals {
@@ -56,7 +61,7 @@ async fn rows_are_saved_to_and_loaded_from_the_folders_of_the_job_only() {
     let folder = process.runs.path().join("run/model").display().to_string();
     let saved = storage(&process).save(save_to(&folder)).await.unwrap().into_inner();
     assert_eq!(saved.rows, 3);
-    let load = LoadRequest { folder, files: saved.files, replace: true };
+    let load = LoadRequest { folder, files: saved.files, replace: true, ..LoadRequest::default() };
     assert_eq!(storage(&process).load(load).await.unwrap().into_inner().rows, 3);
 }
 
@@ -65,7 +70,7 @@ async fn a_load_without_files_does_not_empty_the_tables() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     process.client().lookup(lookup()).await.unwrap();
     let folder = process.runs.path().display().to_string();
-    let nothing = LoadRequest { folder, files: Vec::new(), replace: true };
+    let nothing = LoadRequest { folder, files: Vec::new(), replace: true, ..LoadRequest::default() };
     let refusal = refusal_of(storage(&process).load(nothing).await.unwrap_err());
     assert_eq!(refusal.kind, RefusalKind::Invalid);
     assert!(refusal.message.contains("names no file, so it would only remove rows"), "{refusal}");
@@ -78,7 +83,7 @@ async fn an_error_does_not_show_the_content_of_a_file() {
     let secret = b"SECRET-KEY=0123456789";
     std::fs::write(process.runs.path().join("secret.txt"), secret).unwrap();
     let folder = process.runs.path().display().to_string();
-    let load = LoadRequest { folder, files: vec![file("secret.txt")], replace: true };
+    let load = LoadRequest { folder, files: vec![file("secret.txt")], replace: true, ..LoadRequest::default() };
     let refusal = refusal_of(storage(&process).load(load).await.unwrap_err());
     assert!(refusal.message.contains("secret.txt is not a file of rows"), "{refusal}");
     for reported in ["SECRET", "53", "0x53", "83"] {
@@ -123,7 +128,7 @@ async fn a_retried_save_is_answered_again_and_made_once() {
     process.coordinator.change(|state| state.proxy = Some(through));
     let timeout = Duration::from_secs(30);
     let config = ClientConfig { writer: WRITER.member, incarnation: WRITER.incarnation, wire: Encoding::F32, timeout };
-    let connect = Arc::new(move |entry: &_| GrpcShard::connect(entry, timeout));
+    let connect = Arc::new(move |entry: &_| GrpcShard::connect(entry, timeout, &zagros_transport::Credentials::Open));
     let client = EmbeddingClient::new(config, process.coordinator.control_plane(), connect);
     client.refresh().await.unwrap();
     let server = client.servers().remove(0);

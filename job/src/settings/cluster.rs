@@ -70,6 +70,10 @@ pub struct Cluster {
     /// Folder for the servers' logs, where `durability` asks for them. Default: a folder below `output.folder`.
     #[schemars(length(min = 1))]
     pub log_folder: Option<PathBuf>,
+    /// Lets roles listen on addresses that other machines reach without asking anyone for proof of membership: whoever reaches
+    /// such a port reads, changes and deletes rows. Without it, a role that has no secret of the run (docs/security.md) listens on
+    /// loopback addresses only.
+    pub insecure: bool,
 }
 
 impl Default for Cluster {
@@ -90,8 +94,9 @@ impl Default for Cluster {
             server_threads: 0,
             memory: None,
             cold_folder: None,
-            durability: Durability::Checkpoint,
+            durability: Durability::Process,
             log_folder: None,
+            insecure: false,
         }
     }
 }

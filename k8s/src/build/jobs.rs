@@ -1,7 +1,5 @@
-//! Coordinator and workers run to an end, so they are Jobs. Their pods are never restarted in place.
-//!
-//! A StatefulSet would restart a worker that has finished. The workers' Job is indexed: each pod has a number and a name
-//! that does not change.
+//! Workers run to an end, so they are a Job. A StatefulSet would restart a worker that has finished. The Job is indexed: each
+//! pod has a number and a name that does not change.
 
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
@@ -11,24 +9,23 @@ use k8s_openapi::api::batch::v1::{
 use super::{BuildPlan, pod};
 use crate::names::Role;
 
-/// The coordinator. It ends with the run. Its exit code is that of the run.
-pub(super) fn coordinator(plan: &BuildPlan<'_>) -> Job {
-    job(plan, Role::Coordinator, JobSpec { backoff_limit: Some(0), ..JobSpec::default() })
-}
-
 /// The workers. If the other workers wait for a lost one, the Job replaces its pod under the same number and name.
 /// Otherwise the operator restarts the whole group.
 pub(super) fn workers(plan: &BuildPlan<'_>) -> Job {
     let workers = plan.job.replicas(Role::Worker);
     let replacing = if plan.job.rejoins() { replacing(plan) } else { None };
     let once = || JobSpec { backoff_limit: Some(0), ..JobSpec::default() };
-    let indexed = JobSpec {
-        completion_mode: Some("Indexed".to_owned()),
-        completions: Some(workers),
-        parallelism: Some(workers),
-        ..replacing.unwrap_or_else(once)
-    };
-    job(plan, Role::Worker, indexed)
+    Job {
+        metadata: plan.metadata(plan.attempt.workload(Role::Worker)),
+        spec: Some(JobSpec {
+            completion_mode: Some("Indexed".to_owned()),
+            completions: Some(workers),
+            parallelism: Some(workers),
+            template: pod::template(plan, Role::Worker, "Never"),
+            ..replacing.unwrap_or_else(once)
+        }),
+        ..Job::default()
+    }
 }
 
 /// Whether Kubernetes restarts a lost worker.
@@ -79,12 +76,4 @@ fn dispensable(plan: &BuildPlan<'_>) -> i32 {
     let workers = plan.job.replicas(Role::Worker);
     let least = plan.job.job.cluster.min_workers.and_then(|least| i32::try_from(least).ok());
     workers - least.unwrap_or(workers).clamp(1, workers)
-}
-
-fn job(plan: &BuildPlan<'_>, role: Role, spec: JobSpec) -> Job {
-    Job {
-        metadata: plan.metadata(plan.attempt.name(role)),
-        spec: Some(JobSpec { template: pod::template(plan, role, "Never"), ..spec }),
-        ..Job::default()
-    }
 }

@@ -1,11 +1,13 @@
 //! From a valid job to Kubernetes objects. Total, and without a client: the same job and attempt give the same objects.
 
+mod claims;
 mod gang;
+mod grace;
 mod jobs;
 mod network;
 mod pod;
 mod security;
-mod servers;
+mod sets;
 mod shared;
 mod volumes;
 
@@ -16,6 +18,7 @@ use serde::Serialize;
 
 use crate::crd::HybridJob;
 use crate::names::{Attempt, Role, job_labels};
+use crate::rollout::ServerFacts;
 use crate::validate::ValidJob;
 
 pub(crate) use gang::group_resource;
@@ -59,6 +62,8 @@ pub struct BuildPlan<'a> {
     pub job: &'a ValidJob,
     /// Which attempt.
     pub attempt: &'a Attempt,
+    /// The servers as they are.
+    pub servers: &'a ServerFacts,
 }
 
 /// All objects of an attempt up to a stage, in the order in which they are applied.
@@ -70,8 +75,8 @@ pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
     if let Some(gang) = &plan.job.spec.scheduling.gang {
         objects.push(plan.dynamic(gang::pod_group(plan, gang)));
     }
-    objects.push(plan.manifest(jobs::coordinator(plan)));
-    objects.push(plan.manifest(servers::stateful_set(plan)));
+    objects.push(plan.manifest(sets::coordinator(plan)));
+    objects.push(plan.manifest(sets::servers(plan)));
     if stage == BuildStage::Everything {
         objects.push(plan.manifest(jobs::workers(plan)));
     }

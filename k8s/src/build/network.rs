@@ -61,23 +61,35 @@ pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolic
     }
 }
 
-/// Pods whose loss restarts the whole group are not evicted. The budget is a number, because a Job has no scale of which it
-/// could be a share.
+/// Whether a pod of this role comes back alone and the others wait for it. Its eviction is then allowed, one pod at a time.
+/// Where the loss of a pod restarts the whole group, none is evicted.
+fn may_move(plan: &BuildPlan<'_>, role: Role) -> bool {
+    match role {
+        Role::Coordinator | Role::Server => plan.job.is_durable(),
+        Role::Worker => jobs::replaces_workers(plan),
+    }
+}
+
+/// Whether workers have a budget of their own. Kubernetes evicts no pod that has two budgets.
+pub(super) fn has_worker_budget(plan: &BuildPlan<'_>) -> bool {
+    may_move(plan, Role::Worker) != may_move(plan, Role::Server)
+}
+
+/// The budget of coordinator and servers, and of workers where the same holds for them: then one pod of the whole run is
+/// evicted at a time. The budget is a number, because a Job has no scale of which it could be a share.
 pub(super) fn disruption_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
-    let roles: &[Role] = match jobs::replaces_workers(plan) {
-        true => &[Role::Coordinator, Role::Server],
-        false => &Role::ALL,
-    };
-    let pods = roles.iter().map(|role| plan.job.replicas(*role)).sum();
-    budget(plan, metadata, roles, pods)
+    let roles = if has_worker_budget(plan) { &Role::ALL[..2] } else { &Role::ALL[..] };
+    budget(plan, metadata, roles)
 }
 
-/// Workers that restart alone while the others wait: a node drain evicts one, and the next once that one is back.
+/// The budget of workers that are not covered by that of the others.
 pub(super) fn worker_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
-    budget(plan, metadata, &[Role::Worker], plan.job.replicas(Role::Worker) - 1)
+    budget(plan, metadata, &[Role::Worker])
 }
 
-fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[Role], least: i32) -> PodDisruptionBudget {
+fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[Role]) -> PodDisruptionBudget {
+    let pods: i32 = roles.iter().map(|role| plan.job.replicas(*role)).sum();
+    let evicted = i32::from(roles.iter().all(|role| may_move(plan, *role)));
     let of_roles = LabelSelectorRequirement {
         key: ROLE_LABEL.to_owned(),
         operator: "In".to_owned(),
@@ -86,7 +98,7 @@ fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[Role], least: i32
     PodDisruptionBudget {
         metadata,
         spec: Some(PodDisruptionBudgetSpec {
-            min_available: Some(IntOrString::Int(least)),
+            min_available: Some(IntOrString::Int(pods - evicted)),
             selector: Some(LabelSelector {
                 match_labels: Some(job_labels(&plan.attempt.job)),
                 match_expressions: Some(vec![of_roles]),

@@ -12,13 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
-use super::{BuildPlan, security, volumes};
+use super::{BuildPlan, grace, security, volumes};
 use crate::crd::{EnvName, GangScheduler, PodSettings, Sidecar};
 use crate::names::{ADMIN_PORT, Role};
-use crate::paths::JOB_FILE;
+use crate::paths::{JOB_FILE, JOURNAL_FOLDER};
 
-/// Seconds that a role may take to end, besides what it waits for.
-const GRACE_SECONDS: i64 = 60;
 /// Label with the number of a StatefulSet's pod, since Kubernetes 1.28.
 const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
 /// Annotation with the number of an indexed Job's pod.
@@ -50,7 +48,7 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTe
             service_account_name: spec.service_account_name.clone(),
             image_pull_secrets: Some(secrets.collect::<Vec<_>>()).filter(|secrets| !secrets.is_empty()),
             security_context: Some(security::of_pod(spec.pod_security_context.as_ref())),
-            termination_grace_period_seconds: Some(grace(plan, role)),
+            termination_grace_period_seconds: Some(grace::period(plan, role)),
             runtime_class_name: settings.runtime_class_name.clone(),
             topology_spread_constraints: Some(spread(plan, role)).filter(|constraints| !constraints.is_empty()),
             node_selector: Some(settings.node_selector.clone()).filter(|labels| !labels.is_empty()),
@@ -62,19 +60,6 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTe
             ..PodSpec::default()
         }),
     }
-}
-
-/// Long enough for the end of a role. A worker writes a checkpoint, which may take as long as members wait for each other.
-/// Coordinator and servers serve until it is written, and end after it. If one is killed before, the run loses its work
-/// since the previous checkpoint.
-fn grace(plan: &BuildPlan<'_>, role: Role) -> i64 {
-    let checkpoint = i64::try_from(plan.job.job.cluster.timeout.as_secs()).unwrap_or(i64::MAX);
-    let after = match role {
-        Role::Worker => 0,
-        Role::Coordinator | Role::Server => GRACE_SECONDS,
-    };
-    let given = plan.job.pod(role).termination_grace_period_seconds;
-    given.unwrap_or_else(|| checkpoint.saturating_add(GRACE_SECONDS + after))
 }
 
 /// A constraint without a selector applies to the pods of the role.
@@ -199,13 +184,19 @@ fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
     match role {
         // The job file has the address at which others reach the coordinator; it listens on all addresses.
         Role::Coordinator => {
-            arguments.extend(["--set".to_owned(), format!("cluster.coordinator=0.0.0.0:{}", role.port())]);
+            let address = format!("cluster.coordinator=0.0.0.0:{}", role.port());
+            let more = ["--set", &address, "--journal", JOURNAL_FOLDER, "--one-run"];
+            arguments.extend(more.map(str::to_owned));
         }
         Role::Server | Role::Worker => {
-            let advertised = format!("{}-$(POD_INDEX).{host}:{}", plan.attempt.name(role), role.port());
+            let advertised = format!("{}-$(POD_INDEX).{host}:{}", plan.attempt.workload(role), role.port());
             let more = ["--index", "$(POD_INDEX)", "--advertise", &advertised];
             arguments.extend(more.map(str::to_owned));
         }
+    }
+    // A pod that is asked to end is made again with its volume.
+    if plan.job.is_durable() && role != Role::Worker {
+        arguments.extend(["--on-stop", "restart"].map(str::to_owned));
     }
     arguments.push("--log-json".to_owned());
     arguments
@@ -230,11 +221,10 @@ fn environment(settings: &PodSettings, role: Role) -> Vec<EnvVar> {
 
 /// The user's resources, and for the rest a default of the role. A server's memory follows from `cluster.memory`.
 fn resources(plan: &BuildPlan<'_>, role: Role) -> ResourceRequirements {
-    let memory = match (role, plan.job.job.cluster.memory) {
-        (Role::Coordinator, _) => "512Mi".to_owned(),
-        // An eighth for rows on their way to the cold tier, an eighth for requests, and the process itself.
-        (Role::Server, Some(bytes)) => format!("{}Mi", (bytes + bytes / 4).div_ceil(1 << 20) + 512),
-        (Role::Server | Role::Worker, _) => "4Gi".to_owned(),
+    let memory = match role {
+        Role::Coordinator => "512Mi".to_owned(),
+        Role::Server => plan.job.default_server_memory(),
+        Role::Worker => "4Gi".to_owned(),
     };
     let cpu = if role == Role::Coordinator { ("100m", "1") } else { ("2", "2") };
     let given = plan.job.pod(role).resources.clone().unwrap_or_default();

@@ -4,16 +4,16 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ApiResource;
 
-use super::{BuildPlan, ObjectManifest, gang, jobs, network};
+use super::{BuildPlan, ObjectManifest, gang, network};
 
 /// An optional object that all attempts share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedObject {
     /// Who may reach the pods.
     NetworkPolicy,
-    /// Keeps pods from being evicted whose loss restarts the whole group.
+    /// How many pods may be evicted at a time: one, or none if the loss of a pod restarts the whole group.
     Budget,
-    /// Allows the eviction of one worker at a time.
+    /// The same for workers, where they differ from the other roles.
     WorkerBudget,
     /// Where Prometheus finds the pods.
     PodMonitor,
@@ -51,7 +51,7 @@ impl SharedObject {
         match self {
             Self::NetworkPolicy => spec.network_policy,
             Self::Budget => spec.disruption_budget,
-            Self::WorkerBudget => spec.disruption_budget && jobs::replaces_workers(plan),
+            Self::WorkerBudget => spec.disruption_budget && network::has_worker_budget(plan),
             Self::PodMonitor => spec.monitoring.pod_monitor,
         }
     }

@@ -1,5 +1,8 @@
 //! Objects, by value.
 
+mod budgets;
+mod disks;
+
 use serde_json::{Value, json};
 use zagros_zip::ZipEq;
 
@@ -14,7 +17,8 @@ fn built(change: impl FnOnce(&mut HybridJob), stage: BuildStage) -> Vec<(String,
     let text = owner.spec.job.inline.clone().unwrap();
     let attempt = attempt(3);
     let job = validate(&owner, &text, &attempt).unwrap();
-    let objects = build(&BuildPlan { owner: &owner, job: &job, attempt: &attempt }, stage);
+    let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, servers: &ServerFacts::default() };
+    let objects = build(&plan, stage);
     objects.iter().map(|one| (one.title(), serde_json::to_value(&one.object).unwrap())).collect()
 }
 
@@ -29,7 +33,11 @@ fn all(change: impl FnOnce(&mut HybridJob)) -> impl Fn(&str) -> Value {
     }
 }
 
-const POD_OWNERS: [&str; 3] = ["Job ctr-3-coordinator", "StatefulSet ctr-3-server", "Job ctr-3-worker"];
+/// A job whose servers have no log.
+const VOLATILE: &str =
+    "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\ndurability = \"checkpoint\"\n";
+
+const POD_OWNERS: [&str; 3] = ["StatefulSet ctr-3-coord", "StatefulSet ctr-3-server", "Job ctr-3-worker"];
 
 #[test]
 fn a_run_is_made_of_these() {
@@ -41,14 +49,13 @@ fn a_run_is_made_of_these() {
         "Service ctr-3-worker",
         "NetworkPolicy ctr",
         "PodDisruptionBudget ctr",
-        "PodDisruptionBudget ctr.workers",
-        "Job ctr-3-coordinator",
+        "StatefulSet ctr-3-coord",
         "StatefulSet ctr-3-server",
         "Job ctr-3-worker",
     ];
     assert_eq!(titles, expected);
     let early: Vec<String> = built(|_| (), BuildStage::Servers).into_iter().map(|one| one.0).collect();
-    assert_eq!(early, expected[..9]);
+    assert_eq!(early, expected[..8]);
 }
 
 #[test]
@@ -98,15 +105,25 @@ fn every_object_is_owned_labelled_and_in_the_jobs_namespace() {
 fn each_role_starts_with_its_command_line() {
     let object = all(|_| ());
     let container = |title: &str| object(title)["spec"]["template"]["spec"]["containers"][0].clone();
-    let coordinator = ["coordinator", "--config", "/zagros/job.toml", "--set", "cluster.coordinator=0.0.0.0:7700"];
-    assert_eq!(container(POD_OWNERS[0])["args"], json!([&coordinator[..], &["--log-json"]].concat()));
-    let member = |role: &str, word: &str, port: u16| {
+    let job = ["--config", "/zagros/job.toml"];
+    let journal = ["--set", "cluster.coordinator=0.0.0.0:7700", "--journal", "/var/lib/zagros/journal", "--one-run"];
+    let restart = ["--on-stop", "restart", "--log-json"];
+    let coordinator = [&["coordinator"][..], &job, &journal, &restart].concat();
+    assert_eq!(container(POD_OWNERS[0])["args"], json!(coordinator));
+    let member = |role: &str, word: &str, port: u16, end: &[&str]| {
         let advertised = format!("ctr-3-{word}-$(POD_INDEX).ctr-3-{word}.ads.svc:{port}");
-        let index = ["--index", "$(POD_INDEX)", "--advertise", &advertised, "--log-json"];
-        json!([&[role, "--config", "/zagros/job.toml"][..], &index].concat())
+        let index = ["--index", "$(POD_INDEX)", "--advertise", &advertised];
+        json!([&[role][..], &job, &index, end].concat())
     };
-    assert_eq!(container(POD_OWNERS[1])["args"], member("embedding-server", "server", 7701));
-    assert_eq!(container(POD_OWNERS[2])["args"], member("dense-worker", "worker", 7702));
+    assert_eq!(container(POD_OWNERS[1])["args"], member("embedding-server", "server", 7701, &restart));
+    assert_eq!(container(POD_OWNERS[2])["args"], member("dense-worker", "worker", 7702, &["--log-json"]));
+    // Without a log, a server that ends takes its rows along: then the run is drained.
+    let volatile = all(spec_of(json!({"job": {"inline": VOLATILE}})));
+    for title in &POD_OWNERS[..2] {
+        let args = volatile(title)["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+        assert!(!args.contains("--on-stop"), "{args}");
+        assert_eq!(args.contains("--one-run"), *title == POD_OWNERS[0]);
+    }
     for title in &POD_OWNERS[1..] {
         assert_eq!(container(title)["env"][0]["name"], "POD_INDEX");
     }
@@ -138,7 +155,8 @@ fn names_that_are_advertised_resolve() {
 fn every_pod_is_restricted_probed_and_bounded() {
     let object = all(|_| ());
     for title in POD_OWNERS {
-        let pod = &object(title)["spec"]["template"]["spec"];
+        let owner = object(title);
+        let pod = &owner["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
         assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{title}");
         assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
@@ -159,21 +177,26 @@ fn every_pod_is_restricted_probed_and_bounded() {
             let mounts = container["volumeMounts"].as_array().unwrap();
             let mount = mounts.iter().find(|mount| mount["mountPath"] == path).unwrap();
             let volumes = pod["volumes"].as_array().unwrap();
-            assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]), "{title} {path}");
+            let is_claimed = owner["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] == mount["name"];
+            assert!(is_claimed || volumes.iter().any(|volume| volume["name"] == mount["name"]), "{title} {path}");
         }
     }
 }
 
+/// A worker's pod ends with its container, because a worker that has finished must not train again. The others are started
+/// again in their pods.
 #[test]
-fn a_role_that_runs_to_an_end_is_never_restarted_in_place() {
+fn coordinator_and_servers_are_started_again_in_their_pods_and_workers_are_not() {
     let object = all(|_| ());
-    assert_eq!(object(POD_OWNERS[0])["spec"]["backoffLimit"], 0);
-    for title in [POD_OWNERS[0], POD_OWNERS[2]] {
-        assert_eq!(object(title)["spec"]["template"]["spec"]["restartPolicy"], "Never");
+    for (title, policy) in POD_OWNERS.iter().zip_eq(["Always", "Always", "Never"]) {
+        assert_eq!(object(title)["spec"]["template"]["spec"]["restartPolicy"], policy, "{title}");
     }
     let workers = object(POD_OWNERS[2]);
     assert_eq!((&workers["spec"]["completionMode"], &workers["spec"]["parallelism"]), (&json!("Indexed"), &json!(2)));
-    assert_eq!(object(POD_OWNERS[1])["spec"]["podManagementPolicy"], "Parallel");
+    for title in &POD_OWNERS[..2] {
+        assert_eq!(object(title)["spec"]["podManagementPolicy"], "Parallel");
+    }
+    assert_eq!(object(POD_OWNERS[0])["spec"]["replicas"], 1);
 }
 
 /// If the others wait for a lost worker (invariant RK-3), its Job replaces it; otherwise no worker is replaced.
@@ -231,24 +254,6 @@ fn servers_have_the_memory_that_the_job_gives_their_rows() {
     let given = given(POD_OWNERS[1])["spec"]["template"]["spec"]["containers"][0]["resources"].clone();
     let expected = json!({"requests": {"memory": "64Gi", "cpu": "2"}, "limits": {"memory": "64Gi", "cpu": "2"}});
     assert_eq!(given, expected);
-}
-
-#[test]
-fn storage_is_a_claim_of_each_server() {
-    use crate::crd::ClaimTemplate;
-    let template = |retain| ClaimTemplate {
-        size: k8s_openapi::apimachinery::pkg::api::resource::Quantity("200Gi".to_owned()),
-        storage_class_name: Some("fast".to_owned()),
-        retain,
-    };
-    for (retain, word) in [(true, "Retain"), (false, "Delete")] {
-        let servers = all(|job| job.spec.embedding_servers.storage = Some(template(retain)))(POD_OWNERS[1]);
-        let claim = &servers["spec"]["volumeClaimTemplates"][0];
-        assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "200Gi");
-        assert_eq!(servers["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"], word);
-        let volumes = servers["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
-        assert!(volumes.iter().all(|volume| volume["name"] != claim["metadata"]["name"]));
-    }
 }
 
 #[test]
@@ -321,33 +326,6 @@ fn spec_of(value: Value) -> impl FnOnce(&mut HybridJob) {
     }
 }
 
-/// A worker is replaced alone, so one at a time may be evicted. The loss of another role restarts the whole group.
-#[test]
-fn one_worker_may_be_evicted_and_no_other_role() {
-    let budget = |object: &dyn Fn(&str) -> Value, name: &str| {
-        let spec = object(&format!("PodDisruptionBudget {name}"))["spec"].clone();
-        let roles = spec["selector"]["matchExpressions"][0].clone();
-        assert_eq!((&roles["key"], &roles["operator"]), (&json!("zagros.dev/role"), &json!("In")));
-        assert_eq!(spec["selector"]["matchLabels"]["zagros.dev/job"], "ctr");
-        (spec["minAvailable"].clone(), roles["values"].clone())
-    };
-    let elastic = all(spec_of(json!({"denseWorkers": {"replicas": 4}})));
-    assert_eq!(budget(&elastic, "ctr"), (json!(4), json!(["coordinator", "server"])));
-    assert_eq!(budget(&elastic, "ctr.workers"), (json!(3), json!(["worker"])));
-    let sync = format!("{}mode = \"sync\"\n", crate::fixture::JOB_TEXT);
-    for change in [
-        json!({"job": {"inline": sync}}),
-        json!({"denseWorkers": {"replicas": 1}}),
-        json!({"runPolicy": {"backoffLimit": 0}}),
-    ] {
-        let titles = built(spec_of(change.clone()), BuildStage::Everything).into_iter().map(|one| one.0);
-        assert_eq!(titles.filter(|title| title.starts_with("PodDis")).collect::<Vec<_>>(), ["PodDisruptionBudget ctr"]);
-        let workers = change["denseWorkers"]["replicas"].as_i64().unwrap_or(2);
-        let expected = (json!(4 + workers), json!(["coordinator", "server", "worker"]));
-        assert_eq!(budget(&all(spec_of(change)), "ctr"), expected);
-    }
-}
-
 /// A worker writes a checkpoint at its end, and the others serve it. A role without a `pod` block has as much time as one
 /// with it.
 #[test]
@@ -356,11 +334,16 @@ fn every_role_gets_the_time_that_its_end_takes() {
         let object = all(spec_of(change));
         POD_OWNERS.map(|title| object(title)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].clone())
     };
-    assert_eq!(grace(json!({})), [420, 420, 360]);
-    let text = format!("{}[cluster]\ntimeout_seconds = 1200.0\n", crate::fixture::JOB_TEXT);
-    assert_eq!(grace(json!({"job": {"inline": text}})), [1320, 1320, 1260]);
-    assert_eq!(grace(json!({"denseWorkers": {"pod": {"terminationGracePeriodSeconds": 5}}})), [420, 420, 5]);
-    assert_eq!(grace(json!({"coordinator": {"pod": {"labels": {"a": "b"}}}})), [420, 420, 360]);
+    // 300 s for an answer, 4 GiB twice at 20 MiB/s, and 60 s.
+    assert_eq!(grace(json!({})), [60, 60, 770]);
+    let text = format!("{}[cluster]\ntimeout_seconds = 1200.0\nmemory = '64GiB'\n", crate::fixture::JOB_TEXT);
+    assert_eq!(grace(json!({"job": {"inline": text}})), [60, 60, 7814]);
+    let pod = json!({"resources": {"limits": {"memory": "1Gi"}}});
+    assert_eq!(grace(json!({"embeddingServers": {"pod": pod}})), [60, 60, 463]);
+    // Without a log they serve until the workers have saved.
+    assert_eq!(grace(json!({"job": {"inline": VOLATILE}})), [830, 830, 770]);
+    assert_eq!(grace(json!({"denseWorkers": {"pod": {"terminationGracePeriodSeconds": 5}}})), [60, 60, 5]);
+    assert_eq!(grace(json!({"coordinator": {"pod": {"labels": {"a": "b"}}}})), [60, 60, 770]);
 }
 
 #[test]

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{BuildPlan, JOB_KEY};
+use super::{BuildPlan, JOB_KEY, claims};
 use crate::crd::{EmptyDir, EphemeralClaim, Medium, MountedVolume};
 use crate::names::Role;
 use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
 
-/// Name of the volume that a server keeps rows on.
+/// Name of the volume for what the next process in the pod needs: log, rows beyond memory, journal.
 pub(super) const STATE: &str = "state";
 /// Name of the volume for memory that the pod's processes share.
 const SHARED_MEMORY: &str = "shared-memory";
@@ -54,8 +54,8 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
         |output| Volume { persistent_volume_claim: Some(claim(&output.claim_name, false)), ..named("output") },
     );
     let mut volumes = vec![Volume { config_map: Some(job), ..named("job") }, empty("tmp"), output];
-    // A claim template makes a volume of this name for each server.
-    if role != Role::Server || spec.embedding_servers.storage.is_none() {
+    // A claim template makes a volume of this name for each pod.
+    if claims::template(plan, role).is_none() {
         volumes.push(empty(STATE));
     }
     if let Some(size) = &plan.job.pod(role).shared_memory {

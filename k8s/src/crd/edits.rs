@@ -1,8 +1,8 @@
 //! Which edits are admitted while a run is under way.
 //!
-//! The template of existing pods cannot change: Kubernetes keeps a Job's template for good, and a StatefulSet with another
-//! template would lose the rows in its servers' memory. An edit of such a field is therefore refused while the run is under
-//! way. It is admitted while nothing of the run exists: before its first attempt, while it is suspended, and while it is
+//! The template of existing pods cannot change: Kubernetes keeps a Job's template for good. An edit of such a field is therefore
+//! refused while the run is under way. Embedding servers with a log are restarted one by one with another template; without a log
+//! they would lose the rows in their memory. It is admitted while nothing of the run exists: before its first attempt, while it is suspended, and while it is
 //! invalid. All other edits are applied at once, without a restart. Only scaling within `elasticity` restarts the run.
 
 use kube::core::Rule;
@@ -20,6 +20,12 @@ pub(super) fn fixed(field: &str, why: &str) -> Rule {
 pub(super) fn fixed_option(field: &str, why: &str) -> Rule {
     let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
     rule(field, &format!("has({new}) ? has({old}) && {new} == {old} : !has({old})"), why)
+}
+
+/// A required field of the spec stays as it is, unless embedding servers come back with their rows.
+pub(super) fn fixed_without_log(field: &str, why: &str) -> Rule {
+    let has_log = "has(oldSelf.status) && has(oldSelf.status.recovery) && oldSelf.status.recovery == 'Log'";
+    rule(field, &format!("({has_log}) || self.spec.{field} == oldSelf.spec.{field}"), why)
 }
 
 /// The number of workers stays as it is, unless the job is elastic.

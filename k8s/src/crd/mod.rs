@@ -28,7 +28,8 @@ pub use policy::{CleanPodPolicy, Elasticity, ExitCodes, Gang, GangScheduler, Mon
 pub use schema::{KUBERNETES_FIELDS, definition, definition_yaml};
 pub use sidecar::Sidecar;
 pub use status::{
-    AttemptFailure, Condition, ConditionStatus, HybridJobStatus, LastCheckpoint, Phase, Progress, RoleCount, RoleCounts,
+    AttemptFailure, Condition, ConditionStatus, HybridJobStatus, LastCheckpoint, Phase, Progress, Recovery, RoleCount,
+    RoleCounts,
 };
 pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume, VolumeSource};
 
@@ -66,7 +67,9 @@ pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume,
     validation = edits::fixed_option("imagePullPolicy", "its pods are made from it"),
     validation = edits::fixed_option("imagePullSecrets", "its pods are made from it"),
     validation = edits::fixed("coordinator", "its pod is made from it"),
-    validation = edits::fixed("embeddingServers", "their rows live in memory"),
+    validation = edits::fixed("embeddingServers.replicas", "their number is that of the attempt"),
+    validation = edits::fixed_option("embeddingServers.storage", "Kubernetes changes no claim of a StatefulSet"),
+    validation = edits::fixed_without_log("embeddingServers.pod", "their rows live in memory, and they have no log"),
     validation = edits::fixed("denseWorkers.pod", "its pods are made from it"),
     validation = edits::fixed_workers(),
     validation = edits::fixed_option("volumes", "its pods are made from it"),
@@ -203,6 +206,10 @@ pub struct Coordinator {
     /// Its pod.
     #[serde(default)]
     pub pod: PodSettings,
+    /// The disk of its journal, mounted at `/var/lib/zagros`. Default: a claim of 1Gi of the cluster's storage class if the
+    /// servers have a log (`cluster.durability`); otherwise an empty directory, which goes with the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<ClaimTemplate>,
 }
 
 /// The embedding servers.
@@ -216,8 +223,9 @@ pub struct EmbeddingServers {
     /// Their pods.
     #[serde(default)]
     pub pod: PodSettings,
-    /// A disk for the rows of each server that exceed `cluster.memory`, mounted at `/var/lib/zagros`. Default: an empty
-    /// directory.
+    /// The disk of each server, for its log and for rows beyond `cluster.memory`, mounted at `/var/lib/zagros`. Default: a claim
+    /// of the computed size and the cluster's storage class if the servers have a log (`cluster.durability`); otherwise an
+    /// empty directory, which goes with the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<ClaimTemplate>,
 }

@@ -71,9 +71,9 @@ pub struct PodSettings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub sidecars: Vec<Sidecar>,
-    /// Seconds between SIGTERM and SIGKILL. Default for workers: `cluster.timeout_seconds` of the job file plus 60, for the
-    /// last checkpoint. Default for coordinator and servers, which serve until it is written: `cluster.timeout_seconds`
-    /// plus 120.
+    /// Seconds between SIGTERM and SIGKILL. Default for workers: `cluster.timeout_seconds` of the job file, the time to write
+    /// the rows of one server twice at 20 MiB/s, and 60. Default for coordinator and servers: 60 if the servers have a log
+    /// (`cluster.durability`); otherwise 60 more than workers have, because they serve until the last checkpoint is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub termination_grace_period_seconds: Option<i64>,

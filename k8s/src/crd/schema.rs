@@ -80,7 +80,9 @@ fn tighten(spec: &mut Map<String, Value>) {
             containers(sidecar);
         }
     }
-    extend_at(spec, "/embeddingServers/properties/storage/properties/size", amount());
+    for role in ["coordinator", "embeddingServers"] {
+        extend_at(spec, &format!("/{role}/properties/storage/properties/size"), amount());
+    }
     extend_at(spec, "/volumes/items/properties/source/properties/emptyDir/properties/sizeLimit", amount());
     extend_at(spec, "/volumes/items/properties/source/properties/ephemeral/properties/size", amount());
 }

@@ -37,6 +37,12 @@ pub struct HybridJobStatus {
     /// Hash of the spec that the attempt was made from. A changed spec starts another attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_hash: Option<String>,
+    /// Hash of the part of the spec that is fixed while the attempt runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed_hash: Option<String>,
+    /// What the rows of a lost embedding server come back from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<Recovery>,
     /// When the first attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
@@ -68,6 +74,15 @@ pub struct HybridJobStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// What the rows of a lost embedding server come back from.
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recovery {
+    /// Its log: the server comes back, and the run goes on.
+    Log,
+    /// The newest checkpoint: the whole group starts anew.
+    Checkpoint,
 }
 
 /// Phase of a run.
@@ -136,6 +151,9 @@ pub struct Progress {
     /// Step of the newest complete checkpoint; 0 before the first.
     #[serde(default)]
     pub checkpoint_step: i64,
+    /// Embedding servers that the coordinator counts as alive.
+    #[serde(default)]
+    pub servers: i32,
     /// Epoch over the data, from 1.
     pub epoch: i32,
     /// Epochs in all.

@@ -8,17 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use super::pattern;
 
-/// A claim that is made for each server.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A claim that is made for each pod of a role.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimTemplate {
-    /// Size, for example `200Gi`.
-    pub size: Quantity,
+    /// Size, for example `200Gi`. Default: what the job can need (docs/kubernetes.md, "Disks").
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Quantity>,
     /// Storage class. Default: that of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub storage_class_name: Option<String>,
-    /// Whether the claims outlive the attempt. The next attempt cannot use the rows on them.
+    /// Whether the claims outlive the attempt and the HybridJob. The next attempt cannot use what is on them.
     #[serde(default)]
     pub retain: bool,
 }

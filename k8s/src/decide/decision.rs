@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::build::BuildStage;
-use crate::crd::{CleanPodPolicy, HybridJobSpec, HybridJobStatus, Progress};
+use crate::crd::{CleanPodPolicy, HybridJobSpec, HybridJobStatus, Progress, Recovery};
 use crate::observe::ObservedObjects;
 
 /// The input of a decision.
@@ -23,6 +23,10 @@ pub struct DecisionFacts<'a> {
     pub status: &'a HybridJobStatus,
     /// Hash of the spec from which an attempt would be made now.
     pub template: &'a str,
+    /// Hash of the part of the spec that is fixed while an attempt runs.
+    pub fixed: &'a str,
+    /// What the rows of a lost server come back from.
+    pub recovery: Recovery,
     /// The objects that exist.
     pub observed: &'a ObservedObjects,
     /// Whether the other workers wait for a lost one, which Kubernetes then restarts.

@@ -11,6 +11,8 @@ struct DecisionCase {
     status: HybridJobStatus,
     observed: ObservedObjects,
     template: String,
+    fixed: String,
+    recovery: Recovery,
     rejoins: bool,
     progress: Option<Progress>,
     now: i64,
@@ -24,6 +26,8 @@ impl DecisionCase {
             status,
             observed,
             template: "t1".to_owned(),
+            fixed: "f1".to_owned(),
+            recovery: Recovery::Checkpoint,
             rejoins: false,
             progress: None,
             now: 1_000,
@@ -52,6 +56,8 @@ impl DecisionCase {
             generation: Some(4),
             status: &self.status,
             template: &self.template,
+            fixed: &self.fixed,
+            recovery: self.recovery,
             observed: &self.observed,
             rejoins: self.rejoins,
             progress: self.progress.clone(),
@@ -109,6 +115,24 @@ fn an_attempt_is_recorded_before_anything_of_it_is_made() {
     let second = case.step();
     assert_eq!((second.work, second.status.attempt), (OperatorWork::Run(BuildStage::Servers), 1));
     assert_eq!(case.step(), second);
+}
+
+/// Servers with a log are restarted one by one. Servers without one would lose their rows.
+#[test]
+fn an_edit_of_the_servers_pods_alone_is_applied_while_the_run_trains() {
+    for (recovery, fixed, attempt) in
+        [(Recovery::Log, "f1", 1), (Recovery::Log, "f2", 2), (Recovery::Checkpoint, "f1", 2)]
+    {
+        let mut case = DecisionCase::running();
+        case.recovery = recovery;
+        case.step();
+        (case.template, case.fixed) = ("t2".to_owned(), fixed.to_owned());
+        let decision = case.step();
+        assert_eq!(decision.status.attempt, attempt, "{recovery:?} {fixed}");
+        let news = decision.news.map(|news| news.reason);
+        assert_eq!(news, Some(if attempt == 1 { "ServersUpdate" } else { "SpecChanged" }));
+        assert_ne!(case.step().news.map(|news| news.reason), Some("ServersUpdate"), "it is reported once");
+    }
 }
 
 #[test]
@@ -341,7 +365,8 @@ fn a_lost_worker_that_comes_back_is_reported_and_begins_no_attempt() {
     let later = Timestamp::from_second(case.now).unwrap();
     let exit = PodExit { code: 1, reason: "Error".to_owned(), message: String::new(), at: Some(later) };
     let mut coordinator = case.observed.pods[0].clone();
-    coordinator = PodState { name: "c".to_owned(), role: Role::Coordinator, exit: Some(exit), ..coordinator };
+    coordinator =
+        PodState { name: "c".to_owned(), role: Role::Coordinator, exit: Some(exit), is_ready: false, ..coordinator };
     case.observed.pods.push(coordinator);
     let failed = JobEnd::Failed { at: later, reason: String::new(), message: String::new() };
     case.observed.coordinator = job(0, Some(failed));

@@ -107,6 +107,49 @@ fn job(attempt: &str, role: &str, conditions: &Value) -> Arc<Job> {
     Arc::new(serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap())
 }
 
+fn set(attempt: &str, role: &str) -> Arc<StatefulSet> {
+    let metadata = json!({"name": format!("ctr-{attempt}-{role}"), "labels": {"zagros.dev/attempt": attempt}});
+    Arc::new(serde_json::from_value(json!({ "metadata": metadata })).unwrap())
+}
+
+/// The coordinator's container is started again whenever it ends. Only 0 and 4 say how the run ended.
+#[test]
+fn the_coordinator_says_how_the_run_ended_by_its_exit_code() {
+    let end = |state: Value, last: Value, is_ready: bool| {
+        let mut status = container(state, last);
+        status["containerStatuses"][0]["name"] = json!("coordinator");
+        status["conditions"] = json!([{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]);
+        let labels = json!({"zagros.dev/job": "ctr", "zagros.dev/attempt": "2", "zagros.dev/role": "coordinator"});
+        let pod = json!({"metadata": {"name": "ctr-2-coord-0", "labels": labels}, "spec": {"containers": []}, "status": status});
+        let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
+        let observed =
+            ObservedObjects::new(2, &JobObjects { pods, sets: vec![set("2", "coord")], ..JobObjects::default() });
+        let coordinator = observed.coordinator.clone().unwrap();
+        let end = match coordinator.end {
+            None => "runs",
+            Some(JobEnd::Complete { .. }) => "complete",
+            Some(JobEnd::Failed { .. }) => "failed",
+        };
+        (end, coordinator.ready, observed.ready(Role::Coordinator), observed.pods[0].has_recovered())
+    };
+    let ended = |code: i32| json!({"terminated": {"exitCode": code}});
+    let (runs, waits) = (json!({"running": {}}), json!({"waiting": {"reason": "CrashLoopBackOff"}}));
+    assert_eq!(end(runs.clone(), json!({}), true), ("runs", 1, 1, true));
+    for code in [1, 7, 130, 134, 135, 137, 139, 143] {
+        assert_eq!(end(ended(code), json!({}), false), ("runs", 0, 0, false), "{code}");
+        assert_eq!(end(runs.clone(), ended(code), true), ("runs", 1, 1, true), "{code}");
+    }
+    // Started again after the end of the run, it may be ready for a moment.
+    for (state, last, is_ready) in
+        [(ended(0), json!({}), false), (waits.clone(), ended(0), false), (runs.clone(), ended(0), true)]
+    {
+        assert_eq!(end(state, last, is_ready), ("complete", 0, 1, false));
+    }
+    for (state, last, is_ready) in [(ended(4), json!({}), false), (waits, ended(4), false), (runs, ended(4), true)] {
+        assert_eq!(end(state, last, is_ready), ("failed", 0, 0, false));
+    }
+}
+
 fn seen(attempt: i32, jobs: &[Arc<Job>]) -> ObservedObjects {
     ObservedObjects::new(attempt, &JobObjects { jobs: jobs.to_vec(), ..JobObjects::default() })
 }
@@ -118,11 +161,17 @@ fn jobs_and_sets_are_those_of_the_attempt() {
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]);
     let none = json!([]);
-    let jobs = [job("1", "worker", &none), job("2", "worker", &failed), job("2", "coordinator", &none)];
-    let both = seen(2, &jobs);
+    let jobs = [job("1", "worker", &none), job("2", "worker", &failed), job("1", "coordinator", &none)];
+    let sets = ["coord", "server"].map(|role| set("2", role));
+    let objects = JobObjects { jobs: jobs.to_vec(), sets: sets.to_vec(), ..JobObjects::default() };
+    let both = ObservedObjects::new(2, &objects);
     let owned: Vec<_> = both.owned.iter().map(|one| (one.kind, one.attempt, one.is_active)).collect();
-    let (workers, coordinator) = (OwnedKind::Workers, OwnedKind::Coordinator);
-    assert_eq!(owned, [(workers, Some(1), true), (workers, Some(2), false), (coordinator, Some(2), true)]);
+    let (workers, older) = (OwnedKind::Workers, OwnedKind::CoordinatorJob);
+    let (coordinator, servers) = (OwnedKind::Coordinator, OwnedKind::Servers);
+    let of_two = [(coordinator, Some(2), true), (servers, Some(2), true)];
+    assert_eq!(owned[..3], [(workers, Some(1), true), (workers, Some(2), false), (older, Some(1), true)]);
+    assert_eq!((&owned[3..], both.servers), (&of_two[..], Some(0)));
+    assert!(both.is_of_older_operator(1) && !both.is_of_older_operator(2));
     assert_eq!(both.ready(Role::Worker), 1, "those that ended well; no pod is ready");
     assert!(both.workers.as_ref().unwrap().first_is_done);
     assert!(!seen(1, &jobs).workers.unwrap().first_is_done);

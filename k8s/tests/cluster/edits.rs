@@ -16,15 +16,15 @@ async fn an_object_that_an_edit_turns_off_is_removed_and_comes_back() {
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
-    assert_eq!(shared(&world), ["ctr", "ctr", "ctr.workers"]);
+    assert_eq!(shared(&world), ["ctr", "ctr"]);
     let pods = world.pods();
     world.edit(|job| job["spec"]["networkPolicy"] = json!(false)).unwrap();
-    world.until("no policy", |world| shared(world) == ["ctr", "ctr.workers"]).await;
+    world.until("no policy", |world| shared(world) == ["ctr"]).await;
     world.edit(|job| job["spec"]["disruptionBudget"] = json!(false)).unwrap();
     world.until("no budgets", |world| shared(world).is_empty()).await;
     world.edit(|job| job["spec"]["disruptionBudget"] = json!(true)).unwrap();
     world.edit(|job| job["spec"]["networkPolicy"] = json!(true)).unwrap();
-    world.until("all back", |world| shared(world).len() == 3).await;
+    world.until("all back", |world| shared(world).len() == 2).await;
     assert_eq!((world.pods(), world.status("/attempt")), (pods, json!(1)), "no pod was made anew");
     operator.stop().await;
 }
@@ -97,7 +97,7 @@ async fn a_run_that_is_over_has_no_budget() {
     world.until_running().await;
     world.trains_to_the_end();
     world.until("no budgets", |world| world.names("policy", "poddisruptionbudgets").is_empty()).await;
-    assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-server"]);
+    assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-coord", "ctr-1-server"]);
     operator.stop().await;
 }
 

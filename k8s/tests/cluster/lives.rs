@@ -37,7 +37,8 @@ async fn a_job_is_created_runs_completes_and_goes() {
     world.trains_to_the_end();
     world.until("succeeded", |world| world.phase() == "Succeeded").await;
     world.until("servers gone", |world| !world.pods().iter().any(|pod| pod.contains("-server-"))).await;
-    assert_eq!(world.pods().len(), 3, "ended pods stay with their logs: {:?}", world.pods());
+    world.until("coordinator gone", |world| world.pods().len() == 2).await;
+    assert!(world.pods().iter().all(|pod| pod.contains("-worker-")), "they stay with their logs: {:?}", world.pods());
     assert_eq!(world.condition("Complete")["status"], "True");
     assert_eq!(world.status("/output"), "/output/ctr");
     assert_eq!(world.status("/progress/auc"), "0.7512");
@@ -141,7 +142,7 @@ async fn the_job_file_of_an_attempt_never_changes() {
     world.write(&key("", "configmaps", "mine"), config(2));
     world.advance(120).await;
     assert_eq!((world.phase().as_str(), world.status("/attempt")), ("Running", json!(1)));
-    let pod = world.pods().iter().find(|pod| pod.contains("coordinator")).unwrap().clone();
+    let pod = world.pods().iter().find(|pod| pod.contains("-coord-")).unwrap().clone();
     world.ends(&pod, 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     let text = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap()["data"]["job.toml"].to_string();

@@ -19,7 +19,7 @@ fn outcome(world: &ClusterWorld) -> (Vec<String>, Value, Value) {
 async fn live(world: &ClusterWorld) {
     world.until("first attempt", |world| world.phase() == "Running" || world.status("/attempt") == 2).await;
     if world.status("/attempt") == 1 {
-        let coordinator = "ctr-1-coordinator-0-x7k2p";
+        let coordinator = "ctr-1-coord-0";
         world.ends(coordinator, 4);
     }
     world.until("second attempt", |world| world.phase() == "Running" && world.status("/attempt") == 2).await;
@@ -108,7 +108,7 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
     world.until("taken over", |world| holder(world) == "op-b").await;
     let waited = world.now().duration_since(killed).as_secs();
     assert!((13..=20).contains(&waited), "a lease holds 15 s: {waited}");
-    world.vanishes("ctr-1-coordinator-0-x7k2p");
+    world.ends("ctr-1-coord-0", 4);
     world.until("second attempt", |world| world.phase() == "Running" && world.status("/attempt") == 2).await;
     second.stop().await;
     assert!(holder(&world).is_null(), "given back");

@@ -36,8 +36,8 @@ async fn ends_in_order(world: &ClusterWorld) {
     world.until("asked to end", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
     world.advance(40).await;
     assert_eq!(workers(world), 2);
-    assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-server"], "the workers still write");
-    assert_eq!(world.names("batch", "jobs"), ["ctr-1-coordinator"]);
+    assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-coord", "ctr-1-server"], "the workers still write");
+    assert_eq!(world.names("batch", "jobs"), Vec::<String>::new());
     let runs = |world: &ClusterWorld| {
         let pods = world.api.store().prefixed("", "pods", ADS, "ctr-1-");
         let others = pods.iter().filter(|pod| pod["metadata"]["labels"]["zagros.dev/role"] != "worker");
@@ -52,8 +52,8 @@ async fn ends_in_order(world: &ClusterWorld) {
     let last_worker = last("pods/ctr-1-worker-");
     assert_eq!(place("jobs/ctr-1-worker"), 0, "{order:?}");
     assert!(last_worker < place("statefulsets/ctr-1-server"), "{order:?}");
-    assert!(last_worker < place("jobs/ctr-1-coordinator"), "{order:?}");
-    let members = [last("pods/ctr-1-server-"), last("pods/ctr-1-coordinator-")];
+    assert!(last_worker < place("statefulsets/ctr-1-coord"), "{order:?}");
+    let members = [last("pods/ctr-1-server-"), last("pods/ctr-1-coord-")];
     assert!(members.iter().all(|member| *member < place("services/")), "Services last: {order:?}");
 }
 
@@ -110,7 +110,7 @@ async fn a_run_beyond_its_deadline_ends_workers_first() {
     workers_take_long(&world);
     world.until("over", |world| world.phase() == "Failed").await;
     world.advance(40).await;
-    assert_eq!((workers(&world), world.names("apps", "statefulsets").len()), (2, 1));
+    assert_eq!((workers(&world), world.names("apps", "statefulsets").len()), (2, 2));
     world.unheard.lock().unwrap().clear();
     world.until("gone", |world| world.pods().is_empty()).await;
     operator.stop().await;
@@ -154,7 +154,7 @@ async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
     world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
     world.advance(40).await;
     assert!(world.job().is_some() && workers(&world) == 2);
-    assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-server"]);
+    assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-coord", "ctr-1-server"]);
     world.unheard.lock().unwrap().clear();
     world.until("gone", |world| world.job().is_none()).await;
     assert_eq!(workers(&world), 0);

@@ -125,10 +125,9 @@ async fn pods_that_a_quota_prevents_are_reported() {
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until("reported", |world| world.condition("Ready")["reason"] == "PodsMissing").await;
-    assert!(
-        message(&world, "Ready")
-            .contains("0 of 3 pods of the embedding servers exist; if it stays so, `kubectl describe statefulset`")
-    );
+    let missing = message(&world, "Ready");
+    let expected = "0 of 1 pods of the coordinator exist; if it stays so, `kubectl describe statefulset`";
+    assert!(missing.contains(expected), "{missing}");
     operator.stop().await;
 }
 
@@ -182,7 +181,7 @@ async fn the_operator_never_sees_an_object_that_the_rules_refuse() {
     world.create(|_| ());
     world.until_running().await;
     let refused = world.edit(|job| job["spec"]["embeddingServers"]["replicas"] = json!(5)).unwrap_err();
-    assert!(refused.contains("embeddingServers is fixed while the run is not suspended"), "{refused}");
+    assert!(refused.contains("embeddingServers.replicas is fixed while the run is not suspended"), "{refused}");
     let refused = world.edit(|job| job["spec"]["job"] = json!({})).unwrap_err();
     assert!(refused.contains("exactly one of job.inline and job.configMap"), "{refused}");
     operator.stop().await;

@@ -17,7 +17,10 @@ use zagros_plumbing::metrics::{Registry, render};
 
 use crate::api::{Api, ObjectKey};
 use crate::clock::ClusterClock;
+use crate::containers::{comes_back, containers, end, has_ended, is_of_job, is_ready, stop};
+use crate::disks;
 use crate::replaced::Replaced;
+use crate::updates;
 
 /// Namespace of the jobs.
 pub(crate) const ADS: &str = "ads";
@@ -219,6 +222,7 @@ impl ClusterWorld {
 
     /// One moment of controllers and kubelets: they end pods, make pods, start them and count them.
     fn tick(&self) {
+        disks::release(self);
         let pods = self.api.store().list("", "pods", None, "");
         pods.into_iter().for_each(|pod| self.kubelet(pod));
         for (group, plural) in [("apps", "statefulsets"), ("batch", "jobs")] {
@@ -232,10 +236,13 @@ impl ClusterWorld {
         }
     }
 
-    /// Ends a pod that was asked to end, a moment later.
+    /// Ends a pod that was asked to end, a moment later. Starts a container again that has ended.
     fn kubelet(&self, mut pod: Value) {
         let metadata = pod["metadata"].clone();
         let name = metadata["name"].as_str().unwrap();
+        if metadata["deletionTimestamp"].is_null() && comes_back(&mut pod, self.now()) {
+            return self.write(&key("", "pods", name), pod);
+        }
         let Some(until) = metadata["deletionTimestamp"].as_str() else { return };
         if self.unheard.lock().unwrap().contains(name) {
             return;
@@ -270,6 +277,7 @@ impl ClusterWorld {
         let Ok(owner) = self.api.store().get(&key(group, plural, name)) else { return };
         let is_over = owner["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
         let makes_none = is_over || owner["spec"]["suspend"] == true;
+        let owner = if is_set { updates::step(self, owner) } else { owner };
         let wanted = owner["spec"][if is_set { "replicas" } else { "parallelism" }].as_i64().unwrap_or(1);
         let mut ready = 0;
         for index in 0..wanted {
@@ -280,8 +288,15 @@ impl ClusterWorld {
             let place = key("", "pods", &format!("{name}-{suffix}"));
             let found = self.api.store().get(&place).ok();
             match found {
-                None if !makes_none => self.write(&place, self.pod(&owner, &place.name)),
-                Some(pod) if pod["status"]["phase"] == "Running" => ready += 1,
+                None if !makes_none => {
+                    disks::claim(self, &owner, &place.name);
+                    let mut pod = self.pod(&owner, &place.name);
+                    if is_set {
+                        pod["metadata"]["labels"]["controller-revision-hash"] = updates::revision(&owner, index);
+                    }
+                    self.write(&place, pod);
+                }
+                Some(pod) if is_ready(&pod) => ready += 1,
                 _ => {}
             }
         }
@@ -376,16 +391,29 @@ impl ClusterWorld {
         })
     }
 
-    /// The container of a pod ends. A Job's pod ends with it, and the Job decides as in Kubernetes.
+    /// The container of a pod ends. A Job's pod ends with it, and the Job decides as in Kubernetes. A StatefulSet's pod stays:
+    /// its container is started again, and ends again.
     pub(crate) fn ends(&self, pod: &str, code: i32) {
         let place = key("", "pods", pod);
         let mut object = self.api.store().get(&place).unwrap();
+        if !is_of_job(pod) {
+            let back_off = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}});
+            stop(&mut object, code, &self.now().to_string(), Some(back_off));
+            return self.write(&place, object);
+        }
         end(&mut object, code, &self.now().to_string());
         object["metadata"].as_object_mut().unwrap().remove("finalizers");
         self.write(&place, object);
-        if !pod.contains("-server-") {
-            self.job_of_pod_ends(pod, Some(code), false);
-        }
+        self.job_of_pod_ends(pod, Some(code), false);
+    }
+
+    /// The container of a StatefulSet's pod ends, and works again once it is started again.
+    pub(crate) fn dies(&self, pod: &str, code: i32) {
+        assert!(!is_of_job(pod), "{pod} is never started again");
+        let place = key("", "pods", pod);
+        let mut object = self.api.store().get(&place).unwrap();
+        stop(&mut object, code, &self.now().to_string(), None);
+        self.write(&place, object);
     }
 
     /// A pod vanishes with its node, or by hand.
@@ -396,7 +424,7 @@ impl ClusterWorld {
         self.write(&place, object);
         self.api.store().delete_within(&place, Some(0)).unwrap();
         self.api.announce();
-        if !pod.contains("-server-") {
+        if is_of_job(pod) {
             self.job_of_pod_ends(pod, None, false);
         }
     }
@@ -426,36 +454,6 @@ impl ClusterWorld {
             self.ends(pod, 0);
         }
     }
-}
-
-fn has_ended(pod: &Value) -> bool {
-    pod["status"]["phase"] == "Succeeded" || pod["status"]["phase"] == "Failed"
-}
-
-fn end(pod: &mut Value, code: i32, now: &str) {
-    let reason = if code == 0 { "Completed" } else { "Error" };
-    let ended = json!({"terminated": {
-        "exitCode": code, "reason": reason, "message": "the last line of the log", "finishedAt": now,
-    }});
-    pod["status"]["containerStatuses"] = containers(&pod["metadata"]["labels"]["zagros.dev/role"], ended);
-    pod["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
-    for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
-        if condition["type"] == "Ready" {
-            condition["status"] = json!("False");
-        }
-    }
-}
-
-/// Statuses of a pod's containers: first a sidecar that a mesh added, then the role's.
-fn containers(role: &Value, state: Value) -> Value {
-    json!([
-        container("istio-proxy", json!({"terminated": {"exitCode": 2, "reason": "Error"}})),
-        container(role.as_str().unwrap(), state)
-    ])
-}
-
-fn container(name: &str, state: Value) -> Value {
-    json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
 }
 
 pub(crate) fn key(group: &str, plural: &str, name: &str) -> ObjectKey {

@@ -215,7 +215,9 @@ fn edits_that_would_need_new_pods() -> Vec<(&'static str, Value, &'static str)> 
         ("/spec/imagePullPolicy", json!("Always"), "spec.imagePullPolicy"),
         ("/spec/imagePullSecrets", json!(["registry"]), "spec.imagePullSecrets"),
         ("/spec/coordinator", json!({"pod": {"env": [{"name": "A", "value": "b"}]}}), "spec.coordinator"),
-        ("/spec/embeddingServers", json!({"replicas": 4}), "spec.embeddingServers"),
+        ("/spec/embeddingServers/replicas", json!(4), "spec.embeddingServers.replicas"),
+        ("/spec/embeddingServers/storage", json!({"size": "9Gi"}), "spec.embeddingServers.storage"),
+        ("/spec/embeddingServers/pod", json!({"priorityClassName": "high"}), "spec.embeddingServers.pod"),
         ("/spec/denseWorkers/pod", json!({"priorityClassName": "high"}), "spec.denseWorkers.pod"),
         ("/spec/denseWorkers/replicas", json!(3), "spec.denseWorkers.replicas"),
         ("/spec/volumes", json!([{"mountPath": "/a", "source": {"claimName": "c"}}]), "spec.volumes"),
@@ -250,6 +252,19 @@ fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
         for before in [suspended, invalid, reported, job()] {
             assert_eq!(refusals(&after, Some(&before)), Vec::<String>::new(), "{pointer} after {before}");
         }
+    }
+}
+
+/// Servers with a log come back with their rows, so their pods are restarted one by one.
+#[test]
+fn pods_of_servers_with_a_log_may_change_while_the_run_trains() {
+    let after = changed("/spec/embeddingServers/pod", json!({"image": "zagros-server:2"}));
+    for (recovery, is_admitted) in [("Log", true), ("Checkpoint", false)] {
+        let mut before = running();
+        before["status"]["recovery"] = json!(recovery);
+        assert_eq!(refusals(&after, Some(&before)).is_empty(), is_admitted, "{recovery}");
+        let replicas = changed("/spec/embeddingServers/replicas", json!(4));
+        assert_eq!(refusals(&replicas, Some(&before)).len(), 1, "{recovery}");
     }
 }
 

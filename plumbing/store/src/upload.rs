@@ -11,12 +11,21 @@ use tracing::warn;
 use crate::bucket::{PendingRequest, S3Bucket};
 use crate::{StoreError, StoreProblem};
 
-/// Bytes of a part. All parts but the last have one size, as R2 requires.
+/// Bytes of one of the first parts. As long as all parts but the last have one size, as R2 requires, an object may have 140 GiB.
 pub(crate) const PART: usize = 16 << 20;
 /// Parts in flight. Memory is bounded by these and one part more.
 const AHEAD: usize = 2;
-/// Largest number of parts that S3 allows: 156 GiB with this part size.
+/// Largest number of parts that S3 allows.
 const MOST_PARTS: usize = 10_000;
+/// Parts of the first size, and parts of each later size, which is twice the one before.
+const FIRST_PARTS: usize = 9_000;
+const GROWN_PARTS: usize = 125;
+
+/// Bytes of a part, by its number from 0. Parts grow late: 10,000 of them hold 1.1 TiB, and take memory only when they are needed.
+fn part_bytes(number: usize) -> usize {
+    let doubled = (number + GROWN_PARTS).saturating_sub(FIRST_PARTS) / GROWN_PARTS;
+    PART << doubled.min(8)
+}
 
 /// An unfinished object. Dropping it aborts the upload.
 pub(crate) struct ObjectUpload {
@@ -65,7 +74,7 @@ impl ObjectUpload {
     fn send(&mut self) -> Result<(), StoreError> {
         self.parts += 1;
         if self.parts > MOST_PARTS {
-            let reason = format!("more than {MOST_PARTS} parts of {} MiB", PART >> 20);
+            let reason = format!("more than {MOST_PARTS} parts, the last of {} MiB", part_bytes(MOST_PARTS - 1) >> 20);
             return Err(self.bucket.error("write", &self.key, StoreProblem::TooLarge, reason));
         }
         while self.under_way.len() >= AHEAD {
@@ -92,10 +101,10 @@ impl ObjectUpload {
 
 impl Write for ObjectUpload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.part.len() == PART {
+        if self.part.len() == part_bytes(self.parts) {
             self.send().map_err(StoreError::into_io)?;
         }
-        let taken = bytes.len().min(PART - self.part.len());
+        let taken = bytes.len().min(part_bytes(self.parts) - self.part.len());
         self.part.extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
@@ -111,5 +120,22 @@ impl Drop for ObjectUpload {
         if let Err(error) = self.bucket.call("take back", &self.key, async move { upload.abort().await }) {
             warn!(%error, "cannot abort an unfinished upload; its parts stay in the bucket");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_grow_so_that_as_many_as_s3_allows_hold_a_tebibyte() {
+        let (gib, bytes) =
+            (1_u64 << 30, |parts: usize| (0..parts).map(|number| part_bytes(number) as u64).sum::<u64>());
+        assert_eq!((part_bytes(0), part_bytes(FIRST_PARTS - 1), part_bytes(FIRST_PARTS)), (PART, PART, 2 * PART));
+        assert_eq!(bytes(FIRST_PARTS) / gib, 140);
+        assert!(bytes(MOST_PARTS) > 1100 * gib, "{} GiB", bytes(MOST_PARTS) / gib);
+        // S3 takes parts of up to 5 GiB. No part is larger than a 60th of what was sent before it.
+        assert!(part_bytes(MOST_PARTS - 1) as u64 <= 5 * gib);
+        assert!((FIRST_PARTS..MOST_PARTS).all(|number| part_bytes(number) as u64 * 60 <= bytes(number)));
     }
 }

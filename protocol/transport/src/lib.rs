@@ -1,11 +1,12 @@
-//! The transport of `zagros-protocol`'s messages over gRPC: generated clients and services, refusals as statuses, and
-//! the headers that name a run and a server.
+//! The transport of `zagros-protocol`'s messages over gRPC: generated clients and services, refusals as statuses, the
+//! headers that name a run and a server, and the proof that a peer belongs to the run.
 //!
 //! `zagros-protocol` contains the messages only. A state machine can therefore use them without a runtime in its
 //! dependencies.
 
 pub mod headers;
 pub mod paths;
+pub mod proof;
 pub mod status;
 
 /// Generated from the services of `proto/zagros/datapath/v1`.
@@ -21,4 +22,5 @@ pub mod control {
 }
 
 pub use headers::{check_run, check_server, stamp_run, stamp_server};
+pub use proof::{Credentials, Peer, PeerRole, RoleKey, channel, serve};
 pub use status::{refusal_of, status_of};

@@ -4,6 +4,8 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use zagros_protocol::{Refusal, RefusalKind};
 
+use crate::proof::ProofError;
+
 /// The header with the kind. Several kinds share one gRPC code.
 const HEADER: &str = "zagros-refusal";
 
@@ -18,6 +20,10 @@ pub fn status_of(refusal: Refusal) -> Status {
 /// The refusal that a status carries. A status from the transport itself becomes the nearest kind.
 #[must_use]
 pub fn refusal_of(status: Status) -> Refusal {
+    // The channel reports a connection that could not be proven like one that could not be made.
+    if let Some(proof) = ProofError::behind(&status).filter(|proof| !proof.is_retryable()) {
+        return Refusal::new(RefusalKind::Unauthenticated, proof);
+    }
     let named = status.metadata().get(HEADER).and_then(|value| value.to_str().ok());
     let by_name = RefusalKind::ALL.into_iter().find(|kind| Some(kind.name()) == named);
     Refusal::new(by_name.unwrap_or_else(|| kind_of_transport(status.code())), status.message())
@@ -32,6 +38,8 @@ fn code_of(kind: RefusalKind) -> Code {
         RefusalKind::Deadline => Code::DeadlineExceeded,
         RefusalKind::Storage => Code::ResourceExhausted,
         RefusalKind::Internal => Code::Internal,
+        RefusalKind::Unauthenticated => Code::Unauthenticated,
+        RefusalKind::Forbidden => Code::PermissionDenied,
     }
 }
 
@@ -42,6 +50,8 @@ fn kind_of_transport(code: Code) -> RefusalKind {
         Code::DeadlineExceeded => RefusalKind::Deadline,
         Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => RefusalKind::Invalid,
         Code::Unimplemented => RefusalKind::Mismatch,
+        Code::Unauthenticated => RefusalKind::Unauthenticated,
+        Code::PermissionDenied => RefusalKind::Forbidden,
         _ => RefusalKind::Internal,
     }
 }

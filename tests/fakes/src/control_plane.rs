@@ -10,8 +10,8 @@ use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, EpochDone,
     GroupRequest, GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest,
     LeaveResponse, PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ServerEntry, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
-    assign_response::Work,
+    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse, ServerEntry,
+    StatusRequest, StatusResponse, TransformsRequest, TransformsResponse, assign_response::Work,
 };
 use zagros_protocol::{BucketMap, Generation};
 
@@ -49,6 +49,10 @@ pub struct FakeControlPlane {
     pub report_evaluation: Script<ReportEvaluationRequest, ReportEvaluationResponse>,
     /// Answers a status request.
     pub status: Script<StatusRequest, StatusResponse>,
+    /// Answers a change of the number of members.
+    pub scale: Script<ScaleRequest, ScaleResponse>,
+    /// Answers the report of a move of buckets.
+    pub report_move: Script<ReportMoveRequest, ReportMoveResponse>,
     hanging_calls: AtomicU32,
 }
 
@@ -79,6 +83,8 @@ impl FakeControlPlane {
             complete: Script::new(|_| Ok(CompleteResponse::default())),
             report_evaluation: Script::new(|_| Ok(ReportEvaluationResponse {})),
             status: Script::new(|_| Ok(StatusResponse::default())),
+            scale: Script::unexpected("scale"),
+            report_move: Script::unexpected("report_move"),
             hanging_calls: AtomicU32::new(0),
         }
     }
@@ -164,5 +170,7 @@ impl ControlPlane for FakeControlPlane {
         complete(CompleteRequest) -> CompleteResponse,
         report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
         status(StatusRequest) -> StatusResponse,
+        scale(ScaleRequest) -> ScaleResponse,
+        report_move(ReportMoveRequest) -> ReportMoveResponse,
     }
 }

@@ -9,8 +9,8 @@ use prost::Message;
 use zagros_coordinator_core::{Core, CoreConfig, SplitOrder};
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Disk, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest,
-    LeaveRequest, Position, PositionRequest, Progress, ReportEvaluationRequest, ResumeCursor, Role, ServerLoad,
-    ServerWait, Split, Transform, TransformsRequest,
+    LeaveRequest, LongWait, Position, PositionRequest, Progress, ReportEvaluationRequest, ResumeCursor, Role,
+    ServerLoad, ServerWait, Split, Transform, TransformsRequest,
 };
 use zagros_protocol::{PROTOCOL_VERSION, Refusal, RunId};
 
@@ -143,6 +143,14 @@ impl Claims {
             pushes: self.small(1),
             oldest_ms: number(*oldest),
         };
+        let long = |(kind, age): &(u8, u8)| LongWait {
+            part: self.text(),
+            kind: i32::from(*kind),
+            indices: vec![u32::from(*age)],
+            what: self.text(),
+            age_ms: number(*age),
+            left_ms: self.flags[0].then(|| number(*kind)),
+        };
         let progress = Progress {
             step: self.of(2),
             epoch: self.small(3),
@@ -165,6 +173,7 @@ impl Claims {
             disk: self.flags[1].then(|| Disk { free_bytes: self.of(3), size_bytes: self.of(4) }),
             barrier: self.of(5),
             leaving: self.kind.is_multiple_of(32),
+            long_waits: self.list.iter().map(long).collect(),
         }
     }
 }
@@ -183,6 +192,7 @@ impl FuzzedRun {
             run: RunId(1),
             job: "fuzz".to_owned(),
             servers: 1,
+            fixed_servers: None,
             workers: 2,
             min_workers: 1,
             buckets: 8,

@@ -106,10 +106,10 @@ fn requests_to_save_and_load_take_no_more_memory_than_their_size_allows() {
         let folder = server.below(["good", "", "new", "good/below", "gone/../good"][usize::from(claims.folder % 5)]);
         let is_done = if claims.saves {
             let (stage, attempt) = (i32::from(claims.stage % 5), u64::from(claims.attempt % 4));
-            server.save(SaveRequest { folder, stage, attempt })
+            server.save(SaveRequest { folder, stage, attempt, ..SaveRequest::default() })
         } else {
             let files = claims.files.iter().map(|file| claims.file(file, &saved.files[0])).collect();
-            server.load(LoadRequest { folder, files, replace: claims.replace })
+            server.load(LoadRequest { folder, files, replace: claims.replace, ..LoadRequest::default() })
         };
         if is_done { &done } else { &refused }.fetch_add(1, Ordering::Relaxed);
     });

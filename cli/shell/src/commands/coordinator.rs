@@ -2,36 +2,50 @@
 
 use std::sync::Arc;
 
-use zagros_coordinator::{CoordinatorConfig, RunOutcome};
+use zagros_coordinator::{CoordinatorConfig, CoordinatorEnd, JournalRuns, JournalUse, RunOutcome};
 
-use crate::args::CoordinatorArgs;
+use crate::args::{CoordinatorArgs, OnStop};
 use crate::exit::{Exit, Failure};
-use crate::page_token;
 use crate::port::Port;
 use crate::role::Role;
 
 /// Serves the control path until the run ends.
 pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
+    let journal = journal(&args)?;
     let role = Role::start(&args.config, "coordinator".to_owned())?;
-    let page_token = page_token::from_environment()?;
     let grpc = role.bind(Port::Coordinator, &role.job.cluster.coordinator).await?;
     let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
     role.announce(&args.config, Some(&grpc), &http)?;
     let config = CoordinatorConfig {
+        state_file: args.state_file,
         job: Arc::clone(&role.job),
         grpc_listener: grpc,
         admin_listener: Some(http),
-        page_token,
-        journal: args.journal,
+        credentials: role.credentials.clone(),
+        page_token: role.page_token.clone(),
+        journal,
+        on_stop: args.on_stop.into(),
         registry: role.registry.clone(),
     };
-    let outcome = zagros_coordinator::run(config, role.shutdown.clone()).await;
-    match outcome.map_err(|error| Failure::from_error(Exit::Cluster, error))? {
-        RunOutcome::Failed(reason) => Err(Failure::with_help(
+    let ended = zagros_coordinator::run(config, role.shutdown.clone()).await;
+    match ended.map_err(|error| Failure::from_error(Exit::Cluster, error))? {
+        CoordinatorEnd::Over(RunOutcome::Failed(reason)) => Err(Failure::with_help(
             Exit::Cluster,
             format!("the run failed: {reason}"),
             "the worker's log has the cause",
         )),
-        RunOutcome::Finished | RunOutcome::Interrupted(_) => Ok(role.exit()),
+        CoordinatorEnd::Over(RunOutcome::Finished | RunOutcome::Interrupted(_)) | CoordinatorEnd::Restarts => {
+            Ok(role.exit())
+        }
     }
+}
+
+/// The journal that the arguments ask for.
+fn journal(args: &CoordinatorArgs) -> Result<Option<JournalUse>, Failure> {
+    if args.on_stop == OnStop::Restart && args.journal.is_none() {
+        let what = "--on-stop restart: without a journal the next coordinator cannot go on with the run";
+        return Err(Failure::with_help(Exit::Usage, what, "give its folder: --journal FOLDER"));
+    }
+    let runs = if args.one_run { JournalRuns::One } else { JournalRuns::Many };
+    Ok(args.journal.clone().map(|folder| JournalUse { folder, runs }))
 }

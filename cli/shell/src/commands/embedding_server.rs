@@ -6,7 +6,7 @@ use zagros_embedding_server::ServerConfig;
 use zagros_job::Job;
 use zagros_protocol::ServerIndex;
 
-use crate::args::ServerArgs;
+use crate::args::{OnStop, ServerArgs};
 use crate::exit::{Exit, Failure};
 use crate::folders::check_folders;
 use crate::port::Port;
@@ -21,6 +21,7 @@ pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
 /// Serves the data path of one shard until it is asked to stop.
 pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("embedding server {}", args.index))?;
+    check_log(&role.job, args.on_stop)?;
     // Each server writes its own rows, so a fault of its environment is reported now.
     check_folders(&role.job)?;
     let address = address(&role.job, args.index)?;
@@ -33,13 +34,25 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
         control: role.control()?,
         advertised: role.advertised(args.advertise, &grpc)?,
         data_listener: grpc,
+        credentials: role.credentials.clone(),
+        page: role.page_access(&http)?,
         admin_listener: Some(http),
         storage_folders: args.storage_folders,
+        on_stop: args.on_stop.into(),
         registry: role.registry.clone(),
     };
     let ended = zagros_embedding_server::run(config, role.shutdown.clone()).await;
     ended.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
     Ok(role.exit())
+}
+
+/// Checks that a server that ends alone leaves its rows to the next one.
+fn check_log(job: &Job, on_stop: OnStop) -> Result<(), Failure> {
+    if on_stop == OnStop::Drain || job.cluster.durability.has_log() {
+        return Ok(());
+    }
+    let what = "--on-stop restart: this server has no log, so its rows would end with it";
+    Err(Failure::with_help(Exit::Usage, what, "give it a log: --set cluster.durability=process"))
 }
 
 fn address(job: &Job, index: u32) -> Result<&str, Failure> {

@@ -1,13 +1,15 @@
 //! The commands that need no torch, one file each. This file calls the right one.
 
 mod coordinator;
+mod doctor;
 mod embedding_server;
 mod health;
+mod secret;
 mod status;
 
 use clap::Subcommand;
 
-use crate::args::{CoordinatorArgs, HealthArgs, Logging, ServerArgs, StatusArgs};
+use crate::args::{CoordinatorArgs, DoctorArgs, HealthArgs, Logging, SecretArgs, ServerArgs, StatusArgs};
 use crate::exit::{Exit, Failure};
 use crate::runtime::{block_on, block_on_threads};
 
@@ -20,8 +22,13 @@ pub enum ServerCommand {
     EmbeddingServer(ServerArgs),
     /// Show the state of a run, from its coordinator.
     Status(StatusArgs),
+    /// Say who waits for whom in a run, since when, for what, and what to do. Works on a run that hangs, and on the folder of one
+    /// that is over.
+    Doctor(DoctorArgs),
     /// Ask a role whether it lives, for health checks of containers without a shell.
     Health(HealthArgs),
+    /// Make the secret of a run, by which its processes know each other.
+    Secret(SecretArgs),
 }
 
 impl ServerCommand {
@@ -30,7 +37,7 @@ impl ServerCommand {
     pub fn log_level(&self) -> &'static str {
         match self {
             Self::Coordinator(_) | Self::EmbeddingServer(_) => "info",
-            Self::Status(_) | Self::Health(_) => Logging::QUIET,
+            Self::Status(_) | Self::Doctor(_) | Self::Health(_) | Self::Secret(_) => Logging::QUIET,
         }
     }
 
@@ -46,7 +53,9 @@ impl ServerCommand {
                 block_on_threads(Some(threads), embedding_server::run(args))
             }
             Self::Status(args) => block_on(status::run(args)),
+            Self::Doctor(args) => block_on(doctor::run(args)),
             Self::Health(args) => block_on(health::run(args)),
+            Self::Secret(args) => secret::run(args),
         }
     }
 }

@@ -18,11 +18,11 @@ use crate::{live, out};
 pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let timeout = Duration::from_secs(args.timeout);
     let coordinator = match (args.coordinator, args.run) {
-        (Some(address), _) => address,
+        (Some(address), _) => live::at(address)?,
         (None, Some(run)) => live::of_run(&run)?,
-        (None, None) => live::newest(),
+        (None, None) => live::newest()?,
     };
-    let control = GrpcControlPlane::connect(&coordinator, timeout);
+    let control = GrpcControlPlane::connect(&coordinator.address, timeout, &coordinator.credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
     if args.watch {
         return watch(control, timeout).await;
@@ -67,6 +67,10 @@ fn print(report: &StatusReport) {
     );
     for member in &report.members {
         out!("  {:<20} {:<6} {}", member.name, member.state, member.detail());
+    }
+    // Warnings have what only slows the run.
+    if let Some(first) = report.diagnosis.findings.first().filter(|_| !report.diagnosis.healthy) {
+        out!("  {} {}  (zagros doctor says why, and what to do)", "✕".red(), first.what);
     }
     for warning in &report.warnings {
         out!("  {} {warning}", "⚠".yellow());

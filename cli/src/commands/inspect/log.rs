@@ -29,7 +29,10 @@ fn failed(folder: &Path, error: LogError) -> Failure {
             let help = "name the folder of one server, such as runs/log-server-0";
             Failure::with_help(Exit::Data, format!("{}: {error}", folder.display()), help)
         }
-        LogError::InUse { .. } | LogError::Damaged { .. } => Failure::from_error(Exit::Data, error),
+        LogError::InUse { .. }
+        | LogError::Missing { .. }
+        | LogError::OtherVersion { .. }
+        | LogError::Damaged { .. } => Failure::from_error(Exit::Data, error),
     }
 }
 
@@ -118,8 +121,9 @@ mod tests {
     fn a_log_is_described_by_what_is_in_it() {
         let folder = std::env::temp_dir().join(format!("zagros-inspect-log-{}", std::process::id()));
         let held = LogFolder::open(&folder).unwrap();
-        let lineage = LineageFile { version: 1, log: 3, lineage: 255, tables: Vec::new(), cold: false };
-        held.set_lineage(&lineage).unwrap();
+        let lineage =
+            LineageFile { version: zagros_log::format::VERSION, log: 3, lineage: 255, tables: Vec::new(), cold: false };
+        held.begin(&lineage).unwrap();
         let config = WriterConfig { mode: SyncMode::Process, lineage: 3, segment_bytes: SEGMENT_BYTES, next: 0 };
         let log = LogWriter::open(&folder, Arc::new(SystemDisk), &config).unwrap();
         let origin = PushOrigin { writer: 4, incarnation: 2, seq: 17 };

@@ -20,7 +20,9 @@ impl Core {
         if self.roster().alive_worker_count() == 0 {
             return self.finish(RunOutcome::Interrupted(reason));
         }
-        if let Some(server) = self.roster().lost_server(self.now.unwrap_or_default()) {
+        if let Some(server) =
+            self.roster().lost_server(self.now.unwrap_or_default(), |index| self.placement.owns(index))
+        {
             let why = format!("{reason}, and {server} is gone: no worker can write a checkpoint any more");
             self.finish(RunOutcome::Failed(why));
         }
@@ -29,6 +31,7 @@ impl Core {
     pub(super) fn end_after(&mut self, slot: MemberSlot, outcome: RunOutcome) {
         match (slot.role, outcome) {
             (Role::DenseWorker, RunOutcome::Finished) => self.finish_when_done(),
+            _ if self.is_released(slot) => {}
             (Role::EmbeddingServer, RunOutcome::Finished) => {
                 self.finish(RunOutcome::Failed(format!("{slot} left before the run was over")));
             }

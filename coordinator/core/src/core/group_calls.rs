@@ -31,7 +31,7 @@ impl Core {
         let now = self.advance(now);
         self.run.check_not_ended()?;
         let slot = self.worker(request.member, request.incarnation)?;
-        let voters = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
-        self.ballots.take((now, self.config.timeout), (request.group, &voters), slot.index, request)
+        let (voters, rank) = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
+        self.ballots.take((now, self.config.timeout), (request.group, &voters), rank, request)
     }
 }

@@ -22,6 +22,7 @@ fn core(servers: u32, workers: u32) -> Core {
         run: RunId(0xa11),
         job: "test".to_owned(),
         servers,
+        fixed_servers: None,
         workers,
         min_workers: workers,
         buckets: 64,
@@ -492,3 +493,5 @@ mod ballot;
 mod barrier;
 mod drain;
 mod lost;
+mod scale;
+mod waits;

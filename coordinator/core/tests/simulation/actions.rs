@@ -22,6 +22,12 @@ pub(crate) enum Action {
     JoinGroup(usize),
     /// A worker completes its oldest split.
     Complete(usize),
+    /// A worker votes at the next barrier of its group.
+    Vote(usize),
+    /// A worker exchanges the transforms of numeric columns.
+    Transform(usize),
+    /// A worker reports an evaluation.
+    Evaluate(usize),
     /// A stale process, which was replaced or lost, tries every call.
     CallStale(usize),
     /// The coordinator is killed, and comes back so many tenths of a lease later.
@@ -44,6 +50,9 @@ pub(crate) fn actions() -> impl Strategy<Value = Vec<Action>> {
         2 => slot.clone().prop_map(Action::JoinGroup),
         6 => slot.clone().prop_map(Action::Ask),
         5 => slot.clone().prop_map(Action::Complete),
+        2 => slot.clone().prop_map(Action::Vote),
+        1 => slot.clone().prop_map(Action::Transform),
+        1 => slot.clone().prop_map(Action::Evaluate),
         2 => slot.prop_map(Action::CallStale),
         1 => (0_u32..40).prop_map(Action::RestartCoordinator),
         1 => Just(Action::TakeSnapshot),

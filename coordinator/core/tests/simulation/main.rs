@@ -5,6 +5,7 @@
 //! the run finishes.
 
 mod actions;
+mod calls;
 mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +17,7 @@ use recorded::RecordedCore;
 use zagros_coordinator_core::{CoreConfig, MemberSlot, Role, RunEvent, RunOutcome, SplitOrder, plan_splits};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
-    AssignRequest, CompleteRequest, DataFile, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
-    Outcome, ReportEvaluationRequest,
+    AssignRequest, CompleteRequest, DataFile, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
 };
 use zagros_protocol::{PROTOCOL_VERSION, RefusalKind, RunId};
 use zagros_zip::number_from;
@@ -40,6 +40,8 @@ struct SimulatedProcess {
     epoch: u32,
     /// Splits in hand: epoch and id.
     held: Vec<(u32, u64)>,
+    /// The group that it is in, and the number of its next ballot there.
+    ballot: (u64, u64),
 }
 
 struct SimulatedRun {
@@ -76,6 +78,7 @@ impl SimulatedRun {
             run: RunId(1),
             job: "simulation".to_owned(),
             servers,
+            fixed_servers: None,
             workers,
             min_workers: workers,
             buckets: 16,
@@ -133,6 +136,9 @@ impl SimulatedRun {
             Action::JoinGroup(index) => self.join_group(self.slot(index)),
             Action::Ask(index) => self.ask(self.slot(index)),
             Action::Complete(index) => self.complete(self.slot(index)),
+            Action::Vote(index) => self.vote(self.slot(index)),
+            Action::Transform(index) => self.transform(self.slot(index)),
+            Action::Evaluate(index) => self.evaluate(self.slot(index)),
             Action::CallStale(index) => self.call_stale(index),
             Action::RestartCoordinator(tenths) => self.restart_coordinator(tenths),
             Action::TakeSnapshot => self.core.take_snapshot(),
@@ -173,27 +179,6 @@ impl SimulatedRun {
             self.replaced = None;
             let is_worker = slot.role == Role::DenseWorker;
             assert!(!is_worker || self.processes.contains_key(&slot), "{gone:?} still holds its slot");
-        }
-    }
-
-    /// A group has live workers only. The asker is one of them. The group is never older than the last one.
-    fn join_group(&mut self, slot: MemberSlot) {
-        let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned() else {
-            return;
-        };
-        match self
-            .core
-            .group(self.now, &GroupRequest { member: process.member, incarnation: process.incarnation, after: 0 })
-        {
-            Ok(group) if group.generation == 0 => assert!(!group.waiting_for.is_empty()),
-            Ok(group) => {
-                assert!(group.generation >= self.group, "group {} after {}", group.generation, self.group);
-                self.group = group.generation;
-                assert_eq!(group.workers[group.rank as usize], slot.index);
-                assert_eq!(group.world, self.workers());
-            }
-            Err(refusal) if !refusal.message.contains("has finished") => self.refused(slot, refusal.kind),
-            Err(refusal) => assert!(refusal.message.contains("has finished its part"), "{refusal}"),
         }
     }
 
@@ -238,6 +223,7 @@ impl SimulatedRun {
                     heard: self.now,
                     epoch: 0,
                     held: Vec::new(),
+                    ballot: (0, 1),
                 };
                 self.stale.push(SimulatedProcess { incarnation: incarnation - 1, ..process.clone() });
                 self.processes.insert(slot, process);
@@ -326,30 +312,6 @@ impl SimulatedRun {
             }
             Err(refusal) => self.refused(slot, refusal.kind),
         }
-    }
-
-    /// Makes every call of a process that is no longer a member. Each is refused and changes nothing.
-    fn call_stale(&mut self, index: usize) {
-        let Some(stale) = self.stale.get(index % self.stale.len().max(1)).cloned() else { return };
-        let before = self.core.status(self.now);
-        self.read_events();
-        let SimulatedProcess { member, incarnation, .. } = stale;
-        let evaluation = Some(Evaluation::default());
-        let splits = self.range_of.keys().filter(|(epoch, _)| *epoch == 0).map(|(_, id)| *id).collect();
-        let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
-        let (core, now) = (&mut self.core, self.now);
-        let refusals = [
-            core.heartbeat(now, &HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).err(),
-            core.assign(now, &AssignRequest { member, incarnation, epoch: 0, continuing: false }).err(),
-            core.complete(now, &CompleteRequest { member, incarnation, epoch: 0, splits, bad_rows: vec![] }).err(),
-            core.report_evaluation(now, &ReportEvaluationRequest { member, incarnation, evaluation }).err(),
-            core.leave(now, &leave).err(),
-        ];
-        for refusal in refusals {
-            assert_eq!(refusal.map(|refusal| refusal.kind), Some(RefusalKind::Fenced));
-        }
-        assert_eq!(self.core.status(self.now), before);
-        assert!(self.core.take_events().is_empty());
     }
 
     fn change(&mut self, slot: MemberSlot, change: impl FnOnce(&mut SimulatedProcess)) {
@@ -486,5 +448,43 @@ proptest! {
                 prop_assert_eq!(covered, *size);
             }
         }
+    }
+
+    /// Whatever ends a run, another process of the coordinator knows it (invariant MB-5).
+    #[test]
+    fn a_run_that_is_drained_or_ended_is_so_for_the_next_process_too(
+        actions in actions(),
+        workers in 1_u32..4,
+        is_drained in any::<bool>(),
+        pause in 0_u32..20,
+    ) {
+        let mut world = SimulatedRun::new(1, workers, &[5 << 20], false);
+        for action in actions {
+            world.play(action);
+        }
+        if is_drained {
+            world.core.drain(world.now, "the coordinator was asked to end");
+        } else {
+            world.core.end(world.now, RunOutcome::Interrupted("Ctrl-C".to_owned()));
+        }
+        world.core.take_events();
+        world.restart_coordinator(pause);
+        for slot in world.slots.clone() {
+            let Some(process) = world.processes.remove(&slot) else { continue };
+            let SimulatedProcess { member, incarnation, .. } = process;
+            let outcome = Outcome::Interrupted as i32;
+            // A process that was silent for long is refused, and the run ends without its word.
+            let _ = world.core.leave(world.now, &LeaveRequest { member, incarnation, outcome, reason: String::new() });
+        }
+        // In small steps: after a long one the coordinator itself would count as having stood still.
+        for _ in 0..40 {
+            world.now += LEASE / 10;
+            world.core.tick(world.now);
+        }
+        world.core.take_events();
+        let outcome = world.core.outcome().map(RunOutcome::word);
+        prop_assert!(matches!(outcome, Some("interrupted" | "failed")), "{outcome:?}");
+        world.restart_coordinator(0);
+        prop_assert_eq!(world.core.outcome().map(RunOutcome::word), outcome);
     }
 }

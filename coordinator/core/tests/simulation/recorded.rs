@@ -5,9 +5,9 @@ use std::time::Duration;
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, StatusResponse,
+    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
+    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, StatusResponse, TransformsRequest, TransformsResponse,
 };
 
 pub(crate) struct RecordedCore {
@@ -33,8 +33,10 @@ calls! {
     heartbeat(HeartbeatRequest) -> HeartbeatResponse as Heartbeat,
     leave(LeaveRequest) -> LeaveResponse as Leave,
     group(GroupRequest) -> GroupResponse as Group,
+    barrier(BarrierRequest) -> BarrierResponse as Barrier,
     assign(AssignRequest) -> AssignResponse as Assign,
     complete(CompleteRequest) -> CompleteResponse as Complete,
+    transforms(TransformsRequest) -> TransformsResponse as Transforms,
     report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse as ReportEvaluation,
 }
 
@@ -47,6 +49,16 @@ impl RecordedCore {
     pub(crate) fn tick(&mut self, now: Duration) {
         self.inputs.push((now, CoreInput::Tick));
         self.core.tick(now);
+    }
+
+    pub(crate) fn drain(&mut self, now: Duration, reason: &str) {
+        self.inputs.push((now, CoreInput::Drain(reason.to_owned())));
+        self.core.drain(now, reason);
+    }
+
+    pub(crate) fn end(&mut self, now: Duration, outcome: RunOutcome) {
+        self.inputs.push((now, CoreInput::End(outcome.clone())));
+        self.core.end(now, outcome);
     }
 
     pub(crate) fn status(&mut self, now: Duration) -> StatusResponse {

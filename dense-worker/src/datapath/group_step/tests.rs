@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use safetensors::SafeTensors;
-use zagros_collective::{InProcess, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{InProcess, Interrupt, ProcessGroupConfig, Rendezvous};
 use zagros_job::{DenseOptimizer, Job, Model, NonFinitePolicy, Precision};
 use zagros_protocol::datapath::Access;
 
@@ -28,7 +28,8 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<
     let barrier = InProcess::default();
     let rank = |rank: usize| -> Result<T, WorkerError> {
         let (world, store, timeout) = (jobs.len(), String::new(), Duration::from_secs(60));
-        let group = barrier.meet(&ProcessGroupConfig { rank, world, generation: 1, store, timeout })?;
+        let interrupt = Interrupt::default();
+        let group = barrier.meet(&ProcessGroupConfig { rank, world, generation: 1, store, timeout, interrupt })?;
         let mut dense = Dense::new(&jobs[rank], Metrics::new(&prometheus::Registry::new()))?;
         dense.join(group, 11, b"same", RankProgress::default())?;
         Ok(play(rank, dense))

@@ -23,10 +23,18 @@ pub(crate) enum DiskFault {
 pub(crate) struct FaultyDisk {
     fault: Mutex<Option<DiskFault>>,
     pub(crate) syncs: AtomicU64,
+    /// Syncs that succeed before all others fail, plus one. 0 for no such fault.
+    good_syncs: AtomicU64,
 }
 
 impl FaultyDisk {
+    /// Syncs fail after so many good ones.
+    pub(crate) fn fail_after(&self, syncs: u64) {
+        self.good_syncs.store(syncs + 1, Ordering::Relaxed);
+    }
+
     pub(crate) fn fail_with(&self, fault: Option<DiskFault>) {
+        self.good_syncs.store(0, Ordering::Relaxed);
         *self.fault.lock() = fault;
     }
 
@@ -53,7 +61,9 @@ impl LogDisk for FaultyDisk {
 
     fn sync(&self, file: &File) -> io::Result<()> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        if self.fails(DiskFault::Syncs) {
+        let last = self.good_syncs.load(Ordering::Relaxed);
+        self.good_syncs.store(if last > 1 { last - 1 } else { last }, Ordering::Relaxed);
+        if self.fails(DiskFault::Syncs) || last == 1 {
             return Err(io::Error::other("input/output error"));
         }
         SystemDisk.sync(file)

@@ -89,7 +89,7 @@ pub(crate) fn open_on(folder: &Path, disk: Arc<dyn LogDisk>, mode: SyncMode, nex
 /// All records with their lsn.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<(u64, LogRecord)>, LogTail), LogError> {
     let mut records = Vec::new();
-    let tail = LogTail::scan(folder, 0, Some(LINEAGE), |head, payload| {
+    let tail = LogTail::scan(folder, 0..0, Some(LINEAGE), |head, payload| {
         records.push((head.lsn, LogRecord::decode(head, payload).unwrap()));
         Ok(())
     })?;

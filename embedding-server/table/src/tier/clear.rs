@@ -21,6 +21,9 @@ pub enum ClearError {
         /// For how long.
         waited: Duration,
     },
+    /// The log takes nothing in. No row is removed, and the log will say that all are: the caller lets nobody use them.
+    #[error("the tables are not cleared: {}; free the disk of the log, then load the model again", .0.reason)]
+    Log(ColdError),
     /// The cold tier failed. Some rows may already be removed.
     #[error("the tables are not cleared: the cold tier failed; check its disk, then load the model again")]
     Cold(#[source] ColdError),
@@ -33,7 +36,7 @@ impl TableSet {
     /// live. The caller that inserts rows sets their step ([`Self::tick`]).
     ///
     /// # Errors
-    /// If running requests do not end within 10 s or a quarter of their timeout, or if the cold tier fails.
+    /// If running requests do not end within 10 s or a quarter of their timeout, or if the cold tier or the log fails.
     pub fn clear(&self) -> Result<(), ClearError> {
         let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
         let busy = |whom| ClearError::Busy { whom, waited: wait };
@@ -47,6 +50,8 @@ impl TableSet {
         self.shared().clock.restart_steps();
         if let Some(log) = self.shared().log.get() {
             log.cleared();
+            // Else the cold tier could lose rows that the log still has.
+            log.flush().map_err(ClearError::Log)?;
         }
         self.iter().try_for_each(Table::clear)
     }

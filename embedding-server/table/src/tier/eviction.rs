@@ -181,10 +181,8 @@ impl Table {
             return Ok(());
         };
         // Else the cold tier could have a row whose change the log has lost.
-        if let Some(log) = self.shared().log.get() {
-            log.flush()?;
-        }
-        let written = store.write(self.number(), &buffer.cold_keys, &buffer.words);
+        let flushed = self.shared().log.get().map_or(Ok(()), |log| log.flush());
+        let written = flushed.and_then(|()| store.write(self.number(), &buffer.cold_keys, &buffer.words));
         self.shared().note(written.as_ref().err());
         written
     }

@@ -25,8 +25,16 @@ const IMMUTABLE_OF_JOBS: [&str; 8] = [
     "podFailurePolicy",
     "podReplacementPolicy",
 ];
-/// Fields of a StatefulSet's spec that never change.
-const IMMUTABLE_OF_SETS: [&str; 4] = ["selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"];
+/// Fields of a StatefulSet's spec that may change. Kubernetes refuses a change of any other.
+const MUTABLE_OF_SETS: [&str; 7] = [
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+];
 
 /// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -319,11 +327,23 @@ fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(),
     let Some(old) = old else { return Ok(()) };
     let fixed: &[&str] = match key.plural.as_str() {
         "jobs" => &IMMUTABLE_OF_JOBS,
-        "statefulsets" => &IMMUTABLE_OF_SETS,
         _ => &[],
     };
     if let Some(field) = fixed.iter().find(|field| old["spec"][**field] != spec[**field]) {
         return Err(invalid(format!("spec.{field}: field is immutable")));
+    }
+    if key.plural == "statefulsets" {
+        let fixed = |spec: &Value| {
+            let mut fields = spec.as_object().cloned().unwrap_or_default();
+            fields.retain(|field, _| !MUTABLE_OF_SETS.contains(&field.as_str()));
+            fields
+        };
+        if fixed(&old["spec"]) != fixed(spec) {
+            let allowed = "'replicas', 'ordinals', 'template', 'updateStrategy', …";
+            return Err(invalid(format!(
+                "spec: updates to statefulset spec for fields other than {allowed} are forbidden"
+            )));
+        }
     }
     if key.plural == "configmaps" && old["immutable"] == true && old["data"] != object["data"] {
         return Err(invalid("data: field is immutable when `immutable` is set".to_owned()));

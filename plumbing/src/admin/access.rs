@@ -1,4 +1,5 @@
-//! Access to the page. On a loopback address, every user of this machine has access. On another address, a token is needed.
+//! Access to an HTTP port. On a loopback address, every user of this machine has access. On another address, a token is
+//! needed.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,11 +7,13 @@ use std::net::SocketAddr;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use subtle::ConstantTimeEq;
 
+use super::PROBES;
+
 /// The fewest characters of a token: 16 random ones out of 64 are 96 bits.
 const SHORTEST: usize = 16;
 const LONGEST: usize = 256;
 
-/// The token that opens the page: an operator's, or a random one.
+/// The token that opens a port: an operator's, one derived from the run's secret, or a random one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PageToken(String);
 
@@ -46,7 +49,8 @@ impl PageToken {
     }
 
     /// The token in plain text, for the address that is logged once.
-    pub(crate) fn reveal(&self) -> &str {
+    #[must_use]
+    pub fn reveal(&self) -> &str {
         &self.0
     }
 
@@ -62,17 +66,42 @@ impl fmt::Debug for PageToken {
     }
 }
 
-/// The access rule of one address.
-#[derive(Debug)]
-pub(crate) enum PageAccess {
+/// The access rule of one port. `/healthz` and `/readyz` are open under every rule.
+#[derive(Clone, Debug)]
+pub enum PageAccess {
     /// Whoever reaches a loopback address has access.
     ThisMachine,
+    /// Whoever reaches the port has access, at the wish of the job.
+    Anyone,
     /// Whoever has the token has access.
     Token {
+        /// The token.
         token: PageToken,
         /// The name has the port in it, because a browser shares its cookies between all ports of a host.
         cookie: String,
+        /// Which paths need it.
+        guards: GuardedPaths,
     },
+}
+
+/// The paths that a token protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuardedPaths {
+    /// All but the probes.
+    AllButProbes,
+    /// The live page. `/metrics` and `/status` are open, in a run that asks nobody for proof.
+    Page,
+}
+
+impl GuardedPaths {
+    /// Whether a request for this path needs the token.
+    pub(crate) fn has(self, path: &str) -> bool {
+        let is_open: &[&str] = match self {
+            Self::AllButProbes => &PROBES,
+            Self::Page => &["/healthz", "/readyz", "/metrics", "/status"],
+        };
+        !is_open.contains(&path)
+    }
 }
 
 /// How a request was let in.
@@ -93,24 +122,40 @@ pub(crate) struct AccessRefusal {
 const NO_TOKEN: AccessRefusal = AccessRefusal {
     status: StatusCode::UNAUTHORIZED,
     text: "this page needs its token: open the address in the coordinator's log (\"live page\"), or the one with \
-           /?token= and what ZAGROS_PAGE_TOKEN was set to; programs send `Authorization: Bearer TOKEN`\n",
+           /?token= and what ZAGROS_PAGE_TOKEN was set to; programs send `Authorization: Bearer TOKEN`; `zagros secret \
+           token` prints the token of a run's secret\n",
 };
 impl PageAccess {
     /// The rule of a page at `address`. It needs a token if one is given, or if other machines reach the address.
-    pub(crate) fn of(address: SocketAddr, token: Option<PageToken>) -> Self {
+    #[must_use]
+    pub fn of(address: SocketAddr, token: Option<PageToken>) -> Self {
         let cookie = format!("zagros_page_{}", address.port());
         match token {
             None if address.ip().is_loopback() => Self::ThisMachine,
-            token => Self::Token { token: token.unwrap_or_else(PageToken::random), cookie },
+            token => Self::Token {
+                token: token.unwrap_or_else(PageToken::random),
+                cookie,
+                guards: GuardedPaths::AllButProbes,
+            },
+        }
+    }
+
+    /// The same rule for the live page alone.
+    #[must_use]
+    pub fn of_page(self) -> Self {
+        match self {
+            Self::Token { token, cookie, .. } => Self::Token { token, cookie, guards: GuardedPaths::Page },
+            other => other,
         }
     }
 
     /// Whether a request may go on.
     pub(crate) fn entry(&self, headers: &HeaderMap, uri: &Uri) -> Result<PageEntry, AccessRefusal> {
         match self {
-            // A port on a loopback address answers no other machine ([`zagros_plumbing::admin::serve`]).
-            Self::ThisMachine => Ok(PageEntry::Allowed),
-            Self::Token { token, cookie } => {
+            // A port on a loopback address answers no other machine ([`super::serve`]).
+            Self::ThisMachine | Self::Anyone => Ok(PageEntry::Allowed),
+            Self::Token { guards, .. } if !guards.has(uri.path()) => Ok(PageEntry::Allowed),
+            Self::Token { token, cookie, .. } => {
                 if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|given| token.opens(given)) {
                     return Ok(PageEntry::Allowed);
                 }
@@ -182,13 +227,18 @@ mod tests {
             assert_eq!(ask(&request(name, value), &root), Err(NO_TOKEN), "{name}: {value}");
         }
         assert_eq!(ask(&HeaderMap::new(), &Uri::from_static("/?token=")), Err(NO_TOKEN));
+        let open = |access: &PageAccess, path| access.entry(&HeaderMap::new(), &Uri::from_static(path)).is_ok();
+        for (path, everything, page) in [("/healthz", true, true), ("/status", false, true), ("/events", false, false)]
+        {
+            assert_eq!((open(&access, path), open(&access.clone().of_page(), path)), (everything, page), "{path}");
+        }
     }
 
     #[test]
     fn a_page_that_needs_a_token_gets_a_new_random_one() {
         let made = |address: &str| match PageAccess::of(address.parse().unwrap(), None) {
             PageAccess::Token { token, .. } => Some(token),
-            PageAccess::ThisMachine => None,
+            PageAccess::ThisMachine | PageAccess::Anyone => None,
         };
         assert_eq!((made("127.0.0.1:1"), made("[::1]:1")), (None, None));
         let (one, other) = (made("0.0.0.0:1").unwrap(), made("192.168.1.2:1").unwrap());

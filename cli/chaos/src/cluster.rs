@@ -1,0 +1,73 @@
+//! The processes of one round, started and watched as `zagros up` does.
+
+use std::path::Path;
+use std::time::Duration;
+
+use zagros_job::Job;
+use zagros_launch::{GracePeriods, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd, reachable};
+use zagros_plumbing::Shutdown;
+use zagros_shell::{Announcement, Exit, Failure};
+
+use crate::rules::may_lose_workers;
+
+/// Time for the processes of an interrupted round to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// One round.
+pub(crate) struct RoundCluster<'a> {
+    pub(crate) plan: LaunchPlan<'a>,
+    pub(crate) job: &'a Job,
+    /// Where dense workers report their pushes.
+    pub(crate) socket: &'a Path,
+}
+
+impl RoundCluster<'_> {
+    /// Trains to the end. Lost processes are started again.
+    ///
+    /// # Errors
+    /// If the run fails, or `stop` is requested before it ends.
+    pub(crate) async fn train(&self, stop: &Shutdown) -> Result<(), Failure> {
+        let mut supervisor = Supervisor::new(self.job.cluster.timeout).reporting_to(self.plan.output.console.clone());
+        let ended = self.train_in(&mut supervisor, stop).await;
+        if stop.is_requested() {
+            supervisor.stop(GracePeriods { workers: GRACE, others: GRACE }).await;
+        } else {
+            supervisor.end_all().await;
+        }
+        ended
+    }
+
+    async fn train_in(&self, supervisor: &mut Supervisor, stop: &Shutdown) -> Result<(), Failure> {
+        let Self { plan, job, .. } = self;
+        let address = plan.start_servers(job, supervisor).await?;
+        let announced = Announcement::read(&RoleName::Coordinator.announcement(plan.folder));
+        let coordinator = announced.ok_or_else(|| {
+            Failure::with_help(
+                Exit::Storage,
+                "the coordinator's announcement is gone",
+                "is the run folder still there?",
+            )
+        })?;
+        for index in 0..job.cluster.workers {
+            supervisor.add(self.start_worker(index, &address, &[])?);
+        }
+        let start = |role| match role {
+            RoleName::DenseWorker(index) => self.start_worker(index, &address, &["--supersede"]),
+            RoleName::EmbeddingServer(_) => plan.start(role, &reachable(&address), &[]),
+            RoleName::Coordinator => plan.restart_coordinator(&coordinator),
+        };
+        let is_in_place = |role| !matches!(role, RoleName::DenseWorker(_));
+        let left = if may_lose_workers(job) { u32::MAX } else { 0 };
+        let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
+        let restarts = RestartBudget { left, least, is_in_place: &is_in_place, start: &start };
+        match supervisor.watch_and_restart(stop, restarts).await? {
+            WatchEnd::Done => Ok(()),
+            WatchEnd::StopRequested => Err(Failure::with_help(Exit::Cluster, "the round was ended", "see above")),
+        }
+    }
+
+    fn start_worker(&self, index: u32, address: &str, more: &[&str]) -> Result<zagros_launch::ChildProcess, Failure> {
+        let socket = self.socket.display().to_string();
+        self.plan.start_worker(index, address, &[more, &["--push-recorder", &socket]].concat())
+    }
+}

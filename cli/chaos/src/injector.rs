@@ -1,0 +1,245 @@
+//! Makes the faults of the schedule, one after the other, and watches the run recover from each.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use zagros_job::Job;
+use zagros_launch::RoleName;
+use zagros_plumbing::Shutdown;
+
+use crate::FaultKind;
+use crate::processes::{RoundProcesses, signal};
+use crate::progress::ProgressMoment;
+use crate::recorder::Recorder;
+use crate::report;
+use crate::schedule::PlannedFault;
+
+/// How often the run is looked at while it recovers.
+const LOOK: Duration = Duration::from_millis(5);
+/// Added to the job's own timeouts: a run that makes no step for longer hangs.
+const SLACK: Duration = Duration::from_secs(60);
+
+/// A fault that was made, and how the run recovered.
+#[derive(Clone, Debug)]
+pub(crate) struct FaultRecord {
+    pub(crate) fault: PlannedFault,
+    /// Since the first round began.
+    pub(crate) at: Duration,
+    /// When each process that was killed had its successor.
+    pub(crate) back: Option<Duration>,
+    /// When every worker had made a step that was looked up after the fault. `None` if the run ended before.
+    pub(crate) next_step: Option<Duration>,
+    /// Steps that were made while the coordinator was away.
+    pub(crate) steps_without_coordinator: Option<u64>,
+}
+
+/// The faults that are to come, and those that were made.
+#[derive(Debug)]
+pub(crate) struct FaultInjector {
+    faults: Vec<PlannedFault>,
+    next: usize,
+    started: Instant,
+    length: Duration,
+    pub(crate) records: Vec<FaultRecord>,
+    pub(crate) problems: Vec<String>,
+}
+
+/// The run that faults are made in.
+pub(crate) struct RoundView<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) run: &'a Path,
+    pub(crate) recorder: &'a Recorder,
+    /// Requested once the run has ended.
+    pub(crate) over: &'a Shutdown,
+    /// Ends the run.
+    pub(crate) stop: &'a Shutdown,
+}
+
+/// A fault that is being made.
+struct OpenFault {
+    began: Instant,
+    moment: ProgressMoment,
+    steps: u64,
+    /// The processes that were hit, and whether each has a successor.
+    hit: Vec<(RoleName, u32, bool)>,
+    stopped_until: Option<Instant>,
+    record: FaultRecord,
+}
+
+impl FaultInjector {
+    pub(crate) fn new(faults: Vec<PlannedFault>, length: Duration) -> Self {
+        Self { faults, next: 0, started: Instant::now(), length, records: Vec::new(), problems: Vec::new() }
+    }
+
+    /// Whether no fault is left, or the time is over.
+    pub(crate) fn is_done(&self) -> bool {
+        self.next >= self.faults.len() || self.started.elapsed() >= self.length
+    }
+
+    /// Makes faults until the run is over or none is left.
+    pub(crate) async fn run(&mut self, round: &RoundView<'_>) {
+        let mut processes = RoundProcesses::new(round.run, round.job);
+        while !self.is_done() && self.wait_for_training(round).await {
+            let fault = self.faults[self.next].clone();
+            if ended_within(round.over, fault.pause).await {
+                break;
+            }
+            let Some(open) = self.strike_when_there(&fault, round, &mut processes).await else { break };
+            self.next += 1;
+            let record = self.follow(open, round, &mut processes).await;
+            report::fault(&record);
+            self.records.push(record);
+        }
+        // No process is started again because of what was done to another.
+        while !ended_within(round.over, LOOK * 10).await {
+            let more = processes.look();
+            self.problems.extend(more);
+        }
+    }
+
+    /// Waits until every worker makes steps; `false` if the run ends before.
+    async fn wait_for_training(&mut self, round: &RoundView<'_>) -> bool {
+        let (began, workers) = (Instant::now(), round.job.cluster.workers as usize);
+        while round.recorder.record().progress.workers() < workers {
+            if began.elapsed() > limit(round.job) {
+                self.give_up(round, format!("not every worker has made a step after {:?}", limit(round.job)));
+                return false;
+            }
+            if ended_within(round.over, LOOK).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Makes a fault once every process that it hits runs; `None` if the run ends before.
+    async fn strike_when_there(
+        &mut self,
+        fault: &PlannedFault,
+        round: &RoundView<'_>,
+        processes: &mut RoundProcesses,
+    ) -> Option<OpenFault> {
+        let began = Instant::now();
+        loop {
+            if let Some(open) = self.strike(fault, round, processes) {
+                return Some(open);
+            }
+            if began.elapsed() > limit(round.job) {
+                self.give_up(round, format!("{} cannot be found after {:?}", fault.on(), limit(round.job)));
+                return None;
+            }
+            if ended_within(round.over, LOOK).await {
+                return None;
+            }
+        }
+    }
+
+    fn strike(&self, fault: &PlannedFault, round: &RoundView<'_>, processes: &mut RoundProcesses) -> Option<OpenFault> {
+        let pids: Option<Vec<_>> =
+            fault.targets.iter().map(|role| Some((*role, processes.pid(*role)?, false))).collect();
+        let hit = pids?;
+        processes.hit(&fault.targets);
+        let began = Instant::now();
+        let how = match fault.kind {
+            FaultKind::Kill => Signal::KILL,
+            FaultKind::Stop => Signal::STOP,
+        };
+        hit.iter().for_each(|(_, pid, _)| signal(*pid, how));
+        let record = round.recorder.record();
+        Some(OpenFault {
+            began,
+            moment: record.progress.moment(),
+            steps: record.progress.steps(),
+            hit,
+            stopped_until: (fault.kind == FaultKind::Stop).then(|| began + fault.lasts),
+            record: FaultRecord {
+                fault: fault.clone(),
+                at: began.duration_since(self.started),
+                back: None,
+                next_step: None,
+                steps_without_coordinator: None,
+            },
+        })
+    }
+
+    /// Watches until every worker has made a new step and every process is back.
+    async fn follow(
+        &mut self,
+        mut open: OpenFault,
+        round: &RoundView<'_>,
+        processes: &mut RoundProcesses,
+    ) -> FaultRecord {
+        while !open.look(round, processes) {
+            let is_over = ended_within(round.over, LOOK).await;
+            if is_over {
+                break;
+            }
+            if open.began.elapsed() > limit(round.job) + open.record.fault.lasts {
+                let what = format!(
+                    "no worker recovered within {:?} from fault {}: {} of {}",
+                    limit(round.job),
+                    open.record.fault.number,
+                    open.record.fault.what(),
+                    open.record.fault.on()
+                );
+                self.give_up(round, what);
+                break;
+            }
+        }
+        open.resume();
+        self.problems.extend(processes.look());
+        open.record
+    }
+
+    fn give_up(&mut self, round: &RoundView<'_>, what: String) {
+        self.problems.push(what);
+        round.stop.request();
+    }
+}
+
+impl OpenFault {
+    /// Notes what has happened. Answers whether the run has recovered.
+    fn look(&mut self, round: &RoundView<'_>, processes: &RoundProcesses) -> bool {
+        let elapsed = self.began.elapsed();
+        if self.stopped_until.is_some_and(|until| Instant::now() >= until) {
+            self.resume();
+        }
+        let record = round.recorder.record();
+        if self.record.next_step.is_none() && record.progress.is_past(&self.moment, round.job.staleness() as u64) {
+            self.record.next_step = Some(elapsed);
+        }
+        let steps = record.progress.steps() - self.steps;
+        drop(record);
+        if self.record.fault.kind == FaultKind::Kill && self.record.back.is_none() {
+            for (role, pid, is_back) in &mut self.hit {
+                if !*is_back && processes.pid(*role).is_some_and(|now| now != *pid) {
+                    *is_back = true;
+                    if *role == RoleName::Coordinator {
+                        self.record.steps_without_coordinator = Some(steps);
+                    }
+                }
+            }
+            self.record.back = self.hit.iter().all(|(_, _, is_back)| *is_back).then_some(elapsed);
+        }
+        let is_back = self.record.back.is_some() || self.record.fault.kind == FaultKind::Stop;
+        is_back && self.record.next_step.is_some() && self.stopped_until.is_none()
+    }
+
+    /// Lets stopped processes go on.
+    fn resume(&mut self) {
+        if self.stopped_until.take().is_some() {
+            self.hit.iter().for_each(|(_, pid, _)| signal(*pid, Signal::CONT));
+        }
+    }
+}
+
+/// Waits so long; answers whether the run ended meanwhile.
+async fn ended_within(over: &Shutdown, time: Duration) -> bool {
+    tokio::time::timeout(time, over.requested()).await.is_ok()
+}
+
+/// The longest time without a step that is no hang: a process is started, waits for a lease, and for its peers.
+fn limit(job: &Job) -> Duration {
+    job.cluster.timeout * 2 + job.cluster.lease * 2 + SLACK
+}

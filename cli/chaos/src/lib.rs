@@ -1,0 +1,37 @@
+//! Breaks the processes of a run on purpose and checks that nothing was lost: the command `zagros chaos`.
+//!
+//! ```text
+//! seed ──► schedule ──► faults ──► coordinator · embedding servers · dense workers      real processes, as of `zagros up`
+//!                         ▲                                   │
+//!              next step  │                                   │ each push, before it is sent and once it is acknowledged
+//!                         └──────────── recorder ◄────────────┘
+//!                                          │
+//!                      saved rows ──► oracle ──► verdict          each row = − sum of its acknowledged gradients, exactly
+//! ```
+//!
+//! The oracle can be exact because all arithmetic is: tables learn with SGD at a rate of 1, and every gradient is rounded to a
+//! whole number of [`grid`] units. Sums of such numbers do not depend on their order.
+
+mod cluster;
+mod frame;
+pub mod grid;
+mod injector;
+mod kind;
+pub mod ledger;
+mod losses;
+pub mod oracle;
+mod processes;
+mod progress;
+mod recorded_shard;
+mod recorder;
+mod report;
+mod rules;
+mod run;
+mod saved_rows;
+mod schedule;
+mod verdict;
+
+pub use kind::FaultKind;
+pub use recorded_shard::PushRecorder;
+pub use rules::job_changes;
+pub use run::{ChaosOptions, ChaosRun};

@@ -1,0 +1,103 @@
+//! The loss curve of a run, and what is counted in its summary.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use zagros_shell::{Exit, Failure};
+
+/// What a finished run has written about itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct RunFacts {
+    /// Step and loss, in nats: of the first steps all, later of some, whichever are written.
+    pub(crate) losses: Vec<(u64, f64)>,
+    /// SHA-256 of the files with rows and with the dense network, by name.
+    pub(crate) files: Vec<(String, String)>,
+    /// Samples trained on.
+    pub(crate) samples: u64,
+    /// Steps made.
+    pub(crate) steps: u64,
+    /// AUC of the last evaluation.
+    pub(crate) auc: Option<f64>,
+}
+
+impl RunFacts {
+    /// Reads what worker 0 wrote into the run folder.
+    ///
+    /// # Errors
+    /// If a file is missing or damaged.
+    pub(crate) fn read(run: &Path) -> Result<Self, Failure> {
+        let failed = |path: &Path, error: &dyn std::fmt::Display| {
+            let help = "the run did not write it; its log lines are in the folder logs";
+            Failure::with_help(Exit::Storage, format!("{}: {error}", path.display()), help)
+        };
+        let (metrics, summary) = (run.join("metrics.jsonl"), run.join("summary.json"));
+        let text = fs::read_to_string(&metrics).map_err(|error| failed(&metrics, &error))?;
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let losses =
+            lines.filter_map(|line| Some((line.get("step")?.as_u64()?, line.get("loss")?.as_f64()?))).collect();
+        let text = fs::read(&summary).map_err(|error| failed(&summary, &error))?;
+        let summary: Value = serde_json::from_slice(&text).map_err(|error| failed(&summary, &error))?;
+        let count = |key: &str| summary.get(key).and_then(Value::as_u64).unwrap_or(0);
+        let auc = summary.get("evaluation").and_then(|evaluation| evaluation.get("auc")?.as_f64());
+        let manifest = run.join("model").join("manifest.json");
+        let text = fs::read(&manifest).map_err(|error| failed(&manifest, &error))?;
+        let files = hashes(&serde_json::from_slice(&text).map_err(|error| failed(&manifest, &error))?);
+        Ok(Self { losses, files, samples: count("samples"), steps: count("steps"), auc })
+    }
+
+    /// The first step that both runs have written with different losses.
+    pub(crate) fn first_difference(&self, other: &Self) -> Option<u64> {
+        let others: HashMap<u64, f64> = other.losses.iter().copied().collect();
+        let differs =
+            |(step, loss): &&(u64, f64)| others.get(step).is_some_and(|other| other.to_bits() != loss.to_bits());
+        self.losses.iter().find(differs).map(|(step, _)| *step)
+    }
+
+    /// Mean loss of the last tenth of the steps.
+    pub(crate) fn last_loss(&self) -> f64 {
+        let last = self.losses.len().div_ceil(10).max(1);
+        let tail = &self.losses[self.losses.len().saturating_sub(last)..];
+        tail.iter().map(|(_, loss)| loss).sum::<f64>() / tail.len().max(1) as f64
+    }
+
+    /// The curve in so many means.
+    pub(crate) fn curve(&self, points: usize) -> Vec<f64> {
+        let size = self.losses.len().div_ceil(points).max(1);
+        self.losses
+            .chunks(size)
+            .map(|chunk| chunk.iter().map(|(_, loss)| loss).sum::<f64>() / chunk.len() as f64)
+            .collect()
+    }
+}
+
+/// Names and hashes of the files that hold what was learned.
+fn hashes(manifest: &Value) -> Vec<(String, String)> {
+    let files = manifest.get("files").and_then(Value::as_array).cloned().unwrap_or_default();
+    let hash = |file: &Value| Some((file.get("name")?.as_str()?.to_owned(), file.get("sha256")?.as_str()?.to_owned()));
+    files.iter().filter_map(hash).filter(|(name, _)| name != "job.toml").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runs_files_are_read() {
+        let run = tempfile::tempdir().unwrap();
+        assert!(RunFacts::read(run.path()).is_err());
+        let lines: String =
+            (0..20).map(|step| format!("{{\"step\":{step},\"loss\":{}}}\n", 1.0 - f64::from(step) / 40.0)).collect();
+        fs::write(run.path().join("metrics.jsonl"), format!("{lines}{{\"event\":\"evaluation\"}}\n")).unwrap();
+        fs::write(run.path().join("summary.json"), r#"{"samples":40,"steps":20,"evaluation":{"auc":0.75}}"#).unwrap();
+        fs::create_dir(run.path().join("model")).unwrap();
+        let manifest = r#"{"files":[{"name":"rows","sha256":"ab"},{"name":"job.toml","sha256":"cd"}]}"#;
+        fs::write(run.path().join("model/manifest.json"), manifest).unwrap();
+        let facts = RunFacts::read(run.path()).unwrap();
+        assert_eq!(facts.files, [("rows".to_owned(), "ab".to_owned())]);
+        assert_eq!((facts.losses.len(), facts.samples, facts.steps, facts.auc), (20, 40, 20, Some(0.75)));
+        assert_eq!(facts.last_loss(), (1.0 - 18.0 / 40.0 + 1.0 - 19.0 / 40.0) / 2.0);
+        assert_eq!(facts.curve(4).len(), 4);
+    }
+}

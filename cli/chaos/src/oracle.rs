@@ -1,0 +1,214 @@
+//! Compares the rows of a finished run with its ledger: each row is minus the sum of its acknowledged gradients.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use crate::grid;
+use crate::ledger::{PushLedger, RowId};
+
+/// Wrong rows that are remembered for the report.
+const SHOWN: usize = 5;
+/// Gradients in doubt of one row that are tried in every combination.
+const MOST_IN_DOUBT: usize = 16;
+
+/// What is wrong with a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WrongRow {
+    pub row: RowId,
+    pub kind: WrongKind,
+}
+
+/// In which way a row is wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WrongKind {
+    /// Its pushes were acknowledged, and the model does not have it.
+    Missing,
+    /// A value is not a sum of gradients at all.
+    OffGrid(f32),
+    /// A value, and what it should be, in grid units.
+    Differs { found: i64, expected: i64 },
+}
+
+/// The result of the comparison.
+#[derive(Clone, Debug, Default)]
+pub struct RowVerdict {
+    /// Rows that were compared.
+    pub rows: u64,
+    /// Rows that are wrong.
+    pub wrong: u64,
+    pub examples: Vec<WrongRow>,
+    /// Rows with a gradient that may or may not have been applied, because its worker was killed before it knew.
+    pub in_doubt: u64,
+    /// How many of these have it.
+    pub applied: u64,
+}
+
+impl fmt::Display for WrongRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (table, id) = self.row;
+        write!(f, "table {table}, id {id}: ")?;
+        match self.kind {
+            WrongKind::Missing => f.write_str("its pushes were acknowledged, and it is not in the model"),
+            WrongKind::OffGrid(value) => write!(f, "{value} is no sum of gradients"),
+            WrongKind::Differs { found, expected } => {
+                write!(f, "{found} units, but its acknowledged pushes give {expected} (1 = {} units)", grid::UNITS)
+            }
+        }
+    }
+}
+
+/// Takes the rows one after the other.
+pub struct RowOracle<'a> {
+    ledger: &'a PushLedger,
+    in_doubt: HashMap<RowId, Vec<&'a [i32]>>,
+    seen: HashSet<RowId>,
+    verdict: RowVerdict,
+}
+
+impl<'a> RowOracle<'a> {
+    pub fn new(ledger: &'a PushLedger) -> Self {
+        Self { ledger, in_doubt: ledger.in_doubt(), seen: HashSet::new(), verdict: RowVerdict::default() }
+    }
+
+    /// Checks a row of the model.
+    pub fn check(&mut self, row: RowId, weights: &[f32]) {
+        self.verdict.rows += 1;
+        self.seen.insert(row);
+        let Some(found) = weights.iter().map(|value| grid::exact_units(*value)).collect::<Option<Vec<i64>>>() else {
+            let value = weights.iter().copied().find(|value| grid::exact_units(*value).is_none());
+            return self.wrong(row, WrongKind::OffGrid(value.unwrap_or(f32::NAN)));
+        };
+        let sum = self.ledger.sum(row).map_or_else(|| vec![0; found.len()], <[i64]>::to_vec);
+        let expected: Vec<i64> = sum.iter().map(|sum| -sum).collect();
+        let doubts = self.in_doubt.get(&row).map(Vec::as_slice).unwrap_or_default();
+        if found == expected {
+            self.verdict.in_doubt += u64::from(!doubts.is_empty());
+        } else if !doubts.is_empty() && is_explained(&found, &expected, doubts) {
+            self.verdict.in_doubt += 1;
+            self.verdict.applied += 1;
+        } else {
+            let at = (0..found.len()).find(|at| found.get(*at) != expected.get(*at)).unwrap_or(0);
+            let (found, expected) = (found[at], expected.get(at).copied().unwrap_or_default());
+            self.wrong(row, WrongKind::Differs { found, expected });
+        }
+    }
+
+    /// The verdict, once the model has no more rows.
+    pub fn finish(mut self) -> RowVerdict {
+        let missing: Vec<RowId> = self.ledger.rows().filter(|row| !self.seen.contains(row)).collect();
+        for row in missing {
+            if self.ledger.sum(row).is_some_and(|sum| sum.iter().any(|sum| *sum != 0)) {
+                self.wrong(row, WrongKind::Missing);
+            }
+        }
+        self.verdict
+    }
+
+    fn wrong(&mut self, row: RowId, kind: WrongKind) {
+        self.verdict.wrong += 1;
+        if self.verdict.examples.len() < SHOWN {
+            self.verdict.examples.push(WrongRow { row, kind });
+        }
+    }
+}
+
+/// Whether some of the gradients in doubt were applied, and nothing else.
+fn is_explained(found: &[i64], expected: &[i64], doubts: &[&[i32]]) -> bool {
+    let doubts = &doubts[..doubts.len().min(MOST_IN_DOUBT)];
+    (1_u32..1 << doubts.len()).any(|chosen| {
+        found.iter().enumerate().all(|(at, found)| {
+            let of = |number: usize| i64::from(doubts[number].get(at).copied().unwrap_or(0));
+            let applied: i64 = (0..doubts.len()).filter(|number| chosen >> number & 1 == 1).map(of).sum();
+            expected.get(at).is_some_and(|expected| *found == expected - applied)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::PushKey;
+
+    const DIM: usize = 2;
+
+    fn key(seq: u64) -> PushKey {
+        PushKey { writer: 1, incarnation: 1, seq }
+    }
+
+    /// A table of a server, made for the test.
+    #[derive(Default)]
+    struct Model(HashMap<RowId, [f32; DIM]>);
+
+    impl Model {
+        fn apply(&mut self, rows: &[(RowId, Vec<i32>)]) {
+            for (row, gradient) in rows {
+                let weights = self.0.entry(*row).or_default();
+                (0..DIM).for_each(|at| weights[at] -= grid::value(gradient[at]));
+            }
+        }
+
+        fn verdict(&self, ledger: &PushLedger) -> RowVerdict {
+            let mut oracle = RowOracle::new(ledger);
+            self.0.iter().for_each(|(row, weights)| oracle.check(*row, weights));
+            oracle.finish()
+        }
+    }
+
+    fn push(seq: u64) -> Vec<(RowId, Vec<i32>)> {
+        (0..4_u64).map(|id| ((0, (id * 3 + seq) % 7), vec![seq as i32 * 5 - 40, id as i32 + 1])).collect()
+    }
+
+    /// Twenty pushes. Those that `is_lost` names are acknowledged and not applied, those of `is_doubled` applied twice.
+    fn run(is_lost: impl Fn(u64) -> bool, is_doubled: impl Fn(u64) -> bool) -> RowVerdict {
+        let (mut ledger, mut model) = (PushLedger::default(), Model::default());
+        for seq in 0..20 {
+            let rows = push(seq);
+            ledger.sent(key(seq), rows.clone());
+            if !is_lost(seq) {
+                model.apply(&rows);
+            }
+            if is_doubled(seq) {
+                model.apply(&rows);
+            }
+            ledger.acknowledged(key(seq), &rows.iter().map(|(row, _)| *row).collect::<Vec<_>>());
+        }
+        model.verdict(&ledger)
+    }
+
+    #[test]
+    fn a_push_that_is_lost_or_applied_twice_is_found() {
+        let exact = run(|_| false, |_| false);
+        assert_eq!((exact.rows, exact.wrong, exact.in_doubt), (7, 0, 0));
+        let lost = run(|seq| seq == 11, |_| false);
+        assert_eq!(lost.wrong, 4, "the rows of one push: {:?}", lost.examples);
+        let doubled = run(|_| false, |seq| seq == 3);
+        assert_eq!(doubled.wrong, 4, "{:?}", doubled.examples);
+        let text = doubled.examples[0].to_string();
+        assert!(text.contains("but its acknowledged pushes give"), "{text}");
+    }
+
+    #[test]
+    fn rows_that_are_missing_or_no_sum_at_all_are_found() {
+        let mut ledger = PushLedger::default();
+        ledger.sent(key(1), push(1));
+        ledger.acknowledged(key(1), &push(1).iter().map(|(row, _)| *row).collect::<Vec<_>>());
+        assert_eq!(Model::default().verdict(&ledger).wrong, 4);
+        let mut model = Model::default();
+        model.apply(&push(1));
+        model.0.entry((0, 1)).or_default()[0] = 0.3;
+        let verdict = model.verdict(&ledger);
+        assert_eq!((verdict.wrong, verdict.examples[0].kind.clone()), (1, WrongKind::OffGrid(0.3)));
+    }
+
+    #[test]
+    fn a_push_of_a_killed_worker_may_be_applied_or_not_but_never_twice() {
+        let mut ledger = PushLedger::default();
+        ledger.sent(key(1), push(1));
+        for (times, is_exact) in [(0, true), (1, true), (2, false)] {
+            let mut model = Model::default();
+            (0..times).for_each(|_| model.apply(&push(1)));
+            let verdict = model.verdict(&ledger);
+            assert_eq!(verdict.wrong == 0, is_exact, "applied {times} times: {:?}", verdict.examples);
+        }
+    }
+}

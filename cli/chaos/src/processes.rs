@@ -1,0 +1,85 @@
+//! The processes of a round, by the files in which they announce themselves.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use zagros_job::Job;
+use zagros_launch::RoleName;
+use zagros_shell::Announcement;
+
+/// The processes that a round has now.
+#[derive(Debug)]
+pub(crate) struct RoundProcesses {
+    run: PathBuf,
+    roles: Vec<RoleName>,
+    /// The process id of each role, as last seen, by its name.
+    seen: BTreeMap<String, u32>,
+    /// Roles that may be started again, because something was done to them.
+    hit: Vec<RoleName>,
+}
+
+impl RoundProcesses {
+    pub(crate) fn new(run: &Path, job: &Job) -> Self {
+        let servers = (0..job.cluster.servers).map(RoleName::EmbeddingServer);
+        let workers = (0..job.cluster.workers).map(RoleName::DenseWorker);
+        let roles = std::iter::once(RoleName::Coordinator).chain(servers).chain(workers).collect();
+        Self { run: run.to_owned(), roles, seen: BTreeMap::new(), hit: Vec::new() }
+    }
+
+    /// The process of a role, if it runs.
+    pub(crate) fn pid(&self, role: RoleName) -> Option<u32> {
+        let announced = Announcement::read(&role.announcement(&self.run))?;
+        (announced.is_live() && is_ours(announced.pid)).then_some(announced.pid)
+    }
+
+    /// From now on these roles may be started again.
+    pub(crate) fn hit(&mut self, roles: &[RoleName]) {
+        self.look();
+        self.hit = roles.to_vec();
+    }
+
+    /// Processes that were started again though nothing was done to them.
+    pub(crate) fn look(&mut self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for role in self.roles.clone() {
+            let Some(pid) = self.pid(role) else { continue };
+            let before = self.seen.insert(role.file_name(), pid);
+            if before.is_some_and(|before| before != pid) && !self.hit.contains(&role) {
+                problems.push(format!("{} was started again, though nothing was done to it", role.display()));
+            }
+        }
+        problems
+    }
+}
+
+/// Signals a process of ours. It may have ended since it was looked for.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid.cast_signed()).filter(|_| is_ours(pid)) {
+        // It may end between the check and the call.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Whether this process started it: nothing else is ever signalled.
+fn is_ours(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<i32>().ok());
+    parent == Some(getpid().as_raw_nonzero().get())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn only_own_children_are_signalled() {
+        assert!(!is_ours(1) && !is_ours(std::process::id()));
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        signal(child.id(), Signal::KILL);
+        assert!(!child.wait().unwrap().success());
+        assert!(!is_ours(child.id()));
+    }
+}

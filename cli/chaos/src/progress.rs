@@ -1,0 +1,90 @@
+//! How far each dense worker is, and whether it has recovered from a fault.
+
+use std::collections::BTreeMap;
+
+use crate::ledger::PushKey;
+
+/// The newest push of each worker, by index.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WorkerProgress {
+    newest: BTreeMap<u32, PushKey>,
+    steps: u64,
+}
+
+/// The moment of a fault, as the workers' progress shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProgressMoment(BTreeMap<u32, PushKey>);
+
+impl WorkerProgress {
+    /// A worker sends (a part of) a push.
+    pub(crate) fn sent(&mut self, worker: u32, key: PushKey) {
+        let before = self.newest.get(&worker).copied();
+        let is_newer = before.is_none_or(|before| (key.incarnation, key.seq) > (before.incarnation, before.seq));
+        if is_newer {
+            self.newest.insert(worker, key);
+            self.steps += 1;
+        }
+    }
+
+    /// Batches that all workers have pushed.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Workers that have pushed something.
+    pub(crate) fn workers(&self) -> usize {
+        self.newest.len()
+    }
+
+    /// Where every worker is now.
+    pub(crate) fn moment(&self) -> ProgressMoment {
+        ProgressMoment(self.newest.clone())
+    }
+
+    /// Whether every worker has made a step whose batch it looked up after `moment`. A batch is looked up once at most
+    /// `staleness` pushes before it are unanswered: a push that many and one more after the newest of that moment proves it.
+    pub(crate) fn is_past(&self, moment: &ProgressMoment, staleness: u64) -> bool {
+        moment.0.iter().all(|(worker, then)| {
+            let now = self.newest.get(worker);
+            now.is_some_and(|now| now.incarnation > then.incarnation || now.seq > then.seq + staleness + 1)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(incarnation: u32, seq: u64) -> PushKey {
+        PushKey { writer: 9, incarnation, seq }
+    }
+
+    #[test]
+    fn a_step_counts_as_new_only_if_its_lookup_came_after_the_fault() {
+        let mut progress = WorkerProgress::default();
+        progress.sent(0, key(1, 4));
+        progress.sent(1, key(1, 4));
+        let moment = progress.moment();
+        // Looked up before: the window of staleness 2 was open.
+        for seq in 5..=7 {
+            progress.sent(0, key(1, seq));
+            progress.sent(1, key(1, seq));
+            assert!(!progress.is_past(&moment, 2), "{seq}");
+        }
+        progress.sent(0, key(1, 8));
+        assert!(!progress.is_past(&moment, 2), "worker 1 has not");
+        // A new process of worker 1.
+        progress.sent(1, key(2, 0));
+        assert!(progress.is_past(&moment, 2));
+        assert_eq!((progress.steps(), progress.workers()), (10, 2));
+    }
+
+    #[test]
+    fn a_repeated_push_is_no_step() {
+        let mut progress = WorkerProgress::default();
+        progress.sent(0, key(1, 4));
+        progress.sent(0, key(1, 4));
+        progress.sent(0, key(1, 3));
+        assert_eq!(progress.steps(), 1);
+    }
+}

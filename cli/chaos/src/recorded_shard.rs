@@ -1,0 +1,149 @@
+//! A dense worker's servers, with every push rounded to the grid and reported to the recorder.
+
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use zagros_embedding_client::Shard;
+use zagros_plumbing::Deadline;
+use zagros_protocol::control::{
+    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
+};
+use zagros_protocol::datapath::{Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::{Refusal, RefusalKind, Segments};
+
+use crate::frame::Frame;
+use crate::grid;
+
+/// Reports the pushes of a dense worker's process to `zagros chaos`.
+#[derive(Debug)]
+pub struct PushRecorder {
+    socket: Mutex<UnixStream>,
+    calls: AtomicU64,
+    /// Tables of features. The dense table of mode `async` is not recorded.
+    tables: u32,
+}
+
+impl PushRecorder {
+    /// Connects to the recorder at `path`, for the worker of an index in a job with so many tables of features.
+    ///
+    /// # Errors
+    /// If nobody listens there.
+    pub fn connect(path: &Path, worker: u32, tables: u32) -> io::Result<Arc<Self>> {
+        let recorder = Self { socket: Mutex::new(UnixStream::connect(path)?), calls: AtomicU64::new(0), tables };
+        recorder.write(&Frame::Hello { worker })?;
+        Ok(Arc::new(recorder))
+    }
+
+    /// The same server, with its pushes recorded.
+    #[must_use]
+    pub fn record(self: &Arc<Self>, shard: Arc<dyn Shard>) -> Arc<dyn Shard> {
+        Arc::new(RecordedShard { shard, recorder: Arc::clone(self) })
+    }
+
+    fn write(&self, frame: &Frame) -> io::Result<()> {
+        // Whole frames only: no other thread writes in between.
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner).write_all(&frame.encode())
+    }
+
+    fn report(&self, frame: &Frame) -> Result<(), Refusal> {
+        self.write(frame)
+            .map_err(|error| Refusal::new(RefusalKind::Internal, format!("the push recorder is gone: {error}")))
+    }
+
+    /// Rounds the gradients of features' tables to the grid.
+    fn round(&self, push: &mut PushRequest) -> Result<(), Refusal> {
+        if push.encoding != Encoding::F32 as i32 || !push.bags.is_empty() {
+            return Err(Refusal::invalid("chaos: a push that is recorded has rows in f32, and no bags"));
+        }
+        let segments =
+            Segments::unpack(&push.segments, &push.ids).map_err(|error| Refusal::invalid(error.to_string()))?;
+        let mut gradients = push.gradients.to_vec();
+        let (values, _) = gradients.as_chunks_mut::<4>();
+        let mut place = 0;
+        for segment in segments.iter() {
+            let count = segment.rows as usize * segment.dim as usize;
+            let of_segment = values.get_mut(place..place + count).unwrap_or_default();
+            place += count;
+            if segment.table.0 >= self.tables {
+                continue;
+            }
+            for bytes in of_segment {
+                *bytes = grid::value(grid::units(f32::from_le_bytes(*bytes))?).to_le_bytes();
+            }
+        }
+        push.gradients = gradients.into();
+        Ok(())
+    }
+
+    fn begin(self: &Arc<Self>, push: &PushRequest) -> Result<RecordedCall, Refusal> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        self.report(&Frame::Sent { call, push: push.clone() })?;
+        Ok(RecordedCall { call, recorder: Arc::clone(self), is_open: true })
+    }
+}
+
+/// A push that was reported as sent. It is given up when it is dropped.
+struct RecordedCall {
+    call: u64,
+    recorder: Arc<PushRecorder>,
+    is_open: bool,
+}
+
+impl RecordedCall {
+    fn acknowledged(mut self) -> Result<(), Refusal> {
+        self.is_open = false;
+        self.recorder.report(&Frame::Acknowledged { call: self.call })
+    }
+}
+
+impl Drop for RecordedCall {
+    fn drop(&mut self) {
+        if self.is_open {
+            // Without the recorder the worker ends anyway.
+            let _ = self.recorder.write(&Frame::GivenUp { call: self.call });
+        }
+    }
+}
+
+struct RecordedShard {
+    shard: Arc<dyn Shard>,
+    recorder: Arc<PushRecorder>,
+}
+
+impl Shard for RecordedShard {
+    fn name(&self) -> &str {
+        self.shard.name()
+    }
+
+    fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        self.shard.lookup(request, deadline)
+    }
+
+    fn push(&self, mut request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        async move {
+            self.recorder.round(&mut request)?;
+            let call = self.recorder.begin(&request)?;
+            let answer = self.shard.push(request, deadline).await?;
+            call.acknowledged()?;
+            Ok(answer)
+        }
+        .boxed()
+    }
+
+    fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
+        self.shard.describe(request)
+    }
+
+    fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
+        self.shard.save(request)
+    }
+
+    fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
+        self.shard.load(request)
+    }
+}

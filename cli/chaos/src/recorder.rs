@@ -1,0 +1,134 @@
+//! Listens to the workers' reports, and keeps the ledger and the progress of a round.
+
+use std::collections::HashMap;
+use std::io::{self, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use zagros_protocol::datapath::{Encoding, PushRequest};
+use zagros_protocol::packed::{decode_ids, decode_values};
+use zagros_protocol::{Refusal, Segments};
+
+use crate::frame::Frame;
+use crate::grid;
+use crate::ledger::{PushKey, PushLedger, RowId};
+use crate::progress::WorkerProgress;
+
+/// What the workers of a round have reported.
+#[derive(Debug, Default)]
+pub(crate) struct RoundRecord {
+    pub(crate) ledger: PushLedger,
+    pub(crate) progress: WorkerProgress,
+    /// The worker of each writer.
+    pub(crate) writers: HashMap<u64, u32>,
+    /// Connections that are open.
+    pub(crate) connected: usize,
+    /// Messages that could not be understood.
+    pub(crate) failures: Vec<String>,
+}
+
+/// Listens while it lives.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    path: PathBuf,
+    record: Arc<Mutex<RoundRecord>>,
+}
+
+impl Recorder {
+    /// Listens at `path` for the workers of a job with so many tables of features.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub(crate) fn listen(path: &Path, tables: u32) -> io::Result<Self> {
+        // That of a command that was killed.
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path)?;
+        let recorder = Self { path: path.to_owned(), record: Arc::default() };
+        let record = Arc::downgrade(&recorder.record);
+        thread::Builder::new().name("push recorder".to_owned()).spawn(move || {
+            // Ends with the connection that `drop` makes.
+            while let Ok((stream, _)) = listener.accept() {
+                let Some(record) = record.upgrade() else { return };
+                lock(&record).connected += 1;
+                thread::spawn(move || {
+                    let ended = follow(stream, &record, tables);
+                    let mut record = lock(&record);
+                    record.connected -= 1;
+                    record.failures.extend(ended.err().map(|error| error.to_string()));
+                });
+            }
+        })?;
+        Ok(recorder)
+    }
+
+    /// What was reported so far.
+    pub(crate) fn record(&self) -> MutexGuard<'_, RoundRecord> {
+        lock(&self.record)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.record = Arc::default();
+        // Wakes the listener, which then finds nobody to record for.
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn lock(record: &Mutex<RoundRecord>) -> MutexGuard<'_, RoundRecord> {
+    record.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads the reports of one process to their end.
+fn follow(stream: UnixStream, record: &Mutex<RoundRecord>, tables: u32) -> io::Result<()> {
+    let mut from = BufReader::with_capacity(1 << 20, stream);
+    let (mut worker, mut calls) = (0, HashMap::<u64, (PushKey, Vec<RowId>)>::new());
+    while let Some(frame) = Frame::read(&mut from)? {
+        match frame {
+            Frame::Hello { worker: index } => worker = index,
+            Frame::Sent { call, push } => {
+                let key = PushKey { writer: push.writer, incarnation: push.incarnation, seq: push.seq };
+                let rows = recorded_rows(&push, tables).map_err(|refusal| io::Error::other(refusal.to_string()))?;
+                calls.insert(call, (key, rows.iter().map(|(row, _)| *row).collect()));
+                let mut record = lock(record);
+                record.writers.insert(key.writer, worker);
+                record.progress.sent(worker, key);
+                record.ledger.sent(key, rows);
+            }
+            Frame::Acknowledged { call } => {
+                if let Some((key, rows)) = calls.remove(&call) {
+                    lock(record).ledger.acknowledged(key, &rows);
+                }
+            }
+            Frame::GivenUp { call } => drop(calls.remove(&call)),
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a push with their gradients in grid units.
+fn recorded_rows(push: &PushRequest, tables: u32) -> Result<Vec<(RowId, Vec<i32>)>, Refusal> {
+    let malformed = |error: &dyn std::fmt::Display| Refusal::invalid(error.to_string());
+    let segments = Segments::unpack(&push.segments, &push.ids).map_err(|error| malformed(&error))?;
+    let ids = decode_ids(&push.ids);
+    let mut values = vec![0.0; push.gradients.len() / 4];
+    decode_values(&push.gradients, Encoding::F32 as i32, &mut values).map_err(|error| malformed(&error))?;
+    let (mut rows, mut first, mut place) = (Vec::with_capacity(ids.len()), 0, 0);
+    for segment in segments.iter() {
+        let (count, dim) = (segment.rows as usize, segment.dim as usize);
+        let of_segment = ids.get(first..first + count).unwrap_or_default();
+        for (at, id) in of_segment.iter().enumerate() {
+            let start = place + at * dim;
+            let gradient = values.get(start..start + dim).unwrap_or_default();
+            if segment.table.0 < tables {
+                let gradient = gradient.iter().map(|value| grid::units(*value)).collect::<Result<_, _>>()?;
+                rows.push(((segment.table.0, *id), gradient));
+            }
+        }
+        (first, place) = (first + count, place + count * dim);
+    }
+    Ok(rows)
+}

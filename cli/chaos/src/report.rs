@@ -1,0 +1,149 @@
+//! What the command prints: the schedule, each fault as it happens, and the result.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use owo_colors::OwoColorize;
+use zagros_job::Job;
+use zagros_shell::out;
+
+use crate::FaultKind;
+use crate::injector::FaultRecord;
+use crate::schedule::PlannedFault;
+use crate::verdict::CheckedPromise;
+
+/// Faults of a long schedule that are printed.
+const SHOWN: usize = 400;
+
+/// The heads of the report's parts.
+pub(crate) fn title(text: &str) {
+    out!("\n{}", text.bold());
+}
+
+pub(crate) fn setting(job: &Job, seed: u64, changes: &[String]) {
+    let cluster = &job.cluster;
+    out!(
+        "{}: chaos of {} in mode {}: 1 coordinator, {} embedding servers, {} dense workers",
+        "zagros".bold(),
+        job.name.bold(),
+        format!("{:?}", job.train.mode).to_lowercase(),
+        cluster.servers,
+        cluster.workers
+    );
+    out!(
+        "seed {seed}, staleness {}, lease {}, timeout {}",
+        job.staleness(),
+        humantime::format_duration(cluster.lease),
+        humantime::format_duration(cluster.timeout)
+    );
+    title("The job, changed so that every row can be checked exactly");
+    changes.iter().for_each(|change| out!("  {change}"));
+}
+
+/// The faults in their order.
+pub(crate) fn schedule(faults: &[PlannedFault], seed: u64) {
+    title(&format!("Schedule (seed {seed})"));
+    out!("{}", format!("{:>6}  {:>9}  {:<16}  {}", "fault", "pause", "what", "of").dimmed());
+    for fault in faults.iter().take(SHOWN) {
+        out!("{:>6}  {:>7.1} s  {:<16}  {}", fault.number, fault.pause.as_secs_f64(), fault.what(), fault.on());
+    }
+    if faults.len() > SHOWN {
+        out!("  … and {} more", faults.len() - SHOWN);
+    }
+}
+
+/// A fault that was made.
+pub(crate) fn fault(record: &FaultRecord) {
+    let FaultRecord { fault, at, back, next_step, steps_without_coordinator } = record;
+    let back = back.map(|back| format!("back after {}", seconds(back)));
+    let step = match next_step {
+        Some(next) => format!("next step after {}", seconds(*next)),
+        None => "the run ended before its next step".to_owned(),
+    };
+    let away = steps_without_coordinator.map(|steps| format!("{steps} steps meanwhile"));
+    let outcome: Vec<String> = back.into_iter().chain(away).chain([step]).collect();
+    out!("{:>6}  {:>9}  {:<16}  {:<42}  {}", fault.number, clock(*at), fault.what(), fault.on(), outcome.join(" · "));
+}
+
+/// A line about a round.
+pub(crate) fn round(text: &str) {
+    out!("\n{} {text}", "▶".cyan());
+}
+
+pub(crate) fn promises(promises: &[CheckedPromise]) {
+    for CheckedPromise { is_kept, what } in promises {
+        let mark = if *is_kept { "✓".green().to_string() } else { "✗".red().to_string() };
+        out!("  {mark} {what}");
+    }
+}
+
+/// A loss curve as a row of blocks, on the scale of `lowest` to `highest`.
+pub(crate) fn curve(name: &str, points: &[f64], (lowest, highest): (f64, f64)) {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let block =
+        |loss: &f64| BLOCKS[(((loss - lowest) / (highest - lowest).max(1e-9)) * 7.0).round().clamp(0.0, 7.0) as usize];
+    let (first, last) = (points.first().copied().unwrap_or_default(), points.last().copied().unwrap_or_default());
+    let text: String = points.iter().map(block).collect();
+    out!("  {name:<12} {first:.4} {} {last:.4}", text.cyan());
+}
+
+/// Times from fault to recovery, by kind and role.
+pub(crate) fn recoveries(records: &[FaultRecord]) {
+    title("From the fault to the next step of every worker");
+    let head = format!("{:<28}  {:>6}  {:>9} {:>9}  {:>9} {:>9}", "", "faults", "back: ½", "worst", "step: ½", "worst");
+    out!("{}", head.dimmed());
+    let mut groups: BTreeMap<(FaultKind, String), Vec<&FaultRecord>> = BTreeMap::new();
+    for record in records {
+        groups.entry((record.fault.kind, group(&record.fault))).or_default().push(record);
+    }
+    for ((kind, on), records) in &groups {
+        line(&format!("{kind} {on}"), records);
+    }
+    line("all", &records.iter().collect::<Vec<_>>());
+    let away: Vec<u64> = records.iter().filter_map(|record| record.steps_without_coordinator).collect();
+    if !away.is_empty() {
+        let with = away.iter().filter(|steps| **steps > 0).count();
+        let sum: u64 = away.iter().sum();
+        out!("\n{sum} steps were made while the coordinator was away; in {with} of {} absences", away.len());
+    }
+}
+
+fn group(fault: &PlannedFault) -> String {
+    match fault.targets.as_slice() {
+        [role] => role.word_and_index().0.to_owned(),
+        _ => "of two at once".to_owned(),
+    }
+}
+
+fn line(name: &str, records: &[&FaultRecord]) {
+    let times = |of: fn(&FaultRecord) -> Option<Duration>| {
+        let mut times: Vec<Duration> = records.iter().filter_map(|record| of(record)).collect();
+        times.sort();
+        let median = times.get(times.len() / 2).map_or_else(|| "-".to_owned(), |time| seconds(*time));
+        let worst = times.last().map_or_else(|| "-".to_owned(), |time| seconds(*time));
+        format!("{median:>9} {worst:>9}")
+    };
+    let (back, step) = (times(|record| record.back), times(|record| record.next_step));
+    out!("{name:<28}  {:>6}  {back}  {step}", records.len());
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+/// Minutes and seconds.
+fn clock(time: Duration) -> String {
+    let tenths = time.as_millis() / 100;
+    format!("{:02}:{:02}.{}", tenths / 600, tenths / 10 % 60, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_minutes_seconds_and_tenths() {
+        assert_eq!(clock(Duration::from_millis(61_250)), "01:01.2");
+        assert_eq!(seconds(Duration::from_millis(1234)), "1.23 s");
+    }
+}

@@ -1,0 +1,131 @@
+//! How a job is changed so that its rows can be checked exactly, and which of its processes may be lost.
+
+use std::time::Duration;
+
+use zagros_job::{
+    AdmissionPolicy, Initializer, Job, LearningRateSchedule, Mode, TableOptimizer, TableSettings, WeightType,
+};
+use zagros_launch::RoleName;
+use zagros_shell::{Exit, Failure};
+
+/// Changes to any job: its tables learn so that each row is minus the sum of its gradients.
+const EXACT: [&str; 12] = [
+    "embedding.optimizer={ kind = \"sgd\", lr = 1.0 }",
+    "embedding.init={ kind = \"zero\" }",
+    "embedding.schedule={ kind = \"constant\" }",
+    "embedding.admission={ kind = \"always\" }",
+    "embedding.element=f32",
+    "embedding.clip_value=0",
+    "embedding.clip_norm=0",
+    "embedding.weight_bound=0",
+    "embedding.small_norm=0",
+    "embedding.ttl_steps=0",
+    "cluster.wire=f32",
+    "output.save_model=true",
+];
+
+/// The folder of the runs below the job's `output.folder`. `zagros up` never resumes them.
+const FOLDER: &str = "chaos";
+
+/// The keys that `zagros chaos` sets in a job, as `KEY=VALUE`.
+#[must_use]
+pub fn job_changes(job: &Job) -> Vec<String> {
+    let mut changes: Vec<String> = EXACT.iter().map(|&change| change.to_owned()).collect();
+    changes.push(format!("output.folder={}", job.output.folder.join(FOLDER).display()));
+    if !job.cluster.durability.has_log() {
+        changes.push("cluster.durability=process".to_owned());
+    }
+    changes
+}
+
+/// Refuses a job whose rows cannot be checked although it was changed.
+pub(crate) fn check(job: &Job) -> Result<(), Failure> {
+    let refuse = |what: String, help: &str| Err(Failure::with_help(Exit::Usage, what, help));
+    for table in &job.tables {
+        if let Some(key) = inexact(&table.settings) {
+            let what =
+                format!("the rows of table `{}` cannot be checked exactly: it has a `{key}` of its own", table.name);
+            return refuse(what, &format!("remove `{key}` from [tables.{}] in a copy of the job file", table.name));
+        }
+    }
+    if job.train.mode == Mode::Async {
+        let what = "in mode `async` the order of the dense network's updates is not checked yet".to_owned();
+        return refuse(what, "use --set train.mode=hybrid or sync");
+    }
+    Ok(())
+}
+
+/// A key of a table by which its rows are no exact sums.
+fn inexact(table: &TableSettings) -> Option<&'static str> {
+    let TableSettings { optimizer, init, schedule, admission, element, clip_value, clip_norm, weight_bound, .. } =
+        table;
+    let is_sgd = *optimizer == TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
+    let rules = [
+        (is_sgd, "optimizer"),
+        (*init == Initializer::Zero, "init"),
+        (*schedule == LearningRateSchedule::Constant, "schedule"),
+        (*admission == AdmissionPolicy::Always, "admission"),
+        (*element == WeightType::F32, "element"),
+        (*clip_value == 0.0, "clip_value"),
+        (*clip_norm == 0.0, "clip_norm"),
+        (*weight_bound == 0.0, "weight_bound"),
+    ];
+    rules.into_iter().find(|(is_exact, _)| !is_exact).map(|(_, key)| key)
+}
+
+/// The processes whose loss the run survives.
+pub(crate) fn targets(job: &Job) -> Vec<RoleName> {
+    let servers = (0..job.cluster.servers).map(RoleName::EmbeddingServer);
+    let workers = if may_lose_workers(job) { job.cluster.workers } else { 0 };
+    let workers = (0..workers).map(RoleName::DenseWorker);
+    std::iter::once(RoleName::Coordinator).chain(servers).chain(workers).collect()
+}
+
+/// Whether a lost dense worker is replaced.
+pub(crate) fn may_lose_workers(job: &Job) -> bool {
+    job.cluster.workers > 1 && job.train.mode == Mode::Hybrid
+}
+
+/// The longest stop of a process: longer than a lease, if a worker that loses its lease is replaced.
+pub(crate) fn longest_stop(job: &Job) -> Duration {
+    job.cluster.lease.mul_f64(if may_lose_workers(job) { 1.3 } else { 0.5 })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zagros_job::Overrides;
+
+    use super::*;
+
+    fn job(more: &str, sets: &[String]) -> Job {
+        let text = format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\nclip_norm = 2.0\n{more}");
+        Job::parse(&text, Path::new("job.toml"), &Overrides::sets(sets.iter().map(String::as_str))).unwrap()
+    }
+
+    #[test]
+    fn any_job_becomes_exact_and_has_logs_and_a_folder_of_its_own() {
+        let before = job("[cluster]\nworkers = 2\nservers = 2", &[]);
+        assert!(check(&before).is_err());
+        let after = job("[cluster]\nworkers = 2\nservers = 2", &job_changes(&before));
+        check(&after).unwrap();
+        assert!(after.cluster.durability.has_log() && after.output.folder.ends_with(FOLDER));
+        assert_eq!(targets(&after).len(), 5);
+    }
+
+    #[test]
+    fn a_table_with_rules_of_its_own_is_named() {
+        let own = "[tables.C1]\noptimizer = { kind = 'adagrad' }";
+        let after = job(own, &job_changes(&job(own, &[])));
+        let refused = format!("{:?}", check(&after).unwrap_err());
+        assert!(refused.contains("table `C1`") && refused.contains("remove `optimizer`"), "{refused}");
+    }
+
+    #[test]
+    fn in_mode_sync_workers_are_spared() {
+        let sync = job("[cluster]\nworkers = 2\n[train]\nmode = 'sync'", &[]);
+        assert!(targets(&sync).iter().all(|role| !matches!(role, RoleName::DenseWorker(_))));
+        assert!(longest_stop(&sync) < sync.cluster.lease);
+    }
+}

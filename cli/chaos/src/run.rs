@@ -1,0 +1,250 @@
+//! The command: an undisturbed round, then rounds with faults until the time is over, each checked by the oracle.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use zagros_job::Job;
+use zagros_launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RoleName, RunConsole};
+use zagros_plumbing::Shutdown;
+use zagros_shell::{Exit, Failure, Logging, OrInternal};
+use zagros_transport::RoleKey;
+
+use crate::FaultKind;
+use crate::cluster::RoundCluster;
+use crate::injector::{FaultInjector, FaultRecord, RoundView};
+use crate::losses::RunFacts;
+use crate::oracle::RowOracle;
+use crate::recorder::{Recorder, RoundRecord};
+use crate::schedule::{PlannedFault, ScheduleRules};
+use crate::verdict::{CheckedPromise, EndedRound, promises};
+use crate::{report, rules, saved_rows};
+
+/// Points of a printed loss curve.
+const POINTS: usize = 48;
+/// The longest wait for the reports of workers that have ended.
+const LAST_REPORTS: Duration = Duration::from_secs(30);
+/// Faults of a schedule that only the time bounds.
+const MOST_FAULTS: usize = 100_000;
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub struct ChaosOptions {
+    /// The schedule is a function of it.
+    pub seed: u64,
+    /// No fault is made after so long. The round that is under way then ends undisturbed.
+    pub length: Duration,
+    /// Mean pause between two faults.
+    pub every: Duration,
+    /// The most faults, if not only the time bounds them.
+    pub faults: Option<usize>,
+    /// Which faults.
+    pub kinds: Vec<FaultKind>,
+}
+
+/// A job, and how its processes are started.
+pub struct ChaosRun<'a> {
+    /// The job, changed by [`crate::job_changes`].
+    pub job: &'a Job,
+    /// The job's file.
+    pub job_file: &'a Path,
+    /// All changes to the file, those of [`crate::job_changes`] among them.
+    pub sets: &'a [String],
+    /// What to print as the changes of this command.
+    pub changes: &'a [String],
+    /// The program that plays every role.
+    pub program: &'a Path,
+    /// How children log.
+    pub logging: Logging,
+    /// Makes a run folder.
+    pub new_folder: &'a dyn Fn() -> Result<PathBuf, Failure>,
+    /// Ends everything.
+    pub stop: Shutdown,
+    /// What to do.
+    pub options: ChaosOptions,
+}
+
+impl ChaosRun<'_> {
+    /// Runs all rounds and prints the report.
+    ///
+    /// # Errors
+    /// If a promise was broken, the job cannot be checked, or the command was stopped.
+    pub async fn run(&self) -> Result<(), Failure> {
+        rules::check(self.job)?;
+        let faults = self.faults();
+        report::setting(self.job, self.options.seed, self.changes);
+        report::schedule(&faults, self.options.seed);
+        report::round("round 0, undisturbed");
+        let undisturbed = self.round(None).await?;
+        let mut kept = self.judge(&undisturbed, None);
+        let mut injector = FaultInjector::new(faults, self.options.length);
+        let mut round = 0;
+        while kept && !injector.is_done() && !self.stop.is_requested() {
+            round += 1;
+            report::round(&format!("round {round}"));
+            let ended = self.round(Some(&mut injector)).await?;
+            kept = self.judge(&ended, undisturbed.ended.as_ref());
+        }
+        self.conclude(&injector, kept)
+    }
+
+    fn faults(&self) -> Vec<PlannedFault> {
+        let options = &self.options;
+        // A pause is half of the mean at least.
+        let within = (options.length.as_secs_f64() / (options.every.as_secs_f64() / 2.0)).ceil() as usize;
+        let rules = ScheduleRules {
+            seed: options.seed,
+            every: options.every,
+            kinds: options.kinds.clone(),
+            targets: rules::targets(self.job),
+            longest_stop: rules::longest_stop(self.job),
+        };
+        rules.faults(within.min(options.faults.unwrap_or(MOST_FAULTS)))
+    }
+
+    /// One round: the job from its start to its end.
+    async fn round(&self, injector: Option<&mut FaultInjector>) -> Result<RoundResult, Failure> {
+        let folder = (self.new_folder)()?;
+        let socket = folder.join("pushes.sock");
+        let recorder = Recorder::listen(&socket, self.job.tables.len() as u32).or_internal()?;
+        let (over, stop) = (Shutdown::new(), Shutdown::new());
+        let console = RunConsole::default();
+        let output = ChildOutput { silent: true, console: console.clone(), logs: Some(folder.join(LOG_FOLDER)) };
+        // Lines of the supervisor are in the report, in other words.
+        console.hold();
+        let plan = LaunchPlan {
+            program: self.program,
+            job_file: self.job_file,
+            sets: self.sets,
+            folder: &folder,
+            timeout: self.job.cluster.timeout,
+            resume: false,
+            logging: self.logging.clone(),
+            output,
+            addresses: RoleAddresses::any(),
+            secret: RoleKey::random(),
+        };
+        let cluster = RoundCluster { plan, job: self.job, socket: &socket };
+        let train = async {
+            let ended = cluster.train(&stop).await;
+            over.request();
+            ended
+        };
+        let view = RoundView { job: self.job, run: &folder, recorder: &recorder, over: &over, stop: &stop };
+        let before = injector.as_ref().map_or(0, |injector| injector.records.len());
+        let passed_on = async {
+            tokio::select! {
+                () = self.stop.requested() => stop.request(),
+                () = over.requested() => {}
+            }
+        };
+        let (ended, records, mut problems) = match injector {
+            None => (tokio::join!(train, passed_on).0, Vec::new(), Vec::new()),
+            Some(injector) => {
+                let (ended, (), ()) = tokio::join!(train, passed_on, injector.run(&view));
+                (ended, injector.records[before..].to_vec(), std::mem::take(&mut injector.problems))
+            }
+        };
+        problems.extend(std::mem::take(&mut recorder.record().failures));
+        problems.sort();
+        problems.dedup();
+        wait_for_reports(&recorder).await;
+        let record = std::mem::take(&mut *recorder.record());
+        let (ended, failure) = match ended {
+            Ok(()) => (Some(self.inspect(&folder, record, &records)?), None),
+            Err(failure) => (None, Some(failure)),
+        };
+        Ok(RoundResult { folder, ended, failure, problems })
+    }
+
+    /// Reads what the round left.
+    fn inspect(&self, folder: &Path, record: RoundRecord, records: &[FaultRecord]) -> Result<EndedRound, Failure> {
+        let hit: Vec<u32> = records
+            .iter()
+            .flat_map(|record| &record.fault.targets)
+            .filter_map(|role| if let RoleName::DenseWorker(index) = role { Some(*index) } else { None })
+            .collect();
+        let RoundRecord { ledger, writers, .. } = record;
+        let is_hit = |writer: u64| writers.get(&writer).is_some_and(|worker| hit.contains(worker));
+        let unanswered = ledger.unanswered().iter().filter(|push| !is_hit(push.writer)).count();
+        let tables: Vec<String> = self.job.tables.iter().map(|table| table.name.clone()).collect();
+        let mut oracle = RowOracle::new(&ledger);
+        saved_rows::each(folder, &tables, &mut |row, weights| oracle.check(row, weights))?;
+        let rows = oracle.finish();
+        let facts = RunFacts::read(folder)?;
+        Ok(EndedRound { facts, rows, ledger, unanswered, hit_workers: !hit.is_empty() })
+    }
+
+    /// Prints what a round kept; answers whether that is everything.
+    fn judge(&self, round: &RoundResult, undisturbed: Option<&EndedRound>) -> bool {
+        let mut checked = vec![CheckedPromise::ended(round.failure.as_ref())];
+        if let Some(ended) = &round.ended {
+            checked.extend(promises(self.job, ended, undisturbed));
+            if let Some(undisturbed) = undisturbed {
+                print_curves(&ended.facts, &undisturbed.facts);
+            }
+        }
+        let problem = |what: &String| CheckedPromise { is_kept: false, what: what.clone() };
+        checked.extend(round.problems.iter().map(problem));
+        report::promises(&checked);
+        let is_kept = checked.iter().all(|promise| promise.is_kept);
+        if !is_kept {
+            report::round(&format!("the files of this round are in {}", round.folder.display()));
+        }
+        is_kept
+    }
+
+    fn conclude(&self, injector: &FaultInjector, kept: bool) -> Result<(), Failure> {
+        let made: Vec<PlannedFault> = injector.records.iter().map(|record| record.fault.clone()).collect();
+        if !made.is_empty() {
+            report::recoveries(&injector.records);
+            report::schedule(&made, self.options.seed);
+        }
+        let seed = self.options.seed;
+        if !kept {
+            let what = format!("a promise was broken after {} faults (seed {seed})", made.len());
+            let help = format!(
+                "the lines with ✗ say which; the same command with --seed {seed} repeats the schedule; \
+                 please report it with the run's folder"
+            );
+            return Err(Failure::with_help(Exit::Internal, what, help));
+        }
+        if self.stop.is_requested() {
+            return Err(Failure::with_help(Exit::Cluster, "stopped before the end", "start it again"));
+        }
+        if made.is_empty() {
+            let help = "give the job more epochs or data, or a shorter --every";
+            return Err(Failure::with_help(Exit::Usage, "the run ended before any fault: nothing was shown", help));
+        }
+        report::title(&format!("Exact: {} faults, nothing lost, nothing doubled (seed {seed})", made.len()));
+        Ok(())
+    }
+}
+
+/// What a round left.
+struct RoundResult {
+    folder: PathBuf,
+    /// `None` if the run failed.
+    ended: Option<EndedRound>,
+    failure: Option<Failure>,
+    problems: Vec<String>,
+}
+
+/// The reports of workers that have ended may still be on their way.
+async fn wait_for_reports(recorder: &Recorder) {
+    let all = async {
+        while recorder.record().connected > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    if tokio::time::timeout(LAST_REPORTS, all).await.is_err() {
+        tracing::warn!("reports of dense workers are missing after {LAST_REPORTS:?}");
+    }
+}
+
+fn print_curves(facts: &RunFacts, undisturbed: &RunFacts) {
+    let (with, without) = (facts.curve(POINTS), undisturbed.curve(POINTS));
+    let losses = with.iter().chain(&without).copied();
+    let bounds = losses.fold((f64::MAX, f64::MIN), |(low, high), loss| (low.min(loss), high.max(loss)));
+    report::curve("loss", &with, bounds);
+    report::curve("undisturbed", &without, bounds);
+}

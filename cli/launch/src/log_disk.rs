@@ -1,0 +1,94 @@
+//! The disk that the logs of the embedding servers need on this machine (`cluster.durability`).
+
+use std::path::Path;
+
+use indicatif::HumanBytes;
+use zagros_job::{Job, Table};
+use zagros_plumbing::metrics::DiskSpace;
+
+/// Bytes of a row in the log besides its words: its id, and its access metadata.
+const ROW_BYTES: u64 = 12;
+/// While a base is written there are two of them, and a tail of half a base. So many halves are at most on the disk.
+const HALVES: u64 = 5;
+/// Bytes of a server's log however few rows it has: the shortest tail that leads to a base, and two segments of room.
+const LEAST: u64 = (256 + 128) << 20;
+
+/// What the logs of all servers of a job may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogDisk {
+    /// For each million rows that are in memory, spread evenly over the tables.
+    million: u64,
+    /// However few rows there are.
+    least: u64,
+    /// With as many rows in memory as `cluster.memory` lets in; `None` without a limit.
+    most: Option<u64>,
+}
+
+impl LogDisk {
+    /// What the servers of a job may take. `None` if they keep no log.
+    #[must_use]
+    pub fn of(job: &Job) -> Option<Self> {
+        let servers = u64::from(job.cluster.servers);
+        let tables = job.tables.len().max(1) as u64;
+        let bytes = |table: &Table| 4 * table.config().stride() as u64 + ROW_BYTES;
+        let row = job.tables.iter().map(bytes).sum::<u64>() / tables;
+        let least = LEAST.saturating_mul(servers);
+        let with = |rows: u64| rows.saturating_mul(HALVES) / 2;
+        let most = job.cluster.memory.map(|memory| with(memory.saturating_mul(servers)).saturating_add(least));
+        job.cluster.durability.has_log().then_some(Self { million: with(row * 1_000_000), least, most })
+    }
+
+    /// In words, for logs below `folder`.
+    #[must_use]
+    pub fn describe(&self, folder: &Path, space: Option<DiskSpace>) -> String {
+        let (million, least) = (HumanBytes(self.million), HumanBytes(self.least));
+        let most = self.most.map_or_else(String::new, |most| format!("; at most {}", HumanBytes(most)));
+        let free = space.map_or_else(String::new, |space| format!(", which has {} free", HumanBytes(space.free)));
+        format!("{least}, and {million} per million rows in memory{most}, below {}{free}", folder.display())
+    }
+
+    /// A warning, if the disk may fill.
+    #[must_use]
+    pub fn warning(&self, space: Option<DiskSpace>) -> Option<String> {
+        let (free, need) = (space?.free, self.most.unwrap_or(self.least));
+        (need > free).then(|| {
+            format!(
+                "the logs of the embedding servers may need {}, and their disk has {} free: name a larger disk in \
+                 cluster.log_folder, or lower cluster.memory; servers with a full disk refuse pushes until it has room",
+                HumanBytes(need),
+                HumanBytes(free)
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Overrides;
+
+    use super::*;
+
+    fn job(cluster: &str) -> Job {
+        let text = format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[cluster]\n{cluster}\n");
+        Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap()
+    }
+
+    #[test]
+    fn the_disk_of_the_logs_is_counted_where_there_are_logs() {
+        assert_eq!(LogDisk::of(&job("durability = 'checkpoint'")), None);
+        let disk = LogDisk::of(&job("durability = 'process'\nservers = 2")).unwrap();
+        // 16 weights and 16 values of Adagrad, id and access metadata, in two bases and a half.
+        assert_eq!(disk, LogDisk { million: 350_000_000, least: 768 << 20, most: None });
+        let space = |free| Some(DiskSpace { free, size: u64::MAX });
+        assert_eq!(disk.warning(space(768 << 20)), None);
+        assert!(disk.warning(space(700 << 20)).unwrap().contains("cluster.log_folder"));
+        let disk = LogDisk::of(&job("durability = 'machine'\nmemory = '1GiB'")).unwrap();
+        assert_eq!(disk.most, Some((5 << 29) + LEAST));
+        assert!(disk.warning(space(1 << 30)).unwrap().contains("may need 2.88 GiB, and their disk has 1.00 GiB free"));
+        let text = disk.describe(Path::new("logs"), space(1 << 30));
+        assert_eq!(
+            text,
+            "384.00 MiB, and 333.79 MiB per million rows in memory; at most 2.88 GiB, below logs, which has 1.00 GiB free"
+        );
+    }
+}

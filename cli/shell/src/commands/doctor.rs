@@ -1,0 +1,79 @@
+//! `doctor`: who waits for whom in a run, since when, for what, and what to do.
+
+use std::time::Duration;
+
+use owo_colors::OwoColorize;
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
+use zagros_doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, diagnose, time};
+use zagros_protocol::control::StatusRequest;
+
+use crate::answer::answer;
+use crate::args::DoctorArgs;
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::live::FoundCoordinator;
+use crate::local_run::LocalRun;
+use crate::{live, out};
+
+/// Findings that are shown. The JSON has all.
+const SHOWN: usize = 5;
+
+/// Asks, looks, and says what is wrong.
+pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
+    let timeout = Duration::from_secs(args.timeout);
+    let observation = match (args.coordinator, args.run) {
+        (Some(address), _) => ask(&live::at(address)?, timeout).await?,
+        (None, Some(run)) => LocalRun::of(&run)?.observe(timeout).await,
+        (None, None) => match live::newest_folder() {
+            Some(run) => LocalRun::of(&run)?.observe(timeout).await,
+            None => ask(&live::newest()?, timeout).await?,
+        },
+    };
+    let diagnosis = diagnose(&observation);
+    if args.json {
+        answer(&serde_json::to_string_pretty(&diagnosis).or_internal()?)?;
+    } else {
+        print(&observation, &diagnosis);
+    }
+    Ok(if diagnosis.healthy { Exit::Success } else { Exit::Unhealthy })
+}
+
+/// What a coordinator says. One that does not answer is a finding, unless its address is wrong.
+async fn ask(coordinator: &FoundCoordinator, timeout: Duration) -> Result<Observation, Failure> {
+    let control = GrpcControlPlane::connect(&coordinator.address, timeout, &coordinator.credentials);
+    let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
+    Ok(match control.status(StatusRequest {}).await {
+        Ok(status) => Observation::from(&status),
+        Err(refusal) => {
+            let coordinator = CoordinatorSign::Silent(refusal.to_string());
+            Observation { state: "training".to_owned(), coordinator, ..Observation::default() }
+        }
+    })
+}
+
+fn print(observation: &Observation, diagnosis: &Diagnosis) {
+    let Observation { job, state, step, age, .. } = observation;
+    let old = if age.is_zero() { String::new() } else { format!(", as of {} ago", time(*age)) };
+    if !job.is_empty() {
+        out!("{}  {state}, step {step}{old}", job.bold());
+    }
+    if diagnosis.findings.is_empty() {
+        out!("  {} {}", "✓".green(), diagnosis.verdict);
+    }
+    diagnosis.findings.iter().take(SHOWN).for_each(show);
+    if diagnosis.findings.len() > SHOWN {
+        out!("  and {} more findings (--json has all)", diagnosis.findings.len() - SHOWN);
+    }
+}
+
+fn show(finding: &Finding) {
+    let what = finding.what.bold();
+    match finding.severity {
+        Severity::Trouble => out!("  {} {what}", "✕".red()),
+        Severity::Slow => out!("  {} {what}", "⚠".yellow()),
+    }
+    for (number, why) in finding.why.iter().enumerate() {
+        let title = if number == 0 { "why " } else { "    " };
+        out!("      {}  {why}", title.dimmed());
+    }
+    out!("      {}  {}", "next".dimmed(), finding.next);
+}

@@ -1,0 +1,238 @@
+//! What a process waits for, kept by itself: who waits, for whom, since when, and until when.
+//!
+//! A wait costs one uncontended lock at its start and one at its end. Nothing is formatted before somebody asks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use zagros_protocol::control::{LongWait, ServerWait, WaitKind};
+
+/// Shorter waits are how it should be, and are not reported.
+const WORTH_REPORTING: Duration = Duration::from_secs(1);
+/// The most waits that a report has: the coordinator takes no more.
+const MOST: usize = 16;
+/// The most bytes of a text.
+const LONGEST: usize = 400;
+
+/// What a part of a process waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    part: &'static str,
+    kind: WaitKind,
+    what: &'static str,
+    number: Option<u64>,
+    server: Option<u32>,
+    timeout: Option<Duration>,
+}
+
+impl Waiting {
+    /// `part` waits for somebody of this kind; `what` is what for, as a noun: `the all-reduce of step`.
+    #[must_use]
+    pub const fn new(part: &'static str, kind: WaitKind, what: &'static str) -> Self {
+        Self { part, kind, what, number: None, server: None, timeout: None }
+    }
+
+    /// The number that follows the noun, such as that of a step.
+    #[must_use]
+    pub const fn numbered(self, number: u64) -> Self {
+        Self { number: Some(number), ..self }
+    }
+
+    /// The embedding server that is waited for.
+    #[must_use]
+    pub const fn server(self, index: u32) -> Self {
+        Self { server: Some(index), ..self }
+    }
+
+    /// How long it waits before it gives up.
+    #[must_use]
+    pub const fn within(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+}
+
+/// The waits of one process. A clone is another handle to the same waits.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    table: Arc<Mutex<WaitTable>>,
+}
+
+#[derive(Debug, Default)]
+struct WaitTable {
+    /// A place is used again once its wait has ended.
+    places: Vec<Option<(Waiting, Instant)>>,
+    free: Vec<usize>,
+    notes: Vec<WaitNote>,
+    requests: Vec<ServerWait>,
+}
+
+/// A wait that is looked for now and then, and not entered and left.
+#[derive(Debug)]
+struct WaitNote {
+    part: &'static str,
+    kind: WaitKind,
+    what: String,
+    since: Instant,
+}
+
+/// A wait in progress. Dropping it ends the wait.
+#[derive(Debug)]
+#[must_use = "the wait ends when this is dropped"]
+pub struct WaitGuard {
+    place: usize,
+    table: Arc<Mutex<WaitTable>>,
+}
+
+impl Waits {
+    /// Starts a wait.
+    pub fn begin(&self, waiting: Waiting) -> WaitGuard {
+        let entry = Some((waiting, Instant::now()));
+        let mut table = lock(&self.table);
+        let place = match table.free.pop() {
+            Some(place) => {
+                table.places[place] = entry;
+                place
+            }
+            None => {
+                table.places.push(entry);
+                table.places.len() - 1
+            }
+        };
+        WaitGuard { place, table: Arc::clone(&self.table) }
+    }
+
+    /// Notes that a part waits, or with `None` that it does not. The wait counts from the first of equal notes.
+    pub fn note(&self, part: &'static str, kind: WaitKind, what: Option<String>) {
+        let mut table = lock(&self.table);
+        let known = table.notes.iter().position(|note| note.part == part);
+        match (known, what) {
+            (Some(place), None) => drop(table.notes.swap_remove(place)),
+            (Some(place), Some(what)) => (table.notes[place].kind, table.notes[place].what) = (kind, what),
+            (None, Some(what)) => table.notes.push(WaitNote { part, kind, what, since: Instant::now() }),
+            (None, None) => {}
+        }
+    }
+
+    /// Sets the servers that leave requests of this process unanswered.
+    pub fn set_requests(&self, requests: Vec<ServerWait>) {
+        lock(&self.table).requests = requests;
+    }
+
+    /// The servers that leave requests of this process unanswered, as last set.
+    #[must_use]
+    pub fn requests(&self) -> Vec<ServerWait> {
+        lock(&self.table).requests.clone()
+    }
+
+    /// The waits that have lasted for a second or longer, oldest first; at most 16.
+    #[must_use]
+    pub fn long(&self) -> Vec<LongWait> {
+        self.longer_than(WORTH_REPORTING)
+    }
+
+    fn longer_than(&self, least: Duration) -> Vec<LongWait> {
+        let now = Instant::now();
+        let table = lock(&self.table);
+        let entered = table.places.iter().flatten().map(|(waiting, since)| waiting.report(now.duration_since(*since)));
+        let noted = table.notes.iter().map(|note| LongWait {
+            part: note.part.to_owned(),
+            kind: note.kind.into(),
+            what: shortened(&note.what),
+            age_ms: millis(now.duration_since(note.since)),
+            ..LongWait::default()
+        });
+        let mut long: Vec<LongWait> = entered.chain(noted).filter(|wait| wait.age_ms >= millis(least)).collect();
+        drop(table);
+        long.sort_by_key(|wait| std::cmp::Reverse(wait.age_ms));
+        long.truncate(MOST);
+        long
+    }
+}
+
+impl Waiting {
+    fn report(&self, age: Duration) -> LongWait {
+        let Self { part, kind, what, number, server, timeout } = *self;
+        LongWait {
+            part: part.to_owned(),
+            kind: kind.into(),
+            indices: server.into_iter().collect(),
+            what: number.map_or_else(|| what.to_owned(), |number| format!("{what} {number}")),
+            age_ms: millis(age),
+            left_ms: timeout.map(|timeout| millis(timeout.saturating_sub(age))),
+        }
+    }
+}
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        let mut table = lock(&self.table);
+        table.places[self.place] = None;
+        table.free.push(self.place);
+    }
+}
+
+fn lock(table: &Mutex<WaitTable>) -> MutexGuard<'_, WaitTable> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn shortened(text: &str) -> String {
+    let end = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONGEST).last().unwrap_or_default();
+    if text.len() <= LONGEST { text.to_owned() } else { format!("{}…", &text[..end]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL_REDUCE: Waiting = Waiting::new("dense thread", WaitKind::Workers, "the all-reduce of step");
+
+    fn texts(waits: &Waits) -> Vec<String> {
+        waits.longer_than(Duration::ZERO).into_iter().map(|wait| wait.what).collect()
+    }
+
+    #[test]
+    fn a_wait_is_reported_while_its_guard_lives_and_its_place_is_used_again() {
+        let waits = Waits::default();
+        let first = waits.begin(ALL_REDUCE.numbered(812).within(Duration::from_secs(60)));
+        let second = waits.begin(Waiting::new("checkpoint", WaitKind::Servers, "a snapshot").server(2));
+        let reported = waits.longer_than(Duration::ZERO);
+        let of = |what: &str| reported.iter().find(|wait| wait.what == what).unwrap();
+        let all_reduce = of("the all-reduce of step 812");
+        assert_eq!((all_reduce.part.as_str(), all_reduce.kind()), ("dense thread", WaitKind::Workers));
+        assert!((1..=60_000).contains(&all_reduce.left_ms.unwrap()), "{all_reduce:?}");
+        assert_eq!((&of("a snapshot").indices[..], of("a snapshot").left_ms), (&[2][..], None));
+        drop(first);
+        assert_eq!(texts(&waits), ["a snapshot"]);
+        let third = waits.begin(ALL_REDUCE.numbered(813));
+        assert_eq!(lock(&waits.table).places.len(), 2, "a place was not used again");
+        drop((second, third));
+        assert!(texts(&waits).is_empty());
+    }
+
+    #[test]
+    fn short_waits_are_not_reported_and_many_are_cut_to_the_oldest() {
+        let waits = Waits::default();
+        let guards: Vec<WaitGuard> = (0..40).map(|number| waits.begin(ALL_REDUCE.numbered(number))).collect();
+        assert!(waits.long().is_empty());
+        assert_eq!(texts(&waits).len(), MOST);
+        drop(guards);
+    }
+
+    #[test]
+    fn a_note_keeps_its_age_until_it_is_taken_back() {
+        let waits = Waits::default();
+        waits.note("log", WaitKind::Disk, Some("no space left on device".to_owned()));
+        let since = lock(&waits.table).notes[0].since;
+        waits.note("log", WaitKind::Disk, Some("é".repeat(LONGEST)));
+        assert_eq!(lock(&waits.table).notes[0].since, since);
+        let [noted] = &waits.longer_than(Duration::ZERO)[..] else { panic!("not one wait") };
+        assert!(noted.what.len() <= LONGEST + 5 && noted.what.ends_with("é…"), "{}", noted.what);
+        waits.note("log", WaitKind::Disk, None);
+        waits.note("log", WaitKind::Disk, None);
+        assert!(texts(&waits).is_empty());
+    }
+}

@@ -1,0 +1,179 @@
+//! Changing the number of embedding servers while the run trains: each step of it is one move of buckets (ADR 39).
+
+use std::time::Duration;
+
+use zagros_protocol::control::{MoveStage, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse};
+use zagros_protocol::{Refusal, RefusalKind};
+
+use super::Core;
+use crate::resharding::{MoveProgress, MoveState, owners_of, plan_owners};
+use crate::run::RunState;
+use crate::{MemberSlot, Role, RunEvent};
+
+impl Core {
+    /// Changes the number of embedding servers. New servers may join from now on. Buckets move once all of them have joined.
+    /// A server that is left over ends once it owns no bucket. The same call again changes nothing.
+    ///
+    /// # Errors
+    /// `Invalid` if the run cannot have these numbers, `Unavailable` before training, `Fenced` when the run is over. Nothing
+    /// has changed then.
+    pub fn scale(&mut self, now: Duration, request: &ScaleRequest) -> Result<ScaleResponse, Refusal> {
+        let now = self.advance(now);
+        self.run.check_not_ended()?;
+        let servers = self.check_scale(request)?;
+        let Some(map) = self.placement.map() else { return Err(not_yet()) };
+        let owners = owners_of(map);
+        if self.resharding.wanted() != Some(servers) || self.resharding.left(map) == 0 {
+            // Buckets of equal weight: ids are spread over them by a hash.
+            let goal = plan_owners(&owners, &vec![1; owners.len()], servers);
+            self.abandon_move(now, "another number of servers was asked for");
+            self.resharding.aim(servers, goal);
+            self.config.servers = self.config.servers.max(servers);
+            let buckets = self.buckets_left();
+            self.events.push(RunEvent::ScaleRequested { servers, buckets });
+        }
+        self.advance_moves(now);
+        Ok(ScaleResponse { servers, workers: self.config.workers, buckets: self.buckets_left() })
+    }
+
+    /// The source or target of a move reports, and learns what became of the move. A repeated report changes nothing.
+    ///
+    /// # Errors
+    /// `Fenced` when the caller is no longer a member, `Unavailable` when its lease has expired, `Invalid` for a report that
+    /// is not its to make.
+    pub fn report_move(&mut self, now: Duration, request: &ReportMoveRequest) -> Result<ReportMoveResponse, Refusal> {
+        let now = self.advance(now);
+        let slot = self.members.active(request.member, request.incarnation)?;
+        let id = request.bucket_move;
+        let Some(active) = self.resharding.active().filter(|active| active.id == id) else {
+            return Ok(self.resharding.verdict(id));
+        };
+        let (is_target, state) = (slot == MemberSlot::server(active.target), active.state);
+        let is_source = slot == MemberSlot::server(active.source);
+        let progress =
+            MoveProgress { rows: request.rows, bytes: request.bytes, frozen: Duration::from_micros(request.frozen_us) };
+        match MoveStage::try_from(request.stage) {
+            Ok(MoveStage::Failed) if is_target || is_source => {
+                self.abandon_move(now, &format!("{slot}: {}", request.reason));
+            }
+            Ok(MoveStage::Copying) if is_target => self.resharding.progress(now, MoveState::Copying, progress),
+            Ok(MoveStage::CaughtUp) if is_target => self.resharding.progress(now, MoveState::CaughtUp, progress),
+            Ok(MoveStage::Copied) if is_target && state == MoveState::CaughtUp => self.commit_move(now, progress),
+            _ => return Err(Refusal::invalid(format!("{slot} cannot report this of move {id}"))),
+        }
+        Ok(self.resharding.verdict(id))
+    }
+
+    /// Starts what is due, gives up what cannot go on, and lets servers go that own nothing any more.
+    pub(super) fn advance_moves(&mut self, now: Duration) {
+        let can_move = self.run == RunState::Training && !self.roster().is_trained();
+        if self.resharding.active().is_some() {
+            if !can_move {
+                self.abandon_move(now, "the run is ending");
+            } else if self.resharding.is_silent(now, self.config.timeout) {
+                let why = format!("its target has reported nothing for {:.0?}", self.config.timeout);
+                self.abandon_move(now, &why);
+            }
+        }
+        if !can_move || self.resharding.active().is_some() || self.resharding.wanted().is_none() {
+            return;
+        }
+        self.release_servers();
+        let Some(map) = self.placement.map().filter(|_| self.all_servers_are_alive()) else { return };
+        if let Some(started) = self.resharding.start_next(now, map) {
+            let (id, buckets) = (started.id, started.buckets.len() as u32);
+            let (source, target) = (MemberSlot::server(started.source), MemberSlot::server(started.target));
+            self.events.push(RunEvent::MoveStarted { id, source, target, buckets });
+        }
+    }
+
+    /// A process has taken a server's slot. The rows of a move that was under way may not be there any more.
+    pub(super) fn abandon_move_of(&mut self, now: Duration, slot: MemberSlot) {
+        let concerns = |index: u32| slot == MemberSlot::server(index);
+        if self.resharding.active().is_some_and(|active| concerns(active.source) || concerns(active.target)) {
+            self.abandon_move(now, &format!("{slot} is another process now"));
+        }
+    }
+
+    /// Whether a slot belongs to a server that owns no bucket and is not wanted any more.
+    pub(super) fn is_released(&self, slot: MemberSlot) -> bool {
+        slot.role == Role::EmbeddingServer && slot.index >= self.config.servers
+    }
+
+    /// Buckets that are not where they are wanted.
+    pub(super) fn buckets_left(&self) -> u32 {
+        self.placement.map().map_or(0, |map| self.resharding.left(map))
+    }
+
+    fn check_scale(&self, request: &ScaleRequest) -> Result<u32, Refusal> {
+        if request.workers != 0 && request.workers != self.config.workers {
+            return Err(Refusal::invalid(format!(
+                "the run has {} dense workers, and this release cannot change that while it trains; scale the servers alone",
+                self.config.workers
+            )));
+        }
+        if let Some(why) = &self.config.fixed_servers {
+            return Err(Refusal::invalid(format!("the number of embedding servers of this run cannot change: {why}")));
+        }
+        match &self.run {
+            RunState::Waiting => return Err(not_yet()),
+            RunState::Draining(why) => {
+                return Err(Refusal::invalid(format!("the run is ending ({why}); its servers do not change any more")));
+            }
+            RunState::Training | RunState::Ended(_) => {}
+        }
+        let servers = match request.servers {
+            0 if request.workers == 0 => return Err(Refusal::invalid("nothing to change: name a number of servers")),
+            0 => self.resharding.wanted().unwrap_or(self.config.servers),
+            servers => servers,
+        };
+        if servers > self.config.buckets {
+            return Err(Refusal::invalid(format!(
+                "{servers} servers cannot share {} buckets (`cluster.buckets`); ask for fewer",
+                self.config.buckets
+            )));
+        }
+        Ok(servers)
+    }
+
+    fn commit_move(&mut self, now: Duration, progress: MoveProgress) {
+        let Some(active) = self.resharding.active().cloned() else { return };
+        let Some(generation) = self.placement.move_buckets(&active.buckets, active.target) else { return };
+        self.resharding.commit(generation, progress);
+        self.events.push(RunEvent::MoveCommitted {
+            id: active.id,
+            buckets: active.buckets.len() as u32,
+            rows: progress.rows,
+            bytes: progress.bytes,
+            frozen: progress.frozen,
+        });
+        self.events.push(RunEvent::PlacementChanged { generation });
+        self.advance_moves(now);
+    }
+
+    fn abandon_move(&mut self, now: Duration, reason: &str) {
+        if let Some(active) = self.resharding.abandon(now, reason) {
+            self.events.push(RunEvent::MoveAbandoned { what: active.to_string(), reason: reason.to_owned() });
+        }
+    }
+
+    fn all_servers_are_alive(&self) -> bool {
+        (0..self.config.servers).all(|index| self.members.alive(MemberSlot::server(index)).is_some())
+    }
+
+    /// Lets the servers go that are left over, once none of them owns a bucket. They learn so with their next heartbeat.
+    fn release_servers(&mut self) {
+        let Some(wanted) = self.resharding.wanted().filter(|_| self.buckets_left() == 0) else { return };
+        for index in wanted..self.config.servers {
+            let slot = MemberSlot::server(index);
+            self.placement.forget(index);
+            self.members.forget_rows(slot);
+            self.events.push(RunEvent::ServerReleased { slot });
+        }
+        self.config.servers = wanted;
+    }
+}
+
+fn not_yet() -> Refusal {
+    Refusal::new(RefusalKind::Unavailable, "the run does not train yet; try again once it does")
+}

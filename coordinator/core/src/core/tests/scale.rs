@@ -1,0 +1,216 @@
+//! Servers join and leave while the run trains: one move of buckets after another.
+
+use zagros_protocol::control::{
+    MoveStage, MoveVerdict, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse,
+};
+
+use super::*;
+
+/// A run of `servers` servers and one worker that trains, with the members in the order of their indices.
+fn training(servers: u32) -> (Core, Vec<JoinResponse>) {
+    let mut core = core(servers, 1);
+    let members = (0..servers).map(|index| join(&mut core, 0, MemberSlot::server(index))).collect();
+    join(&mut core, 0, MemberSlot::worker(0));
+    core.take_events();
+    (core, members)
+}
+
+fn scale(core: &mut Core, second: u64, servers: u32) -> Result<ScaleResponse, Refusal> {
+    core.scale(at(second), &ScaleRequest { servers, workers: 0 })
+}
+
+fn report(
+    core: &mut Core,
+    second: u64,
+    member: &JoinResponse,
+    bucket_move: u64,
+    stage: MoveStage,
+) -> Result<ReportMoveResponse, Refusal> {
+    let (member, incarnation) = (member.member, member.incarnation);
+    let request = ReportMoveRequest { member, incarnation, bucket_move, stage: stage.into(), ..Default::default() };
+    core.report_move(at(second), &request)
+}
+
+fn owned(core: &mut Core, servers: u32) -> Vec<usize> {
+    let placement = core.placement(at(0));
+    let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+    let of = |server| (0..map.buckets()).filter(|bucket| map.owner(*bucket).unwrap().0 == server).count();
+    (0..servers).map(of).collect()
+}
+
+/// Plays the target of every move until none is under way.
+fn move_all(core: &mut Core, members: &[JoinResponse]) -> Vec<(u32, u32)> {
+    let mut pairs = Vec::new();
+    while let Some(moved) = core.placement(at(1)).bucket_move {
+        pairs.push((moved.source, moved.target));
+        let target = &members[moved.target as usize];
+        for stage in [MoveStage::Copying, MoveStage::CaughtUp] {
+            assert_eq!(report(core, 1, target, moved.id, stage).unwrap().verdict(), MoveVerdict::Continue);
+        }
+        let answer = report(core, 1, target, moved.id, MoveStage::Copied).unwrap();
+        assert_eq!(answer.verdict(), MoveVerdict::Committed);
+        // The answer was lost.
+        assert_eq!(report(core, 1, target, moved.id, MoveStage::Copied).unwrap(), answer);
+    }
+    pairs
+}
+
+#[test]
+fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
+    let (mut core, mut members) = training(2);
+    let answer = scale(&mut core, 1, 4).unwrap();
+    assert_eq!((answer.servers, answer.buckets), (4, 32));
+    assert_eq!(core.placement(at(1)).bucket_move, None, "the new servers have not joined");
+    assert!(core.status(at(1)).scale.unwrap().doing.contains("embedding server 2 has not joined"));
+    members.extend((2..4).map(|index| join(&mut core, 1, MemberSlot::server(index))));
+    assert_eq!((core.placement(at(1)).generation, core.placement(at(1)).servers.len()), (1, 2), "nothing has moved");
+    let pairs = move_all(&mut core, &members);
+    assert!(pairs.iter().all(|(source, target)| *source < 2 && *target >= 2), "{pairs:?}");
+    assert_eq!((owned(&mut core, 4), core.placement(at(1)).servers.len()), (vec![16; 4], 4));
+    assert_eq!(core.placement(at(1)).generation, 1 + pairs.len() as u64);
+
+    assert_eq!(scale(&mut core, 1, 3).unwrap().buckets, 16);
+    assert!(!beat(&mut core, 1, &members[3]).unwrap().stop, "it has buckets");
+    let pairs = move_all(&mut core, &members);
+    assert!(pairs.iter().all(|(source, _)| *source == 3), "{pairs:?}");
+    let owned = owned(&mut core, 4);
+    assert!(owned[3] == 0 && owned[..3].iter().all(|count| (21..=22).contains(count)), "{owned:?}");
+    let heard = beat(&mut core, 1, &members[3]).unwrap();
+    assert!(heard.stop && heard.reason.contains("handed over"), "{heard:?}");
+    leave(&mut core, &members[3], Outcome::Finished, "").unwrap();
+    assert_eq!((core.placement(at(2)).servers.len(), core.outcome()), (3, None));
+    let status = core.status(at(2)).scale.unwrap();
+    assert_eq!((status.servers, status.wanted, status.buckets_left, status.doing.as_str()), (3, 3, 0, ""));
+    // The server that has gone is missed by nobody.
+    core.drain(at(3), "the test wants it");
+    assert_eq!(core.outcome(), None);
+    // Another process may take the slot once more.
+    assert!(core.join(at(3), &request(MemberSlot::server(3), 9)).is_err(), "it is not wanted now");
+}
+
+#[test]
+fn a_move_needs_all_its_stages_from_its_own_target() {
+    let (mut core, mut members) = training(1);
+    scale(&mut core, 1, 2).unwrap();
+    members.push(join(&mut core, 1, MemberSlot::server(1)));
+    let id = core.placement(at(1)).bucket_move.unwrap().id;
+    assert_eq!(beat(&mut core, 1, &members[0]).unwrap().bucket_move, id);
+    let refused = |core: &mut Core, member: usize, stage| {
+        report(core, 1, &members[member], id, stage).unwrap_err().kind == RefusalKind::Invalid
+    };
+    assert!(refused(&mut core, 1, MoveStage::Copied), "it has not caught up");
+    report(&mut core, 1, &members[1], id, MoveStage::Copying).unwrap();
+    assert!(refused(&mut core, 1, MoveStage::Copied), "it has not caught up");
+    assert!(refused(&mut core, 0, MoveStage::CaughtUp), "the source");
+    report(&mut core, 1, &members[1], id, MoveStage::CaughtUp).unwrap();
+    // A late report of the stage before changes nothing.
+    report(&mut core, 1, &members[1], id, MoveStage::Copying).unwrap();
+    assert_eq!(owned(&mut core, 2), [64, 0]);
+    report(&mut core, 1, &members[1], id, MoveStage::Copied).unwrap();
+    assert_eq!((owned(&mut core, 2), beat(&mut core, 1, &members[0]).unwrap().generation), (vec![32; 2], 2));
+    let unknown = report(&mut core, 1, &members[1], 77, MoveStage::Copied).unwrap();
+    assert_eq!(unknown.verdict(), MoveVerdict::Abandoned);
+}
+
+/// Time goes by in which these members are heard.
+fn hear(core: &mut Core, seconds: std::ops::Range<u64>, members: &[&JoinResponse]) {
+    for second in seconds {
+        members.iter().for_each(|member| assert!(beat(core, second, member).is_ok()));
+        core.tick(at(second));
+    }
+}
+
+/// Until the commit the source owns the buckets; whatever happens, the move is tried again.
+#[test]
+fn a_move_that_cannot_go_on_leaves_the_source_its_buckets_and_is_tried_again() {
+    type Trouble = fn(&mut Core, &[JoinResponse], u64, &JoinResponse);
+    let troubles: [(&str, Trouble); 5] = [
+        ("the target failed", |core, members, id, _| {
+            assert_eq!(report(core, 2, &members[1], id, MoveStage::Failed).unwrap().verdict(), MoveVerdict::Abandoned);
+        }),
+        ("the source waits too long", |core, members, id, _| {
+            report(core, 2, &members[0], id, MoveStage::Failed).unwrap();
+        }),
+        ("the target is another process", |core, members, _, worker| {
+            hear(core, 2..13, &[worker, &members[0]]);
+            core.join(at(13), &request(MemberSlot::server(1), 7)).unwrap();
+        }),
+        ("the source is another process", |core, members, _, worker| {
+            hear(core, 2..13, &[worker, &members[1]]);
+            core.join(at(13), &request(MemberSlot::server(0), 7)).unwrap();
+        }),
+        ("the target is silent", |core, members, _, worker| {
+            hear(core, 2..33, &[worker, &members[0], &members[1]]);
+        }),
+    ];
+    for (what, trouble) in troubles {
+        let (mut core, mut members) = training(1);
+        let worker = core.join(at(0), &request(MemberSlot::worker(0), 1)).unwrap();
+        scale(&mut core, 1, 2).unwrap();
+        members.push(join(&mut core, 1, MemberSlot::server(1)));
+        let id = core.placement(at(1)).bucket_move.unwrap().id;
+        report(&mut core, 1, &members[1], id, MoveStage::CaughtUp).unwrap();
+        trouble(&mut core, &members, id, &worker);
+        let events = core.take_events();
+        assert!(events.iter().any(|event| matches!(event, RunEvent::MoveAbandoned { .. })), "{what}: {events:?}");
+        assert_eq!(owned(&mut core, 2), [64, 0], "{what}");
+        let late = report(&mut core, 33, &members[1], id, MoveStage::Copied);
+        assert!(late.is_err() || late.unwrap().verdict() == MoveVerdict::Abandoned, "{what}");
+        hear(&mut core, 33..46, &[&worker]);
+        let again = |index| core.join(at(46), &request(MemberSlot::server(index), 8)).unwrap();
+        let members: Vec<_> = (0..2).map(again).collect();
+        hear(&mut core, 46..49, &[&worker, &members[0], &members[1]]);
+        assert!(core.placement(at(48)).bucket_move.is_some_and(|moved| moved.id > id), "{what}");
+        assert!(move_all(&mut core, &members).len() == 1 && owned(&mut core, 2) == [32; 2], "{what}");
+    }
+}
+
+#[test]
+fn what_a_run_cannot_do_is_refused_with_the_reason() {
+    let (mut core, _) = training(1);
+    let refused =
+        |core: &mut Core, servers, workers| core.scale(at(1), &ScaleRequest { servers, workers }).unwrap_err().message;
+    assert!(refused(&mut core, 0, 0).contains("nothing to change"));
+    assert!(refused(&mut core, 2, 5).contains("1 dense workers, and this release cannot change that"));
+    assert!(refused(&mut core, 65, 0).contains("65 servers cannot share 64 buckets"));
+    assert!(!core.take_events().iter().any(|event| matches!(event, RunEvent::ScaleRequested { .. })));
+    let mut fixed = Core::new(CoreConfig { fixed_servers: Some("rows are on disk".to_owned()), ..core.config.clone() });
+    assert!(refused(&mut fixed, 2, 0).contains("cannot change: rows are on disk"));
+    let mut waiting = self::core(1, 1);
+    assert_eq!(scale(&mut waiting, 1, 2).unwrap_err().kind, RefusalKind::Unavailable);
+    core.drain(at(2), "asked to end");
+    assert!(refused(&mut core, 2, 0).contains("asked to end"));
+}
+
+#[test]
+fn the_same_wish_again_changes_nothing_and_another_one_replaces_it() {
+    let (mut core, mut members) = training(1);
+    scale(&mut core, 1, 3).unwrap();
+    members.extend((1..3).map(|index| join(&mut core, 1, MemberSlot::server(index))));
+    let first = core.placement(at(1)).bucket_move.unwrap();
+    scale(&mut core, 1, 3).unwrap();
+    assert_eq!(core.placement(at(1)).bucket_move.unwrap(), first);
+    assert_eq!(scale(&mut core, 1, 1).unwrap().buckets, 0);
+    assert_eq!(
+        report(&mut core, 1, &members[1], first.id, MoveStage::CaughtUp).unwrap().verdict(),
+        MoveVerdict::Abandoned
+    );
+    core.tick(at(2));
+    assert!(beat(&mut core, 2, &members[2]).unwrap().stop && !beat(&mut core, 2, &members[0]).unwrap().stop);
+    assert_eq!((owned(&mut core, 3), core.placement(at(2)).generation), (vec![64, 0, 0], 1));
+}
+
+/// Invariant MB-5: moves are part of the state that a coordinator has again.
+#[test]
+fn a_coordinator_that_comes_back_goes_on_with_the_move() {
+    let (mut core, mut members) = training(1);
+    scale(&mut core, 1, 2).unwrap();
+    members.push(join(&mut core, 1, MemberSlot::server(1)));
+    let id = core.placement(at(1)).bucket_move.unwrap().id;
+    report(&mut core, 1, &members[1], id, MoveStage::CaughtUp).unwrap();
+    let bytes = postcard::to_allocvec(&core).unwrap();
+    let mut again: Core = postcard::from_bytes(&bytes).unwrap();
+    again.recover(at(35));
+    assert_eq!(report(&mut again, 36, &members[1], id, MoveStage::Copied).unwrap().verdict(), MoveVerdict::Committed);
+    assert_eq!(owned(&mut again, 2), [32, 32]);
+}

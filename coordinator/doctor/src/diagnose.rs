@@ -1,0 +1,220 @@
+//! From an observation to findings.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use zagros_coordinator_core::MemberSlot;
+
+use crate::finding::{Diagnosis, Finding, FindingKind, Severity};
+use crate::graph::{LONG, Node, WaitArrow, WaitGraph, for_how_long, is_heard};
+use crate::observation::{CoordinatorSign, Observation, Party, ProcessState, WaitSubject};
+use crate::roots::{RootCause, cause, disk, silent};
+use crate::words::{list, members, s, time};
+use crate::{ended, pace};
+
+/// Lines of evidence of one finding. More hide the first.
+const MOST_LINES: usize = 6;
+
+/// Says what is wrong with a run, and what to do.
+#[must_use]
+pub fn diagnose(observation: &Observation) -> Diagnosis {
+    let mut findings = if observation.is_live() && !has_ended(observation) {
+        let graph = WaitGraph::of(observation);
+        let mut found = circles(&graph);
+        found.extend(roots(observation, &graph));
+        found.extend(pace::findings(observation));
+        found
+    } else {
+        ended::findings(observation)
+    };
+    findings.sort_by_key(|finding| finding.severity);
+    let healthy = findings.iter().all(|finding| finding.severity != Severity::Trouble);
+    let verdict = verdict(observation, &findings);
+    Diagnosis { healthy, verdict, findings }
+}
+
+/// Whether all processes are gone, although nobody has said so.
+fn has_ended(observation: &Observation) -> bool {
+    let are_gone = observation.processes.iter().all(|process| process.state == ProcessState::Gone);
+    observation.coordinator == CoordinatorSign::Ended && are_gone
+}
+
+fn verdict(observation: &Observation, findings: &[Finding]) -> String {
+    match findings {
+        [] if !observation.is_live() && observation.reason.is_empty() => {
+            format!("the run has {}", word(&observation.state))
+        }
+        [] if !observation.is_live() => format!("the run was {}: {}", observation.state, observation.reason),
+        [] => format!("nothing hangs: no wait is longer than {} (step {})", time(LONG), observation.step),
+        [first, ..] => first.what.clone(),
+    }
+}
+
+fn word(state: &str) -> &str {
+    match state {
+        "interrupted" => "been interrupted",
+        state => state,
+    }
+}
+
+fn circles(graph: &WaitGraph) -> Vec<Finding> {
+    let circles = graph.circles();
+    circles.iter().map(|circle| of_circle(graph, circle)).collect()
+}
+
+fn of_circle(graph: &WaitGraph, circle: &BTreeSet<Node>) -> Finding {
+    let inside: Vec<&WaitArrow> = graph
+        .arrows
+        .iter()
+        .filter(|arrow| circle.contains(&Node::Member(arrow.from)) && circle.contains(&arrow.to))
+        .collect();
+    // Others wait for the circle without being part of it.
+    let leads = |arrow: &&WaitArrow| circle.iter().any(|node| arrow.to == *node || graph.reaches(arrow.to, *node));
+    let outside = graph.arrows.iter().filter(leads).filter(|arrow| !circle.contains(&Node::Member(arrow.from)));
+    let all: Vec<&WaitArrow> = inside.iter().copied().chain(outside).collect();
+    let names: Vec<String> = circle.iter().map(|node| name(*node)).collect();
+    let left = inside.iter().filter_map(|arrow| arrow.left).min();
+    let give_up =
+        left.map(|left| format!("the first of them gives up in {}, and the group then forms anew", time(left)));
+    Finding {
+        kind: FindingKind::Circle,
+        severity: Severity::Trouble,
+        subject: String::new(),
+        what: format!("{} wait for each other in a circle", list(&names)),
+        since_seconds: inside.iter().map(|arrow| arrow.age.as_secs_f64()).reduce(f64::min),
+        why: lines(&all).into_iter().chain(give_up).collect(),
+        next: "this is a bug: save the logs and this output (`--json`), and report it; ending one of these processes lets the \
+               others go on"
+            .to_owned(),
+    }
+}
+
+/// Every root that somebody waits for, and every process that is in trouble although nobody waits for it yet.
+fn roots(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
+    let mut nodes = graph.roots();
+    if observation.coordinator != CoordinatorSign::Answers {
+        nodes.insert(Node::Coordinator);
+    }
+    let troubled = observation.members.iter().filter(|member| silent(observation, member).is_some());
+    nodes.extend(troubled.map(|member| Node::Member(member.slot)));
+    nodes.extend(observation.missing().into_iter().map(Node::Member));
+    let found = nodes.into_iter().map(|node| finding(observation, graph, node));
+    let mut found = merged(observation, found.collect());
+    found.extend(stopped_disks(observation, graph));
+    // What most have waited for, or the longest, comes first.
+    found.sort_by(|one, other| other.since_seconds.total_order(one.since_seconds));
+    found
+}
+
+/// An age compared with another. An unknown age is the longest: it was always so.
+trait TotalOrder {
+    fn total_order(self, other: Self) -> std::cmp::Ordering;
+}
+
+impl TotalOrder for Option<f64> {
+    fn total_order(self, other: Self) -> std::cmp::Ordering {
+        self.unwrap_or(f64::MAX).total_cmp(&other.unwrap_or(f64::MAX))
+    }
+}
+
+fn finding(observation: &Observation, graph: &WaitGraph, node: Node) -> Finding {
+    let leading = graph.leading_to(node);
+    let waited = leading.iter().map(|arrow| arrow.age).max().unwrap_or_default();
+    let RootCause { kind, severity, subject, what, since, mut why, next } = cause(observation, node, waited);
+    why.extend(lines(&leading));
+    let first = leading.iter().filter_map(|arrow| Some((arrow.left?, arrow.from))).min();
+    why.extend(first.map(|(left, slot)| format!("{slot} gives up in {} (cluster.timeout_seconds)", time(left))));
+    Finding { kind, severity, subject, what, since_seconds: since.map(|since| since.as_secs_f64()), why, next }
+}
+
+/// All members that have not joined are one finding: `2 of 4 workers have joined`.
+fn merged(observation: &Observation, found: Vec<Finding>) -> Vec<Finding> {
+    let (missing, mut others): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|finding| finding.kind == FindingKind::MemberMissing);
+    let Some(first) = missing.first() else { return others };
+    let (servers, workers) = (joined(observation, true), joined(observation, false));
+    let all: Vec<String> = missing.iter().map(|finding| finding.subject.clone()).collect();
+    let mut why: Vec<String> = missing.iter().flat_map(|finding| finding.why.clone()).collect();
+    why.dedup();
+    why.truncate(MOST_LINES);
+    others.push(Finding {
+        subject: first.subject.clone(),
+        what: format!(
+            "the run waits for its members: {servers} of {} servers and {workers} of {} workers have joined; {} {} missing",
+            observation.servers,
+            observation.workers,
+            list(&all),
+            if all.len() == 1 { "is" } else { "are" }
+        ),
+        why,
+        ..first.clone()
+    });
+    others
+}
+
+fn joined(observation: &Observation, servers: bool) -> usize {
+    use zagros_coordinator_core::Role;
+    let role = if servers { Role::EmbeddingServer } else { Role::DenseWorker };
+    observation.members.iter().filter(|member| member.slot.role == role).count()
+}
+
+/// Disks that take nothing, although nobody waits for them yet.
+fn stopped_disks(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
+    let roots = graph.roots();
+    let heard = observation.members.iter().filter(|member| is_heard(member));
+    let waits = heard.flat_map(|member| member.waits.iter().map(|wait| (member.slot, wait)));
+    let young = waits.filter(|(slot, wait)| wait.subject == WaitSubject::Disk && !roots.contains(&Node::Disk(*slot)));
+    let causes = young.map(|(slot, wait)| disk(observation, slot, wait.age));
+    causes
+        .map(|cause| {
+            let RootCause { kind, severity, subject, what, since, why, next } = cause;
+            let since_seconds = since.map(|since| since.as_secs_f64());
+            Finding { kind, severity, subject, what, since_seconds, why, next }
+        })
+        .collect()
+}
+
+/// Arrows in words. Those of several members to the same node for the same reason are one line.
+fn lines(arrows: &[&WaitArrow]) -> Vec<String> {
+    let mut order: Vec<(Node, &str)> = Vec::new();
+    let mut groups: BTreeMap<(Node, &str), Vec<&WaitArrow>> = BTreeMap::new();
+    for arrow in arrows {
+        let key = (arrow.to, arrow.how.as_str());
+        if !groups.contains_key(&key) {
+            order.push(key);
+        }
+        groups.entry(key).or_default().push(arrow);
+    }
+    let line = |(to, how): &(Node, &str)| {
+        let group = &groups[&(*to, *how)];
+        let ages: Vec<Duration> = group.iter().map(|arrow| arrow.age).collect();
+        let from: Vec<MemberSlot> = group.iter().map(|arrow| arrow.from).collect();
+        format!("{} wait{} {how} {}, {}", of_one_role(&from), s(from.len()), name(*to), for_how_long(&ages))
+    };
+    let mut lines: Vec<String> = order.iter().take(MOST_LINES).map(line).collect();
+    if order.len() > MOST_LINES {
+        lines.push(format!("and {} more waits", order.len() - MOST_LINES));
+    }
+    lines
+}
+
+fn of_one_role(slots: &[MemberSlot]) -> String {
+    use zagros_coordinator_core::Role;
+    let of = |role: Role| slots.iter().filter(|slot| slot.role == role).map(|slot| slot.index).collect::<Vec<u32>>();
+    let named = [Role::EmbeddingServer, Role::DenseWorker].map(|role| (role, of(role)));
+    let named: Vec<String> = named
+        .iter()
+        .filter(|(_, indices)| !indices.is_empty())
+        .map(|(role, indices)| members(&role.to_string(), indices))
+        .collect();
+    list(&named)
+}
+
+fn name(node: Node) -> String {
+    match node {
+        Node::Coordinator => format!("the {}", Party::Coordinator),
+        Node::Member(slot) => slot.to_string(),
+        Node::Data(slot) => format!("the data source of {slot}"),
+        Node::Disk(slot) => format!("the disk of {slot}"),
+    }
+}

@@ -1,0 +1,328 @@
+//! What is known of a run at one moment.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use zagros_coordinator_core::{MemberSlot, Role};
+use zagros_protocol::control::{LongWait, MemberStatus, ServerWait, StatusResponse, WaitKind};
+
+/// A run at one moment, from its coordinator or put together from its processes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// Name of the job.
+    pub job: String,
+    /// `waiting`, `training`, `finished`, `interrupted` or `failed`.
+    pub state: String,
+    /// What the run waits for, or why it ended; empty when there is nothing to say.
+    pub reason: String,
+    /// Embedding servers that the job asks for.
+    pub servers: u32,
+    /// Dense workers that the job asks for.
+    pub workers: u32,
+    /// How long a member may be silent.
+    pub lease: Duration,
+    /// How long a process waits for another.
+    pub timeout: Duration,
+    /// Steps of all workers.
+    pub step: u64,
+    /// The newest process group: indices of its workers. Empty before the first.
+    pub group: Vec<u32>,
+    /// Everyone who ever joined.
+    pub members: Vec<ObservedMember>,
+    /// Whether the coordinator answers.
+    pub coordinator: CoordinatorSign,
+    /// The run's processes on this machine, as far as they are known.
+    pub processes: Vec<ObservedProcess>,
+    /// How old this observation is: how long ago the coordinator wrote it.
+    pub age: Duration,
+}
+
+/// Whether the coordinator answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CoordinatorSign {
+    /// It has answered.
+    #[default]
+    Answers,
+    /// It has not: in words, who was asked and how.
+    Silent(String),
+    /// Its process has ended.
+    Ended,
+}
+
+/// A process of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Party {
+    /// The coordinator.
+    Coordinator,
+    /// A server or a worker.
+    Member(MemberSlot),
+}
+
+/// A member as the coordinator knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ObservedMember {
+    /// Which one it is.
+    pub slot: MemberSlot,
+    /// `alive`, `left`, `lost`, `away` or `given up`.
+    pub state: String,
+    /// `host:port` of its data path; empty for a worker without one.
+    pub address: String,
+    /// Age of its last heartbeat.
+    pub silent: Duration,
+    /// Time since a worker's step last changed; `None` before its first.
+    pub still: Option<Duration>,
+    /// Steps of a worker.
+    pub step: u64,
+    /// Where the time of a worker went.
+    pub stages: Option<ObservedStages>,
+    /// Servers that leave its requests unanswered.
+    pub requests: Vec<ObservedRequests>,
+    /// What else it waits for.
+    pub waits: Vec<ObservedWait>,
+    /// Free and all bytes of the disk it writes to.
+    pub disk: Option<(u64, u64)>,
+    /// Requests that a server is working on.
+    pub under_way: u32,
+}
+
+/// Seconds that a worker has spent since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObservedStages {
+    /// Its own part of its steps: gather, network, scatter.
+    pub own: f64,
+    /// Waiting for a batch.
+    pub waiting: f64,
+    /// Waiting for the other workers.
+    pub reduce: f64,
+    /// Processor time of reading, and of finding unique ids.
+    pub reading: f64,
+    /// From a lookup's request to its rows.
+    pub lookup: f64,
+}
+
+/// Requests without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedRequests {
+    /// Index of the server.
+    pub server: u32,
+    /// Lookups without an answer.
+    pub lookups: u32,
+    /// Pushes without an answer.
+    pub pushes: u32,
+    /// Age of the oldest.
+    pub age: Duration,
+}
+
+/// A wait that a process reports of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedWait {
+    /// The part of the process that waits.
+    pub part: String,
+    /// For whom.
+    pub subject: WaitSubject,
+    /// For what, in words.
+    pub what: String,
+    /// Since when.
+    pub age: Duration,
+    /// When it gives up, as far as it says.
+    pub left: Option<Duration>,
+}
+
+/// What a process says of its own waits, at `/waits` of its HTTP port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnWaits {
+    /// Its long waits, oldest first.
+    pub waits: Vec<ObservedWait>,
+    /// Servers that leave its requests unanswered.
+    pub requests: Vec<ObservedRequests>,
+}
+
+/// Whom a process waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitSubject {
+    /// These embedding servers.
+    Servers(Vec<u32>),
+    /// The other workers of its group, in a call of all.
+    Workers,
+    /// The coordinator's answer.
+    Coordinator,
+    /// A data source.
+    Data,
+    /// A disk that does not take what is written.
+    Disk,
+    /// A place in the staleness window.
+    Window,
+    /// Processes that have not joined.
+    Members,
+    /// Nobody: its own work.
+    Work,
+}
+
+/// A process of this machine, as the operating system knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ObservedProcess {
+    /// Which one it is.
+    pub party: Party,
+    /// Process id.
+    pub pid: u32,
+    /// Its state.
+    pub state: ProcessState,
+    /// Whether its HTTP port answers; `None` where nobody asked.
+    pub answers: Option<bool>,
+    /// How it ended, once it has.
+    pub end: Option<ProcessEnd>,
+}
+
+/// The state of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProcessState {
+    /// It runs or waits.
+    Lives,
+    /// A signal has stopped it.
+    Stopped,
+    /// It waits for a disk, and no signal reaches it.
+    DiskSleep,
+    /// There is no such process.
+    Gone,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessEnd {
+    /// In words: `was killed by signal 9`.
+    pub how: String,
+    /// Whether this is an end as it should be.
+    pub well: bool,
+    /// Whether it was asked to end.
+    pub asked: bool,
+    /// The order in which processes ended: the first has the lowest number.
+    pub order: u64,
+    /// The last error in its log.
+    pub last_error: Option<String>,
+}
+
+impl Observation {
+    /// A member by its slot.
+    pub(crate) fn member(&self, slot: MemberSlot) -> Option<&ObservedMember> {
+        self.members.iter().find(|member| member.slot == slot)
+    }
+
+    /// The newest process of a party on this machine.
+    pub(crate) fn process(&self, party: Party) -> Option<&ObservedProcess> {
+        self.processes.iter().rfind(|process| process.party == party)
+    }
+
+    /// Whether the run still goes on, as far as is known.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        !matches!(self.state.as_str(), "finished" | "interrupted" | "failed")
+    }
+
+    /// The slots of the job that nobody has taken.
+    pub(crate) fn missing(&self) -> Vec<MemberSlot> {
+        let servers = (0..self.servers).map(MemberSlot::server);
+        let all = servers.chain((0..self.workers).map(MemberSlot::worker));
+        all.filter(|slot| self.member(*slot).is_none()).collect()
+    }
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Coordinator => f.write_str("coordinator"),
+            Self::Member(slot) => slot.fmt(f),
+        }
+    }
+}
+
+impl From<&StatusResponse> for Observation {
+    fn from(status: &StatusResponse) -> Self {
+        Self {
+            job: status.job.clone(),
+            state: status.state.clone(),
+            reason: status.reason.clone(),
+            servers: status.servers,
+            workers: status.workers,
+            lease: Duration::from_millis(status.lease_ms),
+            timeout: Duration::from_millis(status.timeout_ms),
+            step: status.step,
+            group: status.group.clone(),
+            members: status.members.iter().filter_map(ObservedMember::of).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl ObservedMember {
+    /// `None` for a role that this release does not know.
+    fn of(member: &MemberStatus) -> Option<Self> {
+        let silent = Duration::from_millis(member.silent_ms);
+        let progress = member.progress.unwrap_or_default();
+        let stages = progress.stages.map(|stages| ObservedStages {
+            own: stages.gather + stages.dense + stages.scatter,
+            waiting: stages.waiting,
+            reduce: stages.reduce,
+            reading: stages.parse + stages.dedup,
+            lookup: stages.lookup,
+        });
+        Some(Self {
+            slot: MemberSlot { role: Role::from_wire(member.role)?, index: member.index },
+            state: member.state.clone(),
+            address: member.address.clone(),
+            silent,
+            still: member.still_ms.map(Duration::from_millis),
+            step: progress.step,
+            stages,
+            requests: member.waits.iter().map(ObservedRequests::of).collect(),
+            waits: member.long_waits.iter().map(|wait| ObservedWait::of(wait, silent)).collect(),
+            disk: member.disk.map(|disk| (disk.free_bytes, disk.size_bytes)),
+            under_way: member.load.map_or(0, |load| load.under_way),
+        })
+    }
+}
+
+impl OwnWaits {
+    /// As a process keeps them.
+    #[must_use]
+    pub fn of(waits: &[LongWait], requests: &[ServerWait]) -> Self {
+        let now = Duration::ZERO;
+        Self {
+            waits: waits.iter().map(|wait| ObservedWait::of(wait, now)).collect(),
+            requests: requests.iter().map(ObservedRequests::of).collect(),
+        }
+    }
+}
+
+impl ObservedRequests {
+    /// As a worker reports it.
+    #[must_use]
+    pub fn of(wait: &ServerWait) -> Self {
+        let ServerWait { server, lookups, pushes, oldest_ms } = *wait;
+        Self { server, lookups, pushes, age: Duration::from_millis(oldest_ms) }
+    }
+}
+
+impl ObservedWait {
+    /// As a process reported it, so long ago.
+    #[must_use]
+    pub fn of(wait: &LongWait, ago: Duration) -> Self {
+        let subject = match wait.kind() {
+            WaitKind::Servers => WaitSubject::Servers(wait.indices.clone()),
+            WaitKind::Workers => WaitSubject::Workers,
+            WaitKind::Coordinator => WaitSubject::Coordinator,
+            WaitKind::Data => WaitSubject::Data,
+            WaitKind::Disk => WaitSubject::Disk,
+            WaitKind::Window => WaitSubject::Window,
+            WaitKind::Members => WaitSubject::Members,
+            WaitKind::Work | WaitKind::Unspecified => WaitSubject::Work,
+        };
+        Self {
+            part: wait.part.clone(),
+            subject,
+            what: wait.what.clone(),
+            age: Duration::from_millis(wait.age_ms) + ago,
+            left: wait.left_ms.map(|left| Duration::from_millis(left).saturating_sub(ago)),
+        }
+    }
+}

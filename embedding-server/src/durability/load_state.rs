@@ -1,0 +1,131 @@
+//! Whether the tables hold a whole model. A load that failed or died half-way leaves a part of one, which nobody may use.
+//!
+//! ```text
+//!           a load starts                       it fails, or its process ends
+//! Whole ────────────────────► Loading ────────────────────────────────────────► Partial: lookups, pushes and saves are refused
+//!   ▲                            │                                                 │
+//!   └──── all rows are there ────┘◄──────── a load that replaces all rows starts ──┘
+//! ```
+
+use parking_lot::RwLock;
+use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
+
+/// What the tables hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LoadPhase {
+    #[default]
+    Whole,
+    Loading,
+    Partial,
+}
+
+/// What the tables held when a load started.
+#[derive(Debug)]
+pub(crate) struct BeforeLoad(LoadPhase);
+
+/// What the tables of a server hold.
+#[derive(Debug, Default)]
+pub(crate) struct LoadState(RwLock<LoadPhase>);
+
+impl LoadState {
+    /// The tables of a new process, which has recovered a part of a model or not.
+    pub(super) fn recovered(is_partial: bool) -> Self {
+        Self(RwLock::new(if is_partial { LoadPhase::Partial } else { LoadPhase::Whole }))
+    }
+
+    /// Whether requests may use the tables.
+    ///
+    /// # Errors
+    /// `Storage` if they hold a part of a model. Waiting does not help.
+    pub(crate) fn check(&self, server: ServerIndex) -> Result<(), Refusal> {
+        match *self.0.read() {
+            LoadPhase::Whole | LoadPhase::Loading => Ok(()),
+            LoadPhase::Partial => Err(partial(server)),
+        }
+    }
+
+    /// A load starts. `started` notes it in the log, in one step with the change of state. Answers what was before.
+    ///
+    /// # Errors
+    /// `Storage` if the tables hold a part of a model and the load adds rows to them.
+    pub(crate) fn start(
+        &self,
+        server: ServerIndex,
+        replaces: bool,
+        started: impl FnOnce(),
+    ) -> Result<BeforeLoad, Refusal> {
+        let mut phase = self.0.write();
+        let before = *phase;
+        if before == LoadPhase::Partial && !replaces {
+            return Err(partial(server));
+        }
+        *phase = LoadPhase::Loading;
+        started();
+        Ok(BeforeLoad(before))
+    }
+
+    /// The load ended before it changed anything. `completed` notes it in the log, unless a part of a model is there as before.
+    pub(crate) fn undo(&self, before: BeforeLoad, completed: impl FnOnce()) {
+        match before.0 {
+            LoadPhase::Partial => self.fail(),
+            LoadPhase::Whole | LoadPhase::Loading => self.complete(completed),
+        }
+    }
+
+    /// All rows are there. `completed` notes it in the log, in one step with the change of state.
+    pub(crate) fn complete(&self, completed: impl FnOnce()) {
+        let mut phase = self.0.write();
+        *phase = LoadPhase::Whole;
+        completed();
+    }
+
+    /// The load has failed half-way.
+    pub(crate) fn fail(&self) {
+        *self.0.write() = LoadPhase::Partial;
+    }
+
+    /// Does `work` with whether the log has the start of a load and not its end. The state does not change meanwhile.
+    pub(super) fn with_open_load<T>(&self, work: impl FnOnce(bool) -> T) -> T {
+        let phase = self.0.read();
+        work(*phase != LoadPhase::Whole)
+    }
+}
+
+fn partial(server: ServerIndex) -> Refusal {
+    let message = format!(
+        "embedding server {server} holds a part of a model: a load did not end; load the model again, or start the run again from \
+         its newest checkpoint"
+    );
+    Refusal::new(RefusalKind::Storage, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: ServerIndex = ServerIndex(3);
+
+    #[test]
+    fn a_part_of_a_model_serves_nobody_until_it_is_replaced() {
+        let state = LoadState::recovered(true);
+        let refused = state.check(SERVER).unwrap_err();
+        assert!(
+            refused.message.starts_with("embedding server 3 holds a part of a model") && !refused.kind.is_retryable()
+        );
+        assert_eq!(state.start(SERVER, false, || panic!("it adds rows")).unwrap_err(), refused);
+        let before = state.start(SERVER, true, || ()).unwrap();
+        state.undo(before, || panic!("a part is there as before"));
+        assert_eq!(state.check(SERVER), Err(refused));
+        state.start(SERVER, true, || ()).unwrap();
+        assert_eq!(state.check(SERVER), Ok(()));
+        assert!(state.with_open_load(|open| open));
+        state.fail();
+        assert!(state.check(SERVER).is_err() && state.with_open_load(|open| open));
+        state.start(SERVER, true, || ()).unwrap();
+        state.complete(|| ());
+        assert!(!state.with_open_load(|open| open));
+        let before = state.start(SERVER, false, || ()).unwrap();
+        state.undo(before, || ());
+        assert!(state.check(SERVER).is_ok() && !state.with_open_load(|open| open));
+    }
+}

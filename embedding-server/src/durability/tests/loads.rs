@@ -1,0 +1,175 @@
+//! Loads of saved models into servers that log: whole, or used by nobody.
+
+use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
+
+use super::*;
+use crate::storage;
+
+/// A folder with the model that a server holds, and the request that loads it.
+fn saved(service: &EmbeddingService, replace: bool) -> (tempfile::TempDir, LoadRequest) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    let files =
+        storage::save(service, &SaveRequest { folder: path.clone(), ..SaveRequest::default() }, |_| ()).unwrap().files;
+    let files = files.into_iter().map(|file| FileDigest { name: file.name, ..FileDigest::default() }).collect();
+    (folder, LoadRequest { folder: path, files, replace, ..LoadRequest::default() })
+}
+
+/// The process ends while a model is loaded in the place of another one. What comes back is the model before, or the loaded one,
+/// or a part that nobody can use until it is loaded again.
+#[test]
+fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
+    let home = LogFixture::new("");
+    let other = LogFixture::new("");
+    let donor = other.start();
+    train(&donor, 1, 30, 500);
+    let (_folder, request) = saved(&donor, true);
+    let loaded = rows(&donor);
+    let service = home.start();
+    train(&service, 1, 3, 40);
+    let before = rows(&service);
+    let start = service.log.as_ref().unwrap().writer.durable();
+    storage::load(&service, &request).unwrap();
+    assert_eq!(rows(&service), loaded);
+    drop(service);
+    let segment = home.files("segment-").pop().unwrap();
+    let mut whole = fs::read(&segment).unwrap();
+    whole.truncate(whole.iter().rposition(|byte| *byte != 0).unwrap() + 64);
+    let mut places = Vec::new();
+    LogTail::scan(&home.log(), 0..0, None, |head, _| {
+        places.extend((head.lsn >= start).then_some(head.lsn));
+        Ok(())
+    })
+    .unwrap();
+    assert!(places.len() > 50, "{} records", places.len());
+    let [mut befores, mut parts] = [0; 2];
+    for lsn in places.iter().copied().filter(|lsn| (lsn / 8) % 5 < 2 || lsn - start < 200) {
+        for other in home.files("segment-").into_iter().filter(|path| *path != segment) {
+            fs::remove_file(other).unwrap();
+        }
+        let mut cut = whole.clone();
+        cut[64 + lsn as usize..].fill(0);
+        fs::write(&segment, cut).unwrap();
+        let service = home.start();
+        if service.check_whole().is_ok() {
+            assert_eq!(rows(&service), before, "cut at {lsn}");
+            befores += 1;
+            continue;
+        }
+        parts += 1;
+        let refused = push(&service, &push_of(&[(ITEM, &[1])], 900, 1.0)).unwrap_err();
+        assert!(refused.message.contains("holds a part of a model") && !refused.kind.is_retryable(), "{refused}");
+        assert!(lookup(&service, &lookup_of(&[(ITEM, &[1])], Access::Read)).is_err());
+        assert!(service.ready().unwrap_err().contains("a load did not end"));
+        if parts % 16 == 1 {
+            // A base does not make a part whole, and neither does another process.
+            service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
+            drop(service);
+            let service = home.start();
+            let adds = LoadRequest { replace: false, ..request.clone() };
+            assert!(storage::load(&service, &adds).unwrap_err().message.contains("holds a part of a model"));
+            storage::load(&service, &request).unwrap();
+            assert_eq!((rows(&service), service.ready()), (loaded.clone(), Ok(())));
+            drop(service);
+            assert_eq!(rows(&home.start()), loaded);
+            fs::remove_dir_all(home.files("base-").pop().unwrap()).unwrap();
+        }
+    }
+    assert!(befores > 0 && parts > 10, "{befores} {parts}");
+}
+
+#[test]
+fn a_load_into_a_stopped_log_changes_nothing() {
+    for call in ["write", "sync"] {
+        let mut home = LogFixture::new("");
+        if call == "sync" {
+            home.job.cluster.durability = zagros_job::Durability::Machine;
+        }
+        let service = home.start();
+        train(&service, 1, 10, 100);
+        let (_folder, request) = saved(&service, true);
+        push(&service, &push_of(&[(0, &[5, 1000])], 900, 1.0)).unwrap();
+        let before = rows(&service);
+        home.disk.fail(Some(call));
+        // The first one finds out that the disk fails, the second one that the log is stopped.
+        for _ in 0..2 {
+            let refused = storage::load(&service, &request).unwrap_err();
+            assert!(refused.kind.is_retryable() && refused.message.contains("the log cannot be written"), "{refused}");
+            assert_eq!(rows(&service), before);
+        }
+        home.disk.fail(None);
+        service.log.as_ref().unwrap().writer.retry().unwrap();
+        assert_eq!(service.ready(), Ok(()));
+        drop(service);
+        let service = home.start();
+        assert_eq!((rows(&service), service.check_whole().is_ok()), (before, true));
+        storage::load(&service, &request).unwrap();
+    }
+}
+
+/// A model is loaded in the place of rows that a push has changed before it died: its retry is a push like any other.
+#[test]
+fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
+    let home = LogFixture::new("");
+    let ids: Vec<u64> = (0..30).collect();
+    let service = home.start();
+    push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
+    let (_folder, request) = saved(&service, true);
+    let before = service.log.as_ref().unwrap().writer.durable();
+    push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
+    let expected = rows(&service);
+    drop(service);
+    let segment = home.files("segment-").pop().unwrap();
+    let mut cut = fs::read(&segment).unwrap();
+    cut[64 + before as usize + 1500..].fill(0);
+    fs::write(&segment, cut).unwrap();
+    let service = home.start();
+    assert_eq!(service.log.as_ref().unwrap().partial.images().len(), 1);
+    storage::load(&service, &request).unwrap();
+    push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
+    assert_eq!(rows(&service), expected);
+}
+
+/// The cold tier loses its rows only after the log says so.
+#[test]
+fn a_clear_whose_record_cannot_be_written_keeps_the_cold_tier() {
+    let home = LogFixture::new("memory = \"8MiB\"");
+    let service = home.start();
+    for first in (0..60_000).step_by(2000) {
+        let ids: Vec<u64> = (first..first + 2000).collect();
+        push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1 + first, 1.0)).unwrap();
+    }
+    let expected = rows(&service);
+    home.disk.fail(Some("write"));
+    let error = service.tables.clear().unwrap_err().to_string();
+    assert!(error.contains("the tables are not cleared: ") && error.contains("write failed"), "{error}");
+    drop(service);
+    home.disk.fail(None);
+    assert_eq!(rows(&home.start()), expected);
+}
+
+/// A server whose rows cannot leave memory says so, and takes no more rows than it has room for.
+#[test]
+fn rows_that_cannot_leave_memory_because_of_the_log_are_noticed() {
+    let home = LogFixture::new("memory = \"8MiB\"");
+    let service = home.start();
+    let ids = |first: u64| (first..first + 2000).collect::<Vec<_>>();
+    for first in (0..40_000).step_by(2000) {
+        push(&service, &push_of(&[(0, &ids(first)), (ITEM, &ids(first))], 1 + first, 1.0)).unwrap();
+    }
+    home.disk.fail(Some("write"));
+    assert!(push(&service, &push_of(&[(ITEM, &[1])], 90_000, 1.0)).is_err());
+    let refused = (0..200).map(|step| 100_000 + 2000 * step).find_map(|first| {
+        let (ids, found) = (ids(first), |parts: &[(u32, &[u64])]| lookup(&service, &lookup_of(parts, Access::Train)));
+        found(&[(0, &ids), (ITEM, &ids)]).err()
+    });
+    let refused = refused.expect("memory is limited");
+    assert!(refused.message.contains("memory is full"), "{refused}");
+    assert!(service.tables.last_write_error().unwrap().to_string().contains("write failed"));
+    let (used, budget) = service.tables.budget().unwrap();
+    assert!(used < budget + (budget / 2), "{used} of {budget}");
+    home.disk.fail(None);
+    service.log.as_ref().unwrap().writer.retry().unwrap();
+    let ids = ids(900_000);
+    lookup(&service, &lookup_of(&[(0, &ids), (ITEM, &ids)], Access::Train)).unwrap();
+}

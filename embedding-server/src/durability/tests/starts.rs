@@ -1,0 +1,224 @@
+//! What a server makes of the folders that it finds: logs that were being made, of other tables, damaged, with files missing.
+
+use zagros_log::format::VERSION;
+use zagros_zip::ZipEq;
+
+use super::*;
+use crate::durability::open;
+use crate::tables::table_configs;
+
+/// Why a server does not start, with all its causes.
+fn refusal(home: &LogFixture) -> String {
+    let error = home.try_start().err().expect("the server must not start");
+    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// All files of the log and their content, but for the lock.
+fn content(home: &LogFixture) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = home.files("segment-").into_iter().chain(home.files("lineage"));
+    files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+/// A very first start has several steps on the disk. A process that ends between any two of them leaves no rows, and nothing
+/// that a later start refuses.
+#[test]
+fn a_first_start_that_is_killed_at_any_step_starts_again() {
+    let home = LogFixture::new("memory = \"8MiB\"");
+    let configs = table_configs(&home.job);
+    let opened = || open(&home.job, ServerIndex(0), &configs, true).unwrap().unwrap();
+    let tier = |opened: &mut super::super::open::OpenedLog| {
+        drop(opened.open_tier(&home.job, ServerIndex(0), &configs, &Registry::new()).unwrap());
+    };
+    // Before the cold tier is made.
+    assert!(!opened().has_rows);
+    let mut first = opened();
+    assert!(!first.has_rows);
+    // Killed when the cold tier has its mark and the log does not begin: the state that the steps before `begin` leave.
+    tier(&mut first);
+    drop(first);
+    fs::write(home.log().join("discarded"), "").unwrap();
+    let mut second = opened();
+    assert!(!second.has_rows);
+    tier(&mut second);
+    drop(second);
+    // From here on the log is there, without rows.
+    let third = opened();
+    assert!(third.has_rows);
+    drop(third);
+    let service = home.start();
+    push(&service, &push_of(&[(0, &[1]), (ITEM, &[1])], 1, 1.0)).unwrap();
+    let expected = rows(&service);
+    drop(service);
+    assert_eq!(rows(&home.start()), expected);
+}
+
+/// Whatever the rows of a log are, a start that cannot take them over leaves them as they are.
+#[test]
+fn a_log_that_cannot_be_taken_over_is_refused_and_never_deleted() {
+    let mut home = LogFixture::new("");
+    let service = home.start();
+    train(&service, 1, 20, 100);
+    let expected = rows(&service);
+    drop(service);
+    let before = content(&home);
+
+    let job = home.job.clone();
+    home.job.train.seed += 1;
+    let text = refusal(&home);
+    assert!(text.contains("seed of table `user` is ") && text.contains("move the folder away"), "{text}");
+    home.job = job.clone();
+    home.job.tables[1].dim = 8;
+    assert!(refusal(&home).contains("dim of table `item` is 4 there, and 8 in the job"));
+    home.job = job;
+
+    let lineage = home.log().join("lineage.json");
+    let good = fs::read(&lineage).unwrap();
+    let version = format!("\"version\": {VERSION}");
+    let later = String::from_utf8(good.clone()).unwrap().replace(&version, "\"version\": 77");
+    for (text, expected) in [("{ \"ver", "lineage.json at byte 0"), (&later, "has version 77, and this release reads")]
+    {
+        fs::write(&lineage, text).unwrap();
+        let text = refusal(&home);
+        assert!(text.contains(expected), "{text}");
+    }
+    fs::remove_file(&lineage).unwrap();
+    assert!(refusal(&home).contains("lineage.json is missing"));
+    fs::write(&lineage, good).unwrap();
+    assert_eq!(content(&home), before);
+    assert_eq!(rows(&home.start()), expected);
+}
+
+/// What does not change the shape of a row may change from one process to the next.
+#[test]
+fn a_server_goes_on_under_another_learning_rate() {
+    let mut home = LogFixture::new("");
+    let service = home.start();
+    push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
+    let before = read(&service, &[(ITEM, &[1])]);
+    drop(service);
+    home.job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 0.5, momentum: 0.0, l2: 0.0 };
+    let service = home.start();
+    assert!(service.has_recovered());
+    push(&service, &push_of(&[(ITEM, &[1])], 2, 1.0)).unwrap();
+    assert_eq!(read(&service, &[(ITEM, &[1])])[0], before[0] - 0.5);
+}
+
+#[test]
+fn a_damaged_log_and_one_without_its_files_are_refused_by_name() {
+    let home = LogFixture::new("");
+    let service = home.start();
+    train(&service, 1, 20, 100);
+    drop(service);
+    let segment = home.files("segment-").pop().unwrap();
+    let good = fs::read(&segment).unwrap();
+    let mut bytes = good.clone();
+    bytes[200] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let text = refusal(&home);
+    assert!(text.contains("segment-") && text.contains("at byte"), "{text}");
+    fs::remove_file(&segment).unwrap();
+    assert!(refusal(&home).contains("segment-0000000000000000.log is missing"));
+    fs::write(&segment, &good).unwrap();
+
+    let service = home.start();
+    let base = || service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
+    push(&service, &push_of(&[(ITEM, &[7])], 1, 1.0)).unwrap();
+    base();
+    push(&service, &push_of(&[(ITEM, &[7])], 2, 1.0)).unwrap();
+    let expected = rows(&service);
+    drop(service);
+    // The base stands for segments that are deleted: without it, the first segment is missed.
+    let base = home.files("base-").pop().unwrap();
+    let aside = home.folder.path().join("aside");
+    fs::rename(&base, &aside).unwrap();
+    let text = refusal(&home);
+    assert!(text.contains("is missing: the log is needed from lsn 0 on"), "{text}");
+    fs::rename(&aside, &base).unwrap();
+    // Without its manifest it is none, and its rows are still there.
+    let manifest = base.join("manifest.json");
+    let kept = fs::read(&manifest).unwrap();
+    fs::remove_file(&manifest).unwrap();
+    assert!(refusal(&home).contains("is missing") && base.join("part-0.log").exists());
+    fs::write(&manifest, kept).unwrap();
+    for missing in home.files("segment-") {
+        let kept = fs::read(&missing).unwrap();
+        fs::remove_file(&missing).unwrap();
+        assert!(refusal(&home).contains("is missing"), "{}", missing.display());
+        fs::write(&missing, kept).unwrap();
+    }
+    let service = home.start();
+    assert_eq!(rows(&service), expected);
+    service.delete_log();
+    assert_eq!(home.files("segment-").len() + home.files("base-").len() + home.files("lineage").len(), 0);
+}
+
+/// A process that ends while it deletes the log of a run that is over leaves no rows, and nothing that a later start refuses.
+#[test]
+fn a_log_whose_deletion_was_killed_is_of_no_run() {
+    let home = LogFixture::new("");
+    let service = home.start();
+    train(&service, 1, 5, 50);
+    drop(service);
+    fs::write(home.log().join("discarded"), "").unwrap();
+    home.files("segment-").iter().for_each(|path| fs::remove_file(path).unwrap());
+    let service = home.start();
+    assert!(!service.has_recovered());
+    assert_eq!(rows(&service).len(), 0);
+}
+
+/// The rows of another run are forgotten under a lineage of their own, so that a process that ends meanwhile is never taken
+/// for one with the rows of that run.
+#[test]
+fn a_server_that_fails_while_it_forgets_rows_has_another_lineage() {
+    let home = LogFixture::new("");
+    let service = home.start();
+    train(&service, 1, 5, 50);
+    let (lineage, expected) = (service.lineage(), rows(&service));
+    home.disk.fail(Some("write"));
+    assert!(service.start_empty().is_err());
+    drop(service);
+    home.disk.fail(None);
+    let service = home.start();
+    assert_ne!(service.lineage(), lineage);
+    assert_eq!(rows(&service), expected, "all rows or none");
+}
+
+/// Rows are ranked by their age while they are put in. The process has less memory than the one before.
+#[test]
+fn rows_that_do_not_fit_any_more_are_the_oldest() {
+    let mut home = LogFixture::with("memory = \"16MiB\"", |job| {
+        for table in &mut job.tables {
+            table.victims = zagros_table::EvictionTarget::Drop;
+        }
+    });
+    let service = home.start();
+    let ids = |first: u64| (first..first + 1000).collect::<Vec<u64>>();
+    for step in 0..60 {
+        let mut request = push_of(&[(0, &ids(1000 * step))], step + 1, 1.0);
+        request.step = 100 * step + 1;
+        push(&service, &request).unwrap();
+    }
+    service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
+    let before = ids_by_stripe(&service);
+    drop(service);
+    home.job.cluster.memory = Some(2 << 20);
+    let after = ids_by_stripe(&home.start());
+    // Stripes that come first fill the memory; each of the others has to give rows up.
+    let [mut kept, mut dropped] = [(0, 0); 2];
+    for (before, after) in before.iter().zip_eq(&after).filter(|(before, after)| after.len() < before.len()) {
+        for id in before {
+            let sum = if after.contains(id) { &mut kept } else { &mut dropped };
+            *sum = (sum.0 + id, sum.1 + 1);
+        }
+    }
+    let mean = |(sum, count): (u64, u64)| sum / count.max(1);
+    assert!(kept.1 > 500 && dropped.1 > 10_000, "{kept:?} {dropped:?}");
+    assert!(mean(kept) > mean(dropped) + 1_500, "ids kept: {} on average, dropped: {}", mean(kept), mean(dropped));
+}
+
+/// The ids of table 0 in each stripe.
+fn ids_by_stripe(service: &EmbeddingService) -> Vec<Vec<u64>> {
+    let table = service.tables.table(0).unwrap();
+    (0..table.stripes()).map(|stripe| table.ids_in_memory(stripe)).collect()
+}

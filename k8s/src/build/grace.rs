@@ -1,0 +1,31 @@
+//! The time between SIGTERM and SIGKILL: what a role has to write before it ends, at the rate of a slow disk.
+
+use super::BuildPlan;
+use crate::names::Role;
+
+/// Seconds that a role may take to end, besides what it waits for and writes.
+const SECONDS: i64 = 60;
+/// Bytes per second of a slow disk or a distant store.
+pub(super) const SLOW: u64 = 20 << 20;
+/// Both a checkpoint and a model may have to be written.
+const TIMES: u64 = 2;
+
+/// Seconds that a role's pods have.
+pub(super) fn period(plan: &BuildPlan<'_>, role: Role) -> i64 {
+    let given = plan.job.pod(role).termination_grace_period_seconds;
+    given.unwrap_or_else(|| match role {
+        Role::Worker => saving(plan),
+        // It leaves everything to the next process, on its disk.
+        Role::Coordinator | Role::Server if plan.job.is_durable() => SECONDS,
+        // They serve until the workers have saved, and end after that. If one is killed before, the run loses its work since
+        // the previous checkpoint.
+        Role::Coordinator | Role::Server => saving(plan).saturating_add(SECONDS),
+    })
+}
+
+/// A last checkpoint and a model. The servers write side by side, each its own rows.
+fn saving(plan: &BuildPlan<'_>) -> i64 {
+    let writing = plan.job.server_rows().saturating_mul(TIMES).div_ceil(SLOW);
+    let answer = plan.job.job.cluster.timeout.as_secs();
+    i64::try_from(answer.saturating_add(writing)).unwrap_or(i64::MAX).saturating_add(SECONDS)
+}

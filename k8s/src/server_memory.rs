@@ -1,0 +1,37 @@
+//! The memory of embedding servers, and what their rows come back from.
+
+use crate::amount;
+use crate::crd::Recovery;
+use crate::validate::ValidJob;
+
+/// Memory of a server's container where nobody says how much, bytes.
+const SERVER_MEMORY: u64 = 4 << 30;
+
+impl ValidJob {
+    /// What the rows of a lost server come back from.
+    #[must_use]
+    pub fn recovery(&self) -> Recovery {
+        if self.is_durable() { Recovery::Log } else { Recovery::Checkpoint }
+    }
+
+    /// The most bytes of rows that one server holds in memory.
+    #[must_use]
+    pub fn server_rows(&self) -> u64 {
+        let limit = || {
+            let resources = self.spec.embedding_servers.pod.resources.as_ref()?;
+            let limits = [resources.limits.as_ref(), resources.requests.as_ref()];
+            limits.into_iter().flatten().find_map(|amounts| amount::bytes(amounts.get("memory")?))
+        };
+        self.job.cluster.memory.or_else(limit).unwrap_or(SERVER_MEMORY)
+    }
+
+    /// The memory of a server's container, unless the user says otherwise. It follows from `cluster.memory`.
+    #[must_use]
+    pub fn default_server_memory(&self) -> String {
+        match self.job.cluster.memory {
+            // An eighth for rows on their way to the cold tier, an eighth for requests, and the process itself.
+            Some(bytes) => format!("{}Mi", (bytes + bytes / 4).div_ceil(1 << 20) + 512),
+            None => format!("{}Gi", SERVER_MEMORY >> 30),
+        }
+    }
+}

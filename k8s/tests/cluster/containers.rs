@@ -1,0 +1,83 @@
+//! Containers of a pod: how they end and are started again.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+/// How soon the kubelet starts a container again that ended for the first time.
+const RESTARTS_WITHIN: SignedDuration = SignedDuration::from_secs(2);
+
+/// Whether a Job made the pod. A StatefulSet made the others.
+pub(crate) fn is_of_job(pod: &str) -> bool {
+    pod.contains("-worker-")
+}
+
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let holds = |one: &&Value| one["type"] == "Ready" && one["status"] == "True";
+    pod["status"]["phase"] == "Running" && conditions.is_some_and(|all| all.iter().find(holds).is_some())
+}
+
+pub(crate) fn set_ready(pod: &mut Value, is_ready: bool) {
+    for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        if condition["type"] == "Ready" {
+            condition["status"] = json!(if is_ready { "True" } else { "False" });
+        }
+    }
+}
+
+/// The container of a pod that stays has ended. `state` is what follows; without one, the container is started soon.
+pub(crate) fn stop(pod: &mut Value, code: i32, now: &str, state: Option<Value>) {
+    let ended = terminated(code, now);
+    let role = pod["metadata"]["labels"]["zagros.dev/role"].clone();
+    let mut statuses = containers(&role, state.clone().unwrap_or_else(|| ended.clone()));
+    if state.is_some() {
+        statuses[1]["lastState"] = ended;
+    }
+    pod["status"]["containerStatuses"] = statuses;
+    set_ready(pod, false);
+}
+
+/// Starts a container that has ended a moment ago in a pod that stays. Returns whether it did.
+pub(crate) fn comes_back(pod: &mut Value, now: Timestamp) -> bool {
+    let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+    let ended = pod["status"]["containerStatuses"][1]["state"].clone();
+    let Some(at) = ended["terminated"]["finishedAt"].as_str().filter(|_| !is_of_job(&name)) else { return false };
+    if now.duration_since(at.parse().unwrap()) < RESTARTS_WITHIN {
+        return false;
+    }
+    let role = pod["metadata"]["labels"]["zagros.dev/role"].clone();
+    pod["status"]["containerStatuses"] = containers(&role, json!({"running": {}}));
+    pod["status"]["containerStatuses"][1]["lastState"] = ended;
+    set_ready(pod, true);
+    true
+}
+
+pub(crate) fn terminated(code: i32, now: &str) -> Value {
+    let reason = if code == 0 { "Completed" } else { "Error" };
+    json!({"terminated": {
+        "exitCode": code, "reason": reason, "message": "the last line of the log", "finishedAt": now,
+    }})
+}
+
+pub(crate) fn has_ended(pod: &Value) -> bool {
+    pod["status"]["phase"] == "Succeeded" || pod["status"]["phase"] == "Failed"
+}
+
+pub(crate) fn end(pod: &mut Value, code: i32, now: &str) {
+    pod["status"]["containerStatuses"] =
+        containers(&pod["metadata"]["labels"]["zagros.dev/role"], terminated(code, now));
+    pod["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
+    set_ready(pod, false);
+}
+
+/// Statuses of a pod's containers: first a sidecar that a mesh added, then the role's.
+pub(crate) fn containers(role: &Value, state: Value) -> Value {
+    json!([
+        container("istio-proxy", json!({"terminated": {"exitCode": 2, "reason": "Error"}})),
+        container(role.as_str().unwrap(), state)
+    ])
+}
+
+pub(crate) fn container(name: &str, state: Value) -> Value {
+    json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
+}

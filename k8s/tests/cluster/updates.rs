@@ -1,0 +1,53 @@
+//! How Kubernetes updates the pods of a StatefulSet: from the highest index down to the partition, each once the one before is
+//! ready.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::{Value, json};
+
+use crate::containers::is_ready;
+use crate::world::{ClusterWorld, key};
+
+/// The revision that a pod of this index is made from.
+pub(crate) fn revision(set: &Value, index: i64) -> Value {
+    let is_new = index >= partition(set);
+    set["status"][if is_new { "updateRevision" } else { "currentRevision" }].clone()
+}
+
+fn partition(set: &Value) -> i64 {
+    set["spec"]["updateStrategy"]["rollingUpdate"]["partition"].as_i64().unwrap_or(0)
+}
+
+/// One moment of an update. Returns the StatefulSet as it is after that.
+pub(crate) fn step(world: &ClusterWorld, mut set: Value) -> Value {
+    let name = set["metadata"]["name"].as_str().unwrap().to_owned();
+    let mut hasher = DefaultHasher::new();
+    set["spec"]["template"].to_string().hash(&mut hasher);
+    let update = json!(format!("{name}-{:x}", hasher.finish() & 0xfff_ffff));
+    if set["status"]["currentRevision"].is_null() {
+        set["status"]["currentRevision"] = update.clone();
+    }
+    set["status"]["updateRevision"] = update.clone();
+    set["status"]["observedGeneration"] = set["metadata"]["generation"].clone();
+    let pod = |index: i64| world.api.store().get(&key("", "pods", &format!("{name}-{index}"))).ok();
+    let is_new = |pod: &Value| pod["metadata"]["labels"]["controller-revision-hash"] == update;
+    let pods = set["spec"]["replicas"].as_i64().unwrap();
+    if (0..pods).all(|index| pod(index).is_some_and(|pod| is_new(&pod) && is_ready(&pod))) {
+        set["status"]["currentRevision"] = update.clone();
+    }
+    for index in (partition(&set)..pods).rev() {
+        let Some(pod) = pod(index) else { break };
+        if !is_new(&pod) {
+            if pod["metadata"]["deletionTimestamp"].is_null() {
+                world.delete(&key("", "pods", pod["metadata"]["name"].as_str().unwrap()));
+            }
+            break;
+        }
+        if !is_ready(&pod) {
+            break;
+        }
+    }
+    let place = key("apps", "statefulsets", &name);
+    world.write(&place, set);
+    world.api.store().get(&place).unwrap()
+}

@@ -1,0 +1,91 @@
+//! Which role may make which call. A call that is not listed here is refused.
+
+use super::PeerRole;
+use PeerRole::{Client, Coordinator, DenseWorker, EmbeddingServer};
+
+/// Every call of every service, with the least role that may make it.
+pub const CALLS: &[(&str, PeerRole)] = &[
+    ("/zagros.datapath.v1.Embedding/Lookup", DenseWorker),
+    ("/zagros.datapath.v1.Embedding/Push", DenseWorker),
+    ("/zagros.control.v1.Storage/Describe", DenseWorker),
+    ("/zagros.control.v1.Storage/Save", DenseWorker),
+    ("/zagros.control.v1.Storage/Load", DenseWorker),
+    // What a worker may not do with it is checked where the message is read: join as a server, speak for a server.
+    ("/zagros.control.v1.Coordinator/Join", DenseWorker),
+    ("/zagros.control.v1.Coordinator/Heartbeat", DenseWorker),
+    ("/zagros.control.v1.Coordinator/Leave", DenseWorker),
+    ("/zagros.control.v1.Coordinator/Placement", DenseWorker),
+    ("/zagros.control.v1.Coordinator/Group", DenseWorker),
+    ("/zagros.control.v1.Coordinator/Barrier", DenseWorker),
+    ("/zagros.control.v1.Coordinator/Assign", DenseWorker),
+    ("/zagros.control.v1.Coordinator/Complete", DenseWorker),
+    ("/zagros.control.v1.Coordinator/Position", DenseWorker),
+    ("/zagros.control.v1.Coordinator/Transforms", DenseWorker),
+    ("/zagros.control.v1.Coordinator/ReportEvaluation", DenseWorker),
+    ("/zagros.control.v1.Coordinator/Status", Client),
+    ("/zagros.control.v1.Coordinator/Scale", Coordinator),
+    ("/zagros.control.v1.Coordinator/ReportMove", EmbeddingServer),
+    ("/zagros.control.v1.Migration/BeginMove", EmbeddingServer),
+    ("/zagros.control.v1.Migration/MoveRows", EmbeddingServer),
+    ("/zagros.control.v1.Migration/FreezeMove", EmbeddingServer),
+];
+
+/// The least role that may make the call of this path. `None` if there is no such call.
+#[must_use]
+pub fn least_role(path: &str) -> Option<PeerRole> {
+    CALLS.iter().find(|(call, _)| *call == path).map(|(_, role)| *role)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Every `rpc` of every service in `proto/`, as a path.
+    fn calls_of(folder: &Path) -> BTreeSet<String> {
+        let mut calls = BTreeSet::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                calls.extend(calls_of(&path));
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let word = |line: &str, first: &str| {
+                line.trim().strip_prefix(first)?.split([' ', ';', '(', '{']).next().map(str::to_owned)
+            };
+            let package = text.lines().find_map(|line| word(line, "package ")).unwrap();
+            let mut service = String::new();
+            for line in text.lines() {
+                if let Some(name) = word(line, "service ") {
+                    service = name;
+                }
+                calls.extend(word(line, "rpc ").map(|call| format!("/{package}.{service}/{call}")));
+            }
+        }
+        calls
+    }
+
+    /// A new call is refused until someone decides who may make it.
+    #[test]
+    fn every_call_of_the_protocol_names_the_role_that_may_make_it() {
+        let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto");
+        let listed: BTreeSet<String> = CALLS.iter().map(|(call, _)| (*call).to_owned()).collect();
+        let calls = calls_of(&proto);
+        assert!(calls.len() >= 22, "the check finds what is there: {calls:?}");
+        assert_eq!(
+            listed, calls,
+            "protocol/transport/src/proof/calls.rs lists every call of protocol/proto, and no other"
+        );
+        assert_eq!(listed.len(), CALLS.len(), "a call is listed twice");
+    }
+
+    #[test]
+    fn a_call_that_is_not_listed_is_nobodys() {
+        assert_eq!(least_role("/zagros.control.v1.Coordinator/Status"), Some(Client));
+        assert_eq!(least_role("/zagros.control.v1.Coordinator/status"), None);
+        assert_eq!(least_role("/"), None);
+    }
+}

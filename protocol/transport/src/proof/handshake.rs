@@ -1,0 +1,257 @@
+//! The proof of membership at the start of a connection, before HTTP/2.
+//!
+//! ```text
+//! client                                                server
+//!   │ greeting, role, nonce C                             │
+//!   │ ──────────────────────────────────────────────────► │
+//!   │               greeting, verdict, nonce S, server MAC │
+//!   │ ◄────────────────────────────────────────────────── │
+//!   │ client MAC, then HTTP/2                             │
+//!   │ ──────────────────────────────────────────────────► │
+//! ```
+//!
+//! Both MACs are HMAC-SHA256 under the key of the named role, over the side's name, the role and both nonces. The key
+//! itself never crosses the wire. A recorded handshake is of no use, because each side chooses its nonce anew. Both sides
+//! prove that they know the key: a worker sends no rows to a process that only listens at a server's address.
+//!
+//! The proof is made once per connection and costs one round trip. Requests carry nothing.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::key::RoleKey;
+use super::{PeerRole, ProofError};
+
+/// First bytes of a client that proves its membership. HTTP/2 starts with `PRI * HT`, TLS with the byte 22.
+pub(super) const GREETING: [u8; 8] = *b"zagros/1";
+const NONCE: usize = 32;
+const MAC: usize = 32;
+
+/// The server's answer to a greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The server knows the key of the role, and its MAC follows.
+    Proof,
+    /// The server has no key at all.
+    NoSecret,
+    /// The server's key is of a lower role.
+    RoleAbove,
+}
+
+impl Verdict {
+    const ALL: [Self; 3] = [Self::Proof, Self::NoSecret, Self::RoleAbove];
+
+    fn byte(self) -> u8 {
+        match self {
+            Self::Proof => 0,
+            Self::NoSecret => 1,
+            Self::RoleAbove => 2,
+        }
+    }
+
+    fn of_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|verdict| verdict.byte() == byte)
+    }
+}
+
+/// The two sides of a connection. Each signs with its own name, so that one cannot send the other's MAC back.
+#[derive(Clone, Copy)]
+enum Side {
+    Client,
+    Server,
+}
+
+/// What both sides sign.
+struct Transcript {
+    role: PeerRole,
+    client: [u8; NONCE],
+    server: [u8; NONCE],
+}
+
+impl Transcript {
+    fn parts<'a>(&'a self, side: Side, role: &'a [u8; 1]) -> [&'a [u8]; 4] {
+        let name: &[u8] = match side {
+            Side::Client => b"zagros/1 client proof",
+            Side::Server => b"zagros/1 server proof",
+        };
+        [name, role, &self.client, &self.server]
+    }
+
+    fn mac(&self, key: &RoleKey, side: Side) -> [u8; MAC] {
+        let mut mac = [0; MAC];
+        mac.copy_from_slice(key.tag(&self.parts(side, &[self.role.byte()])).as_ref());
+        mac
+    }
+
+    fn is_mac(&self, key: &RoleKey, side: Side, mac: &[u8; MAC]) -> bool {
+        key.is_tag(&self.parts(side, &[self.role.byte()]), mac)
+    }
+}
+
+/// Proves to the other end that this process knows `key`, and lets the other end prove the same. The caller bounds the
+/// wait.
+///
+/// # Errors
+/// If the other end does not prove it. Nothing but nonces and MACs was sent then.
+pub(super) async fn prove<S>(stream: &mut S, key: &RoleKey) -> Result<(), ProofError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let client: [u8; NONCE] = rand::random();
+    let greeting = [&GREETING[..], &[key.role().byte()], &client].concat();
+    stream.write_all(&greeting).await.map_err(broken)?;
+    let mut answer = [0; GREETING.len() + 1];
+    stream.read_exact(&mut answer).await.map_err(broken)?;
+    let verdict = Verdict::of_byte(answer[GREETING.len()]).filter(|_| answer.starts_with(&GREETING));
+    match verdict {
+        Some(Verdict::Proof) => {}
+        Some(Verdict::NoSecret) => return Err(ProofError::NoSecretThere),
+        Some(Verdict::RoleAbove) => return Err(ProofError::RoleAbove { role: key.role() }),
+        None => return Err(ProofError::NotZagros),
+    }
+    let (mut server, mut mac) = ([0; NONCE], [0; MAC]);
+    stream.read_exact(&mut server).await.map_err(broken)?;
+    stream.read_exact(&mut mac).await.map_err(broken)?;
+    let transcript = Transcript { role: key.role(), client, server };
+    if !transcript.is_mac(key, Side::Server, &mac) {
+        return Err(ProofError::OtherSecret);
+    }
+    stream.write_all(&transcript.mac(key, Side::Client)).await.map_err(broken)?;
+    Ok(())
+}
+
+/// Answers a client whose greeting has been read. Returns what the client has proven to be.
+///
+/// # Errors
+/// If it proves nothing. The connection is then to be closed.
+pub(super) async fn check<S>(stream: &mut S, key: Option<&RoleKey>) -> Result<PeerRole, ProofError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (mut role, mut client) = ([0; 1], [0; NONCE]);
+    stream.read_exact(&mut role).await.map_err(broken)?;
+    stream.read_exact(&mut client).await.map_err(broken)?;
+    let Some(key) = key else { return Err(refuse(stream, Verdict::NoSecret).await) };
+    let claimed = PeerRole::of_byte(role[0]).and_then(|role| key.of(role));
+    let Some(key) = claimed else { return Err(refuse(stream, Verdict::RoleAbove).await) };
+    let transcript = Transcript { role: key.role(), client, server: rand::random() };
+    let mac = transcript.mac(&key, Side::Server);
+    let answer = [&GREETING[..], &[Verdict::Proof.byte()], &transcript.server, &mac].concat();
+    stream.write_all(&answer).await.map_err(broken)?;
+    let mut mac = [0; MAC];
+    stream.read_exact(&mut mac).await.map_err(broken)?;
+    if !transcript.is_mac(&key, Side::Client, &mac) {
+        return Err(ProofError::OtherSecret);
+    }
+    Ok(key.role())
+}
+
+async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, verdict: Verdict) -> ProofError {
+    let answer = [&GREETING[..], &[verdict.byte()]].concat();
+    if let Err(error) = stream.write_all(&answer).await {
+        return broken(error);
+    }
+    let _ = stream.shutdown().await;
+    ProofError::OtherSecret
+}
+
+fn broken(error: io::Error) -> ProofError {
+    ProofError::Broken(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+
+    fn key(role: PeerRole) -> RoleKey {
+        RoleKey::parse(&"5".repeat(64)).unwrap().of(role).unwrap()
+    }
+
+    /// Runs a client with one key against a server with another. Returns what the client and the server found.
+    async fn meet(
+        client: &RoleKey,
+        server: Option<&RoleKey>,
+    ) -> (Result<(), ProofError>, Result<PeerRole, ProofError>) {
+        let (mut near, mut far) = duplex(1024);
+        let serving = async {
+            let mut greeting = [0; GREETING.len()];
+            far.read_exact(&mut greeting).await.unwrap();
+            assert_eq!(greeting, GREETING);
+            let checked = check(&mut far, server).await;
+            drop(far);
+            checked
+        };
+        let proving = async {
+            let proved = prove(&mut near, client).await;
+            // A client that was refused closes the connection.
+            drop(near);
+            proved
+        };
+        tokio::join!(proving, serving)
+    }
+
+    #[tokio::test]
+    async fn a_peer_proves_its_role_to_a_peer_of_its_own_role_or_a_higher_one() {
+        for role in PeerRole::ALL {
+            for holder in PeerRole::ALL.into_iter().filter(|holder| *holder >= role) {
+                let (proved, checked) = meet(&key(role), Some(&key(holder))).await;
+                assert!(proved.is_ok(), "{proved:?}");
+                assert_eq!(checked.unwrap(), role);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn both_sides_learn_of_another_secret() {
+        let (proved, checked) = meet(&RoleKey::random(), Some(&RoleKey::random())).await;
+        assert!(matches!(proved, Err(ProofError::OtherSecret)), "{proved:?}");
+        assert!(checked.is_err());
+        let (proved, checked) = meet(&key(PeerRole::DenseWorker), None).await;
+        assert!(matches!(proved, Err(ProofError::NoSecretThere)), "{proved:?}");
+        assert!(checked.is_err());
+        let (proved, checked) = meet(&key(PeerRole::Coordinator), Some(&key(PeerRole::DenseWorker))).await;
+        assert!(matches!(proved, Err(ProofError::RoleAbove { role: PeerRole::Coordinator })), "{proved:?}");
+        assert!(checked.is_err());
+    }
+
+    /// A worker that knows its own key claims to be a server.
+    #[tokio::test]
+    async fn a_role_cannot_be_forged_with_the_key_of_a_lower_one() {
+        let (mut near, mut far) = duplex(1024);
+        let serving = tokio::spawn(async move { check(&mut far, Some(&key(PeerRole::Coordinator))).await });
+        let client = [7; NONCE];
+        near.write_all(&[&[PeerRole::EmbeddingServer.byte()], &client[..]].concat()).await.unwrap();
+        let mut answer = [0; GREETING.len() + 1 + NONCE + MAC];
+        near.read_exact(&mut answer).await.unwrap();
+        let server = answer[GREETING.len() + 1..][..NONCE].try_into().unwrap();
+        let transcript = Transcript { role: PeerRole::EmbeddingServer, client, server };
+        near.write_all(&transcript.mac(&key(PeerRole::DenseWorker), Side::Client)).await.unwrap();
+        assert!(matches!(serving.await.unwrap(), Err(ProofError::OtherSecret)));
+    }
+
+    /// All that a client has ever sent, sent once more; and the server's own MAC, sent back.
+    #[tokio::test]
+    async fn a_recorded_handshake_opens_nothing() {
+        let worker = key(PeerRole::DenseWorker);
+        let client = [7; NONCE];
+        let mut recorded = None;
+        for reflected in [false, false, true] {
+            let (mut near, mut far) = duplex(1024);
+            let held = worker.clone();
+            let serving = tokio::spawn(async move { check(&mut far, Some(&held)).await });
+            near.write_all(&[&[worker.role().byte()], &client[..]].concat()).await.unwrap();
+            let mut answer = [0; GREETING.len() + 1 + NONCE + MAC];
+            near.read_exact(&mut answer).await.unwrap();
+            let (server, mac) = answer[GREETING.len() + 1..].split_at(NONCE);
+            let transcript = Transcript { role: worker.role(), client, server: server.try_into().unwrap() };
+            let is_first = recorded.is_none();
+            let honest = *recorded.get_or_insert_with(|| transcript.mac(&worker, Side::Client));
+            let sent = if reflected { mac.try_into().unwrap() } else { honest };
+            near.write_all(&sent).await.unwrap();
+            assert_eq!(serving.await.unwrap().is_ok(), is_first, "reflected: {reflected}");
+        }
+    }
+}

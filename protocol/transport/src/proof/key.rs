@@ -1,0 +1,169 @@
+//! The run's secret, and the keys of the roles that are derived from it.
+//!
+//! The keys form a chain. Each is a one-way function of the one before:
+//!
+//! ```text
+//! run secret = key of the coordinator ──► embedding server ──► dense worker ──► client ──► page token
+//! ```
+//!
+//! A process gets the key of its own role only. It can make the keys of the roles after its own, so it can check their
+//! proofs. It can make no key before its own: a worker cannot act as a server.
+
+use std::fmt;
+
+use ring::hmac::{HMAC_SHA256, Key, Tag, sign, verify};
+
+use super::PeerRole;
+
+/// Bytes of a key.
+const BYTES: usize = 32;
+
+/// The key of one role.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RoleKey {
+    role: PeerRole,
+    bytes: [u8; BYTES],
+}
+
+/// Why a text is no key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadKey {
+    /// It has another length, or other characters.
+    #[error("a run secret is 64 hexadecimal digits, or ROLE:64 hexadecimal digits")]
+    Form,
+    /// The name before the colon is no role.
+    #[error("{0:?} is no role; roles are coordinator, embedding-server, dense-worker, client")]
+    Role(String),
+}
+
+impl RoleKey {
+    /// A new run secret. It is the key of the coordinator.
+    #[must_use]
+    pub fn random() -> Self {
+        Self { role: PeerRole::Coordinator, bytes: rand::random() }
+    }
+
+    /// Reads a key as [`Self::reveal`] writes it. Digits without a role are a run secret.
+    ///
+    /// # Errors
+    /// If the text is neither.
+    pub fn parse(text: &str) -> Result<Self, BadKey> {
+        let (role, digits) = match text.trim().split_once(':') {
+            Some((name, digits)) => {
+                (PeerRole::named(name).ok_or_else(|| BadKey::Role(name.chars().take(32).collect()))?, digits)
+            }
+            None => (PeerRole::Coordinator, text.trim()),
+        };
+        Ok(Self { role, bytes: from_hex(digits).ok_or(BadKey::Form)? })
+    }
+
+    /// The role that the key proves.
+    #[must_use]
+    pub fn role(&self) -> PeerRole {
+        self.role
+    }
+
+    /// The key of a role that is not above this key's. `None` for a role above it.
+    #[must_use]
+    pub fn of(&self, role: PeerRole) -> Option<Self> {
+        let mut key = self.clone();
+        while key.role > role {
+            key = key.next()?;
+        }
+        (key.role == role).then_some(key)
+    }
+
+    /// The token that opens HTTP pages and metrics. Every role can make it.
+    #[must_use]
+    pub fn page_token(&self) -> String {
+        let client = self.of(PeerRole::Client).unwrap_or_else(|| self.clone());
+        to_hex(&client.tag(&[b"zagros/1 page"]).as_ref()[..16])
+    }
+
+    /// The key in plain text, for a file that its owner alone may read, or for the environment of a process.
+    #[must_use]
+    pub fn reveal(&self) -> String {
+        format!("{}:{}", self.role, to_hex(&self.bytes))
+    }
+
+    fn next(&self) -> Option<Self> {
+        let role = PeerRole::ALL.into_iter().rev().find(|role| *role < self.role)?;
+        let tag = self.tag(&[b"zagros/1 key ", role.name().as_bytes()]);
+        Some(Self { role, bytes: tag.as_ref().try_into().ok()? })
+    }
+
+    /// HMAC-SHA256 of the parts. Callers choose parts whose concatenation has one meaning.
+    pub(super) fn tag(&self, parts: &[&[u8]]) -> Tag {
+        sign(&Key::new(HMAC_SHA256, &self.bytes), &parts.concat())
+    }
+
+    /// Compares in constant time.
+    pub(super) fn is_tag(&self, parts: &[&[u8]], tag: &[u8]) -> bool {
+        verify(&Key::new(HMAC_SHA256, &self.bytes), &parts.concat(), tag).is_ok()
+    }
+}
+
+impl fmt::Debug for RoleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RoleKey({}, …)", self.role)
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(digits: &str) -> Option<[u8; BYTES]> {
+    if digits.len() != 2 * BYTES || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut bytes = [0; BYTES];
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * place..2 * place + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret() -> RoleKey {
+        RoleKey::parse(&"0123456789abcdef".repeat(4)).unwrap()
+    }
+
+    #[test]
+    fn a_key_makes_the_keys_of_the_roles_below_it_and_no_other() {
+        let secret = secret();
+        assert_eq!(secret.role(), PeerRole::Coordinator);
+        let worker = secret.of(PeerRole::DenseWorker).unwrap();
+        let server = secret.of(PeerRole::EmbeddingServer).unwrap();
+        assert_eq!(server.of(PeerRole::DenseWorker), Some(worker.clone()));
+        assert_eq!((worker.of(PeerRole::EmbeddingServer), worker.of(PeerRole::Coordinator)), (None, None));
+        let keys: std::collections::HashSet<_> = PeerRole::ALL.map(|role| secret.of(role).unwrap().bytes).into();
+        assert_eq!(keys.len(), PeerRole::ALL.len());
+        assert_eq!(worker.page_token(), secret.page_token());
+        assert_ne!(RoleKey::random().bytes, RoleKey::random().bytes);
+    }
+
+    /// Processes of different releases must agree on the keys. Computed with another implementation of HMAC-SHA256.
+    #[test]
+    fn the_keys_are_pinned() {
+        let client = secret().of(PeerRole::Client).unwrap().reveal();
+        assert_eq!(client, "client:ab672c9496a15d494a849a2bd932c65c1ad9f814d1421b83b07c3bc3cd24a3b8");
+        assert_eq!(secret().page_token(), "b1c4cebe35dcfc2b6d39339705a3007e");
+    }
+
+    #[test]
+    fn a_key_is_read_as_it_is_written_and_its_debug_form_hides_it() {
+        for role in PeerRole::ALL {
+            let key = secret().of(role).unwrap();
+            assert_eq!(RoleKey::parse(&format!("{}\n", key.reveal())), Ok(key.clone()));
+            assert_eq!(format!("{key:?}"), format!("RoleKey({role}, …)"));
+        }
+        for bad in ["", "hunter2", &"0".repeat(63), &"g".repeat(64), "client:", &"é".repeat(32)] {
+            assert_eq!(RoleKey::parse(bad), Err(BadKey::Form), "{bad}");
+        }
+        assert_eq!(RoleKey::parse(&format!("root:{}", "0".repeat(64))), Err(BadKey::Role("root".to_owned())));
+    }
+}

@@ -1,0 +1,91 @@
+//! Who may call: proof of membership at the start of each connection, and a gate before all services.
+//!
+//! ```text
+//! client process                                   server process
+//! channel ── ProvenConnector ── handshake ──► incoming ── Peer ──► gate ──► services
+//!              its role's key                   the role    CALLS: least role of each call
+//! ```
+//!
+//! [`channel`] and [`serve`] are the only doors: a test (`tests/tidy`) lets nobody else make a gRPC channel or server. A
+//! new call is therefore behind the proof without a line of its own, and refused until [`CALLS`] lists it.
+
+mod accept;
+mod calls;
+mod connect;
+mod error;
+mod gate;
+mod handshake;
+mod key;
+mod role;
+
+use std::future::Future;
+
+use connect::ProvenConnector;
+use tokio::net::TcpListener;
+use tonic::service::Routes;
+use tonic::transport::Channel;
+use zagros_plumbing::grpc::{self, InvalidAddress};
+
+pub use calls::{CALLS, least_role};
+pub use error::ProofError;
+pub use gate::Peer;
+pub use key::{BadKey, RoleKey};
+pub use role::PeerRole;
+
+/// What a process shows to others, and asks of others.
+#[derive(Clone, Debug, Default)]
+pub enum Credentials {
+    /// Nothing. Only for ports that no other machine reaches, or at the wish of the job.
+    #[default]
+    Open,
+    /// A proof that the other end knows the run's secret, or a key that is derived from it.
+    Secret(RoleKey),
+}
+
+impl Credentials {
+    /// Whether a peer must prove that it belongs to the run.
+    #[must_use]
+    pub fn is_checked(&self) -> bool {
+        !matches!(self, Self::Open)
+    }
+
+    /// The token that opens this process's HTTP pages, if there is a secret to derive it from.
+    #[must_use]
+    pub fn page_token(&self) -> Option<String> {
+        match self {
+            Self::Open => None,
+            Self::Secret(key) => Some(key.page_token()),
+        }
+    }
+}
+
+/// A channel to a process of the role `to` at `host:port`. It connects on first use, and proves this process's role
+/// before the first request. The caller bounds each call.
+///
+/// # Errors
+/// If the address does not parse.
+pub fn channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result<Channel, InvalidAddress> {
+    let endpoint = grpc::endpoint(address)?;
+    Ok(match credentials {
+        Credentials::Open => endpoint.connect_lazy(),
+        // The other end may not know a key above its own role.
+        Credentials::Secret(key) => {
+            endpoint.connect_with_connector_lazy(ProvenConnector::new(key.of(to).unwrap_or_else(|| key.clone())))
+        }
+    })
+}
+
+/// Serves the calls of `services` until `stop` is done, to peers that prove their role.
+///
+/// # Errors
+/// If the port fails.
+pub async fn serve(
+    listener: TcpListener,
+    credentials: &Credentials,
+    services: Routes,
+    stop: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    let incoming = accept::incoming(listener, credentials);
+    let mut server = grpc::server().layer(gate::GateLayer);
+    server.add_routes(services).serve_with_incoming_shutdown(incoming, stop).await
+}

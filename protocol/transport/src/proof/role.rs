@@ -1,0 +1,67 @@
+//! What a peer proves to be. The order is that of the rights: a role may do what the roles before it may do.
+
+use std::fmt;
+
+/// What a process has proven to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PeerRole {
+    /// Reads the status of the run.
+    Client,
+    /// Trains: looks rows up, pushes gradients, saves and loads below the folders of the job.
+    DenseWorker,
+    /// Holds rows.
+    EmbeddingServer,
+    /// Coordinates the run. A person or an operator who controls the run has this role too.
+    Coordinator,
+}
+
+impl PeerRole {
+    /// Every role, from the fewest rights to the most.
+    pub const ALL: [Self; 4] = [Self::Client, Self::DenseWorker, Self::EmbeddingServer, Self::Coordinator];
+
+    /// Its name in key files, in certificates and in messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::DenseWorker => "dense-worker",
+            Self::EmbeddingServer => "embedding-server",
+            Self::Coordinator => "coordinator",
+        }
+    }
+
+    /// The role of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.name() == name)
+    }
+
+    /// The role's byte in a handshake.
+    pub(super) fn byte(self) -> u8 {
+        Self::ALL.iter().position(|role| *role == self).map_or(0, |place| place as u8)
+    }
+
+    pub(super) fn of_byte(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
+}
+
+impl fmt::Display for PeerRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_role_is_found_by_its_name_and_its_byte() {
+        for role in PeerRole::ALL {
+            assert_eq!((PeerRole::named(role.name()), PeerRole::of_byte(role.byte())), (Some(role), Some(role)));
+        }
+        assert_eq!((PeerRole::named("root"), PeerRole::of_byte(4)), (None, None));
+        assert!(PeerRole::ALL.is_sorted());
+    }
+}

@@ -1,0 +1,149 @@
+//! A port that asks for proof, over real sockets: who gets in, what others hear, and what strangers cost.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tonic::service::Routes;
+use tonic::{Code, Request, Response, Status};
+use zagros_protocol::RefusalKind;
+use zagros_protocol::control::{
+    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
+};
+use zagros_transport::control::storage_client::StorageClient;
+use zagros_transport::control::storage_server::{Storage, StorageServer};
+use zagros_transport::{Credentials, PeerRole, RoleKey, channel, refusal_of, serve};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Counts the calls that reach it.
+#[derive(Clone, Default)]
+struct Counting(Arc<AtomicU64>);
+
+#[tonic::async_trait]
+impl Storage for Counting {
+    async fn describe(&self, _: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Response::new(DescribeResponse::default()))
+    }
+
+    async fn save(&self, _: Request<SaveRequest>) -> Result<Response<SaveResponse>, Status> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Response::new(SaveResponse::default()))
+    }
+
+    async fn load(&self, _: Request<LoadRequest>) -> Result<Response<LoadResponse>, Status> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Response::new(LoadResponse::default()))
+    }
+}
+
+struct Port {
+    address: SocketAddr,
+    reached: Arc<AtomicU64>,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Port {
+    async fn open(credentials: Credentials) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = Counting::default();
+        let reached = Arc::clone(&service.0);
+        let (stop, stopped) = oneshot::channel::<()>();
+        tokio::spawn(async move {
+            let stopped = async move { drop(stopped.await) };
+            serve(listener, &credentials, Routes::new(StorageServer::new(service)), stopped).await.unwrap();
+        });
+        Self { address, reached, _stop: stop }
+    }
+
+    async fn describe_as(&self, credentials: &Credentials) -> Result<(), Status> {
+        let channel = channel(&self.address.to_string(), credentials, PeerRole::EmbeddingServer).unwrap();
+        let call = async { StorageClient::new(channel).describe(DescribeRequest {}).await.map(|_| ()) };
+        tokio::time::timeout(TIMEOUT, call).await.expect("no answer")
+    }
+
+    fn reached(&self) -> u64 {
+        self.reached.load(Ordering::Relaxed)
+    }
+}
+
+fn of(secret: &RoleKey, role: PeerRole) -> Credentials {
+    Credentials::Secret(secret.of(role).unwrap())
+}
+
+/// Invariant MB-7.
+#[tokio::test]
+async fn members_get_in_and_everyone_else_hears_why_not() {
+    let secret = RoleKey::random();
+    let port = Port::open(of(&secret, PeerRole::EmbeddingServer)).await;
+    for role in [PeerRole::DenseWorker, PeerRole::EmbeddingServer, PeerRole::Coordinator] {
+        port.describe_as(&of(&secret, role)).await.unwrap_or_else(|refused| panic!("{role}: {refused}"));
+    }
+    assert_eq!(port.reached(), 3);
+
+    let stranger = port.describe_as(&Credentials::Open).await.unwrap_err();
+    assert_eq!(stranger.code(), Code::Unauthenticated);
+    assert!(stranger.message().contains("ZAGROS_RUN_SECRET_FILE"), "{stranger}");
+    assert_eq!(refusal_of(stranger).kind, RefusalKind::Unauthenticated);
+
+    let client = port.describe_as(&of(&secret, PeerRole::Client)).await.unwrap_err();
+    assert_eq!(client.code(), Code::PermissionDenied);
+    assert!(client.message().contains("needs the role dense-worker"), "{client}");
+
+    // The channel gives up before a request is sent, and says why.
+    let other = refusal_of(port.describe_as(&Credentials::Secret(RoleKey::random())).await.unwrap_err());
+    assert_eq!(other.kind, RefusalKind::Unauthenticated, "{other}");
+    assert!(other.message.contains("another run secret"), "{other}");
+    assert!(!other.kind.is_retryable());
+    assert_eq!(port.reached(), 3);
+}
+
+#[tokio::test]
+async fn a_port_without_a_secret_is_open_to_those_without_one_and_to_no_others() {
+    let port = Port::open(Credentials::Open).await;
+    port.describe_as(&Credentials::Open).await.unwrap();
+    let refused = refusal_of(port.describe_as(&Credentials::Secret(RoleKey::random())).await.unwrap_err());
+    assert_eq!(refused.kind, RefusalKind::Unauthenticated, "{refused}");
+    assert!(refused.message.contains("has no run secret"), "{refused}");
+    assert_eq!(port.reached(), 1);
+}
+
+#[tokio::test]
+async fn a_broken_connection_may_be_retried() {
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = Port { address, reached: Arc::default(), _stop: oneshot::channel().0 };
+    let refused = refusal_of(nobody.describe_as(&Credentials::Secret(RoleKey::random())).await.unwrap_err());
+    assert!(refused.kind.is_retryable(), "{refused:?}");
+}
+
+/// Greetings, halves of greetings, noise, silence: the port goes on, and members get in.
+#[tokio::test]
+async fn strangers_cost_nobody_a_place() {
+    let secret = RoleKey::random();
+    let port = Port::open(of(&secret, PeerRole::EmbeddingServer)).await;
+    let mut strangers = Vec::new();
+    for number in 0..200_u32 {
+        let mut stream = TcpStream::connect(port.address).await.unwrap();
+        let sent: &[u8] = match number % 5 {
+            0 => b"",
+            1 => b"zagros/1",
+            2 => b"zagros/1\xff01234567890123456789012345678901",
+            3 => b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a client of TLS",
+            _ => b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        };
+        let _ = stream.write_all(sent).await;
+        strangers.push(stream);
+    }
+    port.describe_as(&of(&secret, PeerRole::DenseWorker)).await.unwrap();
+    assert_eq!(port.reached(), 1);
+    // A role that is none is refused at once, without a MAC.
+    let mut answer = Vec::new();
+    tokio::time::timeout(TIMEOUT, strangers[2].read_to_end(&mut answer)).await.expect("no end").unwrap();
+    assert_eq!(answer, b"zagros/1\x02");
+}

@@ -1,0 +1,188 @@
+//! `zagros doctor` on real processes: it names the one that everybody waits for (invariant WT-2), and how a run ended.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use zagros_tests::{RunningCommand, signal_process};
+
+use crate::faults::pid;
+use crate::fixture::Fixture;
+
+/// Long enough for a slow machine. Only a test that fails waits so long.
+const TIMEOUT: Duration = Duration::from_secs(90);
+
+/// A run that goes on for as long as it is looked at. Nobody is lost meanwhile.
+const SETS: [&str; 5] = [
+    "train.epochs=1000",
+    "train.staleness=0",
+    "cluster.timeout_seconds=200",
+    "cluster.lease_seconds=120",
+    "cluster.durability=process",
+];
+
+fn up(fixture: &Fixture, servers: &str, sets: &[&str]) -> RunningCommand {
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let mut run = fixture.start(["up", "job.toml", "--servers", servers, "--workers", "2"].into_iter().chain(sets));
+    run.wait_for_line("epoch 0 is complete");
+    run
+}
+
+/// What the doctor says, and its exit code.
+fn asked(fixture: &Fixture, arguments: &[&str]) -> (Value, i32) {
+    let said = fixture.zagros(["doctor", "--json"].iter().chain(arguments).copied());
+    let json = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("no JSON: {}{}", said.stdout, said.stderr));
+    (json, said.code().expect("an exit code"))
+}
+
+/// Asks until the doctor finds something of this kind about this subject, as what is worst.
+fn wait_for(fixture: &Fixture, arguments: &[&str], kind: &str, subject: &str) -> Value {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let (said, code) = asked(fixture, arguments);
+        let first = &said["findings"][0];
+        if first["kind"] == kind && first["subject"] == subject {
+            assert_eq!((code, &said["healthy"]), (8, &Value::Bool(false)), "{said:#}");
+            return first.clone();
+        }
+        assert!(Instant::now() < deadline, "no {kind} of {subject}: {said:#}");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+}
+
+/// Asks until nothing is wrong.
+fn wait_until_healthy(fixture: &Fixture) {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let (said, code) = asked(fixture, &[]);
+        if said["healthy"] == true {
+            assert_eq!(code, 0, "{said:#}");
+            return;
+        }
+        assert!(Instant::now() < deadline, "it stays ill: {said:#}");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+}
+
+fn lines(finding: &Value) -> String {
+    let why = finding["why"].as_array().expect("a list").iter().filter_map(Value::as_str);
+    why.collect::<Vec<_>>().join("\n")
+}
+
+/// Each process is stopped in turn, named with the command that lets it go on, and let go on.
+#[test]
+fn a_stopped_process_is_named_whoever_it_is() {
+    let fixture = Fixture::new(20_000);
+    let run = up(&fixture, "2", &SETS);
+    wait_until_healthy(&fixture);
+
+    let worker = pid(&fixture, "dense-worker-1");
+    signal_process(worker, Signal::STOP);
+    let found = wait_for(&fixture, &[], "member_silent", "dense worker 1");
+    let next = found["next"].as_str().expect("text").to_owned();
+    assert_eq!(next, format!("let it go on: kill -CONT {worker}"));
+    // The other worker waits for it in a call of all: the doctor names which, once it has waited for three seconds.
+    let deadline = Instant::now() + TIMEOUT;
+    let waits = "dense worker 0 waits in the ";
+    while !lines(&wait_for(&fixture, &[], "member_silent", "dense worker 1")).contains(waits) {
+        assert!(Instant::now() < deadline, "nobody waits for the worker");
+    }
+    signal_process(worker, Signal::CONT);
+    wait_until_healthy(&fixture);
+
+    let server = pid(&fixture, "embedding-server-1");
+    signal_process(server, Signal::STOP);
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let found = wait_for(&fixture, &[], "member_silent", "embedding server 1");
+        let why = lines(&found);
+        // With τ = 0 the window is full as soon as one push or lookup hangs.
+        if why.contains("a full window for embedding server 1")
+            && why.contains(&format!("process {server} on this machine is stopped"))
+        {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{why}");
+    }
+    // The coordinator alone knows as much, but for the process. `status` shows the first finding.
+    let status = fixture.zagros(["status"]).expect(0);
+    assert!(status.stdout.contains("embedding server 1 shows no sign of life since"), "{}", status.stdout);
+    let plain = fixture.zagros(["doctor"]).expect(8);
+    for text in ["✕ embedding server 1 shows no sign of life", "why", "next", &format!("kill -CONT {server}")] {
+        assert!(plain.stdout.contains(text), "no {text:?} in {}", plain.stdout);
+    }
+    assert!(plain.stdout.lines().count() <= 24, "more than a screen: {}", plain.stdout);
+    signal_process(server, Signal::CONT);
+    wait_until_healthy(&fixture);
+
+    let coordinator = pid(&fixture, "coordinator");
+    signal_process(coordinator, Signal::STOP);
+    let found = wait_for(&fixture, &["--timeout", "2"], "coordinator_silent", "coordinator");
+    assert_eq!(found["next"], format!("let it go on: kill -CONT {coordinator}"));
+    signal_process(coordinator, Signal::CONT);
+    wait_until_healthy(&fixture);
+
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+    let (over, code) = asked(&fixture, &[&fixture.run_folder().display().to_string()]);
+    assert_eq!((code, &over["healthy"]), (0, &Value::Bool(true)), "{over:#}");
+    assert!(over["verdict"].as_str().expect("text").contains("interrupted"), "{over:#}");
+}
+
+#[test]
+fn members_that_never_came_are_named_and_how_to_start_them() {
+    let fixture = Fixture::new(1_000);
+    let sets = ["cluster.coordinator=127.0.0.1:0", "cluster.workers=2", "cluster.timeout_seconds=200"];
+    let start = |arguments: &[&str], coordinator: &str| {
+        let coordinator = format!("cluster.coordinator={coordinator}");
+        let sets = sets.iter().copied().chain([coordinator.as_str()]).flat_map(|set| ["--set", set]);
+        let all: Vec<String> =
+            arguments.iter().copied().chain(["--config", "job.toml"]).chain(sets).map(str::to_owned).collect();
+        fixture.start(all.iter().map(String::as_str))
+    };
+    let mut coordinator = start(&["coordinator", "--announce", "coordinator.json"], "127.0.0.1:0");
+    coordinator.wait_for_line("announced");
+    let announced: Value = serde_json::from_str(&fixture.read("coordinator.json")).expect("JSON");
+    let address = announced["address"].as_str().expect("an address");
+    let server = start(&["embedding-server"], address);
+    let worker = start(&["dense-worker"], address);
+    let deadline = Instant::now() + TIMEOUT;
+    let expected =
+        "the run waits for its members: 1 of 1 servers and 1 of 2 workers have joined; dense worker 1 is missing";
+    let found = loop {
+        let found = wait_for(&fixture, &["--coordinator", address], "member_missing", "dense worker 1");
+        if found["what"] == expected && lines(&found).contains("dense worker 0 waits") {
+            break found;
+        }
+        assert!(Instant::now() < deadline, "{found:#}");
+    };
+    assert!(
+        found["next"].as_str().expect("text").starts_with("start it: zagros dense-worker JOB --index 1"),
+        "{found:#}"
+    );
+    [worker, server, coordinator].into_iter().for_each(RunningCommand::kill);
+}
+
+#[test]
+fn of_a_run_that_failed_the_process_that_ended_first_is_named() {
+    let fixture = Fixture::new(20_000);
+    // Without a log the rows of a server end with its process.
+    let run = up(&fixture, "2", &["train.epochs=1000", "cluster.durability=checkpoint"]);
+    signal_process(pid(&fixture, "embedding-server-1"), Signal::KILL);
+    run.finish().expect(4);
+    let folder = fixture.run_folder().display().to_string();
+    let (said, code) = asked(&fixture, &[&folder]);
+    assert_eq!(code, 8, "{said:#}");
+    assert_eq!(said["verdict"], "the run ended because embedding server 1 was killed by signal 9", "{said:#}");
+    // The newest run is the default.
+    assert_eq!(asked(&fixture, &[]).0, said);
+}
+
+#[test]
+fn a_folder_without_a_run_is_refused_and_a_coordinator_that_is_not_there_is_a_finding() {
+    let fixture = Fixture::new(100);
+    fixture.zagros(["doctor", "nowhere"]).expect(2).says(&["nowhere is no folder of a run"]);
+    let (said, code) = asked(&fixture, &["--coordinator", "127.0.0.1:1", "--timeout", "1"]);
+    assert_eq!((code, &said["findings"][0]["kind"]), (8, &Value::from("coordinator_silent")), "{said:#}");
+    assert!(lines(&said["findings"][0]).contains("127.0.0.1:1"), "{said:#}");
+}
