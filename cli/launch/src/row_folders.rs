@@ -31,11 +31,14 @@ impl RowFolders {
         keys.into_iter().filter_map(|(key, folder)| Some(format!("{key}={}", folder.as_ref()?.display())))
     }
 
-    /// Removes the folders that are empty: each server has deleted its own at the end of the run.
-    pub fn remove_empty(&self) {
-        for folder in self.log.iter().chain(&self.cold) {
-            // A folder that is not empty holds rows of a run that failed.
-            let _ = std::fs::remove_dir(folder);
+    /// Removes the folders, with rows that a server left because the coordinator ended before it. Whatever is started
+    /// later is another run, which takes no row from here.
+    pub fn remove(&self) {
+        for folder in self.log.iter().chain(&self.cold).filter(|folder| folder.exists()) {
+            if let Err(error) = std::fs::remove_dir_all(folder) {
+                let folder = folder.display();
+                tracing::warn!(%error, %folder, "rows of a run that is over could not be removed");
+            }
         }
     }
 }
@@ -60,12 +63,13 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_rows_stays() {
+    fn folders_that_the_job_does_not_name_are_removed() {
         let run = tempfile::tempdir().unwrap();
-        let folders = RowFolders { log: Some(run.path().join(LOG)), cold: Some(run.path().join(COLD)) };
+        let folders = RowFolders { log: Some(run.path().join(LOG)), cold: None };
         std::fs::create_dir_all(run.path().join(LOG).join("server-0")).unwrap();
         std::fs::create_dir(run.path().join(COLD)).unwrap();
-        folders.remove_empty();
-        assert!(run.path().join(LOG).exists() && !run.path().join(COLD).exists());
+        folders.remove();
+        folders.remove();
+        assert!(!run.path().join(LOG).exists() && run.path().join(COLD).exists());
     }
 }

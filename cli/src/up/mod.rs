@@ -83,7 +83,9 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     } else {
         run.await
     };
-    plan.row_folders.remove_empty();
+    if ended.is_ok() {
+        plan.row_folders.remove();
+    }
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
     }
