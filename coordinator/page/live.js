@@ -19,6 +19,7 @@ function adopt(next, isWhole) {
   run = next;
   heard = Date.now();
   header(run);
+  show("scale", run.scale ? run.scale.text : "");
   warnings(run);
   findings(run);
   tiles(run);

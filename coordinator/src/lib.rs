@@ -19,6 +19,6 @@ pub use local::LocalCoordinator;
 pub use process::{CoordinatorConfig, CoordinatorEnd, run};
 pub use status::{
     CheckpointReport, DiskReport, EvaluationReport, HistoryReport, LoadReport, MemberReport, ProgressReport,
-    StageReport, StatusReport, WaitReport,
+    ScaleReport, StageReport, StatusReport, WaitReport,
 };
 pub use zagros_coordinator_core::RunOutcome;

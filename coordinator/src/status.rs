@@ -3,12 +3,14 @@
 //! Field names are stable: scripts read them. A number that is not finite is `null`.
 
 mod member;
+mod scale;
 
 use serde::Serialize;
 use zagros_doctor::{Diagnosis, Observation, diagnose};
 use zagros_protocol::control::{CheckpointMark, Evaluation, HeldOutPart, HistoryPoint, StatusResponse};
 
 pub use member::{DiskReport, LoadReport, MemberReport, ProgressReport, StageReport, WaitReport};
+pub use scale::ScaleReport;
 
 /// The status of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -37,6 +39,8 @@ pub struct StatusReport {
     pub warnings: Vec<String>,
     /// Who waits for whom, and what to do: what `zagros doctor` says without a look at the processes.
     pub diagnosis: Diagnosis,
+    /// The change of the number of embedding servers; `null` until somebody has asked for one.
+    pub scale: Option<ScaleReport>,
     /// Seconds since the coordinator started.
     pub elapsed_seconds: f64,
     /// Splits of this epoch that workers are reading.
@@ -115,6 +119,7 @@ impl From<StatusResponse> for StatusReport {
             members: status.members.into_iter().map(MemberReport::from).collect(),
             evaluations: status.evaluations.into_iter().map(EvaluationReport::from).collect(),
             warnings: status.warnings,
+            scale: status.scale.map(ScaleReport::from),
             elapsed_seconds: status.elapsed_ms as f64 / 1e3,
             splits_held: status.splits_held,
             step: status.step,
@@ -247,6 +252,7 @@ mod tests {
             "evaluations": [{ "step": 9, "epoch": 0, "samples": 100, "auc": 0.75, "logloss": 0.5, "part": "test" }],
             "warnings": ["look"],
             "diagnosis": null,
+            "scale": null,
             "elapsed_seconds": 0.0, "splits_held": 0, "step": 0, "samples": 0,
             "samples_per_second": 0.0, "staleness_bound": 0, "checkpoint_every_seconds": null,
             "checkpoints": [{ "step": 8, "age_seconds": 0.5 }],

@@ -18,12 +18,13 @@ pub struct RoleAddresses {
     /// The host and the coordinator's port. The ports of the others follow. Port 0 means a free port for each.
     admin: (String, u16),
     servers: u32,
+    workers: u32,
 }
 
 impl RoleAddresses {
     /// Free ports for all roles.
     pub fn any() -> Self {
-        Self { coordinator: ANY_PORT.to_owned(), admin: ("127.0.0.1".to_owned(), 0), servers: 0 }
+        Self { coordinator: ANY_PORT.to_owned(), admin: ("127.0.0.1".to_owned(), 0), servers: 0, workers: 0 }
     }
 
     /// The addresses of the job. An address of another machine is reported and not used. The coordinator's default is meant
@@ -34,15 +35,15 @@ impl RoleAddresses {
     /// When there are fewer ports above `cluster.admin` than roles.
     pub fn of(job: &Job, is_coordinator_given: bool, console: &RunConsole) -> Result<Self, Failure> {
         let cluster = &job.cluster;
-        let any = Self { servers: cluster.servers, ..Self::any() };
+        let any = Self { servers: cluster.servers, workers: cluster.workers, ..Self::any() };
         let coordinator = if is_coordinator_given && is_ours("cluster.coordinator", &cluster.coordinator, console) {
             cluster.coordinator.clone()
         } else {
-            any.coordinator
+            any.coordinator.clone()
         };
         let admin = match split(&cluster.admin) {
             Some((host, port)) if is_ours("cluster.admin", &cluster.admin, console) => (host.to_owned(), port),
-            _ => any.admin,
+            _ => any.admin.clone(),
         };
         let last = u32::from(admin.1) + cluster.servers + cluster.workers;
         if admin.1 > 0 && last > u32::from(u16::MAX) {
@@ -50,7 +51,7 @@ impl RoleAddresses {
                 format!("cluster.admin is {}: there are fewer than {} ports from there on", cluster.admin, last + 1);
             return Err(Failure::with_help(Exit::Usage, what, "give a lower port, or port 0 for any"));
         }
-        Ok(Self { coordinator, admin, servers: cluster.servers })
+        Ok(Self { coordinator, admin, ..any })
     }
 
     /// The address of the coordinator's gRPC.
@@ -59,16 +60,18 @@ impl RoleAddresses {
     }
 
     /// The address of a role's health, metrics and status. The coordinator has the job's port, embedding server i the (1 +
-    /// i)th after it. The dense workers follow.
+    /// i)th after it. The dense workers follow. An embedding server that the run gets while it trains has the next port after
+    /// these, and any free one if there is none.
     pub fn admin(&self, role: RoleName) -> String {
         let (host, first) = &self.admin;
         let place = match role {
             RoleName::Coordinator => 0,
-            RoleName::EmbeddingServer(index) => 1 + index,
+            RoleName::EmbeddingServer(index) if index < self.servers => 1 + index,
+            RoleName::EmbeddingServer(index) => 1 + self.workers + index,
             RoleName::DenseWorker(index) => 1 + self.servers + index,
         };
-        let port = if *first == 0 { 0 } else { u32::from(*first) + place };
-        format!("{host}:{port}")
+        let port = u16::try_from(u32::from(*first) + place).ok().filter(|_| *first > 0);
+        format!("{host}:{}", port.unwrap_or(0))
     }
 }
 
@@ -116,7 +119,7 @@ mod tests {
     #[test]
     fn free_ports_where_the_job_gives_none() {
         let (found, said) = addresses(&[]).unwrap();
-        assert_eq!(found, RoleAddresses { servers: 2, ..RoleAddresses::any() });
+        assert_eq!(found, RoleAddresses { servers: 2, workers: 2, ..RoleAddresses::any() });
         assert_eq!(found.admin(RoleName::DenseWorker(1)), "127.0.0.1:0");
         assert_eq!(said, [""; 0]);
     }
@@ -132,8 +135,9 @@ mod tests {
             RoleName::EmbeddingServer(1),
             RoleName::DenseWorker(0),
             RoleName::DenseWorker(1),
+            RoleName::EmbeddingServer(2),
         ];
-        let ports = [7780, 7781, 7782, 7783, 7784].map(|port| format!("0.0.0.0:{port}"));
+        let ports = [7780, 7781, 7782, 7783, 7784, 7785].map(|port| format!("0.0.0.0:{port}"));
         assert_eq!(roles.map(|role| found.admin(role)), ports);
         assert_eq!((reachable("0.0.0.0:7700"), reachable("[::]:7")), ("127.0.0.1:7700".into(), "127.0.0.1:7".into()));
         assert_eq!(reachable("10.0.0.1:7700"), "10.0.0.1:7700");
@@ -143,7 +147,7 @@ mod tests {
     #[test]
     fn another_machines_address_is_reported_and_not_used() {
         let (found, said) = addresses(&["cluster.coordinator=192.0.2.1:7700", "cluster.admin=192.0.2.1:7780"]).unwrap();
-        assert_eq!(found, RoleAddresses { servers: 2, ..RoleAddresses::any() });
+        assert_eq!(found, RoleAddresses { servers: 2, workers: 2, ..RoleAddresses::any() });
         assert!(said.len() == 2 && said[0].contains("cluster.coordinator = \"192.0.2.1:7700\""), "{said:?}");
     }
 
@@ -151,6 +155,7 @@ mod tests {
     fn too_few_ports_are_reported_with_the_key() {
         let message = addresses(&["cluster.admin=127.0.0.1:65533"]).unwrap_err();
         assert!(message.contains("cluster.admin") && message.contains("lower port"), "{message}");
-        assert!(addresses(&["cluster.admin=127.0.0.1:65531"]).is_ok());
+        let (last, _) = addresses(&["cluster.admin=127.0.0.1:65531"]).unwrap();
+        assert_eq!(last.admin(RoleName::EmbeddingServer(2)), "127.0.0.1:0", "a server that comes later");
     }
 }

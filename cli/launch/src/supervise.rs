@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::{FutureExt, select_all};
 use rustix::process::Pid;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use zagros_plumbing::{Deadline, Shutdown};
 use zagros_shell::{Exit, Failure};
@@ -29,6 +30,8 @@ pub struct Supervisor {
     due: Vec<(usize, Instant)>,
     /// Restarts in place of each child, by its place.
     in_place: BTreeMap<usize, InPlaceRestarts>,
+    /// How many embedding servers the run is to have, now and then told again. Nobody tells it if it never changes.
+    servers_wanted: Option<watch::Receiver<u32>>,
 }
 
 /// Why the watch ended.
@@ -50,7 +53,13 @@ impl Supervisor {
             hurry: Shutdown::new(),
             due: Vec::new(),
             in_place: BTreeMap::new(),
+            servers_wanted: None,
         }
+    }
+
+    /// Starts embedding servers until there are as many as this tells. A server that is not wanted ends by itself.
+    pub fn with_servers(self, wanted: watch::Receiver<u32>) -> Self {
+        Self { servers_wanted: Some(wanted), ..self }
     }
 
     /// Kills the running children once `hurry` is requested.
@@ -65,6 +74,11 @@ impl Supervisor {
 
     pub fn add(&mut self, child: ChildProcess) {
         self.children.push(child);
+    }
+
+    /// Number of embedding servers that were ever started.
+    pub fn server_count(&self) -> u32 {
+        self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_))).count() as u32
     }
 
     /// Process ids of the running embedding servers.
@@ -109,11 +123,29 @@ impl Supervisor {
                         return Err(self.children[cause].obituary().await);
                     }
                 }
+                count = next_count(&mut self.servers_wanted) => self.start_servers(count, &restarts)?,
                 () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
             self.start_due(Some(Instant::now()), &restarts)?;
         }
         Ok(WatchEnd::Done)
+    }
+
+    /// Starts the embedding servers below `count` that were never started, or that have handed their buckets over and ended.
+    fn start_servers(&mut self, count: u32, restarts: &RestartBudget<'_>) -> Result<(), Failure> {
+        for role in (0..count).map(RoleName::EmbeddingServer) {
+            let known = self.children.iter().position(|child| child.role == role);
+            if known.is_some_and(|index| !is_success(self.children[index].ended)) {
+                continue;
+            }
+            self.console.say(format!("{} is wanted; starting it", role.display()));
+            let child = (restarts.start)(role)?;
+            match known {
+                Some(index) => self.children[index] = child,
+                None => self.children.push(child),
+            }
+        }
+        Ok(())
     }
 
     /// Plans the restart of a child that comes back with what it held; answers whether it does.
@@ -212,6 +244,16 @@ pub(crate) fn is_success(ended: Option<ExitStatus>) -> bool {
     ended.is_some_and(|status| status.success())
 }
 
+/// The next number that somebody tells.
+async fn next_count(told: &mut Option<watch::Receiver<u32>>) -> u32 {
+    if let Some(told) = told
+        && told.changed().await.is_ok()
+    {
+        return *told.borrow_and_update();
+    }
+    std::future::pending().await
+}
+
 /// Index of the next child to end.
 pub(crate) async fn next_to_end(children: &mut [ChildProcess]) -> usize {
     let running = children.iter_mut().enumerate().filter(|(_, child)| child.ended.is_none());
@@ -296,6 +338,34 @@ mod tests {
             let ended = supervisor.watch().await;
             assert_eq!(ended.is_ok(), is_good, "{server}");
         }
+    }
+
+    #[tokio::test]
+    async fn servers_that_are_wanted_are_started_once_each_and_again_after_they_have_ended_well() {
+        let wanted = watch::Sender::new(1);
+        let mut supervisor = Supervisor::new(Duration::from_secs(60)).with_servers(wanted.subscribe());
+        supervisor.add(child(RoleName::EmbeddingServer(0), "sleep", &["60"]));
+        supervisor.add(child(RoleName::EmbeddingServer(1), "true", &[]));
+        supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["60"]));
+        supervisor.children[1].wait().await;
+        let started = std::cell::RefCell::new(Vec::new());
+        let shutdown = Shutdown::new();
+        let start = |role: RoleName| {
+            started.borrow_mut().push(role);
+            // The last one to be started ends the test, once the number has been told again.
+            if role == RoleName::EmbeddingServer(2) {
+                wanted.send_replace(3);
+                shutdown.request();
+            }
+            Ok(child(role, "sleep", &["60"]))
+        };
+        wanted.send_replace(3);
+        let ended = supervisor.watch_and_restart(&shutdown, servers(&start)).await;
+        assert_eq!(ended.unwrap(), WatchEnd::StopRequested);
+        supervisor.start_servers(3, &servers(&start)).unwrap();
+        assert_eq!(*started.borrow(), [RoleName::EmbeddingServer(1), RoleName::EmbeddingServer(2)]);
+        assert_eq!(supervisor.server_count(), 3);
+        supervisor.end_all().await;
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Arguments that programs share.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use zagros_plumbing::StopMeaning;
@@ -144,24 +145,77 @@ pub struct ServerArgs {
     pub(crate) on_stop: OnStop,
 }
 
+/// How a coordinator is asked.
+#[derive(Debug, Args)]
+pub(crate) struct AskArgs {
+    /// `host:port` of the coordinator's gRPC, on any machine.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) coordinator: Option<String>,
+    /// How long to wait for an answer.
+    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+}
+
+impl AskArgs {
+    /// The longest wait for an answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     /// Run folder of a `zagros up` on this machine. Default: the newest one below runs/ whose coordinator lives; if there
     /// is none, the coordinator at 127.0.0.1:7700.
     #[arg(value_name = "RUN", conflicts_with = "coordinator")]
     pub(crate) run: Option<PathBuf>,
-    /// `host:port` of the coordinator's gRPC, on any machine.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) coordinator: Option<String>,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
     /// Show the run on this terminal and update it each second, until it ends or q is pressed.
     #[arg(long, conflicts_with = "json")]
     pub(crate) watch: bool,
-    /// How long to wait for an answer.
-    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct ScaleArgs {
+    /// What to change: `servers=N`, `workers=M`, or both.
+    #[arg(value_name = "ROLE=COUNT", required = true, num_args = 1..=2, value_parser = RoleCount::parse)]
+    pub(crate) counts: Vec<RoleCount>,
+    /// Run folder of a `zagros up` on this machine. Default: the newest one below runs/ whose coordinator lives; if there
+    /// is none, the coordinator at 127.0.0.1:7700.
+    #[arg(long, value_name = "RUN", conflicts_with = "coordinator")]
+    pub(crate) run: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// Return once the coordinator has taken the request. Buckets move after that.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Return with an error when nothing has changed for so long. The coordinator goes on with the request.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", conflicts_with = "no_wait", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) give_up: u64,
+}
+
+/// A number of members that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoleCount {
+    Servers(u32),
+    Workers(u32),
+}
+
+impl RoleCount {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is not `servers=N` or `workers=M` with a number of at least 1");
+        let (role, count) = text.split_once('=').ok_or_else(wrong)?;
+        let count = count.parse().ok().filter(|count| *count > 0).ok_or_else(wrong)?;
+        match role {
+            "servers" => Ok(Self::Servers(count)),
+            "workers" => Ok(Self::Workers(count)),
+            _ => Err(wrong()),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -195,15 +249,11 @@ pub struct DoctorArgs {
     /// coordinator at 127.0.0.1:7700.
     #[arg(value_name = "RUN", conflicts_with = "coordinator")]
     pub(crate) run: Option<PathBuf>,
-    /// `host:port` of the coordinator's gRPC, on any machine.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) coordinator: Option<String>,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-    /// How long to wait for an answer.
-    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) timeout: u64,
 }
 
 #[derive(Debug, Args)]
@@ -217,4 +267,18 @@ pub struct HealthArgs {
     /// How long to wait for an answer.
     #[arg(long, default_value_t = 3, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_names_its_role_and_is_at_least_one() {
+        assert_eq!(RoleCount::parse("servers=4"), Ok(RoleCount::Servers(4)));
+        assert_eq!(RoleCount::parse("workers=1"), Ok(RoleCount::Workers(1)));
+        for wrong in ["4", "servers", "servers=", "servers=0", "servers=-1", "pods=4"] {
+            assert!(RoleCount::parse(wrong).unwrap_err().contains(wrong));
+        }
+    }
 }

@@ -23,6 +23,18 @@ pub(crate) struct FoundCoordinator {
     pub(crate) credentials: Credentials,
 }
 
+/// The coordinator that the arguments of a command mean: that at an address, that of a run on this machine, or [`newest`].
+///
+/// # Errors
+/// As the function for each of them.
+pub(crate) fn find(address: Option<String>, run: Option<&Path>) -> Result<FoundCoordinator, Failure> {
+    match (address, run) {
+        (Some(address), _) => at(address),
+        (None, Some(run)) => of_run(run),
+        (None, None) => newest(),
+    }
+}
+
 /// The coordinator of a run on this machine.
 ///
 /// # Errors

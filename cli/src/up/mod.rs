@@ -4,6 +4,7 @@
 //! dies, the parent ends the others and names the first that died.
 
 mod held;
+mod scale;
 mod targets;
 mod watch;
 
@@ -28,6 +29,7 @@ use crate::commands::dense_worker;
 use crate::resume::{ResumeChoice, Start};
 use crate::{memory, plan};
 use targets::Targets;
+use tokio::sync::watch;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 /// Runs the job to its end.
@@ -194,7 +196,8 @@ async fn supervise(
     signals: &Signals,
 ) -> Result<Exit, Failure> {
     let supervisor = Supervisor::new(job.cluster.timeout).reporting_to(plan.output.console.clone());
-    let mut supervisor = supervisor.hurried_by(stop.second.clone());
+    let servers = watch::Sender::new(job.cluster.servers);
+    let mut supervisor = supervisor.hurried_by(stop.second.clone()).with_servers(servers.subscribe());
     let coordinator = match start_all(plan, job, &mut supervisor).await {
         Ok(coordinator) => coordinator,
         Err(cause) => {
@@ -212,7 +215,13 @@ async fn supervise(
     let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
     let is_in_place = |role| is_in_place(job, role);
     let restarts = RestartBudget { left: restarts, least, is_in_place: &is_in_place, start: &start };
-    let watched = supervisor.watch_and_restart(&stop.first, restarts).await;
+    let watched = tokio::select! {
+        watched = supervisor.watch_and_restart(&stop.first, restarts) => watched,
+        failed = scale::follow(&address, &plan.credentials(), job.cluster.timeout, &servers) => match failed {
+            Ok(never) => match never {},
+            Err(failure) => Err(failure),
+        },
+    };
     if let Ok(WatchEnd::StopRequested) = watched {
         stop_in_order(plan, job, &mut supervisor).await;
     } else {
@@ -228,7 +237,7 @@ async fn supervise(
 /// Stops the run before the end of its data. The workers get as long as a checkpoint and a model may take.
 async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) {
     supervisor.ask_workers();
-    let held = held::held(plan.folder, &plan.credentials(), job.cluster.servers).await;
+    let held = held::held(plan.folder, &plan.credentials(), supervisor.server_count()).await;
     let workers = held::grace(held, job.cluster.timeout);
     plan.output.console.say(format!(
         "stopping: the dense workers finish their step and save {} of rows, for up to {}; a second Ctrl-C ends \

@@ -67,10 +67,11 @@ pub(crate) fn check_report(config: &CoreConfig, request: &HeartbeatRequest) -> R
             waits.len()
         )));
     }
-    let (waits, servers) = (request.waits.len(), config.servers as usize);
-    if waits > servers {
+    // A worker may still wait for servers that have left. A server owns a bucket at least.
+    let (waits, most) = (request.waits.len(), config.buckets as usize);
+    if waits > most {
         return Err(Refusal::invalid(format!(
-            "a heartbeat reports on {waits} servers, but the job has only {servers}"
+            "a heartbeat reports on {waits} servers, but {most} buckets can be on {most} servers at most"
         )));
     }
     Ok(())

@@ -158,7 +158,7 @@ impl Core {
         if self.config.asynchronous {
             self.barriers.request(now, request.barrier, self.config.lease);
         }
-        if request.leaving && slot.role == Role::EmbeddingServer {
+        if request.leaving && slot.role == Role::EmbeddingServer && !self.hand_over(now, slot) {
             self.start_drain(&format!("{slot} was asked to end"));
         }
         let is_released = self.is_released(slot);

@@ -10,7 +10,7 @@ use crate::graph::{LONG, Node, WaitArrow, WaitGraph, for_how_long, is_heard};
 use crate::observation::{CoordinatorSign, Observation, Party, ProcessState, WaitSubject};
 use crate::roots::{RootCause, cause, disk, silent};
 use crate::words::{list, members, s, time};
-use crate::{ended, pace};
+use crate::{ended, moves, pace};
 
 /// Lines of evidence of one finding. More hide the first.
 const MOST_LINES: usize = 6;
@@ -22,6 +22,7 @@ pub fn diagnose(observation: &Observation) -> Diagnosis {
         let graph = WaitGraph::of(observation);
         let mut found = circles(&graph);
         found.extend(roots(observation, &graph));
+        found.extend(moves::finding(observation));
         found.extend(pace::findings(observation));
         found
     } else {

@@ -40,6 +40,8 @@ pub enum FindingKind {
     DataSource,
     /// A worker computes slower than the others.
     Straggler,
+    /// Buckets that have to move do not.
+    MoveWaits,
     /// The run is over, and failed.
     RunFailed,
 }

@@ -13,6 +13,7 @@ mod diagnose;
 mod ended;
 mod finding;
 mod graph;
+mod moves;
 mod observation;
 mod pace;
 mod roots;
@@ -21,7 +22,7 @@ mod words;
 pub use diagnose::diagnose;
 pub use finding::{Diagnosis, Finding, FindingKind, Severity};
 pub use observation::{
-    CoordinatorSign, Observation, ObservedMember, ObservedProcess, ObservedRequests, ObservedStages, ObservedWait,
-    OwnWaits, Party, ProcessEnd, ProcessState, WaitSubject,
+    CoordinatorSign, Observation, ObservedMember, ObservedMoves, ObservedProcess, ObservedRequests, ObservedStages,
+    ObservedWait, OwnWaits, Party, ProcessEnd, ProcessState, WaitSubject,
 };
 pub use words::time;

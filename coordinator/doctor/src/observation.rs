@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use zagros_coordinator_core::{MemberSlot, Role};
-use zagros_protocol::control::{LongWait, MemberStatus, ServerWait, StatusResponse, WaitKind};
+use zagros_protocol::control::{LongWait, MemberStatus, ScaleStatus, ServerWait, StatusResponse, WaitKind};
 
 /// A run at one moment, from its coordinator or put together from its processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub struct Observation {
     pub step: u64,
     /// The newest process group: indices of its workers. Empty before the first.
     pub group: Vec<u32>,
+    /// The buckets that move between embedding servers. `None` while none has to.
+    pub moving: Option<ObservedMoves>,
     /// Everyone who ever joined.
     pub members: Vec<ObservedMember>,
     /// Whether the coordinator answers.
@@ -57,6 +59,19 @@ pub enum Party {
     Coordinator,
     /// A server or a worker.
     Member(MemberSlot),
+}
+
+/// A change of the number of embedding servers that is not complete.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedMoves {
+    /// Servers that the run is to have.
+    pub wanted: u32,
+    /// Buckets that are not where they are wanted.
+    pub buckets_left: u32,
+    /// What happens now, in words.
+    pub doing: String,
+    /// Why the newest move was given up; empty if none was.
+    pub last_failure: String,
 }
 
 /// A member as the coordinator knows it.
@@ -219,11 +234,17 @@ impl Observation {
         !matches!(self.state.as_str(), "finished" | "interrupted" | "failed")
     }
 
-    /// The slots of the job that nobody has taken.
+    /// The slots that nobody has taken, and without which the run does not train.
     pub(crate) fn missing(&self) -> Vec<MemberSlot> {
-        let servers = (0..self.servers).map(MemberSlot::server);
-        let all = servers.chain((0..self.workers).map(MemberSlot::worker));
-        all.filter(|slot| self.member(*slot).is_none()).collect()
+        let workers = (0..self.workers).map(MemberSlot::worker).filter(|slot| self.member(*slot).is_none());
+        // While buckets move, training goes on without the servers that are to come.
+        let servers = self.missing_servers().into_iter().filter(|_| self.moving.is_none());
+        servers.chain(workers).collect()
+    }
+
+    /// The slots of embedding servers that nobody has taken.
+    pub(crate) fn missing_servers(&self) -> Vec<MemberSlot> {
+        (0..self.servers).map(MemberSlot::server).filter(|slot| self.member(*slot).is_none()).collect()
     }
 }
 
@@ -248,9 +269,24 @@ impl From<&StatusResponse> for Observation {
             timeout: Duration::from_millis(status.timeout_ms),
             step: status.step,
             group: status.group.clone(),
+            moving: status.scale.as_ref().and_then(ObservedMoves::of),
             members: status.members.iter().filter_map(ObservedMember::of).collect(),
             ..Self::default()
         }
+    }
+}
+
+impl ObservedMoves {
+    /// `None` once every bucket is where it is wanted.
+    fn of(scale: &ScaleStatus) -> Option<Self> {
+        let ScaleStatus { wanted, buckets_left, doing, last_failure, .. } = scale;
+        let moving = || Self {
+            wanted: *wanted,
+            buckets_left: *buckets_left,
+            doing: doing.clone(),
+            last_failure: last_failure.clone(),
+        };
+        (*buckets_left > 0).then(moving)
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_doctor::{
-    CoordinatorSign, Diagnosis, Finding, FindingKind, Observation, ObservedMember, ObservedProcess, ObservedRequests,
-    ObservedStages, ObservedWait, Party, ProcessEnd, ProcessState, Severity, WaitSubject, diagnose,
+    CoordinatorSign, Diagnosis, Finding, FindingKind, Observation, ObservedMember, ObservedMoves, ObservedProcess,
+    ObservedRequests, ObservedStages, ObservedWait, Party, ProcessEnd, ProcessState, Severity, WaitSubject, diagnose,
 };
 
 fn seconds(seconds: u64) -> Duration {
@@ -100,6 +100,25 @@ fn a_run_that_makes_steps_is_healthy() {
     let Diagnosis { healthy, verdict, findings } = diagnose(&run(1, 2, members));
     assert!(healthy && findings.is_empty(), "{findings:?}");
     assert_eq!(verdict, "nothing hangs: no wait is longer than 3.0 s (step 811)");
+}
+
+/// Training goes on without the servers that are to come.
+#[test]
+fn a_move_that_waits_is_no_trouble_and_says_for_whom() {
+    let moving = |last_failure: &str| {
+        let doing = "waits: embedding server 1 has not joined".to_owned();
+        Some(ObservedMoves { wanted: 2, buckets_left: 512, doing, last_failure: last_failure.to_owned() })
+    };
+    let finding = only(&Observation { moving: moving(""), ..run(2, 1, vec![server(0), worker(0)]) });
+    let wanted = "2 embedding servers are wanted, and 512 buckets still have to move";
+    let doing = "now: waits: embedding server 1 has not joined";
+    let what = "a move of buckets waits for embedding server 1 to join";
+    says(&finding, FindingKind::MoveWaits, what, &[wanted, doing], "zagros scale servers=N");
+    let all = || vec![server(0), server(1), worker(0)];
+    let finding = only(&Observation { moving: moving("move 3: disk full"), ..run(2, 1, all()) });
+    let what = "a move of buckets was given up, and is tried again";
+    says(&finding, FindingKind::MoveWaits, what, &[wanted, doing, "a move was given up: move 3: disk full"], "logs");
+    assert!(diagnose(&Observation { moving: moving(""), ..run(2, 1, all()) }).findings.is_empty());
 }
 
 /// Invariant WT-2: the root of a chain is named, and not those who only wait.

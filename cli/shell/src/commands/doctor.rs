@@ -19,8 +19,8 @@ const SHOWN: usize = 5;
 
 /// Asks, looks, and says what is wrong.
 pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
-    let timeout = Duration::from_secs(args.timeout);
-    let observation = match (args.coordinator, args.run) {
+    let timeout = args.ask.timeout();
+    let observation = match (args.ask.coordinator, args.run) {
         (Some(address), _) => ask(&live::at(address)?, timeout).await?,
         (None, Some(run)) => LocalRun::of(&run)?.observe(timeout).await,
         (None, None) => match live::newest_folder() {

@@ -4,12 +4,13 @@ mod coordinator;
 mod doctor;
 mod embedding_server;
 mod health;
+mod scale;
 mod secret;
 mod status;
 
 use clap::Subcommand;
 
-use crate::args::{CoordinatorArgs, DoctorArgs, HealthArgs, Logging, SecretArgs, ServerArgs, StatusArgs};
+use crate::args::{CoordinatorArgs, DoctorArgs, HealthArgs, Logging, ScaleArgs, SecretArgs, ServerArgs, StatusArgs};
 use crate::exit::{Exit, Failure};
 use crate::runtime::{block_on, block_on_threads};
 
@@ -25,6 +26,8 @@ pub enum ServerCommand {
     /// Say who waits for whom in a run, since when, for what, and what to do. Works on a run that hangs, and on the folder of one
     /// that is over.
     Doctor(DoctorArgs),
+    /// Change the number of embedding servers while the run trains.
+    Scale(ScaleArgs),
     /// Ask a role whether it lives, for health checks of containers without a shell.
     Health(HealthArgs),
     /// Make the secret of a run, by which its processes know each other.
@@ -37,7 +40,7 @@ impl ServerCommand {
     pub fn log_level(&self) -> &'static str {
         match self {
             Self::Coordinator(_) | Self::EmbeddingServer(_) => "info",
-            Self::Status(_) | Self::Doctor(_) | Self::Health(_) | Self::Secret(_) => Logging::QUIET,
+            Self::Status(_) | Self::Doctor(_) | Self::Scale(_) | Self::Health(_) | Self::Secret(_) => Logging::QUIET,
         }
     }
 
@@ -54,6 +57,7 @@ impl ServerCommand {
             }
             Self::Status(args) => block_on(status::run(args)),
             Self::Doctor(args) => block_on(doctor::run(args)),
+            Self::Scale(args) => block_on(scale::run(args)),
             Self::Health(args) => block_on(health::run(args)),
             Self::Secret(args) => secret::run(args),
         }

@@ -16,12 +16,8 @@ use crate::{live, out};
 
 /// Asks once and prints.
 pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
-    let timeout = Duration::from_secs(args.timeout);
-    let coordinator = match (args.coordinator, args.run) {
-        (Some(address), _) => live::at(address)?,
-        (None, Some(run)) => live::of_run(&run)?,
-        (None, None) => live::newest()?,
-    };
+    let timeout = args.ask.timeout();
+    let coordinator = live::find(args.ask.coordinator, args.run.as_deref())?;
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, &coordinator.credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
     if args.watch {
@@ -65,6 +61,9 @@ fn print(report: &StatusReport) {
         report.splits,
         report.generation
     );
+    if let Some(scale) = &report.scale {
+        out!("  {}", scale.text);
+    }
     for member in &report.members {
         out!("  {:<20} {:<6} {}", member.name, member.state, member.detail());
     }

@@ -64,6 +64,15 @@ impl Core {
         Ok(self.resharding.verdict(id))
     }
 
+    /// An embedding server was asked to end. The run goes on without it if it is the last one by its index, others remain and
+    /// buckets can move: then it ends once the others have its buckets. Returns whether it is so.
+    pub(super) fn hand_over(&mut self, now: Duration, slot: MemberSlot) -> bool {
+        let wanted = self.resharding.wanted().unwrap_or(self.config.servers);
+        let is_last = slot.index > 0 && slot.index + 1 == wanted;
+        // It repeats its wish with every heartbeat.
+        slot.index >= wanted || is_last && self.scale(now, &ScaleRequest { servers: slot.index, workers: 0 }).is_ok()
+    }
+
     /// Starts what is due, gives up what cannot go on, and lets servers go that own nothing any more.
     pub(super) fn advance_moves(&mut self, now: Duration) {
         let can_move = self.run == RunState::Training && !self.roster().is_trained();

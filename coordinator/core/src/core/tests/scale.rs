@@ -88,6 +88,39 @@ fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
     assert!(core.join(at(3), &request(MemberSlot::server(3), 9)).is_err(), "it is not wanted now");
 }
 
+/// The server has been asked to end, and repeats it until it may.
+fn leaving(core: &mut Core, second: u64, member: &JoinResponse) -> bool {
+    let (member, incarnation) = (member.member, member.incarnation);
+    core.heartbeat(at(second), &HeartbeatRequest { member, incarnation, leaving: true, ..Default::default() })
+        .unwrap()
+        .stop
+}
+
+#[test]
+fn the_last_server_hands_its_buckets_over_when_it_is_asked_to_end_and_another_one_drains_the_run() {
+    let (mut core, members) = training(3);
+    assert!(!leaving(&mut core, 1, &members[2]) && !leaving(&mut core, 1, &members[2]), "it has buckets");
+    assert_eq!(core.status(at(1)).scale.unwrap().wanted, 2);
+    move_all(&mut core, &members);
+    assert!(leaving(&mut core, 1, &members[2]));
+    leave(&mut core, &members[2], Outcome::Finished, "").unwrap();
+    assert_eq!((owned(&mut core, 3), core.outcome(), core.run.draining()), (vec![32, 32, 0], None, None));
+    // The servers before the last one cannot go alone: the indices of servers have no gap.
+    assert!(!leaving(&mut core, 2, &members[0]));
+    assert_eq!(core.run.draining(), Some("embedding server 0 was asked to end"));
+}
+
+#[test]
+fn a_server_whose_buckets_cannot_move_drains_the_run() {
+    let (mut core, members) = training(1);
+    leaving(&mut core, 1, &members[0]);
+    assert!(core.run.draining().is_some(), "nobody else is there");
+    let (mut core, members) = training(2);
+    core.config.fixed_servers = Some("of the test".to_owned());
+    leaving(&mut core, 1, &members[1]);
+    assert!(core.run.draining().is_some());
+}
+
 #[test]
 fn a_move_needs_all_its_stages_from_its_own_target() {
     let (mut core, mut members) = training(1);
