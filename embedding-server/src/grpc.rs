@@ -49,7 +49,7 @@ impl GrpcAdapter {
         Self { shard, guard, roots: Arc::new(roots), timeout }
     }
 
-    /// Both services.
+    /// The services of samples and of storage.
     pub(crate) fn routes(&self) -> Routes {
         Routes::new(self.embedding()).add_service(self.storage())
     }
