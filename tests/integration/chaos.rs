@@ -39,7 +39,7 @@ fn a_hybrid_run_that_is_killed_and_stopped_loses_and_doubles_nothing() {
 /// Lost answers, requests that arrive after their repetitions, partitions and disks that take no more.
 #[test]
 fn a_run_whose_links_and_disks_fail_loses_and_doubles_nothing() {
-    let said = chaos(&Fixture::new(10_000), "hybrid", "disk,slow,cut,break,late", "4");
+    let said = chaos(&Fixture::new(10_000), "hybrid", "disk,slow,partition,break,late", "4");
     assert!(said.contains("are exactly minus the sum of"), "{said}");
     assert!(said.contains("↔"), "a link is hit: {said}");
 }

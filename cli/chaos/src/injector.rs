@@ -261,7 +261,7 @@ impl HitTarget {
             (Self::Link(link), FaultKind::Slow) => links.set(*link, |_| LinkState::Slow(DELAY)),
             (Self::Link(link), FaultKind::Break) => links.set(*link, |before| LinkState::Broken { before }),
             (Self::Link(link), FaultKind::Late) => links.set(*link, |before| LinkState::Late { before }),
-            (Self::Link(link), _) => links.set(*link, |_| LinkState::Cut),
+            (Self::Link(link), _) => links.set(*link, |_| LinkState::Partitioned),
         }
     }
 

@@ -15,7 +15,7 @@ pub enum FaultKind {
     /// The link is slow for a while.
     Slow,
     /// The link passes nothing for a while, and tells nobody.
-    Cut,
+    Partition,
     /// All connections of the link end at once. Answers that were under way are lost, so requests are repeated.
     Break,
     /// All connections of the link end, and requests that were under way arrive later, after their repetitions.
@@ -24,7 +24,8 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds, in the order of the report.
-    pub const ALL: [Self; 7] = [Self::Kill, Self::Stop, Self::Disk, Self::Slow, Self::Cut, Self::Break, Self::Late];
+    pub const ALL: [Self; 7] =
+        [Self::Kill, Self::Stop, Self::Disk, Self::Slow, Self::Partition, Self::Break, Self::Late];
 
     /// The name on the command line.
     #[must_use]
@@ -34,7 +35,7 @@ impl FaultKind {
             Self::Stop => "stop",
             Self::Disk => "disk",
             Self::Slow => "slow",
-            Self::Cut => "cut",
+            Self::Partition => "partition",
             Self::Break => "break",
             Self::Late => "late",
         }

@@ -87,7 +87,7 @@ pub(crate) fn targets(job: &Job, kind: FaultKind) -> Vec<FaultTarget> {
         FaultKind::Kill | FaultKind::Stop => inner.chain(workers).map(FaultTarget::Process).collect(),
         // A worker writes files at the end and at checkpoints only.
         FaultKind::Disk => inner.map(FaultTarget::Process).collect(),
-        FaultKind::Slow | FaultKind::Cut | FaultKind::Break | FaultKind::Late => {
+        FaultKind::Slow | FaultKind::Partition | FaultKind::Break | FaultKind::Late => {
             links(job).into_iter().map(FaultTarget::Link).collect()
         }
     }
@@ -133,7 +133,7 @@ mod tests {
         assert!(after.cluster.durability.has_log() && after.output.folder.ends_with(FOLDER));
         assert_eq!(targets(&after, FaultKind::Kill).len(), 5);
         assert_eq!(targets(&after, FaultKind::Disk).len(), 3);
-        assert_eq!(targets(&after, FaultKind::Cut).len(), 2 + 4);
+        assert_eq!(targets(&after, FaultKind::Partition).len(), 2 + 4);
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl PlannedFault {
             FaultKind::Stop => "stop",
             FaultKind::Disk => "disk full",
             FaultKind::Slow => "slow link",
-            FaultKind::Cut => "cut link",
+            FaultKind::Partition => "partition",
             FaultKind::Break => "break link",
             FaultKind::Late => "late requests",
         };

@@ -12,7 +12,7 @@ pub(crate) enum LinkState {
     /// Each part waits so long. A part has at most 64 KiB.
     Slow(Duration),
     /// No byte passes, and no connection ends: a partition, or a peer that is half-open. The bytes arrive afterwards.
-    Cut,
+    Partitioned,
     /// Connections with a lower number are broken.
     Broken { before: u64 },
     /// As `Broken`. But what the caller had sent until then arrives afterwards, when its repeated request has long been answered.
@@ -41,8 +41,8 @@ impl Gate {
 
     /// Waits until a part may pass. A link that is gone lets everything pass.
     pub(crate) async fn pass(&mut self) {
-        let is_not_cut = |state: &LinkState| *state != LinkState::Cut;
-        let state = self.state.wait_for(is_not_cut).await.map_or(LinkState::Open, |state| *state);
+        let has_no_partition = |state: &LinkState| *state != LinkState::Partitioned;
+        let state = self.state.wait_for(has_no_partition).await.map_or(LinkState::Open, |state| *state);
         if let LinkState::Slow(delay) = state {
             tokio::time::sleep(delay).await;
         }

@@ -166,16 +166,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_link_holds_bytes_and_connections_and_loses_none() {
+    async fn a_partitioned_link_holds_bytes_and_connections_and_loses_none() {
         let place = Place::new().await;
         let (mut caller, mut server) = place.connect().await;
         talk_ready(&mut caller, &mut server).await;
-        place.links.set(NAME, |_| LinkState::Cut);
+        place.links.set(NAME, |_| LinkState::Partitioned);
         caller.write_all(b"held").await.unwrap();
         let later = TcpStream::connect(place.links.address(NAME).unwrap()).await.unwrap();
         // The same test with an open link would read these bytes: the link is looked at before each part.
         let quiet = tokio::time::timeout(Duration::from_millis(50), server.read(&mut [0; 8])).await;
-        assert!(quiet.is_err(), "bytes passed a cut link");
+        assert!(quiet.is_err(), "bytes passed a partitioned link");
         place.links.set(NAME, |_| LinkState::Open);
         read(&mut server, b"held").await;
         let mut second = (later, place.server.accept().await.unwrap().0);
@@ -203,7 +203,7 @@ mod tests {
         let place = Place::new().await;
         let (mut caller, mut server) = place.connect().await;
         talk_ready(&mut caller, &mut server).await;
-        place.links.set(NAME, |_| LinkState::Cut);
+        place.links.set(NAME, |_| LinkState::Partitioned);
         caller.write_all(b"late").await.unwrap();
         place.links.set(NAME, |before| LinkState::Late { before });
         assert!(matches!(caller.read(&mut [0]).await, Ok(0) | Err(_)), "the caller's end is open");
