@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use zagros_job::Job;
-use zagros_launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RoleName, RunConsole};
+use zagros_launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RoleName, RowFolders, RunConsole};
 use zagros_plumbing::Shutdown;
 use zagros_shell::{Exit, Failure, Logging, OrInternal};
 use zagros_transport::RoleKey;
@@ -127,6 +127,7 @@ impl ChaosRun<'_> {
             logging: self.logging.clone(),
             output,
             addresses: RoleAddresses::any(),
+            row_folders: RowFolders::of(self.job, &folder),
             secret: RoleKey::random(),
         };
         let cluster = RoundCluster { plan, job: self.job, socket: &socket, links: &links };
