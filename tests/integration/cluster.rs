@@ -28,6 +28,8 @@ fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {
         assert!(run.stderr.contains(text), "no {text:?} in:\n{}", run.stderr);
     }
     let folder = fixture.run_folder();
+    assert!(!folder.join("row-log").exists() && !folder.join("cold-rows").exists(), "servers delete their logs");
+    assert_eq!(std::fs::read_dir(fixture.path("runs")).expect("runs").count(), 1, "there are only folders of runs");
     let manifest = std::fs::read(folder.join("model/manifest.json")).expect("a manifest");
     let manifest: Value = serde_json::from_slice(&manifest).expect("JSON");
     assert_eq!(manifest["row_files"].as_array().map(Vec::len), Some(2), "{manifest}");
@@ -43,6 +45,7 @@ fn status_reports_on_a_running_job() {
     // Enough epochs that the run is still going when it is asked.
     let mut run = fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=1000"]);
     run.wait_for_line("step ");
+    assert!(fixture.run_folder().join("row-log/server-1/lineage.json").exists(), "a log lies in the folder of its run");
     let roles = fixture.run_folder().join("roles/coordinator.json");
     let coordinator: Value = serde_json::from_slice(&std::fs::read(roles).expect("announced")).expect("JSON");
     let address = coordinator["address"].as_str().expect("an address");

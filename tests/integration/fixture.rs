@@ -12,7 +12,6 @@ pub(crate) struct Fixture {
     environment: Vec<(String, String)>,
 }
 
-/// Servers keep no log: a test that loses one says by `cluster.durability` what it expects.
 const JOB: &str = r#"
 name = "small"
 [data]
@@ -33,7 +32,6 @@ threads = 1
 [cluster]
 timeout_seconds = 20
 lease_seconds = 2
-durability = "checkpoint"
 [output]
 folder = "runs"
 "#;
@@ -91,11 +89,7 @@ impl Fixture {
     /// The newest run folder.
     pub(crate) fn run_folder(&self) -> PathBuf {
         let entries = std::fs::read_dir(self.path("runs")).expect("there is a run");
-        let paths = entries.map(|entry| entry.expect("readable").path());
-        // The servers' logs are beside the folders of the runs.
-        let is_log =
-            |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"log-server-"));
-        paths.filter(|path| !is_log(path)).max().expect("there is a run folder")
+        entries.map(|entry| entry.expect("readable").path()).max().expect("there is a run folder")
     }
 
     /// Loss at every step of the newest run, as written.

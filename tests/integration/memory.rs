@@ -21,7 +21,7 @@ fn fixture() -> Fixture {
     let fixture = Fixture::new(20_000);
     let column = |number: u32| format!("{{ column = \"C{number}\", table = \"shared\" }}, ");
     let columns: String = (1..=26).map(column).collect();
-    let tables = format!("{SHARED}{columns}]\n[tables.shared]\n[cluster]\ncold_folder = \"cold\"\n");
+    let tables = format!("{SHARED}{columns}]\n[tables.shared]\n[cluster]\n");
     fixture.write("shared.toml", fixture.read("job.toml").replace("[cluster]\n", &tables));
     fixture
 }
@@ -67,9 +67,13 @@ fn a_server_keeps_to_its_memory_and_reports_what_left_it() {
     assert!(metric(&metrics, r#"table_ids_total{server="0",table="shared",what="evicted"}"#) > 0);
     assert!(metric(&metrics, r#"cold_rows_total{call="read",server="0"}"#) > 0);
     assert!(http_get(admin, "/readyz").starts_with("HTTP/1.1 200"));
+    assert!(
+        fixture.run_folder().join("cold-rows/server-0").exists(),
+        "rows that left memory lie in the folder of their run"
+    );
     run.signal(Signal::INT);
     assert_eq!(run.finish().code(), Some(130));
-    assert!(!fixture.path("cold/server-0").exists(), "the rows on disk outlived their server");
+    assert!(!fixture.run_folder().join("cold-rows").exists(), "the rows on disk outlived the run");
 }
 
 /// A metric of an embedding server, by name and labels.

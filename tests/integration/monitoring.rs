@@ -12,7 +12,9 @@ use crate::fixture::Fixture;
 
 /// Two servers and workers, and all that has metrics: a cold tier, checkpoints, held-out parts, groups of samples. Whoever
 /// stands still is not declared dead while Prometheus looks at it.
-const SETS: [&str; 10] = [
+const SETS: [&str; 11] = [
+    // A server with a log comes back.
+    "cluster.durability=checkpoint",
     "train.epochs=1000",
     "data.validation_share=0.1",
     "eval.group_by=C1",

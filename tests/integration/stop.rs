@@ -39,7 +39,9 @@ fn workers_that_are_stopped_save_everything_before_the_servers_end() {
 #[test]
 fn a_run_that_lost_a_server_waits_for_nobody() {
     let fixture = Fixture::new(20_000);
-    let mut run = fixture.start(LONG.into_iter().chain(["--set", "cluster.timeout_seconds=600"]));
+    // A server with a log comes back.
+    let sets = ["--set", "cluster.timeout_seconds=600", "--set", "cluster.durability=checkpoint"];
+    let mut run = fixture.start(LONG.into_iter().chain(sets));
     run.wait_for_line("dense worker 0     │ step ");
     signal_process(pid(&fixture, "embedding-server-1"), Signal::KILL);
     run.finish().expect(4).says(&["embedding server 1 was killed by signal 9"]);

@@ -14,7 +14,7 @@ use zagros_transport::RoleKey;
 
 use crate::program;
 use zagros_launch::EmbeddedCluster;
-use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, Supervisor};
+use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RowFolders, Supervisor};
 
 /// Embedding servers, and the client's connection to them.
 pub(super) struct ServerSide {
@@ -67,6 +67,7 @@ impl ServerSide {
             resume: false,
             output: ChildOutput::default(),
             addresses: RoleAddresses::any(),
+            row_folders: RowFolders::of(job, folder.path()),
             secret: RoleKey::random(),
         };
         let mut supervisor = Supervisor::new(timeout);

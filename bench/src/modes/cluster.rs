@@ -13,7 +13,7 @@ use zagros_transport::RoleKey;
 use super::link::NetworkLine;
 use super::proxy::{Proxy, RunningProxy};
 use crate::program;
-use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, Supervisor};
+use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, RowFolders, Supervisor};
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -49,6 +49,7 @@ pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failu
         logging: Logging::quiet(),
         output,
         addresses: RoleAddresses::any(),
+        row_folders: RowFolders::of(&job, run.path()),
         secret: RoleKey::random(),
     };
     let before = cpu_time_of_children();

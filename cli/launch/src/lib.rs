@@ -17,6 +17,7 @@ mod log_file;
 mod plan;
 mod prefix;
 mod restart;
+mod row_folders;
 mod stop;
 mod supervise;
 
@@ -29,5 +30,6 @@ pub use self::log_file::{FOLDER as LOG_FOLDER, LogFile, earlier_log, split_time}
 pub use self::plan::LaunchPlan;
 pub use self::prefix::ChildOutput;
 pub use self::restart::RestartBudget;
+pub use self::row_folders::RowFolders;
 pub use self::stop::GracePeriods;
 pub use self::supervise::{Supervisor, WatchEnd};

@@ -10,6 +10,7 @@ use zagros_transport::{Credentials, PeerRole, RoleKey};
 use crate::addresses::{ANY_PORT, RoleAddresses, reachable};
 use crate::child::{ChildProcess, Environment, RoleName};
 use crate::prefix::ChildOutput;
+use crate::row_folders::RowFolders;
 use crate::supervise::Supervisor;
 
 /// What every child process is started with.
@@ -32,6 +33,8 @@ pub struct LaunchPlan<'a> {
     pub output: ChildOutput,
     /// Where the roles listen.
     pub addresses: RoleAddresses,
+    /// Where embedding servers keep rows.
+    pub row_folders: RowFolders,
     /// The run's secret. Each child gets the key of its own role, in its environment.
     pub secret: RoleKey,
 }
@@ -146,7 +149,7 @@ impl LaunchPlan<'_> {
             format!("cluster.worker_address={ANY_PORT}"),
             format!("cluster.admin={}", self.addresses.admin(role)),
         ];
-        self.sets.iter().cloned().chain(local)
+        self.sets.iter().cloned().chain(local).chain(self.row_folders.sets())
     }
 }
 

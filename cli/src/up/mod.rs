@@ -14,8 +14,8 @@ use zagros_dense_worker::ResumePoint;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
 use zagros_launch::{
-    ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RunConsole, Supervisor,
-    WatchEnd, reachable,
+    ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RowFolders, RunConsole,
+    Supervisor, WatchEnd, reachable,
 };
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{
@@ -69,6 +69,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         logging,
         output: output.clone(),
         addresses,
+        row_folders: RowFolders::of(&job, folder),
         secret,
     };
     print_processes(&job, folder);
@@ -82,6 +83,9 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     } else {
         run.await
     };
+    if ended.is_ok() {
+        plan.row_folders.remove();
+    }
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
     }

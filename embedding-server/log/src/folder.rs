@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -79,17 +80,20 @@ impl LogFolder {
         let mut options = File::options();
         let opened = options.read(true).write(true).create(true).truncate(false).open(&lock_path);
         let mut lock = opened.map_err(LogError::io("make", &lock_path))?;
+        let in_use = || {
+            let holder = fs::read_to_string(&lock_path).unwrap_or_default();
+            Err(LogError::InUse { folder: path.to_owned(), holder })
+        };
         match lock.try_lock() {
+            // The process before may have deleted the folder since the file was opened: the lock is then another one.
+            Ok(()) if !is_file_at(&lock, &lock_path) => in_use(),
             Ok(()) => {
                 // For a person who wonders who holds it.
                 let named = lock.set_len(0).and_then(|()| lock.write_all(std::process::id().to_string().as_bytes()));
                 named.map_err(LogError::io("write", &lock_path))?;
                 Ok(Self { path: path.to_owned(), _lock: lock })
             }
-            Err(TryLockError::WouldBlock) => {
-                let holder = fs::read_to_string(&lock_path).unwrap_or_default();
-                Err(LogError::InUse { folder: path.to_owned(), holder })
-            }
+            Err(TryLockError::WouldBlock) => in_use(),
             Err(TryLockError::Error(source)) => Err(LogError::io("lock", &lock_path)(source)),
         }
     }
@@ -165,13 +169,17 @@ impl LogFolder {
         write_whole(&path, &text).map_err(LogError::io("write", &path))
     }
 
-    /// Deletes all rows and whose they were. A process that ends meanwhile leaves nobody's rows.
+    /// Deletes all rows, whose they were, and the folder. A process that ends meanwhile leaves nobody's rows.
     ///
     /// # Errors
     /// When something cannot be deleted.
     pub fn wipe(&self) -> Result<(), LogError> {
         self.prepare()?;
-        remove_file(&self.path.join(DISCARDED))
+        remove_file(&self.path.join(DISCARDED))?;
+        remove_file(&self.path.join(LOCK))?;
+        // A process that waits for the lock may have made it again, and a person may keep a file here.
+        let _ = fs::remove_dir(&self.path);
+        Ok(())
     }
 }
 
@@ -188,6 +196,12 @@ pub(crate) fn read_lineage(folder: &Path) -> Result<Option<LineageFile>, LogErro
         return Err(LogError::OtherVersion { folder: folder.to_owned(), found: version, expected: VERSION });
     }
     serde_json::from_slice(&text).map(Some).map_err(damaged)
+}
+
+/// Whether a file that is open is the one at `path`.
+fn is_file_at(file: &File, path: &Path) -> bool {
+    let place = |data: &fs::Metadata| (data.dev(), data.ino());
+    matches!((file.metadata(), fs::metadata(path)), (Ok(held), Ok(there)) if place(&held) == place(&there))
 }
 
 /// The segments in their order: first lsn and path.
@@ -277,8 +291,13 @@ mod tests {
         fs::write(spare_path(folder.path(), 1), "x").unwrap();
         fs::create_dir(base_path(folder.path(), 3)).unwrap();
         assert_eq!(segments(folder.path()).unwrap(), [(0, segment_path(folder.path(), 0))]);
+        let waiting = File::open(folder.path().join(LOCK)).unwrap();
+        assert!(is_file_at(&waiting, &folder.path().join(LOCK)));
         folder.wipe().unwrap();
-        assert_eq!((names(&folder), folder.lineage().unwrap()), (vec![LOCK.to_owned()], None));
+        assert!(!folder.path().exists());
+        let next = LogFolder::open(folder.path()).unwrap();
+        assert!(!is_file_at(&waiting, &next.path().join(LOCK)), "a process that waited holds nothing");
+        assert_eq!((names(&next), next.lineage().unwrap()), (vec![LOCK.to_owned()], None));
     }
 
     fn lineage() -> LineageFile {

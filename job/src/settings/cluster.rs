@@ -61,13 +61,15 @@ pub struct Cluster {
     #[serde(with = "size")]
     #[schemars(with = "Option<String>", length(min = 1))]
     pub memory: Option<u64>,
-    /// Folder for the rows that do not fit into a server's memory. Default: a folder below `output.folder`.
+    /// Folder for the rows that do not fit into a server's memory. Default: under `zagros up` a folder in the run folder,
+    /// else one below `output.folder`.
     #[schemars(length(min = 1))]
     pub cold_folder: Option<PathBuf>,
     /// What survives the end of an embedding server's process besides checkpoints. In one process (`zagros train`) it is always
     /// `"checkpoint"`: if that process ends, nobody is left to train.
     pub durability: Durability,
-    /// Folder for the servers' logs, where `durability` asks for them. Default: a folder below `output.folder`.
+    /// Folder for the servers' logs, where `durability` asks for them. Default: under `zagros up` a folder in the run folder, else
+    /// one below `output.folder`.
     #[schemars(length(min = 1))]
     pub log_folder: Option<PathBuf>,
     /// Lets roles listen on addresses that other machines reach without asking anyone for proof of membership: whoever reaches
