@@ -28,8 +28,6 @@ use crate::metrics::CoordinatorMetrics;
 
 /// The longest age of the gauges.
 const METRICS_AGE: Duration = Duration::from_secs(1);
-/// Whether embedding servers can move buckets.
-const MOVES: bool = false;
 /// How long a vote at a barrier waits here for the other workers. The worker asks again after that.
 const BARRIER_HOLD: Duration = Duration::from_millis(200);
 
@@ -307,9 +305,6 @@ fn config_of(job: &Job) -> CoreConfig {
 
 /// Why the number of embedding servers of a job cannot change while it trains.
 fn fixed_servers(job: &Job) -> Option<String> {
-    if !MOVES {
-        return Some("this release does not move buckets yet".to_owned());
-    }
     if job.cluster.memory.is_some() {
         return Some("rows beyond memory (`cluster.memory`) cannot move yet".to_owned());
     }

@@ -25,6 +25,7 @@ mod quiet;
 mod rejoin;
 mod resume;
 mod saved_model;
+mod scale;
 mod servers;
 mod signals;
 mod stop;
