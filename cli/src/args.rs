@@ -154,8 +154,14 @@ pub(crate) struct ChaosArgs {
     /// Stop after this many faults.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) faults: Option<u64>,
-    /// Kinds of faults: kill (kill -9), stop (SIGSTOP, then SIGCONT).
-    #[arg(long, value_name = "KIND,…", value_delimiter = ',', default_value = "kill,stop")]
+    /// Kinds of faults. Of processes: kill (kill -9), stop (SIGSTOP, then SIGCONT), disk (no write succeeds). Of links: slow, partition
+    /// (nothing passes), break (connections end), late (connections end, and their requests arrive later).
+    #[arg(
+        long,
+        value_name = "KIND,…",
+        value_delimiter = ',',
+        default_value = "kill,stop,disk,slow,partition,break,late"
+    )]
     pub(crate) kinds: Vec<FaultKind>,
     /// Embedding servers (instead of cluster.servers).
     #[arg(long, value_name = "N")]

@@ -29,8 +29,14 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     if request.replace && request.files.is_empty() {
         return Err(StorageError::NothingInPlace.into());
     }
-    let placement = wait_for_placement(service)?;
+    wait_for_placement(service)?;
     let _turn = service.storage.take()?;
+    // From here on no bucket moves.
+    let _no_move = service.moves.begin_load(service.index)?;
+    let placement = service.placement()?;
+    if request.generation != 0 {
+        placement.check_generation(request.generation)?;
+    }
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     let open = |(number, file): (usize, &FileDigest)| SavedTables::open(service, &placement, &folder, number, file);
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
@@ -165,7 +171,7 @@ impl<'a> SavedTables<'a> {
                 let has_ours = may_have_ours(header, placement);
                 // A damaged header may hide what the file contains. One server therefore compares the whole of each
                 // file, whatever its header says.
-                let compares = has_ours || number % service.servers.max(1) as usize == service.index.0 as usize;
+                let compares = has_ours || number % placement.servers().max(1) as usize == service.index.0 as usize;
                 let digest = (compares && !file.sha256.is_empty()).then(|| file.clone());
                 Ok(Self { service, placement, saved, tables, has_ours, digest, saved_at: TableTime::default() })
             }
@@ -288,23 +294,10 @@ impl<'a> TableTarget<'a> {
 
     /// Keeps the rows of this server. Drops access metadata of another format: the rows then count as used now.
     fn owned(&self, placement: &OwnedBuckets, mut rows: RowBatch) -> RowBatch {
-        let (width, mut kept) = (self.table.stride(), 0);
         if !self.same_access {
             rows.access.clear();
         }
-        for row in 0..rows.ids.len() {
-            if placement.owns(self.number, rows.ids[row]) {
-                rows.ids[kept] = rows.ids[row];
-                rows.slots.copy_within(row * width..(row + 1) * width, kept * width);
-                if let Some(access) = rows.access.get(row).copied() {
-                    rows.access[kept] = access;
-                }
-                kept += 1;
-            }
-        }
-        rows.ids.truncate(kept);
-        rows.slots.truncate(kept * width);
-        rows.access.truncate(kept);
+        placement.keep_owned(self.number, &mut rows);
         rows
     }
 }

@@ -2,6 +2,7 @@
 //! lookups and pushes continue.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tracing::info;
@@ -24,14 +25,13 @@ pub(crate) fn save(
     request: &SaveRequest,
     report_capture: impl FnOnce(f64),
 ) -> Result<SaveResponse, Refusal> {
-    let placement = service.placement()?;
     service.check_whole()?;
     let _lock = service.storage.take()?;
     let started = Instant::now();
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
-    let name = file_name(service.index.0, service.servers);
     folder.make().map_err(StorageError::Folder)?;
-    let snapshot = service.tables.snapshot().map_err(StorageError::Capture)?;
+    let (snapshot, placement) = snapshot_of(service, request.generation)?;
+    let name = file_name(service.index.0, servers(service, &placement));
     let pause_seconds = started.elapsed().as_secs_f64();
     report_capture(pause_seconds);
     let WrittenFile { rows, bytes, sha256 } = write_file(service, &placement, &snapshot, &folder, &name)?;
@@ -39,6 +39,26 @@ pub(crate) fn save(
     info!(rows, bytes, seconds, %folder, name, "rows saved");
     let files = vec![FileDigest { name, bytes, sha256: sha256.to_vec().into() }];
     Ok(SaveResponse { files, rows, bytes, seconds, pause_seconds })
+}
+
+/// A snapshot, and the buckets that the server owned at its instant (invariant CK-2).
+fn snapshot_of(service: &EmbeddingService, generation: u64) -> Result<(TableSnapshot<'_>, Arc<OwnedBuckets>), Refusal> {
+    loop {
+        let before = service.placement()?;
+        if generation != 0 {
+            before.check_generation(generation)?;
+        }
+        let snapshot = service.tables.snapshot().map_err(StorageError::Capture)?;
+        // Buckets move while no request is under way, as the instant is. So they had one owner if they have it still.
+        if service.placement()?.generation() == before.generation() {
+            return Ok((snapshot, before));
+        }
+    }
+}
+
+/// The number of servers that the files of a save name.
+fn servers(service: &EmbeddingService, placement: &OwnedBuckets) -> u32 {
+    placement.servers().max(service.index.0 + 1)
 }
 
 fn write_file(
@@ -65,7 +85,7 @@ fn write_tables(
     writer.clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
     for (number, table) in service.tables.iter().enumerate() {
         let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
-        write_table(&mut writer, snapshot, number as u32, table, service.run_bytes, &refused)?;
+        write_table(&mut writer, snapshot, number as u32, table, (service.run_bytes, placement), &refused)?;
         write_frequency_counts(&mut writer, snapshot, number as u32, table, &refused)?;
     }
     Ok(writer.finish()?)
@@ -77,20 +97,27 @@ fn write_table<W: Write>(
     snapshot: &TableSnapshot<'_>,
     number: u32,
     table: &Table,
-    run: usize,
+    (run, placement): (usize, &OwnedBuckets),
     refused: &dyn Fn(TableError) -> StorageError,
 ) -> Result<(), StorageError> {
     let (mut rows, most) = (RowBatch::default(), run.div_ceil(table.stride() * size_of::<u32>()));
     for stripe in 0..table.stripes() {
         let mut parts = snapshot.stripe(number, stripe).map_err(refused)?;
         while parts.read(most - rows.ids.len(), &mut rows).map_err(refused)? {
-            write_run(writer, number, &mut rows)?;
+            write_run(writer, number, &mut rows, placement)?;
         }
     }
-    write_run(writer, number, &mut rows)
+    write_run(writer, number, &mut rows, placement)
 }
 
-fn write_run<W: Write>(writer: &mut SnapshotWriter<W>, number: u32, rows: &mut RowBatch) -> Result<(), StorageError> {
+/// Writes the rows of this server's buckets. Others are of an earlier owner, or of a move that is under way.
+fn write_run<W: Write>(
+    writer: &mut SnapshotWriter<W>,
+    number: u32,
+    rows: &mut RowBatch,
+    placement: &OwnedBuckets,
+) -> Result<(), StorageError> {
+    placement.keep_owned(number, rows);
     writer.rows(number, rows)?;
     rows.ids.clear();
     rows.slots.clear();
@@ -126,7 +153,7 @@ fn header(service: &EmbeddingService, placement: &OwnedBuckets) -> SnapshotHeade
     SnapshotHeader {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         server: service.index.0,
-        servers: service.servers,
+        servers: servers(service, placement),
         buckets: placement.buckets(),
         owned: placement.ranges(),
         tables: (0..service.names.len()).map(|number| describe(service, number)).collect(),
