@@ -252,9 +252,10 @@ async fn supervise(
     let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
     let is_in_place = |role| is_in_place(job, role);
     let restarts = RestartBudget { left: restarts, least, is_in_place: &is_in_place, start: &start };
+    let credentials = plan.credentials();
     let watched = tokio::select! {
         watched = supervisor.watch_and_restart(&stop.first, restarts) => watched,
-        failed = scale::follow(&address, &plan.credentials(), job.cluster.timeout, &servers) => match failed {
+        failed = scale::follow(&address, &credentials, job.cluster.timeout, &servers) => match failed {
             Ok(never) => match never {},
             Err(failure) => Err(failure),
         },
