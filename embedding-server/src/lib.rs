@@ -30,5 +30,5 @@ mod tier;
 
 pub use errors::ServerError;
 pub use local_shard::LocalShard;
-pub use server::{ServerConfig, run};
+pub use server::{ServerConfig, ServerEnd, run};
 pub use service::EmbeddingService;

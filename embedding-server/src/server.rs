@@ -53,12 +53,21 @@ pub struct ServerConfig {
     pub registry: Registry,
 }
 
-/// Serves until shutdown is requested or the coordinator says that the run is over.
+/// How a server has ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerEnd {
+    /// The run is over, or this process was asked to end.
+    Stopped,
+    /// The other servers have its buckets, and the run goes on without it.
+    Released,
+}
+
+/// Serves until shutdown is requested or the coordinator says that this server is not needed any more.
 ///
 /// # Errors
 /// If a folder is not a folder, if the coordinator does not admit the server, if another process takes its member slot,
 /// if a port fails, or if coordinator and workers are silent.
-pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerError> {
+pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<ServerEnd, ServerError> {
     let index = config.index.0;
     if config.job.cluster.memory.is_some() {
         keep_little();
@@ -161,7 +170,7 @@ struct RunMember {
 }
 
 impl RunMember {
-    async fn take_part(&self) -> Result<(), ServerError> {
+    async fn take_part(&self) -> Result<ServerEnd, ServerError> {
         let index = self.service.index();
         let instance = rand::random();
         let mut joined = self.join(instance).await;
@@ -172,7 +181,7 @@ impl RunMember {
         }
         let membership = match joined {
             Ok(membership) => membership,
-            Err(_) if self.shutdown.is_requested() => return Ok(()),
+            Err(_) if self.shutdown.is_requested() => return Ok(ServerEnd::Stopped),
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };
         membership.report_waits(self.service.waits.clone());
@@ -188,13 +197,16 @@ impl RunMember {
             StopReason::RunOver(reason) => {
                 self.leave(&membership, Outcome::Finished, &reason).await;
                 self.service.delete_log();
+                if self.service.owns_nothing() {
+                    return Ok(ServerEnd::Released);
+                }
             }
             StopReason::Fenced(reason) => return Err(ServerError::Fenced { index: index.0, reason }),
             StopReason::Abandoned { silence, idle } => {
                 return Err(ServerError::Abandoned { index: index.0, silence, idle });
             }
         }
-        Ok(())
+        Ok(ServerEnd::Stopped)
     }
 
     /// Serves until the server must stop. A server that ends alone does not ask the coordinator to drain the run.

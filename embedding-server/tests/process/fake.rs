@@ -185,7 +185,7 @@ pub(crate) struct Process {
     pub(crate) admin: SocketAddr,
     /// The folder of the job's `output.folder`.
     pub(crate) runs: TempDir,
-    running: JoinHandle<Result<(), ServerError>>,
+    running: JoinHandle<Result<ServerEnd, ServerError>>,
 }
 
 impl Process {
@@ -264,7 +264,7 @@ impl Process {
     }
 
     /// The result of the server.
-    pub(crate) async fn ended(self) -> Result<(), ServerError> {
+    pub(crate) async fn ended(self) -> Result<ServerEnd, ServerError> {
         let ended = tokio::time::timeout(TIMEOUT, self.running).await;
         ended.expect("the server should have ended").unwrap()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_embedding_server::ServerConfig;
+use zagros_embedding_server::{ServerConfig, ServerEnd};
 use zagros_job::Job;
 use zagros_protocol::ServerIndex;
 
@@ -42,8 +42,12 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
         registry: role.registry.clone(),
     };
     let ended = zagros_embedding_server::run(config, role.shutdown.clone()).await;
-    ended.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
-    Ok(role.exit())
+    let ended = ended.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
+    Ok(match ended {
+        // Also if a signal asked for it: the run goes on, and nobody is to start this server again.
+        ServerEnd::Released => Exit::Success,
+        ServerEnd::Stopped => role.exit(),
+    })
 }
 
 /// Checks that a server that ends alone leaves its rows to the next one.
