@@ -30,7 +30,7 @@ pub struct Supervisor {
     due: Vec<(usize, Instant)>,
     /// Restarts in place of each child, by its place.
     in_place: BTreeMap<usize, InPlaceRestarts>,
-    /// How many embedding servers the run is to have, now and then told again. Nobody tells it if it never changes.
+    /// How many embedding servers the run is to have, announced again and again. `None` if the number never changes.
     servers_wanted: Option<watch::Receiver<u32>>,
 }
 
@@ -57,7 +57,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts embedding servers until there are as many as this tells. A server that is not wanted ends by itself.
+    /// Starts embedding servers until there are as many as this announces. A server that is not wanted ends by itself.
     pub fn with_servers(self, wanted: watch::Receiver<u32>) -> Self {
         Self { servers_wanted: Some(wanted), ..self }
     }
@@ -250,12 +250,12 @@ pub(crate) fn is_success(ended: Option<ExitStatus>) -> bool {
     ended.is_some_and(|status| status.success())
 }
 
-/// The next number that somebody tells.
-async fn next_count(told: &mut Option<watch::Receiver<u32>>) -> u32 {
-    if let Some(told) = told
-        && told.changed().await.is_ok()
+/// The next number that is announced.
+async fn next_count(announced: &mut Option<watch::Receiver<u32>>) -> u32 {
+    if let Some(announced) = announced
+        && announced.changed().await.is_ok()
     {
-        return *told.borrow_and_update();
+        return *announced.borrow_and_update();
     }
     std::future::pending().await
 }
@@ -358,7 +358,7 @@ mod tests {
         let shutdown = Shutdown::new();
         let start = |role: RoleName| {
             started.borrow_mut().push(role);
-            // The last one to be started ends the test, once the number has been told again.
+            // The last one to be started ends the test, once the number has been announced again.
             if role == RoleName::EmbeddingServer(2) {
                 wanted.send_replace(3);
                 shutdown.request();

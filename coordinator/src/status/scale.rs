@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_told_in_one_sentence() {
+    fn a_change_is_reported_in_one_sentence() {
         let status = ScaleStatus {
             servers: 4,
             wanted: 3,

@@ -24,7 +24,8 @@ use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Generation, Refusal, RefusalKind};
 
-use super::route::{RoutePart, RoutedIds};
+use super::route::RoutedIds;
+use super::route_part::RoutePart;
 use super::unanswered_requests::OpenRequests;
 use crate::Shard;
 use crate::errors::ClientError;

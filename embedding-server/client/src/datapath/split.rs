@@ -12,7 +12,7 @@ use zagros_zip::{ZipEq, number_from};
 
 use super::bags::{BagShare, TableBags};
 use super::dedup::{TableIds, UniqueIds};
-use super::route::{RoutePart, SegmentRoute};
+use super::route_part::{RoutePart, SegmentRoute};
 
 /// A part that is being built.
 #[derive(Default)]

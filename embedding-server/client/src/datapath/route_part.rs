@@ -1,0 +1,136 @@
+//! One server's part of a batch: its request, and where the answer belongs.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use zagros_protocol::Generation;
+use zagros_protocol::datapath::Encoding;
+use zagros_protocol::packed::{PackError, ValueBuffer, ValueBuffers, decode_values, expect_length, value_bytes};
+use zagros_zip::ZipEq;
+
+use super::bags::BagShare;
+use super::batch_rows::BatchRows;
+
+/// One server's part of a batch: all tables in one request (invariant DP-2: lengths are explicit).
+#[derive(Debug)]
+pub(crate) struct RoutePart {
+    /// Generation of the map that names this server.
+    pub(crate) generation: Generation,
+    /// Index of the server.
+    pub(crate) server: u32,
+    /// The segments in the form of the wire.
+    pub(crate) segments: Bytes,
+    /// The ids in the form of the wire, segment after segment.
+    pub(crate) ids: Bytes,
+    /// The bags in the form of the wire. Empty without bags.
+    pub(crate) bags: Bytes,
+    /// One per segment.
+    pub(super) routes: Vec<SegmentRoute>,
+}
+
+/// Where the answer to one segment belongs in the batch. Rows come first, then sums.
+#[derive(Debug)]
+pub(super) struct SegmentRoute {
+    /// Index into [`super::UniqueIds::tables`].
+    pub(super) table: usize,
+    pub(super) dim: usize,
+    /// How many rows the server returns: those of the first ids. The other ids are only in sums.
+    pub(super) rows: usize,
+    /// Positions of the ids in the table's ids, in ascending order. `None` if they are all ids of the table.
+    pub(super) positions: Option<Vec<u32>>,
+    /// For each sum, the row of the batch's result that it is added to.
+    pub(super) sums: Vec<u32>,
+}
+
+impl RoutePart {
+    /// Writes the rows of a server's answer to their places in `rows`, and adds its sums to the sums of other servers.
+    ///
+    /// # Errors
+    /// If the payload is longer or shorter than the request implies. Then `rows` is unchanged.
+    pub(crate) fn scatter(&self, payload: &[u8], encoding: Encoding, rows: &mut BatchRows) -> Result<(), PackError> {
+        let width = value_bytes(encoding as i32)?;
+        expect_length("rows", self.values().checked_mul(width), payload.len())?;
+        let mut rest = payload;
+        for route in &self.routes {
+            let (bytes, after) = rest.split_at(route.values() * width);
+            route.scatter(bytes, encoding, &mut rows.tables[route.table])?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// The gradients of this part's rows and sums, in the order of the server's answer.
+    pub(crate) fn gather(&self, gradients: &BatchRows, buffers: &Arc<ValueBuffers>) -> ValueBuffer {
+        let mut values = buffers.take(self.values());
+        values.clear();
+        for route in &self.routes {
+            route.gather(&gradients.tables[route.table], &mut values);
+        }
+        values
+    }
+
+    /// The number of sums that the server returns.
+    pub(crate) fn sums(&self) -> usize {
+        self.routes.iter().map(|route| route.sums.len()).sum()
+    }
+
+    /// The number of values in the answer.
+    pub(crate) fn values(&self) -> usize {
+        self.routes.iter().map(SegmentRoute::values).sum()
+    }
+}
+
+impl SegmentRoute {
+    /// Replaces rows with sums, as `share` says.
+    pub(super) fn sum(&mut self, share: BagShare) {
+        (self.rows, self.sums) = share.into_rows();
+    }
+
+    fn values(&self) -> usize {
+        (self.rows + self.sums.len()) * self.dim
+    }
+
+    fn scatter(&self, bytes: &[u8], encoding: Encoding, table: &mut [f32]) -> Result<(), PackError> {
+        let row_bytes = self.dim * value_bytes(encoding as i32)?;
+        let (rows, sums) = bytes.split_at(self.rows * row_bytes);
+        match &self.positions {
+            None => decode_values(rows, encoding as i32, &mut table[..self.rows * self.dim])?,
+            Some(positions) => {
+                for (row, position) in rows.chunks_exact(row_bytes).zip_eq(&positions[..self.rows]) {
+                    decode_values(row, encoding as i32, self.row(table, *position))?;
+                }
+            }
+        }
+        let mut sum = vec![0.0; self.dim];
+        for (bytes, row) in sums.chunks_exact(row_bytes).zip_eq(&self.sums) {
+            decode_values(bytes, encoding as i32, &mut sum)?;
+            add(self.row(table, *row), &sum);
+        }
+        Ok(())
+    }
+
+    fn gather(&self, table: &[f32], values: &mut Vec<f32>) {
+        match &self.positions {
+            None => values.extend_from_slice(&table[..self.rows * self.dim]),
+            Some(positions) => {
+                positions[..self.rows].iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row)));
+            }
+        }
+        self.sums.iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row)));
+    }
+
+    fn row<'a>(&self, table: &'a mut [f32], row: u32) -> &'a mut [f32] {
+        &mut table[row as usize * self.dim..][..self.dim]
+    }
+
+    fn row_of<'a>(&self, table: &'a [f32], row: u32) -> &'a [f32] {
+        &table[row as usize * self.dim..][..self.dim]
+    }
+}
+
+/// Adds one row to another, value by value.
+fn add(into: &mut [f32], values: &[f32]) {
+    for (sum, value) in into.iter_mut().zip_eq(values) {
+        *sum += value;
+    }
+}
