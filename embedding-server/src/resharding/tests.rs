@@ -17,7 +17,7 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::PushRequest;
 use zagros_protocol::{BucketMap, Generation, RefusalKind, RowKey, ServerIndex, TableId};
 
-use super::incoming::{CopyProgress, MoveSource};
+use super::incoming::{CopyProgress, MoveSource, put};
 use super::*;
 use crate::EmbeddingService;
 use crate::testing::{BUCKETS, HeldGate, job_with, placed, push, push_of, read, service};
@@ -195,6 +195,47 @@ async fn a_target_begins_without_a_row_of_the_buckets() {
     let ended = copy(Arc::clone(&target), plan, Arc::new(Nobody), Arc::new(Verdict(Arc::clone(&target)))).await;
     assert_eq!(ended, CopyEnd::Abandoned(String::new()));
     assert!(target.moves.begin_load(target.index).is_ok(), "the move is over");
+}
+
+/// A row is sent once, again when it has changed, and is named when it is gone.
+#[test]
+fn what_changes_after_it_was_sent_is_sent_again() {
+    let (source, target) = (announced(0), announced(1));
+    let (plan, _) = adopt(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
+    let map = BucketMap::even(Generation(1), BUCKETS, 2);
+    let is_moving = |id: &u64| map.route(RowKey { table: TableId(ITEM), id: *id }).0 == 0;
+    let ids: Vec<u64> = (0..200).filter(is_moving).take(50).collect();
+    push(&source, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
+    begin(&source, 7).unwrap();
+    let mut number = 0;
+    let mut next = || {
+        let chunk = rows(&source, 7, number).unwrap();
+        assert_eq!(rows(&source, 7, number).unwrap(), chunk, "the answer was lost");
+        assert_eq!(rows(&source, 7, number + 2).unwrap_err().kind, RefusalKind::Invalid);
+        number += 1;
+        put(&target, &plan, &chunk).unwrap();
+        chunk
+    };
+    while !next().scanned {}
+    assert_eq!(target.held().rows, 50);
+    push(&source, &push_of(&[(ITEM, &ids[..20])], 2, 1.0)).unwrap();
+    source.tables.table(ITEM).unwrap().remove_ids(&ids[10..15]);
+    let mut sent = (0, 0);
+    loop {
+        let chunk = next();
+        sent = (sent.0 + chunk.ids.len() / 8, sent.1 + chunk.removed.len() / 8);
+        if chunk.changed == 0 {
+            break;
+        }
+    }
+    assert_eq!((sent, target.held().rows), ((15, 5), 45));
+    let all = |service: &EmbeddingService| {
+        let mut batch = zagros_table::RowBatch::default();
+        let table = service.tables.table(ITEM).unwrap();
+        (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut batch));
+        batch
+    };
+    assert_eq!(all(&target), all(&source));
 }
 
 /// Its retry would find a part of its rows at the source's log, and the rest at the target.

@@ -125,7 +125,8 @@ mod tests {
         service.captures.delivered(timeout).await;
         shard.save(request(&folder, SaveStage::Capture)).await.unwrap();
         let mut delivered = Box::pin(service.captures.delivered(timeout));
-        let written = service.captures.0.lock().clone().unwrap().files.await;
+        let capture = service.captures.0.lock().clone().unwrap();
+        let written = capture.files.await;
         assert!(written.is_ok() && futures::poll!(&mut delivered).is_pending());
         assert_eq!(shard.save(request(&folder, SaveStage::Files)).await.unwrap().files.len(), 1);
         delivered.await;
