@@ -120,7 +120,7 @@ pub(crate) struct UpArgs {
     /// Stop after this many steps.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
-    /// Restarts of killed dense workers, in all (several workers in mode hybrid).
+    /// Restarts of killed dense workers, in all (several workers).
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) restarts: u32,
     /// Start over. Without this, an interrupted run of this job is resumed.
