@@ -15,8 +15,9 @@ use zagros_protocol::packed::ids_of;
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_table::{RequestBuffers, RowBatch, TableTime};
 
+use super::moves::MoveActivity;
 use super::purge::clear;
-use super::{MoveActivity, PlannedMove, purge};
+use super::{PlannedMove, purge};
 use crate::EmbeddingService;
 
 /// The source is frozen once at most so many rows are left.
@@ -119,7 +120,7 @@ pub(crate) async fn copy(
             service.moves.ask();
             await_generation(service, *generation).await;
             let CopyProgress { rows, bytes, frozen } = copy.progress;
-            info!(server = service.index.0, %plan, rows, bytes, ?frozen, "buckets taken over");
+            info!(server = service.index.0, %plan, rows, bytes, frozen_seconds = frozen.as_secs_f64(), "buckets taken over");
         }
         CopyEnd::Abandoned(reason) => warn!(server = service.index.0, %plan, reason, "the move was abandoned"),
     }

@@ -15,7 +15,7 @@ use zagros_protocol::control::{
     ServerEntry, Writer,
 };
 use zagros_protocol::datapath::PushRequest;
-use zagros_protocol::{BucketMap, Generation, RefusalKind, RowKey, ServerIndex, TableId};
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId};
 
 use super::incoming::{CopyProgress, MoveSource, put};
 use super::*;
@@ -53,7 +53,7 @@ async fn history(seed: u64) {
     cluster.check(&expected).await;
 }
 
-/// Invariants DP-3 and DU-1 across moves (ADR 39).
+/// Invariants DP-3, DU-1 and PL-3 across moves (ADR 39).
 #[test]
 fn rows_are_the_sum_of_acknowledged_pushes_whatever_moves_and_dies() {
     let seeds = std::env::var("ZAGROS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);

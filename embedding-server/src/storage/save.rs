@@ -110,7 +110,7 @@ fn write_table<W: Write>(
     write_run(writer, number, &mut rows, placement)
 }
 
-/// Writes the rows of this server's buckets. Others are of an earlier owner, or of a move that is under way.
+/// Writes the rows of this server's buckets (invariant PL-3). Others are of an earlier owner, or of a move that is under way.
 fn write_run<W: Write>(
     writer: &mut SnapshotWriter<W>,
     number: u32,
