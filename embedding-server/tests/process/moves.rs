@@ -8,7 +8,7 @@ use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder};
-use zagros_embedding_client::GrpcShard;
+use zagros_embedding_client::{GrpcShard, Shard};
 use zagros_embedding_server::{ServerConfig, ServerError, run};
 use zagros_fakes::FakeControlPlane;
 use zagros_plumbing::admin::PageAccess;
@@ -25,6 +25,9 @@ use super::fake::{BUCKETS, RUN, job, wait};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const IDS: u64 = 400;
+
+/// A server and its ids.
+type Part = (Arc<dyn Shard>, Vec<u64>);
 
 /// A coordinator's core behind a fake of its calls.
 struct CoreRun {
@@ -119,7 +122,7 @@ impl CoreRun {
     }
 
     /// All ids, by their owners, with a client of each.
-    fn divided(&self) -> (u64, Vec<(Arc<dyn zagros_embedding_client::Shard>, Vec<u64>)>) {
+    fn divided(&self) -> (u64, Vec<Part>) {
         let placement = self.placement();
         let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
         let mut ids = BTreeMap::<u32, Vec<u64>>::new();
