@@ -24,7 +24,7 @@ use crate::ServerError;
 use crate::datapath::{KnownWriters, OwnedBuckets, SequenceWindows};
 use crate::durability::{self, LoadState, LogKeeper, ServerLog};
 use crate::metrics::ServerMetrics;
-use crate::storage::{SnapshotCaptures, StorageLock};
+use crate::storage::{CheckpointFiles, SnapshotCaptures, StorageLock};
 use crate::tables::{make_tables, table_configs};
 use crate::tier::{self, ColdTier, MemoryBudget, TableMaintenance};
 
@@ -44,6 +44,8 @@ pub struct EmbeddingService {
     /// Timeout of a request to an object store.
     pub(crate) timeout: Duration,
     pub(crate) captures: SnapshotCaptures,
+    /// The files of the newest checkpoint.
+    pub(crate) checkpoints: CheckpointFiles,
     pub(crate) windows: SequenceWindows,
     pub(crate) writers: KnownWriters,
     pub(crate) metrics: ServerMetrics,
@@ -140,6 +142,7 @@ impl EmbeddingService {
             run_bytes: MemoryBudget::of(job).map_or(RUN_BYTES, |memory| memory.run()),
             timeout: job.cluster.timeout,
             captures: SnapshotCaptures::default(),
+            checkpoints: CheckpointFiles::new(job.checkpoint.deltas, job.cluster.servers),
             windows,
             writers,
             metrics,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use zagros_protocol::{BucketMap, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
 use zagros_table::RequestPart;
 
 /// A bucket map, as one server uses it.
@@ -33,6 +33,11 @@ impl OwnedBuckets {
     pub(crate) fn owns_any(&self, buckets: Range<u32>) -> bool {
         let end = (buckets.end as usize).min(self.buckets.len());
         self.buckets.get(buckets.start as usize..end).is_some_and(|range| range.contains(&true))
+    }
+
+    /// The generation of the map.
+    pub(crate) fn generation(&self) -> Generation {
+        self.map.generation()
     }
 
     /// The number of buckets of the model.

@@ -2,6 +2,7 @@
 
 mod capture;
 mod captures;
+mod checkpoint_files;
 mod describe;
 mod error;
 mod load;
@@ -11,6 +12,7 @@ mod save;
 mod tests;
 
 pub(crate) use captures::SnapshotCaptures;
+pub(crate) use checkpoint_files::CheckpointFiles;
 pub(crate) use error::StorageError;
 pub(crate) use load::load;
 pub(crate) use lock::StorageLock;

@@ -1,5 +1,5 @@
-//! Saves all rows of this server, in memory and in the cold tier, to one file. The rows are of one instant, while
-//! lookups and pushes continue.
+//! Saves the rows of this server, in memory and in the cold tier, to one file: all of them, or those that have changed since
+//! the checkpoint before. The rows are of one instant, while lookups and pushes continue.
 
 use std::io::Write;
 use std::time::Instant;
@@ -8,11 +8,12 @@ use tracing::info;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, SaveRequest, SaveResponse};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_snapshot::{SnapshotHeader, SnapshotTime, SnapshotWriter, WrittenFile, file_name};
+use zagros_snapshot::{SnapshotHeader, SnapshotTime, SnapshotWriter, WrittenFile};
 use zagros_store::Folder;
-use zagros_table::{FrequencyCounts, RowBatch, Table, TableError, TableSnapshot};
+use zagros_table::{FrequencyCounts, RowBatch, SnapshotKind, Table, TableError, TableSnapshot, TableSnapshotError};
 
 use super::StorageError;
+use super::checkpoint_files::SavePlan;
 use super::describe::describe;
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
@@ -29,26 +30,41 @@ pub(crate) fn save(
     let _lock = service.storage.take()?;
     let started = Instant::now();
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
-    let name = file_name(service.index.0, service.servers);
     folder.make().map_err(StorageError::Folder)?;
-    let snapshot = service.tables.snapshot().map_err(StorageError::Capture)?;
+    let plan = service.checkpoints.plan(service, request, &placement, &folder);
+    let (plan, snapshot) = capture(service, plan)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     report_capture(pause_seconds);
-    let WrittenFile { rows, bytes, sha256 } = write_file(service, &placement, &snapshot, &folder, &name)?;
+    let name = plan.file_name(service.index.0, service.servers);
+    let WrittenFile { rows, bytes, sha256 } = write_file(service, &placement, (&plan, &snapshot), &folder, &name)?;
     let seconds = started.elapsed().as_secs_f64();
     info!(rows, bytes, seconds, %folder, name, "rows saved");
-    let files = vec![FileDigest { name, bytes, sha256: sha256.to_vec().into() }];
+    let written = FileDigest { name, bytes, sha256: sha256.to_vec().into() };
+    let files = [plan.files_before(), &[written]].concat();
+    service.checkpoints.written(&plan, &placement, &folder, &files);
+    let rows = if plan.files_before().is_empty() { rows } else { snapshot.rows() };
     Ok(SaveResponse { files, rows, bytes, seconds, pause_seconds })
+}
+
+/// Takes the snapshot. It has all rows if nobody knows what has changed.
+fn capture(service: &EmbeddingService, plan: SavePlan) -> Result<(SavePlan, TableSnapshot<'_>), StorageError> {
+    let captured = match service.tables.snapshot_of(plan.kind()) {
+        Err(TableSnapshotError::ChangesUnknown) => {
+            (SavePlan::Base, service.tables.snapshot_of(SnapshotKind::Base).map_err(StorageError::Capture)?)
+        }
+        captured => (plan, captured.map_err(StorageError::Capture)?),
+    };
+    Ok(captured)
 }
 
 fn write_file(
     service: &EmbeddingService,
     placement: &OwnedBuckets,
-    snapshot: &TableSnapshot<'_>,
+    (plan, snapshot): (&SavePlan, &TableSnapshot<'_>),
     folder: &Folder,
     name: &str,
 ) -> Result<WrittenFile, StorageError> {
-    folder.write_unless(name, |file| match write_tables(service, placement, snapshot, file) {
+    folder.write_unless(name, |file| match write_tables(service, placement, (plan, snapshot), file) {
         Err(StorageError::Write(error)) => Err(error),
         written => Ok(written),
     })?
@@ -57,10 +73,10 @@ fn write_file(
 fn write_tables(
     service: &EmbeddingService,
     placement: &OwnedBuckets,
-    snapshot: &TableSnapshot<'_>,
+    (plan, snapshot): (&SavePlan, &TableSnapshot<'_>),
     file: &mut dyn Write,
 ) -> Result<WrittenFile, StorageError> {
-    let mut writer = SnapshotWriter::start(file, header(service, placement))?;
+    let mut writer = SnapshotWriter::start(file, header(service, placement, plan))?;
     let moment = snapshot.moment();
     writer.clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
     for (number, table) in service.tables.iter().enumerate() {
@@ -81,13 +97,16 @@ fn write_table<W: Write>(
     refused: &dyn Fn(TableError) -> StorageError,
 ) -> Result<(), StorageError> {
     let (mut rows, most) = (RowBatch::default(), run.div_ceil(table.stride() * size_of::<u32>()));
+    let mut removed = Vec::new();
     for stripe in 0..table.stripes() {
         let mut parts = snapshot.stripe(number, stripe).map_err(refused)?;
+        removed.extend(snapshot.removed(number, stripe).map_err(refused)?);
         while parts.read(most - rows.ids.len(), &mut rows).map_err(refused)? {
             write_run(writer, number, &mut rows)?;
         }
     }
-    write_run(writer, number, &mut rows)
+    write_run(writer, number, &mut rows)?;
+    Ok(writer.removed(number, &removed)?)
 }
 
 fn write_run<W: Write>(writer: &mut SnapshotWriter<W>, number: u32, rows: &mut RowBatch) -> Result<(), StorageError> {
@@ -122,7 +141,7 @@ fn write_frequency_counts<W: Write>(
     Ok(())
 }
 
-fn header(service: &EmbeddingService, placement: &OwnedBuckets) -> SnapshotHeader {
+fn header(service: &EmbeddingService, placement: &OwnedBuckets, plan: &SavePlan) -> SnapshotHeader {
     SnapshotHeader {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         server: service.index.0,
@@ -130,5 +149,6 @@ fn header(service: &EmbeddingService, placement: &OwnedBuckets) -> SnapshotHeade
         buckets: placement.buckets(),
         owned: placement.ranges(),
         tables: (0..service.names.len()).map(|number| describe(service, number)).collect(),
+        follows: plan.follows(),
     }
 }
