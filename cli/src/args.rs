@@ -120,7 +120,7 @@ pub(crate) struct UpArgs {
     /// Stop after this many steps.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
-    /// Restarts of killed dense workers, in all (several workers in mode hybrid).
+    /// Restarts of killed dense workers, in all (several workers).
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) restarts: u32,
     /// Start over. Without this, an interrupted run of this job is resumed.
@@ -154,8 +154,14 @@ pub(crate) struct ChaosArgs {
     /// Stop after this many faults.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) faults: Option<u64>,
-    /// Kinds of faults: kill (kill -9), stop (SIGSTOP, then SIGCONT).
-    #[arg(long, value_name = "KIND,…", value_delimiter = ',', default_value = "kill,stop")]
+    /// Kinds of faults. Of processes: kill (kill -9), stop (SIGSTOP, then SIGCONT), disk (no write succeeds). Of links: slow, partition
+    /// (nothing passes), break (connections end), late (connections end, and their requests arrive later).
+    #[arg(
+        long,
+        value_name = "KIND,…",
+        value_delimiter = ',',
+        default_value = "kill,stop,disk,slow,partition,break,late"
+    )]
     pub(crate) kinds: Vec<FaultKind>,
     /// Embedding servers (instead of cluster.servers).
     #[arg(long, value_name = "N")]

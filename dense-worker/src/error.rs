@@ -31,6 +31,9 @@ pub enum WorkerError {
         /// Why.
         source: ClientError,
     },
+    /// It is not known which embedding servers the run has.
+    #[error(transparent)]
+    Servers(ClientError),
     /// The dense network failed or diverged.
     #[error("step {step}: {source}")]
     Step {
@@ -269,6 +272,7 @@ impl WorkerError {
             | Self::NobodyLeft
             | Self::AnotherJoins
             | Self::Embedding { .. }
+            | Self::Servers(_)
             | Self::Control { .. }
             | Self::LeaseUnproven { .. }
             | Self::Books { .. }

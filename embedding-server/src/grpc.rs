@@ -49,7 +49,7 @@ impl GrpcAdapter {
         Self { shard, guard, roots: Arc::new(roots), timeout }
     }
 
-    /// Both services.
+    /// The services of samples and of storage.
     pub(crate) fn routes(&self) -> Routes {
         Routes::new(self.embedding()).add_service(self.storage())
     }
@@ -137,6 +137,8 @@ impl Storage for GrpcAdapter {
     async fn load(&self, request: tonic::Request<LoadRequest>) -> Result<tonic::Response<LoadResponse>, Status> {
         let request = self.admitted(request)?;
         self.roots.check(&request.folder).map_err(status_of)?;
+        let names = request.files.iter().map(|file| file.name.as_str());
+        self.roots.check_files(&request.folder, names).map_err(status_of)?;
         Ok(tonic::Response::new(self.shard.load(request).await.map_err(status_of)?))
     }
 }

@@ -6,6 +6,7 @@
 //! storage/   describe, save, load: rows as files
 //! tier/      rows beyond memory: the cold store, its health, the maintenance thread
 //! control/   the server as a member of a run: join, placement, load, stop
+//! resharding/ buckets that move between servers while the run trains
 //! ```
 //!
 //! [`EmbeddingService`] is the server without a socket. [`LocalShard`] calls it inside a process. [`run`] serves the
@@ -18,6 +19,7 @@ mod errors;
 mod grpc;
 mod local_shard;
 mod metrics;
+mod resharding;
 mod server;
 mod service;
 mod storage;

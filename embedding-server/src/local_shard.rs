@@ -68,18 +68,26 @@ impl Shard for LocalShard {
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
         let times = RequestTimes::of(deadline);
         let may_block = self.service.reads_disk();
-        self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
-            service.metrics.lookup.observe(|| datapath::lookup(service, request, times))
-        })
+        async move {
+            self.service.await_placement(request.generation, times.left(deadline)).await;
+            self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
+                service.metrics.lookup.observe(|| datapath::lookup(service, request, times))
+            })
+            .await
+        }
         .boxed()
     }
 
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         let times = RequestTimes::of(deadline);
         let may_block = self.service.writes_disk();
-        self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
-            service.metrics.push.observe(|| datapath::push(service, request, times))
-        })
+        async move {
+            self.service.await_placement(request.generation, times.left(deadline)).await;
+            self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
+                service.metrics.push.observe(|| datapath::push(service, request, times))
+            })
+            .await
+        }
         .boxed()
     }
 
@@ -96,8 +104,7 @@ impl Shard for LocalShard {
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        let serve = move |service: &EmbeddingService| service.metrics.load.observe(|| storage::load(service, &request));
-        self.offload(serve).boxed()
+        storage::Loads::load(Arc::clone(&self.service), request).boxed()
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tonic::service::Routes;
 use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberError, Membership};
 use zagros_doctor::OwnWaits;
@@ -19,6 +20,7 @@ use zagros_transport::Credentials;
 
 use crate::control::{RunCheck, StopReason, StorageFolders, join, take_part_in_run};
 use crate::grpc::GrpcAdapter;
+use crate::resharding::{MoveRunner, migration_service};
 use crate::tier::keep_little;
 use crate::{EmbeddingService, LocalShard, ServerError};
 
@@ -76,10 +78,13 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
         control: config.control,
         advertised: config.advertised,
         on_stop: config.on_stop,
+        credentials: config.credentials.clone(),
         shutdown,
     };
+    let moves = migration_service(Arc::clone(&service), Arc::clone(&guard));
     let adapter = GrpcAdapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots, service.timeout);
-    serve_data(&life, (config.data_listener, config.credentials), &adapter, index, failed.clone());
+    let routes = adapter.routes().add_service(moves);
+    serve_data(&life, (config.data_listener, config.credentials), routes, index, failed.clone());
     if let Some(listener) = config.admin_listener {
         serve_admin(&life, (listener, config.page), config.registry, &service, index, failed);
     }
@@ -104,11 +109,11 @@ async fn open_service(config: &ServerConfig) -> Result<Arc<EmbeddingService>, Se
 fn serve_data(
     life: &Lifecycle,
     (listener, credentials): (TcpListener, Credentials),
-    adapter: &GrpcAdapter,
+    routes: Routes,
     index: u32,
     failed: mpsc::Sender<ServerError>,
 ) {
-    let (routes, stop) = (adapter.routes(), life.shutdown().clone());
+    let stop = life.shutdown().clone();
     let serving = async move {
         zagros_transport::serve(listener, &credentials, routes, async move { stop.requested().await }).await
     };
@@ -145,6 +150,7 @@ async fn report<E: std::error::Error + Send + Sync + 'static>(
 
 /// The server as a member of the run, from joining to leaving.
 struct RunMember {
+    credentials: Credentials,
     service: Arc<EmbeddingService>,
     guard: Arc<RunCheck>,
     job: Arc<Job>,
@@ -194,7 +200,11 @@ impl RunMember {
     /// Serves until the server must stop. A server that ends alone does not ask the coordinator to drain the run.
     async fn serve(&self, membership: &Membership) -> StopReason {
         let timeout = self.job.cluster.timeout;
-        let take_part = |drains| take_part_in_run(&self.service, self.control.as_ref(), membership, timeout, drains);
+        let (service, control) = (Arc::clone(&self.service), Arc::clone(&self.control));
+        let member = (membership.member(), membership.incarnation());
+        let moves = MoveRunner::new(service, control, self.credentials.clone(), member);
+        let take_part =
+            |drains| take_part_in_run(&self.service, self.control.as_ref(), membership, moves, (timeout, drains));
         let never = Shutdown::new();
         match self.on_stop {
             StopMeaning::Drain => take_part(&self.shutdown).await,

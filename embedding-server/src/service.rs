@@ -12,6 +12,7 @@ use zagros_cold::StoreContent;
 use zagros_coordinator_client::Waits;
 use zagros_job::Job;
 use zagros_log::{LogDisk, SystemDisk};
+use zagros_plumbing::Deadline;
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus, WaitKind};
 use zagros_protocol::packed::ValueBuffers;
@@ -24,15 +25,17 @@ use crate::ServerError;
 use crate::datapath::{KnownWriters, OwnedBuckets, SequenceWindows};
 use crate::durability::{self, LoadState, LogKeeper, ServerLog};
 use crate::metrics::ServerMetrics;
-use crate::storage::{CheckpointFiles, SnapshotCaptures, StorageLock};
+use crate::resharding::ServerMoves;
+use crate::storage::{CheckpointFiles, Loads, SnapshotCaptures, StorageLock};
 use crate::tables::{make_tables, table_configs};
 use crate::tier::{self, ColdTier, MemoryBudget, TableMaintenance};
+
+/// How long a request waits for a map that its sender has and this server has not.
+const NEWER_MAP: Duration = Duration::from_secs(2);
 
 /// The rows of one embedding server, and everything that serves them.
 pub struct EmbeddingService {
     pub(crate) index: ServerIndex,
-    /// The number of servers in the run.
-    pub(crate) servers: u32,
     pub(crate) tables: Arc<TableSet>,
     /// Names of the tables, in their order.
     pub(crate) names: Arc<[String]>,
@@ -44,6 +47,7 @@ pub struct EmbeddingService {
     /// Timeout of a request to an object store.
     pub(crate) timeout: Duration,
     pub(crate) captures: SnapshotCaptures,
+    pub(crate) loads: Loads,
     /// The files of the newest checkpoint.
     pub(crate) checkpoints: CheckpointFiles,
     pub(crate) windows: SequenceWindows,
@@ -52,6 +56,8 @@ pub struct EmbeddingService {
     /// Reusable memory for rows and gradients.
     pub(crate) buffers: Arc<ValueBuffers>,
     placement: ArcSwapOption<OwnedBuckets>,
+    /// Moves of buckets from and to this server.
+    pub(crate) moves: ServerMoves,
     /// Request buffers that earlier requests have used.
     scratches: Mutex<Vec<RequestBuffers>>,
     /// The cold tier, for rows that do not fit into memory.
@@ -134,7 +140,6 @@ impl EmbeddingService {
         writers.reached(tables.now().steps.max(windows.newest()));
         Ok(Self {
             index,
-            servers: job.cluster.servers,
             tables,
             names,
             configs: configs.into(),
@@ -142,6 +147,7 @@ impl EmbeddingService {
             run_bytes: MemoryBudget::of(job).map_or(RUN_BYTES, |memory| memory.run()),
             timeout: job.cluster.timeout,
             captures: SnapshotCaptures::default(),
+            loads: Loads::default(),
             checkpoints: CheckpointFiles::new(job.checkpoint.deltas, job.cluster.servers),
             windows,
             writers,
@@ -150,6 +156,7 @@ impl EmbeddingService {
                 MemoryBudget::of(job).map_or_else(ValueBuffers::default, |memory| ValueBuffers::keeping(memory.kept)),
             ),
             placement: ArcSwapOption::empty(),
+            moves: ServerMoves::default(),
             scratches: Mutex::default(),
             cold_folder: tier.as_ref().map(|_| tier::folder(job, index)),
             tier,
@@ -163,9 +170,48 @@ impl EmbeddingService {
 
     /// Serves the buckets that `map` assigns to this server. Requests of any other generation are refused.
     ///
-    /// A request that was accepted earlier ends under the earlier map. No bucket with rows moves to another server.
+    /// A request that was accepted earlier ends under the earlier map. Buckets with rows move only while no request is accepted.
     pub fn set_placement(&self, map: Arc<BucketMap>) {
-        self.placement.store(Some(Arc::new(OwnedBuckets::new(map, self.index))));
+        self.serve(OwnedBuckets::new(map, self.index));
+    }
+
+    /// Serves these buckets from now on, or nothing while they are frozen.
+    pub(crate) fn serve(&self, buckets: OwnedBuckets) {
+        self.placement.store(Some(Arc::new(buckets)));
+        self.moves.note_change();
+    }
+
+    /// Whether nothing is served until a move is decided.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.placement.load().as_ref().is_some_and(|placement| placement.frozen().is_some())
+    }
+
+    /// Waits while a request of this generation cannot be served yet: while the server is frozen, until `deadline`, and while it does
+    /// not have so new a map, for [`NEWER_MAP`] at most. Whether it can be served is checked afterwards.
+    pub(crate) async fn await_placement(&self, generation: u64, deadline: Deadline) {
+        let is_ahead = |placement: &OwnedBuckets| generation > placement.generation().0;
+        let may_serve = |placement: Option<&Arc<OwnedBuckets>>| {
+            placement.is_none_or(|now| now.frozen().is_none() && !is_ahead(now))
+        };
+        if may_serve(self.placement.load().as_ref()) {
+            return;
+        }
+        let mut changes = self.moves.changes();
+        let newer = Deadline::after(NEWER_MAP);
+        loop {
+            let Some(now) = self.placement.load_full() else { return };
+            let until = match (now.frozen(), is_ahead(&now)) {
+                (None, false) => return,
+                (Some(_), _) => deadline,
+                (None, true) if newer.is_past() => return,
+                (None, true) => newer,
+            };
+            self.moves.ask();
+            let changed = until.bound(changes.changed()).await;
+            if changed.is_err() || deadline.is_past() {
+                return;
+            }
+        }
     }
 
     /// Index of the server.
@@ -280,6 +326,16 @@ impl EmbeddingService {
             let message = format!("embedding server {} has no placement yet; it waits for the coordinator", self.index);
             Refusal::new(RefusalKind::Unavailable, message)
         })
+    }
+
+    /// Whether the placement under which a request was checked still holds. The request has entered the tables, so that it holds
+    /// until the request ends.
+    ///
+    /// # Errors
+    /// `Moved` if the map is another one since, `Unavailable` if the server is frozen since.
+    pub(crate) fn check_still(&self, placement: &Arc<OwnedBuckets>, generation: u64) -> Result<(), Refusal> {
+        let now = self.placement()?;
+        if Arc::ptr_eq(&now, placement) { Ok(()) } else { now.check_request(generation) }
     }
 
     /// Lends request buffers.

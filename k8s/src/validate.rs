@@ -55,7 +55,7 @@ impl ValidJob {
     /// Whether the others wait for a lost worker and continue once it is replaced (invariant RK-3).
     #[must_use]
     pub fn rejoins(&self) -> bool {
-        self.job.train.mode == Mode::Hybrid && self.replicas(Role::Worker) > 1
+        self.job.train.mode != Mode::Sync && self.replicas(Role::Worker) > 1
     }
 
     /// Whether a process of coordinator or servers that ends is followed by one that goes on where it was: servers have a
@@ -162,13 +162,13 @@ fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
     ]
 }
 
-/// The lower bound of `elasticity` as a key of the job file. A run in mode `hybrid` continues without lost workers down to
-/// it.
+/// The lower bound of `elasticity` as a key of the job file. A run in mode `hybrid` or `async` continues without lost
+/// workers down to it.
 fn least_workers(object: &HybridJob, document: &DocumentMut) -> Option<(&'static str, &'static str, Item)> {
     let least = object.spec.elasticity.as_ref()?.min_workers;
     let mode = document.get("train").and_then(|train| train.get("mode")).and_then(Item::as_str);
     let workers = object.spec.dense_workers.replicas;
-    let may = mode.is_none_or(|mode| mode == "hybrid") && workers > 1 && least <= workers;
+    let may = mode.is_none_or(|mode| mode != "sync") && workers > 1 && least <= workers;
     may.then(|| ("cluster", "min_workers", value(i64::from(least))))
 }
 

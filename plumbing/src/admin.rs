@@ -7,6 +7,7 @@
 //! machine lets the page's script read every answer.
 
 mod access;
+mod serving;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,7 +22,6 @@ use prometheus::Registry;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
-use crate::listener::BoundedListener;
 use crate::{Shutdown, metrics};
 use access::PageEntry;
 pub use access::{BadToken, GuardedPaths, PageAccess, PageToken};
@@ -69,9 +69,8 @@ pub async fn serve(
         async move { admit(&access, request, next).await }
     }));
     let routes = if is_local { routes.layer(from_fn(refuse_other_hosts)) } else { routes };
-    axum::serve(BoundedListener::new(listener), routes)
-        .with_graceful_shutdown(async move { shutdown.requested().await })
-        .await
+    serving::serve(listener, routes, &shutdown).await;
+    Ok(())
 }
 
 /// Lets a request through that is a probe, or that has the token. The first request with the token in its address gets a

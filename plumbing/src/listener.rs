@@ -1,16 +1,16 @@
 //! Limits the connections of a port, so that silent strangers keep nobody else out.
 //!
 //! - A connection that has not sent its first bytes within [`FIRST_BYTES_WITHIN`] is closed.
-//! - A port has a limit of open connections. One connection more closes the connection that was silent for longest. A
-//!   member sends something at least once per keep-alive interval (`grpc::KEEP_ALIVE`), so an idle stranger is closed
-//!   before it.
+//! - A port has a limit of open connections. One connection more closes the connection that was silent for longest, of
+//!   those whose peer has proven nothing. Only if every peer has proven that it is a member, a member's is closed. It
+//!   connects again.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -48,6 +48,14 @@ impl BoundedListener {
     pub fn new(listener: TcpListener) -> Self {
         let limit = file_limit().map_or(MOST, |files| (files as usize / PORTS_SHARE).clamp(1, MOST));
         Self::with_limit(listener, limit)
+    }
+
+    /// Allows at most `most` connections, and at most a quarter of this process's file descriptors.
+    #[must_use]
+    pub fn with_most(listener: TcpListener, most: usize) -> Self {
+        let bounded = Self::new(listener);
+        let limit = bounded.open.limit.min(most);
+        Self::with_limit(bounded.listener, limit)
     }
 
     /// Allows at most `limit` connections.
@@ -92,19 +100,6 @@ impl BoundedListener {
     }
 }
 
-impl axum::serve::Listener for BoundedListener {
-    type Io = BoundedConnection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (BoundedConnection, SocketAddr) {
-        Self::accept(self).await
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Self::local_addr(self)
-    }
-}
-
 /// Whether the error concerns one connection only: its peer left before it was accepted. The port is fine.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
@@ -131,6 +126,8 @@ struct NumberedConnections {
 struct ConnectionActivity {
     /// Time of the last byte from the peer, in milliseconds since the port was opened.
     heard: AtomicU64,
+    /// The peer has proven that it is a member of the run.
+    proven: AtomicBool,
     close: CancellationToken,
 }
 
@@ -164,11 +161,12 @@ impl OpenConnections {
         self.by_number.lock().unwrap_or_else(PoisonError::into_inner).open.len()
     }
 
-    /// Closes the most silent connection. Its place is free at once. Its task drops it soon.
+    /// Closes the most silent connection, members' connections last. Its place is free at once. Its task drops it soon.
     fn close_most_silent(&self) {
         let mut numbered = self.by_number.lock().unwrap_or_else(PoisonError::into_inner);
-        let most_silent =
-            numbered.open.iter().min_by_key(|(number, one)| (one.heard.load(Ordering::Relaxed), **number));
+        let most_silent = numbered.open.iter().min_by_key(|(number, one)| {
+            (one.proven.load(Ordering::Relaxed), one.heard.load(Ordering::Relaxed), **number)
+        });
         let most_silent = most_silent.map(|(number, _)| *number);
         if let Some(closed) = most_silent.and_then(|number| numbered.open.remove(&number)) {
             closed.close.cancel();
@@ -205,6 +203,11 @@ impl Drop for BoundedConnection {
 }
 
 impl BoundedConnection {
+    /// The peer has proven that it is a member of the run: strangers do not push its connection out.
+    pub fn set_proven(&self) {
+        self.activity.proven.store(true, Ordering::Relaxed);
+    }
+
     fn heard(&mut self, bytes: usize) {
         self.missing = self.missing.saturating_sub(bytes);
         if self.missing == 0 {
@@ -295,7 +298,8 @@ mod tests {
 
     /// Reads until the other end sends something or closes.
     async fn read(connection: &mut BoundedConnection) -> io::Result<usize> {
-        connection.read(&mut [0; 64]).await
+        let read = tokio::time::timeout(FIRST_BYTES_WITHIN * 6, async { connection.read(&mut [0; 64]).await });
+        read.await.expect("the connection neither sends nor ends")
     }
 
     #[tokio::test]
@@ -321,6 +325,32 @@ mod tests {
         assert_eq!(listener.open.count(), 1, "a closed connection keeps its place");
     }
 
+    #[tokio::test]
+    async fn a_connection_of_a_member_outlasts_those_of_strangers() {
+        let (mut listener, address) = bounded(2).await;
+        let _member = TcpStream::connect(address).await.unwrap();
+        let (mut proven, _) = listener.accept().await;
+        proven.set_proven();
+        let mut strangers = Vec::new();
+        let mut held = Vec::new();
+        for number in 0..5 {
+            let mut stranger = TcpStream::connect(address).await.unwrap();
+            held.push(listener.accept().await.0);
+            stranger.write_all(b"I was heard a moment ago").await.unwrap();
+            assert_eq!(read(&mut held[number]).await.unwrap(), 24);
+            strangers.push(stranger);
+        }
+        for closed in &mut held[..4] {
+            assert!(read(closed).await.unwrap_err().to_string().contains("the most silent one"));
+        }
+        let is_closed = tokio::select! {
+            biased;
+            _ = read(&mut proven) => true,
+            () = std::future::ready(()) => false,
+        };
+        assert!(!is_closed, "the member was silent for longest, and stays");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_first_bytes_is_closed_and_others_may_be_silent() {
         let (mut listener, address) = bounded(8).await;
@@ -336,7 +366,7 @@ mod tests {
         assert_eq!(closed.kind(), io::ErrorKind::TimedOut, "{closed}");
         tokio::select! {
             read = read(&mut heard) => panic!("a connection that was heard ended: {read:?}"),
-            () = sleep(FIRST_BYTES_WITHIN * 10) => {}
+            () = sleep(FIRST_BYTES_WITHIN * 5) => {}
         }
     }
 }

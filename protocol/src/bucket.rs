@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::bucket_hash::bucket_hash;
 use crate::{Generation, PackError, RowKey, ServerIndex};
 
+/// More servers than any run has.
+const MOST_SERVERS: usize = 1 << 16;
+
 /// The bucket of a row, `0 .. buckets`.
 ///
 /// The hash is xxh3 over table and id. It spreads the rows of every table over all buckets, so sequential ids are not
@@ -94,15 +97,21 @@ impl BucketMap {
     /// Reads what [`Self::pack_owners`] wrote.
     ///
     /// # Errors
-    /// If the payload is empty or not a whole number of owners.
+    /// If the payload is empty or not a whole number of owners, or names a server that no run can have.
     pub fn unpack(generation: Generation, owners: &[u8]) -> Result<Self, PackError> {
         let (words, rest) = owners.as_chunks::<4>();
         if words.is_empty() || !rest.is_empty() {
             let expected = owners.len().next_multiple_of(4).max(4);
             return Err(PackError::Length { what: "bucket owners", expected, found: owners.len() });
         }
-        let owners = words.iter().map(|word| ServerIndex(u32::from_le_bytes(*word))).collect();
-        Ok(Self { generation, owners })
+        let owners: Vec<_> = words.iter().map(|word| ServerIndex(u32::from_le_bytes(*word))).collect();
+        // Its readers keep an entry for each server up to the last one.
+        match owners.iter().find(|owner| owner.0 as usize >= MOST_SERVERS) {
+            Some(ServerIndex(found)) => {
+                Err(PackError::Range { what: "bucket owner", found: *found, below: MOST_SERVERS })
+            }
+            None => Ok(Self { generation, owners }),
+        }
     }
 }
 

@@ -43,6 +43,23 @@ fn an_asynchronous_worker_that_is_killed_is_named_by_the_other() {
     first.finish().expect(4).says(&["dense worker 1"]);
 }
 
+/// The test of the rows that are trained on is in `dense-worker/tests/one_process/rejoin.rs`.
+#[test]
+fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
+    let fixture = Fixture::new(20_000);
+    let sets = ["--set", "train.mode=async", "--set", "train.epochs=10", "--set", "checkpoint.every_steps=100"];
+    let mut run = fixture.start(TWO.into_iter().chain(sets));
+    run.wait_for_line("checkpoint after step");
+    signal_process(crate::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
+    run.wait_for_line("training continues after step");
+    run.finish().expect(0);
+    let summary = fixture.summary();
+    let (outcome, epochs) = (&summary["outcome"], summary["epochs"].as_array().map(Vec::len));
+    assert_eq!((outcome, epochs), (&"finished".into(), Some(10)), "{summary}");
+    assert!(summary["evaluation"]["auc"].as_f64().is_some_and(|auc| auc > 0.6), "{}", summary["evaluation"]);
+}
+
 /// Epoch that the newest complete checkpoint of the newest run is in.
 fn checkpointed_epoch(fixture: &Fixture) -> u64 {
     let entries = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("there are checkpoints");
@@ -59,9 +76,9 @@ fn a_killed_run_of_asynchronous_workers_goes_on_with_another_number_of_them() {
     let fixture = Fixture::new(4_000);
     let up = |workers: &'static str, epochs: String, more: &[&str]| {
         let epochs = format!("train.epochs={epochs}");
-        let run =
-            ["up", "job.toml", "--servers", "2", "--workers", workers, "--set", "train.mode=async", "--set", &epochs];
-        fixture.start(run.into_iter().chain(more.iter().copied()))
+        let mode = ["--restarts", "0", "--set", "train.mode=async", "--set", &epochs];
+        let run = ["up", "job.toml", "--servers", "2", "--workers", workers].into_iter().chain(mode);
+        fixture.start(run.chain(more.iter().copied()))
     };
     up("2", "1".to_owned(), &[]).finish().expect(0);
     let samples = fixture.summary()["samples"].as_u64().expect("samples");

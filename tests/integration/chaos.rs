@@ -1,4 +1,4 @@
-//! `zagros chaos`: processes are killed and stopped by a schedule, and every row is checked.
+//! `zagros chaos`: processes, disks and links are broken by a schedule, and every row is checked.
 
 use crate::fixture::Fixture;
 
@@ -6,10 +6,10 @@ use crate::fixture::Fixture;
 const SETS: [&str; 8] =
     ["--servers", "2", "--workers", "2", "--set", "train.epochs=8", "--set", "cluster.timeout_seconds=60"];
 
-fn chaos(fixture: &Fixture, mode: &str, seed: &str) -> String {
+fn chaos(fixture: &Fixture, mode: &str, kinds: &str, seed: &str) -> String {
     let mode = format!("train.mode={mode}");
     let arguments = ["chaos", "job.toml", "--for", "5m", "--every", "300ms", "--faults", "4", "--seed", seed];
-    let ended = fixture.zagros(arguments.into_iter().chain(SETS).chain(["--set", &mode])).expect(0);
+    let ended = fixture.zagros(arguments.into_iter().chain(SETS).chain(["--kinds", kinds, "--set", &mode])).expect(0);
     assert!(ended.stdout.contains("Exact: 4 faults, nothing lost, nothing doubled"), "{}", ended.stdout);
     assert!(!ended.stdout.contains('✗'), "{}", ended.stdout);
     ended.stdout
@@ -23,7 +23,7 @@ fn schedule(said: &str) -> Vec<&str> {
 /// Invariants DP-3, DU-1, MB-5 and SP-2.
 #[test]
 fn a_sync_run_that_is_killed_and_stopped_equals_an_undisturbed_one_bit_for_bit() {
-    let said = chaos(&Fixture::new(10_000), "sync", "3");
+    let said = chaos(&Fixture::new(10_000), "sync", "kill,stop", "3");
     assert!(said.contains("equal those of the undisturbed run bit for bit after"), "{said}");
     assert!(said.contains("are exactly minus the sum of"), "{said}");
     assert_eq!(schedule(&said).len(), 2 + 4, "{said}");
@@ -31,9 +31,17 @@ fn a_sync_run_that_is_killed_and_stopped_equals_an_undisturbed_one_bit_for_bit()
 
 #[test]
 fn a_hybrid_run_that_is_killed_and_stopped_loses_and_doubles_nothing() {
-    let said = chaos(&Fixture::new(10_000), "hybrid", "2");
+    let said = chaos(&Fixture::new(10_000), "hybrid", "kill,stop", "2");
     assert!(said.contains("are exactly minus the sum of"), "{said}");
     assert!(said.contains("dense worker"), "a worker is hit: {said}");
+}
+
+/// Lost answers, requests that arrive after their repetitions, partitions and disks that take no more.
+#[test]
+fn a_run_whose_links_and_disks_fail_loses_and_doubles_nothing() {
+    let said = chaos(&Fixture::new(10_000), "hybrid", "disk,slow,partition,break,late", "4");
+    assert!(said.contains("are exactly minus the sum of"), "{said}");
+    assert!(said.contains("↔"), "a link is hit: {said}");
 }
 
 #[test]
@@ -41,5 +49,5 @@ fn a_job_whose_rows_cannot_be_checked_is_refused_by_its_key() {
     let fixture = Fixture::new(100);
     let own = "tables.C1.optimizer={ kind = \"adagrad\" }";
     fixture.zagros(["chaos", "job.toml", "--set", own]).expect(2).says(&["table `C1`", "optimizer"]);
-    fixture.zagros(["chaos", "job.toml", "--kinds", "earthquake"]).expect(2).says(&["earthquake", "kill, stop"]);
+    fixture.zagros(["chaos", "job.toml", "--kinds", "earthquake"]).expect(2).says(&["earthquake", "kill, stop, disk"]);
 }

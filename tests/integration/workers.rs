@@ -7,6 +7,7 @@ use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
 use crate::fixture::Fixture;
+use crate::resume::losses;
 
 const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
 
@@ -172,6 +173,29 @@ fn synchronous_workers_write_the_same_losses_in_every_run() {
     let first = losses();
     assert!(!first.is_empty());
     assert_eq!(first, losses());
+}
+
+#[test]
+fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
+    let fixture = Fixture::new(8_000);
+    let sets = ["train.mode=sync", "train.epochs=4", "checkpoint.every_steps=20"];
+    let up = || {
+        let sets = sets.into_iter().flat_map(|set| ["--set", set]);
+        fixture.start(["up", "job.toml", "--servers", "2", "--workers", "2"].into_iter().chain(sets))
+    };
+    up().finish().expect(0);
+    let (whole, evaluation) = (losses(&fixture).0, fixture.summary()["evaluation"].clone());
+    for lost in [1, 0] {
+        let mut run = up();
+        run.wait_for_line("checkpoint after step");
+        let process = format!("dense-worker-{lost}");
+        signal_process(crate::faults::pid(&fixture, &process), Signal::KILL);
+        run.wait_for_line("the run goes back to its newest checkpoint");
+        run.wait_for_line("going on after step");
+        run.finish().expect(0);
+        assert_eq!(losses(&fixture), (whole.clone(), 1), "without dense worker {lost}");
+        assert_eq!(fixture.summary()["evaluation"], evaluation);
+    }
 }
 
 #[test]

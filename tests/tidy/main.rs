@@ -9,6 +9,7 @@ mod lengths;
 mod logs;
 mod monitoring;
 mod names;
+mod promises;
 mod proof;
 mod sources;
 mod syntax;

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_job::Job;
-use zagros_launch::{GracePeriods, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd, reachable};
+use zagros_launch::{ChildProcess, GracePeriods, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd};
 use zagros_plumbing::Shutdown;
 use zagros_shell::{Announcement, Exit, Failure};
 
+use crate::link::{LinkName, RoundLinks};
 use crate::rules::may_lose_workers;
 
 /// Time for the processes of an interrupted round to end.
@@ -19,6 +20,8 @@ pub(crate) struct RoundCluster<'a> {
     pub(crate) job: &'a Job,
     /// Where dense workers report their pushes.
     pub(crate) socket: &'a Path,
+    /// What all connections pass through.
+    pub(crate) links: &'a RoundLinks,
 }
 
 impl RoundCluster<'_> {
@@ -39,7 +42,7 @@ impl RoundCluster<'_> {
 
     async fn train_in(&self, supervisor: &mut Supervisor, stop: &Shutdown) -> Result<(), Failure> {
         let Self { plan, job, .. } = self;
-        let address = plan.start_servers(job, supervisor).await?;
+        plan.start_coordinator(supervisor).await?;
         let announced = Announcement::read(&RoleName::Coordinator.announcement(plan.folder));
         let coordinator = announced.ok_or_else(|| {
             Failure::with_help(
@@ -48,12 +51,15 @@ impl RoundCluster<'_> {
                 "is the run folder still there?",
             )
         })?;
+        for index in 0..job.cluster.servers {
+            supervisor.add(self.start_server(index)?);
+        }
         for index in 0..job.cluster.workers {
-            supervisor.add(self.start_worker(index, &address, &[])?);
+            supervisor.add(self.start_worker(index, &[])?);
         }
         let start = |role| match role {
-            RoleName::DenseWorker(index) => self.start_worker(index, &address, &["--supersede"]),
-            RoleName::EmbeddingServer(_) => plan.start(role, &reachable(&address), &[]),
+            RoleName::DenseWorker(index) => self.start_worker(index, &["--supersede"]),
+            RoleName::EmbeddingServer(index) => self.start_server(index),
             RoleName::Coordinator => plan.restart_coordinator(&coordinator),
         };
         let is_in_place = |role| !matches!(role, RoleName::DenseWorker(_));
@@ -66,8 +72,21 @@ impl RoundCluster<'_> {
         }
     }
 
-    fn start_worker(&self, index: u32, address: &str, more: &[&str]) -> Result<zagros_launch::ChildProcess, Failure> {
+    /// Workers reach it over its link.
+    fn start_server(&self, index: u32) -> Result<ChildProcess, Failure> {
+        let role = RoleName::EmbeddingServer(index);
+        let advertised = self.links.address(LinkName::Server(index)).unwrap_or_default();
+        self.plan.start(role, self.coordinator_of(role), &["--advertise", advertised])
+    }
+
+    fn start_worker(&self, index: u32, more: &[&str]) -> Result<ChildProcess, Failure> {
         let socket = self.socket.display().to_string();
-        self.plan.start_worker(index, address, &[more, &["--push-recorder", &socket]].concat())
+        let coordinator = self.coordinator_of(RoleName::DenseWorker(index));
+        self.plan.start_worker(index, coordinator, &[more, &["--push-recorder", &socket]].concat())
+    }
+
+    /// Where a member reaches the coordinator. Each member has a link.
+    fn coordinator_of(&self, member: RoleName) -> &str {
+        self.links.address(LinkName::Coordinator(member)).unwrap_or_default()
     }
 }

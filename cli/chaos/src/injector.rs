@@ -9,14 +9,19 @@ use zagros_launch::RoleName;
 use zagros_plumbing::Shutdown;
 
 use crate::FaultKind;
+use crate::disk;
+use crate::link::{LinkName, LinkState, RoundLinks};
 use crate::processes::{RoundProcesses, signal};
 use crate::progress::ProgressMoment;
 use crate::recorder::Recorder;
 use crate::report;
 use crate::schedule::PlannedFault;
+use crate::target::FaultTarget;
 
 /// How often the run is looked at while it recovers.
 const LOOK: Duration = Duration::from_millis(5);
+/// How long each part of a slow link waits.
+const DELAY: Duration = Duration::from_millis(20);
 /// Added to the job's own timeouts: a run that makes no step for longer hangs.
 const SLACK: Duration = Duration::from_secs(60);
 
@@ -49,6 +54,7 @@ pub(crate) struct FaultInjector {
 pub(crate) struct RoundView<'a> {
     pub(crate) job: &'a Job,
     pub(crate) run: &'a Path,
+    pub(crate) links: &'a RoundLinks,
     pub(crate) recorder: &'a Recorder,
     /// Requested once the run has ended.
     pub(crate) over: &'a Shutdown,
@@ -61,10 +67,22 @@ struct OpenFault {
     began: Instant,
     moment: ProgressMoment,
     steps: u64,
-    /// The processes that were hit, and whether each has a successor.
-    hit: Vec<(RoleName, u32, bool)>,
-    stopped_until: Option<Instant>,
+    hit: Vec<HitTarget>,
+    /// When a fault that lasts is over.
+    until: Option<Instant>,
     record: FaultRecord,
+}
+
+/// What a fault hit.
+#[derive(Clone, Copy)]
+enum HitTarget {
+    Process {
+        role: RoleName,
+        pid: u32,
+        /// Whether it has a successor.
+        is_back: bool,
+    },
+    Link(LinkName),
 }
 
 impl FaultInjector {
@@ -136,23 +154,18 @@ impl FaultInjector {
     }
 
     fn strike(&self, fault: &PlannedFault, round: &RoundView<'_>, processes: &mut RoundProcesses) -> Option<OpenFault> {
-        let pids: Option<Vec<_>> =
-            fault.targets.iter().map(|role| Some((*role, processes.pid(*role)?, false))).collect();
-        let hit = pids?;
-        processes.hit(&fault.targets);
+        let found: Option<Vec<_>> = fault.targets.iter().map(|target| HitTarget::find(*target, processes)).collect();
+        let hit = found?;
+        processes.hit(&fault.targets.iter().filter_map(|target| target.role()).collect::<Vec<_>>());
         let began = Instant::now();
-        let how = match fault.kind {
-            FaultKind::Kill => Signal::KILL,
-            FaultKind::Stop => Signal::STOP,
-        };
-        hit.iter().for_each(|(_, pid, _)| signal(*pid, how));
+        hit.iter().for_each(|target| target.strike(fault.kind, round.links));
         let record = round.recorder.record();
         Some(OpenFault {
             began,
             moment: record.progress.moment(),
             steps: record.progress.steps(),
             hit,
-            stopped_until: (fault.kind == FaultKind::Stop).then(|| began + fault.lasts),
+            until: fault.kind.lasts().then(|| began + fault.lasts),
             record: FaultRecord {
                 fault: fault.clone(),
                 at: began.duration_since(self.started),
@@ -187,7 +200,7 @@ impl FaultInjector {
                 break;
             }
         }
-        open.resume();
+        open.restore(round.links);
         self.problems.extend(processes.look());
         open.record
     }
@@ -202,8 +215,8 @@ impl OpenFault {
     /// Notes what has happened. Answers whether the run has recovered.
     fn look(&mut self, round: &RoundView<'_>, processes: &RoundProcesses) -> bool {
         let elapsed = self.began.elapsed();
-        if self.stopped_until.is_some_and(|until| Instant::now() >= until) {
-            self.resume();
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            self.restore(round.links);
         }
         let record = round.recorder.record();
         if self.record.next_step.is_none() && record.progress.is_past(&self.moment, round.job.staleness() as u64) {
@@ -212,24 +225,66 @@ impl OpenFault {
         let steps = record.progress.steps() - self.steps;
         drop(record);
         if self.record.fault.kind == FaultKind::Kill && self.record.back.is_none() {
-            for (role, pid, is_back) in &mut self.hit {
-                if !*is_back && processes.pid(*role).is_some_and(|now| now != *pid) {
-                    *is_back = true;
-                    if *role == RoleName::Coordinator {
-                        self.record.steps_without_coordinator = Some(steps);
-                    }
+            for target in &mut self.hit {
+                if target.looks_back(processes) == Some(RoleName::Coordinator) {
+                    self.record.steps_without_coordinator = Some(steps);
                 }
             }
-            self.record.back = self.hit.iter().all(|(_, _, is_back)| *is_back).then_some(elapsed);
+            self.record.back = self.hit.iter().all(HitTarget::is_back).then_some(elapsed);
         }
-        let is_back = self.record.back.is_some() || self.record.fault.kind == FaultKind::Stop;
-        is_back && self.record.next_step.is_some() && self.stopped_until.is_none()
+        let is_back = self.record.back.is_some() || self.record.fault.kind != FaultKind::Kill;
+        is_back && self.record.next_step.is_some() && self.until.is_none()
     }
 
-    /// Lets stopped processes go on.
-    fn resume(&mut self) {
-        if self.stopped_until.take().is_some() {
-            self.hit.iter().for_each(|(_, pid, _)| signal(*pid, Signal::CONT));
+    /// Ends a fault that lasts.
+    fn restore(&mut self, links: &RoundLinks) {
+        if self.until.take().is_some() {
+            self.hit.iter().for_each(|target| target.restore(self.record.fault.kind, links));
+        }
+    }
+}
+
+impl HitTarget {
+    /// `None` while the process does not run.
+    fn find(target: FaultTarget, processes: &RoundProcesses) -> Option<Self> {
+        match target {
+            FaultTarget::Process(role) => Some(Self::Process { role, pid: processes.pid(role)?, is_back: false }),
+            FaultTarget::Link(link) => Some(Self::Link(link)),
+        }
+    }
+
+    fn strike(&self, kind: FaultKind, links: &RoundLinks) {
+        match (self, kind) {
+            (Self::Process { pid, .. }, FaultKind::Kill) => signal(*pid, Signal::KILL),
+            (Self::Process { pid, .. }, FaultKind::Disk) => disk::allow_writes(*pid, false),
+            (Self::Process { pid, .. }, _) => signal(*pid, Signal::STOP),
+            (Self::Link(link), FaultKind::Slow) => links.set(*link, |_| LinkState::Slow(DELAY)),
+            (Self::Link(link), FaultKind::Break) => links.set(*link, |before| LinkState::Broken { before }),
+            (Self::Link(link), FaultKind::Late) => links.set(*link, |before| LinkState::Late { before }),
+            (Self::Link(link), _) => links.set(*link, |_| LinkState::Partitioned),
+        }
+    }
+
+    fn restore(&self, kind: FaultKind, links: &RoundLinks) {
+        match self {
+            Self::Process { pid, .. } if kind == FaultKind::Disk => disk::allow_writes(*pid, true),
+            Self::Process { pid, .. } => signal(*pid, Signal::CONT),
+            Self::Link(link) => links.set(*link, |_| LinkState::Open),
+        }
+    }
+
+    fn is_back(&self) -> bool {
+        matches!(self, Self::Link(_) | Self::Process { is_back: true, .. })
+    }
+
+    /// Looks for the successor of a process. Answers the role if it has just been found.
+    fn looks_back(&mut self, processes: &RoundProcesses) -> Option<RoleName> {
+        match self {
+            Self::Process { role, pid, is_back } if !*is_back => {
+                *is_back = processes.pid(*role).is_some_and(|now| now != *pid);
+                is_back.then_some(*role)
+            }
+            _ => None,
         }
     }
 }

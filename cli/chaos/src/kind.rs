@@ -10,11 +10,22 @@ pub enum FaultKind {
     Kill,
     /// The process stands still for a while: SIGSTOP, then SIGCONT.
     Stop,
+    /// The process cannot write to files for a while.
+    Disk,
+    /// The link is slow for a while.
+    Slow,
+    /// The link passes nothing for a while, and tells nobody.
+    Partition,
+    /// All connections of the link end at once. Answers that were under way are lost, so requests are repeated.
+    Break,
+    /// All connections of the link end, and requests that were under way arrive later, after their repetitions.
+    Late,
 }
 
 impl FaultKind {
     /// All kinds, in the order of the report.
-    pub const ALL: [Self; 2] = [Self::Kill, Self::Stop];
+    pub const ALL: [Self; 7] =
+        [Self::Kill, Self::Stop, Self::Disk, Self::Slow, Self::Partition, Self::Break, Self::Late];
 
     /// The name on the command line.
     #[must_use]
@@ -22,7 +33,17 @@ impl FaultKind {
         match self {
             Self::Kill => "kill",
             Self::Stop => "stop",
+            Self::Disk => "disk",
+            Self::Slow => "slow",
+            Self::Partition => "partition",
+            Self::Break => "break",
+            Self::Late => "late",
         }
+    }
+
+    /// Whether it goes on for a while.
+    pub(crate) fn lasts(self) -> bool {
+        !matches!(self, Self::Kill | Self::Break)
     }
 }
 

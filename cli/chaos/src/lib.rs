@@ -3,7 +3,7 @@
 //! ```text
 //! seed ──► schedule ──► faults ──► coordinator · embedding servers · dense workers      real processes, as of `zagros up`
 //!                         ▲                                   │
-//!              next step  │                                   │ each push, before it is sent and once it is acknowledged
+//!              next step  │                 over links        │ each push, before it is sent and once it is acknowledged
 //!                         └──────────── recorder ◄────────────┘
 //!                                          │
 //!                      saved rows ──► oracle ──► verdict          each row = − sum of its acknowledged gradients, exactly
@@ -13,11 +13,13 @@
 //! whole number of [`grid`] units. Sums of such numbers do not depend on their order.
 
 mod cluster;
+mod disk;
 mod frame;
 pub mod grid;
 mod injector;
 mod kind;
 pub mod ledger;
+mod link;
 mod losses;
 pub mod oracle;
 mod processes;
@@ -29,6 +31,7 @@ mod rules;
 mod run;
 mod saved_rows;
 mod schedule;
+mod target;
 mod verdict;
 
 pub use kind::FaultKind;

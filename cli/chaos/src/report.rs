@@ -43,9 +43,9 @@ pub(crate) fn setting(job: &Job, seed: u64, changes: &[String]) {
 /// The faults in their order.
 pub(crate) fn schedule(faults: &[PlannedFault], seed: u64) {
     title(&format!("Schedule (seed {seed})"));
-    out!("{}", format!("{:>6}  {:>9}  {:<16}  {}", "fault", "pause", "what", "of").dimmed());
+    out!("{}", format!("{:>6}  {:>9}  {:<20}  {}", "fault", "pause", "what", "of").dimmed());
     for fault in faults.iter().take(SHOWN) {
-        out!("{:>6}  {:>7.1} s  {:<16}  {}", fault.number, fault.pause.as_secs_f64(), fault.what(), fault.on());
+        out!("{:>6}  {:>7.1} s  {:<20}  {}", fault.number, fault.pause.as_secs_f64(), fault.what(), fault.on());
     }
     if faults.len() > SHOWN {
         out!("  … and {} more", faults.len() - SHOWN);
@@ -62,7 +62,7 @@ pub(crate) fn fault(record: &FaultRecord) {
     };
     let away = steps_without_coordinator.map(|steps| format!("{steps} steps meanwhile"));
     let outcome: Vec<String> = back.into_iter().chain(away).chain([step]).collect();
-    out!("{:>6}  {:>9}  {:<16}  {:<42}  {}", fault.number, clock(*at), fault.what(), fault.on(), outcome.join(" · "));
+    out!("{:>6}  {:>9}  {:<20}  {:<42}  {}", fault.number, clock(*at), fault.what(), fault.on(), outcome.join(" · "));
 }
 
 /// A line about a round.
@@ -110,7 +110,7 @@ pub(crate) fn recoveries(records: &[FaultRecord]) {
 
 fn group(fault: &PlannedFault) -> String {
     match fault.targets.as_slice() {
-        [role] => role.word_and_index().0.to_owned(),
+        [target] => target.group(),
         _ => "of two at once".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! How a job is changed so that its rows can be checked exactly, and which of its processes may be lost.
+//! How a job is changed so that its rows can be checked exactly, and which faults its run survives.
 
 use std::time::Duration;
 
@@ -7,6 +7,10 @@ use zagros_job::{
 };
 use zagros_launch::RoleName;
 use zagros_shell::{Exit, Failure};
+
+use crate::FaultKind;
+use crate::link::LinkName;
+use crate::target::FaultTarget;
 
 /// Changes to any job: its tables learn so that each row is minus the sum of its gradients.
 const EXACT: [&str; 12] = [
@@ -73,12 +77,28 @@ fn inexact(table: &TableSettings) -> Option<&'static str> {
     rules.into_iter().find(|(is_exact, _)| !is_exact).map(|(_, key)| key)
 }
 
-/// The processes whose loss the run survives.
-pub(crate) fn targets(job: &Job) -> Vec<RoleName> {
+/// What may be hit by a kind of fault, so that the run survives.
+pub(crate) fn targets(job: &Job, kind: FaultKind) -> Vec<FaultTarget> {
     let servers = (0..job.cluster.servers).map(RoleName::EmbeddingServer);
     let workers = if may_lose_workers(job) { job.cluster.workers } else { 0 };
     let workers = (0..workers).map(RoleName::DenseWorker);
-    std::iter::once(RoleName::Coordinator).chain(servers).chain(workers).collect()
+    let inner = std::iter::once(RoleName::Coordinator).chain(servers);
+    match kind {
+        FaultKind::Kill | FaultKind::Stop => inner.chain(workers).map(FaultTarget::Process).collect(),
+        // A worker writes files at the end and at checkpoints only.
+        FaultKind::Disk => inner.map(FaultTarget::Process).collect(),
+        FaultKind::Slow | FaultKind::Partition | FaultKind::Break | FaultKind::Late => {
+            links(job).into_iter().map(FaultTarget::Link).collect()
+        }
+    }
+}
+
+/// All links of a run.
+pub(crate) fn links(job: &Job) -> Vec<LinkName> {
+    let servers = (0..job.cluster.servers).map(LinkName::Server);
+    let members = (0..job.cluster.servers).map(RoleName::EmbeddingServer);
+    let members = members.chain((0..job.cluster.workers).map(RoleName::DenseWorker));
+    servers.chain(members.map(LinkName::Coordinator)).collect()
 }
 
 /// Whether a lost dense worker is replaced.
@@ -86,8 +106,8 @@ pub(crate) fn may_lose_workers(job: &Job) -> bool {
     job.cluster.workers > 1 && job.train.mode == Mode::Hybrid
 }
 
-/// The longest stop of a process: longer than a lease, if a worker that loses its lease is replaced.
-pub(crate) fn longest_stop(job: &Job) -> Duration {
+/// The longest fault: longer than a lease, if a worker that loses its lease is replaced.
+pub(crate) fn longest_fault(job: &Job) -> Duration {
     job.cluster.lease.mul_f64(if may_lose_workers(job) { 1.3 } else { 0.5 })
 }
 
@@ -111,7 +131,9 @@ mod tests {
         let after = job("[cluster]\nworkers = 2\nservers = 2", &job_changes(&before));
         check(&after).unwrap();
         assert!(after.cluster.durability.has_log() && after.output.folder.ends_with(FOLDER));
-        assert_eq!(targets(&after).len(), 5);
+        assert_eq!(targets(&after, FaultKind::Kill).len(), 5);
+        assert_eq!(targets(&after, FaultKind::Disk).len(), 3);
+        assert_eq!(targets(&after, FaultKind::Partition).len(), 2 + 4);
     }
 
     #[test]
@@ -125,7 +147,8 @@ mod tests {
     #[test]
     fn in_mode_sync_workers_are_spared() {
         let sync = job("[cluster]\nworkers = 2\n[train]\nmode = 'sync'", &[]);
-        assert!(targets(&sync).iter().all(|role| !matches!(role, RoleName::DenseWorker(_))));
-        assert!(longest_stop(&sync) < sync.cluster.lease);
+        let hit = targets(&sync, FaultKind::Kill);
+        assert!(!hit.iter().any(|target| matches!(target.role(), Some(RoleName::DenseWorker(_)))));
+        assert!(longest_fault(&sync) < sync.cluster.lease);
     }
 }

@@ -12,12 +12,13 @@ use zagros_transport::RoleKey;
 use crate::FaultKind;
 use crate::cluster::RoundCluster;
 use crate::injector::{FaultInjector, FaultRecord, RoundView};
+use crate::link::RoundLinks;
 use crate::losses::RunFacts;
 use crate::oracle::RowOracle;
 use crate::recorder::{Recorder, RoundRecord};
 use crate::schedule::{PlannedFault, ScheduleRules};
 use crate::verdict::{CheckedPromise, EndedRound, promises};
-use crate::{report, rules, saved_rows};
+use crate::{disk, report, rules, saved_rows};
 
 /// Points of a printed loss curve.
 const POINTS: usize = 48;
@@ -74,7 +75,10 @@ impl ChaosRun<'_> {
         report::setting(self.job, self.options.seed, self.changes);
         report::schedule(&faults, self.options.seed);
         report::round("round 0, undisturbed");
-        let undisturbed = self.round(None).await?;
+        let mut undisturbed = self.round(None).await?;
+        if let Some(failure) = undisturbed.failure.take() {
+            return Err(failure);
+        }
         let mut kept = self.judge(&undisturbed, None);
         let mut injector = FaultInjector::new(faults, self.options.length);
         let mut round = 0;
@@ -95,8 +99,8 @@ impl ChaosRun<'_> {
             seed: options.seed,
             every: options.every,
             kinds: options.kinds.clone(),
-            targets: rules::targets(self.job),
-            longest_stop: rules::longest_stop(self.job),
+            targets: options.kinds.iter().map(|kind| (*kind, rules::targets(self.job, *kind))).collect(),
+            longest: rules::longest_fault(self.job),
         };
         rules.faults(within.min(options.faults.unwrap_or(MOST_FAULTS)))
     }
@@ -111,8 +115,10 @@ impl ChaosRun<'_> {
         let output = ChildOutput { silent: true, console: console.clone(), logs: Some(folder.join(LOG_FOLDER)) };
         // Lines of the supervisor are in the report, in other words.
         console.hold();
+        let program = disk::without_signal(self.program, &folder).or_internal()?;
+        let links = RoundLinks::open(&folder, &rules::links(self.job)).await.or_internal()?;
         let plan = LaunchPlan {
-            program: self.program,
+            program: &program,
             job_file: self.job_file,
             sets: self.sets,
             folder: &folder,
@@ -124,13 +130,14 @@ impl ChaosRun<'_> {
             row_folders: RowFolders::of(self.job, &folder),
             secret: RoleKey::random(),
         };
-        let cluster = RoundCluster { plan, job: self.job, socket: &socket };
+        let cluster = RoundCluster { plan, job: self.job, socket: &socket, links: &links };
         let train = async {
             let ended = cluster.train(&stop).await;
             over.request();
             ended
         };
-        let view = RoundView { job: self.job, run: &folder, recorder: &recorder, over: &over, stop: &stop };
+        let view =
+            RoundView { job: self.job, run: &folder, links: &links, recorder: &recorder, over: &over, stop: &stop };
         let before = injector.as_ref().map_or(0, |injector| injector.records.len());
         let passed_on = async {
             tokio::select! {
@@ -162,7 +169,9 @@ impl ChaosRun<'_> {
         let hit: Vec<u32> = records
             .iter()
             .flat_map(|record| &record.fault.targets)
-            .filter_map(|role| if let RoleName::DenseWorker(index) = role { Some(*index) } else { None })
+            .filter_map(
+                |target| if let Some(RoleName::DenseWorker(index)) = target.role() { Some(index) } else { None },
+            )
             .collect();
         let RoundRecord { ledger, writers, .. } = record;
         let is_hit = |writer: u64| writers.get(&writer).is_some_and(|worker| hit.contains(worker));

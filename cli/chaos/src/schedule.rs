@@ -1,5 +1,6 @@
 //! Which faults come in which order: a function of the seed alone.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rand::seq::IndexedRandom;
@@ -8,8 +9,9 @@ use rand_pcg::Pcg64;
 use zagros_launch::RoleName;
 
 use crate::FaultKind;
+use crate::target::FaultTarget;
 
-/// One fault in this many hits two processes at once.
+/// One fault in this many hits two processes or links at once.
 const BOTH: u32 = 6;
 
 /// A fault that is to come.
@@ -18,7 +20,7 @@ pub(crate) struct PlannedFault {
     /// Number in the schedule, from 1.
     pub(crate) number: usize,
     pub(crate) kind: FaultKind,
-    pub(crate) targets: Vec<RoleName>,
+    pub(crate) targets: Vec<FaultTarget>,
     /// Pause before it: from the moment at which every worker has recovered from the fault before.
     pub(crate) pause: Duration,
     /// How long it lasts; zero for a fault of one moment.
@@ -32,10 +34,10 @@ pub(crate) struct ScheduleRules {
     /// Mean pause between two faults.
     pub(crate) every: Duration,
     pub(crate) kinds: Vec<FaultKind>,
-    /// Processes that may be hit.
-    pub(crate) targets: Vec<RoleName>,
-    /// The longest stop of a process.
-    pub(crate) longest_stop: Duration,
+    /// What may be hit by a kind.
+    pub(crate) targets: BTreeMap<FaultKind, Vec<FaultTarget>>,
+    /// The longest fault.
+    pub(crate) longest: Duration,
 }
 
 impl ScheduleRules {
@@ -49,36 +51,41 @@ impl ScheduleRules {
         let pause = self.every.mul_f64(random.random_range(0.5..1.5));
         let kind = *self.kinds.choose(random).unwrap_or(&FaultKind::Kill);
         let how_many = if random.random_ratio(1, BOTH) { 2 } else { 1 };
-        let mut targets: Vec<RoleName> = self.targets.choose_multiple(random, how_many).copied().collect();
+        let all = self.targets.get(&kind).map_or(&[][..], Vec::as_slice);
+        let mut targets: Vec<FaultTarget> = all.choose_multiple(random, how_many).copied().collect();
         // The dense network lives in the workers: if all of them are lost, the run resumes from a checkpoint.
-        let is_worker = |role: &&RoleName| matches!(role, RoleName::DenseWorker(_));
-        let (hit, all) = (targets.iter().filter(is_worker).count(), self.targets.iter().filter(is_worker).count());
-        if hit > 1 && hit == all {
+        let workers = |of: &[FaultTarget]| {
+            of.iter().filter(|target| matches!(target.role(), Some(RoleName::DenseWorker(_)))).count()
+        };
+        if workers(&targets) > 1 && workers(&targets) == workers(all) {
             targets.truncate(1);
         }
-        targets.sort_by_key(|role| role.word_and_index());
+        targets.sort_by_key(|target| all.iter().position(|other| other == target));
         let share = random.random_range(0.1..1.0);
-        let lasts = match kind {
-            FaultKind::Kill => Duration::ZERO,
-            FaultKind::Stop => self.longest_stop.mul_f64(share),
-        };
+        let lasts = if kind.lasts() { self.longest.mul_f64(share) } else { Duration::ZERO };
         PlannedFault { number, kind, targets, pause, lasts }
     }
 }
 
 impl PlannedFault {
-    /// The processes that it hits, in words.
+    /// What it hits, in words.
     pub(crate) fn on(&self) -> String {
-        let names: Vec<String> = self.targets.iter().map(|role| role.display()).collect();
+        let names: Vec<String> = self.targets.iter().map(|target| target.display()).collect();
         names.join(" and ")
     }
 
     /// What is done, in words.
     pub(crate) fn what(&self) -> String {
-        match self.kind {
-            FaultKind::Kill => "kill -9".to_owned(),
-            FaultKind::Stop => format!("stop for {:.1} s", self.lasts.as_secs_f64()),
-        }
+        let what = match self.kind {
+            FaultKind::Kill => "kill -9",
+            FaultKind::Stop => "stop",
+            FaultKind::Disk => "disk full",
+            FaultKind::Slow => "slow link",
+            FaultKind::Partition => "partition",
+            FaultKind::Break => "break link",
+            FaultKind::Late => "late requests",
+        };
+        if self.kind.lasts() { format!("{what}, {:.1} s", self.lasts.as_secs_f64()) } else { what.to_owned() }
     }
 }
 
@@ -91,9 +98,14 @@ mod tests {
             seed,
             every: Duration::from_secs(2),
             kinds: FaultKind::ALL.to_vec(),
-            targets: vec![RoleName::Coordinator, RoleName::EmbeddingServer(0), RoleName::EmbeddingServer(1)],
-            longest_stop: Duration::from_secs(4),
+            targets: all([RoleName::Coordinator, RoleName::EmbeddingServer(0), RoleName::EmbeddingServer(1)]),
+            longest: Duration::from_secs(4),
         }
+    }
+
+    /// The same targets for each kind.
+    fn all<const N: usize>(roles: [RoleName; N]) -> BTreeMap<FaultKind, Vec<FaultTarget>> {
+        FaultKind::ALL.into_iter().map(|kind| (kind, roles.map(FaultTarget::Process).to_vec())).collect()
     }
 
     #[test]
@@ -108,19 +120,19 @@ mod tests {
     fn every_kind_and_every_process_has_its_turn_and_some_faults_hit_two() {
         let faults = rules(1).faults(200);
         for kind in FaultKind::ALL {
-            assert!(faults.iter().filter(|fault| fault.kind == kind).count() > 30, "{kind}");
+            assert!(faults.iter().filter(|fault| fault.kind == kind).count() > 10, "{kind}");
         }
-        for role in rules(1).targets {
-            assert!(faults.iter().filter(|fault| fault.targets.contains(&role)).count() > 30, "{role:?}");
+        for target in &rules(1).targets[&FaultKind::Kill] {
+            assert!(faults.iter().filter(|fault| fault.targets.contains(target)).count() > 30, "{target:?}");
         }
         let workers = [RoleName::DenseWorker(0), RoleName::DenseWorker(1)];
-        let two = ScheduleRules { targets: workers.to_vec(), ..rules(1) }.faults(200);
+        let two = ScheduleRules { targets: all(workers), ..rules(1) }.faults(200);
         assert!(two.iter().all(|fault| fault.targets.len() == 1), "all workers are hit at once");
         let both = faults.iter().filter(|fault| fault.targets.len() == 2).count();
         assert!((10..70).contains(&both), "{both}");
         assert!(
             faults.iter().all(|fault| fault.pause >= Duration::from_secs(1) && fault.pause < Duration::from_secs(3))
         );
-        assert!(faults.iter().all(|fault| (fault.kind == FaultKind::Stop) != fault.lasts.is_zero()));
+        assert!(faults.iter().all(|fault| fault.kind.lasts() != fault.lasts.is_zero()));
     }
 }

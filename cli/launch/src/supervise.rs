@@ -67,6 +67,12 @@ impl Supervisor {
         self.children.push(child);
     }
 
+    /// The dense worker that something else than the run has ended, in words.
+    pub fn lost_worker(&self) -> Option<String> {
+        let lost = self.children.iter().find(|child| child.is_lost_worker());
+        lost.map(|child| format!("{} {}", child.role.display(), child.end()))
+    }
+
     /// Process ids of the running embedding servers.
     pub fn servers(&self) -> Vec<Pid> {
         let servers = self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_)));

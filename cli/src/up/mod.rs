@@ -77,7 +77,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         tracing::warn!(%error, "starts and ends of processes are not recorded: `zagros doctor` will know less");
     }
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
-    let run = supervise(&plan, &job, restarts(&job, args.restarts), &stop, &signals);
+    let run = train(&plan, &job, args.restarts, &stop, &signals);
     let ended = if args.watch {
         watch::along(run, (folder, plan.credentials()), timeout, output.console).await
     } else {
@@ -123,10 +123,25 @@ fn way_on(step: u64, checkpoint: &impl std::fmt::Display, fresh: bool) -> String
     format!("{command} goes on after step {step}, from the newest checkpoint ({checkpoint})")
 }
 
-/// How often workers restart. A worker restarts only if the other workers wait for it.
-fn restarts(job: &Job, asked: u32) -> u32 {
-    let others_wait = job.cluster.workers > 1 && job.train.mode == Mode::Hybrid;
-    if others_wait { asked } else { 0 }
+/// What a lost worker costs the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WorkerLoss {
+    /// The worker alone is started again. The others wait for it, or train on.
+    Replaced,
+    /// Every process is started again, from the newest checkpoint: the runs of mode `sync` are bit-equal.
+    SetsRunBack,
+    /// The run ends.
+    EndsRun,
+}
+
+impl WorkerLoss {
+    fn of(job: &Job) -> Self {
+        match job.train.mode {
+            _ if job.cluster.workers == 1 => Self::EndsRun,
+            Mode::Sync => Self::SetsRunBack,
+            Mode::Hybrid | Mode::Async => Self::Replaced,
+        }
+    }
 }
 
 /// Whether a role comes back with what it held: an embedding server reads its rows from its log, and the coordinator its state
@@ -185,13 +200,36 @@ fn print_processes(job: &Job, folder: &Path) {
     );
 }
 
-/// Runs from the start of the first process to the end of the last. Lost workers restart `restarts` times in all.
-async fn supervise(
+/// Runs the job to its end. After a lost worker one process or all of them start again, `restarts` times in all.
+async fn train(
     plan: &LaunchPlan<'_>,
     job: &Job,
     restarts: u32,
     stop: &StopRequests,
     signals: &Signals,
+) -> Result<Exit, Failure> {
+    let loss = WorkerLoss::of(job);
+    let of_one = if loss == WorkerLoss::Replaced { restarts } else { 0 };
+    let mut of_all = if loss == WorkerLoss::SetsRunBack { restarts } else { 0 };
+    loop {
+        let mut lost = None;
+        let ended = supervise(plan, job, of_one, (stop, signals), &mut lost).await;
+        let Some(lost) = lost.filter(|_| ended.is_err() && of_all > 0) else { return ended };
+        of_all -= 1;
+        plan.output.console.warn(format!(
+            "{lost}; the run goes back to its newest checkpoint, in all processes ({of_all} restarts left, --restarts)"
+        ));
+    }
+}
+
+/// Runs from the start of the first process to the end of the last. Lost workers restart `restarts` times in all. `lost` becomes
+/// the worker whose loss ended the run, in words.
+async fn supervise(
+    plan: &LaunchPlan<'_>,
+    job: &Job,
+    restarts: u32,
+    (stop, signals): (&StopRequests, &Signals),
+    lost: &mut Option<String>,
 ) -> Result<Exit, Failure> {
     let supervisor = Supervisor::new(job.cluster.timeout).reporting_to(plan.output.console.clone());
     let mut supervisor = supervisor.hurried_by(stop.second.clone());
@@ -216,6 +254,7 @@ async fn supervise(
     if let Ok(WatchEnd::StopRequested) = watched {
         stop_in_order(plan, job, &mut supervisor).await;
     } else {
+        *lost = supervisor.lost_worker();
         supervisor.end_all().await;
     }
     match (watched, signals.exit_code()) {

@@ -46,6 +46,8 @@ pub struct MemberView {
     pub draining: Option<String>,
     /// Generation of the newest process group that lost a worker; 0 before the first.
     pub broken_group: u64,
+    /// Number of the move of buckets that is under way; 0 for none. An embedding server fetches the placement when it changes.
+    pub bucket_move: u64,
 }
 
 /// A barrier of asynchronous workers, between two steps of each.
@@ -303,6 +305,7 @@ impl Heartbeats {
             barrier,
             draining: Some(response.draining).filter(|reason| !reason.is_empty()),
             broken_group: response.broken_group,
+            bucket_move: response.bucket_move,
         };
         self.publish(view);
     }

@@ -73,7 +73,10 @@ impl ProcessGroups {
         let workers: Vec<u32> = members.iter().map(|member| member.index).collect();
         // The asker is alive, or it would have been refused.
         let rank = workers.iter().position(|index| *index == slot.index).unwrap_or_default();
-        let generation = self.generation_of(members, rank, after);
+        let generation = match roster.config.asynchronous {
+            true => self.generation_of_any(members, after),
+            false => self.generation_of(members, rank, after),
+        };
         if generation <= after {
             return Ok(GroupResponse { waiting_for: self.waiting_for(), ..GroupResponse::default() });
         }
@@ -119,6 +122,22 @@ impl ProcessGroups {
             self.generation += 1;
         }
         self.generation
+    }
+
+    /// As [`Self::generation_of`] of asynchronous workers: one that gives the group up is enough. The others need the group
+    /// only now and then, so they learn from their heartbeats that there is a newer one.
+    fn generation_of_any(&mut self, members: Vec<GroupMember>, after: u64) -> u64 {
+        if self.members != members || after >= self.generation {
+            self.generation += 1;
+            self.given_up = vec![0; members.len()];
+            self.members = members;
+        }
+        self.generation
+    }
+
+    /// Whether a worker of an older group asks, which must join the newest one first.
+    pub(crate) fn is_outdated(&self, generation: u64) -> bool {
+        (1..self.generation).contains(&generation)
     }
 
     /// Indices of the workers that have not given the group up.
@@ -175,6 +194,14 @@ mod tests {
 
     fn members(workers: &[(u32, u32)]) -> Vec<GroupMember> {
         workers.iter().map(|(index, incarnation)| GroupMember { index: *index, incarnation: *incarnation }).collect()
+    }
+
+    #[test]
+    fn one_asynchronous_worker_that_gives_its_group_up_is_enough_for_the_next() {
+        let mut groups = ProcessGroups::default();
+        let mut ask = |after| groups.generation_of_any(members(&[(0, 1), (1, 1)]), after);
+        assert_eq!([ask(0), ask(0), ask(1), ask(1), ask(0), ask(2)], [1, 1, 2, 2, 2, 3]);
+        assert!(groups.is_outdated(2) && !groups.is_outdated(3) && !groups.is_outdated(0));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(crate) struct MemberRecord {
     /// When it was last heard.
     pub(crate) heard: Duration,
     pub(crate) progress: Option<Progress>,
+    /// What the earlier processes in the slot had reported when they were lost, added up: steps and samples.
+    pub(crate) before: (u64, u64),
     pub(crate) load: Option<ServerLoad>,
     pub(crate) waits: Vec<ServerWait>,
     /// Only for the status. A journal does not keep it: the next heartbeat has it again.
@@ -88,7 +90,9 @@ impl Members {
 
     /// Gives the slot to the process that asks for it. Returns its incarnation.
     pub(crate) fn admit(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> u32 {
-        let incarnation = self.by_slot.get(&slot).map_or(0, |member| member.incarnation) + 1;
+        let last = self.by_slot.get(&slot);
+        let (incarnation, before) =
+            (last.map_or(0, |member| member.incarnation) + 1, last.map_or((0, 0), MemberRecord::made));
         let member = MemberRecord {
             address: request.address.clone(),
             instance: request.instance,
@@ -97,6 +101,7 @@ impl Members {
             state: MemberState::Alive,
             heard: now,
             progress: None,
+            before,
             load: None,
             waits: Vec::new(),
             long_waits: Vec::new(),
@@ -286,6 +291,14 @@ impl Members {
     /// Everyone, servers first, by index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (MemberSlot, &MemberRecord)> {
         self.by_slot.iter().map(|(slot, member)| (*slot, member))
+    }
+}
+
+impl MemberRecord {
+    /// Steps and samples that all processes in the slot have reported as their own.
+    pub(crate) fn made(&self) -> (u64, u64) {
+        let (steps, samples) = self.before;
+        self.progress.map_or(self.before, |progress| (steps + progress.step, samples + progress.samples))
     }
 }
 

@@ -28,20 +28,26 @@ impl TrainingTotals {
             .filter_map(|(_, member)| member.progress.map(|progress| (member, progress)))
             .collect();
         let foremost = workers.iter().map(|(_, progress)| progress).max_by_key(|progress| progress.step);
-        let total = |of: fn(&Progress) -> u64| match asynchronous {
-            true => workers.iter().map(|(_, progress)| of(progress)).sum(),
-            false => foremost.map_or(0, of),
+        let (step, samples) = match asynchronous {
+            true => sum_of_all(members),
+            false => foremost.map_or((0, 0), |progress| (progress.step, progress.samples)),
         };
         let losses: Vec<f64> = workers.iter().map(|(_, progress)| progress.loss).collect();
         let moment = TrainingMoment {
-            step: total(|progress| progress.step),
+            step,
             samples_per_second: workers.iter().map(|(member, progress)| speed(now, member, progress)).sum(),
             loss: (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64),
             staleness: workers.iter().map(|(_, progress)| progress.staleness).max().unwrap_or(0),
             auc: foremost.and_then(|progress| progress.auc),
         };
-        Self { samples: total(|progress| progress.samples), moment }
+        Self { samples, moment }
     }
+}
+
+/// Steps and samples of all workers, also of processes that were lost.
+fn sum_of_all(members: &Members) -> (u64, u64) {
+    let workers = members.iter().filter(|(slot, _)| slot.role == Role::DenseWorker);
+    workers.map(|(_, member)| member.made()).fold((0, 0), |(steps, samples), made| (steps + made.0, samples + made.1))
 }
 
 /// Samples per second of a worker; 0 while it stands still.
@@ -92,6 +98,15 @@ pub(crate) mod tests {
             (asynchronous.samples, asynchronous.moment.step, asynchronous.moment.samples_per_second),
             (70, 7, 200.0)
         );
+    }
+
+    #[test]
+    fn what_a_lost_asynchronous_worker_has_made_still_counts() {
+        let mut members = workers(1, [3, 4]);
+        members.admit(at(2), MemberSlot::worker(1), &JoinRequest::default());
+        let totals = TrainingTotals::of(&members, true, at(2));
+        assert_eq!((totals.samples, totals.moment.step), (70, 7));
+        assert_eq!(TrainingTotals::of(&members, false, at(2)).moment.step, 3);
     }
 
     #[test]

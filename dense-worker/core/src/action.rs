@@ -61,7 +61,7 @@ pub enum Action {
     WaitForSplits {
         /// For so long.
         pause: Duration,
-        /// Listen for barriers later than this one.
+        /// Listen for barriers later than this one, and for a newer process group.
         barriers_after: Option<u64>,
     },
     /// Wait for the next batch that has samples.
@@ -70,7 +70,7 @@ pub enum Action {
         stop: bool,
         /// Wait no longer than the job's timeout.
         deadline: bool,
-        /// Listen for barriers later than this one.
+        /// Listen for barriers later than this one, and for a newer process group.
         barriers_after: Option<u64>,
     },
     /// Tell all ranks what this one brings to the next step, and hear what they bring.

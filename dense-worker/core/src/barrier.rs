@@ -45,6 +45,11 @@ impl BarrierLog {
         self.attended + 1
     }
 
+    /// A worker of a new group goes to the barriers after the newest one that any worker of the group was at.
+    pub fn start_after(&mut self, newest: u64) {
+        self.attended = self.attended.max(newest);
+    }
+
     /// A checkpoint barrier counts for every worker, whatever reason each one gave. `called` is the newest that any of the
     /// workers had heard of. One that was only called when an epoch ends or training stops is still to come.
     pub fn attend(&mut self, decision: BarrierDecision, called: u64) {

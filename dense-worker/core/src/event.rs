@@ -44,6 +44,8 @@ pub enum Event {
     BatchLate,
     /// Reply to `NextBatch` and `WaitForSplits`: it is time for a barrier.
     BarrierDue,
+    /// Reply to `NextBatch` and `WaitForSplits` of an asynchronous worker: a newer process group than its own has formed.
+    GroupDue,
     /// Reply to `Agree`.
     Agreed(StepAgreement),
     /// Reply to `Step`: the step was made, or skipped because its gradient is not finite.

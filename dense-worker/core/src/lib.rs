@@ -13,8 +13,8 @@
 //! | policy | a step | an epoch ends | a worker is lost |
 //! |---|---|---|---|
 //! | one worker | is the worker's own | when the coordinator has no split left | there is no other worker |
-//! | synchronous group | is agreed on by all ranks | with a round in which no rank had a batch | mode `hybrid` regroups; mode `sync` ends |
-//! | asynchronous workers | is the worker's own | when all vote at a barrier to end it | the run ends |
+//! | synchronous group | is agreed on by all ranks | with a round in which no rank had a batch | mode `hybrid` regroups at once; mode `sync` ends |
+//! | asynchronous workers | is the worker's own | when all vote at a barrier to end it | the others train on, and regroup with its replacement |
 //!
 //! `docs/worker-states.md` shows every transition. A test makes that page from this crate.
 

@@ -39,6 +39,6 @@ impl Policy {
     /// Whether the other workers go on in another group after one of them is lost.
     #[must_use]
     pub fn regroups(self) -> bool {
-        self == Self::SynchronousGroup { in_turns: false }
+        matches!(self, Self::SynchronousGroup { in_turns: false } | Self::AsynchronousWorkers)
     }
 }

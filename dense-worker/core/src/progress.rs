@@ -15,6 +15,9 @@ pub struct RankProgress {
     pub steps: u64,
     /// Steps made before its last evaluation.
     pub evaluated: u64,
+    /// The newest checkpoint barrier that it was at; 0 where workers make each step together.
+    #[serde(default)]
+    pub barriers: u64,
 }
 
 impl RankProgress {
@@ -38,12 +41,12 @@ mod tests {
     use super::*;
 
     fn at(epoch: u32, steps: u64, evaluated: u64) -> RankProgress {
-        RankProgress { has_trained: true, epoch, steps, evaluated }
+        RankProgress { has_trained: true, epoch, steps, evaluated, barriers: 0 }
     }
 
     #[test]
     fn all_follow_the_most_advanced_rank_and_of_equals_the_lowest() {
-        let new = RankProgress { has_trained: false, epoch: 9, steps: 9, evaluated: 9 };
+        let new = RankProgress { has_trained: false, epoch: 9, steps: 9, evaluated: 9, barriers: 0 };
         assert_eq!(most_advanced(&[new, new]), None);
         assert_eq!(most_advanced(&[new, at(0, 0, 0)]), Some(1));
         assert_eq!(most_advanced(&[at(0, 7, 0), at(0, 8, 0), at(0, 8, 0)]), Some(1));

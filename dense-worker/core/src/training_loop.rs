@@ -92,7 +92,8 @@ impl TrainingLoop {
     #[must_use]
     pub fn progress(&self) -> RankProgress {
         let LoopCounts { epoch, steps, evaluated, .. } = self.counts;
-        RankProgress { has_trained: self.has_trained, epoch, steps, evaluated: evaluated.unwrap_or(0) }
+        let (evaluated, barriers) = (evaluated.unwrap_or(0), self.barriers.attended());
+        RankProgress { has_trained: self.has_trained, epoch, steps, evaluated, barriers }
     }
 
     /// The epoch that the worker is in.

@@ -25,7 +25,7 @@ fn config(policy: Policy) -> LoopConfig {
 }
 
 fn progress(steps: u64) -> RankProgress {
-    RankProgress { has_trained: true, epoch: 0, steps, evaluated: 0 }
+    RankProgress { has_trained: true, epoch: 0, steps, evaluated: 0, barriers: 0 }
 }
 
 fn agreed(samples: u64) -> Event {
@@ -96,21 +96,45 @@ fn worker_down_a_step_that_nobody_made_is_read_again() {
 }
 
 #[test]
-fn worker_down_in_other_modes_than_hybrid_the_run_ends() {
-    for policy in [IN_TURNS, Policy::AsynchronousWorkers] {
-        let mut worker = training(config(policy));
-        let ends = [Action::WarnNoRegroup, Action::End(Ending::Failed(Cause::LastEvent))];
-        assert_eq!(worker.on(lost(1)), ends, "{policy:?}");
-    }
-}
-
-/// The coordinator names whom the others waited for.
-#[test]
-fn worker_down_at_a_barrier_the_others_end_with_the_error() {
-    let mut worker = training(config(Policy::AsynchronousWorkers));
-    assert_eq!(worker.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
+fn worker_down_in_mode_sync_the_run_ends() {
+    let mut worker = training(config(IN_TURNS));
     let ends = [Action::WarnNoRegroup, Action::End(Ending::Failed(Cause::LastEvent))];
     assert_eq!(worker.on(lost(1)), ends);
+}
+
+/// The barrier is due again in the next group, because no worker was at it.
+#[test]
+fn worker_down_at_a_barrier_the_others_come_again_with_its_replacement() {
+    let mut worker = training(config(Policy::AsynchronousWorkers));
+    assert_eq!(worker.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
+    assert_eq!(worker.on(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
+    after(&mut worker, [Event::Left]);
+    let new = RankProgress { has_trained: false, ..progress(0) };
+    let group = Some(GroupMember { rank: 0, generation: 2 });
+    let follow = Action::Follow { source: 0, in_flight: InFlight::ReadAgain, adopt: false, same_epoch: true };
+    assert_eq!(worker.on(Event::Formed { group, progress: vec![progress(0), new] }), [follow]);
+    after(&mut worker, [Event::Ready(LoopCounts::default()), Event::StreamFound]);
+    assert_eq!(worker.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
+}
+
+/// Each asynchronous worker counts its own steps. A replacement goes to the barriers after those that are over.
+#[test]
+fn worker_down_the_others_train_on_and_take_its_replacement_in_between_two_steps() {
+    let mut worker = training(config(Policy::AsynchronousWorkers));
+    assert_eq!(worker.on(Event::GroupDue), [Action::ReportJoin, Action::LeaveGroup]);
+    assert!(matches!(worker.on(Event::Left)[..], [Action::Form { after: 1, .. }]));
+    let others = vec![progress(7), progress(0)];
+    let formed = |rank, progress| Event::Formed { group: Some(GroupMember { rank, generation: 2 }), progress };
+    assert!(matches!(worker.on(formed(1, others))[..], [Action::Follow { source: 0, adopt: false, .. }]));
+    let mut replacement = TrainingLoop::new(config(Policy::AsynchronousWorkers));
+    replacement.start();
+    let after_barrier = RankProgress { barriers: 4, ..progress(7) };
+    let new = RankProgress { has_trained: false, ..progress(0) };
+    let follow = replacement.on(formed(1, vec![after_barrier, new]));
+    assert!(matches!(follow[..], [Action::Follow { source: 0, adopt: true, .. }]), "{follow:?}");
+    after(&mut replacement, [Event::Ready(LoopCounts::default())]);
+    let first = replacement.on(Event::StreamFound);
+    assert!(matches!(first[..], [.., Action::NextBatch { barriers_after: Some(4), .. }]), "{first:?}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn config(policy: Policy) -> LoopConfig {
 fn events(policy: Policy) -> Vec<Event> {
     let facts = |newest_group| StepFacts { checkpoint_by_time: false, newest_group };
     let agreed = |samples, stop, regroup| StepAgreement { samples, stop, checkpoint: false, regroup };
-    let trained = RankProgress { has_trained: true, epoch: 0, steps: 1, evaluated: 0 };
+    let trained = RankProgress { has_trained: true, epoch: 0, steps: 1, evaluated: 0, barriers: 0 };
     let group = (!matches!(policy, Policy::OneWorker { .. })).then_some(GroupMember { rank: 0, generation: 1 });
     let decided = |decision| Event::BarrierDecided { decision, called: 1, others_steps: 0 };
     let loss = |stop_requested| Event::Lost(Loss { generation: 1, about_others: true, stop_requested });
@@ -86,7 +86,7 @@ fn events(policy: Policy) -> Vec<Event> {
         events.push(Event::Stepped { ahead: Some(agreed(2, false, false)) });
     }
     if policy.is_asynchronous() {
-        events.push(Event::BarrierDue);
+        events.extend([Event::BarrierDue, Event::GroupDue]);
         events.extend([BarrierDecision::Checkpoint, BarrierDecision::EpochOver, BarrierDecision::Stop].map(decided));
     }
     events
@@ -227,7 +227,7 @@ Three events are understood in every state:
 | event | means | then |
 |---|---|---|
 | Failed | an action failed; a fenced worker sees this too | Ended · Failed |
-| Lost | a call of the group failed, or a worker did not come to a barrier | hybrid: ReportLost, LeaveGroup, and Regrouping · Leaving, with at most three groups in a row that make no step; else Ended · Failed |
+| Lost | a call of the group failed, or a worker did not come to a barrier | hybrid and async: ReportLost, LeaveGroup, and Regrouping · Leaving, with at most three groups in a row that make no step; else Ended · Failed |
 | Interrupted | the action was given up: this process was asked to end, or the run is drained | as the table says; where it says nothing, Ended · Failed with the request as the reason |
 
 ";

@@ -1,5 +1,7 @@
 //! What only asynchronous workers do: vote at barriers, and pull the dense weights.
 
+use std::collections::BTreeMap;
+
 use zagros_embedding_client::UniqueIds;
 use zagros_protocol::control::{self, BarrierVote, CountedVote};
 use zagros_protocol::datapath::Access;
@@ -32,7 +34,8 @@ impl Trainer {
             control::BarrierDecision::Stop => BarrierDecision::Stop,
             other => return Err(inconsistent(0, format!("a vote for {reason:?} is decided as {other:?}"))),
         };
-        let others = others(&result.votes, self.group.index())?;
+        self.group.counted.note(counts_of(&result.votes)?);
+        let others = self.group.counted.others(self.group.index());
         self.tracker.set_others(others);
         let called = result.votes.iter().flat_map(|counted| &counted.vote).map(|vote| vote.called).max().unwrap_or(0);
         Ok(Event::BarrierDecided { decision, called, others_steps: others.steps })
@@ -50,14 +53,12 @@ impl Trainer {
     }
 }
 
-/// What all workers but the one with this `index` have done.
-fn others(votes: &[CountedVote], index: u32) -> Result<WorkerCounts, WorkerError> {
-    let others = votes.iter().filter(|counted| counted.worker != index);
-    others.filter_map(|counted| Some((counted.worker, counted.vote.as_ref()?))).try_fold(
-        WorkerCounts::default(),
-        |all, (worker, vote)| {
-            let odd = |error| inconsistent(0, format!("the counts of dense worker {worker} ({error})"));
-            Ok(all.plus(serde_json::from_str(&vote.counts).map_err(odd)?))
-        },
-    )
+/// What each worker that voted has done, by its index.
+fn counts_of(votes: &[CountedVote]) -> Result<BTreeMap<u32, WorkerCounts>, WorkerError> {
+    let all = votes.iter().filter_map(|counted| Some((counted.worker, counted.vote.as_ref()?)));
+    all.map(|(worker, vote)| {
+        let odd = |error| inconsistent(0, format!("the counts of dense worker {worker} ({error})"));
+        Ok((worker, serde_json::from_str(&vote.counts).map_err(odd)?))
+    })
+    .collect()
 }

@@ -2,14 +2,12 @@
 //!
 //! An older one is deleted only once the manifest of the newest is in place (invariant CK-1).
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
-use zagros_embedding_client::Shard;
 use zagros_store::{Folder, StoreError};
 
 use super::blocking::blocking;
 use super::manifest::MANIFEST;
+use super::row_servers::RowServers;
 use super::saved_model::{Load, SavedModel, Trained, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
@@ -56,7 +54,7 @@ impl BestStates {
         merit: Option<f64>,
         trained: Trained<'_>,
         dense: &DenseThread,
-        servers: &[Arc<dyn Shard>],
+        servers: &dyn RowServers,
     ) -> Result<(), WorkerError> {
         let step = trained.steps;
         save(&self.path(step), trained, dense, servers).await?;
@@ -87,7 +85,7 @@ impl BestStates {
         &self,
         step: u64,
         dense: &DenseThread,
-        servers: &[Arc<dyn Shard>],
+        servers: &dyn RowServers,
     ) -> Result<(), WorkerError> {
         SavedModel::open(&self.path(step)).await?.load(dense, servers, Load::Replace).await
     }
@@ -135,9 +133,11 @@ mod tests {
     use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
+    use std::sync::Arc;
 
     use prometheus::Registry;
     use proptest::prelude::*;
+    use zagros_embedding_client::Shard;
     use zagros_fakes::FakeShard;
     use zagros_job::{Job, Model};
 

@@ -6,18 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use futures::future::try_join_all;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 use zagros_coordinator_client::Waiting;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Position, PositionRequest, SaveStage, WaitKind};
-use zagros_zip::number_from;
 
 use super::blocking::blocking;
 use super::group_session::GroupRank;
 use super::resume::{CapturedCheckpoint, FORMAT, ResumeCursor, TrainingPosition, delete_all, folder_of};
+use super::row_servers::on_all;
 use super::saved_model;
 use super::splits::control_error;
 use super::trainer::Trainer;
@@ -117,14 +116,13 @@ impl Trainer {
             .dense
             .call(|dense| Ok::<_, WorkerError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?)));
         let (weights, optimizer) = parts.await??;
-        let servers = self.run.client.servers();
-        let captured = number_from(0_u32, &servers).map(|(index, server)| {
+        let capture = |index, server| {
             let waiting = Waiting::new("checkpoint", WaitKind::Servers, "its snapshot of the rows").server(index);
             let waiting = self.run.metrics.waits.begin(waiting);
             let saved = saved_model::save_rows(server, &folder, SaveStage::Capture);
             async move { saved.await.inspect(|_| drop(waiting)) }
-        });
-        try_join_all(captured).await?;
+        };
+        let (servers, _) = on_all(&*self.run.client, capture).await?;
         let pause = started.elapsed();
         self.run.metrics.checkpoint_pause_seconds.observe(pause.as_secs_f64());
         let writing = CapturedCheckpoint {

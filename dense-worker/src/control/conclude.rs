@@ -31,7 +31,7 @@ impl Trainer {
         self.checkpoints.finish_writing().await;
         let (job, outcome, validation) = (&*self.run.job, Outcome::Interrupted, Some(evaluation));
         let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation };
-        best_states.keep(merit, trained, &self.run.dense, &self.run.client.servers()).await?;
+        best_states.keep(merit, trained, &self.run.dense, &*self.run.client).await?;
         Ok(measured)
     }
 
@@ -94,7 +94,7 @@ impl Trainer {
         if let (Some(state), Some(best_states)) = (state, best_states)
             && state.step != self.tracker.steps_of_all()
         {
-            best_states.restore(state.step, &self.run.dense, &self.run.client.servers()).await?;
+            best_states.restore(state.step, &self.run.dense, &*self.run.client).await?;
         }
         let step = state.map_or(self.tracker.steps_of_all(), |state| state.step);
         self.run.observer.on(&WorkerEvent::Chosen { step, message: message.clone() });

@@ -90,7 +90,7 @@ impl Trainer {
             Action::ReportLost => self.report_lost(failure),
             Action::ReportJoin => info!(step = self.tracker.steps, "{}", WorkerError::AnotherJoins),
             Action::WarnNoRegroup => {
-                warn!("only in mode hybrid do the other workers wait for a lost one; the run ends");
+                warn!("in mode sync the other workers do not wait for a lost one; the run ends");
             }
             Action::StartEpoch(epoch) => self.tracker.epoch_started(epoch),
             Action::StartRound { stream, limit } => return self.start_round(stream, limit, epoch),
@@ -165,6 +165,10 @@ impl Trainer {
             Some(WorkerError::BarrierMissed { workers, reason }) => (&workers[..], reason.clone()),
             _ => return,
         };
+        if missing.is_empty() && self.group.is_asynchronous() {
+            // A newer group has formed meanwhile.
+            return info!(step = self.tracker.steps, "{error}");
+        }
         let (step, workers) = (self.tracker.steps, names(missing));
         warn!(step, workers, %error, "a worker is lost; waiting for another process in its place");
         let timeout = self.run.job.cluster.timeout;

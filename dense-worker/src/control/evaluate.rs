@@ -70,7 +70,7 @@ impl Evaluate {
         let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire(&job), timeout: job.cluster.timeout };
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
-        saved.load(&dense, &client.servers(), Load::IntoEmpty).await?;
+        saved.load(&dense, &*client, Load::IntoEmpty).await?;
         let stop = Stop::alone(self.shutdown);
         let steps = saved.manifest().steps;
         Scorer { job, client, dense, group: None, observer: self.observer, stop }.score(&held_out, steps).await

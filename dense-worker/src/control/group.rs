@@ -1,6 +1,6 @@
 //! Groups of workers: how one forms, how a failed one is left, and what a worker takes from the most advanced rank.
 //!
-//! In mode `hybrid` a lost worker does not end the run (invariant RK-3). Those left give up the step in progress, wait at
+//! In modes `hybrid` and `async` a lost worker does not end the run (invariants RK-3 and AS-2). Those left give up the step in progress, wait at
 //! the coordinator for another process in the place of the lost one, form the next group with it, and all continue from
 //! the most advanced rank. No batch is lost: what was read and not trained on is read again from the resume cursor. The
 //! splits of the lost worker are dealt out again.
@@ -8,18 +8,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_collective::{Interrupt, ProcessGroupConfig, Rendezvous};
 use zagros_coordinator_client::{Waiting, wait_for_group};
-use zagros_job::Mode;
 use zagros_protocol::control::{GroupResponse, WaitKind};
 use zagros_worker_core::{Event, GroupMember, InFlight, RankProgress};
+use zagros_zip::ZipEq;
 
 use super::blocking::blocking;
-use super::group_session::{GroupRank, InFlightBatch};
+use super::group_session::{GroupRank, GroupSession, InFlightBatch};
 use super::group_watch::watch_group;
 use super::resume::TrainingPosition;
 use super::splits::LOOP;
 use super::trainer::Trainer;
+use super::worker_counts::VotedCounts;
 use crate::datapath::dense::{Dense, Stepped};
 use crate::datapath::prepared::inconsistent;
 use crate::datapath::push::Gradients;
@@ -41,6 +43,9 @@ impl Trainer {
         let rank = GroupRank::of(&self.run.job, &group);
         self.group.rank = Some(rank);
         let progress = self.meet(&group, rendezvous, progress).await?;
+        let newcomers = group.workers.iter().zip_eq(&progress).filter(|(_, progress)| !progress.has_trained);
+        self.group.newcomers = newcomers.map(|(index, _)| *index).collect();
+        self.group.most_steps = progress.iter().map(|progress| progress.steps).max().unwrap_or(0);
         self.ballots.enter(rank.generation);
         let member = GroupMember { rank: rank.rank, generation: rank.generation };
         Ok(Event::Formed { group: Some(member), progress })
@@ -71,9 +76,9 @@ impl Trainer {
         let (rank, world) = (group.rank as usize, group.world as usize);
         let (generation, store, timeout) = (group.generation, group.store.clone(), self.run.job.cluster.timeout);
         let interrupt = Interrupt::default();
-        let broken = Some(generation).filter(|_| self.run.job.train.mode == Mode::Hybrid);
+        let mode = self.run.job.train.mode;
         // While the group forms, too, a worker of it may be lost.
-        self.group.watch = Some(watch_group(interrupt.clone(), self.run.membership.subscribe(), broken));
+        self.group.watch = Some(watch_group(interrupt.clone(), self.run.membership.subscribe(), mode, generation));
         let place = ProcessGroupConfig { rank, world, generation, store, timeout, interrupt };
         let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").numbered(generation);
         let _waiting = self.run.metrics.waits.begin(waiting.within(timeout));
@@ -117,7 +122,7 @@ impl Trainer {
     }
 
     /// Continues from the state of the most advanced rank, `source`. Where that is further than this worker, its counts are
-    /// taken too (`adopt`).
+    /// taken too (`adopt`). An asynchronous worker keeps the counts of its own steps.
     pub(super) async fn follow(
         &mut self,
         mut epoch: u32,
@@ -126,19 +131,15 @@ impl Trainer {
         same_epoch: bool,
     ) -> Result<Event, WorkerError> {
         let leads = self.group.order() as usize == source;
-        let mine = leads.then(|| serde_json::to_vec(&self.training_position(epoch)).unwrap_or_default());
+        let mine = leads.then(|| serde_json::to_vec(&self.shared_state(epoch)).unwrap_or_default());
         let shared = self.run.dense.call(move |dense| dense.follow(source, mine.unwrap_or_default())).await??;
+        let SharedState { training, counted } = serde_json::from_slice(&shared)
+            .map_err(|error| inconsistent(0, format!("what dense worker {source} sent of training ({error})")))?;
         if adopt {
-            let mut training: TrainingPosition = serde_json::from_slice(&shared)
-                .map_err(|error| inconsistent(0, format!("what dense worker {source} sent of training ({error})")))?;
             epoch = training.epoch;
-            // The rows that this worker has seen in the epoch are its own.
-            let own = Some(self.tracker.overall().clone()).filter(|_| same_epoch);
-            training.tracker = training.tracker.with_overall(own.unwrap_or_else(Overall::new));
-            self.continue_from(training);
-            // Its batches are numbered as those of the others are, for whoever reads of them.
-            self.stream.next_seq = self.stream.next_seq.max(self.tracker.steps);
+            self.adopt(training, same_epoch);
         }
+        self.count_with(counted);
         self.stream.remainder = self.stream.position.remainder().filter(|_| same_epoch);
         self.stream.pushes.count_from(self.stream.next_seq);
         let (generation, step) = (self.group.generation(), self.tracker.steps);
@@ -146,4 +147,43 @@ impl Trainer {
         self.run.observer.on(&WorkerEvent::Regrouped { step, generation, source: workers[source], workers });
         Ok(Event::Ready(self.loop_counts(epoch)))
     }
+
+    fn shared_state(&self, epoch: u32) -> SharedState {
+        SharedState { training: self.training_position(epoch), counted: self.group.counted.clone() }
+    }
+
+    fn adopt(&mut self, mut training: TrainingPosition, same_epoch: bool) {
+        // Of asynchronous workers each counts its own steps.
+        let steps_are_its_own = self.group.is_asynchronous();
+        if steps_are_its_own {
+            training.tracker = self.tracker.own_state().in_epoch_of(&training.tracker);
+        }
+        // The rows that this worker has seen in the epoch are its own.
+        let own = Some(self.tracker.overall().clone()).filter(|_| same_epoch);
+        training.tracker = training.tracker.with_overall(own.unwrap_or_else(Overall::new));
+        self.continue_from(training);
+        // Its batches are numbered as those of the others are, for whoever reads of them.
+        let steps = if steps_are_its_own { self.group.most_steps } else { self.tracker.steps };
+        self.stream.next_seq = self.stream.next_seq.max(steps);
+    }
+
+    /// Takes what all asynchronous workers have counted, and counts those whose processes are gone as gone.
+    fn count_with(&mut self, counted: VotedCounts) {
+        if !self.group.is_asynchronous() {
+            return;
+        }
+        let GroupSession { indices, newcomers, .. } = &self.group;
+        let is_gone = |index: u32| !indices.contains(&index) || newcomers.contains(&index);
+        let mut counted = counted;
+        counted.depart(is_gone);
+        self.tracker.set_others(counted.others(self.group.index()));
+        self.group.counted = counted;
+    }
+}
+
+/// What the most advanced rank tells the others.
+#[derive(Serialize, Deserialize)]
+struct SharedState {
+    training: TrainingPosition,
+    counted: VotedCounts,
 }

@@ -8,6 +8,7 @@ use zagros_embedding_client::WindowPermit;
 use zagros_job::{Job, Mode};
 use zagros_protocol::control::GroupResponse;
 
+use super::worker_counts::VotedCounts;
 use crate::datapath::dense::Stepped;
 use crate::datapath::prepared::Prepared;
 use crate::datapath::process_group::{AgreedTurns, seed_of_rank};
@@ -21,6 +22,12 @@ pub(crate) struct GroupSession {
     pub(crate) rank: Option<GroupRank>,
     /// The index of each worker, by rank.
     pub(crate) indices: Vec<u32>,
+    /// The indices of the workers of the group that have not trained in this run.
+    pub(crate) newcomers: Vec<u32>,
+    /// The most steps that a worker of the group has made.
+    pub(crate) most_steps: u64,
+    /// What asynchronous workers had done when they voted last.
+    pub(crate) counted: VotedCounts,
     /// Ends the group's calls when one of them is lost.
     pub(crate) watch: Option<AbortOnDropHandle<()>>,
     /// What all ranks bring to the next step.

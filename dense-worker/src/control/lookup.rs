@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+use zagros_coordinator_client::MemberView;
 use zagros_ingest::{Batch, IngestError};
 use zagros_protocol::control::CompleteRequest;
 use zagros_worker_core::{Event, StepFacts};
@@ -15,7 +17,7 @@ use crate::metrics::Stage;
 
 impl Trainer {
     /// The next batch that has samples. Acknowledgements are counted meanwhile. It listens for a request to `stop`, and for
-    /// barriers later than `barriers_after`. With a `deadline` it waits no longer than for a server.
+    /// barriers later than `barriers_after` and newer groups. With a `deadline` it waits no longer than for a server.
     pub(super) async fn next_batch(
         &mut self,
         epoch: u32,
@@ -26,6 +28,7 @@ impl Trainer {
         if self.stream.batch.is_some() {
             return self.batch_ready(stop).await;
         }
+        let mut groups = self.run.membership.subscribe();
         let until = deadline.then(|| Instant::now() + self.run.job.cluster.timeout);
         loop {
             let since = Instant::now();
@@ -37,6 +40,10 @@ impl Trainer {
                 () = self.barrier_calls.due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
                     self.run.metrics.spent(Stage::Waiting, since.elapsed());
                     return Ok(Event::BarrierDue);
+                }
+                () = newer_group(&mut groups, self.group.generation()), if barriers_after.is_some() => {
+                    self.run.metrics.spent(Stage::Waiting, since.elapsed());
+                    return Ok(Event::GroupDue);
                 }
                 complete = self.stream.pushes.acknowledged() => {
                     self.complete(epoch, complete?);
@@ -124,14 +131,24 @@ impl Trainer {
         pause: Duration,
         barriers_after: Option<u64>,
     ) -> Result<Event, WorkerError> {
+        let mut groups = self.run.membership.subscribe();
         tokio::select! {
             // Seen when asking again.
             _ = self.run.stop.requested() => Ok(Event::WaitOver),
             () = self.barrier_calls.due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
                 Ok(Event::BarrierDue)
             }
+            () = newer_group(&mut groups, self.group.generation()), if barriers_after.is_some() => Ok(Event::GroupDue),
             () = tokio::time::sleep(pause) => Ok(Event::WaitOver),
         }
+    }
+}
+
+/// Waits until a process group newer than `generation` has formed.
+async fn newer_group(view: &mut watch::Receiver<MemberView>, generation: u64) {
+    if view.wait_for(|view| view.group > generation).await.is_err() {
+        // The membership is gone, so nobody tells.
+        std::future::pending::<()>().await;
     }
 }
 

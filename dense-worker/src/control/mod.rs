@@ -35,6 +35,7 @@ mod outputs;
 mod restore;
 mod resume;
 mod round;
+mod row_servers;
 mod saved_model;
 mod scoring;
 mod slow;

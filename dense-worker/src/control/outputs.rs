@@ -1,11 +1,14 @@
 //! What a run leaves: the model, the summary, and no checkpoint that is not needed any more.
 
-use futures::future::try_join_all;
+use std::sync::Arc;
+
+use zagros_embedding_client::Shard;
 use zagros_job::DENSE_TABLE;
 use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::DescribeRequest;
 
 use super::blocking::blocking;
+use super::row_servers::on_all;
 use super::saved_model::{Trained, place, save};
 use super::trainer::Trainer;
 use super::worker::Worker;
@@ -46,7 +49,7 @@ impl Worker {
         let ((steps, samples), (evaluation, validation)) = (trainer.model_age(), trainer.measures());
         let trained = Trained { job: &self.job, outcome, steps, samples, evaluation, validation };
         let (folder, shown) = place(&self.job, run)?;
-        save(&folder, trained, &trainer.run.dense, &trainer.run.client.servers()).await?;
+        save(&folder, trained, &trainer.run.dense, &*trainer.run.client).await?;
         self.observer.on(&Event::Saved { folder: folder.to_string() });
         Ok(Some(shown))
     }
@@ -92,13 +95,13 @@ async fn summarise(
 
 /// Rows and bytes over all servers.
 async fn describe(trainer: &Trainer) -> Result<(u64, u64), WorkerError> {
-    let servers = trainer.run.client.servers();
-    let described = try_join_all(servers.iter().map(async |server| {
+    let describe = |_, server: Arc<dyn Shard>| async move {
         let what = "describe its tables";
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what, refusal };
         server.describe(DescribeRequest {}).await.map_err(refused)
-    }));
-    let mut tables: Vec<_> = described.await?.into_iter().flat_map(|server| server.tables).collect();
+    };
+    let (_, described) = on_all(&*trainer.run.client, describe).await?;
+    let mut tables: Vec<_> = described.into_iter().flat_map(|server| server.tables).collect();
     // The dense network is none of the rows that a user asks about.
     tables.retain(|table| trainer.stream.weights.is_none() || table.name != DENSE_TABLE);
     Ok((tables.iter().map(|table| table.rows).sum(), tables.iter().map(|table| table.bytes).sum()))

@@ -48,9 +48,9 @@ impl Trainer {
 
     /// Loads rows, network and optimiser.
     async fn load(&self, point: &ResumePoint) -> Result<(), WorkerError> {
-        let (dense, servers) = (&self.run.dense, self.run.client.servers());
+        let dense = &self.run.dense;
         let saved = SavedModel::open(point.folder()).await?;
-        saved.load(dense, &servers, Load::Replace).await?;
+        saved.load(dense, &*self.run.client, Load::Replace).await?;
         let state = saved.read_file(OPTIMIZER).await?;
         dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)?;
         self.run.observer.on(&WorkerEvent::Resumed { step: point.step(), folder: point.folder().to_string() });

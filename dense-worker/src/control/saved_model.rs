@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use futures::future::try_join_all;
 use tracing::warn;
 use zagros_embedding_client::Shard;
 use zagros_job::Job;
@@ -14,6 +13,7 @@ use zagros_store::{Folder, StoreError};
 
 use super::blocking::blocking;
 use super::manifest::{FileRecord, MANIFEST, Manifest};
+use super::row_servers::{RowServers, on_all};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
@@ -76,11 +76,11 @@ pub(crate) async fn save(
     folder: &Folder,
     trained: Trained<'_>,
     dense: &DenseThread,
-    servers: &[Arc<dyn Shard>],
+    servers: &dyn RowServers,
 ) -> Result<Manifest, WorkerError> {
     let folder = prepare(folder.clone()).await?;
     let weights = dense.call(|dense| dense.model.to_safetensors()).await??;
-    let saved = try_join_all(servers.iter().map(|server| save_rows(server, &folder, SaveStage::Whole))).await?;
+    let (_, saved) = on_all(servers, |_, server| save_rows(server, &folder, SaveStage::Whole)).await?;
     conclude(&folder, trained, WrittenModel { own: vec![(DENSE, weights)], saved }).await
 }
 
@@ -154,7 +154,7 @@ pub(crate) async fn prepare(folder: Folder) -> Result<Folder, WorkerError> {
 /// # Errors
 /// When it refuses or does not answer: by its name.
 pub(crate) async fn save_rows(
-    server: &Arc<dyn Shard>,
+    server: Arc<dyn Shard>,
     folder: &Folder,
     stage: SaveStage,
 ) -> Result<SaveResponse, WorkerError> {
@@ -213,7 +213,7 @@ impl SavedModel {
     pub(crate) async fn load(
         &self,
         dense: &DenseThread,
-        servers: &[Arc<dyn Shard>],
+        servers: &dyn RowServers,
         how: Load,
     ) -> Result<(), WorkerError> {
         let weights = self.read_file(&self.manifest.dense).await?;
@@ -222,7 +222,7 @@ impl SavedModel {
             folder: self.folder.to_string(),
             reason: format!("{}: {error}", self.manifest.dense),
         })?;
-        let loaded = try_join_all(servers.iter().map(|server| self.load_rows(server, how))).await?;
+        let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, how)).await?;
         let loaded: u64 = loaded.iter().sum();
         if loaded == self.manifest.rows {
             return Ok(());
@@ -234,7 +234,7 @@ impl SavedModel {
         Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
     }
 
-    async fn load_rows(&self, server: &Arc<dyn Shard>, how: Load) -> Result<u64, WorkerError> {
+    async fn load_rows(&self, server: Arc<dyn Shard>, how: Load) -> Result<u64, WorkerError> {
         let (folder, files) = (self.folder.to_string(), self.manifest.row_digests());
         let loaded =
             server.load(LoadRequest { folder, files, replace: how == Load::Replace, ..LoadRequest::default() }).await;
@@ -343,7 +343,7 @@ mod tests {
         let shards = shards();
         save(&disk(&folder), trained(&job), &dense, &shards).await.unwrap();
         let saved = SavedModel::open(&disk(&folder)).await.unwrap();
-        let error = saved.load(&dense, &shards[..1], Load::Replace).await.unwrap_err().to_string();
+        let error = saved.load(&dense, &shards[..1].to_vec(), Load::Replace).await.unwrap_err().to_string();
         assert!(error.contains("2 rows were saved, but the embedding servers took 1"), "{error}");
     }
 

@@ -56,8 +56,11 @@ impl SlowServers {
     }
 }
 
-/// Every server has a wait, most of them none: a series that comes and goes is no base for an alert.
+/// Every server has a wait, most of them none: a series that comes and goes is no base for an alert. A server that has
+/// left the run has none.
 fn show(gauge: &GaugeVec, servers: usize, waiting: &[UnansweredRequests]) {
+    let mut gone = servers as u32..;
+    while gone.next().is_some_and(|server| gauge.remove_label_values(&[server.to_string().as_str()]).is_ok()) {}
     for server in 0..servers as u32 {
         let wait = waiting.iter().find(|other| other.server == server).map_or(0.0, |other| other.oldest.as_secs_f64());
         gauge.with_label_values(&[server.to_string().as_str()]).set(wait);
@@ -133,6 +136,9 @@ mod tests {
         assert_eq!((of("0"), of("1")), (0.0, 4.0));
         show(&gauge, 2, &[]);
         assert_eq!((of("0"), of("1")), (0.0, 0.0));
+        show(&gauge, 4, &[]);
+        show(&gauge, 1, &[]);
+        assert_eq!(prometheus::core::Collector::collect(&gauge)[0].get_metric().len(), 1, "servers that have left");
     }
 
     #[test]

@@ -72,6 +72,11 @@ impl TrackerState {
         Self { overall, ..self }
     }
 
+    /// In the epoch that another worker is in.
+    pub(crate) fn in_epoch_of(self, other: &Self) -> Self {
+        Self { epoch: other.epoch, epoch_bytes: other.epoch_bytes, ..self }
+    }
+
     /// Of a worker that has done nothing yet beside one that has this state.
     pub(crate) fn of_another(self) -> Self {
         Self { epoch: self.epoch, epoch_bytes: self.epoch_bytes, ..Tracker::new(0).state() }
@@ -119,8 +124,16 @@ impl Tracker {
 
     /// Counts are those of this worker and the other asynchronous workers.
     pub(crate) fn state(&self) -> TrackerState {
-        let WorkerCounts { steps, skipped, samples, staleness_max, staleness_sum, .. } =
-            self.counts().plus(self.others);
+        self.state_with(self.others)
+    }
+
+    /// Counts are those of this worker alone.
+    pub(crate) fn own_state(&self) -> TrackerState {
+        self.state_with(WorkerCounts::default())
+    }
+
+    fn state_with(&self, others: WorkerCounts) -> TrackerState {
+        let WorkerCounts { steps, skipped, samples, staleness_max, staleness_sum, .. } = self.counts().plus(others);
         TrackerState {
             steps,
             samples,
@@ -130,7 +143,7 @@ impl Tracker {
             overall: self.overall.clone(),
             staleness_max: u32::try_from(staleness_max).unwrap_or(u32::MAX),
             staleness_sum,
-            seconds: self.seconds(),
+            seconds: self.own_time().as_secs_f64().max(Duration::from_micros(others.micros).as_secs_f64()),
             epoch: self.epoch,
             epoch_bytes: self.epoch_bytes,
         }

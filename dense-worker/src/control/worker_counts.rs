@@ -1,5 +1,7 @@
 //! What an asynchronous worker has done, as its vote at a barrier reports it to the others.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// What a worker has done so far, as it is reported to the others.
@@ -33,9 +35,51 @@ impl WorkerCounts {
     }
 }
 
+/// What all workers had done when they voted last, and what the workers had done that have gone since.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VotedCounts {
+    /// By the index of the worker.
+    by_worker: BTreeMap<u32, WorkerCounts>,
+    gone: WorkerCounts,
+}
+
+impl VotedCounts {
+    /// Takes down the votes at a barrier.
+    pub(crate) fn note(&mut self, votes: BTreeMap<u32, WorkerCounts>) {
+        self.by_worker = votes;
+    }
+
+    /// The processes that voted last for these workers are gone. The counts of the run never go down, because checkpoints
+    /// are named by them.
+    pub(crate) fn depart(&mut self, is_gone: impl Fn(u32) -> bool) {
+        for (_, counts) in self.by_worker.extract_if(.., |index, _| is_gone(*index)) {
+            self.gone = self.gone.plus(counts);
+        }
+    }
+
+    /// What all but the worker with this `index` have done.
+    pub(crate) fn others(&self, index: u32) -> WorkerCounts {
+        let others = self.by_worker.iter().filter(|(worker, _)| **worker != index);
+        others.map(|(_, counts)| *counts).fold(self.gone, WorkerCounts::plus)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_that_is_gone_still_counts_and_its_replacement_counts_beside_it() {
+        let made = |steps| WorkerCounts { steps, ..WorkerCounts::default() };
+        let mut counts = VotedCounts::default();
+        counts.note(BTreeMap::from([(0, made(5)), (1, made(7))]));
+        assert_eq!((counts.others(0).steps, counts.others(1).steps), (7, 5));
+        counts.depart(|index| index == 1);
+        counts.depart(|index| index == 1);
+        assert_eq!((counts.others(0).steps, counts.others(1).steps), (7, 12));
+        counts.note(BTreeMap::from([(0, made(8)), (1, made(2))]));
+        assert_eq!((counts.others(0).steps, counts.others(1).steps), (9, 15));
+    }
 
     #[test]
     fn counts_add_up_in_any_order() {

@@ -51,7 +51,7 @@ impl Shard for WorkerShard {
         self.0.save(request).boxed()
     }
 
-    fn load(&self, _: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        self.0.load().boxed()
+    fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
+        self.0.load(request).boxed()
     }
 }

@@ -1,4 +1,5 @@
-//! An asynchronous worker does not come to a barrier: the others name it and end (invariants AS-1 and WT-1).
+//! An asynchronous worker does not come to a barrier: and nobody comes in its place: the others name it and end (invariants
+//! AS-1 and WT-1).
 
 use std::sync::OnceLock;
 
@@ -91,11 +92,8 @@ async fn an_asynchronous_worker_that_is_killed_at_a_barrier_or_stays_away_is_nam
                 assert!(within(&mut second).await.is_err_and(|error| error.is_cancelled()));
             }
             VoteFault::Lost => {
-                assert!(
-                    reported.starts_with("dense worker 1 gone or late: barrier 2 of the process group"),
-                    "{reported}"
-                );
-                assert!(reported.contains("dense worker 1 did not come (it was last heard"), "{reported}");
+                // The next group forms without it no more than this one did.
+                assert!(reported.starts_with("dense worker 1 gone or late: "), "{reported}");
                 // The run is over: the worker that stayed away ends too.
                 within(&mut second).await.unwrap().unwrap_err();
             }

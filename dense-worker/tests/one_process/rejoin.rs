@@ -356,3 +356,37 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
         assert_eq!(reported.iter().filter(regrouped).count(), 1, "{call}");
     }
 }
+
+/// Invariant AS-2. The others train on, and the barriers of the run are those of all again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_asynchronous_worker_comes_back_and_no_row_is_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let sets = ["train.mode=async", "data.shuffle_rows=3000", "checkpoint.every_steps=30", LONG_LEASE];
+    let job = || job_with(folder.path(), 3, &sets);
+    let (own, whole) = unharmed(job()).await;
+    assert!(own.len() > 60_000, "{}", own.len());
+    let each = whole.steps / 6;
+    for (victim, step) in [(1, 5), (2, each + 5), (0, 10)] {
+        let run = Run::new(job()).await;
+        let (summaries, reported, pushes) = run.with_loss_of(victim, step).await;
+        let first = &summaries[0];
+        for summary in &summaries {
+            let found = (summary.steps, summary.samples, summary.evaluation, summary.epochs.len());
+            assert_eq!(found, (first.steps, first.samples, first.evaluation, 2), "lost {victim} after {step}");
+        }
+        let skipped = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
+        let twice: u32 = own.keys().filter_map(|id| pushes.get(id)).map(|pushes| pushes.saturating_sub(2)).sum();
+        println!("worker {victim} lost after step {step}: {} samples counted, {twice} rows once more", first.samples);
+        assert_eq!(skipped, 0, "lost {victim} after {step}");
+        assert!(u64::from(twice) <= whole.samples / 3, "{twice} rows were trained on once more");
+        let reported = reported.0.lock().unwrap().clone();
+        let groups: Vec<u64> = reported.iter().filter_map(generation).collect();
+        assert!(!groups.is_empty() && groups.is_sorted(), "{groups:?}");
+        let scored = evaluate(&run.folder, &[], None).await.unwrap();
+        assert!((scored.auc.unwrap() - first.evaluation.unwrap().auc.unwrap()).abs() < 1e-5);
+    }
+}
+
+fn generation(event: &Event) -> Option<u64> {
+    if let Event::Regrouped { generation, .. } = event { Some(*generation) } else { None }
+}

@@ -53,14 +53,6 @@ pub enum ClientError {
         /// Address of the new process.
         address: String,
     },
-    /// The bucket map gives buckets to other servers than before.
-    #[error(
-        "the bucket map of generation {generation} moves rows to other servers, which this release does not support; start the run again"
-    )]
-    OwnersChanged {
-        /// Generation of the new map.
-        generation: u64,
-    },
     /// There was no placement within the client's timeout.
     #[error(
         "no placement from {coordinator} after {waited:.1?}: {reason}; check that the coordinator and all embedding servers run"

@@ -57,14 +57,19 @@ impl ClientMetrics {
 
 impl ClientCallMetrics {
     /// Counts the bags of a batch, and the bytes of their rows minus the bytes that were sent instead.
-    pub(crate) fn pooled(&self, unique: &UniqueIds, parts: &[RoutePart], wire: Encoding) {
+    pub(crate) fn pooled<'a>(
+        &self,
+        unique: &UniqueIds,
+        parts: impl Iterator<Item = &'a RoutePart> + Clone,
+        wire: Encoding,
+    ) {
         let Ok(width) = value_bytes(wire as i32) else { return };
-        let sums: usize = parts.iter().map(RoutePart::sums).sum();
+        let sums: usize = parts.clone().map(RoutePart::sums).sum();
         if sums == 0 {
             return;
         }
         let rows: usize = unique.tables.iter().map(|table| table.ids.len() * table.dim as usize * width).sum();
-        let sent: usize = parts.iter().map(|part| part.values() * width + part.bags.len()).sum();
+        let sent: usize = parts.map(|part| part.values() * width + part.bags.len()).sum();
         self.bags.inc_by(sums as u64);
         self.spared.add(rows as f64 - sent as f64);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
-use zagros_protocol::{BucketMap, Generation, Lineage, Refusal};
+use zagros_protocol::{BucketMap, Generation, Lineage, Refusal, ServerIndex};
 
 use crate::{ClientError, Shard};
 
@@ -16,7 +16,8 @@ pub(crate) struct Placement {
     servers: Vec<ConnectedServer>,
 }
 
-struct ConnectedServer {
+/// A server of a placement.
+pub(crate) struct ConnectedServer {
     entry: ServerEntry,
     shard: Arc<dyn Shard>,
 }
@@ -26,8 +27,7 @@ impl Placement {
     ///
     /// # Errors
     /// [`ClientError::BadPlacement`] if the parts of the placement contradict each other.
-    /// [`ClientError::ServerRestarted`] or [`ClientError::OwnersChanged`] if rows that this client has used are no
-    /// longer where they were.
+    /// [`ClientError::ServerRestarted`] if rows that this client has used are lost.
     pub(crate) fn adopt(
         response: PlacementResponse,
         known: Option<&Self>,
@@ -52,14 +52,14 @@ impl Placement {
         &self.map
     }
 
-    /// The server of this index. Every owner in the map has a server.
-    pub(crate) fn shard(&self, index: u32) -> &Arc<dyn Shard> {
-        &self.servers[index as usize].shard
+    /// The server of this index, which owns a bucket. Every owner in the map has a server.
+    pub(crate) fn shard(&self, owner: u32) -> &Arc<dyn Shard> {
+        &self.servers[owner as usize].shard
     }
 
-    /// The instance of a server's process.
-    pub(crate) fn instance(&self, index: u32) -> u64 {
-        self.servers[index as usize].entry.instance
+    /// The server of this index, if it is listed.
+    pub(crate) fn server(&self, index: u32) -> Option<&ConnectedServer> {
+        self.servers.get(index as usize)
     }
 
     /// The servers in the order of their indices.
@@ -67,21 +67,34 @@ impl Placement {
         self.servers.iter().map(|server| &server.shard)
     }
 
+    /// Checks that no server that keeps a bucket has lost its rows. A server that kept none may be another one by now.
     fn check_followed_by(&self, map: &BucketMap, entries: &[ServerEntry]) -> Result<(), ClientError> {
         for entry in entries {
             let before = self.servers.get(entry.index as usize);
-            if before.is_some_and(|before| !before.is_followed_by(entry)) {
+            if before.is_some_and(|before| !before.is_followed_by(entry)) && self.shares_bucket(map, entry.index) {
                 return Err(ClientError::ServerRestarted { index: entry.index, address: entry.address.clone() });
             }
         }
-        if self.map.at(map.generation()) != *map {
-            return Err(ClientError::OwnersChanged { generation: map.generation().0 });
-        }
         Ok(())
+    }
+
+    /// Whether a server has a bucket under this placement and under another map.
+    fn shares_bucket(&self, map: &BucketMap, server: u32) -> bool {
+        let owner = Some(ServerIndex(server));
+        (0..map.buckets()).any(|bucket| self.map.owner(bucket) == owner && map.owner(bucket) == owner)
     }
 }
 
 impl ConnectedServer {
+    pub(crate) fn shard(&self) -> &Arc<dyn Shard> {
+        &self.shard
+    }
+
+    /// Which process it is.
+    pub(crate) fn instance(&self) -> u64 {
+        self.entry.instance
+    }
+
     /// Whether what this client has learned of the server's rows holds for `entry`: it is the same process, or another process
     /// that has recovered the rows.
     fn is_followed_by(&self, entry: &ServerEntry) -> bool {
@@ -189,12 +202,33 @@ mod tests {
         }
     }
 
+    fn owned_by(generation: u64, owners: [u32; 4], servers: Vec<ServerEntry>) -> PlacementResponse {
+        let owners = owners.iter().flat_map(|owner| owner.to_le_bytes()).collect::<Vec<_>>().into();
+        PlacementResponse { generation, owners, servers, ..PlacementResponse::default() }
+    }
+
     #[test]
-    fn a_map_with_other_owners_is_not_followed() {
-        let known = adopt(response(1, vec![entry(0, "a:1", 11), entry(1, "b:1", 12)]), None).unwrap();
-        let grown = response(2, vec![entry(0, "a:1", 11), entry(1, "b:1", 12), entry(2, "c:1", 13)]);
-        let error = adopt(grown, Some(&known)).err().unwrap();
-        assert!(matches!(error, ClientError::OwnersChanged { generation: 2 }), "{error}");
+    fn servers_that_come_are_connected_and_servers_that_go_are_left() {
+        let (connect, calls) = counting_connect();
+        let [a, b, c] = [entry(0, "a:1", 11), entry(1, "b:1", 12), entry(2, "c:1", 13)];
+        let adopt = |placement, known| Placement::adopt(placement, known, &connect, "coordinator").unwrap();
+        let two = adopt(owned_by(1, [0, 0, 1, 1], vec![a.clone(), b.clone()]), None);
+        let three = adopt(owned_by(2, [0, 2, 1, 1], vec![a.clone(), b.clone(), c]), Some(&two));
+        assert_eq!((three.shards().len(), calls.load(Ordering::Relaxed)), (3, 3));
+        let one = adopt(owned_by(5, [0; 4], vec![a.clone()]), Some(&three));
+        assert_eq!((one.shards().len(), calls.load(Ordering::Relaxed)), (1, 3));
+        assert!(Arc::ptr_eq(one.shard(0), two.shard(0)));
+    }
+
+    #[test]
+    fn a_server_whose_buckets_have_moved_may_be_another_process_and_one_that_keeps_some_may_not() {
+        let [a, b, other] = [entry(0, "a:1", 11), entry(1, "b:1", 12), entry(1, "b:1", 99)];
+        let known = adopt(owned_by(1, [0, 0, 1, 1], vec![a.clone(), b]), None).unwrap();
+        let moved = owned_by(3, [1, 1, 0, 0], vec![a.clone(), other.clone()]);
+        assert_eq!(adopt(moved, Some(&known)).unwrap().shards().len(), 2);
+        let kept = owned_by(3, [1, 1, 0, 1], vec![a, other]);
+        let error = adopt(kept, Some(&known)).err().unwrap();
+        assert!(matches!(error, ClientError::ServerRestarted { index: 1, .. }), "{error}");
     }
 
     #[test]

@@ -11,8 +11,8 @@ use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::control::PlacementRequest;
 use zagros_protocol::{Generation, Refusal};
 
+use crate::ClientError;
 use crate::placement::{Connect, Placement};
-use crate::{ClientError, Shard};
 
 /// The current placement. Reading it takes no lock.
 pub(crate) struct PlacementCache {
@@ -90,9 +90,9 @@ impl PlacementCache {
         self.timeout
     }
 
-    /// The servers in the order of their indices. Empty before the first placement.
-    pub(crate) fn servers(&self) -> Vec<Arc<dyn Shard>> {
-        self.placement.load().iter().flat_map(|placement| placement.shards().cloned()).collect()
+    /// The placement that was fetched last. `None` before the first.
+    pub(crate) fn fetched(&self) -> Option<Arc<Placement>> {
+        self.placement.load_full()
     }
 
     async fn fetch(&self, deadline: Deadline) -> Result<(), FetchError> {

@@ -2,9 +2,11 @@
 //! broken connection and a restart of the server's process.
 //!
 //! At the end of a run, hours of training depend on these calls. A retry is safe. A describe call changes nothing. A
-//! save carries a number of its own, so the server answers a retry with the result of the first try. A load that
-//! replaces all rows starts again. A new process that has recovered the rows of the earlier process serves the call. A
+//! save and a load carry a number of their own, so the server answers a retry with the result of the first try. A new process that has recovered the rows of the earlier process serves the call. A
 //! new process without these rows refuses it.
+//!
+//! A save or a load names the bucket map under which its server was listed. If buckets have moved since, the server refuses
+//! it, and the caller asks all servers again: otherwise a bucket would be saved twice, or not at all (invariant CK-2).
 
 use std::sync::Arc;
 
@@ -13,32 +15,47 @@ use futures::future::BoxFuture;
 use tracing::debug;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
+    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, SaveStage,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::{Refusal, RefusalKind};
+use zagros_protocol::{Generation, Refusal, RefusalKind};
+use zagros_zip::number_from;
 
+use crate::placement::{ConnectedServer, Placement};
 use crate::placement_cache::PlacementCache;
 use crate::{ClientError, Shard};
 
 /// A server whose storage calls are retried while it cannot be reached.
 pub(crate) struct RetryingShard {
     index: u32,
-    name: String,
+    /// The placement that lists it.
+    listed: Arc<Placement>,
     placements: Arc<PlacementCache>,
 }
 
 impl RetryingShard {
-    /// The server of this index, at the address in the current placement. A call waits as long as the timeout of
-    /// `placements`.
-    pub(crate) fn new(index: u32, shard: &Arc<dyn Shard>, placements: &Arc<PlacementCache>) -> Self {
-        Self { index, name: shard.name().to_owned(), placements: Arc::clone(placements) }
+    /// All servers of a placement, in the order of their indices. A call goes to the address in the newest placement. It waits
+    /// as long as the timeout of `placements`.
+    pub(crate) fn all(listed: &Arc<Placement>, placements: &Arc<PlacementCache>) -> Vec<Arc<dyn Shard>> {
+        let shard = |(index, _)| Self { index, listed: Arc::clone(listed), placements: Arc::clone(placements) };
+        number_from(0, listed.shards()).map(|listed| Arc::new(shard(listed)) as Arc<dyn Shard>).collect()
+    }
+
+    /// The process that serves now. A server that owns nothing any more, and is therefore not in `placement`, still writes
+    /// the files of its last snapshot.
+    fn now<'a>(&'a self, placement: &'a Placement) -> Option<&'a ConnectedServer> {
+        placement.server(self.index).or_else(|| self.listed.server(self.index))
+    }
+
+    fn shard(&self, placement: &Placement) -> Result<Arc<dyn Shard>, Refusal> {
+        let gone = || Refusal::new(RefusalKind::Internal, format!("there is no embedding server {}", self.index));
+        self.now(placement).map(|server| Arc::clone(server.shard())).ok_or_else(gone)
     }
 
     /// Calls once.
     async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
         let placement = self.placements.current().await.map_err(no_server)?;
-        call(Arc::clone(placement.shard(self.index))).await
+        call(self.shard(&placement)?).await
     }
 
     /// Calls until the server answers, refuses for good, or has not answered for the timeout. The timeout counts from
@@ -47,7 +64,7 @@ impl RetryingShard {
         let (mut away, mut tries) = (None, 0);
         loop {
             let placement = self.placements.current().await.map_err(no_server)?;
-            let refusal = match call(Arc::clone(placement.shard(self.index))).await {
+            let refusal = match call(self.shard(&placement)?).await {
                 Err(refusal) if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Moved) => refusal,
                 done => return done,
             };
@@ -55,14 +72,15 @@ impl RetryingShard {
             if deadline.is_past() {
                 return Err(refusal);
             }
-            debug!(server = self.name, tries, %refusal, "request was not served");
+            debug!(server = self.name(), tries, %refusal, "request was not served");
             if refusal.kind == RefusalKind::Unavailable {
                 tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
             }
             self.placements.follow(&placement, deadline).await.map_err(no_server)?;
-            // Another process is in the server's place, and the directory does not know of a newer one.
+            // Buckets have moved. Or another process is in the server's place, and the directory does not know of a newer one.
             let now = self.placements.current().await.map_err(no_server)?;
-            if refusal.kind == RefusalKind::Moved && now.instance(self.index) == placement.instance(self.index) {
+            let instance = |placement| self.now(placement).map(ConnectedServer::instance);
+            if refusal.kind == RefusalKind::Moved && instance(&now) == instance(&placement) {
                 return Err(refusal);
             }
             tries += 1;
@@ -79,7 +97,7 @@ fn no_server(error: ClientError) -> Refusal {
 
 impl Shard for RetryingShard {
     fn name(&self) -> &str {
-        &self.name
+        self.listed.shard(self.index).name()
     }
 
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
@@ -103,7 +121,10 @@ impl Shard for RetryingShard {
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        let request = SaveRequest { attempt: rand::random(), ..request };
+        // The files of a snapshot are those of the map at the snapshot.
+        let is_snapshot = request.stage() != SaveStage::Files;
+        let generation = if is_snapshot { self.listed.map().generation() } else { Generation::NONE };
+        let request = SaveRequest { attempt: rand::random(), generation: generation.0, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
             async move { shard.save(request).await }.boxed()
@@ -113,6 +134,8 @@ impl Shard for RetryingShard {
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         let is_repeatable = request.replace;
+        let generation = self.listed.map().generation().0;
+        let request = LoadRequest { attempt: rand::random(), generation, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
             async move { shard.load(request).await }.boxed()
@@ -125,6 +148,7 @@ impl Shard for RetryingShard {
 #[cfg(test)]
 mod tests {
     use zagros_fakes::{FakeControlPlane, FakeShard, ScriptedFault};
+    use zagros_protocol::BucketMap;
     use zagros_protocol::control::ServerEntry;
 
     use super::*;
@@ -134,11 +158,11 @@ mod tests {
     const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
     /// Refuses with these kinds in order, then serves.
-    fn flaky(failures: &[RefusalKind]) -> (Arc<FakeShard>, RetryingShard) {
+    async fn flaky(failures: &[RefusalKind]) -> (Arc<FakeShard>, Arc<dyn Shard>) {
         let flaky = Arc::new(FakeShard::default());
         fail(&flaky, failures);
         let control = Cluster::new(1).control;
-        (flaky.clone(), retrying(control, flaky))
+        (flaky.clone(), retrying(control, flaky).await)
     }
 
     fn fail(shard: &FakeShard, failures: &[RefusalKind]) {
@@ -146,17 +170,17 @@ mod tests {
     }
 
     /// A server that the coordinator always names, with the same process or another one.
-    fn retrying(control: Arc<FakeControlPlane>, flaky: Arc<FakeShard>) -> RetryingShard {
-        let server = flaky.clone();
-        let connect: Connect = Arc::new(move |_| Ok(server.clone() as Arc<dyn Shard>));
+    async fn retrying(control: Arc<FakeControlPlane>, flaky: Arc<FakeShard>) -> Arc<dyn Shard> {
+        let connect: Connect = Arc::new(move |_| Ok(flaky.clone() as Arc<dyn Shard>));
         let placements = Arc::new(PlacementCache::new(control, connect, TIMEOUT));
-        RetryingShard::new(0, &(flaky as Arc<dyn Shard>), &placements)
+        let listed = placements.current().await.unwrap();
+        RetryingShard::all(&listed, &placements).remove(0)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_broken_connection_fails_no_save_and_the_server_hears_that_it_is_the_same_one() {
         use RefusalKind::Unavailable;
-        let (flaky, shard) = flaky(&[Unavailable, Unavailable]);
+        let (flaky, shard) = flaky(&[Unavailable, Unavailable]).await;
         shard.save(SaveRequest::default()).await.unwrap();
         shard.save(SaveRequest::default()).await.unwrap();
         let attempts = flaky.save_attempts.lock().unwrap().clone();
@@ -173,13 +197,13 @@ mod tests {
     async fn a_refusal_and_a_server_that_stays_away_are_reported() {
         use RefusalKind::{Internal, Moved, Unavailable};
         for final_one in [Internal, Moved] {
-            let (_, shard) = flaky(&[Unavailable, final_one]);
+            let (_, shard) = flaky(&[Unavailable, final_one]).await;
             assert_eq!(shard.save(SaveRequest::default()).await.unwrap_err().kind, final_one);
         }
-        let (_, shard) = flaky(&[Unavailable]);
+        let (_, shard) = flaky(&[Unavailable]).await;
         assert!(shard.load(LoadRequest::default()).await.is_err(), "rows would be added twice");
         let started = tokio::time::Instant::now();
-        let (_, shard) = flaky(&[Unavailable; 1000]);
+        let (_, shard) = flaky(&[Unavailable; 1000]).await;
         assert_eq!(shard.describe(DescribeRequest {}).await.unwrap_err().kind, Unavailable);
         assert!(started.elapsed() >= TIMEOUT && started.elapsed() < TIMEOUT * 2, "{:?}", started.elapsed());
     }
@@ -194,7 +218,7 @@ mod tests {
             let cluster = Cluster::new(1);
             cluster.announce(1, |entry| ServerEntry { lineage: 7, ..entry });
             let flaky = Arc::new(FakeShard::default());
-            let shard = retrying(cluster.control.clone(), flaky.clone());
+            let shard = retrying(cluster.control.clone(), flaky.clone()).await;
             shard.describe(DescribeRequest {}).await.unwrap();
             cluster.announce(1, |entry| ServerEntry { lineage, instance: 2, ..entry });
             fail(&flaky, &[fault]);
@@ -204,5 +228,29 @@ mod tests {
                 assert!(refusal.message.contains("embedding server 0 (fake) was restarted"), "{refusal}");
             }
         }
+    }
+
+    /// Invariant CK-2.
+    #[tokio::test(start_paused = true)]
+    async fn a_save_and_a_load_name_the_map_of_their_list_and_the_files_of_a_snapshot_none() {
+        let (flaky, shard) = flaky(&[]).await;
+        for stage in [SaveStage::Whole, SaveStage::Capture, SaveStage::Files] {
+            shard.save(SaveRequest { stage: stage.into(), ..SaveRequest::default() }).await.unwrap();
+        }
+        shard.load(LoadRequest::default()).await.unwrap();
+        assert_eq!(*flaky.storage_generations.lock().unwrap(), [1, 1, 0, 1]);
+    }
+
+    /// Its last snapshot is being written when a server's buckets are gone.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_owns_nothing_any_more_still_writes_its_files() {
+        let cluster = Cluster::new(2);
+        let placements = Arc::new(PlacementCache::new(cluster.control.clone(), cluster.connect(), TIMEOUT));
+        let servers = RetryingShard::all(&placements.current().await.unwrap(), &placements);
+        cluster.announce_owners(&BucketMap::even(Generation(2), 64, 1));
+        placements.refresh().await.unwrap();
+        let files = SaveRequest { stage: SaveStage::Files.into(), ..SaveRequest::default() };
+        assert_eq!(servers[1].save(files).await.unwrap().files[0].name, "rows-1.zrows");
+        assert_eq!(servers[1].name(), "embedding server 1 (fake)");
     }
 }

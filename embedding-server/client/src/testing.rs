@@ -1,7 +1,8 @@
 //! Embedding servers for tests: the rows are known, pushes are recorded, faults are scripted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -13,8 +14,8 @@ use zagros_protocol::control::{
     ServerEntry,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::{BucketMap, Generation, Refusal, RowKey, TableId};
-use zagros_zip::ZipEq;
+use zagros_protocol::{BucketMap, Generation, Refusal, RowKey, ServerIndex, TableId};
+use zagros_zip::{ZipEq, number_from};
 
 use crate::datapath::{TableBags, TableIds, UniqueIds};
 use crate::placement::Connect;
@@ -42,8 +43,8 @@ impl Shard for FakeShard {
         self.save(request).boxed()
     }
 
-    fn load(&self, _: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        self.load().boxed()
+    fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
+        self.load(request).boxed()
     }
 }
 
@@ -65,16 +66,33 @@ impl Cluster {
 
     /// Makes the coordinator report this generation, with entries changed by `change`.
     pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
-        let servers = self.shards.len() as u32;
-        let entry =
-            |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1, lineage: 0 };
-        let placement = PlacementResponse {
-            generation,
-            owners: BucketMap::even(Generation(generation), 64, servers).pack_owners().into(),
-            servers: (0..servers).map(|index| change(entry(index))).collect(),
-            ..PlacementResponse::default()
-        };
-        self.control.placement.respond(placement);
+        let map = BucketMap::even(Generation(generation), 64, self.shards.len() as u32);
+        self.control.placement.respond(placement(&map, change));
+    }
+
+    /// Makes the coordinator report these owners.
+    pub(crate) fn announce_owners(&self, map: &BucketMap) {
+        self.control.placement.respond(placement(map, |entry| entry));
+    }
+
+    /// Moves buckets to another server. The servers that have nothing to do with it hear of the new map `late`.
+    pub(crate) async fn move_buckets(&self, map: &BucketMap, buckets: &[u32], target: u32, late: Duration) {
+        let mut involved = BTreeSet::from([target]);
+        let next = map.moved(buckets, ServerIndex(target));
+        for (source, shard) in number_from(0, &self.shards).filter(|(source, _)| *source != target) {
+            let own = buckets.iter().copied().filter(|bucket| map.owner(*bucket) == Some(ServerIndex(source)));
+            let own: Vec<u32> = own.collect();
+            if !own.is_empty() {
+                // Several sources are several moves that are committed at once.
+                let bucket_move = next.generation().0 * 100 + u64::from(source);
+                shard.hand_over(&self.shards[target as usize], &own, bucket_move);
+                involved.insert(source);
+            }
+        }
+        involved.iter().for_each(|index| self.shards[*index as usize].adopt(next.clone()));
+        self.announce_owners(&next);
+        tokio::time::sleep(late).await;
+        self.shards.iter().for_each(|shard| shard.adopt(next.clone()));
     }
 
     pub(crate) fn connect(&self) -> Connect {
@@ -90,6 +108,17 @@ impl Cluster {
             assert!(all.insert(key, gradients).is_none(), "{key:?} lives on two servers");
         }
         all
+    }
+}
+
+fn placement(map: &BucketMap, change: impl Fn(ServerEntry) -> ServerEntry) -> PlacementResponse {
+    let entry =
+        |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1, lineage: 0 };
+    PlacementResponse {
+        generation: map.generation().0,
+        owners: map.pack_owners().into(),
+        servers: (0..map.servers()).map(|index| change(entry(index))).collect(),
+        ..PlacementResponse::default()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::folder::{base_folders, base_path, sync_folder, write_whole};
 use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
 use crate::kind::RecordKind;
 use crate::record::RecordDraft;
-use crate::{LogError, LogRecord};
+use crate::{LogError, LogRecord, WindowGroup};
 
 const MANIFEST: &str = "manifest.json";
 /// Bytes that are gathered for one write.
@@ -43,8 +43,8 @@ pub struct BaseManifest {
     pub bytes: u64,
     /// The time of the tables at `start`: steps and seconds.
     pub time: [u64; 2],
-    /// The pushes of each writer that were applied before `start`.
-    pub windows: Vec<WindowImage>,
+    /// The pushes of each writer that were applied before `start`, by window group.
+    pub groups: Vec<WindowGroup>,
     /// Pushes of which some rows were applied before `start`, and that were not repeated yet.
     pub partial: Vec<PartialImage>,
     /// Whether a load of saved rows had started before `start` and was not complete: a part of a model.

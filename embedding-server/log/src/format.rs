@@ -1,4 +1,4 @@
-//! The bytes of the log, version 2. All numbers are little-endian.
+//! The bytes of the log, version 3. All numbers are little-endian.
 //!
 //! ```text
 //! segment := preamble record* zeros          zeros: what is preallocated and not yet written
@@ -25,13 +25,15 @@
 //! | counts added | 6 | count u32 · 0 u32 · ids · frequency counts u32 [count] |
 //! | sketch added | 7 | cells u32, packed as the table has them |
 //! | pending | 8 | origin · step u64 · share f32 · 0 u32 · id u64 · gradient f32 [count] |
-//! | commit | 9 | origin · step u64 · time: steps u64 · seconds u64 |
+//! | commit | 9 | origin · step u64 · time: steps u64 · seconds u64 · window groups u32 [count]; none for group 0 alone |
 //! | stripe counts | 10 | lsn u64 · ids u32 · cells u32 · ids u64 · counts u32 · cells u32: in a base, the counts at that lsn |
 //! | end | 11 | records u64 before it: the last of a part |
 //! | load started | 12 | nothing: rows of a saved model follow, among those of requests |
 //! | load complete | 13 | nothing: the load before it has put all its rows in, or none |
+//! | window group | 14 | group u32 · buckets u32 · words u32 · 0 u32 · words u64 · buckets u32: these buckets have these windows from now on |
 //!
-//! `origin` is the push: writer u64 · seq u64 · incarnation u32 · count u32. `width` is the number of words of a slot.
+//! `origin` is the push: writer u64 · seq u64 · incarnation u32 · count u32. `width` is the number of words of a slot. The words of a
+//! window group are its windows, each as writer · incarnation · ranges · first and last number of each range.
 
 use crate::kind::RecordKind;
 
@@ -40,7 +42,7 @@ pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"ZLOG\r\n\x1a\n";
 /// First bytes of a record.
 pub(crate) const RECORD_MAGIC: u32 = 0x5a52_4c47;
 /// Version of everything in this module's documentation.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of a preamble.
 pub(crate) const PREAMBLE_BYTES: usize = 64;
 /// Bytes of a head.

@@ -29,11 +29,13 @@ pub enum RecordKind {
     LoadStarted,
     /// The load is complete.
     LoadComplete,
+    /// Buckets whose pushes were applied together, and these pushes.
+    WindowGroup,
 }
 
 impl RecordKind {
     /// All kinds with their numbers and their names for a person.
-    pub(crate) const ALL: [(Self, u16, &'static str); 13] = [
+    pub(crate) const ALL: [(Self, u16, &'static str); 14] = [
         (Self::PushedRows, 1, "pushed rows"),
         (Self::Rows, 2, "rows"),
         (Self::Removed, 3, "removed"),
@@ -47,6 +49,7 @@ impl RecordKind {
         (Self::End, 11, "end"),
         (Self::LoadStarted, 12, "load started"),
         (Self::LoadComplete, 13, "load complete"),
+        (Self::WindowGroup, 14, "window group"),
     ];
 
     pub(crate) fn from_number(number: u16) -> Option<Self> {
@@ -60,7 +63,10 @@ impl RecordKind {
     /// Whether a record of this kind is of one stripe of a table.
     #[must_use]
     pub fn has_stripe(self) -> bool {
-        !matches!(self, Self::Cleared | Self::Commit | Self::End | Self::LoadStarted | Self::LoadComplete)
+        !matches!(
+            self,
+            Self::Cleared | Self::Commit | Self::End | Self::LoadStarted | Self::LoadComplete | Self::WindowGroup
+        )
     }
 
     /// Name for a person.

@@ -20,6 +20,7 @@ mod segments;
 mod summary;
 mod sync_mode;
 mod tail;
+mod window_group;
 mod writer;
 
 pub use base::{Base, BaseDraft, BaseManifest, BasePartDraft, PartSize, PartialImage, WindowImage};
@@ -32,4 +33,5 @@ pub use record::{LogRecord, LoggedGradient, LoggedRows};
 pub use summary::{LogSummary, RecordCount, WriterSummary};
 pub use sync_mode::SyncMode;
 pub use tail::{CheckedSegment, LogTail, TailSegment};
+pub use window_group::WindowGroup;
 pub use writer::{LogReservation, LogWriter, SEGMENT_BYTES, WriterConfig};

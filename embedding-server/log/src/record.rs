@@ -5,6 +5,7 @@ use zagros_table::{FrequencyCounts, PushOrigin, PushStep, TableTime};
 
 use crate::format::{HEAD_BYTES, RecordHead, u32_at, u64_at};
 use crate::kind::RecordKind;
+use crate::window_group::WindowGroup;
 
 /// Bytes of an origin.
 const ORIGIN_BYTES: usize = 24;
@@ -60,6 +61,8 @@ pub enum LogRecord {
         step: u64,
         /// The time of the tables.
         time: TableTime,
+        /// The window groups of the rows that it changed. Empty for group 0 alone.
+        groups: Vec<u32>,
     },
     /// The counts of a stripe at a position of the log.
     StripeCounts {
@@ -74,6 +77,8 @@ pub enum LogRecord {
     LoadStarted,
     /// The load has put all its rows in, or none.
     LoadComplete,
+    /// These buckets have these windows from now on.
+    WindowGroup(WindowGroup),
 }
 
 impl LogRecord {
@@ -111,15 +116,17 @@ fn decode(head: &RecordHead, payload: &[u8]) -> Option<LogRecord> {
         RecordKind::SketchAdded => LogRecord::SketchAdded(words_of(payload)),
         RecordKind::Pending => LogRecord::Pending(gradient_of(payload)?),
         RecordKind::Commit => {
-            let (origin, _) = origin_of(payload)?;
-            let rest = payload.get(ORIGIN_BYTES..ORIGIN_BYTES + 24)?;
+            let (origin, count) = origin_of(payload)?;
+            let (rest, groups) = payload.get(ORIGIN_BYTES..)?.split_at_checked(24)?;
+            let groups = words_of(groups.get(..count.checked_mul(4)?)?);
             let time = TableTime { steps: u64_at(rest, 8), seconds: u64_at(rest, 16) };
-            LogRecord::Commit { origin, step: u64_at(rest, 0), time }
+            LogRecord::Commit { origin, step: u64_at(rest, 0), time, groups }
         }
         RecordKind::StripeCounts => stripe_counts_of(payload)?,
         RecordKind::End => LogRecord::End(u64_at(payload.get(..8)?, 0)),
         RecordKind::LoadStarted => LogRecord::LoadStarted,
         RecordKind::LoadComplete => LogRecord::LoadComplete,
+        RecordKind::WindowGroup => LogRecord::WindowGroup(window_group_of(payload)?),
     })
 }
 
@@ -178,6 +185,15 @@ fn stripe_counts_of(payload: &[u8]) -> Option<LogRecord> {
     let (counts, rest) = rest.split_at_checked(4 * ids.len())?;
     let counts = FrequencyCounts { ids, counts: words_of(counts), cells: words_of(rest) };
     (counts.cells.len() == cells).then(|| LogRecord::StripeCounts { lsn: u64_at(head, 0), counts })
+}
+
+fn window_group_of(payload: &[u8]) -> Option<WindowGroup> {
+    let (head, rest) = payload.split_at_checked(16)?;
+    let (buckets, words) = (u32_at(head, 4) as usize, u32_at(head, 8) as usize);
+    let (words, rest) = split_ids(rest, words)?;
+    let windows = WindowGroup::windows_of(&words)?;
+    let buckets: Vec<u32> = words_of(rest.get(..buckets.checked_mul(4)?)?);
+    Some(WindowGroup { group: u32_at(head, 0), buckets, windows })
 }
 
 /// A record in the making: the parts of its payload, and their CRC. All of it is known before its place in the log is.
@@ -276,10 +292,20 @@ impl<'a> RecordDraft<'a> {
         Self::new(RecordKind::Pending, [place[0], place[1], 0], start, [cast_slice(gradient), &[], &[]])
     }
 
-    pub(crate) fn commit(origin: &PushOrigin, step: u64, time: TableTime) -> Self {
-        let mut start = DraftStart::origin(origin, 0);
+    pub(crate) fn commit(origin: &PushOrigin, step: u64, time: TableTime, groups: &'a [u32]) -> Self {
+        let mut start = DraftStart::origin(origin, groups.len());
         [step, time.steps, time.seconds].iter().for_each(|number| start.put(&number.to_le_bytes()));
-        Self::new(RecordKind::Commit, [0; 3], start, [&[]; 3])
+        Self::new(RecordKind::Commit, [0; 3], start, [cast_slice(groups), &[], &[]])
+    }
+
+    /// A window group, and [`WindowGroup::words`] of it.
+    pub(crate) fn window_group(group: &'a WindowGroup, words: &'a [u64]) -> Self {
+        let mut start = DraftStart::empty();
+        for number in [group.group, group.buckets.len() as u32, words.len() as u32, 0] {
+            start.put(&number.to_le_bytes());
+        }
+        let parts = [cast_slice(words), cast_slice(&group.buckets), &[]];
+        Self::new(RecordKind::WindowGroup, [0; 3], start, parts)
     }
 
     /// A record without a payload: [`RecordKind::Cleared`] and those of a load.
@@ -331,6 +357,7 @@ impl<'a> RecordDraft<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::WindowImage;
 
     const ORIGIN: PushOrigin = PushOrigin { writer: 1 << 40, incarnation: 3, seq: 9 };
 
@@ -370,7 +397,20 @@ mod tests {
         let gradient = LoggedGradient { origin: ORIGIN, step, id: 8, gradient: vec![0.5, -1.0, 2.0] };
         let draft = RecordDraft::pending([0, 1], &ORIGIN, step, 8, &gradient.gradient);
         assert_eq!(read_back(&draft).1, LogRecord::Pending(gradient.clone()));
-        assert_eq!(read(RecordDraft::commit(&ORIGIN, 4, time)), LogRecord::Commit { origin: ORIGIN, step: 4, time });
+        for groups in [vec![], vec![0, 7]] {
+            let draft = RecordDraft::commit(&ORIGIN, 4, time, &groups);
+            assert_eq!(
+                read_back(&draft).1,
+                LogRecord::Commit { origin: ORIGIN, step: 4, time, groups: groups.clone() }
+            );
+        }
+        let windows = vec![
+            WindowImage { writer: 1 << 40, incarnation: 3, applied: vec![[1, 5], [7, 7]] },
+            WindowImage { writer: 2, incarnation: 1, applied: vec![] },
+        ];
+        let group = WindowGroup { group: 4, buckets: vec![9, 11, 12], windows };
+        let words = group.words();
+        assert_eq!(read_back(&RecordDraft::window_group(&group, &words)).1, LogRecord::WindowGroup(group.clone()));
         let counts = FrequencyCounts { ids: vec![9], counts: vec![2], cells: vec![1, 2, 3] };
         let draft = RecordDraft::stripe_counts([0, 1], 99, &counts);
         assert_eq!(read_back(&draft).1, LogRecord::StripeCounts { lsn: 99, counts: counts.clone() });

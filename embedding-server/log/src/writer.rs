@@ -27,7 +27,7 @@ use crate::kind::RecordKind;
 use crate::record::RecordDraft;
 use crate::segments::SegmentFiles;
 use crate::sync_mode::SyncMode;
-use crate::{LogError, LogStopped};
+use crate::{LogError, LogStopped, WindowGroup};
 
 /// Bytes of a segment.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -142,9 +142,14 @@ impl LogWriter {
         }
     }
 
-    /// Appends the end of a push.
-    pub fn commit(&self, origin: &PushOrigin, step: u64, time: TableTime) {
-        self.append_draft(&RecordDraft::commit(origin, step, time));
+    /// Appends the end of a push to these window groups. None are named for group 0 alone.
+    pub fn commit(&self, origin: &PushOrigin, step: u64, time: TableTime, groups: &[u32]) {
+        self.append_draft(&RecordDraft::commit(origin, step, time, groups));
+    }
+
+    /// Appends that buckets have other windows from now on.
+    pub fn window_group(&self, group: &WindowGroup) {
+        self.append_draft(&RecordDraft::window_group(group, &group.words()));
     }
 
     /// Appends that rows of a saved model follow. Until [`Self::complete_load`], recovery finds a part of a model.

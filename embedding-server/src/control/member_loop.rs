@@ -4,7 +4,6 @@
 //! request to the coordinator, which drains the run. The server serves until the coordinator says that the run is over.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -12,14 +11,16 @@ use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberView, Membership};
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_plumbing::{Deadline, Shutdown};
-use zagros_protocol::control::{Disk, PlacementRequest, Writer};
-use zagros_protocol::{BucketMap, Generation};
+use zagros_protocol::control::{Disk, PlacementRequest, PlacementResponse};
 
 use crate::EmbeddingService;
 use crate::metrics::RecentLookups;
+use crate::resharding::{MoveRunner, adopt};
 
 /// The period of load reports, and of retries to fetch the placement.
 const PERIOD: Duration = Duration::from_secs(1);
+/// How often a server that is frozen asks whether its move is decided. Its requests wait for the answer.
+const UNDECIDED: Duration = Duration::from_millis(5);
 /// The longest wait for the end of the run after the server was asked to end. One save may take this long. If the
 /// coordinator does not answer, an idle server waits two periods.
 const DRAIN: Duration = Duration::from_secs(3600);
@@ -56,9 +57,6 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// The newest placement: the bucket map, and the writers that may push.
-type FetchedPlacement = (BucketMap, Vec<Writer>);
-
 /// Measures how long the server has had no request.
 struct IdleTime {
     /// Requests that had started at the last look.
@@ -87,13 +85,13 @@ pub(crate) async fn take_part_in_run(
     service: &EmbeddingService,
     control: &dyn ControlPlane,
     membership: &Membership,
-    timeout: Duration,
-    shutdown: &Shutdown,
+    mut moves: MoveRunner,
+    (timeout, shutdown): (Duration, &Shutdown),
 ) -> StopReason {
     let mut view = membership.subscribe();
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut serving = Generation::NONE;
+    let mut serving = Served::default();
     let mut idle = IdleTime::new();
     let mut recent = RecentLookups::default();
     let mut asked: Option<Deadline> = None;
@@ -109,6 +107,8 @@ pub(crate) async fn take_part_in_run(
                 info!(server = service.index().0, "asked to end; serving until the workers have saved and left");
             }
             () = service.writers.unknown() => asks = true,
+            () = service.moves.asked() => asks = true,
+            () = tokio::time::sleep(UNDECIDED), if service.is_frozen() => asks = true,
         }
         let now = view.borrow_and_update().clone();
         let idle = idle.look(service);
@@ -119,9 +119,9 @@ pub(crate) async fn take_part_in_run(
             return StopReason::Asked;
         }
         service.writers.reached(membership.newest_batch());
-        if asks || now.generation != serving.0 {
+        if asks || !serving.is_newest(&now) {
             tokio::select! {
-                fetched = fetch(control, membership.lease()) => serving = adopt(service, serving, fetched),
+                fetched = fetch(control, membership.lease()) => serving.adopt(service, &mut moves, &now, fetched),
                 () = shutdown.requested(), if asked.is_none() => {}
             }
         }
@@ -154,38 +154,42 @@ fn ended(view: &MemberView, idle: Duration, timeout: Duration) -> Option<StopRea
     reported.or_else(|| abandoned().filter(|_| idle > timeout))
 }
 
-/// Fetches the present placement. `None` if there is none yet.
-async fn fetch(control: &dyn ControlPlane, timeout: Duration) -> Result<Option<FetchedPlacement>, String> {
+/// Fetches the present placement.
+async fn fetch(control: &dyn ControlPlane, timeout: Duration) -> Result<PlacementResponse, String> {
     let asked = Deadline::after(timeout).bound(control.placement(PlacementRequest {})).await;
     let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
-    let placement = answer.map_err(|refusal| refusal.to_string())?;
-    if placement.generation == Generation::NONE.0 {
-        return Ok(None);
-    }
-    let map = BucketMap::unpack(Generation(placement.generation), &placement.owners);
-    map.map(|map| Some((map, placement.writers))).map_err(|error| error.to_string())
+    answer.map_err(|refusal| refusal.to_string())
 }
 
-/// Serves the fetched map and writers. Returns the generation that is served now.
-fn adopt(
-    service: &EmbeddingService,
-    serving: Generation,
-    fetched: Result<Option<FetchedPlacement>, String>,
-) -> Generation {
-    match fetched {
-        Ok(Some((map, writers))) => {
-            let generation = map.generation();
-            service.writers.set(&writers);
-            if generation != serving {
-                info!(%generation, buckets = map.buckets(), "placement adopted");
-                service.set_placement(Arc::new(map));
+/// What was adopted of the coordinator's placements.
+#[derive(Debug, Default)]
+struct Served {
+    generation: u64,
+    /// The move that was under way, as the heartbeats name it.
+    bucket_move: u64,
+}
+
+impl Served {
+    fn is_newest(&self, view: &MemberView) -> bool {
+        (view.generation, view.bucket_move) == (self.generation, self.bucket_move)
+    }
+
+    /// Serves what was fetched, and starts what it asks for.
+    fn adopt(
+        &mut self,
+        service: &EmbeddingService,
+        moves: &mut MoveRunner,
+        view: &MemberView,
+        fetched: Result<PlacementResponse, String>,
+    ) {
+        let adopted = fetched.and_then(|placement| adopt(service, &placement).map_err(|error| error.to_string()));
+        match adopted {
+            Ok(Some(adopted)) => {
+                *self = Self { generation: adopted.generation.0, bucket_move: view.bucket_move };
+                moves.follow(&adopted);
             }
-            generation
-        }
-        Ok(None) => serving,
-        Err(reason) => {
-            warn!(reason, "cannot fetch the placement; will ask again");
-            serving
+            Ok(None) => {}
+            Err(reason) => warn!(reason, "cannot fetch the placement; will ask again"),
         }
     }
 }

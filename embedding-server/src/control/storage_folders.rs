@@ -15,9 +15,14 @@ impl StorageFolders {
     /// # Errors
     /// If a text is not a folder.
     pub(crate) fn new(job: &Job, more: &[String]) -> Result<Self, StoreError> {
-        let runs = job.output.folder.display().to_string();
-        let named = [Some(runs), job.output.model_folder.clone(), job.checkpoint.folder.clone()];
-        Ok(Self(AllowedFolders::new(named.into_iter().flatten().chain(more.iter().cloned()))?))
+        let named = [
+            ("output.folder", Some(job.output.folder.display().to_string())),
+            ("output.model_folder", job.output.model_folder.clone()),
+            ("checkpoint.folder", job.checkpoint.folder.clone()),
+        ];
+        let of_job = named.into_iter().filter_map(|(key, folder)| Some((format!("`{key}`"), folder?)));
+        let added = more.iter().map(|folder| ("`--storage-folder`".to_owned(), folder.clone()));
+        Ok(Self(AllowedFolders::new(of_job.chain(added))?))
     }
 
     /// Refuses all other folders.
@@ -26,10 +31,23 @@ impl StorageFolders {
     /// `Invalid`, with the folder and the list of allowed folders.
     pub(crate) fn check(&self, folder: &str) -> Result<(), Refusal> {
         self.0.check(folder).map_err(|outside| {
-            let help = "allowed are `output.folder`, `output.model_folder` and `checkpoint.folder` of the job, and the folders of \
-                        `--storage-folder` of the embedding server; check that all roles use the same job file";
+            let help = "give all roles the same job file, or start the embedding server with `--storage-folder FOLDER`";
             Refusal::invalid(format!("{outside}; {help}"))
         })
+    }
+
+    /// Refuses files of `folder` that are links out of all allowed folders. A name with a path is refused where the file is
+    /// opened.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn check_files<'a>(
+        &self,
+        folder: &str,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), Refusal> {
+        let plain = names.into_iter().filter(|name| !name.contains('/'));
+        plain.map(|name| format!("{folder}/{name}")).try_for_each(|file| self.check(&file))
     }
 }
 
@@ -50,8 +68,27 @@ mod tests {
             assert_eq!(allowed.check(&inside), Ok(()));
         }
         let refused = allowed.check("s3://other/ads").unwrap_err();
-        assert!(refused.message.contains(&path("runs")) && refused.message.contains("--storage-folder"), "{refused}");
+        for named in [format!("{} (`output.folder`)", path("runs")), format!("{} (`--storage-folder`)", path("added"))]
+        {
+            assert!(refused.message.contains(&named), "{refused}");
+        }
         job.checkpoint.folder = Some("s3://other".to_owned());
         assert_eq!(StorageFolders::new(&job, &[]).unwrap().check("s3://other/ads"), Ok(()));
+    }
+
+    #[test]
+    fn a_file_that_is_a_link_out_of_the_folders_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = job(1);
+        job.output.folder = folder.path().join("runs");
+        std::fs::create_dir_all(job.output.folder.join("model")).unwrap();
+        std::fs::write(folder.path().join("private"), "rows of somebody else").unwrap();
+        let model = job.output.folder.join("model");
+        std::fs::write(model.join("good.zrows"), "rows").unwrap();
+        std::os::unix::fs::symlink(folder.path().join("private"), model.join("link.zrows")).unwrap();
+        let (allowed, model) = (StorageFolders::new(&job, &[]).unwrap(), model.display().to_string());
+        assert_eq!(allowed.check_files(&model, ["good.zrows", "not yet there"]), Ok(()));
+        let refused = allowed.check_files(&model, ["good.zrows", "link.zrows"]).unwrap_err();
+        assert!(refused.message.contains("link.zrows") && refused.message.contains("output.folder"), "{refused}");
     }
 }

@@ -30,6 +30,12 @@ impl RequestTimes {
         Self { arrived, deadline: RequestDeadline::at(end) }
     }
 
+    /// How much longer the server waits for what the request needs.
+    pub(crate) fn left(&self, deadline: Deadline) -> Deadline {
+        let left = deadline.left();
+        Deadline::after(left - MOST_SPARED.min(left / SPARED_SHARE))
+    }
+
     /// The deadline, for the tables.
     pub(crate) fn deadline(&self) -> RequestDeadline {
         self.deadline

@@ -17,7 +17,7 @@ pub(crate) fn lookup(
 ) -> Result<LookupResponse, Refusal> {
     let placement = service.placement()?;
     service.check_whole()?;
-    placement.check_generation(request.generation)?;
+    placement.check_request(request.generation)?;
     let access = access(request.access)?;
     let value_bytes = value_bytes(request.encoding)?;
     let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
@@ -27,6 +27,7 @@ pub(crate) fn lookup(
     placement.check_rows(&parts)?;
 
     let entry = service.tables.enter_before(times.deadline()).map_err(|error| times.refuse(service, &error))?;
+    service.check_still(&placement, request.generation)?;
     let mut weights = service.buffers.take(values);
     let found = service.with_scratch(|scratch| entry.lookup(&parts, access, &mut weights, scratch));
     let report = found.map_err(|error| times.refuse(service, &error))?;

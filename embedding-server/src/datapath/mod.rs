@@ -10,6 +10,7 @@ mod placement;
 mod push;
 mod request;
 mod sequence_window;
+mod window_groups;
 mod writers;
 
 pub(crate) use deadline::RequestTimes;

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
-use zagros_table::RequestPart;
+use zagros_table::{RequestPart, RowBatch};
 
 /// A bucket map, as one server uses it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OwnedBuckets {
     map: Arc<BucketMap>,
     server: ServerIndex,
@@ -15,12 +15,39 @@ pub(crate) struct OwnedBuckets {
     buckets: Box<[bool]>,
     /// This server owns all buckets, so no id is hashed.
     all: bool,
+    /// The move of which this server is the source, while it waits for the decision and serves nothing.
+    frozen: Option<u64>,
 }
 
 impl OwnedBuckets {
     pub(crate) fn new(map: Arc<BucketMap>, server: ServerIndex) -> Self {
         let buckets: Box<[bool]> = (0..map.buckets()).map(|bucket| map.owner(bucket) == Some(server)).collect();
-        Self { server, all: buckets.iter().all(|ours| *ours), buckets, map }
+        Self { server, all: buckets.iter().all(|ours| *ours), buckets, map, frozen: None }
+    }
+
+    /// The same map at a server that serves nothing until this move is decided.
+    pub(crate) fn freeze(&self, bucket_move: u64) -> Self {
+        Self { frozen: Some(bucket_move), ..self.clone() }
+    }
+
+    /// The move for which the server is frozen.
+    pub(crate) fn frozen(&self) -> Option<u64> {
+        self.frozen
+    }
+
+    /// The number of servers up to the last one with a bucket.
+    pub(crate) fn servers(&self) -> u32 {
+        self.map.servers()
+    }
+
+    /// Whether this server owns a bucket.
+    pub(crate) fn has(&self, bucket: u32) -> bool {
+        self.buckets.get(bucket as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether this server owned buckets that it does not own under `next`.
+    pub(crate) fn has_more_than(&self, next: &Self) -> bool {
+        (0..self.buckets()).any(|bucket| self.has(bucket) && !next.has(bucket))
     }
 
     /// Whether this server owns a row.
@@ -57,6 +84,38 @@ impl OwnedBuckets {
         ranges
     }
 
+    /// Keeps the rows of this server's buckets.
+    pub(crate) fn keep_owned(&self, table: u32, rows: &mut RowBatch) {
+        if self.all || rows.ids.is_empty() {
+            return;
+        }
+        let (width, mut kept) = (rows.slots.len() / rows.ids.len(), 0);
+        for row in 0..rows.ids.len() {
+            if self.owns(table, rows.ids[row]) {
+                rows.ids[kept] = rows.ids[row];
+                rows.slots.copy_within(row * width..(row + 1) * width, kept * width);
+                if let Some(access) = rows.access.get(row).copied() {
+                    rows.access[kept] = access;
+                }
+                kept += 1;
+            }
+        }
+        rows.ids.truncate(kept);
+        rows.slots.truncate(kept * width);
+        rows.access.truncate(kept);
+    }
+
+    /// Refuses a request that was routed by another map (invariant PL-2), and every request while the server is frozen.
+    pub(crate) fn check_request(&self, generation: u64) -> Result<(), Refusal> {
+        self.check_generation(generation)?;
+        let Some(bucket_move) = self.frozen else { return Ok(()) };
+        let message = format!(
+            "embedding server {} hands buckets over (move {bucket_move}) and waits for the coordinator's decision; try again",
+            self.server
+        );
+        Err(Refusal::new(RefusalKind::Unavailable, message))
+    }
+
     /// Refuses a request that was routed by another map (invariant PL-2).
     pub(crate) fn check_generation(&self, generation: u64) -> Result<(), Refusal> {
         let ours = self.map.generation();
@@ -91,10 +150,8 @@ impl OwnedBuckets {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use zagros_protocol::Generation;
-
     use super::*;
+    use proptest::prelude::*;
 
     fn owned(servers: u32, server: u32) -> OwnedBuckets {
         OwnedBuckets::new(Arc::new(BucketMap::even(Generation(3), 64, servers)), ServerIndex(server))

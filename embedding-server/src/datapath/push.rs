@@ -3,13 +3,14 @@
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{PushRequest, PushResponse};
 use zagros_protocol::packed::{PayloadValues, value_bytes};
-use zagros_table::PushStep;
+use zagros_table::{PushReport, PushStep, RequestGuard, TableError};
 
 use super::deadline::RequestTimes;
 use super::request::RequestRows;
-use super::sequence_window::{PushClaim, PushId};
+use super::sequence_window::{PushClaim, PushId, PushTicket};
+use super::window_groups::RequestGroups;
 use crate::EmbeddingService;
-use crate::durability::PushedRows;
+use crate::durability::{PushedRows, RemainingRows};
 
 /// Checks the whole request, then applies it unless it was applied before (invariant DP-3).
 pub(crate) fn push(
@@ -19,7 +20,7 @@ pub(crate) fn push(
 ) -> Result<PushResponse, Refusal> {
     let placement = service.placement()?;
     service.check_whole()?;
-    placement.check_generation(request.generation)?;
+    placement.check_request(request.generation)?;
     let step = PushStep { number: request.step, share: share(request)? };
     let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
@@ -34,7 +35,9 @@ pub(crate) fn push(
     service.writers.admit(push, request.step)?;
     // One guard for the tables and for the record of the push: a snapshot contains both or neither.
     let entry = service.tables.enter_before(times.deadline()).map_err(|error| times.refuse(service, &error))?;
-    let ticket = match service.windows.begin(push)? {
+    service.check_still(&placement, request.generation)?;
+    let groups = service.windows.groups.of_request(&parts, placement.buckets());
+    let ticket = match service.windows.begin(push, groups.groups())? {
         PushClaim::First(ticket) => ticket,
         PushClaim::Duplicate => {
             drop(entry);
@@ -47,15 +50,11 @@ pub(crate) fn push(
     service.tables.tick(request.step, 0);
     let gradients = rows.spread(gradients, count, &service.buffers);
     // A refusal drops the ticket. The push then counts as never received.
-    let pushed = service.with_scratch(|scratch| match &service.log {
-        None => entry.push(&parts, &gradients, step, scratch),
-        Some(log) => {
-            log.push(&entry, push.origin(), PushedRows { parts: &parts, gradients: &gradients, step }, scratch)
-        }
-    });
+    let pushed = PushedRows { parts: &parts, gradients: &gradients, step };
+    let pushed = apply_to_groups(service, &entry, push, pushed, (&ticket, &groups));
     let report = pushed.map_err(|error| times.refuse(service, &error))?;
     if let Some(log) = &service.log {
-        log.commit(&push.origin(), step.number, &service.tables);
+        log.commit(&push.origin(), step.number, &service.tables, ticket.groups());
     }
     // From here on a retry is a duplicate, whatever becomes of the answer.
     ticket.applied();
@@ -70,6 +69,34 @@ pub(crate) fn push(
     service.metrics.refused.inc_by(report.refused);
     service.metrics.bags_spread.inc_by(rows.sums());
     Ok(PushResponse { duplicate: false })
+}
+
+/// Applies a push to the rows of those window groups that do not have it.
+fn apply_to_groups(
+    service: &EmbeddingService,
+    entry: &RequestGuard<'_>,
+    push: PushId,
+    rows: PushedRows<'_>,
+    (ticket, groups): (&PushTicket<'_>, &RequestGroups),
+) -> Result<PushReport, TableError> {
+    if !groups.has_others(ticket.groups()) {
+        return apply(service, entry, push, rows);
+    }
+    let has_push = |table, id| !ticket.groups().contains(&groups.of_row(table, id));
+    let rest = RemainingRows::without(has_push, rows.parts, rows.gradients);
+    apply(service, entry, push, PushedRows { parts: &rest.parts(), gradients: &rest.gradients, ..rows })
+}
+
+fn apply(
+    service: &EmbeddingService,
+    entry: &RequestGuard<'_>,
+    push: PushId,
+    rows: PushedRows<'_>,
+) -> Result<PushReport, TableError> {
+    service.with_scratch(|scratch| match &service.log {
+        None => entry.push(rows.parts, rows.gradients, rows.step, scratch),
+        Some(log) => log.push(entry, push.origin(), rows, scratch),
+    })
 }
 
 /// The share of a push in the samples of its step.

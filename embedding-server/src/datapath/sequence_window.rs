@@ -1,10 +1,17 @@
 //! The sequence window of each writer records which of its last pushes were applied. A retry of an applied push is a
 //! duplicate: the server acknowledges it and does not apply it again (invariant DP-3).
+//!
+//! A writer has one window for each window group that its pushes have changed rows of ([`WindowGroups`]).
+
+use std::collections::HashSet;
 
 use dashmap::DashMap;
-use zagros_log::WindowImage;
+use dashmap::mapref::one::RefMut;
+use zagros_log::{WindowGroup, WindowImage};
 use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind};
 use zagros_table::PushOrigin;
+
+use super::window_groups::WindowGroups;
 
 /// The identity of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +37,18 @@ impl PushId {
 
 /// The sequence windows of all writers. No lock is held while a push is applied.
 #[derive(Debug, Default)]
-pub(crate) struct SequenceWindows(DashMap<u64, SequenceWindow>);
+pub(crate) struct SequenceWindows {
+    /// By window group and writer.
+    windows: DashMap<(u32, u64), SequenceWindow>,
+    pub(crate) groups: WindowGroups,
+}
 
 /// What to do with a push.
 #[derive(Debug)]
 pub(crate) enum PushClaim<'a> {
-    /// Apply it, then call [`PushTicket::applied`].
+    /// Apply it to the rows of the ticket's groups, then call [`PushTicket::applied`].
     First(PushTicket<'a>),
-    /// Nothing. It was applied before.
+    /// Nothing. It was applied before to every group.
     Duplicate,
 }
 
@@ -46,47 +57,66 @@ pub(crate) enum PushClaim<'a> {
 pub(crate) struct PushTicket<'a> {
     windows: &'a SequenceWindows,
     push: PushId,
+    /// Window groups to whose rows the push was not applied before.
+    groups: Vec<u32>,
     applied: bool,
 }
 
 impl SequenceWindows {
-    /// Claims a push.
+    /// Claims a push to rows of these window groups. Each group decides for itself whether it has the push.
     ///
     /// # Errors
     /// `Fenced` if the writer has been replaced (invariant MB-1). `Unavailable` while another try of the same push is
-    /// being applied. `Invalid` if the push is older than the window, which then cannot tell whether it was applied.
-    pub(crate) fn begin(&self, push: PushId) -> Result<PushClaim<'_>, Refusal> {
-        let began = self
-            .0
-            .entry(push.writer)
-            .or_insert_with(|| SequenceWindow::new(push.incarnation))
-            .begin(push.incarnation, push.seq);
-        match began {
-            Ok(SequenceState::New) => Ok(PushClaim::First(PushTicket { windows: self, push, applied: false })),
-            Ok(SequenceState::Applied) => Ok(PushClaim::Duplicate),
-            Err(refused) => Err(refused.into_refusal(push)),
+    /// being applied. `Invalid` if the push is older than a window, which then cannot tell whether it was applied. No group
+    /// is claimed then.
+    pub(crate) fn begin(&self, push: PushId, groups: &[u32]) -> Result<PushClaim<'_>, Refusal> {
+        // From here on, dropping the ticket gives back what it has claimed.
+        let mut ticket = PushTicket { windows: self, push, groups: Vec::with_capacity(groups.len()), applied: false };
+        for group in groups {
+            let mut window = self.window(*group, push);
+            match window.begin(push.incarnation, push.seq) {
+                Ok(SequenceState::New) => ticket.groups.push(*group),
+                Ok(SequenceState::Applied) => {}
+                Err(refused) => {
+                    drop(window);
+                    return Err(refused.into_refusal(push));
+                }
+            }
         }
+        Ok(if ticket.groups.is_empty() { PushClaim::Duplicate } else { PushClaim::First(ticket) })
+    }
+
+    fn window(&self, group: u32, push: PushId) -> RefMut<'_, (u32, u64), SequenceWindow> {
+        self.windows.entry((group, push.writer)).or_insert_with(|| SequenceWindow::new(push.incarnation))
     }
 }
 
 impl SequenceWindows {
-    /// The windows as values. No push is under way.
-    pub(crate) fn images(&self) -> Vec<WindowImage> {
-        self.0.iter().filter_map(|window| window.image(*window.key())).collect()
+    /// All groups and their windows as values. No push is under way.
+    pub(crate) fn images(&self) -> Vec<WindowGroup> {
+        let group = |(group, buckets)| WindowGroup { group, buckets, windows: self.images_of(group) };
+        self.groups.buckets_by_group().into_iter().map(group).collect()
     }
 
-    /// Puts a window of an earlier process in.
-    pub(crate) fn restore(&self, image: &WindowImage) {
-        for [first, last] in &image.applied {
-            for seq in *first..=*last {
-                self.restore_applied(PushId { writer: image.writer, incarnation: image.incarnation, seq });
+    /// The windows of one group as values. No push is under way.
+    pub(crate) fn images_of(&self, group: u32) -> Vec<WindowImage> {
+        let of_group = self.windows.iter().filter(|window| window.key().0 == group);
+        of_group.filter_map(|window| window.image(window.key().1)).collect()
+    }
+
+    /// Puts a group of an earlier process, or of another server, in.
+    pub(crate) fn restore(&self, image: &WindowGroup) {
+        self.groups.assign(&image.buckets, image.group);
+        for WindowImage { writer, incarnation, applied } in &image.windows {
+            for seq in applied.iter().flat_map(|[first, last]| *first..=*last) {
+                self.restore_applied(image.group, PushId { writer: *writer, incarnation: *incarnation, seq });
             }
         }
     }
 
-    /// Notes a push that an earlier process applied.
-    pub(crate) fn restore_applied(&self, push: PushId) {
-        let mut window = self.0.entry(push.writer).or_insert_with(|| SequenceWindow::new(push.incarnation));
+    /// Notes a push that an earlier process applied to a group.
+    pub(crate) fn restore_applied(&self, group: u32, push: PushId) {
+        let mut window = self.window(group, push);
         if push.incarnation > window.incarnation {
             *window = SequenceWindow::new(push.incarnation);
         }
@@ -97,12 +127,20 @@ impl SequenceWindows {
 
     /// The highest number of any push. 0 without one.
     pub(crate) fn newest(&self) -> u64 {
-        self.0.iter().filter_map(|window| window.newest).max().unwrap_or(0)
+        self.windows.iter().filter_map(|window| window.newest).max().unwrap_or(0)
+    }
+
+    /// Forgets the windows of groups without a bucket of this server.
+    pub(crate) fn keep_groups_of(&self, is_owned: impl Fn(u32) -> bool, buckets: u32) {
+        let kept: HashSet<u32> =
+            (0..buckets).filter(|bucket| is_owned(*bucket)).map(|bucket| self.groups.of(bucket)).collect();
+        self.windows.retain(|(group, _), _| kept.contains(group));
     }
 
     /// Forgets all pushes.
     pub(crate) fn clear(&self) {
-        self.0.clear();
+        self.windows.clear();
+        self.groups.clear();
     }
 }
 
@@ -111,12 +149,19 @@ impl PushTicket<'_> {
     pub(crate) fn applied(mut self) {
         self.applied = true;
     }
+
+    /// The window groups to whose rows the push is to be applied.
+    pub(crate) fn groups(&self) -> &[u32] {
+        &self.groups
+    }
 }
 
 impl Drop for PushTicket<'_> {
     fn drop(&mut self) {
-        if let Some(mut window) = self.windows.0.get_mut(&self.push.writer) {
-            window.finish(self.push.incarnation, self.push.seq, self.applied);
+        for group in &self.groups {
+            if let Some(mut window) = self.windows.windows.get_mut(&(*group, self.push.writer)) {
+                window.finish(self.push.incarnation, self.push.seq, self.applied);
+            }
         }
     }
 }
@@ -274,7 +319,7 @@ mod tests {
 
     /// Applies a push. Returns whether this was the first time.
     fn apply(windows: &SequenceWindows, push: PushId) -> Result<bool, RefusalKind> {
-        match windows.begin(push).map_err(|refusal| refusal.kind)? {
+        match windows.begin(push, &[0]).map_err(|refusal| refusal.kind)? {
             PushClaim::First(ticket) => {
                 ticket.applied();
                 Ok(true)
@@ -294,7 +339,7 @@ mod tests {
             for (index, (seq, succeeds)) in steps.into_iter().enumerate() {
                 let too_old = index > 0 && seq + WINDOW <= newest;
                 newest = newest.max(seq);
-                match windows.begin(push(seq)) {
+                match windows.begin(push(seq), &[0]) {
                     Err(refusal) => prop_assert!(too_old && refusal.kind == RefusalKind::Invalid, "{}", refusal),
                     Ok(PushClaim::Duplicate) => prop_assert!(!too_old && applied.contains(&seq)),
                     Ok(PushClaim::First(ticket)) => {
@@ -312,8 +357,8 @@ mod tests {
     #[test]
     fn a_push_that_failed_may_be_tried_again() {
         let windows = SequenceWindows::default();
-        let PushClaim::First(ticket) = windows.begin(push(5)).unwrap() else { panic!("it is the first") };
-        let racing = windows.begin(push(5)).unwrap_err();
+        let PushClaim::First(ticket) = windows.begin(push(5), &[0]).unwrap() else { panic!("it is the first") };
+        let racing = windows.begin(push(5), &[0]).unwrap_err();
         assert_eq!(racing.kind, RefusalKind::Unavailable, "{racing}");
         drop(ticket);
         assert_eq!(apply(&windows, push(5)), Ok(true));
@@ -325,7 +370,7 @@ mod tests {
     fn an_older_incarnation_is_fenced_and_a_newer_one_starts_afresh() {
         let windows = SequenceWindows::default();
         assert_eq!(apply(&windows, push(5)), Ok(true));
-        let PushClaim::First(late) = windows.begin(push(6)).unwrap() else { panic!("it is the first") };
+        let PushClaim::First(late) = windows.begin(push(6), &[0]).unwrap() else { panic!("it is the first") };
         assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(5) }), Ok(true));
         assert_eq!(apply(&windows, push(7)), Err(RefusalKind::Fenced));
         // The push of the old incarnation leaves no trace in the window of the new one.
@@ -351,7 +396,7 @@ mod tests {
         let most = (1..=WINDOW).rev().find(|staleness| job(*staleness).is_ok()).expect("some staleness is allowed");
         println!("the largest staleness is {most}");
         let windows = SequenceWindows::default();
-        let PushClaim::First(oldest) = windows.begin(push(0)).unwrap() else { panic!("it is the first") };
+        let PushClaim::First(oldest) = windows.begin(push(0), &[0]).unwrap() else { panic!("it is the first") };
         (1..=most).for_each(|seq| assert_eq!(apply(&windows, push(seq)), Ok(true)));
         // The acknowledgement of the oldest push was lost, or the push failed.
         drop(oldest);
@@ -377,7 +422,7 @@ mod tests {
         let applied: Vec<AtomicU64> = (0..PUSHES).map(|_| AtomicU64::new(0)).collect();
         let tries = AtomicU64::new(0);
         let until_acknowledged = |seq: u64| loop {
-            match windows.begin(push(seq)) {
+            match windows.begin(push(seq), &[0]) {
                 Ok(PushClaim::Duplicate) => return,
                 Ok(PushClaim::First(ticket)) if !tries.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) => {
                     applied[seq as usize].fetch_add(1, Ordering::Relaxed);

@@ -42,6 +42,13 @@ impl KnownWriters {
         self.incarnations.store(Some(std::sync::Arc::new(incarnations)));
     }
 
+    /// Whether a push of this process may still come: no newer process of its writer is known.
+    pub(crate) fn may_push(&self, writer: u64, incarnation: u32) -> bool {
+        let incarnations = self.incarnations.load();
+        let newest = incarnations.as_ref().and_then(|known| known.get(&writer).copied());
+        newest.is_none_or(|newest| newest <= incarnation)
+    }
+
     /// Records that training has reached this number.
     pub(crate) fn reached(&self, number: u64) {
         self.newest.fetch_max(number, Ordering::AcqRel);

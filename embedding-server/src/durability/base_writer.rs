@@ -55,7 +55,7 @@ impl ServerLog {
             start: self.writer.next_lsn(),
             parts: PARTS,
             time: [tables.now().steps, tables.now().seconds],
-            windows: windows.images(),
+            groups: windows.images(),
             partial: self.partial.images(),
             loading,
             ..BaseManifest::default()

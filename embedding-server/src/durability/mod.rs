@@ -25,4 +25,5 @@ mod tests;
 pub(crate) use keeper::LogKeeper;
 pub(crate) use load_state::LoadState;
 pub(crate) use open::open;
+pub(crate) use partial_pushes::RemainingRows;
 pub(crate) use server_log::{PushedRows, ServerLog};

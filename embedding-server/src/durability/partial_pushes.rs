@@ -42,7 +42,8 @@ impl PartialPushes {
         gradients: &[f32],
     ) -> Option<RemainingRows> {
         let all = self.0.lock();
-        Some(RemainingRows::of(all.get(origin)?, parts, gradients))
+        let applied = all.get(origin)?;
+        Some(RemainingRows::without(|table, id| applied.contains(&(table, id)), parts, gradients))
     }
 
     /// A push is whole.
@@ -51,6 +52,11 @@ impl PartialPushes {
         if !all.is_empty() {
             all.remove(origin);
         }
+    }
+
+    /// One of the pushes for which `matches`.
+    pub(crate) fn find(&self, matches: impl Fn(&PushOrigin) -> bool) -> Option<PushOrigin> {
+        self.0.lock().keys().find(|origin| matches(origin)).copied()
     }
 
     pub(crate) fn clear(&self) {
@@ -68,12 +74,13 @@ impl PartialPushes {
 }
 
 impl RemainingRows {
-    fn of(applied: &AppliedRows, parts: &[RequestPart<'_>], gradients: &[f32]) -> Self {
+    /// The rows of a push for which `is_applied` is false, with their gradients.
+    pub(crate) fn without(is_applied: impl Fn(u32, u64) -> bool, parts: &[RequestPart<'_>], gradients: &[f32]) -> Self {
         let (mut rest, mut start) = (Self::default(), 0);
         for part in parts {
             let (dim, mut ids) = (part.dim as usize, Vec::new());
             for id in part.ids {
-                if !applied.contains(&(part.table, *id)) {
+                if !is_applied(part.table, *id) {
                     ids.push(*id);
                     rest.gradients.extend_from_slice(&gradients[start..start + dim]);
                 }

@@ -120,7 +120,7 @@ impl Replay<'_> {
     ) -> Result<Recovery, RecordError> {
         let base = Base::newest(folder)?;
         let manifest = base.as_ref().map(|base| base.manifest.clone()).unwrap_or_default();
-        manifest.windows.iter().for_each(|window| windows.restore(window));
+        manifest.groups.iter().for_each(|group| windows.restore(group));
         let open = manifest.partial.iter().map(PartialImage::origin).collect();
         let mut found = TailSummary { time: manifest.time(), open, loading: manifest.loading, cleared: None };
         let needed = manifest.start..manifest.end;
@@ -318,10 +318,16 @@ impl TailSummary {
                 self.open.extend(LogRecord::origin(payload));
             }
             RecordKind::Commit => {
-                if let Ok(LogRecord::Commit { origin, time, .. }) = LogRecord::decode(head, payload) {
+                if let Ok(LogRecord::Commit { origin, time, groups, .. }) = LogRecord::decode(head, payload) {
                     self.open.remove(&origin);
                     self.time = time;
-                    windows.restore_applied(PushId::of(origin));
+                    let groups = if groups.is_empty() { &[0][..] } else { &groups };
+                    groups.iter().for_each(|group| windows.restore_applied(*group, PushId::of(origin)));
+                }
+            }
+            RecordKind::WindowGroup => {
+                if let Ok(LogRecord::WindowGroup(group)) = LogRecord::decode(head, payload) {
+                    windows.restore(&group);
                 }
             }
             _ => {}

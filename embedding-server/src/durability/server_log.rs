@@ -8,7 +8,7 @@ use prometheus::Registry;
 use zagros_job::{Durability, Job};
 use zagros_log::{
     LineageFile, LogDisk, LogError, LogFolder, LogReservation, LogStopped, LogWriter, SEGMENT_BYTES, SyncMode,
-    WriterConfig,
+    WindowGroup, WriterConfig,
 };
 use zagros_protocol::{Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_table::{
@@ -22,7 +22,7 @@ use super::open::{OpenedLog, new_lineage};
 use super::partial_pushes::PartialPushes;
 use super::recovery::{Recovery, recover};
 use crate::ServerError;
-use crate::datapath::SequenceWindows;
+use crate::datapath::{KnownWriters, SequenceWindows};
 
 /// Bytes of a record besides its rows, at most.
 const RECORD_BYTES: u64 = 96;
@@ -158,9 +158,10 @@ impl ServerLog {
         }
     }
 
-    /// A push has changed all its rows.
-    pub(crate) fn commit(&self, origin: &PushOrigin, step: u64, tables: &TableSet) {
-        self.writer.commit(origin, step, tables.now());
+    /// A push has changed all its rows of these window groups.
+    pub(crate) fn commit(&self, origin: &PushOrigin, step: u64, tables: &TableSet, groups: &[u32]) {
+        let groups = if groups == [0] { &[] } else { groups };
+        self.writer.commit(origin, step, tables.now(), groups);
         self.partial.forget(origin);
     }
 
@@ -173,6 +174,18 @@ impl ServerLog {
         let flushed = self.writer.flush_appended();
         timer.observe_duration();
         flushed.map_err(|stopped| self.refusal(&stopped))
+    }
+
+    /// A push, in words, of which a part was applied by an earlier process and whose retry may still come.
+    pub(crate) fn partial_push(&self, writers: &KnownWriters) -> Option<String> {
+        let waiting = self.partial.find(|origin| writers.may_push(origin.writer, origin.incarnation))?;
+        let PushOrigin { writer, incarnation, seq } = waiting;
+        Some(format!("push {seq} of writer {writer} (incarnation {incarnation})"))
+    }
+
+    /// Appends that buckets have other windows from now on.
+    pub(crate) fn window_group(&self, group: &WindowGroup) {
+        self.writer.window_group(group);
     }
 
     /// Whether pushes are accepted.

@@ -10,7 +10,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
 use zagros_snapshot::{
     BlockContent, BlockHeader, BlockKind, ChainLink, ChainPlace, FollowedFile, LaterRows, SavedFile, SnapshotBlock,
-    SnapshotHeader, SnapshotTime, TableHeader, group_links, retain,
+    SnapshotHeader, SnapshotTime, TableHeader, group_links,
 };
 use zagros_store::{Folder, hexadecimal};
 use zagros_table::{ClearError, RowBatch, Table, TableError, TableTime};
@@ -30,8 +30,14 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     if request.replace && request.files.is_empty() {
         return Err(StorageError::NothingInPlace.into());
     }
-    let placement = wait_for_placement(service)?;
+    wait_for_placement(service)?;
     let _turn = service.storage.take()?;
+    // From here on no bucket moves.
+    let _no_move = service.moves.begin_load(service.index)?;
+    let placement = service.placement()?;
+    if request.generation != 0 {
+        placement.check_generation(request.generation)?;
+    }
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     let open = |(number, file): (usize, &FileDigest)| SavedTables::open(service, &placement, &folder, number, file);
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
@@ -187,7 +193,7 @@ impl<'a> SavedTables<'a> {
                 let has_ours = may_have_ours(header, placement);
                 // A damaged header may hide what the file contains. One server therefore compares the whole of each
                 // file, whatever its header says.
-                let compares = has_ours || number % service.servers.max(1) as usize == service.index.0 as usize;
+                let compares = has_ours || number % placement.servers().max(1) as usize == service.index.0 as usize;
                 let digest = (compares && !file.sha256.is_empty()).then(|| file.clone());
                 let (saved_at, follows) = (TableTime::default(), header.follows.clone());
                 Ok(Self { service, placement, saved, tables, has_ours, digest, saved_at, follows })
@@ -317,7 +323,7 @@ impl<'a> TableTarget<'a> {
         if !self.same_access {
             rows.access.clear();
         }
-        retain(&mut rows, self.table.stride(), |id| placement.owns(self.number, id));
+        placement.keep_owned(self.number, &mut rows);
         rows
     }
 }

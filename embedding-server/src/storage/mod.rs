@@ -6,6 +6,7 @@ mod checkpoint_files;
 mod describe;
 mod error;
 mod load;
+mod loads;
 mod lock;
 mod save;
 #[cfg(test)]
@@ -14,7 +15,9 @@ mod tests;
 pub(crate) use captures::SnapshotCaptures;
 pub(crate) use checkpoint_files::CheckpointFiles;
 pub(crate) use error::StorageError;
+#[cfg(test)]
 pub(crate) use load::load;
+pub(crate) use loads::Loads;
 pub(crate) use lock::StorageLock;
 #[cfg(test)]
 pub(crate) use save::save;

@@ -2,6 +2,7 @@
 //! the checkpoint before. The rows are of one instant, while lookups and pushes continue.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tracing::info;
@@ -25,29 +26,61 @@ pub(crate) fn save(
     request: &SaveRequest,
     report_capture: impl FnOnce(f64),
 ) -> Result<SaveResponse, Refusal> {
-    let placement = service.placement()?;
     service.check_whole()?;
     let _lock = service.storage.take()?;
     let started = Instant::now();
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     folder.make().map_err(StorageError::Folder)?;
-    let plan = service.checkpoints.plan(service, request, &placement, &folder);
-    let (plan, snapshot) = capture(service, plan)?;
+    let Captured { plan, snapshot, placement } = capture(service, request, &folder)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     report_capture(pause_seconds);
-    let name = plan.file_name(service.index.0, service.servers);
-    let WrittenFile { rows, bytes, sha256 } = write_file(service, &placement, (&plan, &snapshot), &folder, &name)?;
+    let name = plan.file_name(service.index.0, servers(service, &placement));
+    let WrittenRows { file, foreign } = write_file(service, &placement, (&plan, &snapshot), &folder, &name)?;
+    let WrittenFile { rows, bytes, sha256 } = file;
     let seconds = started.elapsed().as_secs_f64();
     info!(rows, bytes, seconds, %folder, name, "rows saved");
     let written = FileDigest { name, bytes, sha256: sha256.to_vec().into() };
     let files = [plan.files_before(), &[written]].concat();
-    service.checkpoints.written(&plan, &placement, &folder, &files);
-    let rows = if plan.files_before().is_empty() { rows } else { snapshot.rows() };
+    if foreign == 0 {
+        service.checkpoints.written(&plan, &placement, &folder, &files);
+    }
+    // Rows of other buckets that came since the file before are among the changed ones.
+    let rows = if plan.files_before().is_empty() { rows } else { snapshot.rows() - foreign };
     Ok(SaveResponse { files, rows, bytes, seconds, pause_seconds })
 }
 
+/// A written file, and how many rows of other servers' buckets are not in it. With them, nobody can say how many rows a file
+/// and a delta have together, so no delta follows.
+struct WrittenRows {
+    file: WrittenFile,
+    foreign: u64,
+}
+
+/// A snapshot, what it is for, and the buckets that the server owned at its instant (invariant CK-2).
+struct Captured<'a> {
+    plan: SavePlan,
+    snapshot: TableSnapshot<'a>,
+    placement: Arc<OwnedBuckets>,
+}
+
+fn capture<'a>(service: &'a EmbeddingService, request: &SaveRequest, folder: &Folder) -> Result<Captured<'a>, Refusal> {
+    loop {
+        let placement = service.placement()?;
+        if request.generation != 0 {
+            placement.check_generation(request.generation)?;
+        }
+        let plan = service.checkpoints.plan(service, request, &placement, folder);
+        let (plan, snapshot) = take_snapshot(service, plan)?;
+        // Buckets move while no request is under way, as the instant is. So they had one owner if they have it still.
+        // What the snapshot knew of changes is lost with it: the next plan is one of all rows.
+        if service.placement()?.generation() == placement.generation() {
+            return Ok(Captured { plan, snapshot, placement });
+        }
+    }
+}
+
 /// Takes the snapshot. It has all rows if nobody knows what has changed.
-fn capture(service: &EmbeddingService, plan: SavePlan) -> Result<(SavePlan, TableSnapshot<'_>), StorageError> {
+fn take_snapshot(service: &EmbeddingService, plan: SavePlan) -> Result<(SavePlan, TableSnapshot<'_>), StorageError> {
     let captured = match service.tables.snapshot_of(plan.kind()) {
         Err(TableSnapshotError::ChangesUnknown) => {
             (SavePlan::Base, service.tables.snapshot_of(SnapshotKind::Base).map_err(StorageError::Capture)?)
@@ -57,13 +90,18 @@ fn capture(service: &EmbeddingService, plan: SavePlan) -> Result<(SavePlan, Tabl
     Ok(captured)
 }
 
+/// The number of servers that the files of a save name.
+fn servers(service: &EmbeddingService, placement: &OwnedBuckets) -> u32 {
+    placement.servers().max(service.index.0 + 1)
+}
+
 fn write_file(
     service: &EmbeddingService,
     placement: &OwnedBuckets,
     (plan, snapshot): (&SavePlan, &TableSnapshot<'_>),
     folder: &Folder,
     name: &str,
-) -> Result<WrittenFile, StorageError> {
+) -> Result<WrittenRows, StorageError> {
     folder.write_unless(name, |file| match write_tables(service, placement, (plan, snapshot), file) {
         Err(StorageError::Write(error)) => Err(error),
         written => Ok(written),
@@ -75,46 +113,58 @@ fn write_tables(
     placement: &OwnedBuckets,
     (plan, snapshot): (&SavePlan, &TableSnapshot<'_>),
     file: &mut dyn Write,
-) -> Result<WrittenFile, StorageError> {
+) -> Result<WrittenRows, StorageError> {
     let mut writer = SnapshotWriter::start(file, header(service, placement, plan))?;
     let moment = snapshot.moment();
     writer.clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
+    let mut foreign = 0;
     for (number, table) in service.tables.iter().enumerate() {
         let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
-        write_table(&mut writer, snapshot, number as u32, table, service.run_bytes, &refused)?;
+        foreign += write_table(&mut writer, snapshot, number as u32, table, (service.run_bytes, placement), &refused)?;
         write_frequency_counts(&mut writer, snapshot, number as u32, table, &refused)?;
     }
-    Ok(writer.finish()?)
+    Ok(WrittenRows { file: writer.finish()?, foreign })
 }
 
-/// Writes a table through a buffer of `run` bytes, in parts of a stripe. A save therefore needs little memory.
+/// Writes a table through a buffer of `run` bytes, in parts of a stripe. A save therefore needs little memory. Returns the
+/// number of rows of other servers' buckets.
 fn write_table<W: Write>(
     writer: &mut SnapshotWriter<W>,
     snapshot: &TableSnapshot<'_>,
     number: u32,
     table: &Table,
-    run: usize,
+    (run, placement): (usize, &OwnedBuckets),
     refused: &dyn Fn(TableError) -> StorageError,
-) -> Result<(), StorageError> {
+) -> Result<u64, StorageError> {
     let (mut rows, most) = (RowBatch::default(), run.div_ceil(table.stride() * size_of::<u32>()));
-    let mut removed = Vec::new();
+    let (mut removed, mut foreign) = (Vec::new(), 0);
     for stripe in 0..table.stripes() {
         let mut parts = snapshot.stripe(number, stripe).map_err(refused)?;
         removed.extend(snapshot.removed(number, stripe).map_err(refused)?);
         while parts.read(most - rows.ids.len(), &mut rows).map_err(refused)? {
-            write_run(writer, number, &mut rows)?;
+            foreign += write_run(writer, number, &mut rows, placement)?;
         }
     }
-    write_run(writer, number, &mut rows)?;
-    Ok(writer.removed(number, &removed)?)
+    foreign += write_run(writer, number, &mut rows, placement)?;
+    writer.removed(number, &removed)?;
+    Ok(foreign)
 }
 
-fn write_run<W: Write>(writer: &mut SnapshotWriter<W>, number: u32, rows: &mut RowBatch) -> Result<(), StorageError> {
+/// Writes the rows of this server's buckets. Others are of an earlier owner, or of a move that is under way. Returns how many.
+fn write_run<W: Write>(
+    writer: &mut SnapshotWriter<W>,
+    number: u32,
+    rows: &mut RowBatch,
+    placement: &OwnedBuckets,
+) -> Result<u64, StorageError> {
+    let all = rows.ids.len();
+    placement.keep_owned(number, rows);
+    let foreign = (all - rows.ids.len()) as u64;
     writer.rows(number, rows)?;
     rows.ids.clear();
     rows.slots.clear();
     rows.access.clear();
-    Ok(())
+    Ok(foreign)
 }
 
 /// Writes the frequency counts of a table. Writes nothing for a table that counts nothing.
@@ -145,7 +195,7 @@ fn header(service: &EmbeddingService, placement: &OwnedBuckets, plan: &SavePlan)
     SnapshotHeader {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         server: service.index.0,
-        servers: service.servers,
+        servers: servers(service, placement),
         buckets: placement.buckets(),
         owned: placement.ranges(),
         tables: (0..service.names.len()).map(|number| describe(service, number)).collect(),

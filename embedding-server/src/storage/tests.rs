@@ -349,7 +349,12 @@ fn changed(servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
 
 /// The ids of `range` that a server owns, for both tables.
 fn own(service: &EmbeddingService, range: Range<u64>) -> [Vec<u64>; 2] {
-    let own = |table| range.clone().filter(|id| owner(table, *id, service.servers) == service.index.0).collect();
+    let own = |table| {
+        range
+            .clone()
+            .filter(|id| owner(table, *id, service.placement().unwrap().servers()) == service.index.0)
+            .collect()
+    };
     [own(0), own(1)]
 }
 

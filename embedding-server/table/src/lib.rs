@@ -19,6 +19,7 @@
 //! depends on two numbers is made under a lock.
 
 mod admission;
+mod change_watcher;
 mod changed_rows;
 mod config;
 mod counts;
@@ -43,6 +44,7 @@ mod update_log;
 
 pub use admission::counts::FrequencyCounts;
 pub use admission::policy::{AdmissionPolicy, FrequencyCounter};
+pub use change_watcher::ChangeWatcher;
 pub use config::{DEFAULT_STRIPES, NonFinitePolicy, TableConfig};
 pub use counts::TableCounts;
 pub use error::TableError;

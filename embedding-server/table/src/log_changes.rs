@@ -4,10 +4,10 @@ use crate::stripe_changes::StripeChanges;
 use crate::{ChangeKind, PushOrigin, StripeChange, Table};
 
 impl Table {
-    /// Whether changes are logged. Else none need to be noted.
+    /// Whether changes are logged or watched. Else none need to be noted.
     #[inline]
     pub(crate) fn is_logged(&self) -> bool {
-        self.shared().log.get().is_some()
+        self.shared().log.get().is_some() || self.shared().watcher.is_taken()
     }
 
     /// Appends to the log what was noted, and forgets it. The lock of the stripe is held (invariant DU-2).
@@ -26,6 +26,10 @@ impl Table {
             if !ids.is_empty() {
                 append(origin.as_ref(), ChangeKind::Rows { ids, slots, access });
             }
+        }
+        if self.shared().watcher.is_taken() {
+            self.shared().watcher.changed(self.number(), stripe, &changes.removed);
+            self.shared().watcher.changed(self.number(), stripe, &changes.ids);
         }
         changes.clear();
     }

@@ -85,7 +85,7 @@ impl Table {
         self.shared().log.get().map_or(0, |log| log.position())
     }
 
-    /// Removes rows from memory, and gradients that wait for them.
+    /// Removes rows from memory, and gradients that wait for them. The log does not learn of it.
     pub fn remove_again(&self, ids: &[u64]) {
         for id in ids {
             let key = key_of(*id);
@@ -95,6 +95,28 @@ impl Table {
             stripe.pending.retain(|gradient| gradient.key != key);
             self.pending_count().fetch_sub(before - stripe.pending.len(), Ordering::Relaxed);
         }
+    }
+
+    /// Removes those rows of one stripe that are in memory and unwanted, as the log learns. Answers how many there were. The rows
+    /// of a table with a cold tier stay there.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn remove_rows(&self, stripe: usize, is_unwanted: impl Fn(u64) -> bool) -> usize {
+        let mut stripe = self.lock(stripe);
+        let mut rows = Vec::new();
+        stripe.scan(0, usize::MAX, &mut rows);
+        rows.retain(|(key, _)| is_unwanted(id_of(*key)));
+        for (key, _) in &rows {
+            stripe.remove(*key);
+            if self.is_logged() {
+                stripe.changes.note_removed(*key);
+            }
+        }
+        if !rows.is_empty() {
+            self.log_stripe(&mut stripe);
+        }
+        rows.len()
     }
 
     /// Counts uses of ids without a row, in their order, as a lookup did.

@@ -35,10 +35,10 @@ impl Resolver<'_> {
             let message = format!("`cluster.min_workers` is {least}, but the job has {workers} dense workers");
             let help = "set it to `cluster.workers` or less";
             self.problem("cluster.min_workers", message, "more than there are", help);
-        } else if least < workers && mode != Mode::Hybrid {
+        } else if least < workers && mode == Mode::Sync {
             let message = "`cluster.min_workers` has no effect in this mode".to_owned();
-            let help = "only mode \"hybrid\" continues without a lost worker; remove the key";
-            self.problem("cluster.min_workers", message, "only in mode hybrid", help);
+            let help = "only modes \"hybrid\" and \"async\" continue without a lost worker; remove the key";
+            self.problem("cluster.min_workers", message, "not in mode sync", help);
         }
     }
 
@@ -137,7 +137,7 @@ mod tests {
     use crate::fixture::{CRITEO, job, problems};
 
     #[test]
-    fn min_workers_needs_mode_hybrid_and_is_at_most_the_number_of_workers() {
+    fn min_workers_needs_another_mode_than_sync_and_is_at_most_the_number_of_workers() {
         let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
         assert_eq!(job(CRITEO, &workers("min_workers = 1")).cluster.min_workers, Some(1));
         let found = problems(CRITEO, &workers("min_workers = 3"));

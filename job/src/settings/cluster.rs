@@ -21,7 +21,7 @@ pub struct Cluster {
     pub workers: u32,
     /// Dense workers that must be left for training to continue without a lost worker that nobody replaces within
     /// `timeout_seconds`. Worker 0, which reports and saves, is always needed. A worker that comes back later joins the others
-    /// again. In mode `hybrid` only. Default: all of them, so that the run ends.
+    /// again. In modes `hybrid` and `async` only. Default: all of them, so that the run ends.
     #[schemars(range(min = 1, max = 1024))]
     pub min_workers: Option<u32>,
     /// Buckets that rows are placed by, at least one per server. The number is fixed for the life of a model.

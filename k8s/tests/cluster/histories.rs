@@ -158,7 +158,7 @@ async fn history(seed: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_goes_on_whatever_happens_to_its_pods_and_its_operator() {
-    for seed in 1..=2 {
+    for seed in 1..=12 {
         history(seed).await;
     }
 }

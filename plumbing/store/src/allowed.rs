@@ -9,7 +9,15 @@ use crate::url::FolderLocation;
 
 /// A list of folders and prefixes. Everything inside of one of them is allowed.
 #[derive(Debug)]
-pub struct AllowedFolders(Vec<(String, FolderLocation)>);
+pub struct AllowedFolders(Vec<AllowedFolder>);
+
+#[derive(Debug)]
+struct AllowedFolder {
+    /// The setting that names the folder, for messages.
+    key: String,
+    root: String,
+    location: FolderLocation,
+}
 
 /// A folder outside of all allowed folders.
 #[derive(Debug, thiserror::Error)]
@@ -17,17 +25,21 @@ pub struct AllowedFolders(Vec<(String, FolderLocation)>);
 pub struct FolderNotAllowed {
     /// The requested folder.
     pub folder: String,
-    /// The allowed folders.
+    /// The allowed folders, each with the setting that names it.
     pub allowed: Vec<String>,
 }
 
 impl AllowedFolders {
-    /// The list of these folders. Each is a path, `file:///path` or `s3://bucket/prefix`.
+    /// The list of these folders. Each has the setting that names it, and is a path, `file:///path` or
+    /// `s3://bucket/prefix`.
     ///
     /// # Errors
     /// If a text is none of these.
-    pub fn new(roots: impl IntoIterator<Item = String>) -> Result<Self, StoreError> {
-        let located = roots.into_iter().map(|root| FolderLocation::parse(&root).map(|location| (root, location)));
+    pub fn new(roots: impl IntoIterator<Item = (String, String)>) -> Result<Self, StoreError> {
+        let located = roots.into_iter().map(|(key, root)| {
+            let location = FolderLocation::parse(&root)?;
+            Ok(AllowedFolder { key, root, location })
+        });
         Ok(Self(located.collect::<Result<_, _>>()?))
     }
 
@@ -38,14 +50,12 @@ impl AllowedFolders {
     /// The folder and the allowed folders.
     pub fn check(&self, folder: &str) -> Result<(), FolderNotAllowed> {
         let is_inside = FolderLocation::parse(folder)
-            .is_ok_and(|asked| self.0.iter().any(|(_, root)| is_within(&asked, root).unwrap_or(false)));
+            .is_ok_and(|asked| self.0.iter().any(|root| is_within(&asked, &root.location).unwrap_or(false)));
         if is_inside {
             return Ok(());
         }
-        Err(FolderNotAllowed {
-            folder: folder.to_owned(),
-            allowed: self.0.iter().map(|(root, _)| root.clone()).collect(),
-        })
+        let allowed = self.0.iter().map(|one| format!("{} ({})", one.root, one.key)).collect();
+        Err(FolderNotAllowed { folder: folder.to_owned(), allowed })
     }
 }
 
@@ -84,12 +94,17 @@ mod tests {
 
     use super::*;
 
+    fn allowed(roots: impl IntoIterator<Item = String>) -> AllowedFolders {
+        let named = roots.into_iter().enumerate().map(|(number, root)| (format!("key.{number}"), root));
+        AllowedFolders::new(named).unwrap()
+    }
+
     #[test]
     fn folders_inside_an_allowed_folder_are_allowed_and_no_others() {
         let folder = tempfile::tempdir().unwrap();
         let text = |below: &str| folder.path().join(below).display().to_string();
         // A folder that does not exist yet.
-        let roots = AllowedFolders::new([text("runs"), text("models")]).unwrap();
+        let roots = allowed([text("runs"), text("models")]);
         for inside in ["runs", "runs/a/checkpoints/resume-9", "models/a"] {
             assert!(roots.check(&text(inside)).is_ok(), "{inside}");
             assert!(roots.check(&format!("file://{}", text(inside))).is_ok(), "{inside}");
@@ -103,7 +118,11 @@ mod tests {
         let refused = roots.check("/etc").unwrap_err().to_string();
         assert_eq!(
             refused,
-            format!("\"/etc\" is outside of the allowed folders, which are: {}, {}", text("runs"), text("models"))
+            format!(
+                "\"/etc\" is outside of the allowed folders, which are: {} (key.0), {} (key.1)",
+                text("runs"),
+                text("models")
+            )
         );
     }
 
@@ -115,7 +134,7 @@ mod tests {
         symlink(path("disk/runs"), path("runs")).unwrap();
         symlink(path("other"), path("disk/runs/escape")).unwrap();
         symlink(path("nowhere"), path("disk/runs/dangling")).unwrap();
-        let roots = AllowedFolders::new([path("runs").display().to_string()]).unwrap();
+        let roots = allowed([path("runs").display().to_string()]);
         let check = |below: &str| roots.check(&path(below).display().to_string()).is_ok();
         assert!(check("runs/a") && check("disk/runs/a"), "a root that is a link counts as its target");
         assert!(!check("runs/escape/a") && !check("runs/dangling/a") && !check("disk/a"));
@@ -123,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_prefix_ends_where_a_name_does() {
-        let roots = AllowedFolders::new(["s3://models/ads".to_owned(), "s3://whole".to_owned()]).unwrap();
+        let roots = allowed(["s3://models/ads".to_owned(), "s3://whole".to_owned()]);
         for inside in ["s3://models/ads", "s3://models/ads/run-1", "s3://whole/anything"] {
             assert!(roots.check(inside).is_ok(), "{inside}");
         }

@@ -147,3 +147,22 @@ async fn strangers_cost_nobody_a_place() {
     tokio::time::timeout(TIMEOUT, strangers[2].read_to_end(&mut answer)).await.expect("no end").unwrap();
     assert_eq!(answer, b"zagros/1\x02");
 }
+
+/// A save names a folder, and a load may name many files.
+#[tokio::test]
+async fn a_request_that_is_longer_than_its_call_allows_reaches_nobody() {
+    let secret = RoleKey::random();
+    let port = Port::open(of(&secret, PeerRole::EmbeddingServer)).await;
+    let credentials = of(&secret, PeerRole::DenseWorker);
+    let channel = channel(&port.address.to_string(), &credentials, PeerRole::EmbeddingServer).unwrap();
+    let mut client = StorageClient::new(channel);
+    let folder = "f".repeat(300 << 10);
+    let save = client.save(SaveRequest { folder: folder.clone(), ..SaveRequest::default() });
+    let refused = tokio::time::timeout(TIMEOUT, save).await.expect("no answer").unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    assert!(refused.message().contains("Storage/Save has at most 262144 bytes"), "{refused}");
+    assert_eq!(port.reached(), 0);
+    let load = client.load(LoadRequest { folder, ..LoadRequest::default() });
+    tokio::time::timeout(TIMEOUT, load).await.expect("no answer").unwrap();
+    assert_eq!(port.reached(), 1);
+}

@@ -6,6 +6,7 @@
 mod control_plane;
 mod script;
 mod shard;
+mod window_groups;
 
 pub use control_plane::{FakeControlPlane, LEASE};
 pub use script::Script;

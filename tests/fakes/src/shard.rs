@@ -3,18 +3,21 @@
 //! The trait of a shard is the client's, which stands above this crate. So a crate that uses the fake says in a few lines
 //! that it is a shard: each call is a method here.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::Mutex;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use zagros_protocol::control::{DescribeResponse, FileDigest, LoadResponse, SaveRequest, SaveResponse, TableStatus};
+use zagros_protocol::control::{
+    DescribeResponse, FileDigest, LoadRequest, LoadResponse, SaveRequest, SaveResponse, TableStatus,
+};
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{RequestBags, decode_ids, decode_values, encode_values};
-use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments};
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments, bucket_of};
 use zagros_zip::ZipEq;
 
 use crate::control_plane::BUCKETS;
+use crate::window_groups::WindowGroups;
 
 /// What a server does with its next request.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,8 @@ pub enum ScriptedFault {
     LoseAnswer,
     /// It never answers.
     Hang,
+    /// It serves the request after this many milliseconds.
+    Delay(u64),
 }
 
 /// What a server does with every request of a kind, from one on.
@@ -55,11 +60,13 @@ pub struct FakeShard {
     most_open: AtomicUsize,
     /// One for each request to come, in order; then requests are served.
     pub faults: Mutex<VecDeque<ScriptedFault>>,
-    seen: Mutex<HashSet<(u64, u32, u64)>>,
+    groups: Mutex<WindowGroups>,
     /// Every applied gradient, by row.
     pub ledger: Mutex<BTreeMap<RowKey, Vec<Vec<f32>>>>,
     /// The attempt numbers of the saves that reached it.
     pub save_attempts: Mutex<Vec<u64>>,
+    /// The generations that saves and loads named, in order.
+    pub storage_generations: Mutex<Vec<u64>>,
 }
 
 /// The only server of a run, under the placement of the default [`crate::FakeControlPlane`].
@@ -97,9 +104,10 @@ impl FakeShard {
             open: AtomicUsize::new(0),
             most_open: AtomicUsize::new(0),
             faults: Mutex::default(),
-            seen: Mutex::default(),
+            groups: Mutex::default(),
             ledger: Mutex::default(),
             save_attempts: Mutex::default(),
+            storage_generations: Mutex::default(),
         }
     }
 
@@ -168,6 +176,22 @@ impl FakeShard {
         *map = map.at(Generation(generation));
     }
 
+    /// Serves this map from now on.
+    pub fn adopt(&self, map: BucketMap) {
+        *self.map.lock().expect("no test panics under the lock") = map;
+    }
+
+    /// Gives the rows of some of its buckets to another server, with the pushes that were applied to them, as a move does that
+    /// is committed. `bucket_move` numbers the moves of the run. Neither server has another map by that.
+    pub fn hand_over(&self, target: &Self, buckets: &[u32], bucket_move: u64) {
+        let map = self.map.lock().expect("no test panics under the lock");
+        let moves = |key: &RowKey| buckets.contains(&bucket_of(*key, map.buckets()));
+        let rows: BTreeMap<_, _> = ledger(self).extract_if(.., |key, _| moves(key)).collect();
+        ledger(target).extend(rows);
+        let mut windows = self.groups.lock().expect("no test panics under the lock");
+        windows.hand_over(&mut target.groups.lock().expect("no test panics under the lock"), buckets, bucket_move);
+    }
+
     /// Answers a lookup.
     ///
     /// # Errors
@@ -217,6 +241,7 @@ impl FakeShard {
     /// As scripted.
     pub async fn save(&self, request: SaveRequest) -> Result<SaveResponse, Refusal> {
         self.save_attempts.lock().expect("no test panics under the lock").push(request.attempt);
+        self.storage_generations.lock().expect("no test panics under the lock").push(request.generation);
         if self.script.cannot_save {
             return Err(Refusal::new(RefusalKind::Internal, "disk full"));
         }
@@ -228,7 +253,8 @@ impl FakeShard {
     ///
     /// # Errors
     /// As scripted.
-    pub async fn load(&self) -> Result<LoadResponse, Refusal> {
+    pub async fn load(&self, request: LoadRequest) -> Result<LoadResponse, Refusal> {
+        self.storage_generations.lock().expect("no test panics under the lock").push(request.generation);
         self.serve(|| Ok(LoadResponse { rows: 1 })).await
     }
 
@@ -237,6 +263,10 @@ impl FakeShard {
         match fault {
             Some(ScriptedFault::Hang) => std::future::pending().await,
             None => answer(),
+            Some(ScriptedFault::Delay(ms)) => {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                answer()
+            }
             Some(ScriptedFault::Refuse(kind)) => Err(Refusal::new(kind, "scripted fault")),
             Some(ScriptedFault::LoseAnswer) => {
                 answer()?;
@@ -282,9 +312,9 @@ impl FakeShard {
         let mut values = vec![0.0; wanted.iter().map(|(dim, _)| dim).sum()];
         decode_values(&request.gradients, request.encoding, &mut values)?;
         let push = (request.writer, request.incarnation, request.seq);
-        if !self.seen.lock().expect("no test panics under the lock").insert(push) {
-            return Ok(PushResponse { duplicate: true });
-        }
+        let buckets = self.map.lock().expect("no test panics under the lock").buckets();
+        let rows = keys.iter().map(|(key, _)| (bucket_of(*key, buckets), *key)).collect();
+        let new = self.groups.lock().expect("no test panics under the lock").apply(push, rows)?;
         let mut gradients: Vec<Vec<f32>> = keys.iter().map(|(_, dim)| vec![0.0; *dim]).collect();
         let mut values = &values[..];
         for (dim, members) in wanted {
@@ -294,12 +324,16 @@ impl FakeShard {
                 gradients[member] = added(std::mem::take(&mut gradients[member]), gradient);
             }
         }
-        let mut ledger = self.ledger.lock().expect("no test panics under the lock");
-        for ((key, _), gradient) in keys.into_iter().zip_eq(gradients) {
+        let mut ledger = ledger(self);
+        for ((key, _), gradient) in keys.into_iter().zip_eq(gradients).filter(|((key, _), _)| new.contains(key)) {
             ledger.entry(key).or_default().push(gradient);
         }
-        Ok(PushResponse { duplicate: false })
+        Ok(PushResponse { duplicate: new.is_empty() })
     }
+}
+
+fn ledger(shard: &FakeShard) -> MutexGuard<'_, BTreeMap<RowKey, Vec<Vec<f32>>>> {
+    shard.ledger.lock().expect("no test panics under the lock")
 }
 
 fn as_scripted() -> Refusal {

@@ -16,13 +16,13 @@ use zagros_protocol::{PROTOCOL_VERSION, Refusal, RunId};
 
 use crate::allocations::AllocatedBytes;
 
-const FINGERPRINT: u64 = 7;
+pub(crate) const FINGERPRINT: u64 = 7;
 /// What the answer to any message may take, where the run has few splits.
-const LEAST: usize = 64 << 10;
+pub(crate) const LEAST: usize = 64 << 10;
 /// What a byte of a message may take: a field of two bytes becomes an entry of some dozen, which is copied a few times.
 const A_BYTE: usize = 256;
 /// What a plan of the most splits that a run can have may take. The first worker to join brings one.
-const PLAN: usize = 64 << 20;
+pub(crate) const PLAN: usize = 64 << 20;
 
 /// A message as numbers: small ones, and those at which arithmetic goes wrong.
 #[derive(Clone, Debug, TypeGenerator)]
@@ -179,15 +179,15 @@ impl Claims {
 }
 
 /// A run whose state a message meets.
-struct FuzzedRun {
-    core: Core,
-    now: Duration,
-    members: Vec<u64>,
+pub(crate) struct FuzzedRun {
+    pub(crate) core: Core,
+    pub(crate) now: Duration,
+    pub(crate) members: Vec<u64>,
 }
 
 impl FuzzedRun {
     /// Nobody has joined.
-    fn empty(asynchronous: bool) -> Self {
+    pub(crate) fn empty(asynchronous: bool) -> Self {
         let config = CoreConfig {
             run: RunId(1),
             job: "fuzz".to_owned(),
@@ -210,7 +210,7 @@ impl FuzzedRun {
     }
 
     /// A server and two workers train on a few splits.
-    fn training(asynchronous: bool) -> Self {
+    pub(crate) fn training(asynchronous: bool) -> Self {
         let mut run = Self::empty(asynchronous);
         for (role, index) in [(Role::EmbeddingServer, 0), (Role::DenseWorker, 0), (Role::DenseWorker, 1)] {
             let file = DataFile { path: "a".to_owned(), bytes: 8 << 10, splittable: true, fingerprint: 1 };

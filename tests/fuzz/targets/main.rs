@@ -6,6 +6,7 @@
 //! `BOLERO_RANDOM_SEED`, printed with a failure, repeats it.
 
 mod allocations;
+mod claims_of_size;
 mod coordinator;
 mod data;
 mod job;

@@ -46,5 +46,6 @@ fn owners_of_buckets_are_a_map_or_are_refused() {
         assert_eq!(map.buckets() as usize * 4, owners.len());
         assert!((0..map.buckets()).all(|bucket| map.owner(bucket).is_some()));
         assert_eq!(map.owner(map.buckets()), None);
+        assert!(map.servers() <= 1 << 16);
     });
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{BarrierRequest, BarrierResponse, GroupRequest, GroupResponse};
+use zagros_protocol::control::barrier_response::State;
+use zagros_protocol::control::{BarrierFailure, BarrierRequest, BarrierResponse, GroupRequest, GroupResponse};
 
 use super::Core;
 use crate::roster::Roster;
@@ -23,6 +24,7 @@ impl Core {
     }
 
     /// A worker votes at a barrier of its process group, or is on its way there. The same request once more changes nothing.
+    /// The barriers of a group fail once there is a newer one.
     ///
     /// # Errors
     /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when its process is not in the newest
@@ -31,7 +33,15 @@ impl Core {
         let now = self.advance(now);
         self.run.check_not_ended()?;
         let slot = self.worker(request.member, request.incarnation)?;
+        if self.groups.is_outdated(request.group) {
+            return Ok(outdated(request.group, self.groups.generation()));
+        }
         let (voters, rank) = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
         self.ballots.take((now, self.config.timeout), (request.group, &voters), rank, request)
     }
+}
+
+fn outdated(group: u64, newest: u64) -> BarrierResponse {
+    let reason = format!("the process group of generation {newest} has formed in place of that of generation {group}");
+    BarrierResponse { state: Some(State::Failure(BarrierFailure { workers: Vec::new(), reason })) }
 }

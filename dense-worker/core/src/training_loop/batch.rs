@@ -51,6 +51,7 @@ impl TrainingLoop {
                 self.on_supply(Supply::Interrupted, ahead, stopping)
             }
             Event::BarrierDue => self.vote(BarrierPoint::BetweenSteps),
+            Event::GroupDue => self.on_newer_group(),
             event => self.given_up(&event),
         }
     }

@@ -44,6 +44,7 @@ impl TrainingLoop {
         match event {
             Event::WaitOver => self.find_stream(),
             Event::BarrierDue => self.vote(BarrierPoint::WhileWaiting),
+            Event::GroupDue => self.on_newer_group(),
             event => self.given_up(&event),
         }
     }

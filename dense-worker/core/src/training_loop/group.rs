@@ -26,15 +26,20 @@ impl TrainingLoop {
         if self.config.from_memory {
             return self.begin_epoch(0, true);
         }
+        self.barriers.start_after(progress.iter().map(|rank| rank.barriers).max().unwrap_or(0));
         let (rank, epoch) = (self.member.rank as usize, self.counts.epoch);
         let action = match most_advanced(progress) {
             None if self.member.generation > 1 => return self.end(Ending::Failed(Cause::NobodyLeft)),
             None => Action::Resume,
             Some(source) => {
                 let (mine, most) = (progress[rank], progress[source]);
-                let made = mine.was_step_made_by(most);
+                let same_epoch = epoch == most.epoch;
+                // The steps of an asynchronous worker are its own, so nobody is further by steps.
+                let is_alone = self.config.policy.is_asynchronous();
+                let made = !is_alone && mine.was_step_made_by(most);
                 let in_flight = if made { InFlight::Push } else { InFlight::ReadAgain };
-                Action::Follow { source, in_flight, adopt: mine != most, same_epoch: epoch == most.epoch }
+                let adopt = if is_alone { !mine.has_trained || !same_epoch } else { mine != most };
+                Action::Follow { source, in_flight, adopt, same_epoch }
             }
         };
         self.go(State::Resuming, action)
@@ -49,7 +54,7 @@ impl TrainingLoop {
         self.begin_epoch(counts.epoch, counts.untouched)
     }
 
-    /// A call of the group has failed: in mode `hybrid` those that are left form the next one.
+    /// A call of the group has failed: those that are left form the next one, unless the mode is `sync`.
     pub(super) fn on_loss(&mut self, loss: Loss) -> Vec<Action> {
         self.member.generation = loss.generation;
         let is_known = self.has_trained || self.config.is_replacement;
@@ -76,6 +81,12 @@ impl TrainingLoop {
             return self.end(Ending::Failed(Cause::OnlyJoins));
         }
         super::after(Action::ReportJoin, self.leave_group(Cause::OnlyJoins))
+    }
+
+    /// An asynchronous worker leaves its group between two steps, once a newer one has formed.
+    pub(super) fn on_newer_group(&mut self) -> Vec<Action> {
+        let then = self.go(State::Regrouping(Regroup::Leaving), Action::LeaveGroup);
+        super::after(Action::ReportJoin, then)
     }
 
     fn leave_group(&mut self, cause: Cause) -> Vec<Action> {

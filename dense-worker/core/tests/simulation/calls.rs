@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    fn events_of_all(&mut self, ranks: &[usize]) -> Vec<Event> {
+    pub(super) fn events_of_all(&mut self, ranks: &[usize]) -> Vec<Event> {
         let action = self.worker(ranks[0]).at;
         match action {
             Action::Form { .. } => self.form(ranks),
@@ -116,6 +116,8 @@ impl World {
             let lead = self.worker(ranks[source]);
             (lead.steps, lead.evaluated, lead.training.search(), lead.training.epoch())
         };
+        let is_asynchronous = self.plan.policy.is_asynchronous();
+        self.count_those_that_are_gone(ranks);
         ranks
             .iter()
             .map(|index| {
@@ -134,14 +136,29 @@ impl World {
                 let worker = self.worker(*index);
                 assert!(same_epoch || worker.stream.is_empty(), "a stream of another epoch is left");
                 if adopt {
-                    (worker.steps, worker.evaluated, worker.epoch) = (steps, evaluated, epoch);
+                    (worker.evaluated, worker.epoch) = (evaluated, epoch);
+                    worker.steps = if is_asynchronous { worker.steps } else { steps };
                 }
-                assert_eq!(worker.steps, steps);
+                assert!(is_asynchronous || worker.steps == steps);
+                let (steps, evaluated) = (worker.steps, worker.evaluated);
                 let own = (worker.training.epoch(), worker.training.search());
                 let (epoch, search) = if adopt { (epoch, search) } else { own };
-                Event::Ready(LoopCounts { epoch, steps, evaluated, search, ..LoopCounts::default() })
+                let others_steps = if is_asynchronous { self.others_steps(*index) } else { 0 };
+                Event::Ready(LoopCounts { epoch, steps, others_steps, evaluated, search, untouched: false })
             })
             .collect()
+    }
+
+    fn count_those_that_are_gone(&mut self, ranks: &[usize]) {
+        for index in ranks {
+            if !self.worker(*index).training.progress().has_trained {
+                self.gone += self.voted.remove(index).unwrap_or(0);
+            }
+        }
+    }
+
+    fn others_steps(&self, index: usize) -> u64 {
+        self.gone + self.voted.iter().filter(|(other, _)| **other != index).map(|(_, steps)| steps).sum::<u64>()
     }
 
     fn agreement(&mut self, ranks: &[usize]) -> StepAgreement {
@@ -198,10 +215,9 @@ impl World {
             other => panic!("{reasons:?} are decided as {other:?}"),
         };
         let called = ranks.iter().map(|index| self.worker(*index).heard).max().unwrap_or(0);
-        let all: u64 = ranks.iter().map(|index| self.worker(*index).steps).sum();
-        let others = |world: &mut Self, index: usize| all - world.worker(index).steps;
+        self.voted = ranks.iter().map(|index| (*index, self.worker(*index).steps)).collect();
         let decided = |others_steps| Event::BarrierDecided { decision, called, others_steps };
-        ranks.iter().map(|index| decided(others(self, *index))).collect()
+        ranks.iter().map(|index| decided(self.others_steps(*index))).collect()
     }
 
     /// A measure; sometimes it is not defined.
@@ -215,8 +231,9 @@ impl World {
         if stop {
             return Event::Interrupted;
         }
+        let others = if self.plan.policy.is_asynchronous() { self.others_steps(index) } else { 0 };
         let worker = self.worker(index);
-        worker.evaluated = Some(worker.steps);
+        worker.evaluated = Some(worker.steps + others);
         Event::Evaluated { measured }
     }
 
@@ -255,6 +272,9 @@ impl World {
             }
             Action::FindStream(epoch) => self.find_stream(index, epoch),
             Action::WaitForSplits { barriers_after, .. } => {
+                if self.is_outdated() {
+                    return Event::GroupDue;
+                }
                 self.barrier_due(index, barriers_after).unwrap_or(Event::WaitOver)
             }
             Action::NextBatch { stop, barriers_after, .. } => self.next_batch(index, stop, barriers_after),
@@ -320,6 +340,9 @@ impl World {
         }
         if let Some(due) = self.barrier_due(index, barriers_after) {
             return due;
+        }
+        if self.is_outdated() {
+            return Event::GroupDue;
         }
         let facts = self.facts(index);
         let worker = self.worker(index);

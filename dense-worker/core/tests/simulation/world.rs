@@ -6,6 +6,7 @@ mod calls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use zagros_worker_core::{Action, EarlyStopRule, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
+use zagros_zip::ZipEq;
 
 /// More events than any run of these sizes takes.
 const MOST_EVENTS: u32 = 40_000;
@@ -82,6 +83,9 @@ pub(crate) struct World {
     losses_left: u32,
     losses_made: u32,
     events: u32,
+    /// Of asynchronous workers: steps by index at the last vote, and those of processes that have gone since.
+    voted: BTreeMap<usize, u64>,
+    gone: u64,
 }
 
 impl World {
@@ -100,6 +104,8 @@ impl World {
             losses_left,
             losses_made: 0,
             events: 0,
+            voted: BTreeMap::new(),
+            gone: 0,
         };
         let late = usize::from(plan.late_joiner);
         (0..plan.workers - late).for_each(|index| world.start(index, false));
@@ -125,10 +131,6 @@ impl World {
 
     pub(crate) fn steps(&self) -> u64 {
         self.workers.iter().flatten().map(|worker| worker.steps).max().unwrap_or(0)
-    }
-
-    pub(crate) fn losses_made(&self) -> u32 {
-        self.losses_made
     }
 
     fn states(&self) -> Vec<String> {
@@ -211,7 +213,7 @@ impl World {
             let event = self.perform(index, action);
             return self.report(index, event);
         }
-        if !matches!(action, Action::Form { .. }) && self.is_broken(index) {
+        if !matches!(action, Action::Form { .. }) && (self.is_broken(index) || self.is_outdated()) {
             return self.lose_call(index);
         }
         let waiting = live.iter().filter(|other| {
@@ -227,11 +229,22 @@ impl World {
     fn is_complete(&self, live: &[usize]) -> bool {
         let forming = |index: &usize| matches!(self.workers[*index].as_ref().expect("live").at, Action::Form { .. });
         let forms = live.iter().filter(|index| forming(index)).count();
+        if forms > 0 && forms < live.len() && self.plan.policy.is_asynchronous() {
+            return false;
+        }
         if forms > 0 && forms < live.len() {
             // The others hear that their group is no more once they call it.
             return live.iter().any(|index| !forming(index) && !self.is_broken(*index)) && self.newest_is_of(live);
         }
         forms == 0 || live.len() == self.expected
+    }
+
+    /// Whether asynchronous workers have a newer group than theirs to go to: the coordinator forms one as soon as nobody is
+    /// missing and one asks.
+    pub(super) fn is_outdated(&self) -> bool {
+        let live = self.live();
+        let forms = |index: &usize| matches!(self.workers[*index].as_ref().expect("live").at, Action::Form { .. });
+        self.plan.policy.is_asynchronous() && live.len() == self.expected && live.iter().any(forms)
     }
 
     /// A late worker waits in `Form`; those of the group go on without it until they have agreed to regroup.
@@ -242,10 +255,16 @@ impl World {
             .all(|index| self.workers[*index].as_ref().expect("live").generation == 0)
     }
 
+    /// Nobody joins asynchronous workers before they have started.
+    fn all_have_trained(&self) -> bool {
+        self.workers.iter().flatten().all(|worker| worker.training.progress().has_trained)
+    }
+
     fn inject_faults(&mut self) {
         if let Some(index) = self.workers.iter().position(Option::is_none)
             && self.draw(20) == 0
             && self.live().len() + 1 == self.workers.len()
+            && (self.plan.policy.is_group() || self.all_have_trained())
         {
             self.start(index, self.generation > 0 && self.losses_made > 0);
         }
@@ -276,18 +295,41 @@ impl World {
             matches!(world.workers[*other].as_ref().expect("live").at, Action::Step { .. })
         };
         if self.plan.policy.is_group() && !self.is_broken(index) && live.iter().all(|other| is_step(self, other)) {
-            for other in live.into_iter().filter(|other| *other != index) {
+            for other in live.iter().copied().filter(|other| *other != index) {
                 if self.draw(2) == 0 {
                     let event = self.step(other, None);
                     self.report(other, event);
                 }
             }
         }
+        if self.plan.policy.is_asynchronous() {
+            self.answer_some(index, &live);
+        }
         self.broken = self.generation;
         for splits in self.splits.values_mut() {
             splits.iter_mut().filter(|split| **split == Split::Held(index)).for_each(|split| *split = Split::Free);
         }
         self.workers[index] = None;
+    }
+
+    /// A worker is gone in a call of all. Some of the others may have heard its result.
+    fn answer_some(&mut self, lost: usize, live: &[usize]) {
+        let call = self.worker(lost).at;
+        let is_answered =
+            matches!(call, Action::Vote(_) | Action::CloseEpoch { .. } | Action::Evaluate | Action::Checkpoint);
+        let same = |world: &Self, other: &usize| {
+            let worker = world.workers[*other].as_ref().expect("live");
+            std::mem::discriminant(&worker.at) == std::mem::discriminant(&call) && !world.is_broken(*other)
+        };
+        if !is_answered || live.len() < self.expected || !live.iter().all(|other| same(self, other)) {
+            return;
+        }
+        let events = self.events_of_all(live);
+        for (other, event) in live.iter().copied().zip_eq(events) {
+            if other != lost && self.draw(2) == 0 {
+                self.report(other, event);
+            }
+        }
     }
 
     fn is_broken(&self, index: usize) -> bool {

@@ -120,7 +120,7 @@ impl CapturedCheckpoint {
     /// Everything, the manifest last (invariant CK-1); then lets go of the oldest. Answers how many rows.
     pub(crate) async fn write(self) -> Result<u64, WorkerError> {
         let Self { job, step, samples, checkpoints, folder, weights, optimizer, training, servers, keep } = self;
-        let saved = servers.iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Files));
+        let saved = servers.into_iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Files));
         let saved = try_join_all(saved).await?;
         let own = vec![(saved_model::DENSE, weights), (OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
         let outcome = Outcome::Interrupted;

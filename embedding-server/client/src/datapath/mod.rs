@@ -5,8 +5,10 @@ mod bags;
 mod batch_rows;
 mod client;
 mod dedup;
+mod exchange;
 mod pushes_in_flight;
 mod route;
+mod split;
 mod staleness_window;
 mod unanswered_requests;
 

@@ -6,7 +6,8 @@
 //!  table 1: 5 8                   server 1: table 0: 7 4 (positions 0 2) · table 1: 8 (1)
 //! ```
 //!
-//! A lookup and its push use the same route. [`RoutedIds`] keeps the route, so each id is hashed once.
+//! A lookup and its push use the same route. [`RoutedIds`] keeps the route, so each id is hashed once. If buckets move
+//! meanwhile, each part that is not answered yet is divided again, by the new map (`split.rs`).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,15 +15,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use zagros_protocol::datapath::Encoding;
-use zagros_protocol::packed::{
-    PackError, ValueBuffer, ValueBuffers, decode_values, expect_length, ids_as_bytes, pack_bags, value_bytes,
-};
-use zagros_protocol::{BucketMap, Generation, RowKey, Segment, Segments};
+use zagros_protocol::packed::{PackError, ValueBuffer, ValueBuffers, decode_values, expect_length, value_bytes};
+use zagros_protocol::{BucketMap, Generation};
 use zagros_zip::ZipEq;
 
-use super::bags::{BagShare, TableBags};
+use super::bags::BagShare;
 use super::batch_rows::BatchRows;
-use super::dedup::{TableIds, UniqueIds};
+use super::dedup::UniqueIds;
+use super::split::{split, split_part};
 
 /// The distinct ids of a batch, and their route after the first call has computed it.
 #[derive(Debug, Default)]
@@ -37,12 +37,14 @@ pub(crate) struct Route {
     /// Generation of the bucket map.
     generation: Generation,
     /// One part for each server that owns some of the ids, in the order of the servers.
-    pub(crate) parts: Vec<RoutePart>,
+    pub(crate) parts: Vec<Arc<RoutePart>>,
 }
 
 /// One server's part of a batch: all tables in one request (invariant DP-2: lengths are explicit).
 #[derive(Debug)]
 pub(crate) struct RoutePart {
+    /// Generation of the map that names this server.
+    pub(crate) generation: Generation,
     /// Index of the server.
     pub(crate) server: u32,
     /// The segments in the form of the wire.
@@ -52,32 +54,21 @@ pub(crate) struct RoutePart {
     /// The bags in the form of the wire. Empty without bags.
     pub(crate) bags: Bytes,
     /// One per segment.
-    routes: Vec<SegmentRoute>,
+    pub(super) routes: Vec<SegmentRoute>,
 }
 
 /// Where the answer to one segment belongs in the batch. Rows come first, then sums.
 #[derive(Debug)]
-struct SegmentRoute {
+pub(super) struct SegmentRoute {
     /// Index into [`UniqueIds::tables`].
-    table: usize,
-    dim: usize,
-    /// How many rows the server returns.
-    rows: usize,
-    /// Positions of these rows in the table's ids, in ascending order. `None` if they are the first ones.
-    positions: Option<Vec<u32>>,
+    pub(super) table: usize,
+    pub(super) dim: usize,
+    /// How many rows the server returns: those of the first ids. The other ids are only in sums.
+    pub(super) rows: usize,
+    /// Positions of the ids in the table's ids, in ascending order. `None` if they are all ids of the table.
+    pub(super) positions: Option<Vec<u32>>,
     /// For each sum, the row of the batch's result that it is added to.
-    sums: Vec<u32>,
-}
-
-/// A part that is being built.
-#[derive(Default)]
-struct PartDraft {
-    ids: Vec<u64>,
-    segments: Vec<Segment>,
-    /// One per segment.
-    shares: Vec<Option<BagShare>>,
-    /// One per segment.
-    routes: Vec<SegmentRoute>,
+    pub(super) sums: Vec<u32>,
 }
 
 impl RoutedIds {
@@ -86,10 +77,16 @@ impl RoutedIds {
     pub(crate) fn route(&self, map: &BucketMap, servers: usize) -> Arc<Route> {
         let known = self.route.load_full().filter(|route| route.generation == map.generation());
         known.unwrap_or_else(|| {
-            let route = Arc::new(Route { generation: map.generation(), parts: split(&self.unique, map, servers) });
+            let parts = split(&self.unique, map, servers);
+            let route = Arc::new(Route { generation: map.generation(), parts });
             self.route.store(Some(Arc::clone(&route)));
             route
         })
+    }
+
+    /// The ids of one part by their owners under another map. No other id is in the result.
+    pub(crate) fn divide(&self, part: &RoutePart, map: &BucketMap, servers: usize) -> Vec<Arc<RoutePart>> {
+        split_part(&self.unique, part, map, servers)
     }
 }
 
@@ -105,74 +102,6 @@ impl Deref for RoutedIds {
 
     fn deref(&self) -> &UniqueIds {
         &self.unique
-    }
-}
-
-/// One part for each server that owns some of the ids. `servers` is the number of servers in the map.
-fn split(unique: &UniqueIds, map: &BucketMap, servers: usize) -> Vec<RoutePart> {
-    // One allocation is enough if the ids are spread about evenly.
-    let ids = unique.rows() / servers.max(1) * 9 / 8 + 8;
-    let draft = || PartDraft { ids: Vec::with_capacity(ids), ..PartDraft::default() };
-    let mut drafts: Vec<PartDraft> = std::iter::repeat_with(draft).take(servers).collect();
-    for (index, table) in unique.tables.iter().enumerate() {
-        match &mut drafts[..] {
-            // One server owns everything, so no id is hashed.
-            [only] => {
-                only.add(index, table, table.ids.iter().copied(), None, table.bags.as_ref().map(TableBags::whole))
-            }
-            _ => add_by_owner(&mut drafts, index, table, map),
-        }
-    }
-    let parts = drafts.into_iter().enumerate().filter(|(_, draft)| !draft.ids.is_empty());
-    parts.map(|(server, draft)| draft.finish(server as u32)).collect()
-}
-
-fn add_by_owner(drafts: &mut [PartDraft], index: usize, table: &TableIds, map: &BucketMap) {
-    // One allocation per server and table is enough if the ids are spread about evenly.
-    let share = table.ids.len() / drafts.len() * 9 / 8 + 8;
-    let mut positions: Vec<Vec<u32>> = (0..drafts.len()).map(|_| Vec::with_capacity(share)).collect();
-    for (position, id) in table.ids.iter().enumerate() {
-        let owner = map.route(RowKey { table: table.table, id: *id });
-        positions[owner.0 as usize].push(position as u32);
-    }
-    let mut shares = table.bags.as_ref().map(|bags| bags.split(&positions)).unwrap_or_default().into_iter();
-    for (draft, positions) in drafts.iter_mut().zip_eq(positions) {
-        let share = shares.next();
-        if !positions.is_empty() {
-            let ids: Vec<u64> = positions.iter().map(|position| table.ids[*position as usize]).collect();
-            draft.add(index, table, ids.into_iter(), Some(positions), share);
-        }
-    }
-}
-
-impl PartDraft {
-    fn add(
-        &mut self,
-        index: usize,
-        table: &TableIds,
-        ids: impl ExactSizeIterator<Item = u64>,
-        positions: Option<Vec<u32>>,
-        share: Option<BagShare>,
-    ) {
-        let rows = ids.len();
-        self.segments.push(Segment { table: table.table, rows: rows as u32, dim: table.dim });
-        self.shares.push(share);
-        self.routes.push(SegmentRoute { table: index, dim: table.dim as usize, rows, positions, sums: Vec::new() });
-        self.ids.extend(ids);
-    }
-
-    fn finish(mut self, server: u32) -> RoutePart {
-        let shares = self.shares.iter().enumerate();
-        let bags: Vec<_> =
-            shares.filter_map(|(segment, share)| share.as_ref().map(|share| share.of(segment as u32))).collect();
-        let bags = pack_bags(&bags);
-        for (route, share) in self.routes.iter_mut().zip_eq(self.shares) {
-            if let Some(share) = share {
-                route.sum(share);
-            }
-        }
-        let segments = Segments::new(self.segments).pack().into();
-        RoutePart { server, segments, ids: ids_as_bytes(self.ids), bags, routes: self.routes }
     }
 }
 
@@ -216,11 +145,8 @@ impl RoutePart {
 
 impl SegmentRoute {
     /// Replaces rows with sums, as `share` says.
-    fn sum(&mut self, share: BagShare) {
+    pub(super) fn sum(&mut self, share: BagShare) {
         (self.rows, self.sums) = share.into_rows();
-        if let Some(positions) = &mut self.positions {
-            positions.truncate(self.rows);
-        }
     }
 
     fn values(&self) -> usize {
@@ -233,7 +159,7 @@ impl SegmentRoute {
         match &self.positions {
             None => decode_values(rows, encoding as i32, &mut table[..self.rows * self.dim])?,
             Some(positions) => {
-                for (row, position) in rows.chunks_exact(row_bytes).zip_eq(positions) {
+                for (row, position) in rows.chunks_exact(row_bytes).zip_eq(&positions[..self.rows]) {
                     decode_values(row, encoding as i32, self.row(table, *position))?;
                 }
             }
@@ -249,7 +175,9 @@ impl SegmentRoute {
     fn gather(&self, table: &[f32], values: &mut Vec<f32>) {
         match &self.positions {
             None => values.extend_from_slice(&table[..self.rows * self.dim]),
-            Some(positions) => positions.iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row))),
+            Some(positions) => {
+                positions[..self.rows].iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row)));
+            }
         }
         self.sums.iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row)));
     }
@@ -276,9 +204,10 @@ mod tests {
 
     use proptest::prelude::*;
     use zagros_protocol::packed::{decode_ids, encode_values};
-    use zagros_protocol::{Generation, TableId};
+    use zagros_protocol::{RowKey, Segments, ServerIndex, TableId};
 
     use super::*;
+    use crate::datapath::TableIds;
     use crate::testing::unique_ids;
 
     /// A row whose values identify table, id and column.
@@ -327,6 +256,38 @@ mod tests {
             for part in &parts {
                 prop_assert_eq!(&part.gather(&rows, &buffers)[..], &answer(part)[..]);
             }
+        }
+    }
+
+    proptest! {
+        /// Of a part that is divided again, and again, each id has one owner, and comes back to its place.
+        #[test]
+        fn a_divided_part_has_each_of_its_ids_once(
+            unique in unique_ids(),
+            moves in prop::collection::vec((prop::collection::vec(0_u32..64, 1..64), 0_u32..5), 1..4),
+        ) {
+            let ids = RoutedIds::from(unique);
+            let mut map = BucketMap::even(Generation(1), 64, 3);
+            let mut parts = ids.route(&map, 3).parts.clone();
+            for (buckets, owner) in moves {
+                map = map.moved(&buckets, ServerIndex(owner));
+                parts = parts.iter().flat_map(|part| ids.divide(part, &map, 5)).collect();
+            }
+            let (mut sent, mut rows) = (BTreeSet::new(), BatchRows::zeroed(&ids));
+            for part in &parts {
+                prop_assert_eq!(part.generation, map.generation());
+                let segments = Segments::unpack(&part.segments, &part.ids).unwrap();
+                let tables: Vec<_> =
+                    segments.iter().flat_map(|s| std::iter::repeat_n(s.table, s.rows as usize)).collect();
+                for (table, id) in tables.into_iter().zip_eq(decode_ids(&part.ids)) {
+                    prop_assert_eq!(map.route(RowKey { table, id }).0, part.server);
+                    prop_assert!(sent.insert((table, id)), "sent twice");
+                }
+                let payload = encode_values(&answer(part), Encoding::F32 as i32).unwrap();
+                part.scatter(&payload, Encoding::F32, &mut rows).unwrap();
+            }
+            prop_assert_eq!(sent.len(), ids.rows());
+            prop_assert_eq!(&rows, &expected(&ids));
         }
     }
 

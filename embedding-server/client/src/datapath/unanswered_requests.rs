@@ -26,7 +26,7 @@ pub(super) struct OpenRequests {
 #[derive(Debug, Default)]
 struct RequestList {
     next: u64,
-    /// By number: the first request of a server is its oldest.
+    /// By number.
     requests: BTreeMap<u64, OpenRequest>,
 }
 
@@ -45,12 +45,13 @@ pub(super) struct RequestGuard {
 }
 
 impl OpenRequests {
-    /// Starts a request to a server.
-    pub(super) fn begin(&self, server: u32, pushes: bool) -> RequestGuard {
+    /// Starts a request to a server. Its ids have waited for so long already, maybe for other servers.
+    pub(super) fn begin(&self, server: u32, pushes: bool, waited: Duration) -> RequestGuard {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let number = open.next;
         open.next += 1;
-        open.requests.insert(number, OpenRequest { server, pushes, since: Instant::now() });
+        let now = Instant::now();
+        open.requests.insert(number, OpenRequest { server, pushes, since: now.checked_sub(waited).unwrap_or(now) });
         RequestGuard { number, open: Arc::clone(&self.open) }
     }
 
@@ -63,6 +64,7 @@ impl OpenRequests {
             let entry = servers.entry(server).or_insert(UnansweredRequests { server, lookups: 0, pushes: 0, oldest });
             entry.lookups += usize::from(!request.pushes);
             entry.pushes += usize::from(request.pushes);
+            entry.oldest = entry.oldest.max(oldest);
         }
         servers.into_values().collect()
     }
@@ -82,13 +84,13 @@ mod tests {
     fn the_wait_of_a_server_is_that_of_its_oldest_request() {
         let requests = OpenRequests::default();
         assert!(requests.waiting().is_empty());
-        let first = requests.begin(1, true);
-        let second = requests.begin(1, false);
-        let other = requests.begin(0, false);
+        let first = requests.begin(1, true, Duration::ZERO);
+        let second = requests.begin(1, false, Duration::from_secs(7));
+        let other = requests.begin(0, false, Duration::ZERO);
         let waiting = requests.waiting();
         let entry = |waiting: &UnansweredRequests| (waiting.server, waiting.lookups, waiting.pushes);
         assert_eq!(waiting.iter().map(entry).collect::<Vec<_>>(), [(0, 1, 0), (1, 1, 1)]);
-        assert!(waiting[1].oldest >= waiting[0].oldest);
+        assert!(waiting[0].oldest < Duration::from_secs(7) && waiting[1].oldest >= Duration::from_secs(7));
         drop((first, other));
         assert_eq!(requests.waiting().iter().map(entry).collect::<Vec<_>>(), [(1, 1, 0)]);
         drop(second);

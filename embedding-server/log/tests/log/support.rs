@@ -52,7 +52,8 @@ impl Change {
             Self::Seen(ids) => LogRecord::Seen(ids.clone()),
             Self::Cleared => LogRecord::Cleared,
             Self::Commit(seq) => {
-                LogRecord::Commit { origin: origin(*seq), step: seq + 1, time: TableTime { steps: *seq, seconds: 3 } }
+                let time = TableTime { steps: *seq, seconds: 3 };
+                LogRecord::Commit { origin: origin(*seq), step: seq + 1, time, groups: Vec::new() }
             }
         }
     }
@@ -69,7 +70,7 @@ impl Change {
             Self::Removed(ids) => change(ChangeKind::Removed(ids), None),
             Self::Seen(ids) => change(ChangeKind::Seen(ids), None),
             Self::Cleared => log.cleared(),
-            Self::Commit(seq) => log.commit(&origin(*seq), seq + 1, TableTime { steps: *seq, seconds: 3 }),
+            Self::Commit(seq) => log.commit(&origin(*seq), seq + 1, TableTime { steps: *seq, seconds: 3 }, &[]),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::change_watcher::WatcherSlot;
 use crate::machine::memory::{Arena, PageSize};
 use crate::tier::clock::TableClock;
 use crate::tier::copy_budget::{CopyBudget, CopyPermit};
@@ -41,6 +42,8 @@ pub(crate) struct SharedMemory {
     failure: Mutex<Option<ColdError>>,
     /// Where changes are logged, once there is a log.
     pub(crate) log: OnceLock<Arc<dyn UpdateLog>>,
+    /// Who else learns of changes.
+    pub(crate) watcher: WatcherSlot,
 }
 
 impl SharedMemory {
@@ -55,6 +58,7 @@ impl SharedMemory {
             buffer: Mutex::default(),
             failure: Mutex::default(),
             log: OnceLock::new(),
+            watcher: WatcherSlot::default(),
         }
     }
 

@@ -1,4 +1,6 @@
-//! Which role may make which call. A call that is not listed here is refused.
+//! Which role may make which call, and how long its request may be. A call that is not listed here is refused.
+
+use zagros_plumbing::grpc::{MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES};
 
 use super::PeerRole;
 use PeerRole::{Client, Coordinator, DenseWorker, EmbeddingServer};
@@ -29,6 +31,26 @@ pub const CALLS: &[(&str, PeerRole)] = &[
     ("/zagros.control.v1.Migration/MoveRows", EmbeddingServer),
     ("/zagros.control.v1.Migration/FreezeMove", EmbeddingServer),
 ];
+
+/// Longest request of a call that is not in [`LONG_REQUESTS`]. The longest of them is a heartbeat with its waits. A decoder
+/// makes about a hundred bytes of each byte of a list of empty entries, so what a request may take in memory follows from this limit.
+const MOST_BYTES: usize = 256 << 10;
+
+/// Calls whose requests list the rows of a batch, or the files or splits of a run.
+const LONG_REQUESTS: &[(&str, usize)] = &[
+    ("/zagros.datapath.v1.Embedding/Lookup", MAX_MESSAGE_BYTES),
+    ("/zagros.datapath.v1.Embedding/Push", MAX_MESSAGE_BYTES),
+    ("/zagros.control.v1.Coordinator/Join", MAX_CONTROL_BYTES),
+    ("/zagros.control.v1.Coordinator/Complete", MAX_CONTROL_BYTES),
+    ("/zagros.control.v1.Coordinator/Transforms", 2 << 20),
+    ("/zagros.control.v1.Storage/Load", MAX_CONTROL_BYTES),
+];
+
+/// The most bytes of a request to this path.
+#[must_use]
+pub fn most_bytes(path: &str) -> usize {
+    LONG_REQUESTS.iter().find(|(call, _)| *call == path).map_or(MOST_BYTES, |(_, bytes)| *bytes)
+}
 
 /// The least role that may make the call of this path. `None` if there is no such call.
 #[must_use]
@@ -80,6 +102,14 @@ mod tests {
             "protocol/transport/src/proof/calls.rs lists every call of protocol/proto, and no other"
         );
         assert_eq!(listed.len(), CALLS.len(), "a call is listed twice");
+    }
+
+    #[test]
+    fn a_long_request_is_one_of_a_call() {
+        for (call, bytes) in LONG_REQUESTS {
+            assert!(least_role(call).is_some() && *bytes > MOST_BYTES && *bytes <= MAX_MESSAGE_BYTES, "{call}");
+        }
+        assert_eq!(most_bytes("/zagros.control.v1.Coordinator/Heartbeat"), MOST_BYTES);
     }
 
     #[test]

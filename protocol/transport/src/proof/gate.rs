@@ -5,18 +5,25 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures::future::Either;
 use http::{Request, Response};
+use http_body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
+use zagros_plumbing::grpc::MAX_MESSAGE_BYTES;
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::{PeerRole, least_role};
+use super::{PeerRole, least_role, most_bytes};
 use crate::status_of;
+
+/// Bytes that gRPC puts before a message.
+const PREFIX: usize = 5;
 
 /// What is known of the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +104,58 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         match Peer::of(request.extensions()).may_call(request.uri().path()) {
-            Ok(()) => Either::Right(self.0.call(request)),
+            Ok(()) => Either::Right(self.0.call(limited(request))),
             Err(status) => Either::Left(ready(Ok(status.into_http()))),
         }
+    }
+}
+
+/// Limits the bytes of a request. Requests of the data path are limited by their own reader, which copies nothing.
+fn limited(request: Request<Body>) -> Request<Body> {
+    match most_bytes(request.uri().path()) {
+        MAX_MESSAGE_BYTES => request,
+        most => {
+            let path = request.uri().path().to_owned();
+            request.map(|body| Body::new(LimitedRequest { body, path, most, left: most + PREFIX }))
+        }
+    }
+}
+
+/// A request body that ends with an error once it is too long.
+struct LimitedRequest {
+    body: Body,
+    path: String,
+    most: usize,
+    left: usize,
+}
+
+impl http_body::Body for LimitedRequest {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Poll::Ready(polled) = Pin::new(&mut self.body).poll_frame(context) else { return Poll::Pending };
+        let bytes = polled.iter().flatten().filter_map(Frame::data_ref).map(Bytes::len).sum();
+        Poll::Ready(match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                polled
+            }
+            None => {
+                let (path, most) = (&self.path, self.most);
+                Some(Err(Status::out_of_range(format!(
+                    "a request of {path} has at most {most} bytes, and this one is longer"
+                ))))
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -26,7 +26,7 @@ use tonic::service::Routes;
 use tonic::transport::Channel;
 use zagros_plumbing::grpc::{self, InvalidAddress};
 
-pub use calls::{CALLS, least_role};
+pub use calls::{CALLS, least_role, most_bytes};
 pub use error::ProofError;
 pub use gate::Peer;
 pub use key::{BadKey, RoleKey};

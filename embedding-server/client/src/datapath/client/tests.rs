@@ -1,9 +1,10 @@
 //! The client against fake servers. The number of servers does not matter, and faults lose and repeat nothing.
 
+use futures::FutureExt;
 use proptest::prelude::*;
 use zagros_fakes::{ScriptedFault, added, row_value};
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
-use zagros_protocol::{RowKey, TableId};
+use zagros_protocol::{BucketMap, RefusalKind, RowKey, ServerIndex, TableId};
 use zagros_zip::ZipEq;
 
 use super::*;
@@ -106,6 +107,138 @@ proptest! {
         }
         prop_assert_eq!(cluster.ledger(), booked);
     }
+}
+
+/// Buckets that get another owner after a pause, and the time until the other servers know.
+#[derive(Clone, Debug)]
+struct ScriptedMove {
+    pause: Duration,
+    buckets: Vec<u32>,
+    target: u32,
+    late: Duration,
+}
+
+fn moves() -> impl Strategy<Value = Vec<ScriptedMove>> {
+    let millis = |most: u64| (0..most).prop_map(Duration::from_millis);
+    let buckets = prop::collection::btree_set(0_u32..64, 1..64).prop_map(|buckets| buckets.into_iter().collect());
+    let one = (millis(120), buckets, 0_u32..7, millis(80));
+    let one = one.prop_map(|(pause, buckets, target, late)| ScriptedMove { pause, buckets, target, late });
+    prop::collection::vec(one, 0..8)
+}
+
+fn fault_or_delay() -> impl Strategy<Value = ScriptedFault> {
+    prop_oneof![fault(), (0_u64..100).prop_map(ScriptedFault::Delay)]
+}
+
+/// A cluster of seven servers, of which only the first ones own buckets at first.
+fn grown(servers: u32, faults: &[(u32, ScriptedFault)]) -> Cluster {
+    let cluster = Cluster::new(7);
+    let map = BucketMap::even(Generation(1), 64, servers);
+    cluster.shards.iter().for_each(|shard| shard.adopt(map.clone()));
+    cluster.announce_owners(&map);
+    for (server, fault) in faults {
+        cluster.shards[(server % 7) as usize].faults.lock().unwrap().push_back(*fault);
+    }
+    cluster
+}
+
+async fn make_moves(cluster: &Cluster, servers: u32, moves: &[ScriptedMove]) {
+    let mut map = BucketMap::even(Generation(1), 64, servers);
+    for ScriptedMove { pause, buckets, target, late } in moves {
+        tokio::time::sleep(*pause).await;
+        cluster.move_buckets(&map, buckets, *target, *late).await;
+        map = map.moved(buckets, ServerIndex(*target));
+    }
+}
+
+proptest! {
+    /// ADR 39: whatever moves between and during calls, each id's gradient reaches its row once, and lookups get every row.
+    #[test]
+    fn every_gradient_is_applied_exactly_once_while_buckets_move(
+        batches in prop::collection::vec(unique_ids().prop_flat_map(with_bags), 1..6),
+        servers in 1_u32..=4,
+        moves in moves(),
+        faults in prop::collection::vec((0_u32..7, fault_or_delay()), 0..20),
+    ) {
+        let cluster = grown(servers, &faults);
+        let client = client(&cluster);
+        let mut booked = std::collections::BTreeMap::<RowKey, Vec<Vec<f32>>>::new();
+        let train = async {
+            for (seq, unique) in batches.iter().enumerate() {
+                let ids = RoutedIds::from(unique.clone());
+                let rows = client.lookup(&ids, Access::Train).await.unwrap();
+                assert_eq!(rows, expected(unique));
+                client.push(seq as u64, &ids, &rows).await.unwrap();
+                for (table, values) in unique.tables.iter().zip_eq(&rows.tables) {
+                    for (key, gradient) in owed(table, values) {
+                        booked.entry(key).or_default().push(gradient);
+                    }
+                }
+            }
+        };
+        run(async { tokio::join!(train, make_moves(&cluster, servers, &moves)) });
+        prop_assert_eq!(cluster.ledger(), booked);
+    }
+
+    /// The window lets several batches be on their way at a time.
+    #[test]
+    fn batches_in_flight_are_divided_again_and_applied_once(
+        batches in prop::collection::vec(unique_ids(), 2..6),
+        servers in 1_u32..=4,
+        moves in moves(),
+        faults in prop::collection::vec((0_u32..7, fault_or_delay()), 0..30),
+    ) {
+        let cluster = grown(servers, &faults);
+        let client = client(&cluster);
+        let all: Vec<_> = batches.iter().map(|unique| (RoutedIds::from(unique.clone()), expected(unique))).collect();
+        let pushes = all.iter().enumerate().map(|(seq, (ids, gradients))| client.push(seq as u64, ids, gradients));
+        let pushes = futures::future::try_join_all(pushes);
+        run(async { tokio::join!(pushes, make_moves(&cluster, servers, &moves)) }).0.unwrap();
+        let mut booked = std::collections::BTreeMap::<RowKey, usize>::new();
+        let keys = batches.iter().flat_map(|unique| &unique.tables).flat_map(|table| {
+            table.ids.iter().map(|id| RowKey { table: table.table, id: *id })
+        });
+        keys.for_each(|key| *booked.entry(key).or_default() += 1);
+        let applied: std::collections::BTreeMap<_, _> =
+            cluster.ledger().into_iter().map(|(key, gradients)| (key, gradients.len())).collect();
+        prop_assert_eq!(applied, booked);
+    }
+}
+
+/// The acknowledgement of one part is not asked for again, although its buckets have moved.
+#[test]
+fn a_part_that_was_acknowledged_is_not_sent_again_under_another_server() {
+    let cluster = grown(2, &[(1, ScriptedFault::Delay(1000))]);
+    let client = client(&cluster);
+    let unique = some_ids();
+    let gradients = expected(&unique);
+    let all: Vec<u32> = (0..64).collect();
+    run(async {
+        let push = client.push(0, &unique, &gradients).map(Result::unwrap);
+        let move_all = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            cluster.move_buckets(&BucketMap::even(Generation(1), 64, 2), &all, 2, Duration::ZERO).await;
+        };
+        tokio::join!(push, move_all)
+    });
+    assert_eq!([0, 1, 2].map(|server| cluster.shards[server].pushes()), [1, 1, 1]);
+    assert!(cluster.ledger().values().all(|gradients| gradients.len() == 1));
+}
+
+#[test]
+fn storage_calls_begin_with_the_servers_of_the_newest_map() {
+    let cluster = grown(2, &[]);
+    let client = client(&cluster);
+    let names =
+        |servers: Vec<Arc<dyn crate::Shard>>| servers.iter().map(|shard| shard.name().to_owned()).collect::<Vec<_>>();
+    run(async {
+        client.lookup(&some_ids(), Access::Train).await.unwrap();
+        cluster.announce_owners(&BucketMap::even(Generation(2), 64, 3));
+        assert_eq!(client.servers().len(), 2);
+        assert_eq!(names(client.newest_servers().await.unwrap()).len(), 3);
+        cluster.control.placement.disconnect();
+        assert_eq!(names(client.newest_servers().await.unwrap())[2], "embedding server 2 (fake)");
+    });
 }
 
 #[test]

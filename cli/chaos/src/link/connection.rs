@@ -1,0 +1,79 @@
+//! One connection of a link: two flows of bytes, until an end closes or the connection is broken.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::gate::{BreakKind, Gate};
+
+/// The most bytes of a part.
+const PART: usize = 64 << 10;
+/// How long a link goes on reading from a caller whose requests are to arrive late: a whole request is there by then.
+const GATHER: Duration = Duration::from_millis(100);
+/// The most bytes that are kept for a late arrival.
+const KEPT: usize = 64 << 20;
+/// How long a server may take to answer what arrived late. Nobody reads the answer.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// Forwards bytes both ways until an end closes or the link breaks the connection. Errors of a socket end it, too: that is what
+/// the other end then sees.
+pub(crate) async fn forward(mut caller: TcpStream, mut server: TcpStream, mut gate: Gate) {
+    // Requests that were read and not yet written.
+    let mut requests = BytesMut::new();
+    let broken = {
+        let (mut from_caller, mut to_caller) = caller.split();
+        let (mut from_server, mut to_server) = server.split();
+        let mut answers = BytesMut::new();
+        let there = flow(&mut from_caller, &mut to_server, &mut requests, gate.clone());
+        let back = flow(&mut from_server, &mut to_caller, &mut answers, gate.clone());
+        tokio::select! {
+            // A closed end closes the other one, once its last bytes have passed.
+            _ = async { tokio::try_join!(there, back) } => return,
+            kind = gate.broken() => kind,
+        }
+    };
+    if broken == BreakKind::Late {
+        let _ = tokio::time::timeout(GATHER, gather(&mut caller, &mut requests)).await;
+        drop(caller);
+        gate.late_is_over().await;
+        let _ = tokio::time::timeout(ANSWER, deliver(&mut server, requests)).await;
+    }
+}
+
+/// Copies until the sender closes. What was read and not written is in `pending` whenever this is given up.
+async fn flow(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    pending: &mut BytesMut,
+    mut gate: Gate,
+) -> io::Result<()> {
+    loop {
+        if pending.is_empty() {
+            pending.reserve(PART);
+            if from.read_buf(pending).await? == 0 {
+                return to.shutdown().await;
+            }
+        }
+        gate.pass().await;
+        while !pending.is_empty() {
+            to.write_buf(pending).await?;
+        }
+    }
+}
+
+async fn gather(caller: &mut TcpStream, requests: &mut BytesMut) -> io::Result<()> {
+    while requests.len() < KEPT && caller.read_buf(requests).await? > 0 {}
+    Ok(())
+}
+
+async fn deliver(server: &mut TcpStream, mut requests: BytesMut) -> io::Result<()> {
+    server.write_all_buf(&mut requests).await?;
+    let mut answers = BytesMut::new();
+    while server.read_buf(&mut answers).await? > 0 {
+        answers.clear();
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! The links of a round.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::connection::forward;
+use super::gate::{Gate, LinkState};
+use super::name::LinkName;
+
+/// How long a link waits for the process behind it to listen. Processes of this machine listen at once or not at all.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// All links of a round. They end with this value.
+pub(crate) struct RoundLinks(Vec<Link>);
+
+struct Link {
+    name: LinkName,
+    address: String,
+    state: watch::Sender<LinkState>,
+    /// Connections until now.
+    accepted: Arc<AtomicU64>,
+    task: JoinHandle<()>,
+}
+
+impl RoundLinks {
+    /// Opens links on free ports to the processes that announce themselves in `run`.
+    pub(crate) async fn open(run: &Path, names: &[LinkName]) -> io::Result<Self> {
+        let mut links = Vec::new();
+        for name in names {
+            links.push(Link::open(run.to_owned(), *name).await?);
+        }
+        Ok(Self(links))
+    }
+
+    /// The port of a link; `None` if there is no such link.
+    pub(crate) fn address(&self, name: LinkName) -> Option<&str> {
+        self.link(name).map(|link| link.address.as_str())
+    }
+
+    /// Sets the state of a link. `state` is made of the number of connections that the link has had.
+    pub(crate) fn set(&self, name: LinkName, state: impl FnOnce(u64) -> LinkState) {
+        if let Some(link) = self.link(name) {
+            link.state.send_replace(state(link.accepted.load(Ordering::Acquire)));
+        }
+    }
+
+    fn link(&self, name: LinkName) -> Option<&Link> {
+        self.0.iter().find(|link| link.name == name)
+    }
+}
+
+impl Link {
+    async fn open(run: PathBuf, name: LinkName) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?.to_string();
+        let (state, gates) = watch::channel(LinkState::Open);
+        let accepted = Arc::new(AtomicU64::new(0));
+        let task = tokio::spawn(serve(listener, run, name, gates, Arc::clone(&accepted)));
+        Ok(Self { name, address, state, accepted, task })
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    run: PathBuf,
+    name: LinkName,
+    gates: watch::Receiver<LinkState>,
+    accepted: Arc<AtomicU64>,
+) {
+    // Connections end with the link.
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((caller, _)) = listener.accept().await else { continue };
+        let gate = Gate::new(accepted.fetch_add(1, Ordering::AcqRel), gates.clone());
+        let run = run.clone();
+        connections.spawn(async move {
+            // A caller sees that nobody listens by the end of its connection.
+            if let Some(server) = reach(name, &run, gate.clone()).await {
+                let _ = caller.set_nodelay(true);
+                forward(caller, server, gate).await;
+            }
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn reach(name: LinkName, run: &Path, mut gate: Gate) -> Option<TcpStream> {
+    gate.pass().await;
+    let destination = name.destination(run)?;
+    let server = tokio::time::timeout(CONNECT, TcpStream::connect(destination)).await.ok()?.ok()?;
+    let _ = server.set_nodelay(true);
+    Some(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use zagros_launch::RoleName;
+    use zagros_shell::Announcement;
+
+    use super::*;
+
+    const NAME: LinkName = LinkName::Server(0);
+
+    struct Place {
+        folder: tempfile::TempDir,
+        server: TcpListener,
+        links: RoundLinks,
+    }
+
+    impl Place {
+        async fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = server.local_addr().unwrap().to_string();
+            let announced = Announcement { role: "r".into(), pid: 1, address, admin: String::new() };
+            announced.write(&RoleName::EmbeddingServer(0).announcement(folder.path())).unwrap();
+            let links = RoundLinks::open(folder.path(), &[NAME]).await.unwrap();
+            Self { folder, server, links }
+        }
+
+        /// A connection: the caller's end and the server's.
+        async fn connect(&self) -> (TcpStream, TcpStream) {
+            let caller = TcpStream::connect(self.links.address(NAME).unwrap()).await.unwrap();
+            (caller, self.server.accept().await.unwrap().0)
+        }
+    }
+
+    async fn read(from: &mut TcpStream, expected: &[u8]) {
+        let mut bytes = vec![0; expected.len()];
+        from.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(bytes, expected);
+    }
+
+    /// Sends and receives both ways.
+    async fn talk((caller, server): &mut (TcpStream, TcpStream)) {
+        caller.write_all(b"ask").await.unwrap();
+        read(server, b"ask").await;
+        server.write_all(b"answer").await.unwrap();
+        read(caller, b"answer").await;
+    }
+
+    #[tokio::test]
+    async fn bytes_pass_both_ways_and_an_end_that_closes_closes_the_other() {
+        let place = Place::new().await;
+        let mut connection = place.connect().await;
+        talk(&mut connection).await;
+        place.links.set(NAME, |_| LinkState::Slow(Duration::from_millis(1)));
+        talk(&mut connection).await;
+        let (caller, mut server) = connection;
+        drop(caller);
+        assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_partitioned_link_holds_bytes_and_connections_and_loses_none() {
+        let place = Place::new().await;
+        let (mut caller, mut server) = place.connect().await;
+        talk_ready(&mut caller, &mut server).await;
+        place.links.set(NAME, |_| LinkState::Partitioned);
+        caller.write_all(b"held").await.unwrap();
+        let later = TcpStream::connect(place.links.address(NAME).unwrap()).await.unwrap();
+        // The same test with an open link would read these bytes: the link is looked at before each part.
+        let quiet = tokio::time::timeout(Duration::from_millis(50), server.read(&mut [0; 8])).await;
+        assert!(quiet.is_err(), "bytes passed a partitioned link");
+        place.links.set(NAME, |_| LinkState::Open);
+        read(&mut server, b"held").await;
+        let mut second = (later, place.server.accept().await.unwrap().0);
+        talk(&mut second).await;
+    }
+
+    async fn talk_ready(caller: &mut TcpStream, server: &mut TcpStream) {
+        caller.write_all(b"first").await.unwrap();
+        read(server, b"first").await;
+    }
+
+    #[tokio::test]
+    async fn a_broken_link_ends_old_connections_and_takes_new_ones() {
+        let place = Place::new().await;
+        let (mut caller, mut server) = place.connect().await;
+        talk_ready(&mut caller, &mut server).await;
+        place.links.set(NAME, |before| LinkState::Broken { before });
+        assert!(matches!(caller.read(&mut [0]).await, Ok(0) | Err(_)));
+        assert!(matches!(server.read(&mut [0]).await, Ok(0) | Err(_)));
+        talk(&mut place.connect().await).await;
+    }
+
+    #[tokio::test]
+    async fn late_bytes_arrive_after_those_of_the_next_connection() {
+        let place = Place::new().await;
+        let (mut caller, mut server) = place.connect().await;
+        talk_ready(&mut caller, &mut server).await;
+        place.links.set(NAME, |_| LinkState::Partitioned);
+        caller.write_all(b"late").await.unwrap();
+        place.links.set(NAME, |before| LinkState::Late { before });
+        assert!(matches!(caller.read(&mut [0]).await, Ok(0) | Err(_)), "the caller's end is open");
+        talk(&mut place.connect().await).await;
+        place.links.set(NAME, |_| LinkState::Open);
+        read(&mut server, b"late").await;
+    }
+
+    #[tokio::test]
+    async fn a_caller_sees_that_nobody_listens() {
+        let place = Place::new().await;
+        std::fs::remove_dir_all(place.folder.path().join("roles")).unwrap();
+        let mut caller = TcpStream::connect(place.links.address(NAME).unwrap()).await.unwrap();
+        assert!(matches!(caller.read(&mut [0]).await, Ok(0) | Err(_)));
+    }
+}

@@ -1,0 +1,39 @@
+//! What a fault hits.
+
+use zagros_launch::RoleName;
+
+use crate::link::LinkName;
+
+/// A process or a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultTarget {
+    Process(RoleName),
+    Link(LinkName),
+}
+
+impl FaultTarget {
+    /// The name for people.
+    pub(crate) fn display(self) -> String {
+        match self {
+            Self::Process(role) => role.display(),
+            Self::Link(link) => link.display(),
+        }
+    }
+
+    /// The process that may be started again because of the fault: one that is cut off from the coordinator ends itself.
+    pub(crate) fn role(self) -> Option<RoleName> {
+        match self {
+            Self::Process(role) | Self::Link(LinkName::Coordinator(role)) => Some(role),
+            Self::Link(LinkName::Server(_)) => None,
+        }
+    }
+
+    /// The group of the report.
+    pub(crate) fn group(self) -> String {
+        match self {
+            Self::Process(role) => role.word_and_index().0.to_owned(),
+            Self::Link(LinkName::Server(_)) => "workers ↔ server".to_owned(),
+            Self::Link(LinkName::Coordinator(role)) => format!("{} ↔ coordinator", role.word_and_index().0),
+        }
+    }
+}

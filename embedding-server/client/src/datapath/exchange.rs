@@ -1,0 +1,188 @@
+//! Sends the parts of a batch to their servers until each id is answered once, also while buckets move.
+//!
+//! ```text
+//!                  answered
+//! part of server ────────────► done
+//!    ▲   ▲ │  │
+//!    │   └─┘  │ the placement has another generation
+//!    │ retry  ▼
+//!    └──── divided: the ids of this part alone, by the new map
+//! ```
+//!
+//! A retry under the same map repeats the request, so a repeated push reaches the window that knows its (writer,
+//! incarnation, seq) and is not applied twice (invariant DP-3). After a move each bucket's window is where the bucket is
+//! (ADR 39). A part that was answered is never sent again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use tracing::debug;
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::{Generation, Refusal, RefusalKind};
+
+use super::route::{RoutePart, RoutedIds};
+use super::unanswered_requests::OpenRequests;
+use crate::Shard;
+use crate::errors::ClientError;
+use crate::metrics::ClientCallMetrics;
+use crate::placement::Placement;
+use crate::placement_cache::PlacementCache;
+
+/// Pauses between the tries of a request: short enough that a server that is back does not wait for its workers.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(50), most: Duration::from_millis(250) };
+
+/// What the requests of one call need.
+#[derive(Clone, Copy)]
+pub(super) struct Exchange<'a> {
+    pub(super) placements: &'a PlacementCache,
+    pub(super) requests: &'a OpenRequests,
+    pub(super) metrics: &'a ClientCallMetrics,
+    /// Longest time until every id is answered, with retries.
+    pub(super) timeout: Duration,
+}
+
+/// A part that its server has answered.
+pub(super) struct AnsweredPart<A> {
+    pub(super) part: Arc<RoutePart>,
+    /// Name of the server.
+    pub(super) server: String,
+    /// Bytes of gradients in the request.
+    pub(super) payload_bytes: u64,
+    pub(super) answer: A,
+}
+
+/// What became of a part.
+enum Sent<A> {
+    Answered(AnsweredPart<A>),
+    /// Nobody has answered, and the map is another one by now.
+    Moved(Arc<RoutePart>, Arc<Placement>),
+}
+
+impl Exchange<'_> {
+    /// Sends `request_of` each part, all at once. Returns the answers in the order of the servers.
+    pub(super) async fn call<C: ShardCall>(
+        self,
+        ids: &RoutedIds,
+        request_of: impl Fn(&RoutePart) -> Result<C, ClientError> + Sync,
+    ) -> Result<Vec<AnsweredPart<C::Answer>>, ClientError> {
+        let placement = self.placements.current().await?;
+        let route = ids.route(placement.map(), placement.shards().len());
+        let deadline = Deadline::after(self.timeout);
+        let send = |part| self.send(part, &request_of, deadline);
+        let mut open: FuturesUnordered<_> = route.parts.iter().cloned().map(send).collect();
+        let mut answers = Vec::with_capacity(route.parts.len());
+        while let Some(sent) = open.try_next().await? {
+            match sent {
+                Sent::Answered(answered) => answers.push(answered),
+                Sent::Moved(part, now) => {
+                    open.extend(ids.divide(&part, now.map(), now.shards().len()).into_iter().map(send))
+                }
+            }
+        }
+        // Parts are answered in any order, and their sums are added in this one.
+        answers.sort_by_key(|answered| answered.part.server);
+        Ok(answers)
+    }
+
+    /// Sends one part until its server answers, the map changes, or the time is over.
+    async fn send<C: ShardCall>(
+        self,
+        part: Arc<RoutePart>,
+        request_of: &(impl Fn(&RoutePart) -> Result<C, ClientError> + Sync),
+        deadline: Deadline,
+    ) -> Result<Sent<C::Answer>, ClientError> {
+        let request = request_of(&part)?;
+        let _under_way = self.requests.begin(part.server, C::PUSHES, deadline.waited());
+        // What the server says that the request waited for. The last tries have no time left to hear it again.
+        let (mut tries, mut waited_for) = (0, None);
+        loop {
+            let placement = self.placements.current().await?;
+            if placement.map().generation() != part.generation {
+                return Ok(Sent::Moved(part, placement));
+            }
+            let shard = placement.shard(part.server);
+            let sent = deadline.bound(request.send(shard.as_ref(), part.generation, deadline)).await;
+            let server = shard.name().to_owned();
+            let refusal = match sent.unwrap_or_else(|within| Err(Refusal::no_answer(within))) {
+                Ok(answer) => {
+                    let payload_bytes = request.payload_bytes();
+                    return Ok(Sent::Answered(AnsweredPart { part, server, payload_bytes, answer }));
+                }
+                Err(refusal) => refusal,
+            };
+            if refusal.kind != RefusalKind::Moved && !refusal.kind.is_retryable() {
+                return Err(ClientError::Refused { server, what: C::WHAT, refusal });
+            }
+            debug!(server, tries, %refusal, "request was not served");
+            if refusal.kind == RefusalKind::Deadline {
+                waited_for.get_or_insert_with(|| refusal.clone());
+            }
+            // The first `moved` usually means that the client's map is old, so the client fetches the map at once.
+            if tries > 0 || refusal.kind != RefusalKind::Moved {
+                tokio::time::sleep(RETRY.pause(tries).min(deadline.left())).await;
+            }
+            self.placements.follow(&placement, deadline).await?;
+            if deadline.is_past() {
+                let (what, waited) = (C::WHAT, deadline.waited());
+                let last = waited_for.filter(|_| refusal.kind == RefusalKind::Deadline).unwrap_or(refusal);
+                return Err(ClientError::Unreachable { server, what, waited, last });
+            }
+            self.metrics.retries.inc();
+            tries += 1;
+        }
+    }
+}
+
+/// A request that can be sent again.
+pub(super) trait ShardCall: Send + Sync {
+    type Answer: Send;
+    const WHAT: &'static str;
+    const PUSHES: bool;
+    fn send<'a>(
+        &self,
+        shard: &'a dyn Shard,
+        at: Generation,
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
+    /// Bytes of gradients.
+    fn payload_bytes(&self) -> u64;
+}
+
+impl ShardCall for LookupRequest {
+    type Answer = LookupResponse;
+    const WHAT: &'static str = "look up rows at";
+    const PUSHES: bool = false;
+    fn send<'a>(
+        &self,
+        shard: &'a dyn Shard,
+        at: Generation,
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<LookupResponse, Refusal>> {
+        // Clones share the payloads.
+        shard.lookup(Self { generation: at.0, ..self.clone() }, deadline)
+    }
+    fn payload_bytes(&self) -> u64 {
+        0
+    }
+}
+
+impl ShardCall for PushRequest {
+    type Answer = PushResponse;
+    const WHAT: &'static str = "push gradients to";
+    const PUSHES: bool = true;
+    fn send<'a>(
+        &self,
+        shard: &'a dyn Shard,
+        at: Generation,
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<PushResponse, Refusal>> {
+        shard.push(Self { generation: at.0, ..self.clone() }, deadline)
+    }
+    fn payload_bytes(&self) -> u64 {
+        self.gradients.len() as u64
+    }
+}

@@ -1,0 +1,372 @@
+//! The target of a move: it copies rows until few are left, has the source freeze, and reports once it has them all.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use tracing::{info, warn};
+use zagros_log::{WindowGroup, WindowImage};
+use zagros_plumbing::Deadline;
+use zagros_protocol::control::{
+    FreezeMoveResponse, MoveRowsResponse, MoveStage, MoveVerdict, MovedWindow, MovedWindows, ReportMoveResponse,
+};
+use zagros_protocol::packed::ids_of;
+use zagros_protocol::{Refusal, RefusalKind};
+use zagros_table::{RequestBuffers, RowBatch, TableTime};
+
+use super::purge::clear;
+use super::{MoveActivity, PlannedMove, purge};
+use crate::EmbeddingService;
+
+/// The source is frozen once at most so many rows are left.
+const FEW_ROWS: u64 = 4096;
+/// The source is frozen after so many chunks of changed rows, however many rows change meanwhile.
+const MOST_CHUNKS: u32 = 200;
+/// How often the target reports while it copies.
+const REPORT: Duration = Duration::from_millis(500);
+/// The pause before a call is tried again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The source of a move, as its target calls it.
+pub(crate) trait MoveSource: Send + Sync {
+    /// Starts the copy.
+    fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>>;
+    /// The next rows.
+    fn rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>>;
+    /// Stops the source.
+    fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>>;
+}
+
+/// Reports to the coordinator.
+pub(crate) trait MoveReports: Send + Sync {
+    /// Reports how far the copy is, or why it failed.
+    fn report(
+        &self,
+        stage: MoveStage,
+        progress: CopyProgress,
+        reason: String,
+    ) -> BoxFuture<'_, Result<ReportMoveResponse, Refusal>>;
+}
+
+/// What was copied so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CopyProgress {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    pub(crate) frozen: Duration,
+}
+
+/// How a copy ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CopyEnd {
+    /// The buckets are this server's, from this generation on.
+    Committed(u64),
+    /// The source keeps them. The reason.
+    Abandoned(String),
+}
+
+struct Copy<'a> {
+    service: &'a Arc<EmbeddingService>,
+    plan: &'a Arc<PlannedMove>,
+    source: &'a dyn MoveSource,
+    reports: &'a dyn MoveReports,
+    progress: CopyProgress,
+    /// Number of the next request for rows.
+    number: u64,
+    stage: MoveStage,
+    reported: Instant,
+}
+
+/// Why a copy stops.
+enum Stop {
+    Failed(String),
+    Ended(CopyEnd),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Failed(refusal.message)
+    }
+}
+
+/// Copies the rows of a move, and asks until it is known what became of it. The copy of a move that failed is removed.
+pub(crate) async fn copy(
+    service: Arc<EmbeddingService>,
+    plan: Arc<PlannedMove>,
+    source: Arc<dyn MoveSource>,
+    reports: Arc<dyn MoveReports>,
+) -> CopyEnd {
+    let (source, reports) = (source.as_ref(), reports.as_ref());
+    let progress = CopyProgress::default();
+    let (service, plan) = (&service, &plan);
+    let mut copy = Copy {
+        service,
+        plan,
+        source,
+        reports,
+        progress,
+        number: 0,
+        stage: MoveStage::Copying,
+        reported: Instant::now(),
+    };
+    let ended = match copy.all().await {
+        Ok(end) | Err(Stop::Ended(end)) => end,
+        Err(Stop::Failed(reason)) => copy.failed(reason).await,
+    };
+    match &ended {
+        CopyEnd::Committed(generation) => {
+            service.moves.ask();
+            await_generation(service, *generation).await;
+            let CopyProgress { rows, bytes, frozen } = copy.progress;
+            info!(server = service.index.0, %plan, rows, bytes, ?frozen, "buckets taken over");
+        }
+        CopyEnd::Abandoned(reason) => warn!(server = service.index.0, %plan, reason, "the move was abandoned"),
+    }
+    {
+        let mut activity = service.moves.activity.lock();
+        if matches!(&*activity, MoveActivity::Incoming(now) if Arc::ptr_eq(now, plan)) {
+            *activity = MoveActivity::None;
+        }
+    }
+    if matches!(ended, CopyEnd::Abandoned(_)) {
+        let _ = on_thread(service, |service| Ok(purge(service))).await;
+    }
+    ended
+}
+
+impl Copy<'_> {
+    async fn all(&mut self) -> Result<CopyEnd, Stop> {
+        self.start().await?;
+        self.catch_up().await?;
+        self.stage = MoveStage::CaughtUp;
+        self.report().await?;
+        let (since, frozen) = self.freeze().await?;
+        while self.chunk().await?.changed > 0 {}
+        self.take_windows(frozen.groups).await?;
+        self.progress.frozen = since.elapsed();
+        self.stage = MoveStage::Copied;
+        self.ask_until_decided().await
+    }
+
+    /// Clears what there is of the buckets, and has the source note changes.
+    async fn start(&mut self) -> Result<(), Stop> {
+        let deadline = Deadline::after(self.service.timeout);
+        let plan = Arc::clone(self.plan);
+        loop {
+            let plan = Arc::clone(&plan);
+            match on_thread(self.service, move |service| become_target(service, &plan)).await {
+                Ok(()) => break,
+                Err(refusal) => self.again(refusal, deadline).await?,
+            }
+        }
+        self.report().await?;
+        while let Err(refusal) = self.source.begin().await {
+            self.again(refusal, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies until few rows are left.
+    async fn catch_up(&mut self) -> Result<(), Stop> {
+        let mut rounds = 0;
+        loop {
+            let chunk = self.chunk().await?;
+            rounds += u32::from(chunk.scanned);
+            if chunk.scanned && (chunk.changed <= FEW_ROWS || rounds > MOST_CHUNKS) {
+                return Ok(());
+            }
+            self.report_if_due().await?;
+        }
+    }
+
+    async fn freeze(&mut self) -> Result<(Instant, FreezeMoveResponse), Stop> {
+        let deadline = Deadline::after(self.service.timeout);
+        loop {
+            let since = Instant::now();
+            match self.source.freeze().await {
+                Ok(frozen) => return Ok((since, frozen)),
+                Err(refusal) => {
+                    self.again(refusal, deadline).await?;
+                    self.chunk().await?;
+                    self.report_if_due().await?;
+                }
+            }
+        }
+    }
+
+    /// Gets the next rows and puts them in.
+    async fn chunk(&mut self) -> Result<MoveRowsResponse, Stop> {
+        let deadline = Deadline::after(self.service.timeout);
+        let chunk = loop {
+            match self.source.rows(self.number).await {
+                Ok(chunk) => break chunk,
+                Err(refusal) => self.again(refusal, deadline).await?,
+            }
+        };
+        self.number += 1;
+        self.progress.rows += (chunk.ids.len() / 8) as u64;
+        self.progress.bytes += (chunk.ids.len() + chunk.slots.len() + chunk.access.len()) as u64;
+        let head = MoveRowsResponse { ids: Bytes::new(), slots: Bytes::new(), access: Bytes::new(), ..chunk.clone() };
+        let plan = Arc::clone(self.plan);
+        on_thread(self.service, move |service| put(service, &plan, &chunk)).await?;
+        Ok(head)
+    }
+
+    async fn take_windows(&self, groups: Vec<MovedWindows>) -> Result<(), Stop> {
+        let plan = Arc::clone(self.plan);
+        Ok(on_thread(self.service, move |service| put_windows(service, &plan, &groups)).await?)
+    }
+
+    /// Pauses before a call is made again, or gives up. The source may be another process, and the move over.
+    async fn again(&mut self, refusal: Refusal, deadline: Deadline) -> Result<(), Stop> {
+        if !refusal.kind.is_retryable() || deadline.is_past() {
+            return Err(refusal.into());
+        }
+        tokio::time::sleep(PAUSE).await;
+        self.report_if_due().await
+    }
+
+    /// Reports now and then, and once the coordinator announces the move no more.
+    async fn report_if_due(&mut self) -> Result<(), Stop> {
+        let is_announced = self.service.moves.announced.lock().as_ref().is_some_and(|plan| plan.id == self.plan.id);
+        if is_announced && self.reported.elapsed() < REPORT { Ok(()) } else { self.report().await }
+    }
+
+    /// Reports once. A report that is lost is followed by others.
+    async fn report(&mut self) -> Result<(), Stop> {
+        let deadline = Deadline::after(self.service.timeout);
+        self.reported = Instant::now();
+        loop {
+            match self.reports.report(self.stage, self.progress, String::new()).await {
+                Ok(verdict) => return ended(&verdict).map_or(Ok(()), |end| Err(Stop::Ended(end))),
+                Err(refusal) if refusal.kind.is_retryable() && !deadline.is_past() => tokio::time::sleep(PAUSE).await,
+                Err(refusal) => return Err(refusal.into()),
+            }
+        }
+    }
+
+    async fn failed(&mut self, reason: String) -> CopyEnd {
+        let stage = MoveStage::Failed;
+        loop {
+            match self.reports.report(stage, self.progress, reason.clone()).await {
+                Ok(verdict) => return ended(&verdict).unwrap_or(CopyEnd::Abandoned(reason)),
+                Err(refusal) if refusal.kind.is_retryable() => tokio::time::sleep(PAUSE).await,
+                // This process is no member any more. The next one has its slot, and asks for itself.
+                Err(refusal) => return CopyEnd::Abandoned(refusal.message),
+            }
+        }
+    }
+
+    /// The source waits for nobody but the coordinator now, and so does this server.
+    async fn ask_until_decided(&mut self) -> Result<CopyEnd, Stop> {
+        loop {
+            match self.reports.report(self.stage, self.progress, String::new()).await {
+                Ok(verdict) => {
+                    if let Some(end) = ended(&verdict) {
+                        return Ok(end);
+                    }
+                }
+                Err(refusal) if refusal.kind.is_retryable() => {}
+                Err(refusal) => return Err(refusal.into()),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+fn ended(response: &ReportMoveResponse) -> Option<CopyEnd> {
+    match response.verdict() {
+        MoveVerdict::Committed => Some(CopyEnd::Committed(response.generation)),
+        MoveVerdict::Abandoned => Some(CopyEnd::Abandoned(response.reason.clone())),
+        MoveVerdict::Continue | MoveVerdict::Unspecified => None,
+    }
+}
+
+/// Makes this server the target of a move, without a row of its buckets.
+fn become_target(service: &EmbeddingService, plan: &Arc<PlannedMove>) -> Result<(), Refusal> {
+    let _no_purge = service.moves.purging.lock();
+    {
+        let mut activity = service.moves.activity.lock();
+        match &*activity {
+            MoveActivity::None => {}
+            MoveActivity::Incoming(now) if Arc::ptr_eq(now, plan) => {}
+            other => {
+                let message = format!("{} cannot begin at its target: {}", plan, other.words().unwrap_or_default());
+                return Err(Refusal::new(RefusalKind::Unavailable, message));
+            }
+        }
+        *activity = MoveActivity::Incoming(Arc::clone(plan));
+    }
+    clear(service, plan);
+    Ok(())
+}
+
+/// Puts copied rows in.
+fn put(service: &EmbeddingService, plan: &PlannedMove, chunk: &MoveRowsResponse) -> Result<(), Refusal> {
+    let table = service.tables.table(chunk.table).map_err(|error| service.refuse(&error))?;
+    let (ids, removed) = (ids_of(&chunk.ids), ids_of(&chunk.removed));
+    if let Some(stray) = ids.iter().chain(removed.iter()).find(|id| !plan.has_row(chunk.table, **id)) {
+        return Err(Refusal::invalid(format!("the source of {plan} sent row {stray}, which does not move")));
+    }
+    let time = TableTime { steps: chunk.steps, seconds: chunk.seconds };
+    service.writers.reached(time.steps);
+    service.tables.tick(time.steps, 0);
+    let mut rows = RowBatch { ids: ids.into_owned(), slots: words(&chunk.slots), access: words(&chunk.access) };
+    table.rebase_access(&mut rows, time);
+    if !removed.is_empty() {
+        let gone: std::collections::HashSet<u64> = removed.iter().copied().collect();
+        (0..table.stripes()).for_each(|stripe| _ = table.remove_rows(stripe, |id| gone.contains(&id)));
+    }
+    if !rows.ids.is_empty() {
+        table.insert(&rows, &mut RequestBuffers::new()).map_err(|error| service.refuse(&error))?;
+    }
+    Ok(())
+}
+
+/// Puts the windows of the buckets in, and waits until windows and rows are as durable as pushes are.
+fn put_windows(service: &EmbeddingService, plan: &PlannedMove, groups: &[MovedWindows]) -> Result<(), Refusal> {
+    for moved in groups {
+        let buckets = words(&moved.buckets);
+        if let Some(stray) = buckets.iter().find(|bucket| !plan.has(**bucket)) {
+            return Err(Refusal::invalid(format!("the source of {plan} sent windows of bucket {stray}")));
+        }
+        let windows = moved.windows.iter().map(window).collect();
+        let group = WindowGroup { group: service.windows.groups.next(), buckets, windows };
+        // A base that is begun has both or neither: the record and the windows.
+        let _entered = service.tables.enter();
+        if let Some(log) = &service.log {
+            log.window_group(&group);
+        }
+        service.windows.restore(&group);
+    }
+    service.log.as_ref().map_or(Ok(()), |log| log.flush())
+}
+
+fn window(moved: &MovedWindow) -> WindowImage {
+    let numbers = ids_of(&moved.applied);
+    let applied = numbers.as_chunks::<2>().0.to_vec();
+    WindowImage { writer: moved.writer, incarnation: moved.incarnation, applied }
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+}
+
+/// Waits until this generation is served, for the job's timeout at most.
+async fn await_generation(service: &EmbeddingService, generation: u64) {
+    let mut changes = service.moves.changes();
+    let reached = || service.placement().is_ok_and(|placement| placement.generation().0 >= generation);
+    let wait = async { while !reached() && changes.changed().await.is_ok() {} };
+    let _ = Deadline::after(service.timeout).bound(wait).await;
+}
+
+/// Does `work` on a thread that may block.
+async fn on_thread<T: Send + 'static>(
+    service: &Arc<EmbeddingService>,
+    work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let service = Arc::clone(service);
+    let done = tokio::task::spawn_blocking(move || work(&service)).await;
+    done.unwrap_or_else(|error| Err(Refusal::new(RefusalKind::Internal, format!("a copy of rows ended: {error}"))))
+}

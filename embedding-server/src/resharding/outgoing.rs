@@ -1,0 +1,126 @@
+//! The source of a move: it sends rows, freezes, and waits for the decision.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::info;
+use zagros_protocol::control::{BeginMoveResponse, FreezeMoveResponse, MoveRowsResponse, MovedWindow, MovedWindows};
+use zagros_protocol::{Refusal, RefusalKind};
+
+use super::changed_rows::ChangedRows;
+use super::outgoing_copy::CopyCursor;
+use super::{MoveActivity, PlannedMove};
+use crate::EmbeddingService;
+
+/// The longest wait for a moment without requests. Requests that come meanwhile wait as well.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// A move of which this server is the source.
+#[derive(Debug)]
+pub(crate) struct OutgoingMove {
+    pub(crate) plan: Arc<PlannedMove>,
+    pub(super) changed: Arc<ChangedRows>,
+    cursor: parking_lot::Mutex<CopyCursor>,
+}
+
+/// Starts the copy of an announced move, from its first row. Notes from now on which rows change.
+///
+/// # Errors
+/// `Unavailable` if the coordinator has not announced the move yet or something else is under way. `Invalid` if the move is not
+/// this server's, or the server is frozen for it.
+pub(crate) fn begin(service: &EmbeddingService, id: u64) -> Result<BeginMoveResponse, Refusal> {
+    let plan = service.moves.announced.lock().clone().filter(|plan| plan.id == id);
+    let Some(plan) = plan else {
+        service.moves.ask();
+        return Err(unavailable(service, &format!("has not heard of move {id} yet")));
+    };
+    if plan.source != service.index.0 {
+        return Err(Refusal::invalid(format!("embedding server {} is not the source of {plan}", service.index)));
+    }
+    let mut activity = service.moves.activity.lock();
+    match &*activity {
+        MoveActivity::None => {}
+        MoveActivity::Outgoing(earlier) if earlier.plan.id == id => {
+            if service.placement()?.frozen().is_some() {
+                return Err(Refusal::invalid(format!("embedding server {} is frozen for {plan}", service.index)));
+            }
+        }
+        other => return Err(unavailable(service, &other.words().unwrap_or_default())),
+    }
+    let changed = Arc::new(ChangedRows::new(Arc::clone(&plan)));
+    let watched = service.tables.while_quiet(QUIET, || service.tables.watch(Arc::clone(&changed) as _));
+    watched.ok_or_else(|| unavailable(service, "has a request that does not end"))?;
+    info!(server = service.index.0, %plan, "copying begins");
+    *activity = MoveActivity::Outgoing(Arc::new(OutgoingMove { plan, changed, cursor: Default::default() }));
+    Ok(BeginMoveResponse {})
+}
+
+/// The next rows. The request before may be repeated.
+///
+/// # Errors
+/// `Invalid` if the copy has not begun or the number is not the next.
+pub(crate) fn rows(service: &EmbeddingService, id: u64, number: u64) -> Result<MoveRowsResponse, Refusal> {
+    let outgoing = outgoing(service, id)?;
+    let mut cursor = outgoing.cursor.lock();
+    cursor.answer(number, service, &outgoing)
+}
+
+/// Stops serving between two requests, until a placement says what became of the move. A repeated call gets the same answer.
+///
+/// # Errors
+/// `Unavailable` while requests do not end, or a push waits for its retry that died half-way with an earlier process.
+pub(crate) fn freeze(service: &EmbeddingService, id: u64) -> Result<FreezeMoveResponse, Refusal> {
+    let outgoing = outgoing(service, id)?;
+    if let Some(push) = service.log.as_ref().and_then(|log| log.partial_push(&service.writers)) {
+        return Err(unavailable(service, &format!("waits for {push}, of which an earlier process applied a part")));
+    }
+    // Held, so that no placement is adopted meanwhile.
+    let activity = service.moves.activity.lock();
+    if !matches!(&*activity, MoveActivity::Outgoing(now) if Arc::ptr_eq(now, &outgoing)) {
+        return Err(no_such(service, id));
+    }
+    let placement = service.placement()?;
+    if placement.frozen() != Some(id) {
+        let frozen = service.tables.while_quiet(QUIET, || service.serve(placement.freeze(id)));
+        frozen.ok_or_else(|| unavailable(service, "has a request that does not end"))?;
+        info!(server = service.index.0, plan = %outgoing.plan, "frozen until the coordinator has decided");
+    }
+    service.moves.ask();
+    Ok(FreezeMoveResponse { changed: outgoing.changed.count(), groups: windows(service, &outgoing.plan) })
+}
+
+/// The window groups of the buckets. No request is served.
+fn windows(service: &EmbeddingService, plan: &PlannedMove) -> Vec<MovedWindows> {
+    let mut groups = std::collections::BTreeMap::<u32, Vec<u32>>::new();
+    for bucket in &plan.buckets {
+        groups.entry(service.windows.groups.of(*bucket)).or_default().push(*bucket);
+    }
+    let window = |image: zagros_log::WindowImage| MovedWindow {
+        writer: image.writer,
+        incarnation: image.incarnation,
+        applied: image.applied.iter().flatten().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>().into(),
+    };
+    let group = |(group, buckets): (u32, Vec<u32>)| MovedWindows {
+        buckets: buckets.iter().flat_map(|bucket| bucket.to_le_bytes()).collect::<Vec<u8>>().into(),
+        windows: service.windows.images_of(group).into_iter().map(window).collect(),
+    };
+    groups.into_iter().map(group).collect()
+}
+
+fn outgoing(service: &EmbeddingService, id: u64) -> Result<Arc<OutgoingMove>, Refusal> {
+    match &*service.moves.activity.lock() {
+        MoveActivity::Outgoing(outgoing) if outgoing.plan.id == id => Ok(Arc::clone(outgoing)),
+        _ => Err(no_such(service, id)),
+    }
+}
+
+fn no_such(service: &EmbeddingService, id: u64) -> Refusal {
+    Refusal::invalid(format!(
+        "embedding server {} does not copy rows of move {id}: the copy has not begun here, or the move is over",
+        service.index
+    ))
+}
+
+fn unavailable(service: &EmbeddingService, why: &str) -> Refusal {
+    Refusal::new(RefusalKind::Unavailable, format!("embedding server {} {why}; try again", service.index))
+}

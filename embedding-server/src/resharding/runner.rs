@@ -1,0 +1,119 @@
+//! A server's part in moves, as a member of the run: it starts the copy that it is the target of, and reports it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::task::JoinHandle;
+use tracing::warn;
+use zagros_coordinator_client::ControlPlane;
+use zagros_plumbing::Deadline;
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{MoveStage, ReportMoveRequest, ReportMoveResponse, ServerEntry};
+use zagros_transport::Credentials;
+
+use super::incoming::CopyProgress;
+use super::wire::GrpcMoveSource;
+use super::{Adopted, CopyEnd, MoveReports, PlannedMove, copy, purge};
+use crate::EmbeddingService;
+
+/// Starts what an adopted placement asks for. Dropping this value ends the copy, as the process does next.
+pub(crate) struct MoveRunner {
+    service: Arc<EmbeddingService>,
+    control: Arc<dyn ControlPlane>,
+    credentials: Credentials,
+    member: u64,
+    incarnation: u32,
+    copying: Option<(u64, JoinHandle<CopyEnd>)>,
+}
+
+impl MoveRunner {
+    pub(crate) fn new(
+        service: Arc<EmbeddingService>,
+        control: Arc<dyn ControlPlane>,
+        credentials: Credentials,
+        (member, incarnation): (u64, u32),
+    ) -> Self {
+        Self { service, control, credentials, member, incarnation, copying: None }
+    }
+
+    /// Starts a copy that is announced, once the one before has ended. Removes stray rows in the background.
+    pub(crate) fn follow(&mut self, adopted: &Adopted) {
+        if adopted.has_strays {
+            let service = Arc::clone(&self.service);
+            drop(tokio::task::spawn_blocking(move || purge(&service)));
+        }
+        if let Some((plan, source)) = &adopted.incoming {
+            self.start(plan, source);
+        }
+    }
+
+    fn start(&mut self, plan: &Arc<PlannedMove>, source: &ServerEntry) {
+        if self.copying.as_ref().is_some_and(|(id, _)| *id == plan.id) {
+            return;
+        }
+        let timeout = self.service.timeout;
+        let source = match GrpcMoveSource::connect(source, plan.id, timeout, &self.credentials) {
+            Ok(source) => Arc::new(source),
+            Err(refusal) => return warn!(%plan, %refusal, "the source of a move cannot be called"),
+        };
+        let reports = Arc::new(CoordinatorReports {
+            control: Arc::clone(&self.control),
+            id: plan.id,
+            member: self.member,
+            incarnation: self.incarnation,
+            timeout,
+        });
+        let (service, plan, id) = (Arc::clone(&self.service), Arc::clone(plan), plan.id);
+        // A copy that is over may not know it yet: it puts no row in after the next has begun.
+        let before = self.copying.take();
+        let copying = async move {
+            if let Some((_, before)) = before {
+                let _ = before.await;
+            }
+            copy(service, plan, source, reports).await
+        };
+        self.copying = Some((id, tokio::spawn(copying)));
+    }
+}
+
+impl Drop for MoveRunner {
+    fn drop(&mut self) {
+        if let Some((_, copying)) = &self.copying {
+            copying.abort();
+        }
+    }
+}
+
+struct CoordinatorReports {
+    control: Arc<dyn ControlPlane>,
+    id: u64,
+    member: u64,
+    incarnation: u32,
+    timeout: Duration,
+}
+
+impl MoveReports for CoordinatorReports {
+    fn report(
+        &self,
+        stage: MoveStage,
+        progress: CopyProgress,
+        reason: String,
+    ) -> BoxFuture<'_, Result<ReportMoveResponse, Refusal>> {
+        let CopyProgress { rows, bytes, frozen } = progress;
+        let request = ReportMoveRequest {
+            member: self.member,
+            incarnation: self.incarnation,
+            bucket_move: self.id,
+            stage: stage.into(),
+            reason,
+            rows,
+            bytes,
+            frozen_us: u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX),
+        };
+        Box::pin(async move {
+            let answer = Deadline::after(self.timeout).bound(self.control.report_move(request)).await;
+            answer.map_err(Refusal::no_answer)?
+        })
+    }
+}

@@ -1,0 +1,393 @@
+//! A coordinator's core and embedding servers with logs, in one process. Servers die between requests, and come back from their logs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder};
+use zagros_embedding_client::Shard;
+use zagros_job::Job;
+use zagros_plumbing::Deadline;
+use zagros_protocol::control::{
+    DataFile, FreezeMoveResponse, HeartbeatRequest, JoinRequest, JoinResponse, LeaveRequest, MoveRowsResponse,
+    MoveStage, Outcome, ReportMoveRequest, ReportMoveResponse, ScaleRequest,
+};
+use zagros_protocol::datapath::{PushRequest, PushResponse};
+use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind, RunId, ServerIndex};
+
+use super::super::incoming::{CopyProgress, MoveReports, MoveSource};
+use super::super::{CopyEnd, adopt, begin, copy, freeze, purge, rows};
+use crate::testing::{BUCKETS, DIM, job_with, placed, read};
+use crate::{EmbeddingService, LocalShard};
+
+/// The longest wait of a test for what it expects.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long a sender waits for the answer to a push.
+const TIMEOUT: Duration = Duration::from_millis(400);
+/// The coordinator's clock is this much faster, so that its pauses are short.
+const FASTER: u32 = 50;
+
+/// Numbers that a seed decides.
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    pub(super) fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+}
+
+/// A server's process.
+struct Server {
+    service: Arc<EmbeddingService>,
+    member: JoinResponse,
+    is_alive: AtomicBool,
+    agent: Mutex<Option<JoinHandle<()>>>,
+}
+
+pub(super) struct Cluster {
+    core: Mutex<Core>,
+    started: Instant,
+    /// Notified when the coordinator's state may have changed.
+    changed: Notify,
+    servers: Mutex<BTreeMap<u32, Arc<Server>>>,
+    job: Job,
+    _folder: tempfile::TempDir,
+    instances: AtomicU64,
+    writers: Vec<JoinResponse>,
+    lost: Mutex<Dice>,
+}
+
+fn config(servers: u32, workers: u32) -> CoreConfig {
+    CoreConfig {
+        run: RunId(5),
+        job: "test".to_owned(),
+        servers,
+        fixed_servers: None,
+        workers,
+        min_workers: workers,
+        buckets: BUCKETS,
+        epochs: 1,
+        fixed_splits: false,
+        order: SplitOrder::AsInFiles,
+        asynchronous: false,
+        staleness: 8,
+        checkpoint_every: None,
+        lease: Duration::from_secs(100_000),
+        timeout: Duration::from_secs(100_000),
+        fingerprint: 0,
+    }
+}
+
+impl Cluster {
+    pub(super) async fn start(seed: u64, servers: u32, workers: u32) -> Arc<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = job_with(servers, "durability = \"process\"");
+        job.output.folder = folder.path().join("runs");
+        job.tables[0].optimizer = job.tables[1].optimizer;
+        let mut core = Core::new(config(servers, workers));
+        let files = vec![DataFile { path: "a".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }];
+        let join = |index| JoinRequest {
+            role: MemberSlot::worker(index).role.to_wire(),
+            index,
+            address: format!("worker:{index}"),
+            instance: 1,
+            protocol_version: PROTOCOL_VERSION,
+            files: files.clone(),
+            ..JoinRequest::default()
+        };
+        let writers = (0..workers).map(|index| core.join(Duration::ZERO, &join(index)).unwrap()).collect();
+        let cluster = Arc::new(Self {
+            core: Mutex::new(core),
+            started: Instant::now(),
+            changed: Notify::new(),
+            servers: Mutex::default(),
+            job,
+            _folder: folder,
+            instances: AtomicU64::new(100),
+            writers,
+            lost: Mutex::new(Dice::new(!seed)),
+        });
+        for index in 0..servers {
+            cluster.start_server(index).await;
+        }
+        cluster
+    }
+
+    fn call<T>(&self, call: impl FnOnce(&mut Core, Duration) -> T) -> T {
+        let answer = call(&mut self.core.lock(), self.started.elapsed() * FASTER);
+        self.changed.notify_waiters();
+        answer
+    }
+
+    pub(super) fn writer(&self, index: usize) -> (u64, u32) {
+        (self.writers[index].member, self.writers[index].incarnation)
+    }
+
+    pub(super) fn map(&self) -> BucketMap {
+        let placement = self.call(|core, now| core.placement(now));
+        BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap()
+    }
+
+    async fn start_server(self: &Arc<Self>, index: u32) {
+        let job = self.job.clone();
+        let service = tokio::task::spawn_blocking(move || {
+            EmbeddingService::durable(&job, ServerIndex(index), &Registry::new()).unwrap()
+        });
+        let service = service.await.unwrap();
+        let request = JoinRequest {
+            role: MemberSlot::server(index).role.to_wire(),
+            index,
+            address: format!("server:{index}"),
+            instance: self.instances.fetch_add(1, Ordering::Relaxed),
+            protocol_version: PROTOCOL_VERSION,
+            lineage: service.lineage().unwrap().0,
+            recovered: service.has_recovered(),
+            ..JoinRequest::default()
+        };
+        let member = match self.call(|core, now| core.join(now, &request)) {
+            Ok(member) => member,
+            // It had handed its buckets over, and nobody wants it any more.
+            Err(refusal) if service.has_recovered() && refusal.kind == RefusalKind::Invalid => {
+                return service.delete_log();
+            }
+            Err(refusal) => panic!("server {index} cannot join: {refusal}"),
+        };
+        assert!(!member.discard && !member.over, "{member:?}");
+        let (is_alive, agent) = (AtomicBool::new(true), Mutex::default());
+        let server = Arc::new(Server { service, member, is_alive, agent });
+        *server.agent.lock() = Some(tokio::spawn(take_part(Arc::clone(self), Arc::clone(&server))));
+        self.servers.lock().insert(index, server);
+        self.changed.notify_waiters();
+    }
+
+    /// Ends a server's process, without a word to the coordinator.
+    async fn stop_server(&self, index: u32) -> JoinResponse {
+        let server = self.servers.lock().remove(&index).unwrap();
+        server.is_alive.store(false, Ordering::Release);
+        self.changed.notify_waiters();
+        let agent = server.agent.lock().take().unwrap();
+        agent.await.unwrap();
+        server.member
+    }
+
+    pub(super) async fn kill_and_recover(self: &Arc<Self>, dice: &mut Dice) {
+        let alive: Vec<u32> = self.servers.lock().keys().copied().collect();
+        let index = alive[dice.below(alive.len() as u64) as usize];
+        let before = self.stop_server(index).await;
+        tokio::time::sleep(Duration::from_millis(dice.below(10))).await;
+        self.start_server(index).await;
+        if !self.servers.lock().contains_key(&index) {
+            self.leave(before);
+        }
+    }
+
+    fn leave(&self, JoinResponse { member, incarnation, .. }: JoinResponse) {
+        let outcome = Outcome::Finished.into();
+        let leave = LeaveRequest { member, incarnation, outcome, reason: String::new() };
+        self.call(|core, now| core.leave(now, &leave)).unwrap();
+    }
+
+    pub(super) async fn scale(self: &Arc<Self>, servers: u32) {
+        self.call(|core, now| core.scale(now, &ScaleRequest { servers, workers: 0 })).unwrap();
+        for index in 0..servers {
+            if !self.servers.lock().contains_key(&index) {
+                self.start_server(index).await;
+            }
+        }
+    }
+
+    /// Waits until no bucket is left to move. Servers that are not wanted any more end.
+    pub(super) async fn settle(self: &Arc<Self>, servers: u32) {
+        let deadline = Deadline::after(LONGEST);
+        loop {
+            let status = self.call(|core, now| core.status(now));
+            let scale = status.scale.unwrap();
+            if scale.buckets_left == 0 && scale.servers == servers {
+                break;
+            }
+            assert!(!deadline.is_past(), "buckets do not move: {scale:?}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let released: Vec<u32> = self.servers.lock().keys().copied().filter(|index| *index >= servers).collect();
+        for index in released {
+            let server = Arc::clone(&self.servers.lock()[&index]);
+            let JoinResponse { member, incarnation, .. } = server.member;
+            let beat = HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() };
+            assert!(
+                self.call(|core, now| core.heartbeat(now, &beat)).unwrap().stop,
+                "it owns nothing and is not wanted"
+            );
+            let ended = self.stop_server(index).await;
+            self.leave(ended);
+            server.service.delete_log();
+        }
+    }
+
+    /// Sends a push to a server, if it lives.
+    pub(super) async fn send(&self, server: u32, request: PushRequest) -> Result<PushResponse, Refusal> {
+        let shard = self.servers.lock().get(&server).map(|server| LocalShard::new(Arc::clone(&server.service)));
+        let Some(shard) = shard else { return Err(Refusal::new(RefusalKind::Unavailable, "no connection")) };
+        shard.push(request, Deadline::after(TIMEOUT)).await
+    }
+
+    fn loses_an_answer(&self) -> bool {
+        self.lost.lock().one_in(12)
+    }
+
+    /// Every row is its first value minus what was pushed, at its owner, and nobody else has it.
+    pub(super) async fn check(self: &Arc<Self>, expected: &BTreeMap<(u32, u64), f32>) {
+        let map = self.map();
+        let indices: Vec<u32> = self.servers.lock().keys().copied().collect();
+        let mut ended = BTreeMap::new();
+        for index in indices {
+            let server = Arc::clone(&self.servers.lock()[&index]);
+            let deadline = Deadline::after(LONGEST);
+            while server.service.placement().map_or(true, |now| now.generation() != map.generation()) {
+                assert!(!deadline.is_past(), "server {index} does not learn of the map");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            self.stop_server(index).await;
+            assert_eq!(purge(&server.service), 0, "server {index} has rows of other servers' buckets");
+            ended.insert(index, server);
+        }
+        let fresh = placed(1, 0);
+        for ((table, id), sum) in expected {
+            let key = zagros_protocol::RowKey { table: zagros_protocol::TableId(*table), id: *id };
+            let owner = &ended[&map.route(key).0];
+            let first = read(&fresh, &[(*table, &[*id])]);
+            let request = crate::testing::lookup_of(&[(*table, &[*id])], zagros_protocol::datapath::Access::Read);
+            let request = zagros_protocol::datapath::LookupRequest { generation: map.generation().0, ..request };
+            let now = crate::testing::answered(&owner.service, &request);
+            for column in 0..DIM as usize {
+                let found = first[column] - now[column];
+                assert!((found - sum).abs() < 0.1, "row {id} of table {table} has {found} and should have {sum}");
+            }
+        }
+    }
+}
+
+/// What a server's process does beside its requests.
+async fn take_part(cluster: Arc<Cluster>, server: Arc<Server>) {
+    let mut copying: Option<(u64, JoinHandle<CopyEnd>)> = None;
+    while server.is_alive.load(Ordering::Acquire) {
+        let changed = cluster.changed.notified();
+        let placement = cluster.call_quietly();
+        if let Some(adopted) = adopt(&server.service, &placement).unwrap() {
+            if adopted.has_strays {
+                let service = Arc::clone(&server.service);
+                tokio::task::spawn_blocking(move || purge(&service)).await.unwrap();
+            }
+            if let Some((plan, _)) = adopted.incoming
+                && copying.as_ref().is_none_or(|(id, _)| *id != plan.id)
+            {
+                let before = copying.take();
+                let calls = Arc::new(Calls {
+                    cluster: Arc::clone(&cluster),
+                    server: Arc::clone(&server),
+                    plan: (plan.id, plan.source),
+                });
+                let (service, id) = (Arc::clone(&server.service), plan.id);
+                let copying_now = async move {
+                    if let Some((_, before)) = before {
+                        let _ = before.await;
+                    }
+                    copy(service, plan, Arc::clone(&calls) as _, calls).await
+                };
+                copying = Some((id, tokio::spawn(copying_now)));
+            }
+        }
+        tokio::select! {
+            () = changed => {}
+            () = server.service.moves.asked() => {}
+            () = tokio::time::sleep(Duration::from_millis(3)) => {}
+        }
+    }
+    if let Some((_, copying)) = copying {
+        copying.abort();
+        let _ = copying.await;
+    }
+}
+
+impl Cluster {
+    /// The placement, without a wake-up of all others.
+    fn call_quietly(&self) -> zagros_protocol::control::PlacementResponse {
+        self.core.lock().placement(self.started.elapsed() * FASTER)
+    }
+}
+
+/// The calls of a target, some of whose answers are lost.
+struct Calls {
+    cluster: Arc<Cluster>,
+    server: Arc<Server>,
+    /// Its id and its source.
+    plan: (u64, u32),
+}
+
+impl Calls {
+    async fn source<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let source = self.cluster.servers.lock().get(&self.plan.1).map(|server| Arc::clone(&server.service));
+        let Some(source) = source else { return Err(Refusal::new(RefusalKind::Unavailable, "no connection")) };
+        let answer = tokio::task::spawn_blocking(move || work(&source)).await.unwrap();
+        self.heard(answer)
+    }
+
+    fn heard<T>(&self, answer: Result<T, Refusal>) -> Result<T, Refusal> {
+        match self.cluster.loses_an_answer() {
+            true => Err(Refusal::new(RefusalKind::Unavailable, "the answer was lost")),
+            false => answer,
+        }
+    }
+}
+
+impl MoveSource for Calls {
+    fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+        let id = self.plan.0;
+        Box::pin(self.source(move |source| begin(source, id).map(|_| ())))
+    }
+
+    fn rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
+        let id = self.plan.0;
+        Box::pin(self.source(move |source| rows(source, id, number)))
+    }
+
+    fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>> {
+        let id = self.plan.0;
+        Box::pin(self.source(move |source| freeze(source, id)))
+    }
+}
+
+impl MoveReports for Calls {
+    fn report(
+        &self,
+        stage: MoveStage,
+        progress: CopyProgress,
+        reason: String,
+    ) -> BoxFuture<'_, Result<ReportMoveResponse, Refusal>> {
+        let JoinResponse { member, incarnation, .. } = self.server.member;
+        let CopyProgress { rows, bytes, .. } = progress;
+        let bucket_move = self.plan.0;
+        let stage = stage.into();
+        let request = ReportMoveRequest { member, incarnation, bucket_move, stage, reason, rows, bytes, frozen_us: 0 };
+        Box::pin(async move { self.heard(self.cluster.call(|core, now| core.report_move(now, &request))) })
+    }
+}

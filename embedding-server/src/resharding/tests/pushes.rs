@@ -1,0 +1,87 @@
+//! A writer: it divides each push by the newest map, repeats what is not acknowledged, and sends some parts twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::task::JoinHandle;
+use zagros_protocol::datapath::PushRequest;
+use zagros_protocol::{RefusalKind, RowKey, TableId};
+
+use super::cluster::{Cluster, Dice};
+use crate::testing::push_of;
+
+const PUSHES: u64 = 40;
+/// Pushes of a writer that are under way at once.
+const AT_ONCE: u64 = 4;
+const IDS: u64 = 150;
+
+type Row = (u32, u64);
+
+/// Makes all pushes of one writer. Answers the sum of the gradients of each row.
+pub(super) async fn write(cluster: Arc<Cluster>, writer: u64, mut dice: Dice) -> BTreeMap<Row, f32> {
+    let mut sums = BTreeMap::new();
+    let (mut copies, identity) = (Vec::new(), cluster.writer(writer as usize));
+    for first in (1..=PUSHES).step_by(AT_ONCE as usize) {
+        let pushes = (first..first + AT_ONCE).map(|seq| {
+            let gradient = 1.0 + dice.below(3) as f32;
+            let rows: Vec<Row> =
+                (0..2 * IDS).filter(|_| dice.one_in(12)).map(|row| ((row % 2) as u32, row / 2)).collect();
+            rows.iter().for_each(|row| *sums.entry(*row).or_insert(0.0) += gradient);
+            let dice = Dice::new(dice.below(u64::MAX));
+            acknowledge(&cluster, identity, (seq, gradient), rows, dice)
+        });
+        copies.extend(join_all(pushes.collect::<Vec<_>>()).await.into_iter().flatten());
+    }
+    for copy in copies {
+        copy.await.unwrap();
+    }
+    sums
+}
+
+/// Sends a push until all of it is acknowledged. Answers the copies of its parts that are still under way.
+async fn acknowledge(
+    cluster: &Arc<Cluster>,
+    (writer, incarnation): (u64, u32),
+    (seq, gradient): (u64, f32),
+    mut pending: Vec<Row>,
+    mut dice: Dice,
+) -> Vec<JoinHandle<()>> {
+    let (mut copies, mut tries) = (Vec::new(), 0);
+    while !pending.is_empty() {
+        let map = cluster.map();
+        let mut by_owner = BTreeMap::<u32, Vec<Row>>::new();
+        for (table, id) in std::mem::take(&mut pending) {
+            by_owner.entry(map.route(RowKey { table: TableId(table), id }).0).or_default().push((table, id));
+        }
+        for (owner, rows) in by_owner {
+            let of = |table: u32| rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect::<Vec<_>>();
+            let (users, items) = (of(0), of(1));
+            let request = push_of(&[(0, &users), (1, &items)], seq, gradient);
+            let request = PushRequest { generation: map.generation().0, writer, incarnation, ..request };
+            if dice.one_in(4) {
+                copies.push(tokio::spawn(send_late(Arc::clone(cluster), owner, request.clone(), dice.below(8))));
+            }
+            match cluster.send(owner, request).await {
+                Ok(_) if dice.one_in(5) => pending.extend(rows),
+                Ok(_) => {}
+                Err(refusal) => {
+                    let kinds = [RefusalKind::Moved, RefusalKind::Unavailable, RefusalKind::Deadline];
+                    assert!(kinds.contains(&refusal.kind), "{refusal}");
+                    pending.extend(rows);
+                }
+            }
+        }
+        tries += 1;
+        assert!(tries < 20_000, "push {seq} of writer {writer} is never acknowledged");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    copies
+}
+
+/// A copy of a request that the network has kept for a while.
+async fn send_late(cluster: Arc<Cluster>, owner: u32, request: PushRequest, pause: u64) {
+    tokio::time::sleep(Duration::from_millis(pause)).await;
+    let _ = cluster.send(owner, request).await;
+}

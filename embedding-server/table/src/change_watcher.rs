@@ -1,0 +1,54 @@
+//! Whoever wants to know which rows change, besides the log: a server that copies rows to another one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::TableSet;
+
+/// Learns which rows change. A row that a lookup made, in a table that admits every id, is no change: its first value is a
+/// function of (seed, table, id).
+pub trait ChangeWatcher: Send + Sync + fmt::Debug {
+    /// These rows have changed, or are gone. The lock of their stripe is held: the call does no I/O.
+    fn changed(&self, table: u32, stripe: u32, ids: &[u64]);
+}
+
+/// The watcher of the tables of one server.
+#[derive(Debug, Default)]
+pub(crate) struct WatcherSlot {
+    /// Read by every request, so that it costs one load while nobody watches.
+    is_taken: AtomicBool,
+    watcher: RwLock<Option<Arc<dyn ChangeWatcher>>>,
+}
+
+impl WatcherSlot {
+    #[inline]
+    pub(crate) fn is_taken(&self) -> bool {
+        self.is_taken.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn changed(&self, table: u32, stripe: usize, ids: &[u64]) {
+        if let Some(watcher) = self.watcher.read().as_ref().filter(|_| !ids.is_empty()) {
+            watcher.changed(table, stripe as u32, ids);
+        }
+    }
+}
+
+impl TableSet {
+    /// From now on `watcher` learns of changes, instead of the one before. Call it while no request is under way
+    /// ([`Self::while_quiet`]): a request that is may not be seen.
+    pub fn watch(&self, watcher: Arc<dyn ChangeWatcher>) {
+        let slot = &self.shared().watcher;
+        *slot.watcher.write() = Some(watcher);
+        slot.is_taken.store(true, Ordering::Release);
+    }
+
+    /// Nobody learns of changes any more.
+    pub fn end_watch(&self) {
+        let slot = &self.shared().watcher;
+        slot.is_taken.store(false, Ordering::Release);
+        *slot.watcher.write() = None;
+    }
+}
