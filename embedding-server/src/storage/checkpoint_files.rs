@@ -22,7 +22,6 @@ use zagros_snapshot::{FollowedFile, delta_name, file_name};
 use zagros_store::{Folder, hexadecimal};
 use zagros_table::SnapshotKind;
 
-use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 
 /// Files of rows that a manifest may name, of all servers together.
@@ -69,15 +68,16 @@ impl CheckpointFiles {
         *self.newest.lock() = None;
     }
 
-    /// Decides what a save into `folder` writes. Links the files to which it adds.
+    /// Decides what a save into `folder` writes. Links the files to which it adds. `can_note` says whether the tables can note
+    /// what changes.
     pub(super) fn plan(
         &self,
-        service: &EmbeddingService,
+        can_note: bool,
         request: &SaveRequest,
         placement: &OwnedBuckets,
         folder: &Folder,
     ) -> SavePlan {
-        let (is_checkpoint, can_note) = (request.stage() == SaveStage::Capture, service.tables.can_note_changes());
+        let is_checkpoint = request.stage() == SaveStage::Capture;
         let Some(path) = folder.path().filter(|_| is_checkpoint && can_note && self.most > 0) else {
             return SavePlan::Whole;
         };

@@ -1,22 +1,14 @@
-//! The last load of a server. A load that is asked for again, for example after a lost answer, is made once.
+//! A load that is asked for again, for example after a lost answer, is made once.
 
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
-use parking_lot::Mutex;
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
+use super::last_load::{LoadAnswer, Loads};
 use super::load::load;
 use crate::EmbeddingService;
-
-/// Resolves when the rows are loaded.
-type LoadAnswer = Shared<BoxFuture<'static, Result<LoadResponse, Refusal>>>;
-
-/// The number of the last load, and its answer.
-#[derive(Debug, Default)]
-pub(crate) struct Loads(Mutex<Option<(u64, LoadAnswer)>>);
 
 impl Loads {
     /// Loads, or waits for the answer of an earlier try of the same request. The load continues if the caller goes away.

@@ -5,6 +5,7 @@ mod captures;
 mod checkpoint_files;
 mod describe;
 mod error;
+mod last_load;
 mod load;
 mod loads;
 mod lock;
@@ -15,9 +16,9 @@ mod tests;
 pub(crate) use captures::SnapshotCaptures;
 pub(crate) use checkpoint_files::CheckpointFiles;
 pub(crate) use error::StorageError;
+pub(crate) use last_load::Loads;
 #[cfg(test)]
 pub(crate) use load::load;
-pub(crate) use loads::Loads;
 pub(crate) use lock::StorageLock;
 #[cfg(test)]
 pub(crate) use save::save;

@@ -69,7 +69,7 @@ fn capture<'a>(service: &'a EmbeddingService, request: &SaveRequest, folder: &Fo
         if request.generation != 0 {
             placement.check_generation(request.generation)?;
         }
-        let plan = service.checkpoints.plan(service, request, &placement, folder);
+        let plan = service.checkpoints.plan(service.tables.can_note_changes(), request, &placement, folder);
         let (plan, snapshot) = take_snapshot(service, plan)?;
         // Buckets move while no request is under way, as the instant is. So they had one owner if they have it still.
         // What the snapshot knew of changes is lost with it: the next plan is one of all rows.
