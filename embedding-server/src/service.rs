@@ -186,6 +186,11 @@ impl EmbeddingService {
         self.placement.load().as_ref().is_some_and(|placement| placement.frozen().is_some())
     }
 
+    /// Whether this server has no bucket.
+    pub(crate) fn owns_nothing(&self) -> bool {
+        self.placement.load().as_ref().is_some_and(|placement| placement.ranges().is_empty())
+    }
+
     /// Waits while a request of this generation cannot be served yet: while the server is frozen, until `deadline`, and while it does
     /// not have so new a map, for [`NEWER_MAP`] at most. Whether it can be served is checked afterwards.
     pub(crate) async fn await_placement(&self, generation: u64, deadline: Deadline) {

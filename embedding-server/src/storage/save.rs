@@ -150,7 +150,8 @@ fn write_table<W: Write>(
     Ok(foreign)
 }
 
-/// Writes the rows of this server's buckets. Others are of an earlier owner, or of a move that is under way. Returns how many.
+/// Writes the rows of this server's buckets (invariant PL-3). Others are of an earlier owner, or of a move that is under way.
+/// Returns how many.
 fn write_run<W: Write>(
     writer: &mut SnapshotWriter<W>,
     number: u32,
