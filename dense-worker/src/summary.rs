@@ -11,6 +11,8 @@ use crate::event::Evaluation;
 pub enum Outcome {
     /// All epochs, or as many steps as the job asked for.
     Finished,
+    /// Asked to stop, as one of several workers. The run goes on without it.
+    Left,
     /// Asked to stop. The step in progress was finished, and everything is acknowledged.
     Interrupted,
 }

@@ -40,7 +40,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             updates: DenseUpdates::default(),
         },
         eval: Eval { group_by: None, group_samples: 1000 },
-        checkpoint: Checkpoint { every: None, every_steps: None, folder: None, keep: 2 },
+        checkpoint: Checkpoint { every: None, every_steps: None, folder: None, keep: 2, deltas: 0 },
         cluster: cluster(),
         output: Output {
             folder: PathBuf::from("runs"),

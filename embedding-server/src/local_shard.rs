@@ -104,8 +104,7 @@ impl Shard for LocalShard {
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        let serve = move |service: &EmbeddingService| service.metrics.load.observe(|| storage::load(service, &request));
-        self.offload(serve).boxed()
+        storage::Loads::load(Arc::clone(&self.service), request).boxed()
     }
 }
 

@@ -195,6 +195,10 @@ impl RunMember {
             StopReason::Restarts => {}
             StopReason::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,
             StopReason::RunOver(reason) => {
+                if self.service.owns_nothing() {
+                    // It has handed its buckets over, and a checkpoint of before may not have its files yet.
+                    self.service.captures.delivered(self.service.timeout).await;
+                }
                 self.leave(&membership, Outcome::Finished, &reason).await;
                 self.service.delete_log();
                 if self.service.owns_nothing() {

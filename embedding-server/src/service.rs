@@ -26,7 +26,7 @@ use crate::datapath::{KnownWriters, OwnedBuckets, SequenceWindows};
 use crate::durability::{self, LoadState, LogKeeper, ServerLog};
 use crate::metrics::ServerMetrics;
 use crate::resharding::ServerMoves;
-use crate::storage::{SnapshotCaptures, StorageLock};
+use crate::storage::{CheckpointFiles, Loads, SnapshotCaptures, StorageLock};
 use crate::tables::{make_tables, table_configs};
 use crate::tier::{self, ColdTier, MemoryBudget, TableMaintenance};
 
@@ -47,6 +47,9 @@ pub struct EmbeddingService {
     /// Timeout of a request to an object store.
     pub(crate) timeout: Duration,
     pub(crate) captures: SnapshotCaptures,
+    pub(crate) loads: Loads,
+    /// The files of the newest checkpoint.
+    pub(crate) checkpoints: CheckpointFiles,
     pub(crate) windows: SequenceWindows,
     pub(crate) writers: KnownWriters,
     pub(crate) metrics: ServerMetrics,
@@ -144,6 +147,8 @@ impl EmbeddingService {
             run_bytes: MemoryBudget::of(job).map_or(RUN_BYTES, |memory| memory.run()),
             timeout: job.cluster.timeout,
             captures: SnapshotCaptures::default(),
+            loads: Loads::default(),
+            checkpoints: CheckpointFiles::new(job.checkpoint.deltas, job.cluster.servers),
             windows,
             writers,
             metrics,
@@ -184,6 +189,11 @@ impl EmbeddingService {
     /// Whether nothing is served until a move is decided.
     pub(crate) fn is_frozen(&self) -> bool {
         self.placement.load().as_ref().is_some_and(|placement| placement.frozen().is_some())
+    }
+
+    /// Whether this server has no bucket.
+    pub(crate) fn owns_nothing(&self) -> bool {
+        self.placement.load().as_ref().is_some_and(|placement| placement.ranges().is_empty())
     }
 
     /// Waits while a request of this generation cannot be served yet: while the server is frozen, until `deadline`, and while it does

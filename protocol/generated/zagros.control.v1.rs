@@ -1237,6 +1237,9 @@ pub struct LoadRequest {
     /// As for a save.
     #[prost(uint64, tag = "5")]
     pub generation: u64,
+    /// As for a save.
+    #[prost(fixed64, tag = "6")]
+    pub attempt: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LoadResponse {

@@ -176,6 +176,19 @@ fn synchronous_workers_write_the_same_losses_in_every_run() {
 }
 
 #[test]
+fn a_worker_that_is_asked_to_end_leaves_and_every_sample_is_trained_once() {
+    let fixture = Fixture::new(20_000);
+    let sets = ["--set", "train.epochs=10", "--set", "cluster.min_workers=2"];
+    let mut run = fixture.start(["up", "job.toml", "--workers", "3"].into_iter().chain(sets));
+    run.wait_for_line("epoch 1/");
+    signal_process(crate::faults::pid(&fixture, "dense-worker-2"), Signal::TERM);
+    run.wait_for_line("training continues after step");
+    run.finish().expect(0).says(&["with dense workers 0, 1"]);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], &summary["samples"]), (&"finished".into(), &200_000.into()));
+}
+
+#[test]
 fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
     let fixture = Fixture::new(8_000);
     let sets = ["train.mode=sync", "train.epochs=4", "checkpoint.every_steps=20"];

@@ -1,7 +1,7 @@
 //! A member's slot in the run: a join takes it, heartbeats keep it, leaving gives it back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -67,6 +67,7 @@ pub struct Membership {
     view: watch::Receiver<MemberView>,
     proof: LeaseProof,
     newest_batch: Arc<AtomicU64>,
+    may_leave: AtomicBool,
     heartbeats: JoinHandle<()>,
 }
 
@@ -127,7 +128,8 @@ impl Membership {
             newest_batch: Arc::clone(&newest_batch),
             renewals,
         };
-        Self { control, joined, report, view, proof, newest_batch, heartbeats: tokio::spawn(task.run()) }
+        let may_leave = AtomicBool::new(false);
+        Self { control, joined, report, view, proof, newest_batch, may_leave, heartbeats: tokio::spawn(task.run()) }
     }
 
     /// Member id; a worker's is its writer id on the data path.
@@ -222,6 +224,25 @@ impl Membership {
     /// Reports from now on that this process was asked to end. The coordinator then drains the run.
     pub fn set_leaving(&self) {
         self.report.send_modify(|report| report.leaving = true);
+    }
+
+    /// Reports that this worker was asked to end. Returns whether the run goes on without it; else the coordinator drains the
+    /// run. A coordinator that does not answer within a lease lets nobody go.
+    pub async fn ask_to_leave(&self) -> bool {
+        self.set_leaving();
+        let deadline = Deadline::after(self.lease());
+        let request = heartbeat_request(&self.joined, &self.report.borrow());
+        let ask = || answer(deadline, self.control.heartbeat(request.clone()));
+        let answered = Backoff::default().retry(deadline, is_retryable, ask).await;
+        let may_leave = answered.is_ok_and(|answer| answer.draining.is_empty() && !answer.stop);
+        self.may_leave.store(may_leave, Ordering::Release);
+        may_leave
+    }
+
+    /// Whether this worker was asked to end, and the run goes on without it.
+    #[must_use]
+    pub fn may_leave(&self) -> bool {
+        self.may_leave.load(Ordering::Acquire)
     }
 
     /// Stops the heartbeats, reports the last progress and leaves. Tries for one lease at most: after that the coordinator

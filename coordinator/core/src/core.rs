@@ -9,6 +9,7 @@
 //! a slot     which split     a bucket     steps together what follows    checkpoints draining, ended
 //! ```
 
+mod departure;
 mod ending;
 mod group_calls;
 mod scale;
@@ -40,6 +41,7 @@ use crate::totals::TrainingTotals;
 use crate::transforms::Transforms;
 use crate::watch::TrainingWatch;
 use crate::{MemberSlot, Role, RunEvent, RunOutcome};
+use departure::nothing_more;
 
 /// What a server hears whose buckets were handed over.
 const RELEASED: &str = "its buckets were handed over to the other embedding servers";
@@ -158,7 +160,7 @@ impl Core {
         if self.config.asynchronous {
             self.barriers.request(now, request.barrier, self.config.lease);
         }
-        if request.leaving && slot.role == Role::EmbeddingServer && !self.hand_over(now, slot) {
+        if request.leaving && !self.lets_go(slot) && !self.hand_over(now, slot) {
             self.start_drain(&format!("{slot} was asked to end"));
         }
         let is_released = self.is_released(slot);
@@ -190,6 +192,9 @@ impl Core {
             // The answer to the first call was lost.
             return Ok(LeaveResponse {});
         }
+        if self.departs(slot, request) {
+            return Ok(LeaveResponse {});
+        }
         if slot.role == Role::DenseWorker {
             self.renew(now, request.member, request.incarnation)?;
         }
@@ -216,6 +221,9 @@ impl Core {
         self.advance(now);
         self.run.check_not_ended()?;
         let slot = self.worker(request.member, request.incarnation)?;
+        if self.members.is_leaving(slot) {
+            return Ok(nothing_more());
+        }
         self.data.assign(slot, request)
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct MemberRecord {
     pub(crate) progress: Option<Progress>,
     /// What the earlier processes in the slot had reported when they were lost, added up: steps and samples.
     pub(crate) before: (u64, u64),
+    /// It was asked to end, and the run goes on without it.
+    pub(crate) leaving: bool,
     pub(crate) load: Option<ServerLoad>,
     pub(crate) waits: Vec<ServerWait>,
     /// Only for the status. A journal does not keep it: the next heartbeat has it again.
@@ -102,6 +104,7 @@ impl Members {
             heard: now,
             progress: None,
             before,
+            leaving: false,
             load: None,
             waits: Vec::new(),
             long_waits: Vec::new(),
@@ -207,6 +210,18 @@ impl Members {
         if let Some(member) = self.by_slot.get_mut(&slot) {
             member.state = MemberState::Left { finished };
         }
+    }
+
+    /// Notes that a worker was asked to end, and that the run goes on without it.
+    pub(crate) fn let_go(&mut self, slot: MemberSlot) {
+        if let Some(member) = self.by_slot.get_mut(&slot) {
+            member.leaving = true;
+        }
+    }
+
+    /// Whether a worker was asked to end, and the run goes on without it.
+    pub(crate) fn is_leaving(&self, slot: MemberSlot) -> bool {
+        self.by_slot.get(&slot).is_some_and(|member| member.leaving)
     }
 
     /// Marks each member whose lease has expired as silent, or as away.

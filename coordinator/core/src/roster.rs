@@ -93,6 +93,14 @@ impl<'a> Roster<'a> {
         self.members.overdue(now, self.config.timeout)
     }
 
+    /// Whether a worker that was asked to end may leave while the run goes on: in mode `hybrid`, if enough workers stay.
+    pub(crate) fn can_let_go(self, slot: MemberSlot) -> bool {
+        let CoreConfig { asynchronous, fixed_splits, min_workers, .. } = *self.config;
+        let others = self.alive_workers().filter(|(other, member)| *other != slot && !member.leaving).count();
+        let is_spared = slot.role == Role::DenseWorker && slot.index > 0;
+        is_spared && !asynchronous && !fixed_splits && !self.is_trained() && others >= min_workers as usize
+    }
+
     /// Whether the run continues without a lost worker.
     pub(crate) fn can_do_without(self, slot: MemberSlot, has_group: bool) -> bool {
         let are_enough = has_group && self.alive_worker_count() >= self.config.min_workers;

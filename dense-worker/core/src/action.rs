@@ -158,6 +158,8 @@ pub enum InFlight {
 pub enum Ending {
     /// As the job wanted.
     Finished,
+    /// This worker has left the run, which goes on without it. It holds no split.
+    Left,
     /// This process was asked to end, or the run is drained.
     Interrupted,
     /// It failed.

@@ -7,7 +7,7 @@ pub struct StepVote {
     pub stop: bool,
     /// A checkpoint is due after the step. Rank 0 says so.
     pub checkpoint: bool,
-    /// Another worker waits to join. Rank 0 says so.
+    /// Another worker waits to join, as rank 0 says. Or this rank leaves the run, which goes on without it.
     pub regroup: bool,
 }
 
@@ -20,7 +20,7 @@ pub struct StepAgreement {
     pub stop: bool,
     /// A checkpoint is due after the step.
     pub checkpoint: bool,
-    /// All leave the group, for one with more workers, in place of the step.
+    /// All leave the group, for one with more or fewer workers, in place of the step.
     pub regroup: bool,
 }
 
@@ -31,6 +31,8 @@ pub struct StepFacts {
     pub checkpoint_by_time: bool,
     /// The generation of the newest group that the coordinator has formed.
     pub newest_group: u64,
+    /// This worker was asked to end, and the run goes on without it.
+    pub leaves: bool,
 }
 
 /// How a rank votes on one step. The driver asks it early when the next batch is there before a step ends.

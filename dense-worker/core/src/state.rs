@@ -108,6 +108,8 @@ pub enum Drain {
     Round(RoundEnd),
     /// At the end of a stream, with why the epoch ends, if it does.
     Stream(Option<RoundEnd>),
+    /// Before this worker leaves the run.
+    Leaving,
 }
 
 /// When an evaluation comes.

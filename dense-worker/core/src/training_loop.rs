@@ -24,6 +24,8 @@ pub struct TrainingLoop {
     barriers: BarrierLog,
     round: Round,
     group: GroupTrial,
+    /// Its last vote says that it leaves the run.
+    leaving: bool,
 }
 
 /// A stream of batches that is trained on.
@@ -56,6 +58,7 @@ impl TrainingLoop {
             barriers: BarrierLog::default(),
             round: Round::default(),
             group: GroupTrial::default(),
+            leaving: false,
         }
     }
 
@@ -124,6 +127,7 @@ impl TrainingLoop {
             }
             (Drain::Round(end), Event::Drained) => self.round_over(end),
             (Drain::Stream(end), Event::Drained) => self.stream_over(end),
+            (Drain::Leaving, Event::Drained) => self.end(Ending::Left),
             (_, event) => self.given_up(&event),
         }
     }

@@ -7,7 +7,7 @@ use zagros_worker_core::{
 
 const HYBRID: Policy = Policy::SynchronousGroup { in_turns: false };
 const IN_TURNS: Policy = Policy::SynchronousGroup { in_turns: true };
-const FACTS: StepFacts = StepFacts { checkpoint_by_time: false, newest_group: 1 };
+const FACTS: StepFacts = StepFacts { checkpoint_by_time: false, newest_group: 1, leaves: false };
 
 fn config(policy: Policy) -> LoopConfig {
     LoopConfig {
@@ -142,6 +142,29 @@ fn worker_down_before_any_step_the_first_group_is_not_formed_again() {
     let mut worker = TrainingLoop::new(config(HYBRID));
     worker.start();
     assert_eq!(worker.on(lost(1)), [Action::End(Ending::Failed(Cause::LastEvent))]);
+}
+
+/// It has trained on all that it has read, and holds no split. The others form a group without it.
+#[test]
+fn exit_code_143_a_worker_that_the_run_can_do_without_leaves_between_two_steps() {
+    let leaves = StepFacts { leaves: true, ..FACTS };
+    let mut leaver = training(config(HYBRID));
+    let with_batch = Action::Agree { vote: StepVote::default(), batch: true };
+    assert_eq!(leaver.on(Event::BatchReady(leaves)), [with_batch], "what it has read is trained on");
+    after(&mut leaver, [agreed(128), Event::Stepped { ahead: None }]);
+    let regroup = StepVote { regroup: true, ..StepVote::default() };
+    assert_eq!(leaver.on(Event::StreamDry(leaves)), [Action::Agree { vote: regroup, batch: false }]);
+    let all = Event::Agreed(StepAgreement { samples: 64, regroup: true, ..StepAgreement::default() });
+    assert_eq!(leaver.on(all.clone()), [Action::ReportJoin, Action::LeaveGroup]);
+    assert_eq!(leaver.on(Event::Left), [Action::CompleteStream]);
+    assert_eq!(leaver.on(Event::Drained), [Action::End(Ending::Left)]);
+
+    let mut other = training(config(HYBRID));
+    after(&mut other, [Event::BatchReady(FACTS), all]);
+    assert!(matches!(other.on(Event::Left)[..], [Action::Form { after: 1, .. }]));
+    // In mode sync nobody leaves so.
+    let mut sync = training(config(IN_TURNS));
+    assert_eq!(sync.on(Event::StreamDry(leaves)), [Action::Agree { vote: StepVote::default(), batch: false }]);
 }
 
 #[test]

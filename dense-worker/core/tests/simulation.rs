@@ -31,6 +31,7 @@ fn plans(policy: Policy) -> impl Strategy<Value = Plan> {
         losses: faults.0,
         late_joiner: faults.1,
         stops: faults.2,
+        leaver: false,
     })
 }
 
@@ -47,6 +48,19 @@ proptest! {
         // A worker that joins when the others have nothing left to do may come too late for a group with it.
         let finished = world.endings().iter().filter(|ending| **ending == Ending::Finished).count();
         prop_assert!(finished + usize::from(whole.late_joiner) >= whole.workers, "{:?}", world.endings());
+        prop_assert_eq!(world.pushed(), whole.batches());
+    }
+
+    /// One leaves in the middle, beside others that are lost or join: nothing is skipped and nothing is pushed twice.
+    #[test]
+    fn a_worker_leaves_a_hybrid_group_and_every_batch_is_trained_once(plan in plans(Policy::SynchronousGroup { in_turns: false })) {
+        // With four groups in a row that make no step, a run ends.
+        let losses = plan.losses.min(2 - u32::from(plan.late_joiner));
+        let whole = Plan { stops: false, max_steps: None, early_stop: None, losses, leaver: true, ..plan };
+        let world = World::run(whole);
+        let ended_well = |ending: &Ending| matches!(ending, Ending::Finished | Ending::Left);
+        let ended_well = world.endings().iter().filter(|ending| ended_well(ending)).count();
+        prop_assert!(ended_well + usize::from(whole.late_joiner) >= whole.workers, "{:?}", world.endings());
         prop_assert_eq!(world.pushed(), whole.batches());
     }
 

@@ -40,7 +40,7 @@ fn config(policy: Policy) -> LoopConfig {
 
 /// Every kind of event, with the values that decisions depend on.
 fn events(policy: Policy) -> Vec<Event> {
-    let facts = |newest_group| StepFacts { checkpoint_by_time: false, newest_group };
+    let facts = |newest_group| StepFacts { checkpoint_by_time: false, newest_group, leaves: false };
     let agreed = |samples, stop, regroup| StepAgreement { samples, stop, checkpoint: false, regroup };
     let trained = RankProgress { has_trained: true, epoch: 0, steps: 1, evaluated: 0, barriers: 0 };
     let group = (!matches!(policy, Policy::OneWorker { .. })).then_some(GroupMember { rank: 0, generation: 1 });
@@ -84,6 +84,7 @@ fn events(policy: Policy) -> Vec<Event> {
     }
     if policy == (Policy::SynchronousGroup { in_turns: false }) {
         events.push(Event::Stepped { ahead: Some(agreed(2, false, false)) });
+        events.push(Event::StreamDry(StepFacts { leaves: true, ..facts(1) }));
     }
     if policy.is_asynchronous() {
         events.extend([Event::BarrierDue, Event::GroupDue]);
@@ -220,7 +221,7 @@ is a state machine without I/O. The driver (`dense-worker/src/control`) performs
 | Evaluating | scores the held-out part |
 | Checkpointing | writes a checkpoint, all workers together |
 | Finishing | ends an epoch, or chooses the model |
-| Ended | has finished, was interrupted, or has failed |
+| Ended | has finished, has left, was interrupted, or has failed |
 
 Three events are understood in every state:
 

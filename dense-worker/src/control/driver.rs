@@ -217,6 +217,7 @@ fn policy(mode: zagros_job::Mode, several: bool) -> Policy {
 fn outcome(ending: Ending, failure: Option<WorkerError>) -> Result<Outcome, WorkerError> {
     match ending {
         Ending::Finished => Ok(Outcome::Finished),
+        Ending::Left => Ok(Outcome::Left),
         Ending::Interrupted => Ok(Outcome::Interrupted),
         Ending::Failed(Cause::NobodyLeft) => Err(WorkerError::NobodyLeft),
         Ending::Failed(Cause::OnlyJoins) => Err(WorkerError::AnotherJoins),

@@ -76,7 +76,8 @@ impl Trainer {
     /// What this worker's vote on a step depends on.
     pub(super) fn step_facts(&self) -> StepFacts {
         let checkpoint_by_time = self.checkpoints.is_due_by_time();
-        StepFacts { checkpoint_by_time, newest_group: self.run.membership.group() }
+        let membership = &self.run.membership;
+        StepFacts { checkpoint_by_time, newest_group: membership.group(), leaves: membership.may_leave() }
     }
 
     /// Splits without a training row are nothing to stop for, once some had rows.

@@ -13,6 +13,7 @@ mod checkpoint;
 mod completer;
 mod conclude;
 mod context;
+mod departure;
 mod divergence;
 mod driver;
 mod early_stopping;

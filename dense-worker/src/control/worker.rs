@@ -21,6 +21,7 @@ use super::barrier_calls::BarrierCalls;
 use super::blocking::blocking;
 use super::completer::Completer;
 use super::context::{RunContext, wire};
+use super::departure;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::group_session::GroupSession;
 use super::measured_columns::measured_columns;
@@ -146,6 +147,7 @@ impl Worker {
         let dense = DenseThread::start(&self.job, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data).await?);
         membership.report_waits(self.waits.clone());
+        let _departure = departure::ask_first(&self.job, self.index, &mut self.shutdown, &membership);
         let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
         let trained = tokio::select! {
             biased;
@@ -153,6 +155,9 @@ impl Worker {
             reason = cut_off(stop) => Err(reason),
         };
         let left = match &trained {
+            Ok(Summary { outcome: Outcome::Left, .. }) => {
+                membership.leave(control::Outcome::Interrupted, "was asked to end").await
+            }
             // The first worker still saves what all have trained, and the run goes on until it says how it ended.
             Ok(_) if self.index > 0 => membership.leave(control::Outcome::Finished, "").await,
             _ => membership.leave(outcome(&trained), &reason(&trained)).await,

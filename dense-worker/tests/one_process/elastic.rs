@@ -89,3 +89,48 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     let skipped = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
     assert_eq!(skipped, 0, "of {} rows", own.len());
 }
+
+/// Asks another worker to end, after a step.
+struct Asking(u64, Shutdown);
+
+impl Observer for Asking {
+    fn on(&self, event: &Event) {
+        if matches!(event, Event::Step(report) if report.step >= self.0) {
+            self.1.request();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_asked_to_end_leaves_and_every_row_is_trained_on_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, whole) = unharmed(job(folder.path())).await;
+    let run = Run::new(job(folder.path())).await;
+    let (shutdown, reported) = (Shutdown::new(), Arc::new(Recording::default()));
+    let mut first = run.start(0, vec![reported.clone(), Arc::new(Asking(20, shutdown.clone()))]);
+    let (mut leaver, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
+    let left = within(&mut leaver).await.unwrap().unwrap();
+    assert_eq!(left.outcome, Outcome::Left);
+    let (first, third) = (within(&mut first).await.unwrap().unwrap(), within(&mut third).await.unwrap().unwrap());
+    assert_eq!((first.outcome, third.outcome), (Outcome::Finished, Outcome::Finished));
+    assert_eq!(groups(&reported), [vec![0, 2]]);
+    assert!(left.steps < first.steps, "it left after the last step");
+    assert_eq!((first.samples, third.samples), (whole.samples, whole.samples));
+    let pushes = run.tally.by_id();
+    let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
+    assert_eq!(other, 0, "of {} rows", own.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = job(folder.path());
+    job.cluster.min_workers = Some(3);
+    let run = Run::new(job).await;
+    let shutdown = Shutdown::new();
+    let mut first = run.start(0, vec![Arc::new(Asking(5, shutdown.clone()))]);
+    let (mut asked, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
+    for worker in [&mut first, &mut asked, &mut third] {
+        assert_eq!(within(worker).await.unwrap().unwrap().outcome, Outcome::Interrupted);
+    }
+}

@@ -74,6 +74,12 @@ impl Run {
         self.start_at(self.rendezvous.clone(), index, observers)
     }
 
+    /// Starts a worker that can be asked to end.
+    pub(super) fn start_stoppable(&self, index: u32, shutdown: Shutdown) -> JoinHandle<Result<Summary, WorkerError>> {
+        let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
+        tokio::spawn(Worker { shutdown, ..worker }.run())
+    }
+
     /// Starts another process in the place of a worker whose end was seen: it need not wait for the lease of that one.
     fn restart(&self, index: u32) -> JoinHandle<Result<Summary, WorkerError>> {
         let worker = self.worker(self.rendezvous.clone(), index, Vec::new());

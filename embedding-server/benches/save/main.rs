@@ -1,12 +1,14 @@
 //! The cost of a save for training that runs at the same time. Also checks that a save loads into any number of
 //! servers.
 //!
-//! `cargo bench -p zagros-embedding-server --bench save -- [--rows N] [--quick]`
+//! `cargo bench -p zagros-embedding-server --bench save -- [--rows N] [--quick] [--deltas]`
 //!
 //! One server in this process has one table of dim 16 with Adagrad. One thread pushes 4096 rows at a time. The limit is
-//! a plain write of as many bytes with a sync. `--quick` uses few rows, for tests that judge no time. In every mode the
+//! a plain write of as many bytes with a sync. First it compares a checkpoint of all rows with one after pushes to a
+//! hundredth of them, and pushes with and without changes noted; `--deltas` ends after that. `--quick` uses few rows, for tests that judge no time. In every mode the
 //! rows must be equal on 1, 2 and 5 servers, bit for bit.
 
+mod deltas;
 mod fingerprint;
 mod servers;
 mod traffic;
@@ -27,6 +29,8 @@ struct Plan {
     rows: u64,
     /// Duration of the pushes before the save, for comparison.
     before: Duration,
+    /// Nothing but checkpoints of changes.
+    only_deltas: bool,
 }
 
 fn main() {
@@ -36,6 +40,11 @@ fn main() {
     let server = Servers::new(&runtime, 1);
     server.fill(plan.rows);
     println!("{} rows of dim 16 with Adagrad, {} bytes each", plan.rows, 8 + 4 * WIDTH);
+    deltas::pushes(plan.rows.min(2_000_000));
+    deltas::checkpoints(&server, plan.rows, folder.path());
+    if plan.only_deltas {
+        return;
+    }
     let saved = save_under_traffic(&plan, &server, folder.path());
     drop(server);
     let rows = fingerprint(folder.path(), &names(&saved.files));
@@ -87,11 +96,12 @@ fn load(runtime: &Runtime, count: u32, folder: &Path, saved: &SaveResponse, rows
 }
 
 fn plan(mut arguments: impl Iterator<Item = String>) -> Plan {
-    let mut plan = Plan { rows: 5_000_000, before: Duration::from_secs(5) };
+    let mut plan = Plan { rows: 5_000_000, before: Duration::from_secs(5), only_deltas: false };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--rows" => plan.rows = arguments.next().and_then(|rows| rows.parse().ok()).expect("--rows N"),
-            "--quick" => plan = Plan { rows: 20_000, before: Duration::from_millis(50) },
+            "--quick" => (plan.rows, plan.before) = (20_000, Duration::from_millis(50)),
+            "--deltas" => plan.only_deltas = true,
             // cargo passes it to every benchmark.
             "--bench" => {}
             other => panic!("unknown argument {other}; see the top of this file"),

@@ -102,6 +102,8 @@ fn job(servers: u32) -> Job {
         optimizer = {{ kind = "adagrad", lr = 0.05 }}
         [model]
         kind = "ffnn"
+        [checkpoint]
+        deltas = 1
         [cluster]
         servers = {servers}
         buckets = {BUCKETS}

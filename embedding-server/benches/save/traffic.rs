@@ -63,9 +63,14 @@ fn push_of(seq: u64, rows: u64) -> PushRequest {
     let mut ids: Vec<u64> = (0..BATCH).map(id).collect();
     ids.sort_unstable();
     ids.dedup();
+    push_to(seq, &ids)
+}
+
+/// A push to these rows.
+pub(crate) fn push_to(seq: u64, ids: &[u64]) -> PushRequest {
     let values = vec![0.25; ids.len() * DIM as usize];
     let gradients = encode_values(&values, Encoding::F32 as i32).expect("f32 is known").into();
-    let (segments, ids) = request_of(&ids);
+    let (segments, ids) = request_of(ids);
     let encoding = Encoding::F32 as i32;
     PushRequest {
         generation: 1,

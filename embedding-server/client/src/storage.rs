@@ -2,8 +2,7 @@
 //! broken connection and a restart of the server's process.
 //!
 //! At the end of a run, hours of training depend on these calls. A retry is safe. A describe call changes nothing. A
-//! save carries a number of its own, so the server answers a retry with the result of the first try. A load that
-//! replaces all rows starts again. A new process that has recovered the rows of the earlier process serves the call. A
+//! save and a load carry a number of their own, so the server answers a retry with the result of the first try. A new process that has recovered the rows of the earlier process serves the call. A
 //! new process without these rows refuses it.
 //!
 //! A save or a load names the bucket map under which its server was listed. If buckets have moved since, the server refuses
@@ -135,7 +134,8 @@ impl Shard for RetryingShard {
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         let is_repeatable = request.replace;
-        let request = LoadRequest { generation: self.listed.map().generation().0, ..request };
+        let generation = self.listed.map().generation().0;
+        let request = LoadRequest { attempt: rand::random(), generation, ..request };
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
             async move { shard.load(request).await }.boxed()

@@ -1,6 +1,8 @@
 //! One table across the files of a save.
 
-use zagros_snapshot::{BlockContent, BlockKind, RowBatch, SavedFile, SlotPart, TableHeader, parts};
+use zagros_snapshot::{
+    BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, TableHeader, parts,
+};
 use zagros_table::WeightType;
 
 use crate::ExportError;
@@ -8,7 +10,7 @@ use crate::ExportError;
 /// A table of a save, and the columns to export.
 #[derive(Clone, Debug)]
 pub struct ExportSource {
-    files: Vec<SavedFile>,
+    chains: Vec<FileChain>,
     header: TableHeader,
     columns: Vec<SlotPart>,
     with_marks: bool,
@@ -33,7 +35,7 @@ impl ExportSource {
         let mut columns = parts(&header);
         columns.truncate(if with_state { columns.len() } else { 1 });
         let with_marks = with_state && header.access.is_some();
-        Ok(Self { files: files.to_vec(), header, columns, with_marks })
+        Ok(Self { chains: FileChain::group(files, |_| None)?, header, columns, with_marks })
     }
 
     /// The header of the table.
@@ -65,22 +67,33 @@ impl ExportSource {
         reported.into_iter().chain([("optimizer_state", state.clone())]).collect()
     }
 
-    /// The number of rows in all files. The format allows counting without reading them.
+    /// The number of rows in all files. The format allows counting without reading them, but not in a chain with deltas.
     pub(crate) fn rows(&self) -> Result<u64, ExportError> {
         let mut rows = 0;
-        for file in &self.files {
-            let mut reader = file.open()?;
-            let table = reader.table(&self.header.name)?.0;
-            // Every block is skipped. Its header gives the number of rows.
-            let counted = std::cell::Cell::new(0);
-            reader.next(|head| {
-                let is_ours = head.kind == BlockKind::Rows && head.table as usize == table;
-                counted.set(counted.get() + if is_ours { u64::from(head.entries) } else { 0 });
-                false
-            })?;
-            rows += counted.get();
+        for chain in &self.chains {
+            if let [file] = chain.files() {
+                rows += self.rows_of(file)?;
+            } else {
+                self.each_block_of(chain, &mut |block, _| {
+                    rows += block.ids.len() as u64;
+                    Ok(())
+                })?;
+            }
         }
         Ok(rows)
+    }
+
+    fn rows_of(&self, file: &SavedFile) -> Result<u64, ExportError> {
+        let mut reader = file.open()?;
+        let table = reader.table(&self.header.name)?.0;
+        // Every block is skipped. Its header gives the number of rows.
+        let counted = std::cell::Cell::new(0);
+        reader.next(|head| {
+            let is_ours = head.kind == BlockKind::Rows && head.table as usize == table;
+            counted.set(counted.get() + if is_ours { u64::from(head.entries) } else { 0 });
+            false
+        })?;
+        Ok(counted.get())
     }
 
     /// Passes each block on, with the number of bytes of the files that were read for it.
@@ -88,17 +101,26 @@ impl ExportSource {
         &self,
         mut take: impl FnMut(RowBatch, u64) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
-        for file in &self.files {
-            let mut reader = file.open()?;
-            let table = reader.table(&self.header.name)?.0;
-            let mut before = 0;
-            while let Some(block) = reader.next(|head| head.kind == BlockKind::Rows && head.table as usize == table)? {
-                let BlockContent::Rows(rows) = block.content else { continue };
-                take(rows, reader.position() - before)?;
-                before = reader.position();
-            }
-        }
-        Ok(())
+        self.chains.iter().try_for_each(|chain| self.each_block_of(chain, &mut take))
+    }
+
+    fn each_block_of(
+        &self,
+        chain: &FileChain,
+        take: &mut dyn FnMut(RowBatch, u64) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        // The files of a chain have the same tables.
+        let Some(first) = chain.files().first() else { return Ok(()) };
+        let table = first.open()?.table(&self.header.name)?.0;
+        let wanted = |head: &BlockHeader| head.kind == BlockKind::Rows && head.table as usize == table;
+        let mut before = 0;
+        chain.each_block(wanted, |block, reader| {
+            let BlockContent::Rows(rows) = block.content else { return Ok(()) };
+            // The position starts again with each file.
+            let read = reader.position().checked_sub(before).unwrap_or(reader.position());
+            before = reader.position();
+            take(rows, read)
+        })
     }
 }
 

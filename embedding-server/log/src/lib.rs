@@ -23,7 +23,7 @@ mod tail;
 mod window_group;
 mod writer;
 
-pub use base::{Base, BaseDraft, BaseManifest, BasePartDraft, PartSize, PartialImage, WindowImage};
+pub use base::{Base, BaseDraft, BaseManifest, BasePartDraft, PartSize, PartialImage};
 pub use disk::{LogDisk, SystemDisk};
 pub use error::{LogError, LogStopped};
 pub use folder::{LineageFile, LogFolder, TableDescription};
@@ -33,5 +33,5 @@ pub use record::{LogRecord, LoggedGradient, LoggedRows};
 pub use summary::{LogSummary, RecordCount, WriterSummary};
 pub use sync_mode::SyncMode;
 pub use tail::{CheckedSegment, LogTail, TailSegment};
-pub use window_group::WindowGroup;
+pub use window_group::{WindowGroup, WindowImage};
 pub use writer::{LogReservation, LogWriter, SEGMENT_BYTES, WriterConfig};

@@ -2,7 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::WindowImage;
+/// A writer's window of pushes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowImage {
+    /// Who pushes.
+    pub writer: u64,
+    /// Its process.
+    pub incarnation: u32,
+    /// The numbers that were applied, as ranges `[first, last]`.
+    pub applied: Vec<[u64; 2]>,
+}
 
 /// A window group of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

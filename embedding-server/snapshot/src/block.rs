@@ -34,6 +34,8 @@ pub enum BlockContent {
     },
     /// The time of the snapshot.
     Clock(SnapshotTime),
+    /// Ids of rows of a table that are gone.
+    Removed(Vec<u64>),
 }
 
 /// A block of a file.
@@ -56,6 +58,7 @@ impl BlockContent {
                 Self::Rows(RowBatch { ids: longs(ids), slots: self::words(slots), access: self::words(access) })
             }
             BlockKind::Counts => Self::Counts { ids: longs(ids), counts: self::words(words) },
+            BlockKind::Removed => Self::Removed(longs(ids)),
             BlockKind::Sketch => Self::Sketch { stripe: head.from, cells: self::words(words) },
             BlockKind::Clock | BlockKind::End => {
                 let numbers = longs(words);

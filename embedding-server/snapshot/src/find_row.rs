@@ -51,6 +51,23 @@ pub fn find(mut reader: SnapshotReader, table: &str, id: u64) -> Result<Option<F
     Ok(None)
 }
 
+/// Whether a delta says that a row of a table is gone.
+pub(crate) fn is_removed(mut reader: SnapshotReader, table: &str, id: u64) -> Result<bool, SnapshotError> {
+    let (number, header) = reader.table(table)?;
+    let bucket = bucket(reader.header(), header, id);
+    let may_say = |head: &BlockHeader| {
+        head.kind == BlockKind::Removed
+            && head.table as usize == number
+            && bucket.is_none_or(|bucket| head.covers(bucket))
+    };
+    while let Some(block) = reader.next(may_say)? {
+        if matches!(block.content, BlockContent::Removed(ids) if ids.contains(&id)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,5 @@
-//! The format of a file of rows, `rows-<server>-of-<servers>.zrows`, version 2. All numbers are little-endian.
+//! The format of a file of rows, `rows-<server>-of-<servers>.zrows`, version 2, and of a file of changed rows, a *delta*,
+//! version 3. All numbers are little-endian.
 //!
 //! ```text
 //! file   := header block* end
@@ -14,6 +15,7 @@
 //! | counts | 2 | buckets | ids u64 [entries] · frequency counts u32 [entries] |
 //! | sketch | 3 | a stripe | cells u32 [words], packed as in the table |
 //! | clock | 4 | | steps u64 · seconds u64 |
+//! | removed | 5, in deltas | buckets | ids u64 [entries] |
 //! | end | 0xffffffff | | blocks u64 · rows u64, without the end itself |
 //!
 //! `crc` is the CRC-32 (IEEE) of everything before it in the same part. The CRC of a block covers the block's head as
@@ -27,6 +29,9 @@
 //! A slot is `[weights | optimiser state]`. Weights have the number format in the header. Narrow weights are two to a
 //! word, the first one in the low half. The state is f32, in the layout that the header names. Words keep every bit.
 //!
+//! A delta has the rows that have changed since the file that its header names, whole, and the ids of rows that are gone. Its
+//! counts and sketches are all that there are. [`crate::FileChain`] says how a file and its deltas are read.
+//!
 //! Version 1 had only f32 rows and no CRC of heads, and it ordered rows by stripe. This release still reads it.
 
 use serde::{Deserialize, Serialize};
@@ -36,6 +41,8 @@ use zagros_table::WeightType;
 pub const MAGIC: [u8; 8] = *b"ZROWS\r\n\x1a";
 /// Version of the format that this module describes.
 pub const VERSION: u32 = 2;
+/// Version of a delta.
+pub const DELTA_VERSION: u32 = 3;
 /// The earlier version, which is still read.
 pub(crate) const VERSION_1: u32 = 1;
 /// Bytes before the JSON of the header.
@@ -66,6 +73,18 @@ pub struct SnapshotHeader {
     pub owned: Vec<[u32; 2]>,
     /// The tables, in the order of their numbers in blocks.
     pub tables: Vec<TableHeader>,
+    /// The file to which a delta adds. `None` in a file of all rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<FollowedFile>,
+}
+
+/// The file before a delta, in the same folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowedFile {
+    /// Its name.
+    pub name: String,
+    /// Its SHA-256, hexadecimal.
+    pub sha256: String,
 }
 
 /// One table of a file.
@@ -102,6 +121,8 @@ pub enum BlockKind {
     Sketch,
     /// The time of the snapshot.
     Clock,
+    /// Ids of rows that are gone, in a delta.
+    Removed,
     /// The number of blocks and rows in the file.
     End,
 }
@@ -124,11 +145,12 @@ pub struct BlockHeader {
 }
 
 impl BlockKind {
-    const NUMBERS: [(Self, u32, &'static str); 5] = [
+    const NUMBERS: [(Self, u32, &'static str); 6] = [
         (Self::Rows, 1, "rows"),
         (Self::Counts, 2, "counts"),
         (Self::Sketch, 3, "sketch"),
         (Self::Clock, 4, "clock"),
+        (Self::Removed, 5, "removed"),
         (Self::End, u32::MAX, "end"),
     ];
 
@@ -143,12 +165,12 @@ impl BlockKind {
     }
 
     fn entry(self) -> &'static (Self, u32, &'static str) {
-        Self::NUMBERS.iter().find(|entry| entry.0 == self).unwrap_or(&Self::NUMBERS[4])
+        Self::NUMBERS.iter().find(|entry| entry.0 == self).unwrap_or(&Self::NUMBERS[5])
     }
 
     /// Whether entries have ids, and so belong to buckets.
     pub(crate) fn is_keyed(self) -> bool {
-        matches!(self, Self::Rows | Self::Counts)
+        matches!(self, Self::Rows | Self::Counts | Self::Removed)
     }
 }
 
@@ -193,6 +215,12 @@ impl TableHeader {
         };
         (*width < weights).then(|| format!("has table `{name}` of {weights} words of weights in slots of {width}"))
     }
+}
+
+/// Name of a server's delta. Deltas are numbered from 1.
+#[must_use]
+pub fn delta_name(server: u32, servers: u32, number: usize) -> String {
+    format!("rows-{server}-of-{servers}.delta-{number}.zrows")
 }
 
 /// Name of a server's file.

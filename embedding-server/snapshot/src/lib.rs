@@ -10,6 +10,7 @@
 //! [`format`] describes the bytes.
 
 mod block;
+mod chain;
 mod error;
 mod find_row;
 pub mod format;
@@ -25,9 +26,10 @@ mod verify;
 mod writer;
 
 pub use block::{BlockContent, SnapshotBlock, SnapshotTime};
+pub use chain::{ChainLink, ChainPlace, FileChain, LaterRows, as_rows, group_links, retain};
 pub use error::SnapshotError;
 pub use find_row::{FoundRow, bucket, find, holds};
-pub use format::{BlockHeader, BlockKind, SnapshotHeader, TableHeader, file_name};
+pub use format::{BlockHeader, BlockKind, FollowedFile, SnapshotHeader, TableHeader, delta_name, file_name};
 pub use input::SnapshotInput;
 pub use norms::{NormBin, NormStatistics};
 pub use reader::SnapshotReader;

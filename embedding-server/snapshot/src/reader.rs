@@ -7,7 +7,8 @@ use std::path::Path;
 
 use crate::block::{BlockContent, SnapshotBlock};
 use crate::format::{
-    BlockHeader, BlockKind, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotHeader, TableHeader, VERSION, VERSION_1,
+    BlockHeader, BlockKind, DELTA_VERSION, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotHeader, TableHeader, VERSION,
+    VERSION_1,
 };
 use crate::{SnapshotError, SnapshotInput};
 use source::{FilePlace, FileSource, word};
@@ -156,6 +157,7 @@ impl SnapshotReader {
         let expected = match head.kind {
             BlockKind::Rows => table.row_words(),
             BlockKind::Counts => 1,
+            BlockKind::Removed => 0,
             _ => head.words as usize,
         };
         if head.words as usize == expected {
@@ -213,11 +215,14 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     from.check_crc(&place, &[&preamble, &json])?;
     let header = match version {
         VERSION_1 => first_version::header(&json),
-        VERSION => serde_json::from_slice(&json),
+        VERSION | DELTA_VERSION => serde_json::from_slice(&json),
         found => return Err(later_version(from.path(), found, &json)),
     };
     let header: SnapshotHeader =
         header.map_err(|source| SnapshotError::Header { path: from.path().to_owned(), source })?;
+    if header.follows.is_some() != (version == DELTA_VERSION) {
+        return Err(from.inconsistent(&place, format!("says otherwise than version {version} whether this is a delta")));
+    }
     match header.tables.iter().find_map(TableHeader::problem) {
         Some(problem) => Err(from.inconsistent(&place, problem)),
         None => Ok((version, header)),
@@ -227,7 +232,7 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
 fn later_version(path: &Path, found: u32, json: &[u8]) -> SnapshotError {
     let header: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
     let release = header.get("release").and_then(serde_json::Value::as_str).unwrap_or("(unknown)").to_owned();
-    SnapshotError::Version { path: path.to_owned(), found, newest: VERSION, release }
+    SnapshotError::Version { path: path.to_owned(), found, newest: DELTA_VERSION, release }
 }
 
 #[cfg(test)]

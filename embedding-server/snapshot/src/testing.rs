@@ -20,7 +20,15 @@ pub(crate) fn header(buckets: u32) -> SnapshotHeader {
         counter: None,
     };
     let tables = vec![table(0, "user", 2, 4, "adagrad", None), table(1, "item", 3, 3, "sgd", Some("steps"))];
-    SnapshotHeader { release: "0.1.0".to_owned(), server: 0, servers: 1, buckets, owned: Vec::new(), tables }
+    SnapshotHeader {
+        release: "0.1.0".to_owned(),
+        server: 0,
+        servers: 1,
+        buckets,
+        owned: Vec::new(),
+        tables,
+        follows: None,
+    }
 }
 
 /// Rows whose words count up from the id. Access metadata is the id plus 1000.

@@ -7,7 +7,7 @@ use zagros_table::RowBatch;
 use zagros_zip::ZipEq;
 
 use crate::block::SnapshotTime;
-use crate::format::{BLOCK_BYTES, BlockHeader, BlockKind, MAGIC, SnapshotHeader, TableHeader, VERSION};
+use crate::format::{BLOCK_BYTES, BlockHeader, BlockKind, DELTA_VERSION, MAGIC, SnapshotHeader, TableHeader, VERSION};
 use crate::row_order::{RowOrder, RowRange};
 
 /// A file that is being written. The caller chooses the target and makes the file appear whole or not at all.
@@ -41,7 +41,8 @@ impl<W: Write> SnapshotWriter<W> {
         let mut to = Summed { to, bytes: 0, sha256: Sha256::new() };
         let json = serde_json::to_vec(&header)?;
         let length = u32::try_from(json.len()).map_err(io::Error::other)?;
-        let preamble = [&MAGIC[..], &VERSION.to_le_bytes(), &length.to_le_bytes()].concat();
+        let version = if header.follows.is_some() { DELTA_VERSION } else { VERSION };
+        let preamble = [&MAGIC[..], &version.to_le_bytes(), &length.to_le_bytes()].concat();
         to.write_with_crc(&[&preamble, &json])?;
         Ok(Self { to, header, blocks: 0, rows: 0, payload: Vec::new() })
     }
@@ -83,6 +84,19 @@ impl<W: Write> SnapshotWriter<W> {
             self.keyed(BlockKind::Counts, table, 1, &range, &order)?;
             order.positions(&range).for_each(|position| put_words(&mut self.payload, &counts[position..=position]));
             self.finish_block(block_of(BlockKind::Counts, table, 1, &range))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the ids of rows that are gone, in a delta.
+    ///
+    /// # Errors
+    /// Errors of `to`.
+    pub fn removed(&mut self, table: u32, ids: &[u64]) -> io::Result<()> {
+        let order = RowOrder::of(self.table(table)?.number, self.header.buckets.max(1), ids);
+        for range in order.ranges(BLOCK_BYTES / 8) {
+            self.keyed(BlockKind::Removed, table, 0, &range, &order)?;
+            self.finish_block(block_of(BlockKind::Removed, table, 0, &range))?;
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use zagros_snapshot::{
-    BlockContent, RowBatch, SavedFile, SnapshotBlock, SnapshotError, SnapshotHeader, SnapshotReader, SnapshotTime,
-    SnapshotWriter, TableHeader, verify,
+    BlockContent, FollowedFile, RowBatch, SavedFile, SnapshotBlock, SnapshotError, SnapshotHeader, SnapshotReader,
+    SnapshotTime, SnapshotWriter, TableHeader, verify,
 };
 use zagros_zip::ZipEq;
 
@@ -60,7 +60,7 @@ fn version_2() -> (SnapshotHeader, Vec<u8>) {
     let tag = TableHeader { counter: Some("sketch 2 x 3".to_owned()), ..table(2, "tag", 2, "f16", 1, "sgd") };
     let tables = vec![table(0, "user", 2, "f32", 4, "adagrad"), item, tag];
     let (release, owned) = ("0.1.0".to_owned(), vec![[0, 8], [12, 16]]);
-    let header = SnapshotHeader { release, server: 1, servers: 3, buckets: 16, owned, tables };
+    let header = SnapshotHeader { release, server: 1, servers: 3, buckets: 16, owned, tables, follows: None };
     let mut bytes = Vec::new();
     let mut writer = SnapshotWriter::start(&mut bytes, header.clone()).unwrap();
     let mut put = || -> std::io::Result<()> {
@@ -104,6 +104,41 @@ fn version_2_loads_and_is_what_is_written_today() {
     assert_eq!(contents[4], rows(&[11], &[0x3c00_c000], &[]));
     assert_eq!(contents[5], BlockContent::Sketch { stripe: 5, cells: vec![0, 1, 2, 3, 4, 5] });
     assert_eq!(contents.len(), 6);
+}
+
+/// A delta: changed rows, and the ids of rows that are gone.
+fn version_3() -> (SnapshotHeader, Vec<u8>) {
+    let (mut header, _) = version_2();
+    header.follows = Some(FollowedFile { name: "rows-1-of-3.zrows".to_owned(), sha256: "5a".repeat(32) });
+    let mut bytes = Vec::new();
+    let mut writer = SnapshotWriter::start(&mut bytes, header.clone()).unwrap();
+    let mut put = || -> std::io::Result<()> {
+        writer.clock(SnapshotTime { steps: 9, seconds: 10 })?;
+        writer.rows(0, &RowBatch { ids: vec![7], slots: vec![1, 2, 3, 4], access: vec![] })?;
+        writer.removed(0, &[u64::MAX, 3])?;
+        writer.removed(1, &[0])
+    };
+    put().unwrap();
+    writer.finish().unwrap();
+    (header, bytes)
+}
+
+/// As [`version_2_loads_and_is_what_is_written_today`].
+#[test]
+fn version_3_loads_and_is_what_is_written_today() {
+    let (expected, bytes) = version_3();
+    if std::env::var_os("UPDATE_FIXTURES").is_some() {
+        fs::write(fixture("v3.zrows"), &bytes).unwrap();
+    }
+    assert_eq!(fs::read(fixture("v3.zrows")).unwrap(), bytes);
+    let (header, blocks) = read("v3.zrows").unwrap();
+    assert_eq!(header, expected);
+    assert_eq!(verify(&SavedFile::disk(fixture("v3.zrows")), |_| ()).unwrap().version, 3);
+    assert_eq!(blocks[1], SnapshotBlock { table: 0, content: rows(&[7], &[1, 2, 3, 4], &[]) });
+    let BlockContent::Removed(ids) = &blocks[2].content else { panic!("{:?}", blocks[2]) };
+    assert_eq!(ids.iter().copied().collect::<std::collections::BTreeSet<_>>(), [3, u64::MAX].into());
+    assert_eq!(blocks[3], SnapshotBlock { table: 1, content: BlockContent::Removed(vec![0]) });
+    assert_eq!(blocks.len(), 4);
 }
 
 /// The rows in the order of their ids. The order in the file is by bucket.

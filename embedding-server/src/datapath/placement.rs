@@ -35,11 +35,6 @@ impl OwnedBuckets {
         self.frozen
     }
 
-    /// The generation of the map.
-    pub(crate) fn generation(&self) -> Generation {
-        self.map.generation()
-    }
-
     /// The number of servers up to the last one with a bucket.
     pub(crate) fn servers(&self) -> u32 {
         self.map.servers()
@@ -65,6 +60,11 @@ impl OwnedBuckets {
     pub(crate) fn owns_any(&self, buckets: Range<u32>) -> bool {
         let end = (buckets.end as usize).min(self.buckets.len());
         self.buckets.get(buckets.start as usize..end).is_some_and(|range| range.contains(&true))
+    }
+
+    /// The generation of the map.
+    pub(crate) fn generation(&self) -> Generation {
+        self.map.generation()
     }
 
     /// The number of buckets of the model.

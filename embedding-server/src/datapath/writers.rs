@@ -54,6 +54,12 @@ impl KnownWriters {
         self.newest.fetch_max(number, Ordering::AcqRel);
     }
 
+    /// The largest known number.
+    #[cfg(test)]
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest.load(Ordering::Acquire)
+    }
+
     /// Waits until an unknown writer pushes.
     pub(crate) async fn unknown(&self) {
         self.unknown.notified().await;

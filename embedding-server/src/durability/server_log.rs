@@ -183,6 +183,15 @@ impl ServerLog {
         Some(format!("push {seq} of writer {writer} (incarnation {incarnation})"))
     }
 
+    /// As after a process that died while it applied pushes.
+    #[cfg(test)]
+    pub(crate) fn restore_partial(
+        &self,
+        rows: std::collections::HashMap<PushOrigin, super::partial_pushes::AppliedRows>,
+    ) {
+        self.partial.restore(rows);
+    }
+
     /// Appends that buckets have other windows from now on.
     pub(crate) fn window_group(&self, group: &WindowGroup) {
         self.writer.window_group(group);

@@ -6,7 +6,8 @@ use tracing::info;
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
 use zagros_protocol::{BucketMap, Generation, PackError};
 
-use super::{MoveActivity, PlannedMove};
+use super::PlannedMove;
+use super::moves::MoveActivity;
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 

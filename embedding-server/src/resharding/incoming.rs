@@ -15,8 +15,9 @@ use zagros_protocol::packed::ids_of;
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_table::{RequestBuffers, RowBatch, TableTime};
 
+use super::moves::MoveActivity;
 use super::purge::clear;
-use super::{MoveActivity, PlannedMove, purge};
+use super::{PlannedMove, purge};
 use crate::EmbeddingService;
 
 /// The source is frozen once at most so many rows are left.
@@ -119,7 +120,7 @@ pub(crate) async fn copy(
             service.moves.ask();
             await_generation(service, *generation).await;
             let CopyProgress { rows, bytes, frozen } = copy.progress;
-            info!(server = service.index.0, %plan, rows, bytes, ?frozen, "buckets taken over");
+            info!(server = service.index.0, %plan, rows, bytes, frozen_seconds = frozen.as_secs_f64(), "buckets taken over");
         }
         CopyEnd::Abandoned(reason) => warn!(server = service.index.0, %plan, reason, "the move was abandoned"),
     }
@@ -303,7 +304,7 @@ fn become_target(service: &EmbeddingService, plan: &Arc<PlannedMove>) -> Result<
 }
 
 /// Puts copied rows in.
-fn put(service: &EmbeddingService, plan: &PlannedMove, chunk: &MoveRowsResponse) -> Result<(), Refusal> {
+pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, chunk: &MoveRowsResponse) -> Result<(), Refusal> {
     let table = service.tables.table(chunk.table).map_err(|error| service.refuse(&error))?;
     let (ids, removed) = (ids_of(&chunk.ids), ids_of(&chunk.removed));
     if let Some(stray) = ids.iter().chain(removed.iter()).find(|id| !plan.has_row(chunk.table, **id)) {
@@ -314,10 +315,7 @@ fn put(service: &EmbeddingService, plan: &PlannedMove, chunk: &MoveRowsResponse)
     service.tables.tick(time.steps, 0);
     let mut rows = RowBatch { ids: ids.into_owned(), slots: words(&chunk.slots), access: words(&chunk.access) };
     table.rebase_access(&mut rows, time);
-    if !removed.is_empty() {
-        let gone: std::collections::HashSet<u64> = removed.iter().copied().collect();
-        (0..table.stripes()).for_each(|stripe| _ = table.remove_rows(stripe, |id| gone.contains(&id)));
-    }
+    table.remove_ids(&removed);
     if !rows.ids.is_empty() {
         table.insert(&rows, &mut RequestBuffers::new()).map_err(|error| service.refuse(&error))?;
     }

@@ -7,21 +7,14 @@ use tracing::info;
 use zagros_protocol::control::{BeginMoveResponse, FreezeMoveResponse, MoveRowsResponse, MovedWindow, MovedWindows};
 use zagros_protocol::{Refusal, RefusalKind};
 
+use super::PlannedMove;
 use super::changed_rows::ChangedRows;
-use super::outgoing_copy::CopyCursor;
-use super::{MoveActivity, PlannedMove};
+use super::moves::{CopyCursor, MoveActivity, OutgoingMove};
+use super::outgoing_copy::answer;
 use crate::EmbeddingService;
 
 /// The longest wait for a moment without requests. Requests that come meanwhile wait as well.
 const QUIET: Duration = Duration::from_secs(1);
-
-/// A move of which this server is the source.
-#[derive(Debug)]
-pub(crate) struct OutgoingMove {
-    pub(crate) plan: Arc<PlannedMove>,
-    pub(super) changed: Arc<ChangedRows>,
-    cursor: parking_lot::Mutex<CopyCursor>,
-}
 
 /// Starts the copy of an announced move, from its first row. Notes from now on which rows change.
 ///
@@ -51,7 +44,7 @@ pub(crate) fn begin(service: &EmbeddingService, id: u64) -> Result<BeginMoveResp
     let watched = service.tables.while_quiet(QUIET, || service.tables.watch(Arc::clone(&changed) as _));
     watched.ok_or_else(|| unavailable(service, "has a request that does not end"))?;
     info!(server = service.index.0, %plan, "copying begins");
-    *activity = MoveActivity::Outgoing(Arc::new(OutgoingMove { plan, changed, cursor: Default::default() }));
+    *activity = MoveActivity::Outgoing(Arc::new(OutgoingMove { plan, changed, cursor: CopyCursor::default().into() }));
     Ok(BeginMoveResponse {})
 }
 
@@ -62,10 +55,10 @@ pub(crate) fn begin(service: &EmbeddingService, id: u64) -> Result<BeginMoveResp
 pub(crate) fn rows(service: &EmbeddingService, id: u64, number: u64) -> Result<MoveRowsResponse, Refusal> {
     let outgoing = outgoing(service, id)?;
     let mut cursor = outgoing.cursor.lock();
-    cursor.answer(number, service, &outgoing)
+    answer(&mut cursor, number, service, &outgoing)
 }
 
-/// Stops serving between two requests, until a placement says what became of the move. A repeated call gets the same answer.
+/// Stops serving between two requests (invariant PL-3), until a placement says what became of the move. A repeated call gets the same answer.
 ///
 /// # Errors
 /// `Unavailable` while requests do not end, or a push waits for its retry that died half-way with an earlier process.

@@ -7,25 +7,11 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::MoveRowsResponse;
 use zagros_table::{RowBatch, Table};
 
-use super::OutgoingMove;
+use super::moves::{CopyCursor, OutgoingMove};
 use crate::EmbeddingService;
 
 /// Bytes of rows in one answer, about.
 const CHUNK_BYTES: usize = 1 << 20;
-
-/// How far the copy is.
-#[derive(Debug, Default)]
-pub(super) struct CopyCursor {
-    /// Number of the next request.
-    number: u64,
-    /// The answer to the request before.
-    last: Option<MoveRowsResponse>,
-    /// Where the scan goes on.
-    table: u32,
-    stripe: usize,
-    /// Moving ids of the stripe before that were not sent yet.
-    ids: Vec<u64>,
-}
 
 /// Rows of one table.
 #[derive(Default)]
@@ -34,68 +20,66 @@ struct Chunk {
     removed: Vec<u64>,
 }
 
-impl CopyCursor {
-    /// Answers request `number`.
-    ///
-    /// # Errors
-    /// `Invalid` if it is neither the next request nor the one before.
-    pub(super) fn answer(
-        &mut self,
-        number: u64,
-        service: &EmbeddingService,
-        outgoing: &OutgoingMove,
-    ) -> Result<MoveRowsResponse, Refusal> {
-        if let Some(last) = self.last.as_ref().filter(|_| number + 1 == self.number) {
-            return Ok(last.clone());
-        }
-        if number != self.number {
-            let plan = &outgoing.plan;
-            return Err(Refusal::invalid(format!("request {number} of {plan}, and {} is the next", self.number)));
-        }
-        let answer = self.next(service, outgoing);
-        self.number += 1;
-        self.last = Some(answer.clone());
-        Ok(answer)
+/// Answers request `number`.
+///
+/// # Errors
+/// `Invalid` if it is neither the next request nor the one before.
+pub(super) fn answer(
+    cursor: &mut CopyCursor,
+    number: u64,
+    service: &EmbeddingService,
+    outgoing: &OutgoingMove,
+) -> Result<MoveRowsResponse, Refusal> {
+    if let Some(last) = cursor.last.as_ref().filter(|_| number.checked_add(1) == Some(cursor.number)) {
+        return Ok(last.clone());
     }
-
-    fn next(&mut self, service: &EmbeddingService, outgoing: &OutgoingMove) -> MoveRowsResponse {
-        let tables: Vec<&Table> = service.tables.iter().collect();
-        let (mut number, mut chunk) = (self.table, Chunk::default());
-        if let Some(table) = tables.get(number as usize) {
-            self.scan(table, outgoing, &mut chunk);
-        } else {
-            number = changed_rows(&tables, outgoing, &mut chunk);
-        }
-        let now = service.tables.now();
-        MoveRowsResponse {
-            table: number,
-            ids: bytemuck::cast_slice::<u64, u8>(&chunk.rows.ids).to_vec().into(),
-            slots: bytemuck::cast_slice::<u32, u8>(&chunk.rows.slots).to_vec().into(),
-            access: bytemuck::cast_slice::<u32, u8>(&chunk.rows.access).to_vec().into(),
-            removed: bytemuck::cast_slice::<u64, u8>(&chunk.removed).to_vec().into(),
-            steps: now.steps,
-            seconds: now.seconds,
-            scanned: self.table as usize >= tables.len(),
-            changed: outgoing.changed.count(),
-        }
+    if number != cursor.number {
+        let plan = &outgoing.plan;
+        return Err(Refusal::invalid(format!("request {number} of {plan}, and {} is the next", cursor.number)));
     }
+    let answer = next(cursor, service, outgoing);
+    cursor.number += 1;
+    cursor.last = Some(answer.clone());
+    Ok(answer)
+}
 
-    /// Reads the next rows of one table.
-    fn scan(&mut self, table: &Table, outgoing: &OutgoingMove, chunk: &mut Chunk) {
-        let most = most_rows(table);
-        while chunk.rows.ids.len() < most {
-            if self.ids.is_empty() {
-                if self.stripe == table.stripes() {
-                    (self.table, self.stripe) = (self.table + 1, 0);
-                    return;
-                }
-                self.ids = table.ids_in_memory(self.stripe);
-                self.ids.retain(|id| outgoing.plan.has_row(self.table, *id));
-                self.stripe += 1;
+fn next(cursor: &mut CopyCursor, service: &EmbeddingService, outgoing: &OutgoingMove) -> MoveRowsResponse {
+    let tables: Vec<&Table> = service.tables.iter().collect();
+    let (mut number, mut chunk) = (cursor.table, Chunk::default());
+    if let Some(table) = tables.get(number as usize) {
+        scan(cursor, table, outgoing, &mut chunk);
+    } else {
+        number = changed_rows(&tables, outgoing, &mut chunk);
+    }
+    let now = service.tables.now();
+    MoveRowsResponse {
+        table: number,
+        ids: bytemuck::cast_slice::<u64, u8>(&chunk.rows.ids).to_vec().into(),
+        slots: bytemuck::cast_slice::<u32, u8>(&chunk.rows.slots).to_vec().into(),
+        access: bytemuck::cast_slice::<u32, u8>(&chunk.rows.access).to_vec().into(),
+        removed: bytemuck::cast_slice::<u64, u8>(&chunk.removed).to_vec().into(),
+        steps: now.steps,
+        seconds: now.seconds,
+        scanned: cursor.table as usize >= tables.len(),
+        changed: outgoing.changed.count(),
+    }
+}
+
+/// Reads the next rows of one table.
+fn scan(cursor: &mut CopyCursor, table: &Table, outgoing: &OutgoingMove, chunk: &mut Chunk) {
+    let most = most_rows(table);
+    while chunk.rows.ids.len() < most {
+        if cursor.ids.is_empty() {
+            if cursor.stripe == table.stripes() {
+                (cursor.table, cursor.stripe) = (cursor.table + 1, 0);
+                return;
             }
-            let taken = self.ids.split_off(self.ids.len().saturating_sub(most));
-            table.read_rows(self.stripe - 1, &taken, &mut chunk.rows);
+            cursor.ids = table.ids_in_memory(cursor.stripe);
+            cursor.ids.retain(|id| outgoing.plan.has_row(cursor.table, *id));
+            cursor.stripe += 1;
         }
+        let taken = cursor.ids.split_off(cursor.ids.len().saturating_sub(most));
+        table.read_rows(cursor.stripe - 1, &taken, &mut chunk.rows);
     }
 }
 

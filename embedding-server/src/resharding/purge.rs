@@ -1,10 +1,11 @@
-//! Rows of buckets that this server does not own: it removes them. They are of an earlier owner, or of a copy that came to nothing.
+//! Rows of buckets that this server does not own: it removes them (invariant PL-3). They are of an earlier owner, or of a copy that came to nothing.
 
 use std::time::Instant;
 
 use tracing::info;
 
-use super::{MoveActivity, PlannedMove};
+use super::PlannedMove;
+use super::moves::MoveActivity;
 use crate::EmbeddingService;
 
 /// Removes the rows of all buckets that this server neither owns nor gets. Answers how many there were.

@@ -8,10 +8,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zagros_protocol::RefusalKind;
+use futures::future::BoxFuture;
+use prometheus::Registry;
+use zagros_protocol::control::{
+    BucketMove, FreezeMoveResponse, MoveRowsResponse, MoveStage, MoveVerdict, PlacementResponse, ReportMoveResponse,
+    ServerEntry, Writer,
+};
+use zagros_protocol::datapath::PushRequest;
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId};
 
+use super::incoming::{CopyProgress, MoveSource, put};
 use super::*;
-use crate::testing::{job, placed, push, push_of, read};
+use crate::EmbeddingService;
+use crate::testing::{BUCKETS, HeldGate, job_with, placed, push, push_of, read, service};
 use cluster::{Cluster, Dice};
 
 /// Seeds in the gate.
@@ -44,7 +53,7 @@ async fn history(seed: u64) {
     cluster.check(&expected).await;
 }
 
-/// Invariants DP-3 and DU-1 across moves (ADR 39).
+/// Invariants DP-3, DU-1 and PL-3 across moves (ADR 39).
 #[test]
 fn rows_are_the_sum_of_acknowledged_pushes_whatever_moves_and_dies() {
     let seeds = std::env::var("ZAGROS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
@@ -62,11 +71,10 @@ fn rows_are_the_sum_of_acknowledged_pushes_whatever_moves_and_dies() {
 /// A part of a push that comes again, with ids of a bucket that has come since: only those are applied.
 #[test]
 fn each_window_group_of_a_push_decides_for_itself() {
-    const ITEM: u32 = 1;
     let service = placed(1, 0);
     let ids: Vec<u64> = (0..40).collect();
     let first = read(&service, &[(ITEM, &ids)]);
-    let buckets: Vec<u32> = (0..crate::testing::BUCKETS).filter(|bucket| bucket % 2 == 0).collect();
+    let buckets: Vec<u32> = (0..BUCKETS).filter(|bucket| bucket % 2 == 0).collect();
     let windows = vec![zagros_log::WindowImage { writer: 9, incarnation: 1, applied: vec![[1, 1], [3, 3]] }];
     service.windows.restore(&zagros_log::WindowGroup { group: 1, buckets, windows });
     for seq in 1..=3 {
@@ -75,11 +83,217 @@ fn each_window_group_of_a_push_decides_for_itself() {
     }
     let after = read(&service, &[(ITEM, &ids)]);
     for (place, id) in ids.iter().enumerate() {
-        let key = zagros_protocol::RowKey { table: zagros_protocol::TableId(ITEM), id: *id };
-        let has = if zagros_protocol::bucket_of(key, crate::testing::BUCKETS).is_multiple_of(2) { 1.0 } else { 3.0 };
+        let key = RowKey { table: TableId(ITEM), id: *id };
+        let has = if zagros_protocol::bucket_of(key, BUCKETS).is_multiple_of(2) { 1.0 } else { 3.0 };
         let column = place * crate::testing::DIM as usize;
         assert!((first[column] - after[column] - has).abs() < 0.01, "id {id}: {} {}", first[column], after[column]);
     }
+}
+
+const ITEM: u32 = 1;
+
+/// Server 0 or 1 of two, to which a move of all buckets of server 0 is announced.
+fn announced(index: u32) -> Arc<EmbeddingService> {
+    let service = service(2, index);
+    adopt(&service, &placement(1, Some(7))).unwrap();
+    service
+}
+
+/// A placement of two servers at a generation, with the announced move of server 0's buckets to server 1.
+fn placement(generation: u64, bucket_move: Option<u64>) -> PlacementResponse {
+    let map = BucketMap::even(Generation(generation), BUCKETS, 2);
+    let buckets: Vec<u8> = (0..BUCKETS / 2).flat_map(u32::to_le_bytes).collect();
+    let bucket_move = bucket_move.map(|id| BucketMove { id, source: 0, target: 1, buckets: buckets.into() });
+    let servers = vec![ServerEntry { index: 0, ..ServerEntry::default() }];
+    let (owners, writers) = (map.pack_owners().into(), vec![Writer { member: 9, incarnation: 1 }]);
+    PlacementResponse { generation, owners, bucket_move, servers, writers, ..Default::default() }
+}
+
+/// An id of `item` that a server owns at first.
+fn id_of(server: u32) -> u64 {
+    let map = BucketMap::even(Generation(1), BUCKETS, 2);
+    (0..).find(|id| map.route(RowKey { table: TableId(ITEM), id: *id }).0 == server).unwrap()
+}
+
+#[test]
+fn a_server_freezes_between_two_requests_and_thaws_when_the_move_is_over() {
+    let source = announced(0);
+    begin(&source, 7).unwrap();
+    let request = source.tables.enter();
+    let refused = freeze(&source, 7).unwrap_err();
+    assert!(refused.kind == RefusalKind::Unavailable && refused.message.contains("does not end"), "{refused}");
+    assert!(!source.is_frozen());
+    drop(request);
+    let of_source = push_of(&[(ITEM, &[id_of(0)])], 1, 1.0);
+    assert!(!push(&source, &of_source).unwrap().duplicate);
+    let frozen = freeze(&source, 7).unwrap();
+    assert_eq!((frozen.changed, frozen.groups.len(), frozen.groups[0].windows.len()), (1, 1, 1));
+    assert_eq!(freeze(&source, 7).unwrap(), frozen, "the answer was lost");
+    let refused = push(&source, &of_source).unwrap_err();
+    assert!(refused.kind == RefusalKind::Unavailable && refused.message.contains("move 7"), "{refused}");
+    // Another server has changed: the move is not decided.
+    adopt(&source, &placement(2, Some(7))).unwrap();
+    let of_source = PushRequest { generation: 2, ..of_source };
+    assert_eq!(push(&source, &of_source).unwrap_err().kind, RefusalKind::Unavailable);
+    adopt(&source, &placement(2, None)).unwrap();
+    assert!(push(&source, &of_source).unwrap().duplicate);
+}
+
+/// Invariant PL-2: a request that was checked under an earlier map, and enters the tables under a later one.
+#[test]
+fn a_request_that_waited_while_buckets_moved_is_refused() {
+    let source = announced(0);
+    let held = HeldGate::of(&source);
+    let pushing = {
+        let source = Arc::clone(&source);
+        std::thread::spawn(move || push(&source, &push_of(&[(ITEM, &[id_of(0)])], 5, 1.0)))
+    };
+    // It has been checked by now, and waits at the gate.
+    while source.writers.newest() < 5 {
+        std::thread::yield_now();
+    }
+    adopt(&source, &placement(2, None)).unwrap();
+    drop(held);
+    assert_eq!(pushing.join().unwrap().unwrap_err().kind, RefusalKind::Moved);
+    assert_eq!(source.held().rows, 0);
+}
+
+/// An earlier process of the target had copied a part.
+#[tokio::test]
+async fn a_target_begins_without_a_row_of_the_buckets() {
+    struct Nobody;
+    impl MoveSource for Nobody {
+        fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+            Box::pin(async { Err(Refusal::invalid("it has gone")) })
+        }
+        fn rows(&self, _: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
+            unreachable!("the copy has not begun")
+        }
+        fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>> {
+            unreachable!("the copy has not begun")
+        }
+    }
+    struct Verdict(Arc<EmbeddingService>);
+    impl MoveReports for Verdict {
+        fn report(
+            &self,
+            stage: MoveStage,
+            _: CopyProgress,
+            _: String,
+        ) -> BoxFuture<'_, Result<ReportMoveResponse, Refusal>> {
+            // While the target copies, it has the rows of its own buckets alone.
+            assert_eq!(self.0.held().rows, 1);
+            let verdict = if stage == MoveStage::Failed { MoveVerdict::Abandoned } else { MoveVerdict::Continue };
+            Box::pin(async move { Ok(ReportMoveResponse { verdict: verdict.into(), ..Default::default() }) })
+        }
+    }
+    let target = announced(1);
+    let rows = zagros_table::RowBatch { ids: vec![id_of(0), id_of(1)], slots: vec![0; 8], access: Vec::new() };
+    let table = target.tables.table(ITEM).unwrap();
+    table.insert(&rows, &mut zagros_table::RequestBuffers::new()).unwrap();
+    let (plan, _) = adopt(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
+    let ended = copy(Arc::clone(&target), plan, Arc::new(Nobody), Arc::new(Verdict(Arc::clone(&target)))).await;
+    assert_eq!(ended, CopyEnd::Abandoned(String::new()));
+    assert!(target.moves.begin_load(target.index).is_ok(), "the move is over");
+}
+
+/// A row is sent once, again when it has changed, and is named when it is gone.
+#[test]
+fn what_changes_after_it_was_sent_is_sent_again() {
+    let (source, target) = (announced(0), announced(1));
+    let (plan, _) = adopt(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
+    let map = BucketMap::even(Generation(1), BUCKETS, 2);
+    let is_moving = |id: &u64| map.route(RowKey { table: TableId(ITEM), id: *id }).0 == 0;
+    let ids: Vec<u64> = (0..200).filter(is_moving).take(50).collect();
+    push(&source, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
+    begin(&source, 7).unwrap();
+    let mut number = 0;
+    let mut next = || {
+        let chunk = rows(&source, 7, number).unwrap();
+        assert_eq!(rows(&source, 7, number).unwrap(), chunk, "the answer was lost");
+        assert_eq!(rows(&source, 7, number + 2).unwrap_err().kind, RefusalKind::Invalid);
+        number += 1;
+        put(&target, &plan, &chunk).unwrap();
+        chunk
+    };
+    while !next().scanned {}
+    assert_eq!(target.held().rows, 50);
+    push(&source, &push_of(&[(ITEM, &ids[..20])], 2, 1.0)).unwrap();
+    source.tables.table(ITEM).unwrap().remove_ids(&ids[10..15]);
+    let mut sent = (0, 0);
+    loop {
+        let chunk = next();
+        sent = (sent.0 + chunk.ids.len() / 8, sent.1 + chunk.removed.len() / 8);
+        if chunk.changed == 0 {
+            break;
+        }
+    }
+    assert_eq!((sent, target.held().rows), ((15, 5), 45));
+    let all = |service: &EmbeddingService| {
+        let mut batch = zagros_table::RowBatch::default();
+        let table = service.tables.table(ITEM).unwrap();
+        (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut batch));
+        batch
+    };
+    assert_eq!(all(&target), all(&source));
+}
+
+/// Its retry would find a part of its rows at the source's log, and the rest at the target.
+#[test]
+fn a_push_that_died_half_way_is_waited_for_before_the_freeze() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = job_with(2, "durability = \"process\"");
+    job.output.folder = folder.path().join("runs");
+    let source = EmbeddingService::durable(&job, ServerIndex(0), &Registry::new()).unwrap();
+    adopt(&source, &placement(1, Some(7))).unwrap();
+    begin(&source, 7).unwrap();
+    let (id, origin) = (id_of(0), zagros_table::PushOrigin { writer: 9, incarnation: 1, seq: 1 });
+    let applied = [(origin, [(ITEM, id)].into())].into();
+    source.log.as_ref().unwrap().restore_partial(applied);
+    let refused = freeze(&source, 7).unwrap_err();
+    assert!(refused.message.contains("waits for push 1 of writer 9 (incarnation 1)"), "{refused}");
+    push(&source, &push_of(&[(ITEM, &[id])], 1, 1.0)).unwrap();
+    freeze(&source, 7).unwrap();
+}
+
+/// Windows of groups are in the base and in the log behind it.
+#[test]
+fn window_groups_survive_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = job_with(1, "durability = \"process\"");
+    job.output.folder = folder.path().join("runs");
+    let start = || {
+        let service = EmbeddingService::durable(&job, ServerIndex(0), &Registry::new()).unwrap();
+        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service
+    };
+    let ids: Vec<u64> = (0..30).collect();
+    let group = |group: u32, seq: u64| zagros_log::WindowGroup {
+        group,
+        buckets: (0..BUCKETS).filter(|bucket| bucket % 3 == group).collect(),
+        windows: vec![zagros_log::WindowImage { writer: 9, incarnation: 1, applied: vec![[seq, seq]] }],
+    };
+    let add = |service: &EmbeddingService, group: &zagros_log::WindowGroup| {
+        service.log.as_ref().unwrap().window_group(group);
+        service.windows.restore(group);
+    };
+    let service = start();
+    add(&service, &group(1, 100));
+    push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
+    service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
+    add(&service, &group(2, 101));
+    push(&service, &push_of(&[(ITEM, &ids)], 2, 1.0)).unwrap();
+    let sorted = |service: &EmbeddingService| {
+        let mut images = service.windows.images();
+        images.iter_mut().for_each(|group| group.windows.sort_by_key(|window| window.writer));
+        images
+    };
+    let expected = sorted(&service);
+    assert_eq!(expected.iter().map(|group| group.windows.len()).collect::<Vec<_>>(), [1, 1, 1]);
+    drop(service);
+    let service = start();
+    assert_eq!(sorted(&service), expected);
+    assert!(push(&service, &push_of(&[(ITEM, &ids)], 2, 1.0)).unwrap().duplicate);
 }
 
 #[test]
@@ -90,7 +304,6 @@ fn loads_and_moves_exclude_each_other() {
     assert!(refused.kind == RefusalKind::Unavailable && refused.message.contains("rows are being loaded"), "{refused}");
     drop(turn);
     assert!(service.moves.begin_load(service.index).is_ok());
-    assert!(job(1).cluster.buckets > 0);
     let unknown = begin(&service, 7).unwrap_err();
     assert!(unknown.kind == RefusalKind::Unavailable && unknown.message.contains("move 7"), "{unknown}");
     assert_eq!(rows(&service, 7, 0).unwrap_err().kind, RefusalKind::Invalid);

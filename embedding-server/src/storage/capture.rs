@@ -28,7 +28,10 @@ impl SnapshotCaptures {
     /// # Errors
     /// Any error of a save.
     pub(crate) async fn whole(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
-        Self::begin(service, request).await?.files.await
+        let capture = Self::begin(service, request).await?;
+        let written = capture.files.await;
+        capture.collected.notify_one();
+        written
     }
 
     /// Waits for the files of the last captured snapshot.
@@ -44,7 +47,10 @@ impl SnapshotCaptures {
             true => Refusal { kind: RefusalKind::Internal, ..refusal },
             false => refusal,
         };
-        capture.ok_or_else(none)?.files.await.map_err(final_one)
+        let capture = capture.ok_or_else(none)?;
+        let written = capture.files.await.map_err(final_one);
+        capture.collected.notify_one();
+        written
     }
 
     /// Captures a snapshot, or finds the snapshot of an earlier try of the same request. The save continues if the
@@ -67,7 +73,7 @@ async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result
         let without = Refusal::new(RefusalKind::Internal, "the save ended before it had captured a snapshot");
         return Err(files.await.err().unwrap_or(without));
     };
-    let capture = SnapshotCapture { folder, attempt, pause_seconds, files };
+    let capture = SnapshotCapture { folder, attempt, pause_seconds, files, collected: Arc::default() };
     // The next capture replaces this one. Files that no caller asked for get no manifest.
     *service.captures.0.lock() = Some(capture.clone());
     Ok(capture)
@@ -107,6 +113,23 @@ mod tests {
         let folder = folder.path().display().to_string();
         again.load(LoadRequest { folder, files: saved.files, replace: true, ..LoadRequest::default() }).await.unwrap();
         assert_eq!(again.lookup(lookup(), later()).await.unwrap().rows, before);
+    }
+
+    /// Invariant CK-2: a server that owns nothing any more ends once the checkpoint has its files.
+    #[tokio::test]
+    async fn the_files_of_a_capture_are_waited_for_until_a_caller_has_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let service = placed(1, 0);
+        let shard = LocalShard::new(Arc::clone(&service));
+        let timeout = std::time::Duration::from_secs(3600);
+        service.captures.delivered(timeout).await;
+        shard.save(request(&folder, SaveStage::Capture)).await.unwrap();
+        let mut delivered = Box::pin(service.captures.delivered(timeout));
+        let capture = service.captures.0.lock().clone().unwrap();
+        let written = capture.files.await;
+        assert!(written.is_ok() && futures::poll!(&mut delivered).is_pending());
+        assert_eq!(shard.save(request(&folder, SaveStage::Files)).await.unwrap().files.len(), 1);
+        delivered.await;
     }
 
     /// A retry gets the same snapshot, however late it comes.

@@ -1,7 +1,12 @@
 //! The last captured snapshot of a server.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
+use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{SaveRequest, SaveResponse};
 
@@ -16,9 +21,24 @@ pub(super) struct SnapshotCapture {
     pub(super) pause_seconds: f64,
     /// Resolves when the files are written.
     pub(super) files: Shared<BoxFuture<'static, Result<SaveResponse, Refusal>>>,
+    /// Notified when a caller has got the answer with the files.
+    pub(super) collected: Arc<Notify>,
 }
 
+/// The longest wait for files that are being written.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 impl SnapshotCaptures {
+    /// Waits until the files of the last snapshot are written and a caller has asked for them, for `timeout` after they are
+    /// written. A server that ends before takes them from a checkpoint of servers that stay.
+    pub(crate) async fn delivered(&self, timeout: Duration) {
+        let Some(capture) = self.0.lock().clone() else { return };
+        if Deadline::after(LONGEST).bound(capture.files.clone()).await.is_ok_and(|written| written.is_ok()) {
+            // A caller that is gone does not ask.
+            let _ = Deadline::after(timeout).bound(capture.collected.notified()).await;
+        }
+    }
+
     /// The snapshot of this request, unless its files could not be written.
     pub(super) fn made_for(&self, request: &SaveRequest) -> Option<SnapshotCapture> {
         let is_retry = |known: &SnapshotCapture| {

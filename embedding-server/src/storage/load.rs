@@ -9,7 +9,8 @@ use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
 use zagros_snapshot::{
-    BlockContent, BlockHeader, BlockKind, SavedFile, SnapshotBlock, SnapshotHeader, SnapshotTime, TableHeader,
+    BlockContent, BlockHeader, BlockKind, ChainLink, ChainPlace, FollowedFile, LaterRows, SavedFile, SnapshotBlock,
+    SnapshotHeader, SnapshotTime, TableHeader, group_links,
 };
 use zagros_store::{Folder, hexadecimal};
 use zagros_table::{ClearError, RowBatch, Table, TableError, TableTime};
@@ -40,8 +41,10 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     let open = |(number, file): (usize, &FileDigest)| SavedTables::open(service, &placement, &folder, number, file);
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
+    let chains = chains_of(request, &sources)?;
     sources.iter_mut().try_for_each(SavedTables::verify)?;
-    let rows = change_tables(service, request.replace, || put_all(service, &sources))?;
+    service.checkpoints.forget();
+    let rows = change_tables(service, request.replace, || put_all(service, &sources, &chains))?;
     info!(rows, files = sources.len(), folder = request.folder, "rows loaded");
     Ok(LoadResponse { rows })
 }
@@ -84,15 +87,32 @@ fn change_tables(
     Ok(rows)
 }
 
-fn put_all(service: &EmbeddingService, sources: &[SavedTables<'_>]) -> Result<u64, Refusal> {
+/// The positions of the files of each chain, that of all rows first.
+fn chains_of(request: &LoadRequest, sources: &[SavedTables<'_>]) -> Result<Vec<Vec<usize>>, StorageError> {
+    let link = |(file, source): (&FileDigest, &SavedTables<'_>)| ChainLink {
+        path: source.saved.path().to_owned(),
+        sha256: (!file.sha256.is_empty()).then(|| hexadecimal(&file.sha256)),
+        follows: source.follows.clone(),
+    };
+    let links: Vec<ChainLink> = request.files.iter().zip_eq(sources).map(link).collect();
+    Ok(group_links(&links)?)
+}
+
+fn put_all(service: &EmbeddingService, sources: &[SavedTables<'_>], chains: &[Vec<usize>]) -> Result<u64, Refusal> {
     // Set before any row is inserted, to the largest step of all files. The servers that wrote the files knew the last
     // step at different times.
     let steps = sources.iter().map(|source| source.saved_at.steps).max().unwrap_or(0);
     service.writers.reached(steps);
     service.tables.tick(steps, 0);
     let mut rows = 0;
-    for source in sources {
-        rows += source.take()?;
+    for chain in chains {
+        let mut later = LaterRows::default();
+        for (number, file) in chain.iter().enumerate().rev() {
+            let place = ChainPlace { is_oldest: number == 0, is_newest: number + 1 == chain.len() };
+            // Access metadata in all files of a chain is by the clock of one process, which went on.
+            let saved_at = chain.last().map_or_else(TableTime::default, |newest| sources[*newest].saved_at);
+            rows += sources[*file].take(&mut later, place, saved_at)?;
+        }
     }
     Ok(rows)
 }
@@ -137,6 +157,8 @@ struct SavedTables<'a> {
     digest: Option<FileDigest>,
     /// The time of the save, by the clock of the server that saved the file.
     saved_at: TableTime,
+    /// The file to which this one adds.
+    follows: Option<FollowedFile>,
 }
 
 /// The table that the rows of a saved table go to.
@@ -173,7 +195,8 @@ impl<'a> SavedTables<'a> {
                 // file, whatever its header says.
                 let compares = has_ours || number % placement.servers().max(1) as usize == service.index.0 as usize;
                 let digest = (compares && !file.sha256.is_empty()).then(|| file.clone());
-                Ok(Self { service, placement, saved, tables, has_ours, digest, saved_at: TableTime::default() })
+                let (saved_at, follows) = (TableTime::default(), header.follows.clone());
+                Ok(Self { service, placement, saved, tables, has_ours, digest, saved_at, follows })
             }
             Err(problem) => Err(StorageError::OtherModel { path: saved.path().to_owned(), problem }),
         }
@@ -207,12 +230,15 @@ impl<'a> SavedTables<'a> {
         Err(StorageError::OtherSave { path: self.saved.path().to_owned(), expected, found })
     }
 
-    /// Inserts the rows of this server. Returns how many there are.
-    fn take(&self) -> Result<u64, StorageError> {
+    /// Inserts the rows of this server that no later file of the chain has. Returns how many there are.
+    fn take(&self, later: &mut LaterRows, place: ChainPlace, saved_at: TableTime) -> Result<u64, StorageError> {
         let mut reader = self.saved.open()?;
         let mut rows = 0;
         while let Some(block) = reader.next(|head| self.concerns(head))? {
-            rows += self.put(block)?;
+            let width = self.tables.get(block.table).map_or(0, |target| target.table.stride());
+            if let Some(block) = later.current(block, width, place) {
+                rows += self.put(block, saved_at)?;
+            }
         }
         Ok(rows)
     }
@@ -221,7 +247,7 @@ impl<'a> SavedTables<'a> {
     fn concerns(&self, head: &BlockHeader) -> bool {
         let target = self.tables.get(head.table as usize);
         match head.kind {
-            BlockKind::Rows | BlockKind::Counts => {
+            BlockKind::Rows | BlockKind::Counts | BlockKind::Removed => {
                 target.is_none_or(|target| !target.same_buckets || self.placement.owns_any(head.from..head.until))
             }
             // A sketch counts the ids of all buckets of its server.
@@ -230,11 +256,11 @@ impl<'a> SavedTables<'a> {
         }
     }
 
-    fn put(&self, block: SnapshotBlock) -> Result<u64, StorageError> {
+    fn put(&self, block: SnapshotBlock, saved_at: TableTime) -> Result<u64, StorageError> {
         match block.content {
-            BlockContent::Rows(rows) => self.put_rows(&self.tables[block.table], rows),
-            // Recorded when the file was verified.
-            BlockContent::Clock(_) => Ok(0),
+            BlockContent::Rows(rows) => self.put_rows(&self.tables[block.table], rows, saved_at),
+            // The time was recorded when the file was verified. A row that is gone is not put in at all.
+            BlockContent::Clock(_) | BlockContent::Removed(_) => Ok(0),
             BlockContent::Counts { ids, counts } => self.put_counts(&self.tables[block.table], &ids, &counts),
             BlockContent::Sketch { stripe, cells } => self.put_sketch(&self.tables[block.table], stripe, &cells),
         }
@@ -256,9 +282,9 @@ impl<'a> SavedTables<'a> {
         Ok(0)
     }
 
-    fn put_rows(&self, target: &TableTarget<'_>, rows: RowBatch) -> Result<u64, StorageError> {
+    fn put_rows(&self, target: &TableTarget<'_>, rows: RowBatch, saved_at: TableTime) -> Result<u64, StorageError> {
         let mut rows = target.owned(self.placement, rows);
-        target.table.rebase_access(&mut rows, self.saved_at);
+        target.table.rebase_access(&mut rows, saved_at);
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
         inserted.map_err(|error| self.refused(target, error))?;
         // Block by block, so that the log holds no more than one of them in memory.

@@ -2,16 +2,22 @@
 
 mod capture;
 mod captures;
+mod checkpoint_files;
 mod describe;
 mod error;
+mod last_load;
 mod load;
+mod loads;
 mod lock;
 mod save;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use captures::SnapshotCaptures;
+pub(crate) use checkpoint_files::CheckpointFiles;
 pub(crate) use error::StorageError;
+pub(crate) use last_load::Loads;
+#[cfg(test)]
 pub(crate) use load::load;
 pub(crate) use lock::StorageLock;
 #[cfg(test)]

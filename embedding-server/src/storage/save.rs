@@ -1,5 +1,5 @@
-//! Saves all rows of this server, in memory and in the cold tier, to one file. The rows are of one instant, while
-//! lookups and pushes continue.
+//! Saves the rows of this server, in memory and in the cold tier, to one file: all of them, or those that have changed since
+//! the checkpoint before. The rows are of one instant, while lookups and pushes continue.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,11 +9,12 @@ use tracing::info;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, SaveRequest, SaveResponse};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_snapshot::{SnapshotHeader, SnapshotTime, SnapshotWriter, WrittenFile, file_name};
+use zagros_snapshot::{SnapshotHeader, SnapshotTime, SnapshotWriter, WrittenFile};
 use zagros_store::Folder;
-use zagros_table::{FrequencyCounts, RowBatch, Table, TableError, TableSnapshot};
+use zagros_table::{FrequencyCounts, RowBatch, SnapshotKind, Table, TableError, TableSnapshot, TableSnapshotError};
 
 use super::StorageError;
+use super::checkpoint_files::SavePlan;
 use super::describe::describe;
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
@@ -30,30 +31,63 @@ pub(crate) fn save(
     let started = Instant::now();
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     folder.make().map_err(StorageError::Folder)?;
-    let (snapshot, placement) = snapshot_of(service, request.generation)?;
-    let name = file_name(service.index.0, servers(service, &placement));
+    let Captured { plan, snapshot, placement } = capture(service, request, &folder)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     report_capture(pause_seconds);
-    let WrittenFile { rows, bytes, sha256 } = write_file(service, &placement, &snapshot, &folder, &name)?;
+    let name = plan.file_name(service.index.0, servers(service, &placement));
+    let WrittenRows { file, foreign } = write_file(service, &placement, (&plan, &snapshot), &folder, &name)?;
+    let WrittenFile { rows, bytes, sha256 } = file;
     let seconds = started.elapsed().as_secs_f64();
     info!(rows, bytes, seconds, %folder, name, "rows saved");
-    let files = vec![FileDigest { name, bytes, sha256: sha256.to_vec().into() }];
+    let written = FileDigest { name, bytes, sha256: sha256.to_vec().into() };
+    let files = [plan.files_before(), &[written]].concat();
+    if foreign == 0 {
+        service.checkpoints.written(&plan, &placement, &folder, &files);
+    }
+    // Rows of other buckets that came since the file before are among the changed ones.
+    let rows = if plan.files_before().is_empty() { rows } else { snapshot.rows() - foreign };
     Ok(SaveResponse { files, rows, bytes, seconds, pause_seconds })
 }
 
-/// A snapshot, and the buckets that the server owned at its instant (invariant CK-2).
-fn snapshot_of(service: &EmbeddingService, generation: u64) -> Result<(TableSnapshot<'_>, Arc<OwnedBuckets>), Refusal> {
+/// A written file, and how many rows of other servers' buckets are not in it. With them, nobody can say how many rows a file
+/// and a delta have together, so no delta follows.
+struct WrittenRows {
+    file: WrittenFile,
+    foreign: u64,
+}
+
+/// A snapshot, what it is for, and the buckets that the server owned at its instant (invariant CK-2).
+struct Captured<'a> {
+    plan: SavePlan,
+    snapshot: TableSnapshot<'a>,
+    placement: Arc<OwnedBuckets>,
+}
+
+fn capture<'a>(service: &'a EmbeddingService, request: &SaveRequest, folder: &Folder) -> Result<Captured<'a>, Refusal> {
     loop {
-        let before = service.placement()?;
-        if generation != 0 {
-            before.check_generation(generation)?;
+        let placement = service.placement()?;
+        if request.generation != 0 {
+            placement.check_generation(request.generation)?;
         }
-        let snapshot = service.tables.snapshot().map_err(StorageError::Capture)?;
+        let plan = service.checkpoints.plan(service.tables.can_note_changes(), request, &placement, folder);
+        let (plan, snapshot) = take_snapshot(service, plan)?;
         // Buckets move while no request is under way, as the instant is. So they had one owner if they have it still.
-        if service.placement()?.generation() == before.generation() {
-            return Ok((snapshot, before));
+        // What the snapshot knew of changes is lost with it: the next plan is one of all rows.
+        if service.placement()?.generation() == placement.generation() {
+            return Ok(Captured { plan, snapshot, placement });
         }
     }
+}
+
+/// Takes the snapshot. It has all rows if nobody knows what has changed.
+fn take_snapshot(service: &EmbeddingService, plan: SavePlan) -> Result<(SavePlan, TableSnapshot<'_>), StorageError> {
+    let captured = match service.tables.snapshot_of(plan.kind()) {
+        Err(TableSnapshotError::ChangesUnknown) => {
+            (SavePlan::Base, service.tables.snapshot_of(SnapshotKind::Base).map_err(StorageError::Capture)?)
+        }
+        captured => (plan, captured.map_err(StorageError::Capture)?),
+    };
+    Ok(captured)
 }
 
 /// The number of servers that the files of a save name.
@@ -64,11 +98,11 @@ fn servers(service: &EmbeddingService, placement: &OwnedBuckets) -> u32 {
 fn write_file(
     service: &EmbeddingService,
     placement: &OwnedBuckets,
-    snapshot: &TableSnapshot<'_>,
+    (plan, snapshot): (&SavePlan, &TableSnapshot<'_>),
     folder: &Folder,
     name: &str,
-) -> Result<WrittenFile, StorageError> {
-    folder.write_unless(name, |file| match write_tables(service, placement, snapshot, file) {
+) -> Result<WrittenRows, StorageError> {
+    folder.write_unless(name, |file| match write_tables(service, placement, (plan, snapshot), file) {
         Err(StorageError::Write(error)) => Err(error),
         written => Ok(written),
     })?
@@ -77,21 +111,23 @@ fn write_file(
 fn write_tables(
     service: &EmbeddingService,
     placement: &OwnedBuckets,
-    snapshot: &TableSnapshot<'_>,
+    (plan, snapshot): (&SavePlan, &TableSnapshot<'_>),
     file: &mut dyn Write,
-) -> Result<WrittenFile, StorageError> {
-    let mut writer = SnapshotWriter::start(file, header(service, placement))?;
+) -> Result<WrittenRows, StorageError> {
+    let mut writer = SnapshotWriter::start(file, header(service, placement, plan))?;
     let moment = snapshot.moment();
     writer.clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
+    let mut foreign = 0;
     for (number, table) in service.tables.iter().enumerate() {
         let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
-        write_table(&mut writer, snapshot, number as u32, table, (service.run_bytes, placement), &refused)?;
+        foreign += write_table(&mut writer, snapshot, number as u32, table, (service.run_bytes, placement), &refused)?;
         write_frequency_counts(&mut writer, snapshot, number as u32, table, &refused)?;
     }
-    Ok(writer.finish()?)
+    Ok(WrittenRows { file: writer.finish()?, foreign })
 }
 
-/// Writes a table through a buffer of `run` bytes, in parts of a stripe. A save therefore needs little memory.
+/// Writes a table through a buffer of `run` bytes, in parts of a stripe. A save therefore needs little memory. Returns the
+/// number of rows of other servers' buckets.
 fn write_table<W: Write>(
     writer: &mut SnapshotWriter<W>,
     snapshot: &TableSnapshot<'_>,
@@ -99,30 +135,37 @@ fn write_table<W: Write>(
     table: &Table,
     (run, placement): (usize, &OwnedBuckets),
     refused: &dyn Fn(TableError) -> StorageError,
-) -> Result<(), StorageError> {
+) -> Result<u64, StorageError> {
     let (mut rows, most) = (RowBatch::default(), run.div_ceil(table.stride() * size_of::<u32>()));
+    let (mut removed, mut foreign) = (Vec::new(), 0);
     for stripe in 0..table.stripes() {
         let mut parts = snapshot.stripe(number, stripe).map_err(refused)?;
+        removed.extend(snapshot.removed(number, stripe).map_err(refused)?);
         while parts.read(most - rows.ids.len(), &mut rows).map_err(refused)? {
-            write_run(writer, number, &mut rows, placement)?;
+            foreign += write_run(writer, number, &mut rows, placement)?;
         }
     }
-    write_run(writer, number, &mut rows, placement)
+    foreign += write_run(writer, number, &mut rows, placement)?;
+    writer.removed(number, &removed)?;
+    Ok(foreign)
 }
 
-/// Writes the rows of this server's buckets. Others are of an earlier owner, or of a move that is under way.
+/// Writes the rows of this server's buckets (invariant PL-3). Others are of an earlier owner, or of a move that is under way.
+/// Returns how many.
 fn write_run<W: Write>(
     writer: &mut SnapshotWriter<W>,
     number: u32,
     rows: &mut RowBatch,
     placement: &OwnedBuckets,
-) -> Result<(), StorageError> {
+) -> Result<u64, StorageError> {
+    let all = rows.ids.len();
     placement.keep_owned(number, rows);
+    let foreign = (all - rows.ids.len()) as u64;
     writer.rows(number, rows)?;
     rows.ids.clear();
     rows.slots.clear();
     rows.access.clear();
-    Ok(())
+    Ok(foreign)
 }
 
 /// Writes the frequency counts of a table. Writes nothing for a table that counts nothing.
@@ -149,7 +192,7 @@ fn write_frequency_counts<W: Write>(
     Ok(())
 }
 
-fn header(service: &EmbeddingService, placement: &OwnedBuckets) -> SnapshotHeader {
+fn header(service: &EmbeddingService, placement: &OwnedBuckets, plan: &SavePlan) -> SnapshotHeader {
     SnapshotHeader {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         server: service.index.0,
@@ -157,5 +200,6 @@ fn header(service: &EmbeddingService, placement: &OwnedBuckets) -> SnapshotHeade
         buckets: placement.buckets(),
         owned: placement.ranges(),
         tables: (0..service.names.len()).map(|number| describe(service, number)).collect(),
+        follows: plan.follows(),
     }
 }

@@ -1,5 +1,7 @@
 //! Save and load: between different numbers of servers, during training, and with damaged files.
 
+mod deltas;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;

@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::TableSet;
-
 /// Learns which rows change. A row that a lookup made, in a table that admits every id, is no change: its first value is a
 /// function of (seed, table, id).
 pub trait ChangeWatcher: Send + Sync + fmt::Debug {
@@ -29,26 +27,15 @@ impl WatcherSlot {
         self.is_taken.load(Ordering::Acquire)
     }
 
+    pub(crate) fn set(&self, watcher: Option<Arc<dyn ChangeWatcher>>) {
+        let is_taken = watcher.is_some();
+        *self.watcher.write() = watcher;
+        self.is_taken.store(is_taken, Ordering::Release);
+    }
+
     pub(crate) fn changed(&self, table: u32, stripe: usize, ids: &[u64]) {
         if let Some(watcher) = self.watcher.read().as_ref().filter(|_| !ids.is_empty()) {
             watcher.changed(table, stripe as u32, ids);
         }
-    }
-}
-
-impl TableSet {
-    /// From now on `watcher` learns of changes, instead of the one before. Call it while no request is under way
-    /// ([`Self::while_quiet`]): a request that is may not be seen.
-    pub fn watch(&self, watcher: Arc<dyn ChangeWatcher>) {
-        let slot = &self.shared().watcher;
-        *slot.watcher.write() = Some(watcher);
-        slot.is_taken.store(true, Ordering::Release);
-    }
-
-    /// Nobody learns of changes any more.
-    pub fn end_watch(&self) {
-        let slot = &self.shared().watcher;
-        slot.is_taken.store(false, Ordering::Release);
-        *slot.watcher.write() = None;
     }
 }

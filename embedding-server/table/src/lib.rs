@@ -20,6 +20,7 @@
 
 mod admission;
 mod change_watcher;
+mod changed_rows;
 mod config;
 mod counts;
 mod error;
@@ -57,6 +58,7 @@ pub use row::init::{self, Initializer};
 pub use row::weight_type::WeightType;
 pub use row_batch::RowBatch;
 pub use schedule::LearningRateSchedule;
+pub use snapshot::kind::SnapshotKind;
 pub use snapshot::request_guard::RequestGuard;
 pub use snapshot::stripe_reader::StripeReader;
 pub use snapshot::table_snapshot::{TableSnapshot, TableSnapshotError};

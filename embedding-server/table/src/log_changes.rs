@@ -1,7 +1,22 @@
-//! Hands what has changed in a stripe to the log.
+//! Hands what has changed in a stripe to the log, and to whoever watches.
+
+use std::sync::Arc;
 
 use crate::stripe_changes::StripeChanges;
-use crate::{ChangeKind, PushOrigin, StripeChange, Table};
+use crate::{ChangeKind, ChangeWatcher, PushOrigin, StripeChange, Table, TableSet};
+
+impl TableSet {
+    /// From now on `watcher` learns of changes, instead of the one before. Call it while no request is under way
+    /// ([`Self::while_quiet`]): a request that is may not be seen.
+    pub fn watch(&self, watcher: Arc<dyn ChangeWatcher>) {
+        self.shared().watcher.set(Some(watcher));
+    }
+
+    /// Nobody but the log learns of changes any more.
+    pub fn end_watch(&self) {
+        self.shared().watcher.set(None);
+    }
+}
 
 impl Table {
     /// Whether changes are logged or watched. Else none need to be noted.

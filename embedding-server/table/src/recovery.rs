@@ -119,6 +119,19 @@ impl Table {
         rows.len()
     }
 
+    /// Removes those of these rows that are in memory, as the log learns.
+    pub fn remove_ids(&self, ids: &[u64]) {
+        for id in ids {
+            let key = key_of(*id);
+            let mut stripe = self.lock(self.stripe_of(key));
+            stripe.remove(key);
+            if self.is_logged() {
+                stripe.changes.note_removed(key);
+                self.log_stripe(&mut stripe);
+            }
+        }
+    }
+
     /// Counts uses of ids without a row, in their order, as a lookup did.
     pub fn observe_again(&self, ids: &[u64]) {
         for id in ids {

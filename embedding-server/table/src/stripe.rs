@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::admission::stripe_filter::StripeFilter;
+use crate::changed_rows::ChangedRows;
 use crate::config::RowLayout;
 use crate::index::{IndexEntry, SlotIndex};
 use crate::key::{id_of, key_of};
@@ -12,7 +13,7 @@ use crate::row::slab::{Slab, SlotAddress};
 use crate::snapshot::stripe_capture::StripeCapture;
 use crate::stripe_changes::StripeChanges;
 use crate::tier::sweep::StripeSweep;
-use crate::{PushStep, RowBatch, TableCounts};
+use crate::{PushStep, RowBatch, SnapshotKind, TableCounts};
 
 /// Rows whose ids hash to this stripe.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Stripe {
     pub(crate) pending: Vec<PendingGradient>,
     /// Copies for a snapshot that has not finished reading the stripe.
     capture: Option<StripeCapture>,
+    /// Rows that have changed since the last checkpoint. `None` while nobody wants to know.
+    changed: Option<ChangedRows>,
     /// What has changed since the lock was taken and is not in the log yet.
     pub(crate) changes: StripeChanges,
 }
@@ -69,6 +72,7 @@ impl Stripe {
             sweep: StripeSweep::default(),
             pending: Vec::new(),
             capture: None,
+            changed: None,
             changes: StripeChanges::default(),
         }
     }
@@ -144,6 +148,7 @@ impl Stripe {
             IndexEntry::Nothing(place) => self.add(key, place),
         };
         self.keep(key, slot);
+        self.mark(slot);
         self.slab.words_mut(slot).copy_from_slice(words);
         slot
     }
@@ -151,6 +156,7 @@ impl Stripe {
     /// Resets a row to its first weights.
     pub(crate) fn restart(&mut self, key: u64, slot: u32, layout: &RowLayout) {
         self.keep(key, slot);
+        self.mark(slot);
         layout.fill_slot(id_of(key), self.slab.words_mut(slot));
         self.counts.expired += 1;
         self.counts.created += 1;
@@ -162,11 +168,46 @@ impl Stripe {
             self.keep(key, slot);
             self.index.remove(key);
             self.slab.release(slot);
+            self.mark_removed(key);
         }
+    }
+
+    /// Notes for the next checkpoint of changes that the row in a slot changes.
+    #[inline(always)]
+    fn mark(&mut self, slot: u32) {
+        if let Some(changed) = &mut self.changed {
+            changed.mark(slot);
+        }
+    }
+
+    /// As [`Self::mark`], for the rows of a push.
+    #[inline]
+    pub(crate) fn mark_all(&mut self, places: &[SlotAddress]) {
+        if let Some(changed) = &mut self.changed {
+            places.iter().for_each(|place| changed.mark(place.slot));
+        }
+    }
+
+    fn mark_removed(&mut self, key: u64) {
+        let rows = self.rows();
+        if self.changed.as_mut().is_some_and(|changed| !changed.mark_removed(key, rows)) {
+            self.changed = None;
+        }
+    }
+
+    /// Whether changes are noted.
+    pub(crate) fn notes_changes(&self) -> bool {
+        self.changed.is_some()
+    }
+
+    /// From now on changes are not noted.
+    pub(crate) fn stop_noting_changes(&mut self) {
+        self.changed = None;
     }
 
     /// Removes all rows and all frequency counts. The memory stays allocated.
     pub(crate) fn clear(&mut self) {
+        self.stop_noting_changes();
         let keys: Vec<u64> = self.index.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.remove(key));
         self.filter.clear();
@@ -180,6 +221,7 @@ impl Stripe {
         if let Some(capture) = &mut self.capture {
             capture.set_done(slot);
         }
+        self.mark(slot);
         slot
     }
 
@@ -211,8 +253,20 @@ impl Stripe {
     }
 
     /// Starts the capture: rows are copied for a snapshot before they change.
-    pub(crate) fn begin_capture(&mut self) {
-        self.capture = Some(StripeCapture::default());
+    pub(crate) fn begin_capture(&mut self, kind: SnapshotKind) {
+        let only = match kind {
+            SnapshotKind::Whole => None,
+            SnapshotKind::Base => {
+                self.changed = Some(ChangedRows::default());
+                None
+            }
+            SnapshotKind::Changes => {
+                let mut changed = self.changed.replace(ChangedRows::default()).unwrap_or_default();
+                changed.retain_removed(|key| self.find(key).is_none());
+                Some(changed)
+            }
+        };
+        self.capture = Some(StripeCapture::new(only));
         self.filter.begin_capture();
     }
 
@@ -253,8 +307,14 @@ impl Stripe {
     pub(crate) fn begin_reading(&mut self) -> Option<Vec<(u64, u32)>> {
         let capture = self.capture.as_mut().filter(|capture| !capture.is_read)?;
         capture.is_read = true;
-        let unchanged = self.index.iter().filter(|(_, slot)| !capture.is_done(*slot));
+        let unchanged = self.index.iter().filter(|(_, slot)| !capture.is_done(*slot) && capture.wants(*slot));
         Some(unchanged.chain(capture.all_kept().map(|(id, slot)| (key_of(id), slot))).collect())
+    }
+
+    /// Ids of the rows that were removed before the instant, in a snapshot of changes.
+    pub(crate) fn captured_removals(&self) -> Vec<u64> {
+        let removed = self.capture.as_ref().map_or(&[][..], StripeCapture::removed);
+        removed.iter().map(|key| id_of(*key)).collect()
     }
 
     /// Appends the row that a slot had at the instant. A row that has not changed is read in its slot. A changed row is
@@ -304,10 +364,11 @@ impl Stripe {
         self.index.len()
     }
 
-    /// Bytes of index, slab, frequency counts and copies for a snapshot, used or not.
+    /// Bytes of index, slab, frequency counts, copies for a snapshot and notes of changes, used or not.
     pub(crate) fn bytes(&self) -> usize {
         let captured = self.capture.as_ref().map_or(0, StripeCapture::bytes);
-        self.index.bytes() + self.slab.bytes() + self.filter.bytes() + captured
+        let changed = self.changed.as_ref().map_or(0, ChangedRows::bytes);
+        self.index.bytes() + self.slab.bytes() + self.filter.bytes() + captured + changed
     }
 }
 

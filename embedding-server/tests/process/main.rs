@@ -4,4 +4,5 @@ mod datapath;
 mod fake;
 mod kills;
 mod lifecycle;
+mod moves;
 mod storage;

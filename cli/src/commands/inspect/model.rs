@@ -6,7 +6,7 @@ use std::time::Duration;
 use zagros_dense_worker::Manifest;
 use zagros_plumbing::regular;
 use zagros_shell::{Failure, err};
-use zagros_snapshot::SavedFile;
+use zagros_snapshot::{FileChain, SavedFile};
 use zagros_store::Folder;
 
 use super::progress;
@@ -74,6 +74,15 @@ impl Model {
     fn check_files(&self, manifest: &Manifest, passed: &dyn Fn(u64)) -> Result<(), Failure> {
         let mut files = manifest.files.iter();
         files.try_for_each(|file| manifest.check_file(&self.folder, &file.name, passed)).map_err(failed)
+    }
+
+    /// The files of rows, each with the deltas that follow it.
+    pub(super) fn chains(&self) -> Result<Vec<FileChain>, Failure> {
+        let sha256_of = |name: &str| {
+            let file = self.manifest.iter().flat_map(|manifest| &manifest.files).find(|file| file.name == name);
+            file.map(|file| file.sha256.clone())
+        };
+        FileChain::group(&self.files, sha256_of).map_err(super::failed)
     }
 
     /// The folder that the files are in.

@@ -3,7 +3,7 @@
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, bucket, decode, find, holds, parts};
+use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, bucket, decode, holds, parts};
 
 use super::draw::number;
 use super::model::Model;
@@ -32,7 +32,8 @@ struct RowReport {
 /// Prints the row, or says where it would be.
 pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Exit, Failure> {
     let mut would_be = Vec::new();
-    for file in &model.files {
+    for chain in model.chains()? {
+        let Some(file) = chain.files().last() else { continue };
         let reader = file.open().map_err(failed)?;
         let header = reader.header().clone();
         let saved = reader.table(table).map_err(failed)?.1.clone();
@@ -40,7 +41,7 @@ pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Ex
         if !holds(&header, bucket) {
             continue;
         }
-        if let Some(found) = find(reader, table, id).map_err(failed)? {
+        if let Some((found, file)) = chain.find(table, id).map_err(failed)? {
             print(&RowReport::of(&saved, id, file_name(file.path()), bucket, &found), &saved, json)?;
             return Ok(Exit::Success);
         }

@@ -5,7 +5,8 @@ use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 use zagros_snapshot::{
-    BlockContent, BlockKind, NormStatistics, RowBatch, SnapshotError, SnapshotReader, TableHeader, decode, parts,
+    BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode,
+    parts,
 };
 
 use super::draw::{bars, number, sparkline};
@@ -63,24 +64,25 @@ pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit
 fn read(model: &Model, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
     let bar = progress(model);
     let mut reports: Vec<TableReport> = Vec::new();
-    for file in &model.files {
-        let reader = file.open().map_err(failed)?;
-        if let Some(only) = only {
-            reader.table(only).map_err(failed)?;
-        }
-        read_file(reader, only, &mut reports, &|bytes| bar.inc(bytes)).map_err(failed)?;
+    for chain in model.chains()? {
+        read_chain(&chain, only, &mut reports, &|bytes| bar.inc(bytes)).map_err(failed)?;
     }
     bar.finish_and_clear();
     Ok(reports)
 }
 
-/// Adds a file's rows to the reports of their tables. Makes missing reports.
-fn read_file(
-    mut reader: SnapshotReader,
+/// Adds the rows of a file and its deltas to the reports of their tables. Makes missing reports.
+fn read_chain(
+    chain: &FileChain,
     only: Option<&str>,
     reports: &mut Vec<TableReport>,
     passed: &dyn Fn(u64),
 ) -> Result<(), SnapshotError> {
+    let Some(first) = chain.files().first() else { return Ok(()) };
+    let reader = first.open()?;
+    if let Some(only) = only {
+        reader.table(only)?;
+    }
     let tables = reader.header().tables.clone();
     let is_wanted =
         |table: u32| tables.get(table as usize).is_some_and(|table| only.is_none_or(|only| table.name == only));
@@ -90,19 +92,20 @@ fn read_file(
         }
     }
     let mut before = 0;
-    let wanted = |kind: BlockKind| matches!(kind, BlockKind::Rows | BlockKind::Counts);
-    while let Some(block) = reader.next(|head| wanted(head.kind) && is_wanted(head.table))? {
-        passed(reader.position() - before);
+    let wanted = |head: &BlockHeader| matches!(head.kind, BlockKind::Rows | BlockKind::Counts) && is_wanted(head.table);
+    chain.each_block(wanted, |block, reader| {
+        // The position starts again with each file.
+        passed(reader.position().checked_sub(before).unwrap_or(reader.position()));
         before = reader.position();
         let table = &tables[block.table];
-        let Some(report) = reports.iter_mut().find(|report| report.header.name == table.name) else { continue };
+        let Some(report) = reports.iter_mut().find(|report| report.header.name == table.name) else { return Ok(()) };
         match block.content {
             BlockContent::Rows(rows) => add_norms(table, &rows, &mut report.norms),
             BlockContent::Counts { ids, .. } => report.frequency_counts += ids.len() as u64,
-            BlockContent::Sketch { .. } | BlockContent::Clock(_) => {}
+            BlockContent::Sketch { .. } | BlockContent::Clock(_) | BlockContent::Removed(_) => {}
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn add_norms(table: &TableHeader, rows: &RowBatch, norms: &mut NormStatistics) {

@@ -5,11 +5,11 @@ use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{SavedFile, VerifiedFile};
+use zagros_snapshot::{BlockContent, BlockKind, SavedFile, SnapshotError, VerifiedFile};
 use zagros_store::hexadecimal;
 
 use super::model::Model;
-use super::{file_name, progress};
+use super::{failed, file_name, progress};
 
 /// A file, and its problem.
 #[derive(Serialize)]
@@ -26,7 +26,7 @@ pub(super) fn verify(model: &Model, json: bool) -> Result<Exit, Failure> {
     let bar = progress(model);
     let mut files: Vec<FileReport> = model.files.iter().map(|saved| verify_rows(model, saved, &bar)).collect();
     bar.finish_and_clear();
-    let problem = model.manifest.as_ref().and_then(|manifest| missing_rows(manifest, &files));
+    let problem = missing_rows(model, &files)?;
     let others = model.manifest.iter().flat_map(|manifest| verify_others(model, manifest));
     files.extend(others);
     if json {
@@ -69,11 +69,35 @@ fn compare(file: &SavedFile, checked: &VerifiedFile, record: Option<&FileRecord>
     if found == *expected { Ok(()) } else { Err(mismatch()) }
 }
 
-fn missing_rows(manifest: &Manifest, files: &[FileReport]) -> Option<String> {
-    let rows: u64 = files.iter().map(|file| file.rows).sum();
-    let is_whole = files.iter().all(|file| file.problem.is_none());
-    (is_whole && rows != manifest.rows)
-        .then(|| format!("the manifest says {} rows, but the files have {rows}", manifest.rows))
+fn missing_rows(model: &Model, files: &[FileReport]) -> Result<Option<String>, Failure> {
+    let Some(manifest) = model.manifest.as_ref().filter(|_| files.iter().all(|file| file.problem.is_none())) else {
+        return Ok(None);
+    };
+    let rows = rows(model, files)?;
+    let differs = || format!("the manifest says {} rows, but the files have {rows}", manifest.rows);
+    Ok((rows != manifest.rows).then(differs))
+}
+
+/// Rows of all files. A row that is in a delta too counts once.
+fn rows(model: &Model, files: &[FileReport]) -> Result<u64, Failure> {
+    let chains = model.chains()?;
+    if chains.len() == model.files.len() {
+        return Ok(files.iter().map(|file| file.rows).sum());
+    }
+    let mut rows = 0;
+    for chain in chains {
+        let counted = chain.each_block(
+            |head| head.kind == BlockKind::Rows,
+            |block, _| {
+                if let BlockContent::Rows(block) = block.content {
+                    rows += block.ids.len() as u64;
+                }
+                Ok::<(), SnapshotError>(())
+            },
+        );
+        counted.map_err(failed)?;
+    }
+    Ok(rows)
 }
 
 fn conclude(files: &[FileReport], problem: Option<String>, json: bool) -> Result<Exit, Failure> {

@@ -64,9 +64,12 @@ impl Core {
         Ok(self.resharding.verdict(id))
     }
 
-    /// An embedding server was asked to end. The run goes on without it if it is the last one by its index, others remain and
+    /// A process was asked to end. The run goes on without an embedding server if it is the last one by its index, others remain and
     /// buckets can move: then it ends once the others have its buckets. Returns whether it is so.
     pub(super) fn hand_over(&mut self, now: Duration, slot: MemberSlot) -> bool {
+        if slot.role != Role::EmbeddingServer {
+            return false;
+        }
         let wanted = self.resharding.wanted().unwrap_or(self.config.servers);
         let is_last = slot.index > 0 && slot.index + 1 == wanted;
         // It repeats its wish with every heartbeat.

@@ -72,9 +72,12 @@ impl TrainingLoop {
     }
 
     fn agree(&mut self, supply: Supply, batch: bool, stopping: bool) -> Vec<Action> {
+        // A worker leaves once it has trained on all that it has read.
+        self.leaving = matches!(supply, Supply::Dry(facts) if facts.leaves) && self.config.policy.regroups();
         let vote = match supply {
             Supply::Batch(facts) | Supply::Dry(facts) => {
-                StepVote { stop: stopping, ..self.vote_rule(self.counts.steps + 1).vote(facts) }
+                let vote = self.vote_rule(self.counts.steps + 1).vote(facts);
+                StepVote { stop: stopping, regroup: vote.regroup || self.leaving, ..vote }
             }
             Supply::Interrupted => StepVote { stop: true, ..StepVote::default() },
         };
@@ -98,6 +101,7 @@ impl TrainingLoop {
         if regroup && !in_turns && !stop {
             return self.on_join();
         }
+        self.leaving = false;
         // In turns, a batch that was looked up is trained on: lookups are counted.
         if stop && (!in_turns || samples == 0) {
             return self.close_round(RoundEnd::Interrupted);

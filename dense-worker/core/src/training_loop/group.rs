@@ -4,7 +4,7 @@ use super::TrainingLoop;
 use crate::action::{Action, Cause, Ending, InFlight};
 use crate::event::{Event, GroupMember, LoopCounts, Loss};
 use crate::progress::{RankProgress, most_advanced};
-use crate::state::{EvaluationPoint, Regroup, State};
+use crate::state::{Drain, EvaluationPoint, Regroup, State};
 
 /// Groups in a row that may fail: with one more, something else is wrong than a lost worker.
 const FRUITLESS: u32 = 3;
@@ -14,6 +14,9 @@ impl TrainingLoop {
         match (self.state, event) {
             (State::Regrouping(Regroup::Forming { .. }), Event::Formed { group, progress }) => {
                 self.on_formed(group, &progress)
+            }
+            (State::Regrouping(Regroup::Leaving), Event::Left) if self.leaving => {
+                self.go(State::Draining(Drain::Leaving), Action::CompleteStream)
             }
             (State::Regrouping(Regroup::Leaving), Event::Left) => self.form(0),
             (State::Resuming, Event::Ready(counts)) => self.on_ready(counts),
@@ -57,6 +60,8 @@ impl TrainingLoop {
     /// A call of the group has failed: those that are left form the next one, unless the mode is `sync`.
     pub(super) fn on_loss(&mut self, loss: Loss) -> Vec<Action> {
         self.member.generation = loss.generation;
+        // Its state may be the most advanced, so it goes to the next group first.
+        self.leaving = false;
         let is_known = self.has_trained || self.config.is_replacement;
         if !(loss.about_others && is_known) || self.config.from_memory {
             return self.end(Ending::Failed(Cause::LastEvent));
@@ -75,7 +80,7 @@ impl TrainingLoop {
         super::after(Action::ReportLost, self.leave_group(Cause::LastEvent))
     }
 
-    /// Another worker waits to join: all leave the group for one with it.
+    /// Another worker waits to join, or one leaves: all leave the group for one with it or without it.
     pub(super) fn on_join(&mut self) -> Vec<Action> {
         if self.config.from_memory {
             return self.end(Ending::Failed(Cause::OnlyJoins));

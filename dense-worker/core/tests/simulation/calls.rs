@@ -191,10 +191,14 @@ impl World {
         (self.draw(3) > 0).then_some(all)
     }
 
-    fn facts(&mut self, _index: usize) -> StepFacts {
+    fn facts(&mut self, index: usize) -> StepFacts {
         let joins = self.workers.iter().flatten().any(|worker| worker.generation == 0 && worker.ending.is_none());
         let checkpoint_by_time = self.plan.checkpoint_every.is_some() && self.draw(15) == 0;
-        StepFacts { checkpoint_by_time, newest_group: self.generation + u64::from(joins) }
+        StepFacts {
+            checkpoint_by_time,
+            newest_group: self.generation + u64::from(joins),
+            leaves: self.worker(index).leaves,
+        }
     }
 
     /// As the coordinator does.
@@ -319,6 +323,9 @@ impl World {
         }
         if !self.worker(index).stream.is_empty() {
             return Event::StreamFound;
+        }
+        if self.worker(index).leaves {
+            return Event::NoSplits;
         }
         let count = self.plan.splits as usize;
         let most = 1 + self.draw(3) as usize;

@@ -27,6 +27,7 @@ pub(crate) struct Plan {
     pub(crate) losses: u32,
     pub(crate) late_joiner: bool,
     pub(crate) stops: bool,
+    pub(crate) leaver: bool,
 }
 
 /// A batch, by epoch and split.
@@ -61,6 +62,7 @@ struct Worker {
     /// Trained on, and its push is not acknowledged.
     unacknowledged: Vec<BatchId>,
     stop: bool,
+    leaves: bool,
     heard: u64,
     rank: u32,
     generation: u64,
@@ -168,7 +170,7 @@ impl World {
             checkpoint_every: plan.checkpoint_every.filter(|_| index == 0),
             is_replacement,
         };
-        self.expected = self.expected.max(self.workers.iter().flatten().count() + 1);
+        self.expected = self.expected.max(self.workers.iter().flatten().count() - self.left() + 1);
         let mut training = TrainingLoop::new(config);
         let actions = training.start();
         let at = *actions.last().expect("a first action");
@@ -183,11 +185,17 @@ impl World {
             in_flight: None,
             unacknowledged: Vec::new(),
             stop: false,
+            leaves: false,
             heard: self.barrier,
             rank: 0,
             generation: 0,
             ending: None,
         });
+    }
+
+    /// Workers that have left are expected no more.
+    fn left(&self) -> usize {
+        self.endings().iter().filter(|ending| **ending == Ending::Left).count()
     }
 
     fn live(&self) -> Vec<usize> {
@@ -204,7 +212,7 @@ impl World {
         let live = self.live();
         let Some(index) = live.get(self.draw(live.len().max(1) as u64) as usize).copied() else { return };
         let action = self.worker(index).at;
-        let has_anyone_ended = !self.endings().is_empty();
+        let has_anyone_ended = self.endings().len() > self.left();
         if matches!(action, Action::Form { .. }) && has_anyone_ended || self.has_failed() && self.draw(4) == 0 {
             // The coordinator has ended the run.
             return self.report(index, Event::Failed);
@@ -263,7 +271,7 @@ impl World {
     fn inject_faults(&mut self) {
         if let Some(index) = self.workers.iter().position(Option::is_none)
             && self.draw(20) == 0
-            && self.live().len() + 1 == self.workers.len()
+            && self.live().len() + self.left() + 1 == self.workers.len()
             && (self.plan.policy.is_group() || self.all_have_trained())
         {
             self.start(index, self.generation > 0 && self.losses_made > 0);
@@ -276,14 +284,28 @@ impl World {
         if self.plan.stops && self.draw(60) == 0 {
             self.worker(index).stop = true;
         }
+        if self.plan.leaver && self.draw(30) == 0 {
+            self.let_go(index);
+        }
         let may_lose =
             self.losses_left > 0 && live.len() == self.plan.workers && self.workers.iter().all(Option::is_some);
         let others_have_trained = live
             .iter()
             .filter(|other| **other != index)
             .all(|other| self.workers[*other].as_ref().expect("live").training.progress().has_trained);
-        if may_lose && others_have_trained && self.draw(12) == 0 {
+        // Somebody with the state stays.
+        let stays = |other: &usize| *other != index && !self.workers[*other].as_ref().expect("live").leaves;
+        if may_lose && others_have_trained && live.iter().any(stays) && self.draw(12) == 0 {
             self.lose(index);
+        }
+    }
+
+    /// The coordinator lets one worker go that has trained, but not the first, which reports.
+    fn let_go(&mut self, index: usize) {
+        let is_wanted = self.workers.iter().flatten().any(|worker| worker.leaves);
+        let has_trained = self.worker(index).training.progress().has_trained;
+        if index > 0 && has_trained && !is_wanted && self.live().len() == self.workers.len() {
+            self.worker(index).leaves = true;
         }
     }
 
@@ -363,6 +385,11 @@ impl World {
         self.worker(index).at = *last;
         if let Action::End(ending) = last {
             self.worker(index).ending = Some(*ending);
+            if *ending == Ending::Left {
+                let holds = self.splits.values().flatten().any(|split| *split == Split::Held(index));
+                assert!(!holds, "worker {index} leaves with splits");
+                self.expected -= 1;
+            }
             if matches!(ending, Ending::Failed(_)) {
                 // The coordinator counts it as lost.
                 self.broken = self.generation;

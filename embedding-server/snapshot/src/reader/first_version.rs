@@ -39,7 +39,7 @@ pub(super) fn header(json: &[u8]) -> Result<SnapshotHeader, serde_json::Error> {
         TableHeader { name, number: number as u32, dim, element, width: stride, state, access: None, counter: None }
     };
     let tables = tables.into_iter().enumerate().map(table).collect();
-    Ok(SnapshotHeader { release, server, servers, buckets: 0, owned: Vec::new(), tables })
+    Ok(SnapshotHeader { release, server, servers, buckets: 0, owned: Vec::new(), tables, follows: None })
 }
 
 /// Reads the head of a block or the end, with its bytes.

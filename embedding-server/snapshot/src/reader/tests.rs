@@ -158,8 +158,8 @@ fn opened(path: &Path) -> String {
 #[test]
 fn a_later_version_says_which_release_reads_it() {
     let folder = tempfile::tempdir().unwrap();
-    let reported = opened(&headed(folder.path(), 3, r#"{"release":"2.5.0","all":"new"}"#));
-    assert!(reported.contains("format version 3, this release reads versions 1 to 2"), "{reported}");
+    let reported = opened(&headed(folder.path(), 4, r#"{"release":"2.5.0","all":"new"}"#));
+    assert!(reported.contains("format version 4, this release reads versions 1 to 3"), "{reported}");
     assert!(reported.contains("written by release 2.5.0: use that release or a later one"), "{reported}");
 }
 

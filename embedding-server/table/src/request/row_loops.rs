@@ -121,6 +121,7 @@ impl Table {
                             stripe.preserve_all(group.keys);
                         }
                         pipelined(stripe, group, &mut work);
+                        stripe.mark_all(group.places);
                         if is_logged {
                             changes.origin = origin;
                             self.log_group(stripe, group, &mut changes);

@@ -13,6 +13,7 @@
 use hashbrown::HashMap;
 
 use crate::RowBatch;
+use crate::changed_rows::ChangedRows;
 
 /// Which slots of a stripe are *done*, and the copied rows.
 #[derive(Debug, Default)]
@@ -23,11 +24,28 @@ pub(crate) struct StripeCapture {
     pub(crate) rows: RowBatch,
     /// Slot at the instant → position of its copy in `rows`.
     kept: HashMap<u32, u32>,
+    /// The snapshot wants these rows alone. `None` if it wants all.
+    only: Option<ChangedRows>,
     /// Whether the snapshot has begun to read the stripe.
     pub(crate) is_read: bool,
 }
 
 impl StripeCapture {
+    /// A capture of these rows, or of all.
+    pub(crate) fn new(only: Option<ChangedRows>) -> Self {
+        Self { only, ..Self::default() }
+    }
+
+    /// Whether the snapshot wants the row that was in a slot at the instant.
+    pub(crate) fn wants(&self, slot: u32) -> bool {
+        self.only.as_ref().is_none_or(|changed| changed.has(slot))
+    }
+
+    /// Keys of rows that were removed before the instant.
+    pub(crate) fn removed(&self) -> &[u64] {
+        self.only.as_ref().map_or(&[], ChangedRows::removed)
+    }
+
     pub(crate) fn is_done(&self, slot: u32) -> bool {
         self.done.get(word_of(slot)).is_some_and(|word| word >> (slot % u64::BITS) & 1 == 1)
     }
@@ -46,6 +64,7 @@ impl StripeCapture {
     pub(crate) fn bytes(&self) -> usize {
         let RowBatch { ids, slots, access } = &self.rows;
         let words = (slots.capacity() + access.capacity()) * size_of::<u32>();
+        let words = words + self.only.as_ref().map_or(0, ChangedRows::bytes);
         words + (ids.capacity() + self.done.capacity()) * size_of::<u64>() + self.kept.allocation_size()
     }
 
@@ -58,9 +77,9 @@ impl StripeCapture {
         self.done[word] |= 1 << (slot % u64::BITS);
     }
 
-    /// Copies the row of a slot, unless the slot is *done*.
+    /// Copies the row of a slot, unless the slot is *done* or the snapshot does not want its row.
     pub(crate) fn keep(&mut self, slot: u32, id: u64, words: &[u32], access: Option<u32>) {
-        if self.is_done(slot) {
+        if self.is_done(slot) || !self.wants(slot) {
             return;
         }
         self.set_done(slot);

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLockWriteGuard};
 
 use crate::snapshot::stripe_reader::StripeReader;
 use crate::tier::maintenance::cold_error;
-use crate::{ColdError, ColdView, FrequencyCounts, RowBatch, Table, TableError, TableSet, TableTime};
+use crate::{ColdError, ColdView, FrequencyCounts, RowBatch, SnapshotKind, Table, TableError, TableSet, TableTime};
 
 /// Longest wait for running requests, and the share of a request's timeout that the wait may take.
 const WAIT: Duration = Duration::from_secs(10);
@@ -29,6 +29,7 @@ const WAIT_SHARE: u32 = 4;
 pub struct TableSnapshot<'a> {
     set: &'a TableSet,
     moment: TableTime,
+    rows: u64,
     cold: Option<Mutex<Box<dyn ColdView>>>,
 }
 
@@ -46,12 +47,21 @@ pub enum TableSnapshotError {
         /// For how long.
         waited: Duration,
     },
+    /// Changes were not noted since a snapshot, or too many rows were removed.
+    #[error("no snapshot of changes: nobody noted what changed; take one of all rows")]
+    ChangesUnknown,
     /// The cold tier cannot be frozen, or rows in it have pending gradients.
     #[error("no snapshot of the tables; try again later")]
     Cold(#[source] ColdError),
 }
 
 impl TableSet {
+    /// Whether snapshots of changes are possible: no table has rows that leave memory, expire or wait for admission.
+    #[must_use]
+    pub fn can_note_changes(&self) -> bool {
+        !self.iter().any(Table::is_managed)
+    }
+
     /// Takes a snapshot. It contains a push whole or not at all, even a push to several tables. The same is true of
     /// everything done under one [`crate::RequestGuard`].
     ///
@@ -59,16 +69,24 @@ impl TableSet {
     /// If there is a snapshot already, if running requests do not end within 10 s or a quarter of their timeout, or if
     /// the cold tier fails.
     pub fn snapshot(&self) -> Result<TableSnapshot<'_>, TableSnapshotError> {
+        self.snapshot_of(SnapshotKind::Whole)
+    }
+
+    /// As [`Self::snapshot`], of some rows.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot`], and [`TableSnapshotError::ChangesUnknown`]. Nothing has changed then.
+    pub fn snapshot_of(&self, kind: SnapshotKind) -> Result<TableSnapshot<'_>, TableSnapshotError> {
         if self.has_snapshot().swap(true, Ordering::Acquire) {
             return Err(TableSnapshotError::Running);
         }
         // From here on, dropping the snapshot ends it.
-        let mut snapshot = TableSnapshot { set: self, moment: TableTime::default(), cold: None };
+        let mut snapshot = TableSnapshot { set: self, moment: TableTime::default(), rows: 0, cold: None };
         self.iter()
             .try_for_each(Table::apply_all_pending)
             .map_err(|error| TableSnapshotError::Cold(cold_error(error)))?;
-        let (moment, _still) = self.take_instant()?;
-        snapshot.moment = moment;
+        let (moment, rows, _still) = self.take_instant(kind)?;
+        (snapshot.moment, snapshot.rows) = (moment, rows);
         if let Some(store) = &self.shared().capacity.cold {
             snapshot.cold = Some(Mutex::new(store.freeze().map_err(TableSnapshotError::Cold)?));
         }
@@ -76,7 +94,10 @@ impl TableSet {
     }
 
     /// Takes the instant. The guard keeps the cold tier as it was, so requests may run while the cold tier is frozen.
-    fn take_instant(&self) -> Result<(TableTime, RwLockWriteGuard<'_, ()>), TableSnapshotError> {
+    fn take_instant(
+        &self,
+        kind: SnapshotKind,
+    ) -> Result<(TableTime, u64, RwLockWriteGuard<'_, ()>), TableSnapshotError> {
         // Requests wait during this call, so its wait is a share of their timeout.
         let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
         let busy = |whom| TableSnapshotError::Busy { whom, waited: wait };
@@ -85,10 +106,19 @@ impl TableSet {
         if self.iter().any(Table::has_pending) {
             return Err(busy("pending gradients, whose rows cannot be read from the cold tier"));
         }
-        for table in self.iter() {
-            (0..table.stripes()).for_each(|stripe| table.lock(stripe).begin_capture());
+        let notes = |table: &Table| (0..table.stripes()).all(|stripe| table.lock(stripe).notes_changes());
+        if kind == SnapshotKind::Changes && !self.iter().all(notes) {
+            return Err(TableSnapshotError::ChangesUnknown);
         }
-        Ok((self.shared().clock.now(), still))
+        let mut rows = 0;
+        for table in self.iter() {
+            for stripe in 0..table.stripes() {
+                let mut stripe = table.lock(stripe);
+                stripe.begin_capture(kind);
+                rows += stripe.rows() as u64;
+            }
+        }
+        Ok((self.shared().clock.now(), rows, still))
     }
 }
 
@@ -97,6 +127,24 @@ impl TableSnapshot<'_> {
     #[must_use]
     pub fn moment(&self) -> TableTime {
         self.moment
+    }
+
+    /// Rows that were in memory at the instant, whatever the kind of the snapshot.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Ids of the rows of one stripe that are gone since the snapshot before. Empty unless this is one of changes. Call it
+    /// before the stripe's rows are read to their end.
+    ///
+    /// # Errors
+    /// If there is no such table.
+    ///
+    /// # Panics
+    /// If there is no such stripe.
+    pub fn removed(&self, table: u32, stripe: usize) -> Result<Vec<u64>, TableError> {
+        Ok(self.set.table(table)?.lock(stripe).captured_removals())
     }
 
     /// Appends all rows that one stripe of a table had at the instant, in ascending order of ids. A stripe can be read

@@ -1,0 +1,49 @@
+//! A worker that was asked to end leaves, and the run goes on without it (invariant RK-4, ADR 48).
+//!
+//! The worker trains on what it has read, and gets no more splits. So it holds none when it leaves. Each of its samples is
+//! trained on once.
+
+use zagros_protocol::control::assign_response::Work;
+use zagros_protocol::control::{AssignResponse, EpochDone, LeaveRequest, Outcome};
+
+use super::Core;
+use crate::members::MemberState;
+use crate::run::RunState;
+use crate::{MemberSlot, RunEvent};
+
+/// The answer to a worker that leaves and asks for a split.
+pub(super) fn nothing_more() -> AssignResponse {
+    AssignResponse { work: Some(Work::EpochDone(EpochDone {})) }
+}
+
+impl Core {
+    /// Whether a member that was asked to end may leave while the run goes on. Once it may, it may for good.
+    pub(super) fn lets_go(&mut self, slot: MemberSlot) -> bool {
+        if self.members.is_leaving(slot) {
+            return true;
+        }
+        let may_leave =
+            self.run == RunState::Training && self.groups.generation() > 0 && self.roster().can_let_go(slot);
+        if may_leave {
+            self.members.let_go(slot);
+        }
+        may_leave
+    }
+
+    /// A worker that may leave does so. No other process is expected in its slot.
+    pub(super) fn departs(&mut self, slot: MemberSlot, request: &LeaveRequest) -> bool {
+        let has_departed = self.members.state(slot) == Some(MemberState::GivenUp);
+        let is_interrupted = request.outcome == Outcome::Interrupted as i32;
+        if !self.members.is_leaving(slot) || !is_interrupted || self.run != RunState::Training {
+            return false;
+        }
+        if !has_departed {
+            self.members.give_up(slot);
+            self.data.release(slot);
+            self.groups.note_loss(slot);
+            let outcome = "the run goes on without it".to_owned();
+            self.events.push(RunEvent::MemberLeft { slot, outcome });
+        }
+        true
+    }
+}

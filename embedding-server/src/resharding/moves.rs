@@ -1,0 +1,130 @@
+//! The state of a server's moves: which one is announced, what is under way, and who waits for it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use zagros_protocol::control::MoveRowsResponse;
+use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
+
+use super::PlannedMove;
+use super::changed_rows::ChangedRows;
+
+/// What a server has to do with moves.
+#[derive(Debug)]
+pub(crate) struct ServerMoves {
+    pub(super) activity: Mutex<MoveActivity>,
+    /// The move that the coordinator announced last.
+    pub(super) announced: Mutex<Option<Arc<PlannedMove>>>,
+    /// Notified when the placement is to be fetched at once.
+    ask: Notify,
+    /// Counts the changes of what is served.
+    served: watch::Sender<u64>,
+    /// Locked while rows of other servers' buckets are removed.
+    pub(super) purging: Mutex<()>,
+}
+
+/// What a server does that nothing else of this list may happen beside.
+#[derive(Debug, Default)]
+pub(super) enum MoveActivity {
+    #[default]
+    None,
+    /// Saved rows are loaded.
+    Loading,
+    /// It is the source of a move.
+    Outgoing(Arc<OutgoingMove>),
+    /// It is the target of a move.
+    Incoming(Arc<PlannedMove>),
+}
+
+/// A load of saved rows. No move begins before it is dropped.
+#[derive(Debug)]
+pub(crate) struct LoadTurn<'a>(&'a ServerMoves);
+
+impl Default for ServerMoves {
+    fn default() -> Self {
+        Self {
+            activity: Mutex::default(),
+            announced: Mutex::default(),
+            ask: Notify::new(),
+            served: watch::Sender::new(0),
+            purging: Mutex::default(),
+        }
+    }
+}
+
+impl ServerMoves {
+    /// Waits until the placement is to be fetched at once.
+    pub(crate) async fn asked(&self) {
+        self.ask.notified().await;
+    }
+
+    /// Has the placement fetched at once.
+    pub(crate) fn ask(&self) {
+        self.ask.notify_one();
+    }
+
+    /// Changes of what is served, as a number that increases.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.served.subscribe()
+    }
+
+    /// What is served has changed.
+    pub(crate) fn note_change(&self) {
+        self.served.send_modify(|changes| *changes += 1);
+    }
+
+    /// Begins a load of saved rows: it changes rows of all buckets, and no copy would know.
+    ///
+    /// # Errors
+    /// `Unavailable` while the server is the source or the target of a move.
+    pub(crate) fn begin_load(&self, server: ServerIndex) -> Result<LoadTurn<'_>, Refusal> {
+        let mut activity = self.activity.lock();
+        if let Some(busy) = activity.words() {
+            let message = format!("embedding server {server} cannot load rows now: {busy}; try again");
+            return Err(Refusal::new(RefusalKind::Unavailable, message));
+        }
+        *activity = MoveActivity::Loading;
+        Ok(LoadTurn(self))
+    }
+}
+
+impl MoveActivity {
+    /// What is under way, for a person. `None` if nothing is.
+    pub(super) fn words(&self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Loading => Some("saved rows are being loaded".to_owned()),
+            Self::Outgoing(outgoing) => Some(format!("{} is under way", outgoing.plan)),
+            Self::Incoming(plan) => Some(format!("{plan} is under way")),
+        }
+    }
+}
+
+impl Drop for LoadTurn<'_> {
+    fn drop(&mut self) {
+        *self.0.activity.lock() = MoveActivity::None;
+    }
+}
+
+/// A move of which this server is the source.
+#[derive(Debug)]
+pub(super) struct OutgoingMove {
+    pub(super) plan: Arc<PlannedMove>,
+    pub(super) changed: Arc<ChangedRows>,
+    pub(super) cursor: Mutex<CopyCursor>,
+}
+
+/// How far the copy is.
+#[derive(Debug, Default)]
+pub(super) struct CopyCursor {
+    /// Number of the next request.
+    pub(super) number: u64,
+    /// The answer to the request before.
+    pub(super) last: Option<MoveRowsResponse>,
+    /// Where the scan goes on.
+    pub(super) table: u32,
+    pub(super) stripe: usize,
+    /// Moving ids of the stripe before that were not sent yet.
+    pub(super) ids: Vec<u64>,
+}

@@ -1,0 +1,78 @@
+//! A load that is asked for again, for example after a lost answer, is made once.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use zagros_protocol::control::{LoadRequest, LoadResponse};
+use zagros_protocol::{Refusal, RefusalKind};
+
+use super::last_load::{LoadAnswer, Loads};
+use super::load::load;
+use crate::EmbeddingService;
+
+impl Loads {
+    /// Loads, or waits for the answer of an earlier try of the same request. The load continues if the caller goes away.
+    ///
+    /// # Errors
+    /// Any error of a load. The next try is then made anew.
+    pub(crate) async fn load(service: Arc<EmbeddingService>, request: LoadRequest) -> Result<LoadResponse, Refusal> {
+        let answer = Self::begin(&service, request);
+        answer.await
+    }
+
+    fn begin(service: &Arc<EmbeddingService>, request: LoadRequest) -> LoadAnswer {
+        let (attempt, mut last) = (request.attempt, service.loads.0.lock());
+        let has_failed = |answer: &LoadAnswer| answer.peek().is_some_and(Result::is_err);
+        if let Some((known, answer)) = &*last
+            && attempt != 0
+            && (*known, has_failed(answer)) == (attempt, false)
+        {
+            return answer.clone();
+        }
+        let server = Arc::clone(service);
+        let loading = tokio::task::spawn_blocking(move || server.metrics.load.observe(|| load(&server, &request)));
+        let ended = |error| Err(Refusal::new(RefusalKind::Internal, format!("the load ended: {error}")));
+        let answer = async move { loading.await.unwrap_or_else(ended) }.boxed().shared();
+        *last = Some((attempt, answer.clone()));
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_embedding_client::Shard;
+    use zagros_protocol::control::SaveRequest;
+    use zagros_protocol::datapath::Access;
+
+    use crate::LocalShard;
+    use crate::testing::{later, lookup_of, placed};
+    use zagros_protocol::control::LoadRequest;
+
+    #[tokio::test]
+    async fn a_load_that_is_asked_for_again_is_made_once_unless_it_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let service = placed(1, 0);
+        let shard = LocalShard::new(std::sync::Arc::clone(&service));
+        let touch = |ids: &'static [u64]| shard.lookup(lookup_of(&[(0, ids)], Access::Train), later());
+        let rows = || service.tables.iter().map(zagros_table::Table::rows).sum::<usize>();
+        touch(&[1, 2, 3]).await.unwrap();
+        let place = folder.path().display().to_string();
+        let files = shard.save(SaveRequest { folder: place.clone(), ..SaveRequest::default() }).await.unwrap().files;
+        let load = |attempt| {
+            let (folder, files) = (place.clone(), files.clone());
+            shard.load(LoadRequest { folder, files, replace: true, attempt, ..LoadRequest::default() })
+        };
+        let aside = folder.path().join("aside");
+        let saved = folder.path().join(&files[0].name);
+        std::fs::rename(&saved, &aside).unwrap();
+        load(7).await.unwrap_err();
+        std::fs::rename(&aside, &saved).unwrap();
+        assert_eq!(load(7).await.unwrap().rows, 3);
+        touch(&[4]).await.unwrap();
+        // The answer of the first try was lost. Training has gone on since, and stays.
+        assert_eq!((load(7).await.unwrap().rows, rows()), (3, 4));
+        assert_eq!((load(8).await.unwrap().rows, rows()), (3, 3));
+        touch(&[5]).await.unwrap();
+        assert_eq!((load(0).await.unwrap().rows, rows()), (3, 3));
+    }
+}

@@ -1,0 +1,224 @@
+//! Buckets move between two server processes, over gRPC, by the coordinator's core.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use prometheus::Registry;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder};
+use zagros_embedding_client::{GrpcShard, Shard};
+use zagros_embedding_server::{ServerConfig, ServerError, run};
+use zagros_fakes::FakeControlPlane;
+use zagros_plumbing::admin::PageAccess;
+use zagros_plumbing::{Deadline, Shutdown, StopMeaning};
+use zagros_protocol::control::{DataFile, JoinRequest, JoinResponse, PlacementResponse, ScaleRequest};
+use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
+use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
+use zagros_protocol::{
+    BucketMap, Generation, PROTOCOL_VERSION, RefusalKind, RowKey, Segment, Segments, ServerIndex, TableId,
+};
+use zagros_transport::Credentials;
+
+use super::fake::{BUCKETS, RUN, job, wait};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+const IDS: u64 = 400;
+
+/// A server and its ids.
+type Part = (Arc<dyn Shard>, Vec<u64>);
+
+/// A coordinator's core behind a fake of its calls.
+struct CoreRun {
+    core: Arc<Mutex<Core>>,
+    control: Arc<FakeControlPlane>,
+    started: Instant,
+    worker: JoinResponse,
+    runs: tempfile::TempDir,
+}
+
+impl CoreRun {
+    fn new() -> Self {
+        let (job, started) = (job(), Instant::now());
+        let timeout = Duration::from_secs(1000);
+        let mut core = Core::new(CoreConfig {
+            run: RUN,
+            job: "test".to_owned(),
+            servers: 1,
+            fixed_servers: None,
+            workers: 1,
+            min_workers: 1,
+            buckets: BUCKETS,
+            epochs: 1,
+            fixed_splits: false,
+            order: SplitOrder::AsInFiles,
+            asynchronous: false,
+            staleness: 1,
+            checkpoint_every: None,
+            lease: timeout,
+            timeout,
+            fingerprint: job.fingerprint(),
+        });
+        let worker = JoinRequest {
+            role: MemberSlot::worker(0).role.to_wire(),
+            address: "worker:0".to_owned(),
+            instance: 1,
+            protocol_version: PROTOCOL_VERSION,
+            job_fingerprint: job.fingerprint(),
+            files: vec![DataFile { path: "a".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }],
+            ..JoinRequest::default()
+        };
+        let worker = core.join(Duration::ZERO, &worker).unwrap();
+        let (core, control) = (Arc::new(Mutex::new(core)), Arc::<FakeControlPlane>::default());
+        let shared = || Arc::clone(&core);
+        let (joins, beats, leaves, places, reports) = (shared(), shared(), shared(), shared(), shared());
+        control.join.set(move |request| joins.lock().unwrap().join(started.elapsed(), &request));
+        control.heartbeat.set(move |request| beats.lock().unwrap().heartbeat(started.elapsed(), &request));
+        control.leave.set(move |request| leaves.lock().unwrap().leave(started.elapsed(), &request));
+        control.placement.set(move |_| Ok(places.lock().unwrap().placement(started.elapsed())));
+        control.report_move.set(move |request| reports.lock().unwrap().report_move(started.elapsed(), &request));
+        Self { core, control, started, worker, runs: tempfile::tempdir().unwrap() }
+    }
+
+    async fn start(&self, index: u32) -> JoinHandle<Result<(), ServerError>> {
+        let mut job = job();
+        job.output.folder = self.runs.path().to_owned();
+        job.cluster.durability = zagros_job::Durability::Process;
+        let data_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = ServerConfig {
+            job: Arc::new(job),
+            index: ServerIndex(index),
+            control: self.control.clone(),
+            advertised: data_listener.local_addr().unwrap().to_string(),
+            data_listener,
+            admin_listener: None,
+            credentials: Credentials::Open,
+            page: PageAccess::ThisMachine,
+            storage_folders: Vec::new(),
+            on_stop: StopMeaning::Drain,
+            registry: Registry::new(),
+        };
+        tokio::spawn(run(config, Shutdown::new()))
+    }
+
+    fn placement(&self) -> PlacementResponse {
+        self.core.lock().unwrap().placement(self.started.elapsed())
+    }
+
+    async fn scale(&self, servers: u32) {
+        let request = ScaleRequest { servers, workers: 0 };
+        self.core.lock().unwrap().scale(self.started.elapsed(), &request).unwrap();
+    }
+
+    async fn until_spread_over(&self, servers: u32) {
+        wait("the buckets have moved", async || {
+            let placement = self.placement();
+            let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+            let owns = |server| (0..BUCKETS).filter(|bucket| map.owner(*bucket) == Some(ServerIndex(server))).count();
+            (0..servers).all(|server| owns(server) as u32 == BUCKETS / servers)
+        })
+        .await;
+    }
+
+    /// All ids, by their owners, with a client of each.
+    fn divided(&self) -> (u64, Vec<Part>) {
+        let placement = self.placement();
+        let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+        let mut ids = BTreeMap::<u32, Vec<u64>>::new();
+        (0..IDS).for_each(|id| ids.entry(map.route(RowKey { table: TableId(0), id }).0).or_default().push(id));
+        let entry = |server: u32| placement.servers.iter().find(|entry| entry.index == server).unwrap();
+        let connect = |server| GrpcShard::connect(entry(server), TIMEOUT, &Credentials::Open).unwrap();
+        (placement.generation, ids.into_iter().map(|(server, ids)| (connect(server), ids)).collect())
+    }
+
+    /// Pushes 1 to every id. Answers whether all of it was a duplicate.
+    async fn push(&self, seq: u64) -> bool {
+        let mut duplicates = true;
+        let mut pending: Vec<u64> = (0..IDS).collect();
+        while !pending.is_empty() {
+            let (generation, parts) = self.divided();
+            for (shard, ids) in parts {
+                let ids: Vec<u64> = ids.into_iter().filter(|id| pending.contains(id)).collect();
+                let values = vec![1.0; 2 * ids.len()];
+                let request = PushRequest {
+                    generation,
+                    writer: self.worker.member,
+                    incarnation: self.worker.incarnation,
+                    seq,
+                    step: seq,
+                    segments: segments(&ids),
+                    ids: encode_ids(&ids).into(),
+                    gradients: encode_values(&values, Encoding::F32 as i32).unwrap().into(),
+                    encoding: Encoding::F32.into(),
+                    ..PushRequest::default()
+                };
+                match shard.push(request, Deadline::after(TIMEOUT)).await {
+                    Ok(answer) => {
+                        duplicates &= answer.duplicate;
+                        pending.retain(|id| !ids.contains(id));
+                    }
+                    Err(refusal) => {
+                        let kinds = [RefusalKind::Moved, RefusalKind::Unavailable];
+                        assert!(kinds.contains(&refusal.kind), "{refusal}");
+                    }
+                }
+            }
+        }
+        duplicates
+    }
+
+    async fn first_weights(&self) -> BTreeMap<u64, f32> {
+        let (generation, parts) = self.divided();
+        let mut weights = BTreeMap::new();
+        for (shard, ids) in parts {
+            let request = LookupRequest {
+                generation,
+                segments: segments(&ids),
+                ids: encode_ids(&ids).into(),
+                access: Access::Read.into(),
+                encoding: Encoding::F32.into(),
+                ..LookupRequest::default()
+            };
+            let answer = shard.lookup(request, Deadline::after(TIMEOUT)).await.unwrap();
+            let mut values = vec![0.0; 2 * ids.len()];
+            decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
+            weights.extend(ids.iter().enumerate().map(|(place, id)| (*id, values[2 * place])));
+        }
+        weights
+    }
+}
+
+fn segments(ids: &[u64]) -> bytes::Bytes {
+    Segments::new(vec![Segment { table: TableId(0), rows: ids.len() as u32, dim: 2 }]).pack().into()
+}
+
+/// Invariants DP-3 and PL-3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_joins_a_run_gets_buckets_hands_them_back_and_ends() {
+    let cluster = CoreRun::new();
+    let _first = cluster.start(0).await;
+    wait("the first server has joined", async || cluster.placement().generation > 0).await;
+    let before = cluster.first_weights().await;
+    for seq in 1..=5 {
+        assert!(!cluster.push(seq).await);
+    }
+    cluster.scale(2).await;
+    let second = cluster.start(1).await;
+    for seq in 6..=10 {
+        assert!(!cluster.push(seq).await);
+    }
+    cluster.until_spread_over(2).await;
+    for seq in 1..=10 {
+        assert!(cluster.push(seq).await, "push {seq} again");
+    }
+    assert!(!cluster.push(11).await);
+    cluster.scale(1).await;
+    cluster.until_spread_over(1).await;
+    assert!(cluster.push(11).await && !cluster.push(12).await);
+    let after = cluster.first_weights().await;
+    assert!(before.iter().all(|(id, first)| (first - after[id] - 12.0).abs() < 0.01), "{before:?} {after:?}");
+    let ended = tokio::time::timeout(TIMEOUT, second).await.expect("it owns nothing any more");
+    ended.unwrap().unwrap();
+    assert!(!cluster.runs.path().join("log-server-1/lineage.json").exists(), "its log is deleted");
+}

@@ -1,0 +1,68 @@
+//! Runs whose checkpoints write what has changed.
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::fixture::Fixture;
+use crate::resume::{end, losses};
+
+const UP: [&str; 9] = [
+    "up",
+    "job.toml",
+    "--set",
+    "train.mode=sync",
+    "--set",
+    "train.epochs=3",
+    "--set",
+    "checkpoint.every_steps=20",
+    "--servers",
+];
+
+fn up(servers: &'static str) -> Vec<&'static str> {
+    [&UP[..], &[servers, "--set", "checkpoint.deltas=4", "--set", "checkpoint.keep=20"]].concat()
+}
+
+/// Deletes checkpoints from the newest on, up to one with a delta. Returns that one and its files of rows. In a run of so few rows
+/// the deltas are soon half as large as the file that they follow, and all rows are written again.
+fn newest_with_a_delta(run: &Path) -> (PathBuf, Vec<String>) {
+    let entries = std::fs::read_dir(run.join("checkpoints")).expect("there are checkpoints");
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    folders.sort();
+    for folder in folders.into_iter().rev() {
+        let manifest = std::fs::read(folder.join("manifest.json")).unwrap_or_default();
+        let manifest: Value = serde_json::from_slice(&manifest).unwrap_or_default();
+        let files = manifest["row_files"].as_array().into_iter().flatten();
+        let files: Vec<String> = files.filter_map(|file| Some(file.as_str()?.to_owned())).collect();
+        if files.iter().any(|file| file.contains("delta")) {
+            return (folder, files);
+        }
+        std::fs::remove_dir_all(folder).expect("a checkpoint is deleted");
+    }
+    panic!("no checkpoint has a delta");
+}
+
+/// Invariants CK-2 and CK-6: the checkpoint is read by whoever reads checkpoints, and the run that resumes from it on another
+/// number of servers is the same bit for bit.
+#[test]
+fn a_run_that_resumes_from_deltas_is_the_same_bit_by_bit() {
+    let (whole, broken) = (Fixture::new(20_000), Fixture::new(20_000));
+    whole.zagros(up("2")).expect(0);
+    let mut first = broken.start(up("2"));
+    for _ in 0..4 {
+        first.wait_for_line("checkpoint after step");
+    }
+    first.signal(Signal::KILL);
+    first.finish();
+    let (checkpoint, files) = newest_with_a_delta(&broken.run_folder());
+    assert_eq!(files[..2], ["rows-0-of-2.zrows", "rows-0-of-2.delta-1.zrows"]);
+    let checkpoint = checkpoint.display().to_string();
+    let verified = broken.zagros(["inspect", &checkpoint, "--verify"]).expect(0).stdout;
+    assert!(verified.contains("delta-1.zrows") && verified.contains("every checksum agrees"), "{verified}");
+    broken.zagros(["inspect", &checkpoint, "--table", "C1", "--export", "c1.parquet"]).expect(0);
+    broken.zagros(["eval", &checkpoint, "--json"]).expect(0);
+    broken.zagros(up("1")).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
+    assert_eq!(losses(&broken), (losses(&whole).0, 1));
+    assert_eq!(end(&broken), end(&whole));
+}
