@@ -168,11 +168,6 @@ impl EmbeddingService {
         })
     }
 
-    /// Whether no bucket is this server's under the map that it serves.
-    pub(crate) fn owns_nothing(&self) -> bool {
-        self.placement().is_ok_and(|placement| placement.ranges().is_empty())
-    }
-
     /// Serves the buckets that `map` assigns to this server. Requests of any other generation are refused.
     ///
     /// A request that was accepted earlier ends under the earlier map. Buckets with rows move only while no request is accepted.
