@@ -132,6 +132,14 @@ async fn run(
     for shared in SharedObject::ALL.into_iter().filter(|one| !one.is_wanted(plan)) {
         withdraw(look, job, shared).await?;
     }
+    if plan.job.asks_for_proof() {
+        let secret = async {
+            let token = look.cluster.run_secret(job).await?;
+            look.memory(job, |memory| memory.keep_token(token));
+            Ok(())
+        };
+        once(look, job, "Secret of the run", secret).await?;
+    }
     let objects = look.context.caches.objects(&look.key);
     // Objects that pods mount or are found by come before the objects that make pods.
     let (workloads, others): (Vec<_>, Vec<_>) =

@@ -31,7 +31,7 @@ const fn right(group: &'static str, resource: &'static str, verbs: &'static [&'s
 
 /// The rights that the operator needs in each namespace of its jobs. The roles of the manifests give these, and rights on
 /// kinds of other operators.
-pub const RIGHTS: [RequiredRight; 13] = [
+pub const RIGHTS: [RequiredRight; 14] = [
     right("zagros.dev", "hybridjobs", &["get", "list", "watch", "patch", "delete"]),
     right("zagros.dev", "hybridjobs/status", &["update", "patch"]),
     right("zagros.dev", "hybridjobs/finalizers", &["update"]),
@@ -40,6 +40,7 @@ pub const RIGHTS: [RequiredRight; 13] = [
     right("", "pods", &["get", "list", "watch", "delete"]),
     right("", "pods/status", &["patch"]),
     right("", "configmaps", &["get", "create", "patch", "deletecollection"]),
+    right("", "secrets", &["get", "create"]),
     right("", "persistentvolumeclaims", &["deletecollection"]),
     right("", "services", &["get", "list", "watch", "create", "patch", "deletecollection"]),
     right("networking.k8s.io", "networkpolicies", &["get", "create", "patch", "delete"]),

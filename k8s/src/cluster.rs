@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
@@ -59,6 +59,12 @@ impl JobClient {
     pub fn raw(&self) -> Api<kube::api::DynamicObject> {
         let resource = kube::api::ApiResource::erase::<HybridJob>(&());
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    /// The Secrets of the namespace.
+    #[must_use]
+    pub(crate) fn secrets(&self) -> Api<Secret> {
+        self.api()
     }
 
     /// The HybridJob as it is now. The state that a watch reported may be old.

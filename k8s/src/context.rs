@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::Recorder;
+use zagros_plumbing::admin::PageToken;
 
 use crate::cache::{JobKey, ObjectCaches};
 use crate::cluster::JobClient;
@@ -15,9 +16,9 @@ use crate::memory::{JobMemory, OperatorMemory};
 use crate::metrics::OperatorMetrics;
 use crate::names::Attempt;
 
-/// Asks the coordinator of an attempt for its progress.
+/// Asks the coordinator of an attempt for its progress, with the token of the run if it has one.
 pub type CoordinatorQuery =
-    Arc<dyn Fn(Attempt) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send>> + Send + Sync>;
+    Arc<dyn Fn(Attempt, Option<PageToken>) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send>> + Send + Sync>;
 
 /// The current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;

@@ -33,5 +33,6 @@ pub mod removal;
 pub mod render;
 mod reporting;
 pub mod rollout;
+pub mod run_secret;
 mod server_memory;
 pub mod validate;

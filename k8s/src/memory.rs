@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use zagros_plumbing::admin::PageToken;
 
 use crate::cache::JobKey;
 use crate::error::Error;
@@ -36,6 +37,8 @@ pub struct JobMemory {
     asked: Option<(i32, Timestamp)>,
     /// The job file of an attempt, which does not change.
     config: Option<(i32, String)>,
+    /// The token of the run's HTTP ports.
+    token: Option<PageToken>,
     failures: Option<Pause>,
 }
 
@@ -186,6 +189,17 @@ impl JobMemory {
     /// Remembers the job file of an attempt.
     pub fn keep_config(&mut self, attempt: i32, text: &str) {
         self.config = Some((attempt, text.to_owned()));
+    }
+
+    /// The token of the run's HTTP ports, if it was read before.
+    #[must_use]
+    pub fn token(&self) -> Option<PageToken> {
+        self.token.clone()
+    }
+
+    /// Remembers the token.
+    pub fn keep_token(&mut self, token: Option<PageToken>) {
+        self.token = token;
     }
 
     /// Notes that a look failed. Returns the pause before the next.

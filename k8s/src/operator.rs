@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 use zagros_plumbing::admin::PageAccess;
+use zagros_plumbing::admin::PageToken;
 use zagros_plumbing::admin::{self, Readiness};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
@@ -60,9 +61,9 @@ pub struct OperatorConfig {
 /// Asks coordinators by the names of their Services.
 #[must_use]
 pub fn ask_coordinator() -> CoordinatorQuery {
-    Arc::new(|attempt: Attempt| {
+    Arc::new(|attempt: Attempt, token: Option<PageToken>| {
         Box::pin(async move {
-            let asked = probe::ask(&attempt.status_address()).await;
+            let asked = probe::ask(&attempt.status_address(), token.as_ref()).await;
             asked.inspect_err(|error| debug!(%error, "the progress is unknown")).ok()
         })
     })

@@ -3,6 +3,10 @@
 /// The folder of the job file. Relative paths in the file start here. The examples' `../data/train.txt` is therefore on the
 /// volume that is mounted at `/data`.
 pub const JOB_FOLDER: &str = "/zagros";
+/// The folder of the run's secret.
+pub const SECRET_FOLDER: &str = "/run/zagros";
+/// File with the key of the pod's role.
+pub const SECRET_FILE: &str = "/run/zagros/key";
 /// Where the job file is mounted.
 pub const JOB_FILE: &str = "/zagros/job.toml";
 /// Where run folders and models are written.

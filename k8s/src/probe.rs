@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use zagros_plumbing::ask::ask as ask_role;
+use zagros_plumbing::admin::PageToken;
+use zagros_plumbing::ask::ask_with;
 
 use crate::crd::Progress;
 
@@ -18,13 +19,15 @@ pub struct ProbeError {
     reason: String,
 }
 
-/// Asks the coordinator at `host:port`.
+/// Asks the coordinator at `host:port`, with the token of its run if it has one.
 ///
 /// # Errors
 /// When it does not answer in time, or something else answers.
-pub async fn ask(address: &str) -> Result<Progress, ProbeError> {
+pub async fn ask(address: &str, token: Option<&PageToken>) -> Result<Progress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
-    let (status, body) = ask_role(address, "/status", TIMEOUT).await.map_err(|error| failed(error.to_string()))?;
+    let (status, body) = ask_with(address, "/status", token.map(PageToken::reveal), TIMEOUT)
+        .await
+        .map_err(|error| failed(error.to_string()))?;
     if !status.is_success() {
         return Err(failed(format!("it answers {status}")));
     }
@@ -144,7 +147,7 @@ mod tests {
     async fn the_coordinators_report_is_parsed() {
         let body = report();
         let address = answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await;
-        let progress = ask(&address).await.unwrap();
+        let progress = ask(&address, None).await.unwrap();
         assert_eq!((progress.step, progress.epoch, progress.epochs), (41, 2, 3));
         assert_eq!((progress.checkpoint_step, progress.servers), (30, 1));
         assert_eq!((progress.samples_per_second, progress.auc.as_deref()), (2001, Some("0.7560")));
@@ -154,11 +157,11 @@ mod tests {
     #[tokio::test]
     async fn another_answer_is_an_error_that_says_so() {
         let address = answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned()).await;
-        assert!(ask(&address).await.unwrap_err().to_string().contains("404"));
+        assert!(ask(&address, None).await.unwrap_err().to_string().contains("404"));
         let address = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_owned()).await;
-        assert!(ask(&address).await.unwrap_err().to_string().contains("not a status"));
+        assert!(ask(&address, None).await.unwrap_err().to_string().contains("not a status"));
         let address = answering("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{}".to_owned()).await;
-        let error = ask(&address).await.unwrap_err().to_string();
+        let error = ask(&address, None).await.unwrap_err().to_string();
         assert!(error.contains(&address), "{error}");
     }
 
@@ -166,6 +169,6 @@ mod tests {
     async fn a_coordinator_that_hangs_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        assert!(ask(&address).await.unwrap_err().to_string().contains("does not answer /status within 2s"));
+        assert!(ask(&address, None).await.unwrap_err().to_string().contains("does not answer /status within 2s"));
     }
 }

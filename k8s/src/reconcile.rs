@@ -109,7 +109,7 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         Err(problems) if !is_over => return refuse(look, job, &observed, &problems).await.map(Some),
         valid => valid.ok(),
     };
-    let report = progress(look, job, &attempt, &observed).await;
+    let report = progress(look, job, valid.as_ref(), &attempt, &observed).await;
     let decision = decide(&DecisionFacts {
         job: &attempt.job,
         namespace: &attempt.namespace,
@@ -191,12 +191,16 @@ fn fixed(spec: &HybridJobSpec) -> String {
 async fn progress(
     look: &Reconciliation<'_>,
     job: &HybridJob,
+    valid: Option<&ValidJob>,
     attempt: &Attempt,
     observed: &ObservedObjects,
 ) -> Option<Progress> {
     let is_up = observed.coordinator.as_ref().is_some_and(|one| one.ready > 0) && status(job).attempt > 0;
-    let asks = is_up && look.memory(job, |memory| memory.asks(attempt.number, look.now()));
-    if asks { (look.context.asker)(attempt.clone()).await } else { None }
+    let token = look.memory(job, |memory| memory.token());
+    // A new operator reads the token when it applies the objects of the run.
+    let may_ask = token.is_some() || valid.is_some_and(|valid| !valid.asks_for_proof());
+    let asks = is_up && may_ask && look.memory(job, |memory| memory.asks(attempt.number, look.now()));
+    if asks { (look.context.asker)(attempt.clone(), token).await } else { None }
 }
 
 fn missing_config(job: &HybridJob) -> SpecProblem {

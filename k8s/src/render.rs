@@ -38,7 +38,7 @@ mod tests {
     fn the_documents_are_the_objects_that_would_be_applied() {
         let yaml = serde_saphyr::to_string(&hybrid_job()).unwrap();
         let rendered = render(&yaml, None).unwrap();
-        assert_eq!(rendered.matches("---\n").count(), 9);
+        assert_eq!(rendered.matches("---\n").count(), 10);
         assert!(rendered.contains("kind: StatefulSet") && rendered.contains("name: ctr-1-server"));
     }
 

@@ -58,6 +58,13 @@ impl ValidJob {
         self.job.train.mode != Mode::Sync && self.replicas(Role::Worker) > 1
     }
 
+    /// Whether the processes of the run prove that they belong to it, by the Secret that the operator makes. Not if the job
+    /// file says `cluster.insecure`, as the files of attempts do that an operator before 0.2 has made.
+    #[must_use]
+    pub fn asks_for_proof(&self) -> bool {
+        !self.job.cluster.insecure
+    }
+
     /// Whether a process of coordinator or servers that ends is followed by one that goes on where it was: servers have a
     /// log, and both have a disk that outlives the pod.
     #[must_use]
@@ -146,8 +153,6 @@ fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'stati
         ("cluster", "server_addresses", value(servers)),
         ("cluster", "worker_address", value(everywhere(Role::Worker.port()))),
         ("cluster", "admin", value(everywhere(ADMIN_PORT))),
-        // The pods get no secret yet: their NetworkPolicy is what keeps others out.
-        ("cluster", "insecure", value(true)),
         ("output", "folder", value(attempt.output())),
     ]
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use zagros_operator::check::{RIGHTS, RequiredRight};
 use zagros_operator::crd::refusals;
 use zagros_operator::render::render;
@@ -67,13 +67,20 @@ fn every_shipped_job_file_can_read_its_data_from_a_claim() {
 }
 
 #[test]
-fn roles_reach_no_secret_enter_no_pod_and_have_no_wildcard() {
+fn roles_make_and_read_single_secrets_enter_no_pod_and_have_no_wildcard() {
     for path in ["rbac.yaml", "leases.yaml", "namespaced/rbac.yaml"] {
         for rule in
             documents(path).iter().flat_map(|document| document["rules"].as_array().cloned().unwrap_or_default())
         {
             let text = rule.to_string();
-            for word in ["secrets", "pods/exec", "\"*\"", "escalate", "bind", "impersonate", "rolebindings"] {
+            if text.contains("secrets") {
+                assert_eq!(
+                    (&rule["resources"], &rule["verbs"]),
+                    (&json!(["secrets"]), &json!(["get", "create"])),
+                    "{path}"
+                );
+            }
+            for word in ["pods/exec", "\"*\"", "escalate", "bind", "impersonate", "rolebindings"] {
                 assert!(!text.contains(word), "{path}: {text}");
             }
         }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::BuildPlan;
 use crate::crd::{Gang, GangScheduler};
 use crate::names::{JOB_LABEL, Role};
+use crate::run_secret;
 
 /// Kind of the PodGroup of a gang scheduler.
 #[must_use]
@@ -45,9 +46,14 @@ pub(super) fn monitor_resource() -> ApiResource {
 
 /// Says where Prometheus finds the pods.
 pub(super) fn pod_monitor(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
+    let mut endpoint = json!({ "port": "http", "path": "/metrics" });
+    if plan.job.asks_for_proof() {
+        let token = json!({ "name": run_secret::name(plan.owner), "key": run_secret::TOKEN });
+        endpoint["authorization"] = json!({ "type": "Bearer", "credentials": token });
+    }
     let spec = json!({
         "selector": { "matchLabels": { JOB_LABEL: plan.attempt.job } },
-        "podMetricsEndpoints": [{ "port": "http", "path": "/metrics" }],
+        "podMetricsEndpoints": [endpoint],
         "podTargetLabels": [JOB_LABEL, crate::names::ROLE_LABEL, crate::names::ATTEMPT_LABEL],
     });
     (monitor_resource(), metadata, json!({ "spec": spec }))

@@ -34,31 +34,63 @@ pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
     }
 }
 
-/// Members reach each other at every port, because the workers' connections choose their ports. Anyone reads health and
-/// metrics.
+/// Coordinator and servers are reached at their data ports by the members of the run. Pods of the cluster reach health and
+/// metrics: probes are open to all, and the rest needs the token of the run.
 pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
-    let members = LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), ..LabelSelector::default() };
-    let from_members = NetworkPolicyIngressRule {
-        from: Some(vec![NetworkPolicyPeer { pod_selector: Some(members.clone()), ..NetworkPolicyPeer::default() }]),
-        ports: None,
-    };
-    let admin = NetworkPolicyPort {
-        port: Some(IntOrString::Int(i32::from(ADMIN_PORT))),
-        protocol: Some("TCP".to_owned()),
-        end_port: None,
-    };
+    let roles = [Role::Coordinator, Role::Server];
+    let data = roles.map(|role| tcp(role.port())).to_vec();
+    let from_members = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &Role::ALL)]), ports: Some(data) };
+    of_roles(plan, metadata, &roles, from_members)
+}
+
+/// Workers are reached by the other workers alone, whose library has no proof. It chooses its ports, so there is no list of
+/// them.
+pub(super) fn worker_policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
+    let roles = [Role::Worker];
+    let from_workers = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &roles)]), ports: None };
+    of_roles(plan, metadata, &roles, from_workers)
+}
+
+fn of_roles(
+    plan: &BuildPlan<'_>,
+    metadata: ObjectMeta,
+    roles: &[Role],
+    from_members: NetworkPolicyIngressRule,
+) -> NetworkPolicy {
     let everyone =
         NetworkPolicyPeer { namespace_selector: Some(LabelSelector::default()), ..NetworkPolicyPeer::default() };
-    let to_admin = NetworkPolicyIngressRule { from: Some(vec![everyone]), ports: Some(vec![admin]) };
+    let to_admin = NetworkPolicyIngressRule { from: Some(vec![everyone]), ports: Some(vec![tcp(ADMIN_PORT)]) };
     NetworkPolicy {
         metadata,
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(members),
+            pod_selector: Some(selects(plan, roles)),
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: Some(vec![from_members, to_admin]),
             egress: None,
         }),
     }
+}
+
+fn tcp(port: u16) -> NetworkPolicyPort {
+    NetworkPolicyPort {
+        port: Some(IntOrString::Int(i32::from(port))),
+        protocol: Some("TCP".to_owned()),
+        end_port: None,
+    }
+}
+
+fn pods(plan: &BuildPlan<'_>, roles: &[Role]) -> NetworkPolicyPeer {
+    NetworkPolicyPeer { pod_selector: Some(selects(plan, roles)), ..NetworkPolicyPeer::default() }
+}
+
+/// Selects the pods of these roles of the job.
+fn selects(plan: &BuildPlan<'_>, roles: &[Role]) -> LabelSelector {
+    let of_roles = LabelSelectorRequirement {
+        key: ROLE_LABEL.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(roles.iter().map(|role| role.word().to_owned()).collect()),
+    };
+    LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), match_expressions: Some(vec![of_roles]) }
 }
 
 /// Whether a pod of this role comes back alone and the others wait for it. Its eviction is then allowed, one pod at a time.
@@ -90,19 +122,11 @@ pub(super) fn worker_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDi
 fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[Role]) -> PodDisruptionBudget {
     let pods: i32 = roles.iter().map(|role| plan.job.replicas(*role)).sum();
     let evicted = i32::from(roles.iter().all(|role| may_move(plan, *role)));
-    let of_roles = LabelSelectorRequirement {
-        key: ROLE_LABEL.to_owned(),
-        operator: "In".to_owned(),
-        values: Some(roles.iter().map(|role| role.word().to_owned()).collect()),
-    };
     PodDisruptionBudget {
         metadata,
         spec: Some(PodDisruptionBudgetSpec {
             min_available: Some(IntOrString::Int(pods - evicted)),
-            selector: Some(LabelSelector {
-                match_labels: Some(job_labels(&plan.attempt.job)),
-                match_expressions: Some(vec![of_roles]),
-            }),
+            selector: Some(selects(plan, roles)),
             // Pods that are not ready do not count: the nodes of a broken run may be drained.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
             ..PodDisruptionBudgetSpec::default()

@@ -13,9 +13,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
 use super::{BuildPlan, grace, security, volumes};
-use crate::crd::{EnvName, GangScheduler, PodSettings, Sidecar};
+use crate::crd::{EnvName, GangScheduler, Sidecar};
 use crate::names::{ADMIN_PORT, Role};
-use crate::paths::{JOB_FILE, JOURNAL_FOLDER};
+use crate::paths::{JOB_FILE, JOURNAL_FOLDER, SECRET_FILE};
 
 /// Label with the number of a StatefulSet's pod, since Kubernetes 1.28.
 const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
@@ -132,7 +132,7 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
         // In another image the program may have another name.
         command: settings.image.is_none().then(|| vec!["zagros".to_owned()]),
         args: Some(arguments(plan, role)),
-        env: Some(environment(settings, role)),
+        env: Some(environment(plan, role)),
         env_from: secrets(&settings.env_from),
         ports: Some(vec![port("data", role.port()), port("http", ADMIN_PORT)]),
         resources: Some(resources(plan, role)),
@@ -143,7 +143,7 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
         readiness_probe: Some(probe("/readyz", 3, 2)),
         // The last lines of the log are the error: what, where, why, next step.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(volumes::mounts(plan, role)),
+        volume_mounts: Some(volumes::secret_mount(plan).into_iter().chain(volumes::mounts(plan, role)).collect()),
         ..Container::default()
     }
 }
@@ -202,7 +202,7 @@ fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
     arguments
 }
 
-fn environment(settings: &PodSettings, role: Role) -> Vec<EnvVar> {
+fn environment(plan: &BuildPlan<'_>, role: Role) -> Vec<EnvVar> {
     let field = |path: &str| EnvVar {
         name: "POD_INDEX".to_owned(),
         value_from: Some(EnvVarSource {
@@ -216,7 +216,12 @@ fn environment(settings: &PodSettings, role: Role) -> Vec<EnvVar> {
         Role::Server => Some(field(SERVER_INDEX)),
         Role::Worker => Some(field(WORKER_INDEX)),
     };
-    index.into_iter().chain(settings.env.iter().cloned()).collect()
+    let secret = plan.job.asks_for_proof().then(|| EnvVar {
+        name: "ZAGROS_RUN_SECRET_FILE".to_owned(),
+        value: Some(SECRET_FILE.to_owned()),
+        value_from: None,
+    });
+    index.into_iter().chain(secret).chain(plan.job.pod(role).env.iter().cloned()).collect()
 }
 
 /// The user's resources, and for the rest a default of the role. A server's memory follows from `cluster.memory`.

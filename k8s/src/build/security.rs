@@ -17,6 +17,8 @@ pub(super) fn of_pod(given: Option<&PodSecurityContext>) -> PodSecurityContext {
     let profile = || SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None };
     PodSecurityContext {
         run_as_non_root: who.run_as_non_root.or(Some(true)),
+        // The group that reads the run's secret.
+        fs_group: who.fs_group.or(who.run_as_group),
         seccomp_profile: who.seccomp_profile.clone().or_else(|| Some(profile())),
         fs_group_change_policy: who.fs_group_change_policy.clone().or_else(|| Some("OnRootMismatch".to_owned())),
         ..who

@@ -9,8 +9,10 @@ use super::{BuildPlan, ObjectManifest, gang, network};
 /// An optional object that all attempts share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedObject {
-    /// Who may reach the pods.
+    /// Who may reach coordinator and servers.
     NetworkPolicy,
+    /// Who may reach workers.
+    WorkerPolicy,
     /// How many pods may be evicted at a time: one, or none if the loss of a pod restarts the whole group.
     Budget,
     /// The same for workers, where they differ from the other roles.
@@ -21,7 +23,8 @@ pub enum SharedObject {
 
 impl SharedObject {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::NetworkPolicy, Self::Budget, Self::WorkerBudget, Self::PodMonitor];
+    pub const ALL: [Self; 5] =
+        [Self::NetworkPolicy, Self::WorkerPolicy, Self::Budget, Self::WorkerBudget, Self::PodMonitor];
     /// The objects that limit evictions.
     pub const BUDGETS: [Self; 2] = [Self::Budget, Self::WorkerBudget];
 
@@ -29,7 +32,7 @@ impl SharedObject {
     #[must_use]
     pub fn resource(self) -> ApiResource {
         match self {
-            Self::NetworkPolicy => ApiResource::erase::<NetworkPolicy>(&()),
+            Self::NetworkPolicy | Self::WorkerPolicy => ApiResource::erase::<NetworkPolicy>(&()),
             Self::Budget | Self::WorkerBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
             Self::PodMonitor => gang::monitor_resource(),
         }
@@ -40,7 +43,7 @@ impl SharedObject {
     pub fn name(self, job: &str) -> String {
         match self {
             Self::NetworkPolicy | Self::Budget | Self::PodMonitor => job.to_owned(),
-            Self::WorkerBudget => format!("{job}.workers"),
+            Self::WorkerPolicy | Self::WorkerBudget => format!("{job}.workers"),
         }
     }
 
@@ -49,7 +52,7 @@ impl SharedObject {
     pub fn is_wanted(self, plan: &BuildPlan<'_>) -> bool {
         let spec = &plan.job.spec;
         match self {
-            Self::NetworkPolicy => spec.network_policy,
+            Self::NetworkPolicy | Self::WorkerPolicy => spec.network_policy,
             Self::Budget => spec.disruption_budget,
             Self::WorkerBudget => spec.disruption_budget && network::has_worker_budget(plan),
             Self::PodMonitor => spec.monitoring.pod_monitor,
@@ -61,6 +64,7 @@ impl SharedObject {
         let metadata = plan.job_metadata(self.name(&plan.attempt.job));
         match self {
             Self::NetworkPolicy => plan.manifest(network::policy(plan, metadata)),
+            Self::WorkerPolicy => plan.manifest(network::worker_policy(plan, metadata)),
             Self::Budget => plan.manifest(network::disruption_budget(plan, metadata)),
             Self::WorkerBudget => plan.manifest(network::worker_budget(plan, metadata)),
             Self::PodMonitor => plan.dynamic(gang::pod_monitor(plan, metadata)),

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod disks;
+mod proof;
 
 use serde_json::{Value, json};
 use zagros_zip::ZipEq;
@@ -48,6 +49,7 @@ fn a_run_is_made_of_these() {
         "Service ctr-3-server",
         "Service ctr-3-worker",
         "NetworkPolicy ctr",
+        "NetworkPolicy ctr.workers",
         "PodDisruptionBudget ctr",
         "StatefulSet ctr-3-coord",
         "StatefulSet ctr-3-server",
@@ -55,7 +57,7 @@ fn a_run_is_made_of_these() {
     ];
     assert_eq!(titles, expected);
     let early: Vec<String> = built(|_| (), BuildStage::Servers).into_iter().map(|one| one.0).collect();
-    assert_eq!(early, expected[..8]);
+    assert_eq!(early, expected[..9]);
 }
 
 #[test]
@@ -425,7 +427,9 @@ fn sidecars_run_beside_the_role_and_do_not_delay_its_end() {
     assert_eq!(made["envFrom"], json!([{"secretRef": {"name": "keys"}}]));
     assert_eq!(made["resources"], sidecar["resources"]);
     assert_eq!(made["securityContext"], pod["containers"][0]["securityContext"]);
-    assert_eq!(made["volumeMounts"], pod["containers"][0]["volumeMounts"]);
+    // All but the key of the role.
+    let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+    assert_eq!((&mounts[0]["name"], &made["volumeMounts"]), (&json!("run-secret"), &json!(mounts[1..])));
     assert_eq!(pod["containers"].as_array().unwrap().len(), 1);
     assert!(object(POD_OWNERS[0])["spec"]["template"]["spec"]["initContainers"].is_null());
 }

@@ -10,12 +10,40 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::{BuildPlan, JOB_KEY, claims};
 use crate::crd::{EmptyDir, EphemeralClaim, Medium, MountedVolume};
 use crate::names::Role;
-use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
+use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SECRET_FOLDER, SHARED_MEMORY_PATH, STATE_PATH};
+use crate::run_secret;
 
 /// Name of the volume for what the next process in the pod needs: log, rows beyond memory, journal.
 pub(super) const STATE: &str = "state";
 /// Name of the volume for memory that the pod's processes share.
 const SHARED_MEMORY: &str = "shared-memory";
+
+/// Name of the volume with the key of the role.
+const RUN_SECRET: &str = "run-secret";
+/// The owner and the group of the pod read the key. A role refuses a key that others may read.
+const SECRET_MODE: i32 = 0o440;
+
+/// Where the key of the role is mounted, for the role's own container and for no sidecar.
+pub(super) fn secret_mount(plan: &BuildPlan<'_>) -> Option<VolumeMount> {
+    plan.job.asks_for_proof().then(|| VolumeMount {
+        name: RUN_SECRET.to_owned(),
+        mount_path: SECRET_FOLDER.to_owned(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    })
+}
+
+/// The key of the role, and no other role's.
+fn secret(plan: &BuildPlan<'_>, role: Role) -> Volume {
+    let item = KeyToPath { key: run_secret::entry(role).to_owned(), path: "key".to_owned(), mode: None };
+    let source = SecretVolumeSource {
+        secret_name: Some(run_secret::name(plan.owner)),
+        items: Some(vec![item]),
+        default_mode: Some(SECRET_MODE),
+        optional: None,
+    };
+    Volume { secret: Some(source), ..named(RUN_SECRET) }
+}
 
 /// Where the volumes of a role's pod are mounted.
 pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
@@ -54,6 +82,9 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
         |output| Volume { persistent_volume_claim: Some(claim(&output.claim_name, false)), ..named("output") },
     );
     let mut volumes = vec![Volume { config_map: Some(job), ..named("job") }, empty("tmp"), output];
+    if plan.job.asks_for_proof() {
+        volumes.push(secret(plan, role));
+    }
     // A claim template makes a volume of this name for each pod.
     if claims::template(plan, role).is_none() {
         volumes.push(empty(STATE));

@@ -16,7 +16,7 @@ async fn an_object_that_an_edit_turns_off_is_removed_and_comes_back() {
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
-    assert_eq!(shared(&world), ["ctr", "ctr"]);
+    assert_eq!(shared(&world), ["ctr", "ctr.workers", "ctr"]);
     let pods = world.pods();
     world.edit(|job| job["spec"]["networkPolicy"] = json!(false)).unwrap();
     world.until("no policy", |world| shared(world) == ["ctr"]).await;
@@ -24,7 +24,7 @@ async fn an_object_that_an_edit_turns_off_is_removed_and_comes_back() {
     world.until("no budgets", |world| shared(world).is_empty()).await;
     world.edit(|job| job["spec"]["disruptionBudget"] = json!(true)).unwrap();
     world.edit(|job| job["spec"]["networkPolicy"] = json!(true)).unwrap();
-    world.until("all back", |world| shared(world).len() == 2).await;
+    world.until("all back", |world| shared(world).len() == 3).await;
     assert_eq!((world.pods(), world.status("/attempt")), (pods, json!(1)), "no pod was made anew");
     operator.stop().await;
 }

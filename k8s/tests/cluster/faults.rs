@@ -188,7 +188,7 @@ async fn drift_is_repaired() {
         .until("repaired", |world| {
             let set = world.api.store().get(&place).unwrap();
             let policies = world.names("networking.k8s.io", "networkpolicies");
-            set["spec"]["replicas"] == 3 && world.names("", "services").len() == 3 && policies == ["ctr"]
+            set["spec"]["replicas"] == 3 && world.names("", "services").len() == 3 && policies == ["ctr", "ctr.workers"]
         })
         .await;
     let set = world.api.store().get(&place).unwrap();

@@ -17,6 +17,7 @@ mod order;
 mod rejoin;
 mod replaced;
 mod rolling;
+mod run_secrets;
 mod updates;
 mod user_errors;
 mod world;

@@ -99,7 +99,7 @@ impl ClusterWorld {
             lease_namespace: name.map(|_| "zagros-system".to_owned()),
             admin: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             registry: registry.clone(),
-            asker: Arc::new(move |_| {
+            asker: Arc::new(move |_, _| {
                 let progress = progress.lock().unwrap().clone();
                 Box::pin(async move { progress })
             }),

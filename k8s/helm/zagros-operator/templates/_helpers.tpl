@@ -71,7 +71,7 @@ capabilities:
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, deletecollection]
 # The operator never makes or enters a pod. It gives up a worker's pod on a node that does not report: the pod is marked
-# as failed and deleted. No rule names secrets.
+# as failed and deleted.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete]
@@ -81,6 +81,10 @@ capabilities:
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, patch, deletecollection]
+# The operator makes the Secret of each run and reads its token. It lists and watches none, changes none and deletes none.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [deletecollection]

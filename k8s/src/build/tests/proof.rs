@@ -1,0 +1,55 @@
+//! Who reaches which pod, and who has which part of the run's secret.
+
+use serde_json::{Value, json};
+
+use super::{all, spec_of};
+
+/// Workers are open to workers alone, because the library of their sums has no proof.
+#[test]
+fn each_role_is_reached_by_those_who_need_it() {
+    let object = all(|_| ());
+    let roles = |selector: &Value| {
+        assert_eq!(selector["matchLabels"]["zagros.dev/job"], "ctr");
+        selector["matchExpressions"][0]["values"].clone()
+    };
+    for (title, selected, callers, ports) in [
+        (
+            "NetworkPolicy ctr",
+            json!(["coordinator", "server"]),
+            json!(["coordinator", "server", "worker"]),
+            json!([7700, 7701]),
+        ),
+        ("NetworkPolicy ctr.workers", json!(["worker"]), json!(["worker"]), json!([])),
+    ] {
+        let spec = &object(title)["spec"];
+        assert_eq!((&spec["policyTypes"], roles(&spec["podSelector"])), (&json!(["Ingress"]), selected), "{title}");
+        let [members, admin] = &spec["ingress"].as_array().unwrap()[..] else { panic!("two rules: {spec}") };
+        assert_eq!(roles(&members["from"][0]["podSelector"]), callers, "{title}");
+        assert!(
+            members["from"].as_array().unwrap().len() == 1 && members["from"][0].get("namespaceSelector").is_none()
+        );
+        let open: Vec<_> = members["ports"].as_array().into_iter().flatten().map(|port| port["port"].clone()).collect();
+        assert_eq!(json!(open), ports, "{title}");
+        assert_eq!(admin["ports"], json!([{"port": 7780, "protocol": "TCP"}]));
+    }
+}
+
+/// Prometheus proves itself by the token of the run.
+#[test]
+fn a_pod_monitor_names_the_token() {
+    let object = all(|job| job.spec.monitoring.pod_monitor = true);
+    let endpoint = object("PodMonitor ctr")["spec"]["podMetricsEndpoints"][0].clone();
+    let expected = json!({"type": "Bearer", "credentials": {"name": "ctr.run.11111111", "key": "token"}});
+    assert_eq!(endpoint["authorization"], expected);
+}
+
+/// The key is readable for the group of the pod, whoever the pod runs as.
+#[test]
+fn a_pod_that_runs_as_a_group_reads_its_key() {
+    for (given, group) in
+        [(json!({"runAsUser": 7, "runAsGroup": 8}), json!(8)), (json!({"runAsGroup": 8, "fsGroup": 9}), json!(9))]
+    {
+        let object = all(spec_of(json!({"podSecurityContext": given})));
+        assert_eq!(object("Job ctr-3-worker")["spec"]["template"]["spec"]["securityContext"]["fsGroup"], group);
+    }
+}

@@ -1,0 +1,128 @@
+//! The secret of a job's run (docs/security.md): a Secret with a key for each role and the token of the HTTP ports.
+//!
+//! The operator makes the Secret once for each HybridJob, from random bytes, and never changes it: processes of a run would no
+//! longer know each other. Its owner is the HybridJob. Its name has a part of the owner's uid, so a HybridJob that is deleted
+//! and made again under its name has another Secret, whenever Kubernetes removes the first one.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Resource, ResourceExt};
+use zagros_plumbing::admin::PageToken;
+use zagros_transport::{PeerRole, RoleKey};
+
+use crate::cluster::JobClient;
+use crate::crd::HybridJob;
+use crate::error::Error;
+use crate::names::{Role, job_labels};
+
+/// Key of the token that opens `/metrics`, `/status` and the live page.
+pub const TOKEN: &str = "token";
+/// Key of the clients' key, which a person gives to `zagros status`.
+const CLIENT: &str = "client";
+/// Characters of the owner's uid in the name.
+const OF_UID: usize = 8;
+
+/// Name of a HybridJob's Secret. The name of a HybridJob has no dot, so this is no other HybridJob's.
+#[must_use]
+pub fn name(owner: &HybridJob) -> String {
+    let uid: String = owner.uid().unwrap_or_default().chars().take(OF_UID).collect();
+    format!("{}.run.{uid}", owner.name_any()).trim_end_matches('.').to_owned()
+}
+
+/// Key of a role's entry in the Secret.
+#[must_use]
+pub fn entry(role: Role) -> &'static str {
+    role.word()
+}
+
+/// A new Secret.
+fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
+    let roles = [
+        (entry(Role::Coordinator), PeerRole::Coordinator),
+        (entry(Role::Server), PeerRole::EmbeddingServer),
+        (entry(Role::Worker), PeerRole::DenseWorker),
+        (CLIENT, PeerRole::Client),
+    ];
+    // The run's secret is the key of the highest role, so there is a key for each role.
+    let keys = roles.into_iter().filter_map(|(entry, role)| Some((entry, run.of(role)?.reveal())));
+    let data =
+        keys.chain([(TOKEN, run.page_token())]).map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())));
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name(owner)),
+            namespace: owner.namespace(),
+            labels: Some(job_labels(&owner.name_any())),
+            owner_references: owner.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        data: Some(data.collect()),
+        immutable: Some(true),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+impl JobClient {
+    /// Makes the Secret of the job, unless it is there. Returns the token of the HTTP ports, if it can be read.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub async fn run_secret(&self, owner: &HybridJob) -> Result<Option<PageToken>, Error> {
+        let (name, api) = (name(owner), self.secrets());
+        let read = async || api.get_opt(&name).await.map_err(Error::of(format!("read Secret {name}")));
+        if let Some(found) = read().await? {
+            return Ok(token(&found));
+        }
+        let made = api.create(&PostParams::default(), &secret(owner, &RoleKey::random())).await;
+        match made.map_err(Error::of(format!("make Secret {name}"))) {
+            Ok(made) => Ok(token(&made)),
+            // Another operator was faster.
+            Err(error) if error.is_conflict() => Ok(read().await?.as_ref().and_then(token)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn token(secret: &Secret) -> Option<PageToken> {
+    let ByteString(bytes) = secret.data.as_ref()?.get(TOKEN)?;
+    PageToken::parse(std::str::from_utf8(bytes).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::hybrid_job;
+
+    #[test]
+    fn each_role_has_its_own_key_and_the_owner_keeps_the_secret() {
+        let (job, run) = (hybrid_job(), RoleKey::random());
+        let made = secret(&job, &run);
+        assert_eq!(made.metadata.name.as_deref(), Some("ctr.run.11111111"));
+        assert_eq!(made.metadata.owner_references.as_ref().unwrap()[0].uid, job.uid().unwrap());
+        assert_eq!(made.immutable, Some(true));
+        let text = |key: &str| String::from_utf8(made.data.as_ref().unwrap()[key].0.clone()).unwrap();
+        for (entry, role) in [
+            ("coordinator", PeerRole::Coordinator),
+            ("server", PeerRole::EmbeddingServer),
+            ("worker", PeerRole::DenseWorker),
+            ("client", PeerRole::Client),
+        ] {
+            assert_eq!(RoleKey::parse(&text(entry)).unwrap().role(), role, "{entry}");
+            assert_eq!(text(entry), run.of(role).unwrap().reveal(), "{entry}");
+        }
+        assert_eq!(token(&made).unwrap().reveal(), run.page_token());
+        assert_eq!(made.data.as_ref().unwrap().len(), 5);
+    }
+
+    #[test]
+    fn a_job_of_the_same_name_has_another_secret_and_a_long_name_fits() {
+        let mut job = hybrid_job();
+        let first = name(&job);
+        job.metadata.uid = Some("22222222-2222-3333-4444-555555555555".to_owned());
+        assert_ne!(first, name(&job));
+        assert_ne!(secret(&job, &RoleKey::random()).data, secret(&job, &RoleKey::random()).data);
+        job.metadata.uid = None;
+        assert_eq!(name(&job), "ctr.run");
+    }
+}
