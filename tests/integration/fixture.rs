@@ -86,10 +86,18 @@ impl Fixture {
         RunningCommand::start(program, self.folder.path(), arguments, &self.environment)
     }
 
+    /// The run folders. Logs of servers that were started by hand lie beside them.
+    pub(crate) fn run_folders(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.path("runs")).into_iter().flatten();
+        let folders = entries.map(|entry| entry.expect("readable").path());
+        let is_log =
+            |folder: &PathBuf| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log-server-"));
+        folders.filter(|folder| !is_log(folder)).collect()
+    }
+
     /// The newest run folder.
     pub(crate) fn run_folder(&self) -> PathBuf {
-        let entries = std::fs::read_dir(self.path("runs")).expect("there is a run");
-        entries.map(|entry| entry.expect("readable").path()).max().expect("there is a run folder")
+        self.run_folders().into_iter().max().expect("there is a run folder")
     }
 
     /// Loss at every step of the newest run, as written.

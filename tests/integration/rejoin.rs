@@ -47,8 +47,7 @@ fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
     // At most what one worker reads of an epoch is trained on twice, for each worker that was lost.
     assert!((EPOCHS * u64::from(ROWS)..=(EPOCHS + 2) * u64::from(ROWS)).contains(&samples), "{samples}");
     assert!(auc > 0.65, "AUC {auc}");
-    let folders = std::fs::read_dir(fixture.path("runs")).expect("runs").count();
-    assert_eq!(folders, 1, "the new process went on in another folder");
+    assert_eq!(fixture.run_folders().len(), 1, "the new process went on in another folder");
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(crate) fn end(fixture: &Fixture) -> [Value; 5] {
 }
 
 fn runs(fixture: &Fixture) -> usize {
-    std::fs::read_dir(fixture.path("runs")).map_or(0, Iterator::count)
+    fixture.run_folders().len()
 }
 
 /// Invariant CK-2, with real processes: one that is killed and one that is asked to stop.

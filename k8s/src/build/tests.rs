@@ -227,9 +227,10 @@ fn a_lost_worker_is_replaced_where_the_others_wait_for_it() {
         let text = job.spec.job.inline.as_mut().unwrap();
         *text = format!("{text}mode = \"{mode}\"\n");
     }
-    let changes: [fn(&mut HybridJob); 5] = [
+    let asynchronous = spec(|job| mode(job, "async"));
+    assert_eq!(asynchronous["podFailurePolicy"], hybrid["podFailurePolicy"]);
+    let changes: [fn(&mut HybridJob); 4] = [
         |job| mode(job, "sync"),
-        |job| mode(job, "async"),
         |job| job.spec.dense_workers.replicas = 1,
         |job| job.spec.run_policy.backoff_limit = 0,
         |job| job.spec.run_policy.exit_codes.retryable.clear(),
