@@ -155,12 +155,13 @@ pub(crate) struct ChaosArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) faults: Option<u64>,
     /// Kinds of faults. Of processes: kill (kill -9), stop (SIGSTOP, then SIGCONT), disk (no write succeeds). Of links: slow, partition
-    /// (nothing passes), break (connections end), late (connections end, and their requests arrive later).
+    /// (nothing passes), break (connections end), late (connections end, and their requests arrive later). Of the run: scale (another
+    /// number of embedding servers).
     #[arg(
         long,
         value_name = "KIND,…",
         value_delimiter = ',',
-        default_value = "kill,stop,disk,slow,partition,break,late"
+        default_value = "kill,stop,disk,slow,partition,break,late,scale"
     )]
     pub(crate) kinds: Vec<FaultKind>,
     /// Embedding servers (instead of cluster.servers).

@@ -44,6 +44,14 @@ fn a_run_whose_links_and_disks_fail_loses_and_doubles_nothing() {
     assert!(said.contains("↔"), "a link is hit: {said}");
 }
 
+/// ADR 39: pushes follow the buckets, and each is applied once.
+#[test]
+fn a_run_whose_servers_come_and_go_while_processes_are_killed_loses_and_doubles_nothing() {
+    let said = chaos(&Fixture::new(10_000), "hybrid", "scale,kill", "6");
+    assert!(said.contains("are exactly minus the sum of"), "{said}");
+    assert!(said.contains(" moves of "), "no bucket has moved: {said}");
+}
+
 #[test]
 fn a_job_whose_rows_cannot_be_checked_is_refused_by_its_key() {
     let fixture = Fixture::new(100);

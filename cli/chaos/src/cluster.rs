@@ -10,6 +10,7 @@ use zagros_shell::{Announcement, Exit, Failure};
 
 use crate::link::{LinkName, RoundLinks};
 use crate::rules::may_lose_workers;
+use crate::scaling::RoundScaling;
 
 /// Time for the processes of an interrupted round to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -22,6 +23,8 @@ pub(crate) struct RoundCluster<'a> {
     pub(crate) socket: &'a Path,
     /// What all connections pass through.
     pub(crate) links: &'a RoundLinks,
+    /// How many servers there are to be.
+    pub(crate) scaling: &'a RoundScaling<'a>,
 }
 
 impl RoundCluster<'_> {
@@ -30,7 +33,8 @@ impl RoundCluster<'_> {
     /// # Errors
     /// If the run fails, or `stop` is requested before it ends.
     pub(crate) async fn train(&self, stop: &Shutdown) -> Result<(), Failure> {
-        let mut supervisor = Supervisor::new(self.job.cluster.timeout).reporting_to(self.plan.output.console.clone());
+        let supervisor = Supervisor::new(self.job.cluster.timeout).reporting_to(self.plan.output.console.clone());
+        let mut supervisor = supervisor.with_servers(self.scaling.servers.subscribe());
         let ended = self.train_in(&mut supervisor, stop).await;
         if stop.is_requested() {
             supervisor.stop(GracePeriods { workers: GRACE, others: GRACE }).await;

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use zagros_job::Job;
 use zagros_launch::RoleName;
 use zagros_plumbing::Shutdown;
+use zagros_protocol::control::ScaleStatus;
 
 use crate::FaultKind;
 use crate::disk;
@@ -15,6 +16,7 @@ use crate::processes::{RoundProcesses, signal};
 use crate::progress::ProgressMoment;
 use crate::recorder::Recorder;
 use crate::report;
+use crate::scaling::RoundScaling;
 use crate::schedule::PlannedFault;
 use crate::target::FaultTarget;
 
@@ -47,6 +49,8 @@ pub(crate) struct FaultInjector {
     started: Instant,
     length: Duration,
     pub(crate) records: Vec<FaultRecord>,
+    /// The moves of each round, as the coordinator last told.
+    pub(crate) moves: Vec<ScaleStatus>,
     pub(crate) problems: Vec<String>,
 }
 
@@ -55,6 +59,7 @@ pub(crate) struct RoundView<'a> {
     pub(crate) job: &'a Job,
     pub(crate) run: &'a Path,
     pub(crate) links: &'a RoundLinks,
+    pub(crate) scaling: &'a RoundScaling<'a>,
     pub(crate) recorder: &'a Recorder,
     /// Requested once the run has ended.
     pub(crate) over: &'a Shutdown,
@@ -83,11 +88,21 @@ enum HitTarget {
         is_back: bool,
     },
     Link(LinkName),
+    /// The whole run.
+    Run,
 }
 
 impl FaultInjector {
     pub(crate) fn new(faults: Vec<PlannedFault>, length: Duration) -> Self {
-        Self { faults, next: 0, started: Instant::now(), length, records: Vec::new(), problems: Vec::new() }
+        Self {
+            faults,
+            next: 0,
+            started: Instant::now(),
+            length,
+            records: Vec::new(),
+            moves: Vec::new(),
+            problems: Vec::new(),
+        }
     }
 
     /// Whether no fault is left, or the time is over.
@@ -98,6 +113,7 @@ impl FaultInjector {
     /// Makes faults until the run is over or none is left.
     pub(crate) async fn run(&mut self, round: &RoundView<'_>) {
         let mut processes = RoundProcesses::new(round.run, round.job);
+        let mut moves = None;
         while !self.is_done() && self.wait_for_training(round).await {
             let fault = self.faults[self.next].clone();
             if ended_within(round.over, fault.pause).await {
@@ -108,7 +124,9 @@ impl FaultInjector {
             let record = self.follow(open, round, &mut processes).await;
             report::fault(&record);
             self.records.push(record);
+            moves = round.scaling.status().await.or(moves);
         }
+        self.moves.extend(moves);
         // No process is started again because of what was done to another.
         while !ended_within(round.over, LOOK * 10).await {
             let more = processes.look();
@@ -141,6 +159,7 @@ impl FaultInjector {
         let began = Instant::now();
         loop {
             if let Some(open) = self.strike(fault, round, processes) {
+                self.scale(fault, round).await;
                 return Some(open);
             }
             if began.elapsed() > limit(round.job) {
@@ -149,6 +168,17 @@ impl FaultInjector {
             }
             if ended_within(round.over, LOOK).await {
                 return None;
+            }
+        }
+    }
+
+    /// Asks for the number of servers that the fault names, if it names one.
+    async fn scale(&mut self, fault: &PlannedFault, round: &RoundView<'_>) {
+        for target in &fault.targets {
+            if let FaultTarget::Servers(count) = target
+                && let Err(refusal) = round.scaling.scale_to(*count).await
+            {
+                self.problems.push(format!("the run does not get {count} embedding servers: {refusal}"));
             }
         }
     }
@@ -250,6 +280,7 @@ impl HitTarget {
         match target {
             FaultTarget::Process(role) => Some(Self::Process { role, pid: processes.pid(role)?, is_back: false }),
             FaultTarget::Link(link) => Some(Self::Link(link)),
+            FaultTarget::Servers(_) => Some(Self::Run),
         }
     }
 
@@ -262,6 +293,7 @@ impl HitTarget {
             (Self::Link(link), FaultKind::Break) => links.set(*link, |before| LinkState::Broken { before }),
             (Self::Link(link), FaultKind::Late) => links.set(*link, |before| LinkState::Late { before }),
             (Self::Link(link), _) => links.set(*link, |_| LinkState::Partitioned),
+            (Self::Run, _) => {}
         }
     }
 
@@ -270,11 +302,12 @@ impl HitTarget {
             Self::Process { pid, .. } if kind == FaultKind::Disk => disk::allow_writes(*pid, true),
             Self::Process { pid, .. } => signal(*pid, Signal::CONT),
             Self::Link(link) => links.set(*link, |_| LinkState::Open),
+            Self::Run => {}
         }
     }
 
     fn is_back(&self) -> bool {
-        matches!(self, Self::Link(_) | Self::Process { is_back: true, .. })
+        matches!(self, Self::Link(_) | Self::Run | Self::Process { is_back: true, .. })
     }
 
     /// Looks for the successor of a process. Answers the role if it has just been found.

@@ -20,12 +20,14 @@ pub enum FaultKind {
     Break,
     /// All connections of the link end, and requests that were under way arrive later, after their repetitions.
     Late,
+    /// The run gets another number of embedding servers. Buckets move while the next fault is made.
+    Scale,
 }
 
 impl FaultKind {
     /// All kinds, in the order of the report.
-    pub const ALL: [Self; 7] =
-        [Self::Kill, Self::Stop, Self::Disk, Self::Slow, Self::Partition, Self::Break, Self::Late];
+    pub const ALL: [Self; 8] =
+        [Self::Kill, Self::Stop, Self::Disk, Self::Slow, Self::Partition, Self::Break, Self::Late, Self::Scale];
 
     /// The name on the command line.
     #[must_use]
@@ -38,12 +40,13 @@ impl FaultKind {
             Self::Partition => "partition",
             Self::Break => "break",
             Self::Late => "late",
+            Self::Scale => "scale",
         }
     }
 
     /// Whether it goes on for a while.
     pub(crate) fn lasts(self) -> bool {
-        !matches!(self, Self::Kill | Self::Break)
+        !matches!(self, Self::Kill | Self::Break | Self::Scale)
     }
 }
 

@@ -30,6 +30,7 @@ mod report;
 mod rules;
 mod run;
 mod saved_rows;
+mod scaling;
 mod schedule;
 mod target;
 mod verdict;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use owo_colors::OwoColorize;
 use zagros_job::Job;
+use zagros_protocol::control::ScaleStatus;
 use zagros_shell::out;
 
 use crate::FaultKind;
@@ -105,6 +106,23 @@ pub(crate) fn recoveries(records: &[FaultRecord]) {
         let with = away.iter().filter(|steps| **steps > 0).count();
         let sum: u64 = away.iter().sum();
         out!("\n{sum} steps were made while the coordinator was away; in {with} of {} absences", away.len());
+    }
+}
+
+/// What moved between embedding servers.
+pub(crate) fn moves(rounds: &[ScaleStatus]) {
+    let sum = |of: fn(&ScaleStatus) -> u64| rounds.iter().map(of).sum::<u64>();
+    let committed = sum(|moves| moves.moves_committed);
+    if committed > 0 {
+        let frozen = rounds.iter().map(|moves| moves.longest_frozen_us).max().unwrap_or_default();
+        out!(
+            "\n{committed} moves of {} buckets with {} rows between embedding servers, {} more were abandoned; a server stood still \
+             for {:.0} ms at most",
+            sum(|moves| moves.buckets_moved),
+            sum(|moves| moves.rows_moved),
+            sum(|moves| moves.moves_abandoned),
+            frozen as f64 / 1000.0
+        );
     }
 }
 

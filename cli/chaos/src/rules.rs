@@ -88,17 +88,22 @@ pub(crate) fn targets(job: &Job, kind: FaultKind) -> Vec<FaultTarget> {
         // A worker writes files at the end and at checkpoints only.
         FaultKind::Disk => inner.map(FaultTarget::Process).collect(),
         FaultKind::Slow | FaultKind::Partition | FaultKind::Break | FaultKind::Late => {
-            links(job).into_iter().map(FaultTarget::Link).collect()
+            links(job, job.cluster.servers).into_iter().map(FaultTarget::Link).collect()
         }
+        FaultKind::Scale => (job.cluster.servers..=most_servers(job)).map(FaultTarget::Servers).collect(),
     }
 }
 
-/// All links of a run.
-pub(crate) fn links(job: &Job) -> Vec<LinkName> {
-    let servers = (0..job.cluster.servers).map(LinkName::Server);
-    let members = (0..job.cluster.servers).map(RoleName::EmbeddingServer);
+/// The most embedding servers that a run gets. It never has fewer than at first, so that the others can be killed at any time.
+pub(crate) fn most_servers(job: &Job) -> u32 {
+    job.cluster.servers + 2
+}
+
+/// All links of a run with so many servers.
+pub(crate) fn links(job: &Job, servers: u32) -> Vec<LinkName> {
+    let members = (0..servers).map(RoleName::EmbeddingServer);
     let members = members.chain((0..job.cluster.workers).map(RoleName::DenseWorker));
-    servers.chain(members.map(LinkName::Coordinator)).collect()
+    (0..servers).map(LinkName::Server).chain(members.map(LinkName::Coordinator)).collect()
 }
 
 /// Whether a lost dense worker is replaced.
@@ -134,6 +139,7 @@ mod tests {
         assert_eq!(targets(&after, FaultKind::Kill).len(), 5);
         assert_eq!(targets(&after, FaultKind::Disk).len(), 3);
         assert_eq!(targets(&after, FaultKind::Partition).len(), 2 + 4);
+        assert_eq!(targets(&after, FaultKind::Scale), [2, 3, 4].map(FaultTarget::Servers));
     }
 
     #[test]

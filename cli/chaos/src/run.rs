@@ -16,6 +16,7 @@ use crate::link::RoundLinks;
 use crate::losses::RunFacts;
 use crate::oracle::RowOracle;
 use crate::recorder::{Recorder, RoundRecord};
+use crate::scaling::RoundScaling;
 use crate::schedule::{PlannedFault, ScheduleRules};
 use crate::verdict::{CheckedPromise, EndedRound, promises};
 use crate::{disk, report, rules, saved_rows};
@@ -116,7 +117,8 @@ impl ChaosRun<'_> {
         // Lines of the supervisor are in the report, in other words.
         console.hold();
         let program = disk::without_signal(self.program, &folder).or_internal()?;
-        let links = RoundLinks::open(&folder, &rules::links(self.job)).await.or_internal()?;
+        let links =
+            RoundLinks::open(&folder, &rules::links(self.job, rules::most_servers(self.job))).await.or_internal()?;
         let plan = LaunchPlan {
             program: &program,
             job_file: self.job_file,
@@ -130,14 +132,27 @@ impl ChaosRun<'_> {
             row_folders: RowFolders::of(self.job, &folder),
             secret: RoleKey::random(),
         };
-        let cluster = RoundCluster { plan, job: self.job, socket: &socket, links: &links };
+        let scaling = RoundScaling {
+            run: &folder,
+            credentials: plan.credentials(),
+            timeout: self.job.cluster.timeout,
+            servers: tokio::sync::watch::Sender::new(self.job.cluster.servers),
+        };
+        let cluster = RoundCluster { plan, job: self.job, socket: &socket, links: &links, scaling: &scaling };
         let train = async {
             let ended = cluster.train(&stop).await;
             over.request();
             ended
         };
-        let view =
-            RoundView { job: self.job, run: &folder, links: &links, recorder: &recorder, over: &over, stop: &stop };
+        let view = RoundView {
+            job: self.job,
+            run: &folder,
+            links: &links,
+            scaling: &scaling,
+            recorder: &recorder,
+            over: &over,
+            stop: &stop,
+        };
         let before = injector.as_ref().map_or(0, |injector| injector.records.len());
         let passed_on = async {
             tokio::select! {
@@ -207,6 +222,7 @@ impl ChaosRun<'_> {
         let made: Vec<PlannedFault> = injector.records.iter().map(|record| record.fault.clone()).collect();
         if !made.is_empty() {
             report::recoveries(&injector.records);
+            report::moves(&injector.moves);
             report::schedule(&made, self.options.seed);
         }
         let seed = self.options.seed;

@@ -84,6 +84,7 @@ impl PlannedFault {
             FaultKind::Partition => "partition",
             FaultKind::Break => "break link",
             FaultKind::Late => "late requests",
+            FaultKind::Scale => "scale to",
         };
         if self.kind.lasts() { format!("{what}, {:.1} s", self.lasts.as_secs_f64()) } else { what.to_owned() }
     }

@@ -4,11 +4,13 @@ use zagros_launch::RoleName;
 
 use crate::link::LinkName;
 
-/// A process or a link.
+/// A process, a link, or the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultTarget {
     Process(RoleName),
     Link(LinkName),
+    /// So many embedding servers.
+    Servers(u32),
 }
 
 impl FaultTarget {
@@ -17,6 +19,7 @@ impl FaultTarget {
         match self {
             Self::Process(role) => role.display(),
             Self::Link(link) => link.display(),
+            Self::Servers(count) => format!("{count} embedding servers"),
         }
     }
 
@@ -24,7 +27,7 @@ impl FaultTarget {
     pub(crate) fn role(self) -> Option<RoleName> {
         match self {
             Self::Process(role) | Self::Link(LinkName::Coordinator(role)) => Some(role),
-            Self::Link(LinkName::Server(_)) => None,
+            Self::Link(LinkName::Server(_)) | Self::Servers(_) => None,
         }
     }
 
@@ -34,6 +37,7 @@ impl FaultTarget {
             Self::Process(role) => role.word_and_index().0.to_owned(),
             Self::Link(LinkName::Server(_)) => "workers ↔ server".to_owned(),
             Self::Link(LinkName::Coordinator(role)) => format!("{} ↔ coordinator", role.word_and_index().0),
+            Self::Servers(_) => "servers".to_owned(),
         }
     }
 }
