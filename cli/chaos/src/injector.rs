@@ -49,7 +49,7 @@ pub(crate) struct FaultInjector {
     started: Instant,
     length: Duration,
     pub(crate) records: Vec<FaultRecord>,
-    /// The moves of each round, as the coordinator last told.
+    /// The moves of each round, as the coordinator last reported.
     pub(crate) moves: Vec<ScaleStatus>,
     pub(crate) problems: Vec<String>,
 }
