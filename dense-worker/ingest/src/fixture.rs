@@ -115,7 +115,7 @@ fn job(format: Format, features: Features) -> Job {
         train: train(),
         eval: Eval { group_by: None, group_samples: 1000 },
         cluster: cluster(),
-        checkpoint: zagros_job::Checkpoint { every: None, every_steps: None, folder: None, keep: 0 },
+        checkpoint: zagros_job::Checkpoint { every: None, every_steps: None, folder: None, keep: 0, deltas: 0 },
         output: Output {
             folder: "runs".into(),
             save_model: false,

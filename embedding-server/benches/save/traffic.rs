@@ -18,6 +18,9 @@ use crate::servers::{BATCH, DIM, TIMEOUT, request_of};
 /// Start and duration of a push.
 type Timed = (Instant, Duration);
 
+/// Number of the first push: above those of the checkpoints of changes, which the same writer made.
+const FIRST: u64 = 1 << 21;
+
 /// The pushing thread.
 pub(crate) struct Traffic {
     stop: Arc<AtomicBool>,
@@ -40,7 +43,7 @@ impl Traffic {
         let thread = std::thread::spawn(move || {
             let request = |seq: u64| push_of(seq, rows);
             let go_on = |_: &u64| !is_over.load(Ordering::Relaxed);
-            (1..).take_while(go_on).map(|seq| timed(&runtime, &shard, request(seq))).collect()
+            (FIRST..).take_while(go_on).map(|seq| timed(&runtime, &shard, request(seq))).collect()
         });
         Self { stop, thread }
     }

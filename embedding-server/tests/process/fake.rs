@@ -14,7 +14,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 use zagros_coordinator_client::ControlPlane;
-use zagros_embedding_server::{ServerConfig, ServerError, run};
+use zagros_embedding_server::{ServerConfig, ServerEnd, ServerError, run};
 use zagros_fakes::FakeControlPlane;
 use zagros_job::{Durability, Job, Overrides};
 use zagros_plumbing::admin::PageAccess;

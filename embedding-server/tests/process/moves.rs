@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder};
 use zagros_embedding_client::{GrpcShard, Shard};
-use zagros_embedding_server::{ServerConfig, ServerError, run};
+use zagros_embedding_server::{ServerConfig, ServerEnd, ServerError, run};
 use zagros_fakes::FakeControlPlane;
 use zagros_plumbing::admin::PageAccess;
 use zagros_plumbing::{Deadline, Shutdown, StopMeaning};
@@ -81,7 +81,7 @@ impl CoreRun {
         Self { core, control, started, worker, runs: tempfile::tempdir().unwrap() }
     }
 
-    async fn start(&self, index: u32) -> JoinHandle<Result<(), ServerError>> {
+    async fn start(&self, index: u32) -> JoinHandle<Result<ServerEnd, ServerError>> {
         let mut job = job();
         job.output.folder = self.runs.path().to_owned();
         job.cluster.durability = zagros_job::Durability::Process;
@@ -219,6 +219,6 @@ async fn a_server_joins_a_run_gets_buckets_hands_them_back_and_ends() {
     let after = cluster.first_weights().await;
     assert!(before.iter().all(|(id, first)| (first - after[id] - 12.0).abs() < 0.01), "{before:?} {after:?}");
     let ended = tokio::time::timeout(TIMEOUT, second).await.expect("it owns nothing any more");
-    ended.unwrap().unwrap();
+    assert_eq!(ended.unwrap().unwrap(), ServerEnd::Released);
     assert!(!cluster.runs.path().join("log-server-1/lineage.json").exists(), "its log is deleted");
 }
