@@ -11,7 +11,6 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use zagros_table::RowBatch;
 
 use crate::block::{BlockContent, SnapshotBlock};
 use crate::find_row::{FoundRow, find, is_removed};
@@ -144,7 +143,7 @@ impl LaterRows {
         let content = match content {
             BlockContent::Rows(mut rows) => {
                 if !self.0.is_empty() {
-                    retain(&mut rows, width, |id| !self.0.contains(&(number, id)));
+                    rows.retain(width, |id| !self.0.contains(&(number, id)));
                 }
                 if !place.is_oldest {
                     self.0.extend(rows.ids.iter().map(|id| (number, *id)));
@@ -166,24 +165,6 @@ impl LaterRows {
 pub fn as_rows(head: &BlockHeader) -> BlockHeader {
     let kind = if head.kind == BlockKind::Removed { BlockKind::Rows } else { head.kind };
     BlockHeader { kind, ..*head }
-}
-
-/// Keeps the rows for whose id `keep` holds.
-pub fn retain(rows: &mut RowBatch, width: usize, keep: impl Fn(u64) -> bool) {
-    let mut kept = 0;
-    for row in 0..rows.ids.len() {
-        if keep(rows.ids[row]) {
-            rows.ids[kept] = rows.ids[row];
-            rows.slots.copy_within(row * width..(row + 1) * width, kept * width);
-            if let Some(access) = rows.access.get(row).copied() {
-                rows.access[kept] = access;
-            }
-            kept += 1;
-        }
-    }
-    rows.ids.truncate(kept);
-    rows.slots.truncate(kept * width);
-    rows.access.truncate(kept);
 }
 
 fn name(file: &Path) -> &str {

@@ -26,7 +26,7 @@ mod verify;
 mod writer;
 
 pub use block::{BlockContent, SnapshotBlock, SnapshotTime};
-pub use chain::{ChainLink, ChainPlace, FileChain, LaterRows, as_rows, group_links, retain};
+pub use chain::{ChainLink, ChainPlace, FileChain, LaterRows, as_rows, group_links};
 pub use error::SnapshotError;
 pub use find_row::{FoundRow, bucket, find, holds};
 pub use format::{BlockHeader, BlockKind, FollowedFile, SnapshotHeader, TableHeader, delta_name, file_name};

@@ -89,20 +89,7 @@ impl OwnedBuckets {
         if self.all || rows.ids.is_empty() {
             return;
         }
-        let (width, mut kept) = (rows.slots.len() / rows.ids.len(), 0);
-        for row in 0..rows.ids.len() {
-            if self.owns(table, rows.ids[row]) {
-                rows.ids[kept] = rows.ids[row];
-                rows.slots.copy_within(row * width..(row + 1) * width, kept * width);
-                if let Some(access) = rows.access.get(row).copied() {
-                    rows.access[kept] = access;
-                }
-                kept += 1;
-            }
-        }
-        rows.ids.truncate(kept);
-        rows.slots.truncate(kept * width);
-        rows.access.truncate(kept);
+        rows.retain(rows.slots.len() / rows.ids.len(), |id| self.owns(table, id));
     }
 
     /// Refuses a request that was routed by another map (invariant PL-2), and every request while the server is frozen.

@@ -11,3 +11,38 @@ pub struct RowBatch {
     /// Access metadata of each row, in the table's own format. Empty for a table that never evicts rows.
     pub access: Vec<u32>,
 }
+
+impl RowBatch {
+    /// Keeps the rows for whose id `keep` holds. A slot has `width` words.
+    pub fn retain(&mut self, width: usize, keep: impl Fn(u64) -> bool) {
+        let mut kept = 0;
+        for row in 0..self.ids.len() {
+            if keep(self.ids[row]) {
+                self.ids[kept] = self.ids[row];
+                self.slots.copy_within(row * width..(row + 1) * width, kept * width);
+                if let Some(access) = self.access.get(row).copied() {
+                    self.access[kept] = access;
+                }
+                kept += 1;
+            }
+        }
+        self.ids.truncate(kept);
+        self.slots.truncate(kept * width);
+        self.access.truncate(kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_kept_keep_their_order_slots_and_access() {
+        let mut rows = RowBatch { ids: vec![5, 6, 7], slots: vec![50, 51, 60, 61, 70, 71], access: vec![1, 2, 3] };
+        rows.retain(2, |id| id != 6);
+        assert_eq!(rows, RowBatch { ids: vec![5, 7], slots: vec![50, 51, 70, 71], access: vec![1, 3] });
+        rows.access.clear();
+        rows.retain(2, |id| id == 7);
+        assert_eq!(rows, RowBatch { ids: vec![7], slots: vec![70, 71], access: vec![] });
+    }
+}
