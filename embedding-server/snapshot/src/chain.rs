@@ -11,7 +11,6 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-
 use crate::block::{BlockContent, SnapshotBlock};
 use crate::find_row::{FoundRow, find, is_removed};
 use crate::format::{BlockHeader, BlockKind, FollowedFile};
@@ -178,6 +177,7 @@ mod tests {
     use std::io::BufWriter;
 
     use proptest::prelude::*;
+    use zagros_table::RowBatch;
     use zagros_zip::ZipEq;
 
     use super::*;
