@@ -47,7 +47,8 @@ fn an_asynchronous_worker_that_is_killed_is_named_by_the_other() {
 #[test]
 fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
     let fixture = Fixture::new(20_000);
-    let sets = ["--set", "train.mode=async", "--set", "train.epochs=10", "--set", "checkpoint.every_steps=100"];
+    // The other one trains on meanwhile, and must not be done before the killed one is back.
+    let sets = ["--set", "train.mode=async", "--set", "train.epochs=80", "--set", "checkpoint.every_steps=100"];
     let mut run = fixture.start(TWO.into_iter().chain(sets));
     run.wait_for_line("checkpoint after step");
     signal_process(crate::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
@@ -56,7 +57,7 @@ fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
     run.finish().expect(0);
     let summary = fixture.summary();
     let (outcome, epochs) = (&summary["outcome"], summary["epochs"].as_array().map(Vec::len));
-    assert_eq!((outcome, epochs), (&"finished".into(), Some(10)), "{summary}");
+    assert_eq!((outcome, epochs), (&"finished".into(), Some(80)), "{summary}");
     assert!(summary["evaluation"]["auc"].as_f64().is_some_and(|auc| auc > 0.6), "{}", summary["evaluation"]);
 }
 

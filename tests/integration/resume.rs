@@ -71,7 +71,7 @@ fn a_killed_worker_ends_the_run_and_the_next_goes_on_bit_by_bit() {
     let (whole, broken) = (Fixture::new(20_000), Fixture::new(20_000));
     let up = [&["up", "job.toml", "--servers", "2", "--workers", "2"], &SYNC[..]].concat();
     whole.zagros(up.iter().copied()).expect(0);
-    let mut first = broken.start(up.iter().copied());
+    let mut first = broken.start(up.iter().copied().chain(["--restarts", "0"]));
     first.wait_for_line("checkpoint after step");
     signal_process(pid(&broken, "dense-worker-1"), Signal::KILL);
     first.finish().expect(4).says(&["dense worker 1", "killed by signal 9"]);
