@@ -37,6 +37,8 @@ impl Trainer {
             overall = Overall::sum(&all);
         }
         let (step, training) = (self.tracker.steps_of_all(), overall.report());
+        // An epoch whose end was given up, because a worker was lost in it, ends once more.
+        self.scoring.of_epochs.truncate(epoch as usize);
         self.scoring.of_epochs.push(training);
         self.run.observer.on(&WorkerEvent::EpochEnded { step, epoch, training });
         Ok(())
