@@ -156,7 +156,7 @@ pub(crate) struct ChaosArgs {
     pub(crate) faults: Option<u64>,
     /// Kinds of faults. Of processes: kill (kill -9), stop (SIGSTOP, then SIGCONT), disk (no write succeeds). Of links: slow, partition
     /// (nothing passes), break (connections end), late (connections end, and their requests arrive later). Of the run: scale (another
-    /// number of embedding servers).
+    /// number of embedding servers and, up to `cluster.max_workers`, of dense workers).
     #[arg(
         long,
         value_name = "KIND,…",

@@ -122,7 +122,7 @@ function tiles(run) {
   const part = last?.part || "held-out";
   const progress = bar([["done", run.splits_done / splits], ["held", Math.min(run.splits_held, splits - run.splits_done) / splits]]);
   document.getElementById("tiles").replaceChildren(
-    tile("progress", `epoch ${Math.min(run.epoch + 1, run.epochs)} of ${run.epochs}`, percent(run.splits_done / splits), [progress, `${run.splits_done} of ${run.splits} splits done${held}`]),
+    tile("progress", `epoch ${Math.min(run.epoch + 1, run.epochs)} of ${run.epochs}`, percent(run.splits_done / splits), [progress, `${run.splits_done} of ${run.splits} splits done${held}`, ...(run.scale ? [run.scale.text] : [])]),
     tile("speed", "throughput", rate(run.samples_per_second), ["samples, all workers"]),
     tile("nats", "loss", measure(loss), [last ? `${part} ${measure(last.logloss)}` : "smoothed, training"]),
     tile("area", last ? `${part} AUC` : "AUC so far", measure(last ? last.auc : auc), [last ? `after step ${exact(last.step)}; training ${measure(auc)}` : "training, before learning"]),

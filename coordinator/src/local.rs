@@ -286,7 +286,9 @@ fn config_of(job: &Job) -> CoreConfig {
         servers: job.cluster.servers,
         fixed_servers: fixed_servers(job),
         workers: job.cluster.workers,
-        min_workers: job.cluster.min_workers.unwrap_or(job.cluster.workers),
+        min_workers: job.cluster.least_workers(),
+        max_workers: job.cluster.most_workers(),
+        fixed_workers: fixed_workers(job),
         buckets: job.cluster.buckets,
         epochs: job.train.epochs,
         fixed_splits: job.train.mode == Mode::Sync,
@@ -294,12 +296,28 @@ fn config_of(job: &Job) -> CoreConfig {
             0 => SplitOrder::AsInFiles,
             rows => SplitOrder::Shuffled { seed: job.train.seed, window_rows: rows as u64 },
         },
-        asynchronous: job.train.mode == Mode::Async && job.cluster.workers > 1,
+        asynchronous: job.train.mode == Mode::Async && job.cluster.has_groups(),
         staleness: u32::try_from(job.staleness()).unwrap_or(u32::MAX),
         checkpoint_every: job.checkpoint.every.filter(|_| job.checkpoint.keep > 0),
         lease: job.cluster.lease,
         timeout: job.cluster.timeout,
         fingerprint: job.fingerprint(),
+    }
+}
+
+/// Why the number of dense workers of a job cannot change while it trains.
+fn fixed_workers(job: &Job) -> Option<String> {
+    let cluster = &job.cluster;
+    match job.train.mode {
+        Mode::Hybrid if cluster.least_workers() == cluster.most_workers() => {
+            let why = "set `cluster.max_workers` above `cluster.workers`, or `cluster.min_workers` below it";
+            Some(format!("the job allows no other number ({why}, and start the run again)"))
+        }
+        Mode::Hybrid => None,
+        Mode::Sync => {
+            Some("a run of mode \"sync\" is equal bit for bit to the next one, with the same workers".to_owned())
+        }
+        Mode::Async => Some("workers join and leave a run that trains in mode \"hybrid\" only".to_owned()),
     }
 }
 

@@ -108,7 +108,7 @@ pub enum WorkerError {
     /// In a run of several workers, each needs its own process.
     #[error("the job has {workers} dense workers, but this one cannot reach others; start the run with `zagros up`")]
     Unreachable {
-        /// `cluster.workers`.
+        /// Those that it may have.
         workers: u32,
     },
     /// The dense network could not be built, saved or loaded.

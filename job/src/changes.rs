@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 76] = [
+const EFFECTS: [(&str, ChangeEffect); 77] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -87,6 +87,7 @@ const EFFECTS: [(&str, ChangeEffect); 76] = [
     ("cluster.servers", Operational),
     ("cluster.workers", Operational),
     ("cluster.min_workers", Operational),
+    ("cluster.max_workers", Operational),
     ("cluster.buckets", Operational),
     ("cluster.coordinator", Operational),
     ("cluster.server_addresses", Operational),

@@ -69,7 +69,8 @@ impl Resolver<'_> {
             checkpoint: self.checkpoint(file.checkpoint),
             cluster: {
                 self.min_workers_fit(&file.cluster, file.train.mode);
-                self.mode_fits(file.cluster.workers, &file.train, &file.optimizer);
+                self.max_workers_fit(&file.cluster, file.train.mode);
+                self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
                 self.cluster(file.cluster)
             },
             train: self.train(file.train),

@@ -32,6 +32,10 @@ impl Job {
         if let Model::TorchScript { file, .. } = &mut model {
             file.clear();
         }
+        // A worker that may get company forms a group from the start.
+        let cluster = &self.cluster;
+        let counts = [Some(cluster.servers), Some(cluster.workers), Some(cluster.buckets)].into_iter();
+        let most = Some(cluster.most_workers()).filter(|most| *most > cluster.workers);
         let agreed = json!({
             "format": self.data.format,
             "features": features,
@@ -40,7 +44,7 @@ impl Job {
             "optimizer": self.dense_optimizer,
             "train": Train { threads: 0, device: Device::Cpu, ..self.train.clone() },
             "eval": self.eval,
-            "cluster": [self.cluster.servers, self.cluster.workers, self.cluster.buckets],
+            "cluster": counts.chain([most]).flatten().collect::<Vec<u32>>(),
             "wire": self.cluster.wire,
             "collective": self.cluster.collective,
         });
@@ -136,6 +140,7 @@ mod tests {
             "train.non_finite=skip",
             "cluster.servers=2",
             "cluster.workers=2",
+            "cluster.max_workers=2",
             "cluster.buckets=512",
             "cluster.wire=bf16",
             "cluster.collective=nccl",

@@ -259,6 +259,9 @@ pub struct HeartbeatResponse {
     /// Number of the move of buckets that is under way. 0 for none. Its source and its target fetch the placement.
     #[prost(uint64, tag = "32")]
     pub bucket_move: u64,
+    /// This worker leaves, and the run goes on without it: fewer workers were asked for, or its process was asked to end.
+    #[prost(bool, tag = "33")]
+    pub leave: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaveRequest {
@@ -766,11 +769,11 @@ pub struct StatusResponse {
     /// Indices of the workers of the newest process group. Empty before the first.
     #[prost(uint32, repeated, tag = "44")]
     pub group: ::prost::alloc::vec::Vec<u32>,
-    /// Absent until someone has changed the number of embedding servers.
+    /// Absent until someone has changed the number of embedding servers or dense workers.
     #[prost(message, optional, tag = "21")]
     pub scale: ::core::option::Option<ScaleStatus>,
 }
-/// A change of the number of embedding servers.
+/// A change of the numbers of embedding servers and dense workers.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ScaleStatus {
     /// Servers that the run has now, with those that leave, and servers that it will have.
@@ -801,8 +804,14 @@ pub struct ScaleStatus {
     /// Why the newest move was abandoned. Empty if none was.
     #[prost(string, tag = "11")]
     pub last_failure: ::prost::alloc::string::String,
+    /// Dense workers that train, and those that the run is to have. 0 until someone has asked for a number of workers.
+    #[prost(uint32, tag = "13")]
+    pub workers: u32,
     #[prost(uint32, tag = "12")]
     pub workers_wanted: u32,
+    /// Which workers come and go, as text. Empty once the run has the workers that it is to have.
+    #[prost(string, tag = "14")]
+    pub workers_doing: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

@@ -69,8 +69,77 @@ fn what_cannot_be_scaled_is_refused_with_the_reason() {
     let mut run = fixture.start(["up", "job.toml", "--set=train.epochs=1000", "--set=cluster.buckets=64"]);
     run.wait_for_line("step ");
     fixture.zagros(["scale", "servers=65"]).expect(2).says(&["65 servers cannot share 64 buckets"]);
-    fixture.zagros(["scale", "servers=1", "workers=3"]).expect(2).says(&["the run has 1 dense workers"]);
+    let refused = fixture.zagros(["scale", "servers=1", "workers=3"]).expect(2);
+    refused.says(&["the run has 1 dense workers", "cluster.max_workers"]);
     scale(&fixture, 1, "0 buckets have to move");
     run.signal(Signal::INT);
     run.finish().expect(130);
+}
+
+/// Waits until the run has so many dense workers, whoever asked for them.
+fn wait_for_workers(fixture: &Fixture, workers: u32) {
+    let mut tries = 0;
+    loop {
+        let scale = scale_of(fixture);
+        if scale["workers"] == workers && scale["workers_doing"] == "" {
+            return;
+        }
+        tries += 1;
+        assert!(tries < 600, "{workers} workers are not reached: {scale}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Invariant RK-5, and CK-2 with another number of workers: 1 → 3 → 2, stopped with 2, resumed with 1.
+#[test]
+fn workers_come_and_go_while_the_run_trains_and_a_stopped_run_resumes_with_another_number() {
+    let fixture = Fixture::new(20_000);
+    let up = |epochs: u32, workers: &'static str| {
+        let sets = [format!("--set=train.epochs={epochs}"), "--set=data.shuffle_rows=2000".to_owned()];
+        let fixed = ["up", "job.toml", "--set=cluster.max_workers=4", "--workers", workers].map(str::to_owned);
+        fixed.into_iter().chain(sets).collect::<Vec<_>>()
+    };
+    let mut run = fixture.start(up(1000, "1").iter().map(String::as_str));
+    run.wait_for_line("dense worker 0     │ step ");
+    let both = fixture.zagros(["scale", "servers=2", "workers=3"]).expect(0);
+    let says = |said: &str| assert!(both.stdout.contains(said), "{}", both.stdout);
+    ["2 embedding servers and 3 dense workers are wanted", "; 3 dense workers"].into_iter().for_each(says);
+    assert!(pid(&fixture, "dense-worker-2") > 0, "`up` has started it");
+    let status = fixture.zagros(["status"]).expect(0);
+    assert!(status.stdout.contains("3 dense workers") && status.stdout.contains("dense worker 2"), "{}", status.stdout);
+    let two = fixture.zagros(["scale", "workers=2"]).expect(0);
+    assert!(two.stdout.contains("; 2 dense workers"), "{}", two.stdout);
+    fixture.zagros(["scale", "workers=5"]).expect(2).says(&["4 dense workers at most (`cluster.max_workers`)"]);
+    // A worker that is killed is started again, and the one that has left is not.
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.wait_for_line("starting it again");
+    wait_for_workers(&fixture, 2);
+    let status = fixture.zagros(["status", "--json"]).expect(0);
+    let epoch = serde_json::from_str::<Value>(&status.stdout).expect("JSON")["epoch"].as_u64().expect("an epoch");
+    run.signal(Signal::INT);
+    run.finish().expect(130).says(&["not wanted any more"]);
+    assert_eq!(fixture.summary()["outcome"], "interrupted");
+
+    let epochs = u32::try_from(epoch).expect("few") + 3;
+    fixture.zagros(up(epochs, "1").iter().map(String::as_str)).expect(0);
+    let summary = fixture.summary();
+    assert_eq!(
+        (&summary["outcome"], summary["epochs"].as_array().map(Vec::len)),
+        (&"finished".into(), Some(epochs as usize))
+    );
+    println!("{} samples in {} steps", summary["samples"], summary["steps"]);
+}
+
+#[test]
+fn each_sample_counts_once_while_workers_come_and_go() {
+    let fixture = Fixture::new(20_000);
+    let sets = ["--set=train.epochs=40", "--set=cluster.max_workers=3", "--set=data.shuffle_rows=2000"];
+    let mut run = fixture.start(["up", "job.toml"].into_iter().chain(sets));
+    run.wait_for_line("dense worker 0     │ step ");
+    fixture.zagros(["scale", "workers=3"]).expect(0);
+    fixture.zagros(["scale", "workers=2"]).expect(0);
+    run.finish().expect(0);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], &summary["samples"]), (&"finished".into(), &800_000.into()));
+    assert_eq!(summary["epochs"].as_array().map(Vec::len), Some(40));
 }

@@ -23,7 +23,7 @@ pub(crate) struct RoundCluster<'a> {
     pub(crate) socket: &'a Path,
     /// What all connections pass through.
     pub(crate) links: &'a RoundLinks,
-    /// How many servers there are to be.
+    /// How many servers and workers there are to be.
     pub(crate) scaling: &'a RoundScaling<'a>,
 }
 
@@ -34,7 +34,7 @@ impl RoundCluster<'_> {
     /// If the run fails, or `stop` is requested before it ends.
     pub(crate) async fn train(&self, stop: &Shutdown) -> Result<(), Failure> {
         let supervisor = Supervisor::new(self.job.cluster.timeout).reporting_to(self.plan.output.console.clone());
-        let mut supervisor = supervisor.with_servers(self.scaling.servers.subscribe());
+        let mut supervisor = supervisor.following(self.scaling.wanted.subscribe());
         let ended = self.train_in(&mut supervisor, stop).await;
         if stop.is_requested() {
             supervisor.stop(GracePeriods { workers: GRACE, others: GRACE }).await;
@@ -68,9 +68,14 @@ impl RoundCluster<'_> {
         };
         let is_in_place = |role| !matches!(role, RoleName::DenseWorker(_));
         let left = if may_lose_workers(job) { u32::MAX } else { 0 };
-        let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
-        let restarts = RestartBudget { left, least, is_in_place: &is_in_place, start: &start };
-        match supervisor.watch_and_restart(stop, restarts).await? {
+        let least = job.cluster.least_workers() as usize;
+        let join = |index| self.start_worker(index, &[]);
+        let restarts = RestartBudget { left, least, is_in_place: &is_in_place, start: &start, join: &join };
+        let watched = tokio::select! {
+            watched = supervisor.watch_and_restart(stop, restarts) => watched,
+            never = self.scaling.follow() => match never {},
+        };
+        match watched? {
             WatchEnd::Done => Ok(()),
             WatchEnd::StopRequested => Err(Failure::with_help(Exit::Cluster, "the round was ended", "see above")),
         }

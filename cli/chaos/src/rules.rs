@@ -102,7 +102,7 @@ pub(crate) fn most_servers(job: &Job) -> u32 {
 /// All links of a run with so many servers.
 pub(crate) fn links(job: &Job, servers: u32) -> Vec<LinkName> {
     let members = (0..servers).map(RoleName::EmbeddingServer);
-    let members = members.chain((0..job.cluster.workers).map(RoleName::DenseWorker));
+    let members = members.chain((0..job.cluster.most_workers()).map(RoleName::DenseWorker));
     (0..servers).map(LinkName::Server).chain(members.map(LinkName::Coordinator)).collect()
 }
 

@@ -134,9 +134,10 @@ impl ChaosRun<'_> {
         };
         let scaling = RoundScaling {
             run: &folder,
+            job: self.job,
             credentials: plan.credentials(),
             timeout: self.job.cluster.timeout,
-            servers: tokio::sync::watch::Sender::new(self.job.cluster.servers),
+            wanted: tokio::sync::watch::Sender::new(zagros_launch::WantedRoles::default()),
         };
         let cluster = RoundCluster { plan, job: self.job, socket: &socket, links: &links, scaling: &scaling };
         let train = async {

@@ -35,7 +35,8 @@ impl RoleAddresses {
     /// When there are fewer ports above `cluster.admin` than roles.
     pub fn of(job: &Job, is_coordinator_given: bool, console: &RunConsole) -> Result<Self, Failure> {
         let cluster = &job.cluster;
-        let any = Self { servers: cluster.servers, workers: cluster.workers, ..Self::any() };
+        // Workers that may join later have ports, too.
+        let any = Self { servers: cluster.servers, workers: cluster.most_workers(), ..Self::any() };
         let coordinator = if is_coordinator_given && is_ours("cluster.coordinator", &cluster.coordinator, console) {
             cluster.coordinator.clone()
         } else {
@@ -45,7 +46,7 @@ impl RoleAddresses {
             Some((host, port)) if is_ours("cluster.admin", &cluster.admin, console) => (host.to_owned(), port),
             _ => any.admin.clone(),
         };
-        let last = u32::from(admin.1) + cluster.servers + cluster.workers;
+        let last = u32::from(admin.1) + any.servers + any.workers;
         if admin.1 > 0 && last > u32::from(u16::MAX) {
             let what =
                 format!("cluster.admin is {}: there are fewer than {} ports from there on", cluster.admin, last + 1);

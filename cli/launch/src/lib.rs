@@ -20,6 +20,7 @@ mod restart;
 mod row_folders;
 mod stop;
 mod supervise;
+mod wanted;
 
 pub use self::addresses::{RoleAddresses, reachable};
 pub use self::child::{ChildProcess, RoleName};
@@ -33,3 +34,4 @@ pub use self::restart::RestartBudget;
 pub use self::row_folders::RowFolders;
 pub use self::stop::GracePeriods;
 pub use self::supervise::{Supervisor, WatchEnd};
+pub use self::wanted::{WantedRoles, WantedWorkers};

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zagros_shell::Failure;
+use zagros_shell::{Exit, Failure};
 
 use crate::child::{ChildProcess, RoleName};
 
@@ -30,6 +30,20 @@ pub struct RestartBudget<'a> {
     pub is_in_place: &'a dyn Fn(RoleName) -> bool,
     /// Starts a role.
     pub start: &'a dyn Fn(RoleName) -> Result<ChildProcess, Failure>,
+    /// Starts a dense worker in a slot that nobody holds.
+    pub join: &'a dyn Fn(u32) -> Result<ChildProcess, Failure>,
+}
+
+impl<'a> RestartBudget<'a> {
+    /// Nothing that is lost is started again. `start` starts what is wanted besides.
+    pub fn none(start: &'a dyn Fn(RoleName) -> Result<ChildProcess, Failure>) -> Self {
+        Self { left: 0, least: usize::MAX, is_in_place: &|_| false, start, join: &not_wanted }
+    }
+}
+
+fn not_wanted(index: u32) -> Result<ChildProcess, Failure> {
+    let what = format!("{} is not wanted", RoleName::DenseWorker(index).display());
+    Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
 }
 
 /// When one process was started again in place.

@@ -175,8 +175,8 @@ impl Supervisor {
     }
 
     fn workers_finished(&self) -> bool {
-        let mut workers =
-            self.children.iter().filter(|child| StopPhase::of(child.role) == StopPhase::Workers).peekable();
+        let workers = self.children.iter().filter(|child| StopPhase::of(child.role) == StopPhase::Workers);
+        let mut workers = workers.filter(|child| !self.is_released(child)).peekable();
         workers.peek().is_some() && workers.all(|child| is_success(child.ended))
     }
 

@@ -14,6 +14,7 @@ use zagros_shell::{Exit, Failure};
 use crate::child::{ChildProcess, RoleName};
 use crate::console::RunConsole;
 use crate::restart::{InPlaceRestarts, RestartBudget, limit};
+use crate::wanted::{self, WantedRoles};
 
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -30,8 +31,10 @@ pub struct Supervisor {
     due: Vec<(usize, Instant)>,
     /// Restarts in place of each child, by its place.
     in_place: BTreeMap<usize, InPlaceRestarts>,
-    /// How many embedding servers the run is to have, announced again and again. `None` if the number never changes.
-    servers_wanted: Option<watch::Receiver<u32>>,
+    /// What the run is to have, announced again and again. `None` if that never changes.
+    pub(crate) wanted: Option<watch::Receiver<WantedRoles>>,
+    /// How many dense workers the run is to have, once somebody has asked for a number.
+    pub(crate) workers_wanted: Option<u32>,
 }
 
 /// Why the watch ended.
@@ -53,13 +56,9 @@ impl Supervisor {
             hurry: Shutdown::new(),
             due: Vec::new(),
             in_place: BTreeMap::new(),
-            servers_wanted: None,
+            wanted: None,
+            workers_wanted: None,
         }
-    }
-
-    /// Starts embedding servers until there are as many as this announces. A server that is not wanted ends by itself.
-    pub fn with_servers(self, wanted: watch::Receiver<u32>) -> Self {
-        Self { servers_wanted: Some(wanted), ..self }
     }
 
     /// Kills the running children once `hurry` is requested.
@@ -99,7 +98,7 @@ impl Supervisor {
             let what = format!("{} is not started again", role.display());
             Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
         };
-        let restarts = RestartBudget { left: 0, least: usize::MAX, is_in_place: &|_| false, start };
+        let restarts = RestartBudget::none(start);
         self.watch_and_restart(&Shutdown::new(), restarts).await.map(|_| ())
     }
 
@@ -121,6 +120,7 @@ impl Supervisor {
                 }
                 index = next_to_end(&mut self.children) => {
                     let is_survived = is_success(self.children[index].ended)
+                        || self.is_released(&self.children[index])
                         || self.restart_in_place(index, &restarts)
                         || self.restart_worker(index, &mut restarts)?
                         || self.goes_on(index, restarts.least);
@@ -129,29 +129,12 @@ impl Supervisor {
                         return Err(self.children[cause].obituary().await);
                     }
                 }
-                count = next_count(&mut self.servers_wanted) => self.start_servers(count, &restarts)?,
+                wanted = wanted::next(&mut self.wanted) => self.follow(wanted, &restarts)?,
                 () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
             self.start_due(Some(Instant::now()), &restarts)?;
         }
         Ok(WatchEnd::Done)
-    }
-
-    /// Starts the embedding servers below `count` that were never started, or that have handed their buckets over and ended.
-    fn start_servers(&mut self, count: u32, restarts: &RestartBudget<'_>) -> Result<(), Failure> {
-        for role in (0..count).map(RoleName::EmbeddingServer) {
-            let known = self.children.iter().position(|child| child.role == role);
-            if known.is_some_and(|index| !is_success(self.children[index].ended)) {
-                continue;
-            }
-            self.console.say(format!("{} is wanted; starting it", role.display()));
-            let child = (restarts.start)(role)?;
-            match known {
-                Some(index) => self.children[index] = child,
-                None => self.children.push(child),
-            }
-        }
-        Ok(())
     }
 
     /// Plans the restart of a child that comes back with what it held; answers whether it does.
@@ -250,16 +233,6 @@ pub(crate) fn is_success(ended: Option<ExitStatus>) -> bool {
     ended.is_some_and(|status| status.success())
 }
 
-/// The next number that is announced.
-async fn next_count(announced: &mut Option<watch::Receiver<u32>>) -> u32 {
-    if let Some(announced) = announced
-        && announced.changed().await.is_ok()
-    {
-        return *announced.borrow_and_update();
-    }
-    std::future::pending().await
-}
-
 /// Index of the next child to end.
 pub(crate) async fn next_to_end(children: &mut [ChildProcess]) -> usize {
     let running = children.iter_mut().enumerate().filter(|(_, child)| child.ended.is_none());
@@ -304,13 +277,13 @@ mod tests {
         least: usize,
         start: &dyn Fn(RoleName) -> Result<ChildProcess, Failure>,
     ) -> RestartBudget<'_> {
-        RestartBudget { left, least, is_in_place: &|_| false, start }
+        RestartBudget { left, least, ..RestartBudget::none(start) }
     }
 
     /// Restarts of embedding servers alone.
     fn servers(start: &dyn Fn(RoleName) -> Result<ChildProcess, Failure>) -> RestartBudget<'_> {
         let is_in_place = &|role| matches!(role, RoleName::EmbeddingServer(_));
-        RestartBudget { left: 0, least: usize::MAX, is_in_place, start }
+        RestartBudget { is_in_place, ..RestartBudget::none(start) }
     }
 
     #[tokio::test]
@@ -344,34 +317,6 @@ mod tests {
             let ended = supervisor.watch().await;
             assert_eq!(ended.is_ok(), is_good, "{server}");
         }
-    }
-
-    #[tokio::test]
-    async fn servers_that_are_wanted_are_started_once_each_and_again_after_they_have_ended_well() {
-        let wanted = watch::Sender::new(1);
-        let mut supervisor = Supervisor::new(Duration::from_secs(60)).with_servers(wanted.subscribe());
-        supervisor.add(child(RoleName::EmbeddingServer(0), "sleep", &["60"]));
-        supervisor.add(child(RoleName::EmbeddingServer(1), "true", &[]));
-        supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["60"]));
-        supervisor.children[1].wait().await;
-        let started = std::cell::RefCell::new(Vec::new());
-        let shutdown = Shutdown::new();
-        let start = |role: RoleName| {
-            started.borrow_mut().push(role);
-            // The last one to be started ends the test, once the number has been announced again.
-            if role == RoleName::EmbeddingServer(2) {
-                wanted.send_replace(3);
-                shutdown.request();
-            }
-            Ok(child(role, "sleep", &["60"]))
-        };
-        wanted.send_replace(3);
-        let ended = supervisor.watch_and_restart(&shutdown, servers(&start)).await;
-        assert_eq!(ended.unwrap(), WatchEnd::StopRequested);
-        supervisor.start_servers(3, &servers(&start)).unwrap();
-        assert_eq!(*started.borrow(), [RoleName::EmbeddingServer(1), RoleName::EmbeddingServer(2)]);
-        assert_eq!(supervisor.server_count(), 3);
-        supervisor.end_all().await;
     }
 
     #[tokio::test]

@@ -190,7 +190,7 @@ pub struct ScaleArgs {
     pub(crate) run: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) ask: AskArgs,
-    /// Return once the coordinator has taken the request. Buckets move after that.
+    /// Return once the coordinator has taken the request. Buckets move, and processes join and leave, after that.
     #[arg(long)]
     pub(crate) no_wait: bool,
     /// Return with an error when nothing has changed for so long. The coordinator goes on with the request.

@@ -84,7 +84,7 @@ fn recorder(socket: &Path, index: u32, job: &Job) -> Result<Arc<PushRecorder>, F
 /// The backend for the sums of several workers, if this program contains it.
 pub(crate) fn backend(job: &Job) -> Result<CollectiveBackend, Failure> {
     let backend = match job.cluster.collective {
-        Collective::Nccl if job.cluster.workers > 1 => CollectiveBackend::Nccl,
+        Collective::Nccl if job.cluster.has_groups() => CollectiveBackend::Nccl,
         Collective::Gloo | Collective::Nccl => CollectiveBackend::Gloo,
     };
     backend.is_built().map_err(|error| Failure::from_error(Exit::Usage, error))?;
@@ -94,7 +94,7 @@ pub(crate) fn backend(job: &Job) -> Result<CollectiveBackend, Failure> {
 /// The rendezvous at which the other workers of a run find this one.
 async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc<dyn Rendezvous>>, Failure> {
     let cluster = &role.job.cluster;
-    if cluster.workers == 1 {
+    if !cluster.has_groups() {
         return Ok(None);
     }
     let listener = role.bind(Port::DenseWorker, &cluster.worker_address).await?;

@@ -18,7 +18,9 @@ use zagros_launch::EmbeddedCluster;
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let mut sets = args.job.sets;
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
-    let job = load_job(&args.job.job, &sets)?;
+    let mut job = load_job(&args.job.job, &sets)?;
+    // Nobody can join a run inside one process.
+    job.cluster.max_workers = None;
     if args.dry_run {
         plan::print(&job, &Machine::this())?;
         return Ok(Exit::Success);

@@ -16,7 +16,7 @@ use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
 use zagros_launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RowFolders, RunConsole,
-    Supervisor, WatchEnd, reachable,
+    Supervisor, WantedRoles, WatchEnd, reachable,
 };
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{
@@ -138,7 +138,7 @@ enum WorkerLoss {
 impl WorkerLoss {
     fn of(job: &Job) -> Self {
         match job.train.mode {
-            _ if job.cluster.workers == 1 => Self::EndsRun,
+            _ if !job.cluster.has_groups() => Self::EndsRun,
             Mode::Sync => Self::SetsRunBack,
             Mode::Hybrid | Mode::Async => Self::Replaced,
         }
@@ -163,9 +163,9 @@ fn overrides(args: &UpArgs) -> Vec<String> {
     sets
 }
 
-/// This machine with all processes of the job.
+/// This machine with all processes of the job, and with those that may join it later.
 pub(crate) fn machine(job: &Job, cores: usize) -> Machine {
-    Machine { cores, workers: job.cluster.workers as usize, servers: job.cluster.servers as usize }
+    Machine { cores, workers: job.cluster.most_workers() as usize, servers: job.cluster.servers as usize }
 }
 
 /// Divides the cores of the machine among the processes. Threads without a core of their own spin for each other and make a
@@ -233,8 +233,8 @@ async fn supervise(
     lost: &mut Option<String>,
 ) -> Result<Exit, Failure> {
     let supervisor = Supervisor::new(job.cluster.timeout).reporting_to(plan.output.console.clone());
-    let servers = tokio::sync::watch::Sender::new(job.cluster.servers);
-    let mut supervisor = supervisor.hurried_by(stop.second.clone()).with_servers(servers.subscribe());
+    let wanted = tokio::sync::watch::Sender::new(WantedRoles::default());
+    let mut supervisor = supervisor.hurried_by(stop.second.clone()).following(wanted.subscribe());
     let coordinator = match start_all(plan, job, &mut supervisor).await {
         Ok(coordinator) => coordinator,
         Err(cause) => {
@@ -249,13 +249,14 @@ async fn supervise(
         RoleName::EmbeddingServer(_) => plan.start(role, &address, &[]),
         RoleName::Coordinator => plan.restart_coordinator(&coordinator),
     };
-    let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
+    let least = job.cluster.least_workers() as usize;
     let is_in_place = |role| is_in_place(job, role);
-    let restarts = RestartBudget { left: restarts, least, is_in_place: &is_in_place, start: &start };
+    let join = |index| plan.start_worker(index, &address, &[]);
+    let restarts = RestartBudget { left: restarts, least, is_in_place: &is_in_place, start: &start, join: &join };
     let credentials = plan.credentials();
     let watched = tokio::select! {
         watched = supervisor.watch_and_restart(&stop.first, restarts) => watched,
-        failed = scale::follow(&address, &credentials, job.cluster.timeout, &servers) => match failed {
+        failed = scale::follow(&address, &credentials, job.cluster.timeout, &wanted) => match failed {
             Ok(never) => match never {},
             Err(failure) => Err(failure),
         },

@@ -67,7 +67,8 @@ pub struct Membership {
     view: watch::Receiver<MemberView>,
     proof: LeaseProof,
     newest_batch: Arc<AtomicU64>,
-    may_leave: AtomicBool,
+    /// This worker leaves, and the run goes on without it.
+    may_leave: Arc<AtomicBool>,
     heartbeats: JoinHandle<()>,
 }
 
@@ -118,7 +119,7 @@ impl Membership {
         let (report, reports) = watch::channel(HeartbeatReport::default());
         let first = MemberView { generation: joined.generation, ..MemberView::default() };
         let (publish, view) = watch::channel(first);
-        let newest_batch = Arc::<AtomicU64>::default();
+        let (newest_batch, may_leave) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (renewals, proof) = LeaseProof::starting_now(lease(&joined) - heartbeat_interval(&joined));
         let task = Heartbeats {
             control: Arc::clone(&control),
@@ -127,8 +128,8 @@ impl Membership {
             view: publish,
             newest_batch: Arc::clone(&newest_batch),
             renewals,
+            may_leave: Arc::clone(&may_leave),
         };
-        let may_leave = AtomicBool::new(false);
         Self { control, joined, report, view, proof, newest_batch, may_leave, heartbeats: tokio::spawn(task.run()) }
     }
 
@@ -235,11 +236,11 @@ impl Membership {
         let ask = || answer(deadline, self.control.heartbeat(request.clone()));
         let answered = Backoff::default().retry(deadline, is_retryable, ask).await;
         let may_leave = answered.is_ok_and(|answer| answer.draining.is_empty() && !answer.stop);
-        self.may_leave.store(may_leave, Ordering::Release);
+        self.may_leave.fetch_or(may_leave, Ordering::AcqRel);
         may_leave
     }
 
-    /// Whether this worker was asked to end, and the run goes on without it.
+    /// Whether this worker leaves, and the run goes on without it: its process was asked to end, or fewer workers are wanted.
     #[must_use]
     pub fn may_leave(&self) -> bool {
         self.may_leave.load(Ordering::Acquire)
@@ -285,6 +286,7 @@ struct Heartbeats {
     /// When the last answered heartbeat was sent.
     renewals: watch::Sender<Instant>,
     newest_batch: Arc<AtomicU64>,
+    may_leave: Arc<AtomicBool>,
 }
 
 impl Heartbeats {
@@ -316,6 +318,9 @@ impl Heartbeats {
 
     fn note_answer(&self, response: HeartbeatResponse) {
         self.newest_batch.store(response.batch, Ordering::Release);
+        if response.leave && !self.may_leave.swap(true, Ordering::AcqRel) {
+            tracing::info!("this worker trains on what it has read and leaves; the run goes on");
+        }
         let barrier = self.barrier(&response);
         let view = MemberView {
             generation: response.generation,

@@ -17,6 +17,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         fixed_servers: None,
         workers: 1,
         min_workers: 1,
+        max_workers: 1,
+        fixed_workers: None,
         buckets: 64,
         epochs: 1,
         fixed_splits: false,

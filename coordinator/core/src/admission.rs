@@ -35,8 +35,9 @@ pub(crate) fn requested_slot(config: &CoreConfig, request: &JoinRequest) -> Resu
         Role::from_wire(request.role).ok_or_else(|| Refusal::invalid(format!("unknown role {}", request.role)))?;
     let (slot, slots) = (MemberSlot { role, index: request.index }, config.slots(role));
     if slot.index >= slots {
+        let key = if role == Role::DenseWorker { "cluster.max_workers" } else { "cluster" };
         return Err(Refusal::invalid(format!(
-            "there is no {slot}: the job has {slots} (counted from 0); see cluster in the job file"
+            "there is no {slot}: the job has {slots} (counted from 0); see {key} in the job file"
         )));
     }
     Ok(slot)

@@ -18,8 +18,12 @@ pub struct CoreConfig {
     pub servers: u32,
     /// Why the number of embedding servers cannot change, if it cannot.
     pub fixed_servers: Option<String>,
-    /// Dense workers.
+    /// Dense workers that the first process group waits for. A run that is to have fewer lowers this value.
     pub workers: u32,
+    /// Dense workers that the run takes at most.
+    pub max_workers: u32,
+    /// Why the number of dense workers cannot change, if it cannot.
+    pub fixed_workers: Option<String>,
     /// The run goes on without a lost worker while at least this many workers are left.
     pub min_workers: u32,
     /// Buckets that rows are placed by; at least one per server.
@@ -45,11 +49,16 @@ pub struct CoreConfig {
 }
 
 impl CoreConfig {
+    /// Whether workers form process groups: there are several, or there may be.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.slots(Role::DenseWorker) > 1
+    }
+
     /// Member slots of a role.
     pub(crate) fn slots(&self, role: Role) -> u32 {
         match role {
             Role::EmbeddingServer => self.servers,
-            Role::DenseWorker => self.workers,
+            Role::DenseWorker => self.max_workers.max(self.workers),
         }
     }
 }

@@ -13,6 +13,7 @@ mod departure;
 mod ending;
 mod group_calls;
 mod scale;
+mod workers;
 
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ use crate::placement::{ServerAddress, ServerPlacement};
 use crate::resharding::Resharding;
 use crate::roster::Roster;
 use crate::run::RunState;
-use crate::status::StatusView;
+use crate::status::{StatusView, WorkerGoal};
 use crate::totals::TrainingTotals;
 use crate::transforms::Transforms;
 use crate::watch::TrainingWatch;
@@ -54,6 +55,8 @@ pub struct Core {
     members: Members,
     placement: ServerPlacement,
     resharding: Resharding,
+    /// How many dense workers somebody has asked for while the run trained.
+    wanted_workers: Option<u32>,
     data: TrainingData,
     transforms: Transforms,
     groups: ProcessGroups,
@@ -75,6 +78,7 @@ impl Core {
             members: Members::new(config.lease),
             placement: ServerPlacement::new(config.servers, config.buckets),
             resharding: Resharding::default(),
+            wanted_workers: None,
             data: TrainingData::default(),
             transforms: Transforms::default(),
             groups: ProcessGroups::default(),
@@ -178,6 +182,7 @@ impl Core {
             broken_group: self.groups.broken(),
             batch: self.watch.newest_batch(),
             bucket_move: self.resharding.active().map_or(0, |active| active.id),
+            leave: self.is_to_leave(slot),
         })
     }
 
@@ -291,7 +296,9 @@ impl Core {
     #[must_use]
     pub fn view(&self, now: Duration) -> StatusResponse {
         let Self { config, run, placement, resharding, data, watch, groups, .. } = self;
-        StatusView { config, run, roster: self.roster(), placement, resharding, data, watch, groups }.status(now)
+        let workers = WorkerGoal { wanted: self.workers_wanted(), was_changed: self.wanted_workers.is_some() };
+        StatusView { config, run, roster: self.roster(), placement, resharding, workers, data, watch, groups }
+            .status(now)
     }
 
     /// Lets leases expire. Every other call does this first.
@@ -459,6 +466,7 @@ impl Core {
         for expired in self.members.expire(now) {
             self.note_loss(expired);
         }
+        self.give_up_released(now);
         while let Some(expired) = self.roster().overdue_worker(now) {
             let slot = expired.slot;
             if !self.roster().can_do_without(slot, self.groups.generation() > 0) {

@@ -5,10 +5,10 @@ use zagros_protocol::control::{AssignRequest, AssignResponse, CompleteRequest, D
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_zip::ZipEq;
 
-use crate::MemberSlot;
 use crate::config::CoreConfig;
 use crate::ledger::{SplitLedger, SplitShares};
 use crate::splits::{plan_splits, uneven_shares};
+use crate::{MemberSlot, Role};
 
 /// Training files of a run.
 const MOST_FILES: usize = 1 << 18;
@@ -87,7 +87,7 @@ impl TrainingData {
         let Some(position) = request.position.as_ref().filter(|_| slot == MemberSlot::worker(0)) else {
             return Ok(None);
         };
-        if config.workers > 1 && self.ledger.as_ref().is_some_and(|ledger| !ledger.is_untouched()) {
+        if config.has_groups() && self.ledger.as_ref().is_some_and(|ledger| !ledger.is_untouched()) {
             return Ok(None);
         }
         let ledger = SplitLedger::resume(position, config.epochs, shares(config), request.files.len())?;
@@ -101,7 +101,8 @@ impl TrainingData {
             return None;
         }
         self.files = files.to_vec();
-        let plan = plan_splits(files, config.workers, config.order);
+        // Workers that join later read some, too.
+        let plan = plan_splits(files, config.slots(Role::DenseWorker), config.order);
         self.uneven = uneven_shares(&plan, files, config.workers);
         self.ledger = Some(SplitLedger::new(plan, config.epochs, shares(config)));
         self.uneven.clone()

@@ -79,6 +79,11 @@ pub enum RunEvent {
         /// Buckets that have to move.
         buckets: u32,
     },
+    /// Another number of dense workers was asked for.
+    WorkersRequested {
+        /// How many.
+        workers: u32,
+    },
     /// Buckets begin to move.
     MoveStarted {
         /// Counts the moves of the run.
@@ -181,6 +186,7 @@ impl fmt::Display for RunEvent {
             Self::ScaleRequested { servers, buckets } => {
                 write!(f, "the run will have {servers} embedding servers; {buckets} buckets have to move")
             }
+            Self::WorkersRequested { workers } => write!(f, "the run will have {workers} dense workers"),
             Self::MoveStarted { id, source, target, buckets } => {
                 write!(f, "move {id}: {buckets} buckets from {source} to {target}")
             }

@@ -63,7 +63,7 @@ impl ProcessGroups {
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
         }
         let store = roster.alive_workers().next().map(|(_, first)| first.address.clone()).unwrap_or_default();
-        if store.is_empty() && roster.config.workers > 1 {
+        if store.is_empty() && roster.config.has_groups() {
             return Err(Refusal::invalid(format!("{} does not say where it listens", MemberSlot::worker(0))));
         }
         let members: Vec<GroupMember> = roster

@@ -83,8 +83,10 @@ impl<'a> Roster<'a> {
     /// Whether all work is done: the first worker, which saves the model, has finished, and no other worker still works.
     pub(crate) fn is_finished(self) -> bool {
         let has_finished = self.members.state(MemberSlot::worker(0)) == Some(MemberState::Left { finished: true });
-        // A process that took the slot of a lost worker too late to train waits for a group that never forms.
-        let works = |(_, worker): (MemberSlot, &MemberRecord)| worker.incarnation == 1 || worker.progress.is_some();
+        // A process that took a slot too late to train waits for a group that never forms.
+        let works = |(slot, worker): (MemberSlot, &MemberRecord)| {
+            worker.progress.is_some() || (worker.incarnation == 1 && slot.index < self.config.workers)
+        };
         has_finished && !self.alive_workers().filter(|(slot, _)| slot.index > 0).any(works)
     }
 
@@ -101,6 +103,13 @@ impl<'a> Roster<'a> {
         is_spared && !asynchronous && !fixed_splits && !self.is_trained() && others >= min_workers as usize
     }
 
+    /// A worker that was to leave, because the run is to have `wanted` workers, and that is lost: nobody waits for it.
+    pub(crate) fn released_and_lost(self, wanted: u32) -> Option<MemberSlot> {
+        let is_released = |slot: MemberSlot| slot.role == Role::DenseWorker && slot.index >= wanted;
+        let is_gone = |member: &MemberRecord| member.leaving && member.state.is_missing();
+        self.members.iter().find(|(slot, member)| is_released(*slot) && is_gone(member)).map(|(slot, _)| slot)
+    }
+
     /// Whether the run continues without a lost worker.
     pub(crate) fn can_do_without(self, slot: MemberSlot, has_group: bool) -> bool {
         let are_enough = has_group && self.alive_worker_count() >= self.config.min_workers;
@@ -110,8 +119,8 @@ impl<'a> Roster<'a> {
     /// Why the run fails without a lost worker, in words.
     pub(crate) fn why_not_without(self, expired: ExpiredLease) -> String {
         let ExpiredLease { slot, silence } = expired;
-        let CoreConfig { workers, min_workers, timeout, .. } = self.config;
-        let few = if min_workers < workers && slot != MemberSlot::worker(0) {
+        let CoreConfig { min_workers, timeout, .. } = self.config;
+        let few = if *min_workers < self.config.slots(Role::DenseWorker) && slot != MemberSlot::worker(0) {
             let left = self.alive_worker_count();
             format!("; {left} workers are left, and `cluster.min_workers` is {min_workers}")
         } else {

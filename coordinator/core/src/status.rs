@@ -1,5 +1,6 @@
 //! The status: everything a person wants to see of a run.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use zagros_protocol::ServerIndex;
@@ -8,7 +9,7 @@ use zagros_protocol::control::{MemberStatus, ScaleStatus, StatusResponse};
 use crate::config::CoreConfig;
 use crate::data::TrainingData;
 use crate::groups::ProcessGroups;
-use crate::members::MemberRecord;
+use crate::members::{MemberRecord, MemberState};
 use crate::placement::ServerPlacement;
 use crate::resharding::Resharding;
 use crate::roster::Roster;
@@ -26,9 +27,18 @@ pub(crate) struct StatusView<'a> {
     pub(crate) roster: Roster<'a>,
     pub(crate) placement: &'a ServerPlacement,
     pub(crate) resharding: &'a Resharding,
+    pub(crate) workers: WorkerGoal,
     pub(crate) data: &'a TrainingData,
     pub(crate) watch: &'a TrainingWatch,
     pub(crate) groups: &'a ProcessGroups,
+}
+
+/// How many dense workers the run is to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerGoal {
+    pub(crate) wanted: u32,
+    /// Somebody has asked for this number while the run trained.
+    pub(crate) was_changed: bool,
 }
 
 impl StatusView<'_> {
@@ -60,7 +70,7 @@ impl StatusView<'_> {
             samples: totals.samples,
             checkpoint_every_ms: config.checkpoint_every.map_or(0, millis),
             servers: config.servers,
-            workers: config.workers,
+            workers: self.workers.wanted,
             lease_ms: millis(config.lease),
             timeout_ms: millis(config.timeout),
             group: self.groups.workers().collect(),
@@ -76,8 +86,47 @@ impl StatusView<'_> {
         let waits = || self.roster.missing_servers().map(|missing| format!("waits: {missing}")).unwrap_or_default();
         let left = self.resharding.left(self.placement.map()?);
         let waiting_for = if left == 0 { String::new() } else { waits() };
-        let CoreConfig { servers, workers, .. } = self.config;
-        self.resharding.status(*servers, *workers, self.placement.map()?, waiting_for)
+        let servers = self.config.servers;
+        let moves = self.resharding.status(servers, self.placement.map()?, waiting_for);
+        let unmoved = || ScaleStatus { servers, wanted: servers, ..ScaleStatus::default() };
+        let scale = moves.or_else(|| self.workers.was_changed.then(unmoved))?;
+        if !self.workers.was_changed {
+            return Some(scale);
+        }
+        Some(ScaleStatus {
+            workers: self.training_workers().count() as u32,
+            workers_wanted: self.workers.wanted,
+            workers_doing: self.worker_changes(),
+            ..scale
+        })
+    }
+
+    /// The workers that train: those of the newest process group that hold their slot.
+    fn training_workers(self) -> impl Iterator<Item = u32> {
+        let is_in = move |slot: MemberSlot| {
+            self.groups.generation() == 0 || self.groups.workers().any(|index| index == slot.index)
+        };
+        self.roster.alive_workers().map(|(slot, _)| slot).filter(move |slot| is_in(*slot)).map(|slot| slot.index)
+    }
+
+    /// Which workers come and go, in words; empty where the run has the workers that it is to have.
+    fn worker_changes(self) -> String {
+        let training: BTreeSet<u32> = self.training_workers().collect();
+        let change = |index: u32| {
+            let slot = MemberSlot::worker(index);
+            match self.roster.members.alive(slot) {
+                Some(member) if member.leaving => Some(format!("{slot} leaves")),
+                Some(_) if training.contains(&index) => None,
+                Some(_) => Some(format!("{slot} joins")),
+                None if index >= self.workers.wanted => None,
+                None => Some(match self.roster.members.state(slot) {
+                    None | Some(MemberState::GivenUp) => format!("{slot} has not joined"),
+                    Some(_) => format!("{slot} is lost"),
+                }),
+            }
+        };
+        let changes: Vec<String> = (0..self.config.slots(Role::DenseWorker)).filter_map(change).collect();
+        changes.join(", ")
     }
 
     /// Why the run is not training: what it waits for, or how it ended.

@@ -95,6 +95,8 @@ impl VotingRun {
             fixed_servers: None,
             workers,
             min_workers: workers,
+            max_workers: workers,
+            fixed_workers: None,
             buckets: 16,
             epochs: 1,
             fixed_splits: false,

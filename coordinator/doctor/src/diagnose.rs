@@ -23,6 +23,7 @@ pub fn diagnose(observation: &Observation) -> Diagnosis {
         let mut found = circles(&graph);
         found.extend(roots(observation, &graph));
         found.extend(moves::finding(observation));
+        found.extend(moves::missing_workers(observation));
         found.extend(pace::findings(observation));
         found
     } else {

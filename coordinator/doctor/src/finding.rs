@@ -42,6 +42,8 @@ pub enum FindingKind {
     Straggler,
     /// Buckets that have to move do not.
     MoveWaits,
+    /// A dense worker that was asked for while the run trained has not joined.
+    WorkerWanted,
     /// The run is over, and failed.
     RunFailed,
 }

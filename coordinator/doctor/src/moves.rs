@@ -1,8 +1,25 @@
-//! Buckets that have to move between embedding servers, and what they wait for. Training goes on meanwhile.
+//! A number of servers or workers that somebody has asked for, and what the run waits for. Training goes on meanwhile.
 
 use crate::finding::{Finding, FindingKind, Severity};
 use crate::observation::{Observation, ObservedMoves};
 use crate::words::list;
+
+/// Workers that somebody has asked for and that have not joined.
+pub(crate) fn missing_workers(observation: &Observation) -> Option<Finding> {
+    let missing: Vec<String> = observation.missing_workers().iter().map(ToString::to_string).collect();
+    let first = missing.first().filter(|_| !observation.group.is_empty())?;
+    let wanted = observation.workers;
+    Some(Finding {
+        kind: FindingKind::WorkerWanted,
+        severity: Severity::Slow,
+        subject: first.clone(),
+        what: format!("the run trains without {}, which it is to have", list(&missing)),
+        since_seconds: None,
+        why: vec![format!("{wanted} dense workers are wanted, and {} make steps", observation.group.len())],
+        next: "start what is missing (`zagros up` does so by itself), or ask for fewer with `zagros scale workers=N`"
+            .to_owned(),
+    })
+}
 
 /// A move that waits for servers, or that was given up and is tried again. A move that goes on is no finding.
 pub(crate) fn finding(observation: &Observation) -> Option<Finding> {

@@ -18,7 +18,7 @@ pub struct Observation {
     pub reason: String,
     /// Embedding servers that the job asks for.
     pub servers: u32,
-    /// Dense workers that the job asks for.
+    /// Dense workers that the run is to have.
     pub workers: u32,
     /// How long a member may be silent.
     pub lease: Duration,
@@ -236,10 +236,16 @@ impl Observation {
 
     /// The slots that nobody has taken, and without which the run does not train.
     pub(crate) fn missing(&self) -> Vec<MemberSlot> {
-        let workers = (0..self.workers).map(MemberSlot::worker).filter(|slot| self.member(*slot).is_none());
+        // A process group that has formed waits for no worker that was asked for later.
+        let workers = self.missing_workers().into_iter().filter(|_| self.group.is_empty());
         // While buckets move, training goes on without the servers that are to come.
         let servers = self.missing_servers().into_iter().filter(|_| self.moving.is_none());
         servers.chain(workers).collect()
+    }
+
+    /// The slots of dense workers that nobody has taken.
+    pub(crate) fn missing_workers(&self) -> Vec<MemberSlot> {
+        (0..self.workers).map(MemberSlot::worker).filter(|slot| self.member(*slot).is_none()).collect()
     }
 
     /// The slots of embedding servers that nobody has taken.

@@ -121,6 +121,15 @@ fn a_move_that_waits_is_no_trouble_and_says_for_whom() {
     assert!(diagnose(&Observation { moving: moving(""), ..run(2, 1, all()) }).findings.is_empty());
 }
 
+#[test]
+fn a_worker_that_is_wanted_and_does_not_come_is_no_trouble_and_is_named() {
+    let finding = only(&Observation { group: vec![0], ..run(1, 2, vec![server(0), worker(0)]) });
+    let what = "the run trains without dense worker 1, which it is to have";
+    let why = "2 dense workers are wanted, and 1 make steps";
+    says(&finding, FindingKind::WorkerWanted, what, &[why], "zagros scale workers=N");
+    assert_eq!((finding.severity, finding.subject.as_str()), (Severity::Slow, "dense worker 1"));
+}
+
 /// Invariant WT-2: the root of a chain is named, and not those who only wait.
 #[test]
 fn a_chain_is_described_from_its_root() {
@@ -225,6 +234,7 @@ fn a_full_window_is_named_with_the_server_that_keeps_it_full() {
 fn missing_members_are_counted_and_named_once() {
     let waits = |index| waiting(worker(index), WaitSubject::Members, "a process group", 20);
     let mut observation = run(2, 4, vec![server(0), server(1), waits(0), waits(3)]);
+    observation.group.clear();
     observation.state = "waiting".to_owned();
     let finding = only(&observation);
     assert_eq!(

@@ -9,7 +9,7 @@ use crate::JournalError;
 use crate::record::{JournalTime, decode, encode};
 
 /// Version of the keys, the records and the snapshot.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Bytes of inputs after which a snapshot is due, at least: replaying them takes well under a second.
 const SNAPSHOT_BYTES: u64 = 4 << 20;
 
@@ -263,6 +263,8 @@ mod tests {
             fixed_servers: None,
             workers: 1,
             min_workers: 1,
+            max_workers: 1,
+            fixed_workers: None,
             buckets: 16,
             epochs: 1,
             fixed_splits: false,

@@ -1,9 +1,9 @@
-//! How far a change of the number of embedding servers is.
+//! How far a change of the numbers of embedding servers and dense workers is.
 
 use serde::Serialize;
 use zagros_protocol::control::ScaleStatus;
 
-/// A change of the number of embedding servers.
+/// A change of the numbers of embedding servers and dense workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScaleReport {
     /// Servers that the run has, with those that it waits for and those that leave.
@@ -28,20 +28,50 @@ pub struct ScaleReport {
     pub longest_freeze_seconds: f64,
     /// Why the newest of the abandoned moves was given up; empty if none was.
     pub last_failure: String,
-    /// All of it in one sentence.
+    /// Dense workers that train; 0 until somebody has asked for a number of workers.
+    pub workers: u32,
+    /// Dense workers that the run is to have; 0 as well.
+    pub workers_wanted: u32,
+    /// Which workers come and go; empty when the run has the workers that it is to have.
+    pub workers_doing: String,
+    /// All of it in words.
     pub text: String,
 }
 
 impl ScaleReport {
-    /// Whether the run has as many servers as were asked for, and each bucket is where it is wanted.
+    /// Whether the run has the servers and workers that it is to have, and each bucket is where it is wanted.
     #[must_use]
-    pub fn is_done(&self, wanted: u32) -> bool {
-        (self.servers, self.servers_wanted, self.buckets_left) == (wanted, wanted, 0)
+    pub fn is_done(&self) -> bool {
+        self.has_servers() && self.has_workers()
+    }
+
+    fn has_servers(&self) -> bool {
+        self.servers == self.servers_wanted && self.buckets_left == 0
+    }
+
+    fn has_workers(&self) -> bool {
+        self.workers == self.workers_wanted && self.workers_doing.is_empty()
     }
 
     fn in_words(&self) -> String {
+        let Self { workers_wanted, workers_doing, .. } = self;
+        let servers = self.servers_in_words();
+        if *workers_wanted == 0 {
+            return servers;
+        }
+        match (self.has_workers(), workers_doing.as_str()) {
+            (true, _) => format!("{servers}; {workers_wanted} dense workers"),
+            (false, "") => format!("{servers}; {workers_wanted} dense workers are wanted, and {} train", self.workers),
+            (false, doing) => format!("{servers}; {workers_wanted} dense workers are wanted: {doing}"),
+        }
+    }
+
+    fn servers_in_words(&self) -> String {
         let Self { servers_wanted, buckets_left, doing, buckets_moved, rows_moved, bytes_moved, .. } = self;
-        if self.is_done(*servers_wanted) {
+        if self.has_servers() && *buckets_moved == 0 {
+            return format!("{servers_wanted} embedding servers");
+        }
+        if self.has_servers() {
             let (mebibytes, millis) = (*bytes_moved as f64 / f64::from(1 << 20), self.longest_freeze_seconds * 1e3);
             return format!(
                 "{servers_wanted} embedding servers; moved {buckets_moved} buckets with {rows_moved} rows ({mebibytes:.1} MiB), \
@@ -67,6 +97,9 @@ impl From<ScaleStatus> for ScaleReport {
             bytes_moved: status.bytes_moved,
             longest_freeze_seconds: status.longest_frozen_us as f64 / 1e6,
             last_failure: status.last_failure,
+            workers: status.workers,
+            workers_wanted: status.workers_wanted,
+            workers_doing: status.workers_doing,
             text: String::new(),
         };
         report.text = report.in_words();
@@ -88,12 +121,25 @@ mod tests {
             ..Default::default()
         };
         let moving = ScaleReport::from(status.clone());
-        assert_eq!(moving.text, "3 embedding servers are wanted, 16 buckets still move; move 3 copies: 10 rows");
-        assert!(!moving.is_done(3));
-        let (doing, bytes_moved) = (String::new(), 3 << 19);
-        let done = ScaleStatus { servers: 3, buckets_left: 0, doing, bytes_moved, longest_frozen_us: 12_400, ..status };
-        let done = ScaleReport::from(done);
-        assert!(done.is_done(3) && !done.is_done(4));
-        assert_eq!(done.text, "3 embedding servers; moved 0 buckets with 0 rows (1.5 MiB), longest freeze 12 ms");
+        let text = "3 embedding servers are wanted, 16 buckets still move; move 3 copies: 10 rows";
+        assert_eq!((moving.text.as_str(), moving.is_done()), (text, false));
+        let (doing, bytes_moved, buckets_moved) = (String::new(), 3 << 19, 8);
+        let done = ScaleStatus { servers: 3, buckets_left: 0, doing, bytes_moved, buckets_moved, ..status };
+        let done = ScaleReport::from(ScaleStatus { longest_frozen_us: 12_400, ..done });
+        let text = "3 embedding servers; moved 8 buckets with 0 rows (1.5 MiB), longest freeze 12 ms";
+        assert_eq!((done.text.as_str(), done.is_done()), (text, true));
+    }
+
+    #[test]
+    fn workers_that_come_and_go_are_named() {
+        let (servers, wanted) = (1, 1);
+        let doing = "dense worker 1 joins".to_owned();
+        let status =
+            ScaleStatus { servers, wanted, workers: 1, workers_wanted: 2, workers_doing: doing, ..Default::default() };
+        let joining = ScaleReport::from(status.clone());
+        let text = "1 embedding servers; 2 dense workers are wanted: dense worker 1 joins";
+        assert_eq!((joining.text.as_str(), joining.is_done()), (text, false));
+        let done = ScaleReport::from(ScaleStatus { workers: 2, workers_doing: String::new(), ..status });
+        assert_eq!((done.text.as_str(), done.is_done()), ("1 embedding servers; 2 dense workers", true));
     }
 }

@@ -150,6 +150,7 @@ fn cluster() -> Cluster {
         servers: 1,
         workers: 1,
         min_workers: None,
+        max_workers: None,
         buckets: 16,
         coordinator: "127.0.0.1:0".into(),
         server_addresses: vec!["127.0.0.1:0".into()],

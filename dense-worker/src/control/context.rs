@@ -27,6 +27,15 @@ pub(crate) struct RunContext {
     pub(crate) completer: Completer,
 }
 
+impl RunContext {
+    /// Whether this process comes to a run that may have trained before: it takes the place of another process, or there was
+    /// no place for it when the run began.
+    pub(super) fn joins_late(&self) -> bool {
+        let index = self.membership.member() as u32;
+        self.membership.incarnation() > 1 || index >= self.job.cluster.workers
+    }
+}
+
 /// How the job writes values on the wire.
 pub(crate) fn wire(job: &Job) -> Encoding {
     match job.cluster.wire {

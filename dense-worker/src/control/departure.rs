@@ -16,7 +16,7 @@ pub(super) fn ask_first(
     shutdown: &mut Shutdown,
     membership: &Arc<Membership>,
 ) -> Option<AbortOnDropHandle<()>> {
-    let may_be_spared = job.cluster.min_workers.is_some_and(|least| least < job.cluster.workers);
+    let may_be_spared = job.cluster.least_workers() < job.cluster.most_workers();
     if job.train.mode != Mode::Hybrid || index == 0 || !may_be_spared {
         return None;
     }
@@ -25,7 +25,7 @@ pub(super) fn ask_first(
     Some(AbortOnDropHandle::new(tokio::spawn(async move {
         asked.requested().await;
         if membership.ask_to_leave().await {
-            tracing::info!("asked to end: this worker trains on what it has read and leaves; the run goes on");
+            tracing::info!("asked to end, and the run goes on without this worker");
         } else {
             stop.request();
         }

@@ -49,7 +49,7 @@ impl Trainer {
 
     fn loop_config(&self) -> LoopConfig {
         let job = &self.run.job;
-        let several = job.cluster.workers > 1;
+        let several = job.cluster.has_groups();
         LoopConfig {
             policy: policy(job.train.mode, several),
             from_memory: self.stream.preloaded.is_some(),
@@ -60,7 +60,7 @@ impl Trainer {
             has_held_out: self.scoring.held_out.during.is_some(),
             keeps_checkpoints: job.checkpoint.keep > 0,
             checkpoint_every: self.checkpoints.every_steps(),
-            is_replacement: self.run.membership.incarnation() > 1,
+            is_replacement: self.run.joins_late(),
         }
     }
 

@@ -32,10 +32,11 @@ use crate::progress::Overall;
 impl Trainer {
     /// Waits for the other workers of the job and joins the first group later than `after`. A job of one worker has none.
     pub(super) async fn form(&mut self, after: u64, progress: RankProgress) -> Result<Event, WorkerError> {
-        let workers = self.run.job.cluster.workers;
-        if workers == 1 {
+        let cluster = &self.run.job.cluster;
+        if !cluster.has_groups() {
             return Ok(Event::Formed { group: None, progress: Vec::new() });
         }
+        let workers = cluster.most_workers();
         let rendezvous = self.group.rendezvous.clone().ok_or(WorkerError::Unreachable { workers })?;
         self.run.observer.on(&WorkerEvent::WaitingFor("the other dense workers".to_owned()));
         let group = self.next_group(after).await?;

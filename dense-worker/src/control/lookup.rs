@@ -90,7 +90,7 @@ impl Trainer {
 
     /// Whether the rows may have been read before, or by another worker.
     fn may_be_without_rows(&self) -> bool {
-        self.tracker.steps > 0 || self.run.job.cluster.workers > 1 || self.run.membership.incarnation() > 1
+        self.tracker.steps > 0 || self.run.job.cluster.has_groups() || self.run.joins_late()
     }
 
     /// A batch that is never trained on.

@@ -60,8 +60,11 @@ impl StreamPosition {
         self.cursor.as_ref().filter(|_| !self.over).map(|cursor| cursor.remainder(&self.dealt()))
     }
 
-    /// Ids of the splits that it was dealt so far.
+    /// Ids of the splits that it was dealt so far; none after its end, when all of them have been reported complete.
     pub(crate) fn dealt(&self) -> Vec<u64> {
+        if self.over {
+            return Vec::new();
+        }
         self.tasks().iter().map(|task| task.id).collect()
     }
 
@@ -124,9 +127,10 @@ mod tests {
         stream.closed(Duration::from_secs(1)).await.unwrap();
         let start = StreamStart { drop: 1, ..StreamStart::default() };
         assert_eq!(stream.remainder(), Some(AssignedStream { order: 3, tasks: vec![task(2), task(3)], start }));
-        assert_eq!(stream.rest().map(|rest| rest.splits), Some(vec![2, 3]));
+        assert_eq!((stream.rest().map(|rest| rest.splits), stream.dealt()), (Some(vec![2, 3]), vec![1, 2, 3]));
         stream.end();
-        assert_eq!((stream.rest(), stream.remainder()), (None, None));
+        // A worker that leaves in the next epoch does not report them once more.
+        assert_eq!((stream.rest(), stream.remainder(), stream.dealt()), (None, None, Vec::new()));
         assert_eq!(StreamPosition::default().remainder(), None);
     }
 }

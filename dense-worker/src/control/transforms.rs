@@ -54,10 +54,10 @@ impl Worker {
             timeout: self.job.cluster.timeout,
             stop,
         };
-        let others = self.job.cluster.workers > 1 && self.index > 0;
+        let others = self.index > 0;
         let kind = if others { WaitKind::Workers } else { WaitKind::Work };
         let _waiting = self.waits.begin(Waiting::new(LOOP, kind, "the transforms of the numeric columns"));
-        if self.job.cluster.workers == 1 {
+        if !self.job.cluster.has_groups() {
             self.measure_unless_known(&caller).await?;
         } else if self.index == 0 {
             self.share(columns, &caller).await?;

@@ -4,6 +4,8 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::rejoin::{Killer, Run, job_with, unharmed, within};
 use super::*;
 
@@ -133,4 +135,80 @@ async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
     for worker in [&mut first, &mut asked, &mut third] {
         assert_eq!(within(worker).await.unwrap().unwrap().outcome, Outcome::Interrupted);
     }
+}
+
+/// Says when so many steps have been made, and makes steps last, so that there is something left to train for whoever comes.
+struct Pace {
+    made: watch::Sender<u64>,
+    pause: Duration,
+}
+
+impl Pace {
+    fn new(pause: Duration) -> Arc<Self> {
+        Arc::new(Self { made: watch::Sender::new(0), pause })
+    }
+
+    async fn after(&self, step: u64) {
+        let mut made = self.made.subscribe();
+        let reached = made.wait_for(|made| *made >= step);
+        tokio::time::timeout(LATE, reached).await.expect("the run stands still").expect("a run");
+    }
+}
+
+impl Observer for Pace {
+    fn on(&self, event: &Event) {
+        if let Event::Step(report) = event {
+            self.made.send_replace(report.step);
+            std::thread::sleep(self.pause);
+        }
+    }
+}
+
+/// A run that begins with one worker and takes up to three.
+fn growing(folder: &Path, sets: &[&str]) -> Job {
+    let mut job = job_with(folder, 1, &[&["data.shuffle_rows=3000", "train.evaluate_every=40"], sets].concat());
+    job.cluster.max_workers = Some(3);
+    job
+}
+
+async fn groups_until(reported: &Recording, wanted: usize) {
+    let formed = async {
+        while groups(reported).len() < wanted {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LATE, formed).await.expect("no group with the others forms");
+}
+
+/// Invariant RK-5: workers 1 → 3 → 2, and each sample counts once.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, whole) = unharmed(growing(folder.path(), &[])).await;
+    let run = Run::new(growing(folder.path(), &[])).await;
+    let (pace, reported) = (Pace::new(Duration::from_millis(5)), Arc::new(Recording::default()));
+    let mut first = run.start(0, vec![reported.clone(), pace.clone()]);
+    pace.after(20).await;
+    assert_eq!(run.scale(3).await.unwrap().workers, 3);
+    let (mut second, mut third) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
+    groups_until(&reported, 1).await;
+    let all = || groups(&reported).last().is_some_and(|group| group.len() == 3);
+    while !all() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let with_all = *pace.made.borrow();
+    pace.after(with_all + 20).await;
+    run.scale(2).await.unwrap();
+    let left = within(&mut third).await.unwrap().unwrap();
+    assert_eq!(left.outcome, Outcome::Left);
+    let (first, second) = (within(&mut first).await.unwrap().unwrap(), within(&mut second).await.unwrap().unwrap());
+    assert_eq!((first.outcome, second.outcome), (Outcome::Finished, Outcome::Finished));
+    assert_eq!(groups(&reported).last(), Some(&vec![0, 1]));
+    assert!(left.steps < first.steps && first.steps < whole.steps, "{} of {} steps", first.steps, whole.steps);
+    assert_eq!((first.samples, second.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
+    let pushes = run.tally.by_id();
+    let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
+    assert_eq!(other, 0, "of {} rows", own.len());
+    let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+    assert!((auc(&first) - auc(&whole)).abs() < 0.02, "{} and {}", auc(&first), auc(&whole));
 }

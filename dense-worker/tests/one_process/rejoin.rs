@@ -7,6 +7,9 @@ use std::sync::OnceLock;
 use tokio::task::{AbortHandle, JoinHandle};
 use zagros_collective::{Collective, CollectiveError, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
 
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{ScaleRequest, ScaleResponse};
+
 use super::tally::Tally;
 use super::*;
 
@@ -78,6 +81,11 @@ impl Run {
     pub(super) fn start_stoppable(&self, index: u32, shutdown: Shutdown) -> JoinHandle<Result<Summary, WorkerError>> {
         let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
         tokio::spawn(Worker { shutdown, ..worker }.run())
+    }
+
+    /// Asks for another number of workers, as `zagros scale` does.
+    pub(super) async fn scale(&self, workers: u32) -> Result<ScaleResponse, Refusal> {
+        self.cluster.control.scale(ScaleRequest { servers: 0, workers }).await
     }
 
     /// Starts another process in the place of a worker whose end was seen: it need not wait for the lease of that one.

@@ -49,6 +49,8 @@ impl CoreRun {
             fixed_servers: None,
             workers: 1,
             min_workers: 1,
+            max_workers: 1,
+            fixed_workers: None,
             buckets: BUCKETS,
             epochs: 1,
             fixed_splits: false,

@@ -42,6 +42,20 @@ impl Resolver<'_> {
         }
     }
 
+    /// Checks that workers can join the run while it trains.
+    pub(super) fn max_workers_fit(&mut self, cluster: &Cluster, mode: Mode) {
+        let (workers, Some(most)) = (cluster.workers, cluster.max_workers) else { return };
+        if most < workers {
+            let message = format!("`cluster.max_workers` is {most}, but the job has {workers} dense workers");
+            let help = "set it to `cluster.workers` or more";
+            self.problem("cluster.max_workers", message, "fewer than there are", help);
+        } else if most > workers && mode != Mode::Hybrid {
+            let message = "`cluster.max_workers` has no effect in this mode".to_owned();
+            let help = "only in mode \"hybrid\" do workers join a run that trains; remove the key";
+            self.problem("cluster.max_workers", message, "in mode hybrid only", help);
+        }
+    }
+
     /// Checks that the runs of mode `sync` with several workers are bit-equal.
     pub(super) fn sync_fits(&mut self, workers: u32, mode: Mode, tables: &[Table]) {
         let counts = |table: &&Table| matches!(table.admission, AdmissionPolicy::Count { .. });
@@ -146,6 +160,21 @@ mod tests {
         assert_eq!(found, ["`cluster.min_workers` has no effect in this mode"]);
         let all = workers("min_workers = 2\n[train]\nmode = 'sync'\nstaleness = 0");
         assert_eq!(job(CRITEO, &all).cluster.min_workers, Some(2));
+    }
+
+    #[test]
+    fn max_workers_needs_mode_hybrid_and_is_at_least_the_number_of_workers() {
+        let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
+        let elastic = job(CRITEO, &workers("max_workers = 4")).cluster;
+        assert_eq!((elastic.least_workers(), elastic.workers, elastic.most_workers()), (2, 2, 4));
+        assert_eq!(job(CRITEO, &workers("")).cluster.most_workers(), 2);
+        let found = problems(CRITEO, &workers("max_workers = 1"));
+        assert_eq!(found, ["`cluster.max_workers` is 1, but the job has 2 dense workers"]);
+        for mode in ["mode = 'sync'\nstaleness = 0", "mode = 'async'"] {
+            let found = problems(CRITEO, &workers(&format!("max_workers = 3\n[train]\n{mode}")));
+            assert_eq!(found, ["`cluster.max_workers` has no effect in this mode"]);
+            job(CRITEO, &workers(&format!("max_workers = 2\n[train]\n{mode}")));
+        }
     }
 
     #[test]

@@ -24,6 +24,11 @@ pub struct Cluster {
     /// again. In modes `hybrid` and `async` only. Default: all of them, so that the run ends.
     #[schemars(range(min = 1, max = 1024))]
     pub min_workers: Option<u32>,
+    /// Dense workers that the run takes at most. Up to so many may join while it trains: `zagros scale workers=N` asks for them,
+    /// or you start one more `zagros dense-worker`. Each step then has the samples of all, so the global batch grows. In mode
+    /// `hybrid` only. Default: `workers`, so that none joins.
+    #[schemars(range(min = 1, max = 1024))]
+    pub max_workers: Option<u32>,
     /// Buckets that rows are placed by, at least one per server. The number is fixed for the life of a model.
     #[schemars(range(min = 1, max = 65536))]
     pub buckets: u32,
@@ -84,6 +89,7 @@ impl Default for Cluster {
             servers: 1,
             workers: 1,
             min_workers: None,
+            max_workers: None,
             buckets: 1024,
             coordinator: "127.0.0.1:7700".to_owned(),
             server_addresses: vec!["127.0.0.1:0".to_owned()],
@@ -100,6 +106,26 @@ impl Default for Cluster {
             log_folder: None,
             insecure: false,
         }
+    }
+}
+
+impl Cluster {
+    /// Dense workers that the run may have at the same time.
+    #[must_use]
+    pub fn most_workers(&self) -> u32 {
+        self.max_workers.unwrap_or(self.workers).max(self.workers)
+    }
+
+    /// Dense workers that must be left for training to continue.
+    #[must_use]
+    pub fn least_workers(&self) -> u32 {
+        self.min_workers.unwrap_or(self.workers)
+    }
+
+    /// Whether there are several dense workers, or may be: they then form process groups.
+    #[must_use]
+    pub fn has_groups(&self) -> bool {
+        self.most_workers() > 1
     }
 }
 

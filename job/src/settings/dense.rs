@@ -36,7 +36,7 @@ impl Job {
     /// τ, a lookup misses at most τ of its own batches and τ + 1 of each other worker, n·(τ + 1) − 1 in all.
     #[must_use]
     pub fn staleness(&self) -> usize {
-        let share = |total: usize| ((total + 1) / self.cluster.workers.max(1) as usize).saturating_sub(1);
+        let share = |total: usize| ((total + 1) / self.cluster.most_workers().max(1) as usize).saturating_sub(1);
         self.train.staleness_total.map_or(self.train.staleness, |total| share(total).min(self.train.staleness))
     }
 }

@@ -195,6 +195,8 @@ impl FuzzedRun {
             fixed_servers: None,
             workers: 2,
             min_workers: 1,
+            max_workers: 3,
+            fixed_workers: None,
             buckets: 8,
             epochs: 3,
             fixed_splits: false,

@@ -23,9 +23,14 @@ pub(super) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     let control = GrpcControlPlane::connect(&coordinator.address, args.ask.timeout(), &coordinator.credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
     let answer = control.scale(request).await.map_err(|refusal| refused(&refusal))?;
-    out!("{} embedding servers are wanted; {} buckets have to move", answer.servers, answer.buckets);
+    out!(
+        "{} embedding servers and {} dense workers are wanted; {} buckets have to move",
+        answer.servers,
+        answer.workers,
+        answer.buckets
+    );
     if !args.no_wait {
-        follow(&control, answer.servers, Duration::from_secs(args.give_up)).await?;
+        follow(&control, (answer.servers, answer.workers), Duration::from_secs(args.give_up)).await?;
     }
     Ok(Exit::Success)
 }
@@ -58,8 +63,9 @@ fn refused(refusal: &Refusal) -> Failure {
     Failure::with_help(exit, format!("the run was not scaled: {refusal}"), help)
 }
 
-/// Prints what happens until the run has `wanted` servers. Fails when nothing has changed for `give_up`.
-async fn follow(control: &GrpcControlPlane, wanted: u32, give_up: Duration) -> Result<(), Failure> {
+/// Prints what happens until the run has the servers and workers that are `wanted`. Fails when nothing has changed for
+/// `give_up`.
+async fn follow(control: &GrpcControlPlane, wanted: (u32, u32), give_up: Duration) -> Result<(), Failure> {
     let (mut shown, mut changed) = (String::new(), Instant::now());
     loop {
         // A coordinator that is away for a moment comes back.
@@ -68,12 +74,15 @@ async fn follow(control: &GrpcControlPlane, wanted: u32, give_up: Duration) -> R
             Ok(status) => {
                 let ended = !matches!(status.state.as_str(), "waiting" | "training");
                 let reason = format!("{} {}", status.state, status.reason);
-                let scale = status.scale.map(ScaleReport::from).unwrap_or_default();
-                if scale.is_done(wanted) {
+                // The run has had these numbers all along, and nobody has changed any.
+                let Some(scale) = status.scale.map(ScaleReport::from) else { return Ok(()) };
+                let (servers, workers) = wanted;
+                let is_ours = scale.servers_wanted == servers && [0, workers].contains(&scale.workers_wanted);
+                if is_ours && scale.is_done() {
                     out!("  {} {}", "✓".green(), scale.text);
                     return Ok(());
                 }
-                if ended || scale.servers_wanted != wanted {
+                if ended || !is_ours {
                     return Err(superseded(ended, &reason, &scale));
                 }
                 scale.text
@@ -86,7 +95,7 @@ async fn follow(control: &GrpcControlPlane, wanted: u32, give_up: Duration) -> R
         }
         if changed.elapsed() > give_up {
             let what = format!("nothing has changed for {give_up:?}: {shown}");
-            let help = "the request stays: buckets move once they can; `zagros doctor` says what it waits for";
+            let help = "the request stays: buckets move and workers join once they can; `zagros doctor` says what it waits for";
             return Err(Failure::with_help(Exit::Cluster, what, help));
         }
         tokio::time::sleep(PERIOD).await;
@@ -95,10 +104,13 @@ async fn follow(control: &GrpcControlPlane, wanted: u32, give_up: Duration) -> R
 
 fn superseded(ended: bool, reason: &str, scale: &ScaleReport) -> Failure {
     if ended {
-        let what = format!("the run has ended before its buckets had moved: {reason}");
+        let what = format!("the run has ended before it had these numbers: {reason}");
         return Failure::with_help(Exit::Cluster, what, "nothing is lost: every bucket has one owner at any time");
     }
-    let what = format!("somebody else asked for {} embedding servers meanwhile", scale.servers_wanted);
+    let ScaleReport { servers_wanted, workers_wanted, .. } = scale;
+    let what = format!(
+        "somebody else asked for {servers_wanted} embedding servers and {workers_wanted} dense workers meanwhile"
+    );
     Failure::with_help(Exit::Cluster, what, "`zagros status` shows what the run does now")
 }
 

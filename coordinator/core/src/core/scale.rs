@@ -1,4 +1,5 @@
-//! Changing the number of embedding servers while the run trains: each step of it is one move of buckets (ADR 39).
+//! Changing the numbers of servers and workers while the run trains. Each step to another number of embedding servers is one
+//! move of buckets (ADR 39). `workers` has what concerns dense workers.
 
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use crate::run::RunState;
 use crate::{MemberSlot, Role, RunEvent};
 
 impl Core {
-    /// Changes the number of embedding servers. New servers may join from now on. Buckets move once all of them have joined.
-    /// A server that is left over ends once it owns no bucket. The same call again changes nothing.
+    /// Changes the numbers of embedding servers and of dense workers, or one of them: both or none. New processes may join
+    /// from now on. Buckets move once all new servers have joined. A server that is left over ends once it owns no bucket, a
+    /// worker once it has trained on what it has read. The same call again changes nothing.
     ///
     /// # Errors
     /// `Invalid` if the run cannot have these numbers, `Unavailable` before training, `Fenced` when the run is over. Nothing
@@ -20,20 +22,33 @@ impl Core {
     pub fn scale(&mut self, now: Duration, request: &ScaleRequest) -> Result<ScaleResponse, Refusal> {
         let now = self.advance(now);
         self.run.check_not_ended()?;
-        let servers = self.check_scale(request)?;
+        let (servers, workers) = (self.checked_servers(request)?, self.checked_workers(request)?);
+        self.check_scalable(request)?;
         let Some(map) = self.placement.map() else { return Err(not_yet()) };
         let owners = owners_of(map);
-        if self.resharding.wanted() != Some(servers) || self.resharding.left(map) == 0 {
-            // Buckets of equal weight: ids are spread over them by a hash.
-            let goal = plan_owners(&owners, &vec![1; owners.len()], servers);
-            self.abandon_move(now, "another number of servers was asked for");
-            self.resharding.aim(servers, goal);
-            self.config.servers = self.config.servers.max(servers);
-            let buckets = self.buckets_left();
-            self.events.push(RunEvent::ScaleRequested { servers, buckets });
+        if let Some(servers) = servers {
+            self.aim_servers(now, servers, &owners);
+        }
+        if let Some(workers) = workers {
+            self.aim_workers(now, workers);
         }
         self.advance_moves(now);
-        Ok(ScaleResponse { servers, workers: self.config.workers, buckets: self.buckets_left() })
+        let servers = self.resharding.wanted().unwrap_or(self.config.servers);
+        Ok(ScaleResponse { servers, workers: self.workers_wanted(), buckets: self.buckets_left() })
+    }
+
+    /// The run is to have so many servers. `owners` has the present owner of each bucket.
+    fn aim_servers(&mut self, now: Duration, servers: u32, owners: &[u32]) {
+        if self.resharding.wanted() == Some(servers) && self.buckets_left() > 0 {
+            return;
+        }
+        // Buckets of equal weight: ids are spread over them by a hash.
+        let goal = plan_owners(owners, &vec![1; owners.len()], servers);
+        self.abandon_move(now, "another number of servers was asked for");
+        self.resharding.aim(servers, goal);
+        self.config.servers = self.config.servers.max(servers);
+        let buckets = self.buckets_left();
+        self.events.push(RunEvent::ScaleRequested { servers, buckets });
     }
 
     /// The source or target of a move reports, and learns what became of the move. A repeated report changes nothing.
@@ -117,35 +132,35 @@ impl Core {
         self.placement.map().map_or(0, |map| self.resharding.left(map))
     }
 
-    fn check_scale(&self, request: &ScaleRequest) -> Result<u32, Refusal> {
-        if request.workers != 0 && request.workers != self.config.workers {
-            return Err(Refusal::invalid(format!(
-                "the run has {} dense workers, and this release cannot change that while it trains; scale the servers alone",
-                self.config.workers
-            )));
+    fn check_scalable(&self, request: &ScaleRequest) -> Result<(), Refusal> {
+        match &self.run {
+            RunState::Waiting => Err(not_yet()),
+            RunState::Draining(why) => Err(Refusal::invalid(format!(
+                "the run is ending ({why}); the numbers of its servers and workers do not change any more"
+            ))),
+            RunState::Training | RunState::Ended(_) if request.servers == 0 && request.workers == 0 => {
+                Err(Refusal::invalid("nothing to change: name a number of servers or of workers"))
+            }
+            RunState::Training | RunState::Ended(_) => Ok(()),
+        }
+    }
+
+    /// The number of servers that a request asks for; `None` if it leaves the number as it is.
+    fn checked_servers(&self, request: &ScaleRequest) -> Result<Option<u32>, Refusal> {
+        let servers = request.servers;
+        if servers == 0 {
+            return Ok(None);
         }
         if let Some(why) = &self.config.fixed_servers {
             return Err(Refusal::invalid(format!("the number of embedding servers of this run cannot change: {why}")));
         }
-        match &self.run {
-            RunState::Waiting => return Err(not_yet()),
-            RunState::Draining(why) => {
-                return Err(Refusal::invalid(format!("the run is ending ({why}); its servers do not change any more")));
-            }
-            RunState::Training | RunState::Ended(_) => {}
-        }
-        let servers = match request.servers {
-            0 if request.workers == 0 => return Err(Refusal::invalid("nothing to change: name a number of servers")),
-            0 => self.resharding.wanted().unwrap_or(self.config.servers),
-            servers => servers,
-        };
         if servers > self.config.buckets {
             return Err(Refusal::invalid(format!(
                 "{servers} servers cannot share {} buckets (`cluster.buckets`); ask for fewer",
                 self.config.buckets
             )));
         }
-        Ok(servers)
+        Ok(Some(servers))
     }
 
     fn commit_move(&mut self, now: Duration, progress: MoveProgress) {

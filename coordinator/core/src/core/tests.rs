@@ -25,6 +25,8 @@ fn core(servers: u32, workers: u32) -> Core {
         fixed_servers: None,
         workers,
         min_workers: workers,
+        max_workers: workers,
+        fixed_workers: None,
         buckets: 64,
         epochs: 2,
         fixed_splits: false,
@@ -495,3 +497,4 @@ mod drain;
 mod lost;
 mod scale;
 mod waits;
+mod workers;

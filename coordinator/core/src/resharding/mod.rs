@@ -223,13 +223,7 @@ impl Resharding {
     }
 
     /// For the status page. `waiting_for` says in words why no move is under way.
-    pub(crate) fn status(
-        &self,
-        servers: u32,
-        workers: u32,
-        map: &BucketMap,
-        waiting_for: String,
-    ) -> Option<ScaleStatus> {
+    pub(crate) fn status(&self, servers: u32, map: &BucketMap, waiting_for: String) -> Option<ScaleStatus> {
         let goal = self.goal.as_ref()?;
         let MoveTotals { committed, abandoned, buckets, rows, bytes, longest_frozen } = self.totals;
         let doing = self.active.as_ref().map(|active| {
@@ -252,7 +246,7 @@ impl Resharding {
             bytes_moved: bytes,
             longest_frozen_us: u64::try_from(longest_frozen.as_micros()).unwrap_or(u64::MAX),
             last_failure: self.last_failure.clone(),
-            workers_wanted: workers,
+            ..ScaleStatus::default()
         })
     }
 

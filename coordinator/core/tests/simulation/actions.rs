@@ -30,6 +30,10 @@ pub(crate) enum Action {
     Evaluate(usize),
     /// A stale process, which was replaced or lost, tries every call.
     CallStale(usize),
+    /// Another number of workers is asked for.
+    Scale(u32),
+    /// A worker that is to leave, and holds no split, leaves.
+    Depart(usize),
     /// The coordinator is killed, and comes back so many tenths of a lease later.
     RestartCoordinator(u32),
     /// The coordinator's journal is cut.
@@ -53,6 +57,8 @@ pub(crate) fn actions() -> impl Strategy<Value = Vec<Action>> {
         2 => slot.clone().prop_map(Action::Vote),
         1 => slot.clone().prop_map(Action::Transform),
         1 => slot.clone().prop_map(Action::Evaluate),
+        1 => (0_u32..4).prop_map(Action::Scale),
+        3 => slot.clone().prop_map(Action::Depart),
         2 => slot.prop_map(Action::CallStale),
         1 => (0_u32..40).prop_map(Action::RestartCoordinator),
         1 => Just(Action::TakeSnapshot),

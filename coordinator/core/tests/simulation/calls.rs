@@ -5,10 +5,15 @@ use zagros_protocol::RefusalKind;
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{
     AssignRequest, BarrierReason, BarrierRequest, BarrierVote, CompleteRequest, Evaluation, GroupRequest,
-    HeartbeatRequest, LeaveRequest, Outcome, ReportEvaluationRequest, Transform, TransformsRequest,
+    HeartbeatRequest, LeaveRequest, Outcome, ReportEvaluationRequest, ScaleRequest, Transform, TransformsRequest,
 };
 
 use super::{SimulatedProcess, SimulatedRun};
+
+/// Whether a run of so many workers has no place for this one.
+fn is_surplus(slot: MemberSlot, workers: u32) -> bool {
+    slot.role == Role::DenseWorker && slot.index >= workers
+}
 
 impl SimulatedRun {
     /// A group has live workers only. The asker is one of them. The group is never older than the last one.
@@ -31,7 +36,13 @@ impl SimulatedRun {
                         process.ballot = (generation, 1);
                     }
                 });
-                assert_eq!(group.world, self.workers());
+                // Everybody who is there is in it, and so is everybody who must be.
+                let first = self.core.config().workers;
+                assert!((1..=self.workers()).contains(&group.world), "{group:?}");
+                assert!(group.workers.contains(&0) && group.workers.is_sorted(), "{group:?}");
+                let away = |index: &u32| self.departed.contains(&MemberSlot::worker(*index));
+                let missing = (0..first).filter(|index| !away(index)).find(|index| !group.workers.contains(index));
+                assert_eq!(missing, None, "{group:?}");
             }
             Err(refusal) if !refusal.message.contains("has finished") => self.refused(slot, refusal.kind),
             Err(refusal) => assert!(refusal.message.contains("has finished its part"), "{refusal}"),
@@ -51,6 +62,43 @@ impl SimulatedRun {
             },
             Err(refusal) if refusal.kind == RefusalKind::Invalid => {
                 assert!(refusal.message.contains("process group"), "{refusal}");
+            }
+            Err(refusal) => self.refused(slot, refusal.kind),
+        }
+    }
+
+    /// The workers that are left over are to leave from now on, whatever they do.
+    pub(super) fn scale(&mut self, number: u32) {
+        let workers = 1 + number % self.workers();
+        let before = self.core.status(self.now).workers;
+        match self.core.scale(self.now, &ScaleRequest { servers: 0, workers }) {
+            Ok(answer) => {
+                assert_eq!((answer.workers, self.core.status(self.now).workers), (workers, workers));
+                let surplus = self.processes.iter_mut().filter(|(slot, _)| is_surplus(**slot, workers));
+                surplus.filter(|_| before != workers).for_each(|(_, process)| process.leaves = true);
+            }
+            Err(refusal) => {
+                assert!(matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Fenced), "{refusal}");
+                assert_eq!(self.core.status(self.now).workers, before);
+            }
+        }
+    }
+
+    /// A worker leaves once it has trained on what it was given. The run goes on.
+    pub(super) fn depart(&mut self, slot: MemberSlot) {
+        let leaves = |process: &&SimulatedProcess| process.leaves && process.held.is_empty();
+        let Some(SimulatedProcess { member, incarnation, .. }) = self.processes.get(&slot).filter(leaves).cloned()
+        else {
+            return;
+        };
+        let outcome = Outcome::Interrupted as i32;
+        let leave = LeaveRequest { member, incarnation, outcome, reason: "fewer are wanted".to_owned() };
+        let before = self.core.outcome().cloned();
+        match self.core.leave(self.now, &leave) {
+            Ok(_) => {
+                assert_eq!(self.core.outcome().cloned(), before, "the run ended with a worker that was to leave");
+                self.processes.remove(&slot);
+                self.departed.insert(slot);
             }
             Err(refusal) => self.refused(slot, refusal.kind),
         }

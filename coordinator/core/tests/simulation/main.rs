@@ -1,7 +1,7 @@
-//! Random runs: joins, kills, silences and late calls, given to the core through its public calls.
+//! Random runs: joins, leaves, kills, silences and late calls, with a number of workers that changes, given to the core through its public calls.
 //!
 //! Every run checks these properties. No split is held by two live workers (invariant SP-1). An epoch is complete only when
-//! each of its splits was completed (SP-2). Generations only rise. A stale process changes nothing (MB-1). Once faults end,
+//! each of its splits was completed (SP-2). A worker that is to leave gets no split, and ends no run when it leaves (RK-5). Generations only rise. A stale process changes nothing (MB-1). Once faults end,
 //! the run finishes.
 
 mod actions;
@@ -42,6 +42,8 @@ struct SimulatedProcess {
     held: Vec<(u32, u64)>,
     /// The group that it is in, and the number of its next ballot there.
     ballot: (u64, u64),
+    /// It is to leave, and gets no more splits.
+    leaves: bool,
 }
 
 struct SimulatedRun {
@@ -61,6 +63,8 @@ struct SimulatedRun {
     finished: BTreeSet<MemberSlot>,
     /// The members that were silent for a lease. Others may get their splits.
     silent: BTreeSet<MemberSlot>,
+    /// Workers that left, or that nobody waits for, because fewer were wanted.
+    departed: BTreeSet<MemberSlot>,
     generation: u64,
     group: u64,
     /// The slot whose process is being replaced.
@@ -79,8 +83,11 @@ impl SimulatedRun {
             job: "simulation".to_owned(),
             servers,
             fixed_servers: None,
-            workers,
-            min_workers: workers,
+            // The others may come later.
+            workers: workers.div_ceil(2),
+            min_workers: 1,
+            max_workers: workers,
+            fixed_workers: None,
             buckets: 16,
             epochs: EPOCHS,
             fixed_splits: false,
@@ -112,6 +119,7 @@ impl SimulatedRun {
             range_of: BTreeMap::new(),
             finished: BTreeSet::new(),
             silent: BTreeSet::new(),
+            departed: BTreeSet::new(),
             generation: 0,
             group: 0,
             replaced: None,
@@ -139,6 +147,8 @@ impl SimulatedRun {
             Action::Vote(index) => self.vote(self.slot(index)),
             Action::Transform(index) => self.transform(self.slot(index)),
             Action::Evaluate(index) => self.evaluate(self.slot(index)),
+            Action::Scale(number) => self.scale(number),
+            Action::Depart(index) => self.depart(self.slot(index)),
             Action::CallStale(index) => self.call_stale(index),
             Action::RestartCoordinator(tenths) => self.restart_coordinator(tenths),
             Action::TakeSnapshot => self.core.take_snapshot(),
@@ -224,6 +234,7 @@ impl SimulatedRun {
                     epoch: 0,
                     held: Vec::new(),
                     ballot: (0, 1),
+                    leaves: false,
                 };
                 self.stale.push(SimulatedProcess { incarnation: incarnation - 1, ..process.clone() });
                 self.processes.insert(slot, process);
@@ -245,6 +256,7 @@ impl SimulatedRun {
                 Ok(answer) => {
                     self.see_generation(answer.generation);
                     let now = self.now;
+                    assert_eq!(answer.leave, process.leaves, "{slot}");
                     self.change(slot, |process| process.heard = now);
                 }
                 Err(refusal) => self.fence(slot, refusal.kind),
@@ -274,12 +286,14 @@ impl SimulatedRun {
                 // A worker that has lost one split has lost them all.
                 self.holders.retain(|_, holder| Some(*holder) != other);
                 self.holders.insert((epoch, split.id), slot);
+                assert!(!process.leaves, "{slot} is to leave, and was given a split");
                 assert!(!self.completed.contains(&(epoch, split.id)), "a complete split is read again");
                 self.range_of.insert((epoch, split.id), (split.file, split.start, split.end));
                 self.change(slot, |process| process.held.push((epoch, split.id)));
             }
             Ok(Work::Wait(wait)) => assert!(wait.retry_ms > 0 && !wait.reason.is_empty()),
             Ok(Work::ResumeCursor(cursor)) => panic!("a run from the start has a resume cursor: {cursor:?}"),
+            Ok(Work::EpochDone(_)) if process.leaves => {}
             Ok(Work::EpochDone(_)) => {
                 self.check_nothing_left(epoch, slot);
                 self.change(slot, |process| process.epoch = (epoch + 1).min(EPOCHS - 1));
@@ -370,12 +384,18 @@ impl SimulatedRun {
                 }
                 RunEvent::MemberJoined { slot, .. } => {
                     self.silent.remove(&slot);
+                    self.departed.remove(&slot);
                     self.holders.retain(|_, holder| *holder != slot);
                 }
                 RunEvent::EpochCompleted { epoch } => {
                     let done = self.completed.iter().filter(|key| key.0 == epoch).count();
                     // The call adds its completion to this list only after the epoch has ended.
                     assert_eq!(done, plan_splits(&self.files, self.workers(), ORDER).len());
+                }
+                // Others may read its splits from now on.
+                RunEvent::WorkerGivenUp { slot, .. } => {
+                    self.departed.insert(slot);
+                    self.holders.retain(|_, holder| *holder != slot);
                 }
                 RunEvent::CoordinatorStalled { gap } => panic!("the clock jumped by {gap:?}"),
                 _ => {}
@@ -394,6 +414,7 @@ impl SimulatedRun {
                 self.mute(slot, false);
                 self.ask(slot);
                 self.complete(slot);
+                self.depart(slot);
                 self.finish_if_done(slot);
             }
             self.play(Action::Wait);

@@ -7,7 +7,8 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
     GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    ReportEvaluationRequest, ReportEvaluationResponse, StatusResponse, TransformsRequest, TransformsResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, ScaleRequest, ScaleResponse, StatusResponse, TransformsRequest,
+    TransformsResponse,
 };
 
 pub(crate) struct RecordedCore {
@@ -36,6 +37,7 @@ calls! {
     barrier(BarrierRequest) -> BarrierResponse as Barrier,
     assign(AssignRequest) -> AssignResponse as Assign,
     complete(CompleteRequest) -> CompleteResponse as Complete,
+    scale(ScaleRequest) -> ScaleResponse as Scale,
     transforms(TransformsRequest) -> TransformsResponse as Transforms,
     report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse as ReportEvaluation,
 }
@@ -64,6 +66,10 @@ impl RecordedCore {
     pub(crate) fn status(&mut self, now: Duration) -> StatusResponse {
         self.tick(now);
         self.core.status(now)
+    }
+
+    pub(crate) fn config(&self) -> &CoreConfig {
+        self.core.config()
     }
 
     pub(crate) fn outcome(&self) -> Option<&RunOutcome> {

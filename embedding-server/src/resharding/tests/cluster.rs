@@ -82,6 +82,8 @@ fn config(servers: u32, workers: u32) -> CoreConfig {
         fixed_servers: None,
         workers,
         min_workers: workers,
+        max_workers: workers,
+        fixed_workers: None,
         buckets: BUCKETS,
         epochs: 1,
         fixed_splits: false,

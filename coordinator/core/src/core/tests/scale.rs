@@ -204,7 +204,7 @@ fn what_a_run_cannot_do_is_refused_with_the_reason() {
     let refused =
         |core: &mut Core, servers, workers| core.scale(at(1), &ScaleRequest { servers, workers }).unwrap_err().message;
     assert!(refused(&mut core, 0, 0).contains("nothing to change"));
-    assert!(refused(&mut core, 2, 5).contains("1 dense workers, and this release cannot change that"));
+    assert!(refused(&mut core, 2, 5).contains("takes 1 dense workers at most"));
     assert!(refused(&mut core, 65, 0).contains("65 servers cannot share 64 buckets"));
     assert!(!core.take_events().iter().any(|event| matches!(event, RunEvent::ScaleRequested { .. })));
     let mut fixed = Core::new(CoreConfig { fixed_servers: Some("rows are on disk".to_owned()), ..core.config.clone() });
