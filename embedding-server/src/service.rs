@@ -18,7 +18,7 @@ use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus, WaitKi
 use zagros_protocol::packed::ValueBuffers;
 use zagros_protocol::{BucketMap, Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_table::{RequestBuffers, TableConfig, TableError, TableSet};
+use zagros_table::{ColdStore, RequestBuffers, TableConfig, TableError, TableSet};
 use zagros_zip::ZipEq;
 
 use crate::ServerError;
@@ -179,6 +179,11 @@ impl EmbeddingService {
     pub(crate) fn serve(&self, buckets: OwnedBuckets) {
         self.placement.store(Some(Arc::new(buckets)));
         self.moves.note_change();
+    }
+
+    /// Rows of the cold tier, about; with copies that are void.
+    pub(crate) fn cold_rows(&self) -> u64 {
+        self.tier.as_ref().map_or(0, |tier| tier.size().rows)
     }
 
     /// Whether nothing is served until a move is decided.
