@@ -17,6 +17,7 @@ use crate::digest::ContentDigest;
 use crate::disk::{self, failed};
 use crate::download::ObjectDownload;
 use crate::error::StoreError;
+use crate::part_sizes::PartSizes;
 use crate::upload::ObjectUpload;
 use crate::url::FolderLocation;
 
@@ -227,21 +228,23 @@ impl Folder {
                 durable::write(&path, content).map_err(failed("write", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let mut upload = ObjectUpload::new(Arc::clone(bucket), prefix.clone().join(file));
+                let sizes = PartSizes::of(content.len() as u64);
+                let mut upload = ObjectUpload::new(Arc::clone(bucket), prefix.clone().join(file), sizes);
                 upload.write_all(content).map_err(|error| self.cause("write", file, error))?;
                 upload.finish()
             }
         }
     }
 
-    /// As [`Self::write`], with content that `fill` streams in bounded memory. An inner error also leaves the file as
-    /// it was.
+    /// As [`Self::write`], with content of about `expected` bytes that `fill` streams in bounded memory. An inner error also
+    /// leaves the file as it was.
     ///
     /// # Errors
     /// As [`Self::write`], and any error of `fill`.
     pub fn write_unless<T, E>(
         &self,
         file: &str,
+        expected: u64,
         fill: impl FnOnce(&mut dyn Write) -> io::Result<Result<T, E>>,
     ) -> io::Result<Result<T, E>> {
         match &self.place {
@@ -250,7 +253,8 @@ impl Folder {
                 durable::write_unless(&path, |file| fill(file)).map_err(durable::naming(&path))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let mut upload = ObjectUpload::new(Arc::clone(bucket), prefix.clone().join(file));
+                let sizes = PartSizes::of(expected);
+                let mut upload = ObjectUpload::new(Arc::clone(bucket), prefix.clone().join(file), sizes);
                 let filled = fill(&mut upload)?;
                 if filled.is_ok() {
                     upload.finish().map_err(StoreError::into_io)?;

@@ -17,6 +17,7 @@ mod disk;
 mod download;
 mod error;
 mod folder;
+mod part_sizes;
 mod upload;
 mod url;
 
