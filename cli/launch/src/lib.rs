@@ -12,6 +12,7 @@ mod addresses;
 mod child;
 mod console;
 mod embedded;
+mod follow;
 mod log_disk;
 mod log_file;
 mod loss;

@@ -34,7 +34,7 @@ pub struct Supervisor {
     /// How often a child is started again in place.
     limit: InPlaceLimit,
     /// What the run is to have, announced again and again. `None` if that never changes.
-    pub(crate) wanted: Option<watch::Receiver<WantedRoles>>,
+    wanted: Option<watch::Receiver<WantedRoles>>,
     /// How many dense workers the run is to have, once somebody has asked for a number.
     pub(crate) workers_wanted: Option<u32>,
 }
@@ -67,6 +67,11 @@ impl Supervisor {
     /// Starts children again in place as `limit` says.
     pub fn limited_by(self, limit: InPlaceLimit) -> Self {
         Self { limit, ..self }
+    }
+
+    /// Starts and ends processes as this announces, again and again.
+    pub fn following(self, wanted: watch::Receiver<WantedRoles>) -> Self {
+        Self { wanted: Some(wanted), ..self }
     }
 
     /// Kills the running children once `hurry` is requested.

@@ -6,6 +6,7 @@
 
 mod actions;
 mod calls;
+mod ending;
 mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -400,42 +401,6 @@ impl SimulatedRun {
                 RunEvent::CoordinatorStalled { gap } => panic!("the clock jumped by {gap:?}"),
                 _ => {}
             }
-        }
-    }
-
-    /// Plays without faults: every process is started, is heard, and works until the run is over.
-    fn play_without_faults(&mut self) {
-        for _ in 0..2000 {
-            if self.core.outcome().is_some() {
-                return;
-            }
-            for slot in self.slots.clone() {
-                self.start(slot);
-                self.mute(slot, false);
-                self.ask(slot);
-                self.complete(slot);
-                self.depart(slot);
-                self.finish_if_done(slot);
-            }
-            self.play(Action::Wait);
-        }
-        panic!("the run did not end: {:?}", self.core.status(self.now));
-    }
-
-    fn finish_if_done(&mut self, slot: MemberSlot) {
-        let all = plan_splits(&self.files, self.workers(), ORDER).len() * EPOCHS as usize;
-        let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker) else { return };
-        if self.completed.len() == all {
-            let (member, incarnation) = (process.member, process.incarnation);
-            let outcome = Outcome::Finished as i32;
-            let leave = LeaveRequest { member, incarnation, outcome, reason: String::new() };
-            if let Err(refusal) = self.core.leave(self.now, &leave) {
-                // The worker was silent for so long that others completed its splits.
-                assert!(self.silent.contains(&slot), "{refusal}");
-                return self.refused(slot, refusal.kind);
-            }
-            self.processes.remove(&slot);
-            self.finished.insert(slot);
         }
     }
 }

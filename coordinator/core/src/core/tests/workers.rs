@@ -54,8 +54,8 @@ fn a_run_of_one_worker_takes_two_more_and_lets_one_go() {
 
     let Work::Split(held) = assign(&mut core, 1, &workers[2], 0).unwrap() else { panic!("no split") };
     scale(&mut core, 2).unwrap();
-    let told: Vec<bool> = workers.iter().map(|worker| beat(&mut core, 1, worker).unwrap().leave).collect();
-    assert_eq!(told, [false, false, true]);
+    let released: Vec<bool> = workers.iter().map(|worker| beat(&mut core, 1, worker).unwrap().leave).collect();
+    assert_eq!(released, [false, false, true]);
     assert_eq!(progress(&mut core).workers_doing, "dense worker 2 leaves");
     assert_eq!(assign(&mut core, 1, &workers[2], 0).unwrap(), Work::EpochDone(EpochDone {}));
     core.complete(at(1), &completion(&workers[2], &held)).unwrap();
