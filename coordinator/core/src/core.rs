@@ -153,7 +153,8 @@ impl Core {
         check_report(&self.config, request)?;
         let (slot, was_silent) = self.renew(now, request.member, request.incarnation)?;
         self.members.report(now, slot, request);
-        request.progress.into_iter().for_each(|progress| self.watch.report(now, progress));
+        let is_first = slot == MemberSlot::worker(0);
+        request.progress.into_iter().for_each(|progress| self.watch.report(now, is_first, progress));
         if was_silent {
             self.events.push(RunEvent::MemberReturned { slot });
         }
