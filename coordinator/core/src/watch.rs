@@ -31,7 +31,7 @@ pub(crate) struct TrainingWatch {
     /// The largest step or batch number that a worker has reported.
     batches: NumberPace,
     /// Whether the first worker has reported a step. Its first one may be that of a checkpoint, far from 0.
-    has_begun: bool,
+    has_steps: bool,
 }
 
 impl TrainingWatch {
@@ -53,8 +53,8 @@ impl TrainingWatch {
     /// Notes the progress that a worker reports. The first worker alone reads and writes checkpoints.
     pub(crate) fn report(&mut self, now: Duration, is_first: bool, progress: Progress) {
         let number = progress.step.max(progress.batch);
-        if is_first && !self.has_begun && number > 0 {
-            self.has_begun = true;
+        if is_first && !self.has_steps && number > 0 {
+            self.has_steps = true;
             self.batches.reached(number);
         }
         self.batches.approach(now, number);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use zagros_protocol::control::FileDigest;
 use zagros_store::{ContentDigest, FileName, Folder, StoreError, hexadecimal};
 
-use super::resume::is_checkpoint;
+use super::checkpoint_names::step_of;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::report::files::to_json;
@@ -148,7 +148,7 @@ impl Manifest {
         }
         let is_elsewhere = |name: &&String| match FileName::parse(name) {
             Some(FileName { beside: None, .. }) => false,
-            Some(FileName { beside: Some(folder), .. }) => !is_checkpoint(folder) || !self.row_files.contains(*name),
+            Some(FileName { beside: Some(folder), .. }) => step_of(folder).is_none() || !self.row_files.contains(*name),
             None => true,
         };
         match named.chain(self.files.iter().map(|file| &file.name)).find(is_elsewhere) {

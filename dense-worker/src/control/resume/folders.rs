@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_store::{Folder, StoreError};
 
+use crate::control::checkpoint_names::{name_of, step_of};
 use crate::control::manifest::{MANIFEST, Manifest};
 use crate::error::WorkerError;
 
-/// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
-const PREFIX: &str = "resume-";
 /// Steps and folders of the checkpoints that have a manifest, oldest first.
 pub(super) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
     let mut found = Vec::new();
@@ -31,16 +30,7 @@ pub(super) fn all(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError
 
 /// Where the checkpoint of a step is.
 pub(crate) fn folder_of(checkpoints: &Folder, step: u64) -> Folder {
-    checkpoints.join(&format!("{PREFIX}{step:012}"))
-}
-
-/// Whether a folder of this name is one of a checkpoint.
-pub(crate) fn is_checkpoint(name: &str) -> bool {
-    step_of(name).is_some()
-}
-
-fn step_of(name: &str) -> Option<u64> {
-    name.strip_prefix(PREFIX)?.parse().ok()
+    checkpoints.join(&name_of(step))
 }
 
 /// Deletes all but those of the last steps up to the `newest`, each manifest first: half a folder is no checkpoint.

@@ -10,7 +10,7 @@ mod position;
 mod root;
 mod writer;
 
-pub(crate) use folders::{delete_all, folder_of, is_checkpoint};
+pub(crate) use folders::{delete_all, folder_of};
 pub(crate) use point::OPTIMIZER;
 pub use point::{Earlier, LastRun, ResumePoint};
 pub(crate) use position::{FORMAT, FileSize, ResumeCursor, TrainingPosition};
