@@ -100,15 +100,15 @@ impl Core {
         self.run.check_not_ended()?;
         check_same_run(&self.config, request)?;
         let slot = requested_slot(&self.config, request)?;
+        check_join_payload(slot, request)?;
+        if slot.role == Role::DenseWorker {
+            self.data.check_files(slot, &request.files)?;
+        }
         match self.members.earlier_join(slot, request.instance) {
             EarlierJoin::None => {}
             // The answer was lost, or the network has repeated the request: nothing changes, not even the lease.
             EarlierJoin::Holds { incarnation } => return Ok(self.joined(slot, incarnation)),
             EarlierJoin::Gone => return Err(replaced(slot)),
-        }
-        check_join_payload(slot, request)?;
-        if slot.role == Role::DenseWorker {
-            self.data.check_files(slot, &request.files)?;
         }
         let resumed = self.data.resume(&self.config, slot, request)?;
         let content = self.content_of(slot, request);
