@@ -18,10 +18,10 @@
 mod calls;
 mod coordinator;
 mod dice;
+mod group_calls;
 mod server;
 mod server_turns;
 mod tables;
-mod together;
 mod worker;
 mod world;
 

@@ -158,7 +158,7 @@ impl Server {
         let owns = |bucket: Bucket| process.owns(index, bucket);
         self.tables.purge(|bucket| !owns(bucket) && !coming.contains(&bucket));
         // At first a server has one group: what it owns. Later buckets come with theirs.
-        if !std::mem::replace(&mut self.tables.has_begun, true) {
+        if !std::mem::replace(&mut self.tables.has_served, true) {
             let buckets: BTreeSet<Bucket> = (0..crate::world::BUCKETS).filter(|bucket| owns(*bucket)).collect();
             self.tables.groups.push(crate::tables::WindowGroup { buckets, applied: BTreeSet::new() });
         }

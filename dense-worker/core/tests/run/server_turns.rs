@@ -107,10 +107,10 @@ impl World {
             CopyStage::Begin => {
                 let buckets = incoming.buckets.clone();
                 self.servers[index].tables.purge(|bucket| buckets.contains(&bucket));
-                let is_told = self
+                let has_heard = self
                     .report(index, incoming, MoveStage::Copying)
                     .is_some_and(|verdict| verdict == MoveVerdict::Continue);
-                if is_told && !self.loses() && self.source(incoming).begin(incoming.id, &incoming.buckets) {
+                if has_heard && !self.loses() && self.source(incoming).begin(incoming.id, &incoming.buckets) {
                     self.go_on(index, CopyStage::Copy);
                 }
             }

@@ -25,7 +25,7 @@ pub(crate) struct WindowGroup {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     /// It has served a map before.
-    pub(crate) has_begun: bool,
+    pub(crate) has_served: bool,
     pub(crate) rows: BTreeMap<Bucket, Vec<PushId>>,
     pub(crate) groups: Vec<WindowGroup>,
     /// Pushes that died half-way with the process, and the buckets that have them.

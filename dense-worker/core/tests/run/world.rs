@@ -360,7 +360,7 @@ impl World {
         self.due[index] = Some(self.pause(3000));
     }
 
-    /// A worker was told that another process has its slot: it ends, and is started again.
+    /// A worker has heard that another process has its slot: it ends, and is started again.
     pub(crate) fn fence_worker(&mut self, index: usize) {
         self.kill_worker(index);
     }

@@ -52,7 +52,7 @@ impl World {
 
     /// A worker of the group is missing: it has not come yet, or it is gone. The coordinator says which, or the connection ends.
     fn may_lose(&mut self, index: usize, generation: u64) {
-        let is_told = {
+        let has_heard = {
             let worker = self.worker(index);
             worker.broken_group >= generation || worker.newest_group > generation
         };
@@ -63,7 +63,7 @@ impl World {
                 .iter()
                 .any(|of| self.workers[*of as usize].as_ref().is_none_or(|other| other.generation() > generation))
         });
-        if is_told || is_gone && self.dice.one_in(6) {
+        if has_heard || is_gone && self.dice.one_in(6) {
             self.lose_call(index, generation);
         }
     }
