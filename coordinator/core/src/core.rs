@@ -99,6 +99,9 @@ impl Core {
         }
         self.run.check_not_ended()?;
         check_same_run(&self.config, request)?;
+        if self.was_released(request) {
+            return Ok(JoinResponse { over: true, ..JoinResponse::default() });
+        }
         let slot = requested_slot(&self.config, request)?;
         check_join_payload(slot, request)?;
         if slot.role == Role::DenseWorker {
