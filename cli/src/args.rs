@@ -142,16 +142,17 @@ pub(crate) struct UpArgs {
 pub(crate) struct ChaosArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// No fault is made after this time: `30s`, `10m`. The job is trained again and again until then.
-    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
-    pub(crate) length: Duration,
+    /// No fault is made after this time: `30s`, `10m`. The job is trained again and again until then. Default: 10m, or as long as
+    /// `--faults` takes.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) length: Option<Duration>,
     /// The order of the faults, their pauses and their targets. The same seed gives the same schedule.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Mean pause between the recovery from a fault and the next one.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
     pub(crate) every: Duration,
-    /// Stop after this many faults.
+    /// Stop after this many faults. The job is trained again and again until then: `--faults 200 --kinds kill --every 200ms`.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) faults: Option<u64>,
     /// Kinds of faults. Of processes: kill (kill -9), stop (SIGSTOP, then SIGCONT), disk (no write succeeds). Of links: slow, partition

@@ -181,6 +181,11 @@ impl RunMember {
         }
         let membership = match joined {
             Ok(membership) => membership,
+            Err(MemberError::Over { .. }) => {
+                info!(server = index.0, "the process before was released and killed; its log is deleted");
+                self.service.delete_log();
+                return Ok(ServerEnd::Released);
+            }
             Err(_) if self.shutdown.is_requested() => return Ok(ServerEnd::Stopped),
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };

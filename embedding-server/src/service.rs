@@ -18,12 +18,12 @@ use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus, WaitKi
 use zagros_protocol::packed::ValueBuffers;
 use zagros_protocol::{BucketMap, Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_table::{RequestBuffers, TableConfig, TableError, TableSet};
+use zagros_table::{ColdStore, RequestBuffers, TableConfig, TableError, TableSet};
 use zagros_zip::ZipEq;
 
 use crate::ServerError;
 use crate::datapath::{KnownWriters, OwnedBuckets, SequenceWindows};
-use crate::durability::{self, LoadState, LogKeeper, ServerLog};
+use crate::durability::{self, LoadState, LogKeeper, LogSizes, ServerLog};
 use crate::metrics::ServerMetrics;
 use crate::resharding::ServerMoves;
 use crate::storage::{CheckpointFiles, Loads, SnapshotCaptures, StorageLock};
@@ -94,15 +94,15 @@ impl EmbeddingService {
     /// # Errors
     /// As [`Self::new`], and if the log or its cold tier cannot be used.
     pub fn durable(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
-        Self::durable_on(job, index, registry, Arc::new(SystemDisk))
+        Self::durable_on(job, index, registry, (Arc::new(SystemDisk), LogSizes::default()))
     }
 
-    /// As [`Self::durable`], with a disk that tests make fail.
+    /// As [`Self::durable`], with a disk that tests make fail, and sizes that they make small.
     pub(crate) fn durable_on(
         job: &Job,
         index: ServerIndex,
         registry: &Registry,
-        disk: Arc<dyn LogDisk>,
+        disk: (Arc<dyn LogDisk>, LogSizes),
     ) -> Result<Arc<Self>, ServerError> {
         let configs = table_configs(job);
         let Some(mut opened) = durability::open(job, index, &configs, tier::is_needed(job, &configs))? else {
@@ -179,6 +179,11 @@ impl EmbeddingService {
     pub(crate) fn serve(&self, buckets: OwnedBuckets) {
         self.placement.store(Some(Arc::new(buckets)));
         self.moves.note_change();
+    }
+
+    /// Rows of the cold tier, about; with copies that are void.
+    pub(crate) fn cold_rows(&self) -> u64 {
+        self.tier.as_ref().map_or(0, |tier| tier.size().rows)
     }
 
     /// Whether nothing is served until a move is decided.

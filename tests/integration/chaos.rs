@@ -29,6 +29,15 @@ fn a_sync_run_that_is_killed_and_stopped_equals_an_undisturbed_one_bit_for_bit()
     assert_eq!(schedule(&said).len(), 2 + 4, "{said}");
 }
 
+/// ADR 47: a lost worker sets the run back to its newest checkpoint, and no bit differs.
+#[test]
+fn a_sync_run_whose_workers_are_killed_goes_back_and_equals_an_undisturbed_one_bit_for_bit() {
+    let said = chaos(&Fixture::new(10_000), "sync", "kill", "1");
+    assert!(said.contains("equal those of the undisturbed run bit for bit after"), "{said}");
+    assert!(said.contains("the run went back to its newest checkpoint"), "no worker was killed: {said}");
+    assert!(said.contains("processes were killed: "), "{said}");
+}
+
 #[test]
 fn a_hybrid_run_that_is_killed_and_stopped_loses_and_doubles_nothing() {
     let said = chaos(&Fixture::new(10_000), "hybrid", "kill,stop", "2");

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_job::Job;
-use zagros_launch::{ChildProcess, GracePeriods, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd};
+use zagros_launch::{
+    ChildProcess, GracePeriods, InPlaceLimit, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd, WorkerLoss,
+};
 use zagros_plumbing::Shutdown;
 use zagros_shell::{Announcement, Exit, Failure};
 
 use crate::link::{LinkName, RoundLinks};
-use crate::rules::may_lose_workers;
+use crate::recorder::Recorder;
 use crate::scaling::RoundScaling;
 
 /// Time for the processes of an interrupted round to end.
@@ -23,25 +25,37 @@ pub(crate) struct RoundCluster<'a> {
     pub(crate) socket: &'a Path,
     /// What all connections pass through.
     pub(crate) links: &'a RoundLinks,
+    /// Learns when the run goes back.
+    pub(crate) recorder: &'a Recorder,
     /// How many servers there are to be.
     pub(crate) scaling: &'a RoundScaling<'a>,
 }
 
 impl RoundCluster<'_> {
-    /// Trains to the end. Lost processes are started again.
+    /// Trains to the end. Lost processes are started again, in mode `sync` all of them.
     ///
     /// # Errors
     /// If the run fails, or `stop` is requested before it ends.
     pub(crate) async fn train(&self, stop: &Shutdown) -> Result<(), Failure> {
-        let supervisor = Supervisor::new(self.job.cluster.timeout).reporting_to(self.plan.output.console.clone());
-        let mut supervisor = supervisor.with_servers(self.scaling.servers.subscribe());
-        let ended = self.train_in(&mut supervisor, stop).await;
-        if stop.is_requested() {
-            supervisor.stop(GracePeriods { workers: GRACE, others: GRACE }).await;
-        } else {
-            supervisor.end_all().await;
+        loop {
+            let supervisor = Supervisor::new(self.job.cluster.timeout).reporting_to(self.plan.output.console.clone());
+            let supervisor = supervisor.limited_by(InPlaceLimit::Unlimited);
+            let mut supervisor = supervisor.with_servers(self.scaling.servers.subscribe());
+            let ended = self.train_in(&mut supervisor, stop).await;
+            if stop.is_requested() {
+                supervisor.stop(GracePeriods { workers: GRACE, others: GRACE }).await;
+                return ended;
+            }
+            let goes_back = ended.is_err()
+                && WorkerLoss::of(self.job) == WorkerLoss::SetsRunBack
+                && supervisor.lost_worker().is_some();
+            if !goes_back {
+                supervisor.end_all().await;
+                return ended;
+            }
+            supervisor.set_back().await;
+            self.recorder.go_back().await;
         }
-        ended
     }
 
     async fn train_in(&self, supervisor: &mut Supervisor, stop: &Shutdown) -> Result<(), Failure> {
@@ -67,7 +81,7 @@ impl RoundCluster<'_> {
             RoleName::Coordinator => plan.restart_coordinator(&coordinator),
         };
         let is_in_place = |role| !matches!(role, RoleName::DenseWorker(_));
-        let left = if may_lose_workers(job) { u32::MAX } else { 0 };
+        let left = if WorkerLoss::of(job) == WorkerLoss::Replaced { u32::MAX } else { 0 };
         let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
         let restarts = RestartBudget { left, least, is_in_place: &is_in_place, start: &start };
         match supervisor.watch_and_restart(stop, restarts).await? {

@@ -1,9 +1,18 @@
 //! Sums of the gradients that servers acknowledged, and the pushes whose answer is unknown.
+//!
+//! A run of mode `sync` that loses a worker goes back to its newest checkpoint. Its rows are then those of that step, and the ledger
+//! goes back with them:
+//!
+//! ```text
+//! step      40        41        42        43     the worker is lost; the newest checkpoint is of step 41
+//! pushes  ──┼────●────┼────●────┼────●────┼──✗
+//!                     ▲    └──── taken back ────┘    the next push is of step 41 again
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// A row of a table.
-pub type RowId = (u32, u64);
+use crate::history::StepHistory;
+use crate::row::RowId;
 
 /// Pushes of a writer that are remembered behind its newest one. A client never repeats an older one.
 const REMEMBERED: u64 = 64;
@@ -19,8 +28,10 @@ pub struct PushKey {
 /// The rows of a push. Parts of a push go to several servers, and a part may be sent again: each row counts once.
 #[derive(Clone, Debug, Default)]
 struct LedgerPush {
-    /// Sent, and not known to be applied.
-    open: HashMap<RowId, Vec<i32>>,
+    /// Training steps before the one that it is of.
+    step: u64,
+    /// Sent, and not known to be applied: with which part, and the gradient.
+    open: HashMap<RowId, (u64, Vec<i32>)>,
     acknowledged: HashSet<RowId>,
 }
 
@@ -31,19 +42,57 @@ pub struct PushLedger {
     sums: HashMap<RowId, Vec<i64>>,
     pushes: BTreeMap<PushKey, LedgerPush>,
     acknowledged: u64,
+    /// Parts of pushes that were sent.
+    parts_sent: u64,
     problems: BTreeSet<String>,
+    history: StepHistory,
+}
+
+/// A gradient of a row that may be applied or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DoubtedGradient<'a> {
+    /// The part of the push that it was sent with. A server applies a part as a whole, unless it is killed in the middle.
+    pub part: u64,
+    pub gradient: &'a [i32],
 }
 
 impl PushLedger {
-    /// A worker is about to send these rows of a push to a server.
-    pub fn sent(&mut self, key: PushKey, rows: Vec<(RowId, Vec<i32>)>) {
+    /// The ledger of a run that goes back to its newest checkpoint when it loses a worker.
+    pub fn of_a_run_that_goes_back() -> Self {
+        Self { history: StepHistory::kept(), ..Self::default() }
+    }
+
+    /// Every process of the run has ended, and the run goes back. How far says its next push: what came at that step or later is
+    /// not in the rows of the checkpoint.
+    pub fn go_back(&mut self) {
+        self.pushes.clear();
+        self.history.is_going_back = true;
+    }
+
+    /// There is a whole checkpoint of this step: the run goes back no further.
+    pub fn settle(&mut self, step: u64) {
+        self.history.settle(step);
+    }
+
+    /// How often the run went back.
+    pub fn returns(&self) -> u32 {
+        self.history.returns
+    }
+
+    /// A worker is about to send these rows of a push to a server. `step` steps were made before that of the push.
+    pub fn sent(&mut self, key: PushKey, step: u64, rows: Vec<(RowId, Vec<i32>)>) {
+        if std::mem::take(&mut self.history.is_going_back) {
+            self.return_to(step);
+        }
         self.forget_before(key);
-        let push = self.pushes.entry(key).or_default();
+        self.parts_sent += 1;
+        let part = self.parts_sent;
+        let push = self.pushes.entry(key).or_insert_with(|| LedgerPush { step, ..LedgerPush::default() });
         for (row, gradient) in rows {
             if push.acknowledged.contains(&row) {
                 continue;
             }
-            if let Some(before) = push.open.insert(row, gradient.clone())
+            if let Some((_, before)) = push.open.insert(row, (part, gradient.clone()))
                 && before != gradient
             {
                 let problem = format!("push {} of writer {} was repeated with other gradients", key.seq, key.writer);
@@ -60,10 +109,22 @@ impl PushLedger {
         };
         self.acknowledged += 1;
         for row in rows {
-            let Some(gradient) = push.open.remove(row) else { continue };
+            let Some((_, gradient)) = push.open.remove(row) else { continue };
             push.acknowledged.insert(*row);
-            let sum = self.sums.entry(*row).or_insert_with(|| vec![0; gradient.len()]);
-            sum.iter_mut().enumerate().for_each(|(at, sum)| *sum += i64::from(gradient.get(at).copied().unwrap_or(0)));
+            add(&mut self.sums, *row, &gradient, 1);
+            self.history.note(push.step, *row, gradient);
+        }
+    }
+
+    /// Takes back what was acknowledged at this step or later.
+    fn return_to(&mut self, step: u64) {
+        if step < self.history.settled {
+            let settled = self.history.settled;
+            let problem = format!("the run went back to step {step}, although it had a checkpoint of step {settled}");
+            self.problems.insert(problem);
+        }
+        for (row, gradient) in self.history.take_from(step) {
+            add(&mut self.sums, row, &gradient, -1);
         }
     }
 
@@ -92,16 +153,22 @@ impl PushLedger {
         self.sums.keys().copied()
     }
 
-    /// The sums, to compare them with those of another run.
-    pub fn sums(&self) -> &HashMap<RowId, Vec<i64>> {
-        &self.sums
+    /// Whether each row has the same sum as in another run. A row whose pushes were all taken back is as one without pushes.
+    pub fn has_sums_of(&self, other: &Self) -> bool {
+        let are_in = |mine: &Self, others: &Self| {
+            let is_in = |(row, sum): (&RowId, &Vec<i64>)| {
+                others.sums.get(row).map_or_else(|| sum.iter().all(|sum| *sum == 0), |other| other == sum)
+            };
+            mine.sums.iter().all(is_in)
+        };
+        are_in(self, other) && are_in(other, self)
     }
 
     /// The gradients of a row that may or may not be applied, because their writer did not live to see the answer.
-    pub fn in_doubt(&self) -> HashMap<RowId, Vec<&[i32]>> {
-        let mut rows: HashMap<RowId, Vec<&[i32]>> = HashMap::new();
-        for push in self.pushes.values() {
-            push.open.iter().for_each(|(row, gradient)| rows.entry(*row).or_default().push(gradient));
+    pub fn in_doubt(&self) -> HashMap<RowId, Vec<DoubtedGradient<'_>>> {
+        let mut rows: HashMap<RowId, Vec<DoubtedGradient<'_>>> = HashMap::new();
+        for (row, (part, gradient)) in self.pushes.values().flat_map(|push| &push.open) {
+            rows.entry(*row).or_default().push(DoubtedGradient { part: *part, gradient });
         }
         rows
     }
@@ -117,6 +184,11 @@ impl PushLedger {
     }
 }
 
+fn add(sums: &mut HashMap<RowId, Vec<i64>>, row: RowId, gradient: &[i32], sign: i64) {
+    let sum = sums.entry(row).or_insert_with(|| vec![0; gradient.len()]);
+    sum.iter_mut().enumerate().for_each(|(at, sum)| *sum += sign * i64::from(gradient.get(at).copied().unwrap_or(0)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,16 +202,16 @@ mod tests {
     #[test]
     fn a_row_of_a_push_counts_once_however_often_it_is_sent_and_acknowledged() {
         let mut ledger = PushLedger::default();
-        ledger.sent(KEY, rows(&[1, 2], 3));
-        ledger.sent(KEY, rows(&[7], 3));
+        ledger.sent(KEY, 0, rows(&[1, 2], 3));
+        ledger.sent(KEY, 0, rows(&[7], 3));
         ledger.acknowledged(KEY, &[(0, 1), (0, 2)]);
         // The worker did not hear the answer and asks again.
-        ledger.sent(KEY, rows(&[1, 2], 3));
+        ledger.sent(KEY, 0, rows(&[1, 2], 3));
         ledger.acknowledged(KEY, &[(0, 1), (0, 2)]);
         assert_eq!(ledger.sum((0, 1)), Some(&[3, 3][..]));
         assert_eq!(ledger.sum((0, 7)), None);
         assert_eq!(ledger.unanswered(), [KEY]);
-        assert_eq!(ledger.in_doubt(), HashMap::from([((0, 7), vec![&[3, 3][..]])]));
+        assert_eq!(ledger.in_doubt(), HashMap::from([((0, 7), vec![DoubtedGradient { part: 2, gradient: &[3, 3] }])]));
         ledger.acknowledged(KEY, &[(0, 7)]);
         assert!(ledger.unanswered().is_empty() && ledger.problems().next().is_none());
     }
@@ -147,8 +219,8 @@ mod tests {
     #[test]
     fn a_repeated_push_with_other_gradients_is_a_problem() {
         let mut ledger = PushLedger::default();
-        ledger.sent(KEY, rows(&[1], 3));
-        ledger.sent(KEY, rows(&[1], 4));
+        ledger.sent(KEY, 0, rows(&[1], 3));
+        ledger.sent(KEY, 0, rows(&[1], 4));
         assert!(ledger.problems().next().is_some_and(|problem| problem.contains("other gradients")));
         ledger.acknowledged(PushKey { seq: 6, ..KEY }, &[(0, 1)]);
         assert_eq!(ledger.problems().count(), 2);
@@ -158,12 +230,54 @@ mod tests {
     fn only_answered_pushes_are_forgotten() {
         let mut ledger = PushLedger::default();
         for seq in 0..300 {
-            ledger.sent(PushKey { seq, ..KEY }, rows(&[seq], 1));
+            ledger.sent(PushKey { seq, ..KEY }, 0, rows(&[seq], 1));
             if seq != 10 {
                 ledger.acknowledged(PushKey { seq, ..KEY }, &[(0, seq)]);
             }
         }
         assert!(ledger.pushes.len() as u64 <= REMEMBERED + 2, "{}", ledger.pushes.len());
         assert_eq!((ledger.unanswered().len(), ledger.rows().len(), ledger.parts()), (1, 299, 299));
+    }
+
+    /// Pushes one row at each step.
+    fn push_steps(ledger: &mut PushLedger, steps: std::ops::Range<u64>, gradient: i32) {
+        for step in steps {
+            let key = PushKey { seq: step, ..KEY };
+            ledger.sent(key, step, rows(&[1, 100 + step], gradient));
+            ledger.acknowledged(key, &[(0, 1), (0, 100 + step)]);
+        }
+    }
+
+    #[test]
+    fn a_ledger_that_goes_back_is_as_if_the_later_steps_had_not_been() {
+        let mut ledger = PushLedger::of_a_run_that_goes_back();
+        push_steps(&mut ledger, 0..8, 3);
+        ledger.sent(PushKey { seq: 8, ..KEY }, 8, rows(&[1], 3));
+        ledger.settle(5);
+        ledger.go_back();
+        assert!(ledger.unanswered().is_empty(), "what was on the way is in no checkpoint");
+        push_steps(&mut ledger, 5..6, 4);
+        assert_eq!(ledger.sum((0, 1)), Some(&[19, 19][..]), "five steps of 3, one of 4");
+        assert_eq!((ledger.sum((0, 105)), ledger.sum((0, 106))), (Some(&[4, 4][..]), Some(&[0, 0][..])));
+        // Once more, before another checkpoint.
+        ledger.go_back();
+        push_steps(&mut ledger, 5..7, 3);
+        assert_eq!((ledger.sum((0, 1)), ledger.returns()), (Some(&[21, 21][..]), 2));
+        let mut undisturbed = PushLedger::default();
+        push_steps(&mut undisturbed, 0..7, 3);
+        assert!(ledger.has_sums_of(&undisturbed) && undisturbed.has_sums_of(&ledger));
+        push_steps(&mut undisturbed, 7..8, 3);
+        assert!(!ledger.has_sums_of(&undisturbed) && !undisturbed.has_sums_of(&ledger));
+        assert_eq!(ledger.problems().next(), None);
+    }
+
+    #[test]
+    fn a_run_that_goes_back_further_than_its_newest_checkpoint_is_a_problem() {
+        let mut ledger = PushLedger::of_a_run_that_goes_back();
+        push_steps(&mut ledger, 0..8, 3);
+        ledger.settle(5);
+        ledger.go_back();
+        push_steps(&mut ledger, 4..5, 3);
+        assert!(ledger.problems().next().is_some_and(|problem| problem.contains("a checkpoint of step 5")));
     }
 }

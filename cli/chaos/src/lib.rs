@@ -12,10 +12,13 @@
 //! The oracle can be exact because all arithmetic is: tables learn with SGD at a rate of 1, and every gradient is rounded to a
 //! whole number of [`grid`] units. Sums of such numbers do not depend on their order.
 
+mod checkpoints;
 mod cluster;
 mod disk;
+mod doubt;
 mod frame;
 pub mod grid;
+mod history;
 mod injector;
 mod kind;
 pub mod ledger;
@@ -27,6 +30,7 @@ mod progress;
 mod recorded_shard;
 mod recorder;
 mod report;
+pub mod row;
 mod rules;
 mod run;
 mod saved_rows;

@@ -7,11 +7,16 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_shell::{Exit, Failure};
 
+/// Steps and their losses.
+pub(crate) type Curve = Vec<(u64, f64)>;
+
 /// What a finished run has written about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RunFacts {
     /// Step and loss, in nats: of the first steps all, later of some, whichever are written.
-    pub(crate) losses: Vec<(u64, f64)>,
+    pub(crate) losses: Curve,
+    /// Those of steps that the run went back behind, and made again.
+    pub(crate) void: Curve,
     /// SHA-256 of the files with rows and with the dense network, by name.
     pub(crate) files: Vec<(String, String)>,
     /// Samples trained on.
@@ -34,9 +39,7 @@ impl RunFacts {
         };
         let (metrics, summary) = (run.join("metrics.jsonl"), run.join("summary.json"));
         let text = fs::read_to_string(&metrics).map_err(|error| failed(&metrics, &error))?;
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let losses =
-            lines.filter_map(|line| Some((line.get("step")?.as_u64()?, line.get("loss")?.as_f64()?))).collect();
+        let (losses, void) = losses(&text);
         let text = fs::read(&summary).map_err(|error| failed(&summary, &error))?;
         let summary: Value = serde_json::from_slice(&text).map_err(|error| failed(&summary, &error))?;
         let count = |key: &str| summary.get(key).and_then(Value::as_u64).unwrap_or(0);
@@ -44,7 +47,7 @@ impl RunFacts {
         let manifest = run.join("model").join("manifest.json");
         let text = fs::read(&manifest).map_err(|error| failed(&manifest, &error))?;
         let files = hashes(&serde_json::from_slice(&text).map_err(|error| failed(&manifest, &error))?);
-        Ok(Self { losses, files, samples: count("samples"), steps: count("steps"), auc })
+        Ok(Self { losses, void, files, samples: count("samples"), steps: count("steps"), auc })
     }
 
     /// The first step that both runs have written with different losses.
@@ -52,7 +55,7 @@ impl RunFacts {
         let others: HashMap<u64, f64> = other.losses.iter().copied().collect();
         let differs =
             |(step, loss): &&(u64, f64)| others.get(step).is_some_and(|other| other.to_bits() != loss.to_bits());
-        self.losses.iter().find(differs).map(|(step, _)| *step)
+        self.losses.iter().chain(&self.void).find(differs).map(|(step, _)| *step)
     }
 
     /// Mean loss of the last tenth of the steps.
@@ -72,6 +75,21 @@ impl RunFacts {
     }
 }
 
+/// The losses that count, and those of steps that were made again: a line says that the run went back to a step.
+fn losses(text: &str) -> (Curve, Curve) {
+    let (mut losses, mut void) = (Vec::new(), Vec::new());
+    for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let Some(step) = line.get("step").and_then(Value::as_u64) else { continue };
+        if line.get("type").and_then(Value::as_str) == Some("resumed") {
+            let later: Curve;
+            (losses, later) = losses.into_iter().partition(|(of, _)| *of <= step);
+            void.extend(later);
+        }
+        losses.extend(line.get("loss").and_then(Value::as_f64).map(|loss| (step, loss)));
+    }
+    (losses, void)
+}
+
 /// Names and hashes of the files that hold what was learned.
 fn hashes(manifest: &Value) -> Vec<(String, String)> {
     let files = manifest.get("files").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -82,6 +100,18 @@ fn hashes(manifest: &Value) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn losses_of_steps_that_were_made_again_count_once_and_are_compared_twice() {
+        let line = |step: u64, loss: f64| format!("{{\"type\":\"step\",\"step\":{step},\"loss\":{loss}}}\n");
+        let text =
+            [line(1, 0.7), line(2, 0.6), line(3, 0.5), "{\"type\":\"resumed\",\"step\":1}\n".into(), line(2, 0.6)];
+        let (losses, void) = losses(&text.concat());
+        assert_eq!((losses.clone(), void.clone()), (vec![(1, 0.7), (2, 0.6)], vec![(2, 0.6), (3, 0.5)]));
+        let undisturbed = RunFacts { losses: vec![(1, 0.7), (2, 0.6), (3, 0.51)], ..RunFacts::default() };
+        let went_back = RunFacts { losses, void, ..RunFacts::default() };
+        assert_eq!(went_back.first_difference(&undisturbed), Some(3));
+    }
 
     #[test]
     fn a_runs_files_are_read() {

@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use crate::doubt::{DoubtSolver, DoubtedRow};
 use crate::grid;
-use crate::ledger::{PushLedger, RowId};
+use crate::ledger::PushLedger;
+use crate::row::RowId;
 
 /// Wrong rows that are remembered for the report.
 const SHOWN: usize = 5;
-/// Gradients in doubt of one row that are tried in every combination.
-const MOST_IN_DOUBT: usize = 16;
 
 /// What is wrong with a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +41,8 @@ pub struct RowVerdict {
     pub in_doubt: u64,
     /// How many of these have it.
     pub applied: u64,
+    /// Rows with so many such gradients that other rows say which were applied.
+    pub frequent: u64,
 }
 
 impl fmt::Display for WrongRow {
@@ -60,14 +62,19 @@ impl fmt::Display for WrongRow {
 /// Takes the rows one after the other.
 pub struct RowOracle<'a> {
     ledger: &'a PushLedger,
-    in_doubt: HashMap<RowId, Vec<&'a [i32]>>,
+    doubts: DoubtSolver<'a>,
     seen: HashSet<RowId>,
     verdict: RowVerdict,
 }
 
 impl<'a> RowOracle<'a> {
     pub fn new(ledger: &'a PushLedger) -> Self {
-        Self { ledger, in_doubt: ledger.in_doubt(), seen: HashSet::new(), verdict: RowVerdict::default() }
+        Self {
+            ledger,
+            doubts: DoubtSolver::new(ledger.in_doubt()),
+            seen: HashSet::new(),
+            verdict: RowVerdict::default(),
+        }
     }
 
     /// Checks a row of the model.
@@ -80,13 +87,18 @@ impl<'a> RowOracle<'a> {
         };
         let sum = self.ledger.sum(row).map_or_else(|| vec![0; found.len()], <[i64]>::to_vec);
         let expected: Vec<i64> = sum.iter().map(|sum| -sum).collect();
-        let doubts = self.in_doubt.get(&row).map(Vec::as_slice).unwrap_or_default();
-        if found == expected {
-            self.verdict.in_doubt += u64::from(!doubts.is_empty());
-        } else if !doubts.is_empty() && is_explained(&found, &expected, doubts) {
-            self.verdict.in_doubt += 1;
-            self.verdict.applied += 1;
-        } else {
+        // Values fall by what is applied.
+        let missing = (0..found.len()).map(|at| expected.get(at).copied().unwrap_or_default() - found[at]).collect();
+        let is_equal = found == expected;
+        let is_explained = match self.doubts.has(row) {
+            true => {
+                self.verdict.in_doubt += 1;
+                self.verdict.applied += u64::from(!is_equal);
+                self.doubts.take(DoubtedRow { row, missing }) != Some(false)
+            }
+            false => is_equal,
+        };
+        if !is_explained {
             let at = (0..found.len()).find(|at| found.get(*at) != expected.get(*at)).unwrap_or(0);
             let (found, expected) = (found[at], expected.get(at).copied().unwrap_or_default());
             self.wrong(row, WrongKind::Differs { found, expected });
@@ -101,6 +113,14 @@ impl<'a> RowOracle<'a> {
                 self.wrong(row, WrongKind::Missing);
             }
         }
+        let doubts = std::mem::replace(&mut self.doubts, DoubtSolver::new(HashMap::new()));
+        let (frequent, unexplained) = doubts.finish();
+        self.verdict.frequent = frequent as u64;
+        for DoubtedRow { row, missing } in unexplained {
+            let expected = -self.ledger.sum(row).and_then(|sum| sum.first()).copied().unwrap_or_default();
+            let found = expected - missing.first().copied().unwrap_or_default();
+            self.wrong(row, WrongKind::Differs { found, expected });
+        }
         self.verdict
     }
 
@@ -110,18 +130,6 @@ impl<'a> RowOracle<'a> {
             self.verdict.examples.push(WrongRow { row, kind });
         }
     }
-}
-
-/// Whether some of the gradients in doubt were applied, and nothing else.
-fn is_explained(found: &[i64], expected: &[i64], doubts: &[&[i32]]) -> bool {
-    let doubts = &doubts[..doubts.len().min(MOST_IN_DOUBT)];
-    (1_u32..1 << doubts.len()).any(|chosen| {
-        found.iter().enumerate().all(|(at, found)| {
-            let of = |number: usize| i64::from(doubts[number].get(at).copied().unwrap_or(0));
-            let applied: i64 = (0..doubts.len()).filter(|number| chosen >> number & 1 == 1).map(of).sum();
-            expected.get(at).is_some_and(|expected| *found == expected - applied)
-        })
-    })
 }
 
 #[cfg(test)]
@@ -163,7 +171,7 @@ mod tests {
         let (mut ledger, mut model) = (PushLedger::default(), Model::default());
         for seq in 0..20 {
             let rows = push(seq);
-            ledger.sent(key(seq), rows.clone());
+            ledger.sent(key(seq), 0, rows.clone());
             if !is_lost(seq) {
                 model.apply(&rows);
             }
@@ -190,7 +198,7 @@ mod tests {
     #[test]
     fn rows_that_are_missing_or_no_sum_at_all_are_found() {
         let mut ledger = PushLedger::default();
-        ledger.sent(key(1), push(1));
+        ledger.sent(key(1), 0, push(1));
         ledger.acknowledged(key(1), &push(1).iter().map(|(row, _)| *row).collect::<Vec<_>>());
         assert_eq!(Model::default().verdict(&ledger).wrong, 4);
         let mut model = Model::default();
@@ -203,7 +211,7 @@ mod tests {
     #[test]
     fn a_push_of_a_killed_worker_may_be_applied_or_not_but_never_twice() {
         let mut ledger = PushLedger::default();
-        ledger.sent(key(1), push(1));
+        ledger.sent(key(1), 0, push(1));
         for (times, is_exact) in [(0, true), (1, true), (2, false)] {
             let mut model = Model::default();
             (0..times).for_each(|_| model.apply(&push(1)));

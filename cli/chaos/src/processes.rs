@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use zagros_job::Job;
-use zagros_launch::RoleName;
+use zagros_launch::{RoleName, WorkerLoss};
 use zagros_shell::Announcement;
 
 /// The processes that a round has now.
@@ -17,6 +17,8 @@ pub(crate) struct RoundProcesses {
     seen: BTreeMap<String, u32>,
     /// Roles that may be started again, because something was done to them.
     hit: Vec<RoleName>,
+    /// What a lost dense worker costs.
+    loss: WorkerLoss,
 }
 
 impl RoundProcesses {
@@ -24,7 +26,7 @@ impl RoundProcesses {
         let servers = (0..job.cluster.servers).map(RoleName::EmbeddingServer);
         let workers = (0..job.cluster.workers).map(RoleName::DenseWorker);
         let roles = std::iter::once(RoleName::Coordinator).chain(servers).chain(workers).collect();
-        Self { run: run.to_owned(), roles, seen: BTreeMap::new(), hit: Vec::new() }
+        Self { run: run.to_owned(), roles, seen: BTreeMap::new(), hit: Vec::new(), loss: WorkerLoss::of(job) }
     }
 
     /// The process of a role, if it runs.
@@ -36,7 +38,9 @@ impl RoundProcesses {
     /// From now on these roles may be started again.
     pub(crate) fn hit(&mut self, roles: &[RoleName]) {
         self.look();
-        self.hit = roles.to_vec();
+        let is_lost = roles.iter().any(|role| matches!(role, RoleName::DenseWorker(_)));
+        let all = is_lost && self.loss == WorkerLoss::SetsRunBack;
+        self.hit = if all { self.roles.clone() } else { roles.to_vec() };
     }
 
     /// Processes that were started again though nothing was done to them.

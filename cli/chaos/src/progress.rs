@@ -7,23 +7,33 @@ use crate::ledger::PushKey;
 /// The newest push of each worker, by index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkerProgress {
-    newest: BTreeMap<u32, PushKey>,
+    newest: BTreeMap<u32, PushNumber>,
     steps: u64,
+    /// How often every process was started again.
+    starts: u32,
 }
+
+/// Orders the pushes of a worker: by the start of all processes, by its own process, by number.
+type PushNumber = (u32, u32, u64);
 
 /// The moment of a fault, as the workers' progress shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProgressMoment(BTreeMap<u32, PushKey>);
+pub(crate) struct ProgressMoment(BTreeMap<u32, PushNumber>);
 
 impl WorkerProgress {
     /// A worker sends (a part of) a push.
     pub(crate) fn sent(&mut self, worker: u32, key: PushKey) {
         let before = self.newest.get(&worker).copied();
-        let is_newer = before.is_none_or(|before| (key.incarnation, key.seq) > (before.incarnation, before.seq));
-        if is_newer {
-            self.newest.insert(worker, key);
+        let number = (self.starts, key.incarnation, key.seq);
+        if before.is_none_or(|before| number > before) {
+            self.newest.insert(worker, number);
             self.steps += 1;
         }
+    }
+
+    /// Every process is started again. Their incarnations and numbers start anew.
+    pub(crate) fn start_again(&mut self) {
+        self.starts += 1;
     }
 
     /// Batches that all workers have pushed.
@@ -46,7 +56,8 @@ impl WorkerProgress {
     pub(crate) fn is_past(&self, moment: &ProgressMoment, staleness: u64) -> bool {
         moment.0.iter().all(|(worker, then)| {
             let now = self.newest.get(worker);
-            now.is_some_and(|now| now.incarnation > then.incarnation || now.seq > then.seq + staleness + 1)
+            let (start, incarnation, seq) = *then;
+            now.is_some_and(|now| (now.0, now.1) > (start, incarnation) || now.2 > seq + staleness + 1)
         })
     }
 }
@@ -77,6 +88,12 @@ mod tests {
         progress.sent(1, key(2, 0));
         assert!(progress.is_past(&moment, 2));
         assert_eq!((progress.steps(), progress.workers()), (10, 2));
+        let moment = progress.moment();
+        progress.start_again();
+        progress.sent(0, key(1, 0));
+        assert!(!progress.is_past(&moment, 2), "worker 1 has not started again");
+        progress.sent(1, key(1, 0));
+        assert!(progress.is_past(&moment, 2));
     }
 
     #[test]

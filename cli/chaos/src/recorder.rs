@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use zagros_protocol::datapath::{Encoding, PushRequest};
 use zagros_protocol::packed::{decode_ids, decode_values};
@@ -13,8 +14,12 @@ use zagros_protocol::{Refusal, Segments};
 
 use crate::frame::Frame;
 use crate::grid;
-use crate::ledger::{PushKey, PushLedger, RowId};
+use crate::ledger::{PushKey, PushLedger};
 use crate::progress::WorkerProgress;
+use crate::row::RowId;
+
+/// The longest wait for the reports of workers that have ended.
+const LAST_REPORTS: Duration = Duration::from_secs(30);
 
 /// What the workers of a round have reported.
 #[derive(Debug, Default)]
@@ -37,15 +42,16 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Listens at `path` for the workers of a job with so many tables of features.
+    /// Listens at `path` for the workers of a job with so many tables of features, and adds what they say to `ledger`.
     ///
     /// # Errors
     /// If the socket cannot be made.
-    pub(crate) fn listen(path: &Path, tables: u32) -> io::Result<Self> {
+    pub(crate) fn listen(path: &Path, tables: u32, ledger: PushLedger) -> io::Result<Self> {
         // That of a command that was killed.
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path)?;
-        let recorder = Self { path: path.to_owned(), record: Arc::default() };
+        let record = Arc::new(Mutex::new(RoundRecord { ledger, ..RoundRecord::default() }));
+        let recorder = Self { path: path.to_owned(), record };
         let record = Arc::downgrade(&recorder.record);
         thread::Builder::new().name("push recorder".to_owned()).spawn(move || {
             // Ends with the connection that `drop` makes.
@@ -66,6 +72,26 @@ impl Recorder {
     /// What was reported so far.
     pub(crate) fn record(&self) -> MutexGuard<'_, RoundRecord> {
         lock(&self.record)
+    }
+
+    /// Every process of the run has ended, and the run goes back to its newest checkpoint.
+    pub(crate) async fn go_back(&self) {
+        self.wait_for_reports().await;
+        let mut record = self.record();
+        record.ledger.go_back();
+        record.progress.start_again();
+    }
+
+    /// The reports of workers that have ended may still be on their way.
+    pub(crate) async fn wait_for_reports(&self) {
+        let all = async {
+            while self.record().connected > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(LAST_REPORTS, all).await.is_err() {
+            self.record().failures.push(format!("reports of dense workers are missing after {LAST_REPORTS:?}"));
+        }
     }
 }
 
@@ -96,7 +122,7 @@ fn follow(stream: UnixStream, record: &Mutex<RoundRecord>, tables: u32) -> io::R
                 let mut record = lock(record);
                 record.writers.insert(key.writer, worker);
                 record.progress.sent(worker, key);
-                record.ledger.sent(key, rows);
+                record.ledger.sent(key, push.step, rows);
             }
             Frame::Acknowledged { call } => {
                 if let Some((key, rows)) = calls.remove(&call) {

@@ -101,12 +101,27 @@ pub(crate) fn recoveries(records: &[FaultRecord]) {
         line(&format!("{kind} {on}"), records);
     }
     line("all", &records.iter().collect::<Vec<_>>());
+    if let Some(killed) = killed(records) {
+        out!("\n{killed}");
+    }
     let away: Vec<u64> = records.iter().filter_map(|record| record.steps_without_coordinator).collect();
     if !away.is_empty() {
         let with = away.iter().filter(|steps| **steps > 0).count();
         let sum: u64 = away.iter().sum();
         out!("\n{sum} steps were made while the coordinator was away; in {with} of {} absences", away.len());
     }
+}
+
+/// How many processes were killed, by role: a fault may kill two.
+fn killed(records: &[FaultRecord]) -> Option<String> {
+    let mut by_role: BTreeMap<String, usize> = BTreeMap::new();
+    let kills = records.iter().filter(|record| record.fault.kind == FaultKind::Kill);
+    for target in kills.flat_map(|record| &record.fault.targets) {
+        *by_role.entry(target.group()).or_default() += 1;
+    }
+    let sum: usize = by_role.values().sum();
+    let roles: Vec<String> = by_role.iter().map(|(role, count)| format!("{role} {count}")).collect();
+    (sum > 0).then(|| format!("{sum} processes were killed: {}", roles.join(", ")))
 }
 
 /// What moved between embedding servers.
@@ -157,7 +172,32 @@ fn clock(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zagros_launch::RoleName;
+
     use super::*;
+    use crate::target::FaultTarget;
+
+    #[test]
+    fn a_fault_that_kills_two_counts_as_two_kills() {
+        let record = |targets: &[RoleName], kind| FaultRecord {
+            fault: PlannedFault {
+                number: 1,
+                kind,
+                targets: targets.iter().copied().map(FaultTarget::Process).collect(),
+                pause: Duration::ZERO,
+                lasts: Duration::ZERO,
+            },
+            at: Duration::ZERO,
+            back: None,
+            next_step: None,
+            steps_without_coordinator: None,
+        };
+        let two = record(&[RoleName::EmbeddingServer(1), RoleName::DenseWorker(0)], FaultKind::Kill);
+        let one = record(&[RoleName::EmbeddingServer(0)], FaultKind::Kill);
+        let stop = record(&[RoleName::Coordinator], FaultKind::Stop);
+        assert_eq!(killed(&[two, one, stop.clone()]).as_deref(), Some("3 processes were killed: server 2, worker 1"));
+        assert_eq!(killed(&[stop]), None);
+    }
 
     #[test]
     fn times_are_minutes_seconds_and_tenths() {

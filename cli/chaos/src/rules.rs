@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use zagros_job::{
-    AdmissionPolicy, Initializer, Job, LearningRateSchedule, Mode, TableOptimizer, TableSettings, WeightType,
-};
-use zagros_launch::RoleName;
+use zagros_job::{AdmissionPolicy, Initializer, Job, LearningRateSchedule, TableOptimizer, TableSettings, WeightType};
+use zagros_launch::{RoleName, WorkerLoss};
 use zagros_shell::{Exit, Failure};
 
 use crate::FaultKind;
@@ -31,6 +29,9 @@ const EXACT: [&str; 12] = [
 /// The folder of the runs below the job's `output.folder`. `zagros up` never resumes them.
 const FOLDER: &str = "chaos";
 
+/// Steps between two checkpoints of a run that goes back to the newest one, unless the job says.
+const CHECKPOINT_EVERY: u32 = 20;
+
 /// The keys that `zagros chaos` sets in a job, as `KEY=VALUE`.
 #[must_use]
 pub fn job_changes(job: &Job) -> Vec<String> {
@@ -38,6 +39,9 @@ pub fn job_changes(job: &Job) -> Vec<String> {
     changes.push(format!("output.folder={}", job.output.folder.join(FOLDER).display()));
     if !job.cluster.durability.has_log() {
         changes.push("cluster.durability=process".to_owned());
+    }
+    if WorkerLoss::of(job) == WorkerLoss::SetsRunBack && job.checkpoint.every_steps.is_none() {
+        changes.push(format!("checkpoint.every_steps={CHECKPOINT_EVERY}"));
     }
     changes
 }
@@ -51,10 +55,6 @@ pub(crate) fn check(job: &Job) -> Result<(), Failure> {
                 format!("the rows of table `{}` cannot be checked exactly: it has a `{key}` of its own", table.name);
             return refuse(what, &format!("remove `{key}` from [tables.{}] in a copy of the job file", table.name));
         }
-    }
-    if job.train.mode == Mode::Async {
-        let what = "in mode `async` the order of the dense network's updates is not checked yet".to_owned();
-        return refuse(what, "use --set train.mode=hybrid or sync");
     }
     Ok(())
 }
@@ -106,14 +106,14 @@ pub(crate) fn links(job: &Job, servers: u32) -> Vec<LinkName> {
     (0..servers).map(LinkName::Server).chain(members.map(LinkName::Coordinator)).collect()
 }
 
-/// Whether a lost dense worker is replaced.
+/// Whether the run outlasts a lost dense worker.
 pub(crate) fn may_lose_workers(job: &Job) -> bool {
-    job.cluster.workers > 1 && job.train.mode == Mode::Hybrid
+    WorkerLoss::of(job) != WorkerLoss::EndsRun
 }
 
 /// The longest fault: longer than a lease, if a worker that loses its lease is replaced.
 pub(crate) fn longest_fault(job: &Job) -> Duration {
-    job.cluster.lease.mul_f64(if may_lose_workers(job) { 1.3 } else { 0.5 })
+    job.cluster.lease.mul_f64(if WorkerLoss::of(job) == WorkerLoss::Replaced { 1.3 } else { 0.5 })
 }
 
 #[cfg(test)]
@@ -151,10 +151,20 @@ mod tests {
     }
 
     #[test]
-    fn in_mode_sync_workers_are_spared() {
-        let sync = job("[cluster]\nworkers = 2\n[train]\nmode = 'sync'", &[]);
-        let hit = targets(&sync, FaultKind::Kill);
-        assert!(!hit.iter().any(|target| matches!(target.role(), Some(RoleName::DenseWorker(_)))));
-        assert!(longest_fault(&sync) < sync.cluster.lease);
+    fn workers_are_hit_where_the_run_outlasts_them_and_a_run_that_goes_back_has_checkpoints() {
+        let of =
+            |workers: u32, mode: &str| job(&format!("[cluster]\nworkers = {workers}\n[train]\nmode = '{mode}'"), &[]);
+        let workers_hit = |job: &Job| {
+            let hit = targets(job, FaultKind::Kill);
+            hit.iter().filter(|target| matches!(target.role(), Some(RoleName::DenseWorker(_)))).count()
+        };
+        for (workers, mode, hit) in [(1, "hybrid", 0), (2, "hybrid", 2), (2, "sync", 2), (2, "async", 2)] {
+            assert_eq!(workers_hit(&of(workers, mode)), hit, "{workers} {mode}");
+        }
+        let sync = of(2, "sync");
+        assert!(longest_fault(&sync) < sync.cluster.lease, "a worker that loses its lease sets the run back");
+        let has_checkpoints =
+            |job: &Job| job_changes(job).iter().any(|change| change.starts_with("checkpoint.every_steps="));
+        assert!(has_checkpoints(&sync) && !has_checkpoints(&of(2, "hybrid")));
     }
 }

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use zagros_job::Job;
-use zagros_launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RoleName, RowFolders, RunConsole};
+use zagros_launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RoleName, RowFolders, RunConsole, WorkerLoss};
 use zagros_plumbing::Shutdown;
 use zagros_shell::{Exit, Failure, Logging, OrInternal};
 use zagros_transport::RoleKey;
 
 use crate::FaultKind;
+use crate::checkpoints;
 use crate::cluster::RoundCluster;
 use crate::injector::{FaultInjector, FaultRecord, RoundView};
+use crate::ledger::PushLedger;
 use crate::link::RoundLinks;
 use crate::losses::RunFacts;
 use crate::oracle::RowOracle;
@@ -23,8 +25,6 @@ use crate::{disk, report, rules, saved_rows};
 
 /// Points of a printed loss curve.
 const POINTS: usize = 48;
-/// The longest wait for the reports of workers that have ended.
-const LAST_REPORTS: Duration = Duration::from_secs(30);
 /// Faults of a schedule that only the time bounds.
 const MOST_FAULTS: usize = 100_000;
 
@@ -110,7 +110,9 @@ impl ChaosRun<'_> {
     async fn round(&self, injector: Option<&mut FaultInjector>) -> Result<RoundResult, Failure> {
         let folder = (self.new_folder)()?;
         let socket = folder.join("pushes.sock");
-        let recorder = Recorder::listen(&socket, self.job.tables.len() as u32).or_internal()?;
+        let goes_back = WorkerLoss::of(self.job) == WorkerLoss::SetsRunBack;
+        let ledger = if goes_back { PushLedger::of_a_run_that_goes_back() } else { PushLedger::default() };
+        let recorder = Recorder::listen(&socket, self.job.tables.len() as u32, ledger).or_internal()?;
         let (over, stop) = (Shutdown::new(), Shutdown::new());
         let console = RunConsole::default();
         let output = ChildOutput { silent: true, console: console.clone(), logs: Some(folder.join(LOG_FOLDER)) };
@@ -138,7 +140,14 @@ impl ChaosRun<'_> {
             timeout: self.job.cluster.timeout,
             servers: tokio::sync::watch::Sender::new(self.job.cluster.servers),
         };
-        let cluster = RoundCluster { plan, job: self.job, socket: &socket, links: &links, scaling: &scaling };
+        let cluster = RoundCluster {
+            plan,
+            job: self.job,
+            socket: &socket,
+            links: &links,
+            recorder: &recorder,
+            scaling: &scaling,
+        };
         let train = async {
             let ended = cluster.train(&stop).await;
             over.request();
@@ -158,6 +167,7 @@ impl ChaosRun<'_> {
             tokio::select! {
                 () = self.stop.requested() => stop.request(),
                 () = over.requested() => {}
+                () = checkpoints::settle(&folder, &recorder, &over) => {}
             }
         };
         let (ended, records, mut problems) = match injector {
@@ -167,10 +177,10 @@ impl ChaosRun<'_> {
                 (ended, injector.records[before..].to_vec(), std::mem::take(&mut injector.problems))
             }
         };
+        recorder.wait_for_reports().await;
         problems.extend(std::mem::take(&mut recorder.record().failures));
         problems.sort();
         problems.dedup();
-        wait_for_reports(&recorder).await;
         let record = std::mem::take(&mut *recorder.record());
         let (ended, failure) = match ended {
             Ok(()) => (Some(self.inspect(&folder, record, &records)?), None),
@@ -253,18 +263,6 @@ struct RoundResult {
     ended: Option<EndedRound>,
     failure: Option<Failure>,
     problems: Vec<String>,
-}
-
-/// The reports of workers that have ended may still be on their way.
-async fn wait_for_reports(recorder: &Recorder) {
-    let all = async {
-        while recorder.record().connected > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    if tokio::time::timeout(LAST_REPORTS, all).await.is_err() {
-        tracing::warn!("reports of dense workers are missing after {LAST_REPORTS:?}");
-    }
 }
 
 fn print_curves(facts: &RunFacts, undisturbed: &RunFacts) {

@@ -47,16 +47,22 @@ fn first_line(failure: &Failure) -> String {
 /// What a round promised, compared with the undisturbed round.
 pub(crate) fn promises(job: &Job, round: &EndedRound, undisturbed: Option<&EndedRound>) -> Vec<CheckedPromise> {
     let mut promises = vec![rows(round), answers(round)];
+    if round.ledger.returns() > 0 {
+        promises.push(CheckedPromise::new(
+            true,
+            format!("the run went back to its newest checkpoint {} times", round.ledger.returns()),
+        ));
+    }
     promises.extend(round.ledger.problems().map(|problem| CheckedPromise::new(false, problem.clone())));
     if let Some(undisturbed) = undisturbed {
-        promises.push(samples(round, &undisturbed.facts));
+        promises.push(samples(job, round, &undisturbed.facts));
         promises.push(losses(job, round, undisturbed));
     }
     promises
 }
 
 fn rows(round: &EndedRound) -> CheckedPromise {
-    let RowVerdict { rows, wrong, examples, in_doubt, applied } = &round.rows;
+    let RowVerdict { rows, wrong, examples, in_doubt, applied, .. } = &round.rows;
     let parts = round.ledger.parts();
     if *wrong > 0 {
         let examples: Vec<String> = examples.iter().map(|row| format!("\n      {row}")).collect();
@@ -83,10 +89,17 @@ fn answers(round: &EndedRound) -> CheckedPromise {
     }
 }
 
-/// Splits of a lost worker are trained on again from their start, so some samples then count twice.
-fn samples(round: &EndedRound, undisturbed: &RunFacts) -> CheckedPromise {
+/// Splits of a lost worker are trained on again from their start, so some samples then count twice, unless the run goes back.
+fn samples(job: &Job, round: &EndedRound, undisturbed: &RunFacts) -> CheckedPromise {
     let (found, expected) = (round.facts.samples, undisturbed.samples);
-    if round.hit_workers && found > expected {
+    if round.hit_workers && found < expected && job.train.mode == Mode::Async {
+        // Each worker counts for itself, and what it counted since its last barrier ends with it (ADR 47). The run itself has
+        // checked at the end of each epoch that every split is complete, and would have failed.
+        let what =
+            format!("{found} samples counted of {expected}: not those of killed workers since their last barrier");
+        return CheckedPromise::new(true, what);
+    }
+    if round.hit_workers && found > expected && job.train.mode != Mode::Sync {
         let again = found - expected;
         let what = format!("{found} samples: all {expected}, and {again} of lost workers' open splits once more");
         return CheckedPromise::new(true, what);
@@ -108,7 +121,7 @@ fn losses(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPro
     }
     match round.facts.first_difference(&undisturbed.facts) {
         Some(step) => CheckedPromise::new(false, format!("the losses differ at step {step}: {last}")),
-        None if round.ledger.sums() != undisturbed.ledger.sums() => {
+        None if !round.ledger.has_sums_of(&undisturbed.ledger) => {
             CheckedPromise::new(false, "the losses are equal, and the sums of gradients are not".to_owned())
         }
         None if round.facts.files != undisturbed.facts.files || round.facts.files.is_empty() => {
@@ -141,10 +154,11 @@ mod tests {
     fn round() -> EndedRound {
         let mut ledger = PushLedger::default();
         let key = PushKey { writer: 1, incarnation: 1, seq: 1 };
-        ledger.sent(key, vec![((0, 1), vec![2])]);
+        ledger.sent(key, 0, vec![((0, 1), vec![2])]);
         ledger.acknowledged(key, &[(0, 1)]);
         let facts = RunFacts {
             losses: vec![(1, 0.7), (2, 0.6)],
+            void: Vec::new(),
             files: vec![("rows".into(), "ab".into())],
             samples: 8,
             steps: 2,
@@ -174,7 +188,7 @@ mod tests {
         assert!(broken("hybrid", |round| round.facts.losses[1].1 = 0.61).is_empty());
         let other = PushKey { writer: 1, incarnation: 1, seq: 2 };
         let more = |round: &mut EndedRound| {
-            round.ledger.sent(other, vec![((0, 1), vec![1])]);
+            round.ledger.sent(other, 0, vec![((0, 1), vec![1])]);
             round.ledger.acknowledged(other, &[(0, 1)]);
         };
         assert!(broken("sync", more)[0].contains("the sums of gradients are not"));
@@ -182,9 +196,11 @@ mod tests {
 
     #[test]
     fn a_lost_worker_may_repeat_samples_and_never_drop_one() {
-        let hit = |samples: u64| {
-            broken("hybrid", |round| (round.hit_workers, round.facts.samples) = (true, samples)).is_empty()
+        let hit = |mode: &str, samples: u64| {
+            broken(mode, |round| (round.hit_workers, round.facts.samples) = (true, samples)).is_empty()
         };
-        assert!(hit(8) && hit(12) && !hit(7));
+        assert!(hit("hybrid", 8) && hit("hybrid", 12) && !hit("hybrid", 7));
+        assert!(hit("async", 7) && hit("async", 9), "counts of a killed worker end with it");
+        assert!(hit("sync", 8) && !hit("sync", 12), "a run that went back has each sample once");
     }
 }

@@ -71,6 +71,13 @@ impl Supervisor {
         self.stop(GracePeriods { workers: self.timeout, others: self.timeout }).await;
     }
 
+    /// Kills all running processes: a run that goes back to its newest checkpoint keeps nothing that they hold.
+    pub async fn set_back(&mut self) {
+        for child in self.children.iter_mut().filter(|child| child.ended.is_none()) {
+            child.kill().await;
+        }
+    }
+
     /// Ends all running processes, phase by phase. A phase is asked once those that need it have ended.
     pub async fn stop(&mut self, grace: GracePeriods) {
         for phase in StopPhase::ORDER {

@@ -13,7 +13,7 @@ use zagros_shell::{Exit, Failure};
 
 use crate::child::{ChildProcess, RoleName};
 use crate::console::RunConsole;
-use crate::restart::{InPlaceRestarts, RestartBudget, limit};
+use crate::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, limit};
 
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -30,6 +30,8 @@ pub struct Supervisor {
     due: Vec<(usize, Instant)>,
     /// Restarts in place of each child, by its place.
     in_place: BTreeMap<usize, InPlaceRestarts>,
+    /// How often a child is started again in place.
+    limit: InPlaceLimit,
     /// How many embedding servers the run is to have, announced again and again. `None` if the number never changes.
     servers_wanted: Option<watch::Receiver<u32>>,
 }
@@ -53,6 +55,7 @@ impl Supervisor {
             hurry: Shutdown::new(),
             due: Vec::new(),
             in_place: BTreeMap::new(),
+            limit: InPlaceLimit::default(),
             servers_wanted: None,
         }
     }
@@ -60,6 +63,11 @@ impl Supervisor {
     /// Starts embedding servers until there are as many as this announces. A server that is not wanted ends by itself.
     pub fn with_servers(self, wanted: watch::Receiver<u32>) -> Self {
         Self { servers_wanted: Some(wanted), ..self }
+    }
+
+    /// Starts children again in place as `limit` says.
+    pub fn limited_by(self, limit: InPlaceLimit) -> Self {
+        Self { limit, ..self }
     }
 
     /// Kills the running children once `hurry` is requested.
@@ -82,7 +90,11 @@ impl Supervisor {
     }
 
     /// The dense worker that something else than the run has ended, in words.
-    pub fn lost_worker(&self) -> Option<String> {
+    pub fn lost_worker(&mut self) -> Option<String> {
+        // Another worker may have failed because of it, and was seen to end first.
+        for child in &mut self.children {
+            child.try_ended();
+        }
         let lost = self.children.iter().find(|child| child.is_lost_worker());
         lost.map(|child| format!("{} {}", child.role.display(), child.end()))
     }
@@ -161,7 +173,7 @@ impl Supervisor {
             return false;
         }
         let (name, how, now) = (child.role.display(), child.end(), Instant::now());
-        let Some(pause) = self.in_place.entry(index).or_default().next(now) else {
+        let Some(pause) = self.in_place.entry(index).or_default().next(now, self.limit) else {
             self.console.warn(format!("{name} {how}; it was started again {} and still ends", limit()));
             return false;
         };

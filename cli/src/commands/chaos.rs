@@ -1,5 +1,7 @@
 //! `zagros chaos`: breaks the processes of a run on purpose, and checks that nothing is lost.
 
+use std::time::Duration;
+
 use zagros_chaos::{ChaosOptions, ChaosRun, job_changes};
 use zagros_dense_worker::RunFolder;
 use zagros_plumbing::Shutdown;
@@ -8,6 +10,15 @@ use zagros_shell::{Exit, Failure, Logging, OrInternal, check_folders, load_job, 
 use crate::args::ChaosArgs;
 use crate::resume::failed;
 use crate::{memory, up};
+
+/// How long faults are made, unless their number is given.
+const LENGTH: Duration = Duration::from_mins(10);
+/// Longer than any number of faults takes.
+const ANY: Duration = Duration::from_hours(24 * 365);
+
+fn length(given: Option<Duration>, faults: Option<u64>) -> Duration {
+    given.unwrap_or(if faults.is_some() { ANY } else { LENGTH })
+}
 
 /// Runs all rounds.
 pub(crate) async fn run(args: ChaosArgs, logging: Logging) -> Result<Exit, Failure> {
@@ -35,7 +46,7 @@ pub(crate) async fn run(args: ChaosArgs, logging: Logging) -> Result<Exit, Failu
         stop,
         options: ChaosOptions {
             seed: args.seed,
-            length: args.length,
+            length: length(args.length, args.faults),
             every: args.every,
             faults: args.faults.map(|faults| usize::try_from(faults).unwrap_or(usize::MAX)),
             kinds: args.kinds,

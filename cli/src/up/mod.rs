@@ -12,11 +12,11 @@ use std::path::Path;
 
 use indicatif::HumanBytes;
 use zagros_dense_worker::ResumePoint;
+use zagros_job::Job;
 use zagros_job::threads::Machine;
-use zagros_job::{Job, Mode};
 use zagros_launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RowFolders, RunConsole,
-    Supervisor, WatchEnd, reachable,
+    Supervisor, WatchEnd, WorkerLoss, reachable,
 };
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{
@@ -124,27 +124,6 @@ fn way_on(step: u64, checkpoint: &impl std::fmt::Display, fresh: bool) -> String
     format!("{command} goes on after step {step}, from the newest checkpoint ({checkpoint})")
 }
 
-/// What a lost worker costs the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WorkerLoss {
-    /// The worker alone is started again. The others wait for it, or train on.
-    Replaced,
-    /// Every process is started again, from the newest checkpoint: the runs of mode `sync` are bit-equal.
-    SetsRunBack,
-    /// The run ends.
-    EndsRun,
-}
-
-impl WorkerLoss {
-    fn of(job: &Job) -> Self {
-        match job.train.mode {
-            _ if job.cluster.workers == 1 => Self::EndsRun,
-            Mode::Sync => Self::SetsRunBack,
-            Mode::Hybrid | Mode::Async => Self::Replaced,
-        }
-    }
-}
-
 /// Whether a role comes back with what it held: an embedding server reads its rows from its log, and the coordinator its state
 /// from its journal.
 fn is_in_place(job: &Job, role: RoleName) -> bool {
@@ -214,7 +193,7 @@ async fn train(
     let mut of_all = if loss == WorkerLoss::SetsRunBack { restarts } else { 0 };
     loop {
         let mut lost = None;
-        let ended = supervise(plan, job, of_one, (stop, signals), &mut lost).await;
+        let ended = supervise(plan, job, RestartsLeft { of_one, of_all }, (stop, signals), &mut lost).await;
         let Some(lost) = lost.filter(|_| ended.is_err() && of_all > 0) else { return ended };
         of_all -= 1;
         plan.output.console.warn(format!(
@@ -223,12 +202,20 @@ async fn train(
     }
 }
 
-/// Runs from the start of the first process to the end of the last. Lost workers restart `restarts` times in all. `lost` becomes
-/// the worker whose loss ended the run, in words.
+/// How often something is started again because of a lost worker.
+#[derive(Clone, Copy)]
+struct RestartsLeft {
+    /// The worker alone.
+    of_one: u32,
+    /// Every process.
+    of_all: u32,
+}
+
+/// Runs from the start of the first process to the end of the last. `lost` becomes the worker whose loss ended the run, in words.
 async fn supervise(
     plan: &LaunchPlan<'_>,
     job: &Job,
-    restarts: u32,
+    left: RestartsLeft,
     (stop, signals): (&StopRequests, &Signals),
     lost: &mut Option<String>,
 ) -> Result<Exit, Failure> {
@@ -251,7 +238,7 @@ async fn supervise(
     };
     let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
     let is_in_place = |role| is_in_place(job, role);
-    let restarts = RestartBudget { left: restarts, least, is_in_place: &is_in_place, start: &start };
+    let restarts = RestartBudget { left: left.of_one, least, is_in_place: &is_in_place, start: &start };
     let credentials = plan.credentials();
     let watched = tokio::select! {
         watched = supervisor.watch_and_restart(&stop.first, restarts) => watched,
@@ -264,7 +251,10 @@ async fn supervise(
         stop_in_order(plan, job, &mut supervisor).await;
     } else {
         *lost = supervisor.lost_worker();
-        supervisor.end_all().await;
+        match lost {
+            Some(_) if watched.is_err() && left.of_all > 0 => supervisor.set_back().await,
+            _ => supervisor.end_all().await,
+        }
     }
     match (watched, signals.exit_code()) {
         (_, Some(code)) => Ok(Exit::Signal(code as u8)),

@@ -11,16 +11,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus::Registry;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_job::{Durability, Job, Overrides};
 use zagros_log::{LogWriter, SEGMENT_BYTES, SyncMode, SystemDisk, WriterConfig};
 use zagros_plumbing::Deadline;
+use zagros_protocol::control::{LoadRequest, SaveRequest};
 use zagros_protocol::datapath::{Encoding, PushRequest};
 use zagros_protocol::packed::{encode_ids, encode_values};
 use zagros_protocol::{BucketMap, Generation, Segment, Segments, ServerIndex, TableId};
 use zagros_table::{ChangeKind, StripeChange, UpdateLog};
+use zagros_zip::ZipEq;
 
 const DIM: usize = 16;
 const ROWS: u64 = 16 << 10;
@@ -51,7 +54,10 @@ fn main() {
     let plan = plan(std::env::args().skip(1));
     compare_forms(&plan);
     compare_modes(&plan);
-    println!("\nrecovery of one server, dim {DIM} with Adagrad\n\n      rows     pushed in     recovered in");
+    println!(
+        "\nrecovery of one server, dim {DIM} with Adagrad; beside it the same rows saved as a checkpoint and loaded from it\n\n\
+         \x20     rows     pushed in         base          tail  recovered in  its CPU  saved in  loaded in"
+    );
     plan.rows.iter().for_each(|rows| recover(&plan, *rows));
 }
 
@@ -107,26 +113,52 @@ fn compare_forms(plan: &Plan) {
     }
 }
 
+/// Wall time of each push, and CPU of the whole process meanwhile: what the log's own thread does is in it.
+#[derive(Default)]
+struct Spent {
+    wall: Vec<f64>,
+    cpu: f64,
+}
+
 /// The same pushes to three servers, in turns.
 fn compare_modes(plan: &Plan) {
     let modes =
         [("checkpoint", Durability::Checkpoint), ("process", Durability::Process), ("machine", Durability::Machine)];
     let servers = modes.map(|(name, mode)| Server::start(&fresh(&plan.folder.join(name)), mode));
-    let mut spent = [Duration::ZERO; 3];
+    let mut spent: [Spent; 3] = Default::default();
     for seq in 1..=plan.pushes {
-        for (position, server) in servers.iter().enumerate() {
+        for (server, spent) in servers.iter().zip_eq(&mut spent) {
             let request = push_of(seq, (seq % 16) * ROWS, ROWS);
-            let start = Instant::now();
+            let (start, cpu) = (Instant::now(), cpu_seconds());
             server.push(request);
             // The first pushes make the rows.
-            spent[position] += if seq > plan.pushes / 4 { start.elapsed() } else { Duration::ZERO };
+            if seq > plan.pushes / 4 {
+                spent.wall.push(start.elapsed().as_secs_f64());
+                spent.cpu += cpu_seconds() - cpu;
+            }
         }
     }
-    println!("\npushes of {ROWS} rows by cluster.durability\n\n              ns a row  × checkpoint");
-    let nanos = |position: usize| spent[position].as_secs_f64() * 1e9 / ((plan.pushes - plan.pushes / 4) * ROWS) as f64;
-    for (position, (name, _)) in modes.iter().enumerate() {
-        println!("{name:<12}  {:8.1}  {:12.2}", nanos(position), nanos(position) / nanos(0));
+    println!(
+        "\npushes of {ROWS} rows by cluster.durability, in turns; the ratio of wall times is the median over the turns\n\n\
+         \x20             CPU ns a row  × checkpoint  wall ns a row  × checkpoint"
+    );
+    let rows = (spent[0].wall.len() as u64 * ROWS) as f64;
+    for ((name, _), of) in modes.iter().zip_eq(&spent) {
+        let ratios = of.wall.iter().zip_eq(&spent[0].wall).map(|(own, first)| own / first).collect();
+        let (cpu, wall) = (of.cpu * 1e9 / rows, of.wall.iter().sum::<f64>() * 1e9 / rows);
+        println!("{name:<12}  {cpu:12.1}  {:12.2}  {wall:13.1}  {:12.2}", of.cpu / spent[0].cpu, median(ratios));
     }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// CPU time of this process.
+fn cpu_seconds() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
 fn recover(plan: &Plan, rows: u64) {
@@ -136,17 +168,47 @@ fn recover(plan: &Plan, rows: u64) {
     for seq in 0..rows.div_ceil(ROWS) {
         server.push(push_of(seq + 1, seq * ROWS, ROWS.min(rows - seq * ROWS)));
     }
-    let pushed = start.elapsed();
-    let held = server.service.held();
+    let (pushed, held) = (start.elapsed(), server.service.held());
+    let (saved, save) = server.save(&folder.join("saved"));
     drop(server);
-    let start = Instant::now();
+    let (base, tail) = log_bytes(&folder.join("log-server-0"));
+
+    let (start, cpu) = (Instant::now(), cpu_seconds());
     let server = Server::start(&folder, Durability::Process);
-    let recovered = start.elapsed();
+    let (recovered, cpu) = (start.elapsed(), cpu_seconds() - cpu);
     assert!(server.service.has_recovered());
     assert_eq!(server.service.held().rows, held.rows);
-    println!("{rows:>10}  {:>10.2} s  {:>13.2} s", pushed.as_secs_f64(), recovered.as_secs_f64());
     drop(server);
+
+    let load = Server::start(&fresh(&plan.folder.join("loaded")), Durability::Checkpoint).load(&saved);
+    let megabytes = |bytes: u64| bytes / 1_000_000;
+    println!(
+        "{rows:>10}  {:>10.2} s  {:>9} MB  {:>9} MB  {:>10.2} s  {cpu:>10.2} s  {:>6.2} s  {:>6.2} s",
+        pushed.as_secs_f64(),
+        megabytes(base),
+        megabytes(tail),
+        recovered.as_secs_f64(),
+        save.as_secs_f64(),
+        load.as_secs_f64()
+    );
+    fresh(&plan.folder.join("loaded"));
     fresh(&folder);
+}
+
+/// Bytes of the bases of a log, and of its segments.
+fn log_bytes(folder: &Path) -> (u64, u64) {
+    let files = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    };
+    let is_of =
+        |path: &Path, prefix: &str| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix));
+    let bytes = |path: &PathBuf| path.metadata().map_or(0, |data| data.len());
+    let all = files(folder);
+    let base =
+        all.iter().filter(|path| is_of(path, "base-")).flat_map(|path| files(path)).map(|path| bytes(&path)).sum();
+    let tail = all.iter().filter(|path| is_of(path, "segment-")).map(bytes).sum();
+    (base, tail)
 }
 
 struct Server {
@@ -169,6 +231,22 @@ impl Server {
     fn push(&self, request: PushRequest) {
         let push = async { self.shard.push(request, Deadline::after(Duration::from_secs(600))).await };
         self.runtime.block_on(push).expect("a push");
+    }
+}
+
+impl Server {
+    /// Saves all rows, and answers what is needed to load them, and how long it took.
+    fn save(&self, folder: &Path) -> (LoadRequest, Duration) {
+        let start = Instant::now();
+        let request = SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() };
+        let saved = self.runtime.block_on(self.shard.save(request.clone())).expect("a save");
+        (LoadRequest { folder: request.folder, files: saved.files, ..LoadRequest::default() }, start.elapsed())
+    }
+
+    fn load(&self, saved: &LoadRequest) -> Duration {
+        let start = Instant::now();
+        self.runtime.block_on(self.shard.load(saved.clone())).expect("a load");
+        start.elapsed()
     }
 }
 

@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
 
 use crate::folder::{base_folders, base_path, sync_folder, write_whole};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead, u64_at};
 use crate::kind::RecordKind;
 use crate::record::RecordDraft;
-use crate::{LogError, LogRecord, WindowGroup};
+use crate::{LogError, WindowGroup};
 
 const MANIFEST: &str = "manifest.json";
 /// Bytes that are gathered for one write.
@@ -39,6 +39,9 @@ pub struct BaseManifest {
     pub parts: u32,
     /// Rows.
     pub rows: u64,
+    /// Rows of each table, so that a reader can make room for them first.
+    #[serde(default)]
+    pub table_rows: Vec<u64>,
     /// Bytes of its files.
     pub bytes: u64,
     /// The time of the tables at `start`: steps and seconds.
@@ -119,28 +122,41 @@ impl Base {
             .try_for_each(|(_, path)| delete(&path))
     }
 
-    /// Reads one of its parts, each record checked.
+    /// The file of one of its parts.
+    #[must_use]
+    pub fn part_path(&self, part: u32) -> PathBuf {
+        part_path(&self.folder, part)
+    }
+
+    /// Bytes of its files, as they are now.
+    ///
+    /// # Errors
+    /// When one of them is not there.
+    pub fn file_bytes(&self) -> Result<u64, LogError> {
+        let bytes = |path: PathBuf| fs::metadata(&path).map(|data| data.len()).map_err(LogError::io("read", &path));
+        (0..self.manifest.parts).map(|part| bytes(self.part_path(part))).sum()
+    }
+
+    /// Reads one of its parts, each record checked. The payload of a record is `visit`'s until it returns.
     ///
     /// # Errors
     /// When the file cannot be read or is damaged, and those of `visit`.
     pub fn read_part(
         &self,
         part: u32,
-        mut visit: impl FnMut(&RecordHead, LogRecord) -> Result<(), LogError>,
+        mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
-        let path = part_path(&self.folder, part);
+        let path = self.part_path(part);
         let mut reader = PartReader::open(&path, self.manifest.start)?;
         let mut records = 0;
         loop {
-            let (head, record) = reader.next()?;
-            match record {
-                LogRecord::End(expected) if expected == records => return Ok(()),
-                LogRecord::End(expected) => {
-                    let problem = format!("it has {records} records and should have {expected}");
-                    return Err(LogError::damaged(&path, reader.offset, problem));
-                }
-                record => visit(&head, record)?,
+            let (head, payload) = reader.next()?;
+            if head.kind == RecordKind::End {
+                let expected = u64_at(payload, 0);
+                let problem = format!("it has {records} records and should have {expected}");
+                return if expected == records { Ok(()) } else { Err(reader.damaged_end(problem)) };
             }
+            visit(&head, payload)?;
             records += 1;
         }
     }
@@ -184,24 +200,30 @@ impl PartReader {
         }
     }
 
-    fn next(&mut self) -> Result<(RecordHead, LogRecord), LogError> {
+    fn next(&mut self) -> Result<(RecordHead, &[u8]), LogError> {
         let (place, mut bytes) = (self.offset, [0; HEAD_BYTES]);
         self.fill(&mut bytes)?;
-        let damaged = |problem: String| LogError::damaged(&self.path, place, problem);
-        let head = RecordHead::from_bytes(&bytes).map_err(|_| damaged("no record can be read here".to_owned()))?;
+        let damaged = |problem: &str| LogError::damaged(&self.path, place, problem);
+        let head = RecordHead::from_bytes(&bytes).map_err(|_| damaged("no record can be read here"))?;
         if head.lsn != place {
-            return Err(damaged("a record of another place".to_owned()));
+            return Err(damaged("a record of another place"));
+        }
+        if head.kind == RecordKind::End && head.length != 8 {
+            return Err(damaged("an end without its number of records"));
         }
         let mut payload = std::mem::take(&mut self.payload);
         payload.resize((head.span() as usize) - HEAD_BYTES, 0);
         self.fill(&mut payload)?;
-        let content = &payload[..head.length as usize];
+        self.payload = payload;
+        let content = &self.payload[..head.length as usize];
         if crc32c::crc32c(content) != head.payload_crc {
             return Err(LogError::damaged(&self.path, place, "a record has another checksum"));
         }
-        let record = LogRecord::decode(&head, content);
-        self.payload = payload;
-        Ok((head, record.map_err(|problem| LogError::damaged(&self.path, place, problem))?))
+        Ok((head, content))
+    }
+
+    fn damaged_end(&self, problem: String) -> LogError {
+        LogError::damaged(&self.path, self.offset, problem)
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), LogError> {

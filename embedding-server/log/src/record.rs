@@ -1,16 +1,17 @@
 //! Records as values: what a payload holds, and how it is made.
 
-use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use bytemuck::cast_slice;
 use zagros_table::{FrequencyCounts, PushOrigin, PushStep, TableTime};
 
 use crate::format::{HEAD_BYTES, RecordHead, u32_at, u64_at};
 use crate::kind::RecordKind;
+use crate::rows_view::{RowsView, copied};
 use crate::window_group::WindowGroup;
 
 /// Bytes of an origin.
-const ORIGIN_BYTES: usize = 24;
+pub(crate) const ORIGIN_BYTES: usize = 24;
 /// Bytes of a count before ids.
-const COUNT_BYTES: usize = 8;
+pub(crate) const COUNT_BYTES: usize = 8;
 
 /// Rows of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,11 +101,10 @@ impl LogRecord {
 
 fn decode(head: &RecordHead, payload: &[u8]) -> Option<LogRecord> {
     Some(match head.kind {
-        RecordKind::PushedRows => {
-            let (origin, count) = origin_of(payload)?;
-            LogRecord::Rows(Some(origin), rows_of(head, payload.get(ORIGIN_BYTES..)?, count)?)
+        RecordKind::PushedRows | RecordKind::Rows => {
+            let rows = RowsView::of(head, payload)?.ok()?;
+            LogRecord::Rows(rows.origin, rows.into_rows())
         }
-        RecordKind::Rows => LogRecord::Rows(None, rows_of(head, payload.get(COUNT_BYTES..)?, count_of(payload)?)?),
         RecordKind::Removed => LogRecord::Removed(ids_of(payload)?.0),
         RecordKind::Seen => LogRecord::Seen(ids_of(payload)?.0),
         RecordKind::Cleared => LogRecord::Cleared,
@@ -137,7 +137,7 @@ pub(crate) fn origin_of(payload: &[u8]) -> Option<(PushOrigin, usize)> {
     Some((origin, u32_at(bytes, 20) as usize))
 }
 
-fn count_of(payload: &[u8]) -> Option<usize> {
+pub(crate) fn count_of(payload: &[u8]) -> Option<usize> {
     payload.get(..COUNT_BYTES).map(|bytes| u32_at(bytes, 0) as usize)
 }
 
@@ -148,26 +148,11 @@ fn ids_of(payload: &[u8]) -> Option<(Vec<u64>, &[u8])> {
 
 fn split_ids(bytes: &[u8], count: usize) -> Option<(Vec<u64>, &[u8])> {
     let (ids, rest) = bytes.split_at_checked(count.checked_mul(8)?)?;
-    Some((numbers_of(ids), rest))
+    Some((copied(ids), rest))
 }
 
 fn words_of(bytes: &[u8]) -> Vec<u32> {
-    numbers_of(bytes)
-}
-
-/// Whole numbers from bytes that lie anywhere in memory.
-fn numbers_of<T: Pod>(bytes: &[u8]) -> Vec<T> {
-    let mut numbers = vec![T::zeroed(); bytes.len() / size_of::<T>()];
-    let whole = numbers.len() * size_of::<T>();
-    cast_slice_mut::<T, u8>(&mut numbers).copy_from_slice(&bytes[..whole]);
-    numbers
-}
-
-fn rows_of(head: &RecordHead, bytes: &[u8], count: usize) -> Option<LoggedRows> {
-    let (ids, rest) = split_ids(bytes, count)?;
-    let (slots, access) = rest.split_at_checked(count.checked_mul(head.width as usize)?.checked_mul(4)?)?;
-    let fits = access.is_empty() || access.len() == 4 * count;
-    fits.then(|| LoggedRows { ids, slots: words_of(slots), access: words_of(access) })
+    copied(bytes)
 }
 
 fn gradient_of(payload: &[u8]) -> Option<LoggedGradient> {

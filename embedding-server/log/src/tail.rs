@@ -15,14 +15,41 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::LogError;
 use crate::folder::{segment_path, segments};
-use crate::format::{HEAD_BYTES, HeadProblem, PREAMBLE_BYTES, Preamble, RecordHead};
-use crate::{LogError, LogRecord};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
+use crate::segment_reader::SegmentReader;
 
 /// Bytes that are compared with zeros at a time.
 const PAGE: usize = 4096;
 
-/// A segment with records of the tail.
+/// The segments that hold the tail, before they are read. Each can be checked on a thread of its own.
+#[derive(Clone, Debug)]
+pub struct TailPlan {
+    segments: Vec<PlannedSegment>,
+    needed: Range<u64>,
+    lineage: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct PlannedSegment {
+    path: PathBuf,
+    /// The lsn of its first record.
+    first: u64,
+    /// The lsn at which the next segment starts. `None` for the last one.
+    stop: Option<u64>,
+}
+
+/// Where a segment ends that was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentEnd {
+    /// The lsn behind its last record.
+    end: u64,
+    /// Bytes behind it that were written and are no record.
+    torn: u64,
+}
+
+/// A segment with records of the tail, all of which were checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TailSegment {
     /// Its file.
@@ -44,18 +71,13 @@ pub struct LogTail {
     pub torn: u64,
 }
 
-impl LogTail {
-    /// Reads and checks all records from `needed.start` on, the lsn of a record, and hands each one to `visit` with its payload.
-    /// The log is known to have been durable up to `needed.end`.
+impl TailPlan {
+    /// The segments with the records from `needed.start` on, which is the lsn of a record. The log is known to have been durable
+    /// up to `needed.end`.
     ///
     /// # Errors
-    /// When a file cannot be read, or something that had been durable is missing.
-    pub fn scan(
-        folder: &Path,
-        needed: Range<u64>,
-        lineage: Option<u64>,
-        mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
-    ) -> Result<Self, LogError> {
+    /// When the first of them is missing.
+    pub fn new(folder: &Path, needed: Range<u64>, lineage: Option<u64>) -> Result<Self, LogError> {
         let (all, from) = (segments(folder)?, needed.start);
         if all.first().is_none_or(|(first, _)| *first > from) {
             let next = all
@@ -66,36 +88,126 @@ impl LogTail {
         }
         // The last segment that starts at `from` or before holds its record, unless the one before ends exactly there.
         let begin = all.iter().rposition(|(first, _)| *first <= from).unwrap_or(0);
-        let (mut tail, mut bytes) = (Self { end: from, ..Self::default() }, Vec::new());
-        for (number, (first, path)) in all.iter().enumerate().skip(begin) {
-            let is_last = number + 1 == all.len();
-            if number > begin && *first != tail.end {
+        let stop = |number: usize| all.get(number + 1).map(|next| next.0);
+        let planned = |(number, (first, path)): (usize, &(u64, PathBuf))| PlannedSegment {
+            path: path.clone(),
+            first: *first,
+            stop: stop(number),
+        };
+        let segments = all.iter().enumerate().skip(begin).map(planned).collect();
+        Ok(Self { segments, needed, lineage })
+    }
+
+    /// How many segments there are: one at least.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Checks all records of a segment, and hands those that are needed to `visit` with their payload, in their order.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or something that had been durable is missing, and those of `visit`.
+    pub fn check(
+        &self,
+        number: usize,
+        mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
+    ) -> Result<SegmentEnd, LogError> {
+        let segment = &self.segments[number];
+        let PlannedSegment { path, first, stop } = segment;
+        let mut reader = SegmentReader::open(path)?;
+        self.check_preamble(segment, reader.peek(PREAMBLE_BYTES)?)?;
+        reader.skip(PREAMBLE_BYTES as u64);
+        let mut lsn = *first;
+        while stop.is_none_or(|stop| lsn < stop) {
+            let head = match reader.head(lsn)? {
+                Ok(head) => head,
+                Err(problem) => return self.end_at(segment, lsn, problem),
+            };
+            match reader.payload(&head)? {
+                Ok(payload) if lsn >= self.needed.start => visit(&head, payload)?,
+                Ok(_) => {}
+                Err(problem) => return self.end_at(segment, lsn, problem),
+            }
+            reader.skip(head.span());
+            lsn = head.end();
+        }
+        Ok(SegmentEnd { end: lsn, torn: 0 })
+    }
+
+    /// The whole tail, from the ends of all segments in their order.
+    ///
+    /// # Errors
+    /// When a segment does not go on where the one before ends.
+    pub fn finish(self, ends: &[SegmentEnd]) -> Result<LogTail, LogError> {
+        let mut tail = LogTail { end: self.needed.start, ..LogTail::default() };
+        for (number, SegmentEnd { end, torn }) in ends.iter().enumerate() {
+            let PlannedSegment { path, first, .. } = &self.segments[number];
+            if number > 0 && *first != tail.end {
                 let problem = format!("it starts at lsn {first}, and the log before it ends at {}", tail.end);
                 return Err(LogError::damaged(path, 0, problem));
             }
-            read_into(path, &mut bytes)?;
-            let preamble = Preamble::from_bytes(&bytes).map_err(|problem| LogError::damaged(path, 0, problem))?;
-            if preamble.first != *first || lineage.is_some_and(|lineage| lineage != preamble.lineage) {
-                return Err(LogError::damaged(path, 0, "it is a segment of another log or another place"));
-            }
-            let stop = all.get(number + 1).map(|next| next.0);
-            if let Some(next) = preamble.next.filter(|next| stop != Some(*next)) {
-                let why = format!("{} says that the log goes on there", path.display());
-                return Err(LogError::missing(segment_path(folder, next), why));
-            }
-            let segment = SegmentBytes { path, bytes: &bytes, first: *first };
-            let (end, torn) = segment.scan(from, stop, is_last, &mut visit)?;
-            if is_last && end < needed.end {
-                let problem = format!(
-                    "it ends at lsn {end}, and had been durable up to {} when the base was written",
-                    needed.end
-                );
-                return Err(LogError::damaged(path, segment.offset(end) as u64, problem));
-            }
-            (tail.end, tail.torn) = (end.max(from), torn);
-            tail.segments.push(TailSegment { path: path.clone(), first: *first, end });
+            (tail.end, tail.torn) = ((*end).max(self.needed.start), *torn);
+            tail.segments.push(TailSegment { path: path.clone(), first: *first, end: *end });
         }
         Ok(tail)
+    }
+
+    fn check_preamble(&self, segment: &PlannedSegment, bytes: &[u8]) -> Result<(), LogError> {
+        let PlannedSegment { path, first, stop } = segment;
+        let preamble = Preamble::from_bytes(bytes).map_err(|problem| LogError::damaged(path, 0, problem))?;
+        if preamble.first != *first || self.lineage.is_some_and(|lineage| lineage != preamble.lineage) {
+            return Err(LogError::damaged(path, 0, "it is a segment of another log or another place"));
+        }
+        match preamble.next.filter(|next| *stop != Some(*next)) {
+            Some(next) => {
+                let why = format!("{} says that the log goes on there", path.display());
+                let folder = path.parent().unwrap_or(Path::new("."));
+                Err(LogError::missing(segment_path(folder, next), why))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The record at `lsn` cannot be read. The log ends there if nothing shows that it had been durable.
+    fn end_at(&self, segment: &PlannedSegment, lsn: u64, problem: String) -> Result<SegmentEnd, LogError> {
+        let PlannedSegment { path, first, stop } = segment;
+        let damaged = |problem: String| Err(LogError::damaged(path, PREAMBLE_BYTES as u64 + lsn - first, problem));
+        if let Some(stop) = stop {
+            return damaged(format!("{problem}, and the next segment starts at lsn {stop}"));
+        }
+        let mut bytes = Vec::new();
+        let mut file = fs::File::open(path).map_err(LogError::io("open", path))?;
+        file.read_to_end(&mut bytes).map_err(LogError::io("read", path))?;
+        let segment = SegmentBytes { bytes: &bytes, first: *first };
+        if segment.was_durable(lsn) {
+            return damaged(problem);
+        }
+        if lsn < self.needed.end {
+            let durable = self.needed.end;
+            return damaged(format!(
+                "it ends at lsn {lsn}, and had been durable up to {durable} when the base was written"
+            ));
+        }
+        Ok(SegmentEnd { end: lsn, torn: segment.torn_bytes(lsn) })
+    }
+}
+
+impl LogTail {
+    /// Reads and checks all records from `needed.start` on, one after the other: [`TailPlan`] for whoever has one thread.
+    ///
+    /// # Errors
+    /// As [`TailPlan::new`], [`TailPlan::check`] and [`TailPlan::finish`].
+    pub fn scan(
+        folder: &Path,
+        needed: Range<u64>,
+        lineage: Option<u64>,
+        mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
+    ) -> Result<Self, LogError> {
+        let plan = TailPlan::new(folder, needed, lineage)?;
+        let ends: Result<Vec<SegmentEnd>, LogError> =
+            (0..plan.segments()).map(|number| plan.check(number, &mut visit)).collect();
+        plan.finish(&ends?)
     }
 
     /// Cuts what is torn off, so that it is not read again once the log goes on behind it.
@@ -110,123 +222,45 @@ impl LogTail {
     }
 }
 
-/// The bytes of a segment that was scanned, for a second pass without checks.
-#[derive(Debug)]
-pub struct CheckedSegment {
-    bytes: Vec<u8>,
-    path: PathBuf,
-    first: u64,
-    end: u64,
-}
-
-impl CheckedSegment {
-    /// Reads a segment into the buffer of an earlier one.
+impl TailSegment {
+    /// Its records from `from` on, in their order, whose heads `wants` accepts. Payloads are not checked again.
     ///
     /// # Errors
-    /// When the file cannot be read, or has become shorter.
-    pub fn read(segment: &TailSegment, buffer: Vec<u8>) -> Result<Self, LogError> {
-        let TailSegment { path, first, end } = segment.clone();
-        let mut bytes = buffer;
-        read_into(&path, &mut bytes)?;
-        if (bytes.len() as u64) < PREAMBLE_BYTES as u64 + end - first {
-            return Err(LogError::damaged(&path, bytes.len() as u64, "it has become shorter while it was read"));
-        }
-        Ok(Self { bytes, path, first, end })
-    }
-
-    /// Its memory, for the next segment.
-    #[must_use]
-    pub fn into_buffer(self) -> Vec<u8> {
-        self.bytes
-    }
-
-    /// Its records from `from` on, in their order, whose heads `wants` accepts.
-    ///
-    /// # Errors
-    /// Those of `visit`, and when a record's lengths disagree.
+    /// Those of `visit`, and when the file cannot be read or has changed since it was checked.
     pub fn for_each(
         &self,
         from: u64,
         wants: impl Fn(&RecordHead) -> bool,
-        mut visit: impl FnMut(&RecordHead, LogRecord) -> Result<(), LogError>,
+        mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
     ) -> Result<(), LogError> {
+        let mut reader = SegmentReader::open(&self.path)?;
+        reader.skip(PREAMBLE_BYTES as u64);
         let mut lsn = self.first;
         while lsn < self.end {
-            let offset = PREAMBLE_BYTES + (lsn - self.first) as usize;
-            let head = RecordHead::from_bytes(&self.bytes[offset..]);
-            let head =
-                head.map_err(|_| LogError::damaged(&self.path, offset as u64, "it has changed while it was read"))?;
+            let offset = PREAMBLE_BYTES as u64 + lsn - self.first;
+            let changed = || LogError::damaged(&self.path, offset, "it has changed while it was read");
+            let head = reader.head(lsn)?.map_err(|_| changed())?;
             if lsn >= from && wants(&head) {
-                let payload = &self.bytes[offset + HEAD_BYTES..][..head.length as usize];
-                let record = LogRecord::decode(&head, payload);
-                visit(&head, record.map_err(|problem| LogError::damaged(&self.path, offset as u64, problem))?)?;
+                let record = reader.peek(HEAD_BYTES + head.length as usize)?;
+                let payload = record.get(HEAD_BYTES..HEAD_BYTES + head.length as usize).ok_or_else(changed)?;
+                visit(&head, payload)?;
             }
+            reader.skip(head.span());
             lsn = head.end();
         }
         Ok(())
     }
 }
 
-/// Reads a whole file into memory that is used again: fresh memory for each segment costs more than the reading.
-fn read_into(path: &Path, bytes: &mut Vec<u8>) -> Result<(), LogError> {
-    bytes.clear();
-    let mut file = fs::File::open(path).map_err(LogError::io("open", path))?;
-    file.read_to_end(bytes).map(drop).map_err(LogError::io("read", path))
-}
-
+/// A whole segment, to find out why a record of it cannot be read.
 struct SegmentBytes<'a> {
-    path: &'a Path,
     bytes: &'a [u8],
     first: u64,
 }
 
 impl SegmentBytes<'_> {
-    /// Answers the lsn behind the last record, and the bytes that are torn behind it.
-    fn scan(
-        &self,
-        from: u64,
-        stop: Option<u64>,
-        is_last: bool,
-        visit: &mut impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
-    ) -> Result<(u64, u64), LogError> {
-        let mut lsn = self.first;
-        while stop.is_none_or(|stop| lsn < stop) {
-            match self.record_at(lsn) {
-                Ok((head, payload)) => {
-                    if lsn >= from {
-                        visit(&head, payload)?;
-                    }
-                    lsn = head.end();
-                }
-                Err(_) if is_last && !self.was_durable(lsn) => return Ok((lsn, self.torn_bytes(lsn))),
-                Err(problem) => {
-                    let next =
-                        stop.map_or(String::new(), |stop| format!(", and the next segment starts at lsn {stop}"));
-                    return Err(LogError::damaged(self.path, self.offset(lsn) as u64, problem + &next));
-                }
-            }
-        }
-        Ok((lsn, 0))
-    }
-
     fn offset(&self, lsn: u64) -> usize {
         PREAMBLE_BYTES + (lsn - self.first) as usize
-    }
-
-    fn record_at(&self, lsn: u64) -> Result<(RecordHead, &[u8]), String> {
-        let bytes = self.bytes.get(self.offset(lsn)..).unwrap_or_default();
-        let head = RecordHead::from_bytes(bytes).map_err(|problem| match problem {
-            HeadProblem::NoHead => "no record can be read here".to_owned(),
-            HeadProblem::OtherVersion(version) => format!("a record of version {version}, of a later release"),
-        })?;
-        if head.lsn != lsn {
-            return Err(format!("the record of lsn {} lies at the place of {lsn}", head.lsn));
-        }
-        let payload = bytes.get(HEAD_BYTES..HEAD_BYTES + head.length as usize).ok_or("half a record")?;
-        if crc32c::crc32c(payload) != head.payload_crc {
-            return Err(format!("a record of {} has another checksum", head.kind.name()));
-        }
-        Ok((head, payload))
     }
 
     /// Whether a later record shows that the one at `lsn` had been durable.

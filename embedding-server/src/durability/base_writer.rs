@@ -87,7 +87,8 @@ impl ServerLog {
         let failed = |source| self.failed(source);
         let mut manifest = manifest;
         for number in 0..PARTS {
-            let PartSize { rows, bytes } = write_part(draft, number, tables).map_err(failed)?;
+            let PartSize { rows, bytes } =
+                write_part(draft, number, tables, &mut manifest.table_rows).map_err(failed)?;
             (manifest.rows, manifest.bytes) = (manifest.rows + rows, manifest.bytes + bytes);
         }
         tables.flush_cold().map_err(|source| ServerError::Cold { index: self.server().0, source })?;
@@ -101,7 +102,7 @@ impl ServerLog {
     fn adopt(&self, base: &Base) -> Result<(), LogError> {
         let BaseManifest { start, rows, bytes, .. } = base.manifest;
         self.tail_start.store(start, Ordering::Release);
-        self.base_bytes.store(bytes, Ordering::Release);
+        self.bound.base_written(bytes);
         self.metrics.bases.inc();
         Base::delete_others(Some(base), self.folder.path())?;
         let segments = self.writer.delete_before(start)?;
@@ -111,19 +112,32 @@ impl ServerLog {
     }
 }
 
-fn write_part(draft: &BaseDraft, number: u32, tables: &TableSet) -> Result<PartSize, LogError> {
+/// Writes a part, and adds its rows to those of each table.
+fn write_part(
+    draft: &BaseDraft,
+    number: u32,
+    tables: &TableSet,
+    table_rows: &mut Vec<u64>,
+) -> Result<PartSize, LogError> {
     let mut part = draft.part(number)?;
     let mut rows = RowBatch::default();
+    table_rows.resize(tables.iter().count(), 0);
     for (position, table) in tables.iter().enumerate() {
         for stripe in (number as usize..table.stripes()).step_by(PARTS as usize) {
-            write_stripe(&mut part, [position as u32, stripe as u32], table, &mut rows)?;
+            table_rows[position] += write_stripe(&mut part, [position as u32, stripe as u32], table, &mut rows)?;
         }
     }
     part.finish()
 }
 
-fn write_stripe(part: &mut BasePartDraft, place: [u32; 2], table: &Table, rows: &mut RowBatch) -> Result<(), LogError> {
-    let stripe = place[1] as usize;
+/// Answers how many rows it has written.
+fn write_stripe(
+    part: &mut BasePartDraft,
+    place: [u32; 2],
+    table: &Table,
+    rows: &mut RowBatch,
+) -> Result<u64, LogError> {
+    let (stripe, mut written) = (place[1] as usize, 0);
     if table.counter_layout().is_some() {
         let mut counts = FrequencyCounts::default();
         let lsn = table.counts_with_position(stripe, &mut counts);
@@ -137,7 +151,8 @@ fn write_stripe(part: &mut BasePartDraft, place: [u32; 2], table: &Table, rows: 
         table.read_rows(stripe, ids, rows);
         if !rows.ids.is_empty() {
             part.rows(place, &rows.ids, &rows.slots, &rows.access)?;
+            written += rows.ids.len() as u64;
         }
     }
-    Ok(())
+    Ok(written)
 }

@@ -17,8 +17,6 @@ use crate::ServerError;
 const PERIOD: Duration = Duration::from_millis(200);
 /// How often a failed disk is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// A base is written when the tail is longer than this, and than half of the base before.
-const TAIL_BYTES: u64 = 256 << 20;
 /// The pause after a base that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// The longest wait for the thread's work when the server ends.
@@ -82,11 +80,11 @@ fn keep(log: &ServerLog, write_base: &impl BaseWriting, stopped: &Receiver<()>) 
         counted = durable;
         let tail = log.tail_bytes();
         log.metrics.tail.set(tail as i64);
-        let is_due = tail > TAIL_BYTES.max(log.base_bytes.load(Ordering::Acquire) / 2);
-        if is_due && !was_stopped && failed.is_none_or(|failed| failed.elapsed() > AFTER_FAILURE) {
+        if log.bound.is_due(tail) && !was_stopped && failed.is_none_or(|failed| failed.elapsed() > AFTER_FAILURE) {
             let Some(written) = write_base() else { return };
             failed = written.err().map(|error| {
                 warn!(server = %log.server(), error = &error as &dyn std::error::Error, "a base of the log could not be written");
+                log.bound.base_failed(error.to_string());
                 Instant::now()
             });
         }

@@ -19,6 +19,7 @@ mod open;
 pub(crate) mod partial_pushes;
 mod recovery;
 mod server_log;
+mod tail_bound;
 #[cfg(test)]
 mod tests;
 
@@ -27,3 +28,4 @@ pub(crate) use load_state::LoadState;
 pub(crate) use open::open;
 pub(crate) use partial_pushes::RemainingRows;
 pub(crate) use server_log::{PushedRows, ServerLog};
+pub(crate) use tail_bound::LogSizes;

@@ -1,32 +1,38 @@
 //! Recovery: the rows of the ended process, from the newest base and the tail of the log.
 //!
 //! ```text
-//! 1. scan the tail       every record checked · commits ─► windows · pushes without a commit · the last clear
-//! 2. base                each part on a thread of its own
-//! 3. tail                segment after segment; each stripe's records on one thread, in their order
+//! 1. scan the tail       segments side by side, every record checked · then in order: commits ─► windows · pushes without a
+//!                        commit · the last clear
+//! 2. base                parts side by side, into indexes that have their size already
+//! 3. tail                stripes side by side: each stripe's records on one thread, in their order
 //! 4. gradients that waited for a row, and still do
 //! ```
 //!
 //! After a clear nothing of what came before counts, base included: step 3 then starts at the clear. Frequency counts are
 //! not images but additions: a record counts only if it lies behind the position at which the base read its stripe's counts.
+//!
+//! Step 3 puts in every image of a row and not only the last one: to know which one is the last costs the search in an index that
+//! the copy costs as well, and a row that changes often is in the cache.
 
-use std::collections::{HashMap, HashSet};
+mod tail_summary;
+mod tail_worker;
+
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
 use tracing::{info, warn};
-use zagros_log::{
-    Base, BaseManifest, CheckedSegment, LogError, LogRecord, LogTail, LoggedGradient, LoggedRows, PartialImage,
-    RecordHead, RecordKind,
-};
+use zagros_log::{Base, BaseManifest, LogError, LogRecord, LogTail, PartialImage, RecordHead, RowsView, TailPlan};
 use zagros_protocol::ServerIndex;
-use zagros_table::{FrequencyCounts, PushOrigin, RequestBuffers, RowBatch, TableError, TableSet, TableTime};
+use zagros_table::{FrequencyCounts, PushOrigin, RequestBuffers, TableError, TableSet, TableTime};
 
+use self::tail_summary::{SegmentMarks, TailSummary};
+use self::tail_worker::{CountPositions, TailReplay, TailWorker, disagree};
 use super::partial_pushes::{AppliedRows, PartialPushes};
 use crate::ServerError;
-use crate::datapath::{PushId, SequenceWindows};
+use crate::datapath::SequenceWindows;
 
 /// What recovery found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,18 +67,6 @@ impl From<TableError> for RecordError {
     }
 }
 
-/// What the first pass over the tail finds.
-#[derive(Debug, Default)]
-struct TailSummary {
-    /// The lsn behind the last clear.
-    cleared: Option<u64>,
-    time: TableTime,
-    /// Pushes without a commit so far.
-    open: HashSet<PushOrigin>,
-    /// A load has started and not ended so far.
-    loading: bool,
-}
-
 /// Puts the rows of a log into empty tables, its pushes into empty windows.
 ///
 /// # Errors
@@ -97,19 +91,6 @@ struct Replay<'a> {
     threads: usize,
 }
 
-/// One thread's share of the tail.
-#[derive(Default)]
-struct TailWorker {
-    buffers: RequestBuffers,
-    /// Gradients that wait for a row, in the order of their records.
-    waiting: HashMap<(u32, u64), Vec<LoggedGradient>>,
-    /// Rows of pushes without a commit.
-    applied: HashMap<PushOrigin, AppliedRows>,
-}
-
-/// Positions at which a base read the counts of stripes.
-type CountPositions = HashMap<(u32, u32), u64>;
-
 impl Replay<'_> {
     fn all(
         &self,
@@ -124,7 +105,7 @@ impl Replay<'_> {
         let open = manifest.partial.iter().map(PartialImage::origin).collect();
         let mut found = TailSummary { time: manifest.time(), open, loading: manifest.loading, cleared: None };
         let needed = manifest.start..manifest.end;
-        let tail = LogTail::scan(folder, needed, Some(log), |head, payload| found.note(head, payload, windows))?;
+        let tail = self.scan(&TailPlan::new(folder, needed, Some(log))?, windows, &mut found)?;
         if tail.torn > 0 {
             warn!(bytes = tail.torn, "the last record was not written whole; no push of it was acknowledged");
         }
@@ -143,22 +124,19 @@ impl Replay<'_> {
             Some(base) => self.put_base(base, found.cleared)?,
             None => CountPositions::new(),
         };
-        let mut workers: Vec<TailWorker> = (0..self.threads).map(|_| TailWorker::default()).collect();
-        let from = found.cleared.unwrap_or(manifest.start);
-        let mut buffer = Vec::new();
-        for segment in &tail.segments {
-            let segment = CheckedSegment::read(segment, buffer)?;
-            self.put_segment(&segment, from, &positions, &found.open, &mut workers)?;
-            buffer = segment.into_buffer();
-        }
+        let replay = TailReplay {
+            tables: self.tables,
+            tail: &tail,
+            from: found.cleared.unwrap_or(manifest.start),
+            positions: &positions,
+            open: &found.open,
+        };
+        let workers = self.put_tail(&replay)?;
         if found.cleared.is_none() {
             let is_open = |(origin, _): &(PushOrigin, AppliedRows)| found.open.contains(origin);
             partial.restore(manifest.partial.iter().map(applied_rows).filter(is_open).collect());
         }
-        for worker in workers {
-            partial.restore(worker.applied);
-            self.defer(&worker.waiting)?;
-        }
+        workers.into_iter().try_for_each(|worker| worker.finish(self.tables, partial))?;
         Base::delete_others(base.as_ref(), folder)?;
         self.report(&manifest, &tail, found.open.len());
         let (start, end, base_bytes) = (manifest.start, tail.end, manifest.bytes);
@@ -171,38 +149,85 @@ impl Replay<'_> {
         info!(rows, base_rows, tail_bytes, partial, "rows recovered from the log");
     }
 
+    /// Checks all segments, as many at a time as there are threads, and puts together what they say.
+    fn scan(
+        &self,
+        plan: &TailPlan,
+        windows: &SequenceWindows,
+        found: &mut TailSummary,
+    ) -> Result<LogTail, RecordError> {
+        let numbers: Vec<usize> = (0..plan.segments()).collect();
+        let mut ends = Vec::with_capacity(numbers.len());
+        for some in numbers.chunks(self.threads) {
+            let mut checked: Vec<_> = some.iter().map(|number| (*number, None)).collect();
+            self.on_threads(checked.iter_mut(), |(number, slot)| {
+                let mut marks = SegmentMarks::default();
+                let end = plan.check(*number, |head, payload| marks.note(head, payload));
+                *slot = Some(end.map(|end| (end, marks)));
+                Ok(())
+            })?;
+            // The first failure of the log counts, and not the first one in time.
+            for (end, marks) in checked.into_iter().filter_map(|(_, slot)| slot).collect::<Result<Vec<_>, _>>()? {
+                ends.push(end);
+                found.add(marks, windows);
+            }
+        }
+        Ok(plan.clone().finish(&ends)?)
+    }
+
     /// Puts the rows of a base in, unless they were cleared later, and its counts.
     fn put_base(&self, base: &Base, cleared: Option<u64>) -> Result<CountPositions, RecordError> {
-        let positions = Mutex::new(CountPositions::new());
-        let parts: Vec<u32> = (0..base.manifest.parts).collect();
-        let share = parts.len().div_ceil(self.threads).max(1);
-        self.on_threads(parts.chunks(share), |parts| {
+        if cleared.is_none() {
+            self.make_room(base)?;
+        }
+        let (positions, next) = (Mutex::new(CountPositions::new()), AtomicUsize::new(0));
+        let workers = self.threads.min(base.manifest.parts as usize);
+        self.on_threads(0..workers, |_| {
             let mut buffers = RequestBuffers::new();
-            parts.iter().try_for_each(|part| {
-                let mut failed = None;
-                let read = base.read_part(*part, |head, record| {
-                    failed = self.put_base_record(head, record, cleared, &positions, &mut buffers).err();
+            loop {
+                let part = next.fetch_add(1, Ordering::Relaxed) as u32;
+                if part >= base.manifest.parts {
+                    return Ok(());
+                }
+                let (path, mut failed) = (base.part_path(part), None);
+                let read = base.read_part(part, |head, payload| {
+                    failed = self.put_base_record(&path, (head, payload), cleared, &positions, &mut buffers).err();
                     failed.as_ref().map_or(Ok(()), |_| Err(stop()))
                 });
-                failed.map_or_else(|| read.map_err(RecordError::Log), Err)
-            })
+                failed.map_or_else(|| read.map_err(RecordError::Log), Err)?;
+            }
         })?;
         Ok(positions.into_inner())
     }
 
+    /// The rows of a base come in the order of an index, which would fill a small one unevenly. There is no room for more rows than
+    /// its files have bytes for, whatever the manifest says.
+    fn make_room(&self, base: &Base) -> Result<(), RecordError> {
+        let bytes = base.file_bytes()?;
+        for (number, table) in self.tables.iter().enumerate() {
+            let rows = base.manifest.table_rows.get(number).copied().unwrap_or_default();
+            table.reserve_rows(rows.min(bytes / (8 + 4 * table.stride() as u64)) as usize);
+        }
+        Ok(())
+    }
+
     fn put_base_record(
         &self,
-        head: &RecordHead,
-        record: LogRecord,
+        path: &Path,
+        (head, payload): (&RecordHead, &[u8]),
         cleared: Option<u64>,
         positions: &Mutex<CountPositions>,
         buffers: &mut RequestBuffers,
     ) -> Result<(), RecordError> {
         let table = self.tables.table(head.table)?;
-        match record {
-            LogRecord::Rows(_, rows) if cleared.is_none() => {
-                table.insert(&batch(rows), buffers)?;
-            }
+        if let Some(rows) = RowsView::of(head, payload) {
+            let rows = rows.map_err(disagree(path, head.lsn))?;
+            return match cleared {
+                None => Ok(table.restore_rows(head.stripe as usize, &rows.slices(), buffers)?),
+                Some(_) => Ok(()),
+            };
+        }
+        match LogRecord::decode(head, payload).map_err(disagree(path, head.lsn))? {
             LogRecord::StripeCounts { lsn, counts } if cleared.is_none_or(|cleared| lsn >= cleared) => {
                 let FrequencyCounts { ids, counts, cells } = counts;
                 table.add_counts_again(&ids, &counts);
@@ -217,69 +242,11 @@ impl Replay<'_> {
     }
 
     /// Each thread takes the records of its stripes.
-    fn put_segment(
-        &self,
-        segment: &CheckedSegment,
-        from: u64,
-        positions: &CountPositions,
-        open: &HashSet<PushOrigin>,
-        workers: &mut [TailWorker],
-    ) -> Result<(), RecordError> {
-        let threads = workers.len() as u32;
-        self.on_threads(workers.iter_mut().enumerate(), |(number, worker)| {
-            let is_mine =
-                |head: &RecordHead| head.kind.has_stripe() && (head.stripe + head.table) % threads == number as u32;
-            let mut failed = None;
-            let read = segment.for_each(from, is_mine, |head, record| {
-                failed = self.put(worker, head, record, positions, open).err();
-                failed.as_ref().map_or(Ok(()), |_| Err(stop()))
-            });
-            failed.map_or_else(|| read.map_err(RecordError::Log), Err)
-        })
-    }
-
-    fn put(
-        &self,
-        worker: &mut TailWorker,
-        head: &RecordHead,
-        record: LogRecord,
-        positions: &CountPositions,
-        open: &HashSet<PushOrigin>,
-    ) -> Result<(), RecordError> {
-        let (number, table) = (head.table, self.tables.table(head.table)?);
-        let is_counted = positions.get(&(number, head.stripe)).is_some_and(|lsn| head.lsn < *lsn);
-        match record {
-            LogRecord::Rows(origin, rows) => {
-                worker.forget(number, &rows.ids);
-                if let Some(origin) = origin.filter(|origin| open.contains(origin)) {
-                    worker.applied.entry(origin).or_default().extend(rows.ids.iter().map(|id| (number, *id)));
-                }
-                table.insert(&batch(rows), &mut worker.buffers)?;
-            }
-            LogRecord::Removed(ids) => {
-                worker.forget(number, &ids);
-                table.remove_again(&ids);
-            }
-            LogRecord::Pending(gradient) => {
-                if open.contains(&gradient.origin) {
-                    worker.applied.entry(gradient.origin).or_default().insert((number, gradient.id));
-                }
-                worker.waiting.entry((number, gradient.id)).or_default().push(gradient);
-            }
-            LogRecord::Seen(ids) if !is_counted => table.observe_again(&ids),
-            LogRecord::CountsAdded(ids, counts) if !is_counted => table.add_counts_again(&ids, &counts),
-            LogRecord::SketchAdded(cells) if !is_counted => table.merge_sketch(head.stripe as usize, &cells)?,
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn defer(&self, waiting: &HashMap<(u32, u64), Vec<LoggedGradient>>) -> Result<(), RecordError> {
-        for ((number, id), gradients) in waiting {
-            let table = self.tables.table(*number)?;
-            gradients.iter().for_each(|logged| table.defer_again(*id, &logged.gradient, logged.step));
-        }
-        Ok(())
+    fn put_tail(&self, replay: &TailReplay<'_>) -> Result<Vec<TailWorker>, RecordError> {
+        let threads = self.threads as u32;
+        let mut workers: Vec<(u32, TailWorker)> = (0..threads).map(|number| (number, TailWorker::default())).collect();
+        self.on_threads(workers.iter_mut(), |(number, worker)| worker.run(replay, *number, threads))?;
+        Ok(workers.into_iter().map(|(_, worker)| worker).collect())
     }
 
     /// Does each piece of work on a thread of its own. The first failure counts.
@@ -303,55 +270,8 @@ impl Replay<'_> {
     }
 }
 
-impl TailSummary {
-    fn note(&mut self, head: &RecordHead, payload: &[u8], windows: &SequenceWindows) -> Result<(), LogError> {
-        match head.kind {
-            RecordKind::Cleared => {
-                self.cleared = Some(head.end());
-                self.open.clear();
-                // Steps count from 0 again after a clear.
-                self.time.steps = 0;
-            }
-            RecordKind::LoadStarted => self.loading = true,
-            RecordKind::LoadComplete => self.loading = false,
-            RecordKind::PushedRows | RecordKind::Pending => {
-                self.open.extend(LogRecord::origin(payload));
-            }
-            RecordKind::Commit => {
-                if let Ok(LogRecord::Commit { origin, time, groups, .. }) = LogRecord::decode(head, payload) {
-                    self.open.remove(&origin);
-                    self.time = time;
-                    let groups = if groups.is_empty() { &[0][..] } else { &groups };
-                    groups.iter().for_each(|group| windows.restore_applied(*group, PushId::of(origin)));
-                }
-            }
-            RecordKind::WindowGroup => {
-                if let Ok(LogRecord::WindowGroup(group)) = LogRecord::decode(head, payload) {
-                    windows.restore(&group);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-impl TailWorker {
-    /// The gradients that waited for these rows are in them.
-    fn forget(&mut self, table: u32, ids: &[u64]) {
-        if !self.waiting.is_empty() {
-            ids.iter().for_each(|id| _ = self.waiting.remove(&(table, *id)));
-        }
-    }
-}
-
 fn applied_rows(image: &PartialImage) -> (PushOrigin, AppliedRows) {
     (image.origin(), image.rows.iter().copied().collect())
-}
-
-fn batch(rows: LoggedRows) -> RowBatch {
-    let LoggedRows { ids, slots, access } = rows;
-    RowBatch { ids, slots, access }
 }
 
 /// Ends a reading early: its caller knows why.

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use zagros_job::{Durability, Job};
 use zagros_log::{
-    LineageFile, LogDisk, LogError, LogFolder, LogReservation, LogStopped, LogWriter, SEGMENT_BYTES, SyncMode,
-    WindowGroup, WriterConfig,
+    LineageFile, LogDisk, LogError, LogFolder, LogReservation, LogStopped, LogWriter, SyncMode, WindowGroup,
+    WriterConfig,
 };
 use zagros_protocol::{Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_table::{
@@ -21,6 +21,7 @@ use super::log_metrics::LogMetrics;
 use super::open::{OpenedLog, new_lineage};
 use super::partial_pushes::PartialPushes;
 use super::recovery::{Recovery, recover};
+use super::tail_bound::{LogSizes, TailBound};
 use crate::ServerError;
 use crate::datapath::{KnownWriters, SequenceWindows};
 
@@ -51,8 +52,7 @@ pub(crate) struct ServerLog {
     pub(super) metrics: LogMetrics,
     /// The lsn from which recovery would read.
     pub(super) tail_start: AtomicU64,
-    /// Bytes of the newest base.
-    pub(super) base_bytes: AtomicU64,
+    pub(super) bound: TailBound,
     /// The time of the log before it is over: seconds that earlier processes have counted.
     pub(super) seconds_before: u64,
     /// Locked while a base is written.
@@ -72,7 +72,7 @@ impl ServerLog {
         job: &Job,
         index: ServerIndex,
         opened: OpenedLog,
-        disk: Arc<dyn LogDisk>,
+        (disk, sizes): (Arc<dyn LogDisk>, LogSizes),
         registry: &Registry,
         (tables, configs, windows): (&Arc<TableSet>, &[TableConfig], &SequenceWindows),
     ) -> Result<Self, ServerError> {
@@ -91,7 +91,7 @@ impl ServerLog {
             Durability::Machine => SyncMode::Machine,
             Durability::Process | Durability::Checkpoint => SyncMode::Process,
         };
-        let config = WriterConfig { mode, lineage: lineage.log, segment_bytes: SEGMENT_BYTES, next: recovery.end };
+        let config = WriterConfig { mode, lineage: lineage.log, segment_bytes: sizes.segment, next: recovery.end };
         let writer = Arc::new(LogWriter::open(folder.path(), disk, &config).map_err(failed)?);
         tables.set_log(Arc::clone(&writer) as Arc<dyn UpdateLog>);
         let bytes = |config: &TableConfig| (8 + 4 * config.cold_words() as u64, config.stripes as u64);
@@ -105,7 +105,7 @@ impl ServerLog {
             load: LoadState::recovered(recovery.is_partial),
             metrics,
             tail_start: AtomicU64::new(recovery.start),
-            base_bytes: AtomicU64::new(recovery.base_bytes),
+            bound: TailBound::new(sizes, recovery.base_bytes),
             seconds_before: recovery.time.seconds,
             base: Mutex::default(),
             is_over: AtomicBool::new(false),
@@ -129,8 +129,9 @@ impl ServerLog {
     /// Room for a push.
     ///
     /// # Errors
-    /// `Unavailable` if the log is stopped or the disk is full. Nothing has been applied then.
+    /// `Unavailable` if the log is stopped or too long, or the disk is full. Nothing has been applied then.
     pub(crate) fn reserve(&self, parts: &[RequestPart<'_>]) -> Result<LogReservation<'_>, Refusal> {
+        self.bound.check(self.tail_bytes()).map_err(|why| self.unavailable(&why))?;
         let bytes = |part: &RequestPart<'_>| {
             let (width, stripes) = self.widths.get(part.table as usize).copied().unwrap_or_default();
             let rows = part.ids.len() as u64;
@@ -202,7 +203,8 @@ impl ServerLog {
     /// # Errors
     /// The reason why not.
     pub(crate) fn health(&self) -> Result<(), String> {
-        self.writer.check().map_err(|stopped| stopped.to_string())
+        self.writer.check().map_err(|stopped| stopped.to_string())?;
+        self.bound.check(self.tail_bytes())
     }
 
     /// A load of saved rows starts. Until [`Self::end_load`], a process that ends leaves a part of a model.
@@ -233,7 +235,9 @@ impl ServerLog {
     pub(crate) fn end_load(&self) -> Result<(), Refusal> {
         self.flush().inspect_err(|_| self.load.fail())?;
         self.load.complete(|| self.writer.complete_load());
-        self.flush()
+        self.flush()?;
+        self.bound.load_ended(self.tail_bytes());
+        Ok(())
     }
 
     /// All rows are gone, for a load: so are those that pushes had changed before they died.
@@ -283,6 +287,10 @@ impl ServerLog {
     }
 
     fn refusal(&self, stopped: &LogStopped) -> Refusal {
-        Refusal::new(RefusalKind::Unavailable, format!("embedding server {}: {stopped}", self.index))
+        self.unavailable(stopped)
+    }
+
+    fn unavailable(&self, why: &dyn std::fmt::Display) -> Refusal {
+        Refusal::new(RefusalKind::Unavailable, format!("embedding server {}: {why}", self.index))
     }
 }

@@ -14,12 +14,14 @@ use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
 use zagros_table::{RowBatch, Table};
 
+use crate::durability::LogSizes;
 use crate::testing::{BUCKETS, job_with, lookup, lookup_of, push, push_of, read};
 use crate::{EmbeddingService, ServerError};
 
 /// `item` learns with SGD at a rate of 1: a row is its first value minus what was pushed.
 const ITEM: u32 = 1;
 
+mod bounds;
 mod full_disk;
 mod loads;
 mod starts;
@@ -79,7 +81,11 @@ impl LogFixture {
     }
 
     fn try_start(&self) -> Result<Arc<EmbeddingService>, ServerError> {
-        let disk = Arc::clone(&self.disk) as Arc<dyn LogDisk>;
+        self.start_with(LogSizes::default())
+    }
+
+    fn start_with(&self, sizes: LogSizes) -> Result<Arc<EmbeddingService>, ServerError> {
+        let disk = (Arc::clone(&self.disk) as Arc<dyn LogDisk>, sizes);
         let service = EmbeddingService::durable_on(&self.job, ServerIndex(0), &Registry::new(), disk)?;
         service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
         Ok(service)

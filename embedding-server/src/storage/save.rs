@@ -34,6 +34,7 @@ pub(crate) fn save(
     let Captured { plan, snapshot, placement } = capture(service, request, &folder)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     report_capture(pause_seconds);
+    plan.check_files_before(&folder)?;
     let name = plan.file_name(service.index.0, servers(service, &placement));
     let WrittenRows { file, foreign } = write_file(service, &placement, (&plan, &snapshot), &folder, &name)?;
     let WrittenFile { rows, bytes, sha256 } = file;
@@ -102,10 +103,24 @@ fn write_file(
     folder: &Folder,
     name: &str,
 ) -> Result<WrittenRows, StorageError> {
-    folder.write_unless(name, |file| match write_tables(service, placement, (plan, snapshot), file) {
-        Err(StorageError::Write(error)) => Err(error),
-        written => Ok(written),
+    folder.write_unless(name, expected_bytes(service, plan), |file| {
+        match write_tables(service, placement, (plan, snapshot), file) {
+            Err(StorageError::Write(error)) => Err(error),
+            written => Ok(written),
+        }
     })?
+}
+
+/// About how many bytes a file will have: an object store must know before it gets the first ones. 0 for changes alone, which
+/// are few.
+fn expected_bytes(service: &EmbeddingService, plan: &SavePlan) -> u64 {
+    if let SavePlan::Delta(_) = plan {
+        return 0;
+    }
+    let of_row = |table: &Table| ((table.stride() + 1) * size_of::<u32>() + size_of::<u64>()) as u64;
+    let in_memory: u64 = service.tables.iter().map(|table| table.rows() as u64 * of_row(table)).sum();
+    let widest = service.tables.iter().map(of_row).max().unwrap_or_default();
+    in_memory.saturating_add(service.cold_rows().saturating_mul(widest))
 }
 
 fn write_tables(

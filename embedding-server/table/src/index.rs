@@ -118,6 +118,16 @@ impl SlotIndex {
         self.len += 1;
     }
 
+    /// Makes room for this many keys in all. An index that gets its keys in the order of their homes needs its size first: in
+    /// a small index the first keys would all lie in the first buckets, and most of them in the crowd.
+    pub(crate) fn reserve(&mut self, keys: usize) {
+        let buckets = keys.div_ceil(FULL);
+        let buckets = if buckets > SEGMENT { buckets.next_multiple_of(SEGMENT) } else { buckets };
+        if buckets > self.buckets {
+            self.resize(buckets);
+        }
+    }
+
     /// Removes a key and returns its slot.
     pub(crate) fn remove(&mut self, key: u64) -> Option<u32> {
         let slot = match self.place_of(key) {
@@ -177,13 +187,17 @@ impl SlotIndex {
     /// Grows the index. Returns the position for the absent `key` in the larger index.
     #[cold]
     fn grow(&mut self, key: u64) -> usize {
-        let wider = Self { len: self.len, ..Self::sized(&self.arena, wider(self.buckets)) };
+        self.resize(wider(self.buckets));
+        self.room_for(key)
+    }
+
+    fn resize(&mut self, buckets: usize) {
+        let wider = Self { len: self.len, ..Self::sized(&self.arena, buckets) };
         let old = std::mem::replace(self, wider);
         for (key, slot) in old.iter() {
             let place = self.room_for(key);
             self.put(key, place, slot);
         }
-        self.room_for(key)
     }
 
     fn room_for(&self, key: u64) -> usize {
@@ -409,6 +423,30 @@ mod tests {
         check(&index, &model);
         let bytes = index.bytes() as f64 / 200_000.0;
         assert!((12.8..=16.1).contains(&bytes), "{bytes} bytes an entry");
+    }
+
+    #[test]
+    fn an_index_with_room_takes_keys_in_the_order_of_their_homes_without_a_crowd() {
+        let mut keys: Vec<u64> = (0..100_000).map(key_of).collect();
+        keys.sort_unstable();
+        let longest_crowd = |index: &mut SlotIndex| {
+            let add = |(slot, key): (usize, &u64)| {
+                let IndexEntry::Nothing(place) = index.find(*key) else { panic!("keys differ") };
+                index.add(*key, place, slot as u32);
+                index.crowd.len()
+            };
+            keys.iter().enumerate().map(add).max().unwrap()
+        };
+        let (mut reserved, mut grown) = (empty(), empty());
+        reserved.reserve(100_000);
+        let bytes = reserved.bytes();
+        let crowds = [longest_crowd(&mut reserved), longest_crowd(&mut grown)];
+        assert!(crowds[0] < 10 && crowds[1] > 10_000, "{crowds:?}");
+        assert_eq!(reserved.bytes() - reserved.crowd.allocation_size(), bytes, "it does not grow any more");
+        check(&reserved, &keys.iter().enumerate().map(|(slot, key)| (*key, slot as u32)).collect());
+        let bytes = reserved.bytes();
+        reserved.reserve(100);
+        assert_eq!(reserved.bytes(), bytes);
     }
 
     #[test]

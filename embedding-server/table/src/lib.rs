@@ -56,7 +56,7 @@ pub use request::report::{LookupMode, LookupReport, PushReport};
 pub use request::step::PushStep;
 pub use row::init::{self, Initializer};
 pub use row::weight_type::WeightType;
-pub use row_batch::RowBatch;
+pub use row_batch::{RowBatch, RowSlices};
 pub use schedule::LearningRateSchedule;
 pub use snapshot::kind::SnapshotKind;
 pub use snapshot::request_guard::RequestGuard;

@@ -1,7 +1,7 @@
 //! Making the tables of an earlier process again, and reading them for that while they change.
 //!
-//! A server that starts puts in what its log says, before it serves anything and before [`TableSet::set_log`]: rows by
-//! [`Table::insert`], the rest by the calls here. None of these calls is logged.
+//! A server that starts puts in what its log says by the calls here, before it serves anything and before
+//! [`TableSet::set_log`]. None of these calls is logged.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,10 @@ use std::time::Duration;
 use zagros_zip::ZipEq;
 
 use crate::key::{id_of, key_of};
-use crate::{ColdError, FrequencyCounts, PushStep, RowBatch, Table, TableError, TableSet, TableTime, UpdateLog};
+use crate::{
+    ColdError, FrequencyCounts, PushStep, RequestBuffers, RowBatch, RowSlices, Table, TableError, TableSet, TableTime,
+    UpdateLog,
+};
 
 impl TableSet {
     /// From now on changes are logged. Only the first log counts.
@@ -49,7 +52,46 @@ impl TableSet {
 }
 
 impl Table {
-    /// The ids of the rows of one stripe that are in memory, in no order.
+    /// Makes room for this many rows in all, spread over the stripes by their ids. Whoever puts rows in that came from
+    /// [`Self::ids_in_memory`] calls it first: they come in the order of the index, which fills a small index unevenly.
+    pub fn reserve_rows(&self, rows: usize) {
+        let mean = rows / self.stripes();
+        // The rows of a stripe are binomial: hardly one stripe in ten thousand has more.
+        let most = mean + 4 * mean.isqrt() + usize::from(rows > 0);
+        for stripe in 0..self.stripes() {
+            let mut stripe = self.lock(stripe);
+            stripe.reserve(most);
+            if self.is_managed() {
+                self.charge(&mut stripe);
+            }
+        }
+    }
+
+    /// Puts rows of one stripe in, and replaces those that are there, as [`Self::insert`]. It takes the rows of one record of a
+    /// log where they lie, and one lock.
+    ///
+    /// # Errors
+    /// If the lengths disagree. Then nothing is put in.
+    pub fn restore_rows(
+        &self,
+        stripe: usize,
+        rows: &RowSlices<'_>,
+        scratch: &mut RequestBuffers,
+    ) -> Result<(), TableError> {
+        let RowSlices { ids, slots, access } = *rows;
+        self.check_rows("slots", ids, self.stride(), slots.len())?;
+        let one_by_one = self.is_managed() || self.is_logged() || stripe >= self.stripes();
+        match scratch.only(ids, stripe, self.stripes()).filter(|_| !one_by_one) {
+            Some(mut group) => self.put_group(&mut self.lock(stripe), &mut group, slots),
+            None => {
+                let rows = RowBatch { ids: ids.to_vec(), slots: slots.to_vec(), access: access.to_vec() };
+                self.insert(&rows, scratch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The ids of the rows of one stripe that are in memory, in the order of its index.
     ///
     /// # Panics
     /// When there is no such stripe.

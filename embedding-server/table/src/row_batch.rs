@@ -12,6 +12,17 @@ pub struct RowBatch {
     pub access: Vec<u32>,
 }
 
+/// The rows of a [`RowBatch`], which lie somewhere else.
+#[derive(Clone, Copy, Debug)]
+pub struct RowSlices<'a> {
+    /// Ids of the rows.
+    pub ids: &'a [u64],
+    /// Slots, `[ids.len() * stride]`.
+    pub slots: &'a [u32],
+    /// Access metadata of each row, or none.
+    pub access: &'a [u32],
+}
+
 impl RowBatch {
     /// Keeps the rows for whose id `keep` holds. A slot has `width` words.
     pub fn retain(&mut self, width: usize, keep: impl Fn(u64) -> bool) {

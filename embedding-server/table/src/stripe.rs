@@ -153,6 +153,19 @@ impl Stripe {
         slot
     }
 
+    /// The slot of a key, which may be one of zeros. Nobody notes that the row changes: it is of an earlier process.
+    pub(crate) fn find_or_add(&mut self, key: u64) -> u32 {
+        match self.index.find(key) {
+            IndexEntry::Slot(slot) => slot,
+            IndexEntry::Nothing(place) => self.add(key, place),
+        }
+    }
+
+    /// Makes room in the index for this many rows in all.
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        self.index.reserve(rows);
+    }
+
     /// Resets a row to its first weights.
     pub(crate) fn restart(&mut self, key: u64, slot: u32, layout: &RowLayout) {
         self.keep(key, slot);

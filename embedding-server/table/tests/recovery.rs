@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use zagros_table::{
     AdmissionPolicy, ChangeKind, ColdError, ColdStore, EvictionPolicy, EvictionTarget, FrequencyCounter,
     FrequencyCounts, Initializer, LookupMode, MemoryColdStore, Optimizer, PushOrigin, PushStep, RequestBuffers,
-    RequestPart, RowBatch, StripeChange, TableConfig, TableResources, TableSet, Ttl, UpdateLog, WeightType,
+    RequestPart, RowBatch, RowSlices, StripeChange, TableConfig, TableResources, TableSet, Ttl, UpdateLog, WeightType,
 };
 use zagros_zip::ZipEq;
 
@@ -17,7 +17,7 @@ const DIM: usize = 5;
 /// A change as a value.
 #[derive(Debug)]
 enum Logged {
-    Rows(u32, Option<PushOrigin>, RowBatch),
+    Rows([u32; 2], Option<PushOrigin>, RowBatch),
     Removed(u32, Vec<u64>),
     Seen(u32, Vec<u64>),
     CountsAdded(u32, Vec<u64>, Vec<u32>),
@@ -44,7 +44,7 @@ impl UpdateLog for MemoryLog {
         let logged = match change.kind {
             ChangeKind::Rows { ids, slots, access } => {
                 let rows = RowBatch { ids: ids.to_vec(), slots: slots.to_vec(), access: access.to_vec() };
-                Logged::Rows(table, change.origin.copied(), rows)
+                Logged::Rows([table, change.stripe], change.origin.copied(), rows)
             }
             ChangeKind::Removed(ids) => Logged::Removed(table, ids.to_vec()),
             ChangeKind::Seen(ids) => Logged::Seen(table, ids.to_vec()),
@@ -75,7 +75,9 @@ fn replay(log: &MemoryLog, tables: &TableSet) {
     let table = |number: u32| tables.table(number).unwrap();
     for change in log.changes.lock().unwrap().iter() {
         match change {
-            Logged::Rows(number, _, rows) => _ = table(*number).insert(rows, &mut scratch).unwrap(),
+            Logged::Rows([number, stripe], _, RowBatch { ids, slots, access }) => {
+                table(*number).restore_rows(*stripe as usize, &RowSlices { ids, slots, access }, &mut scratch).unwrap();
+            }
             Logged::Removed(number, ids) => table(*number).remove_again(ids),
             Logged::Seen(number, ids) => table(*number).observe_again(ids),
             Logged::CountsAdded(number, ids, counts) => table(*number).add_counts_again(ids, counts),
@@ -327,5 +329,45 @@ proptest! {
         let recovered = tables(&config, kind, &cold_store(&config));
         replay(&log, &recovered);
         assert_equal_content(&config, &live, &recovered);
+    }
+}
+
+/// Rows of a base come stripe by stripe in the order of the index. Images of a record may name a row twice, and a record whose
+/// stripe is wrong would hide its rows.
+#[test]
+fn restored_rows_are_those_that_an_insert_makes() {
+    for kind in [Kind::Plain, Kind::Cold, Kind::Exact] {
+        let config = config(kind, optimizers()[2], WeightType::F32);
+        let make = || TableSet::new(3, &[config, config], TableResources::default()).unwrap();
+        let make = || if kind == Kind::Cold { tables(&config, kind, &cold_store(&config)) } else { make() };
+        let (live, expected, found) = (make(), make(), make());
+        train(&live, kind, 1, 5, 60);
+        let (from, inserted, restored) = (live.table(0).unwrap(), expected.table(0).unwrap(), found.table(0).unwrap());
+        let mut scratch = RequestBuffers::new();
+        restored.reserve_rows(from.rows());
+        for stripe in 0..from.stripes() {
+            let mut rows = RowBatch::default();
+            from.read_rows(stripe, &from.ids_in_memory(stripe), &mut rows);
+            let first = rows.ids[0];
+            rows.ids.push(first);
+            rows.slots.extend(vec![7; from.stride()]);
+            if !rows.access.is_empty() {
+                rows.access.push(rows.access[0]);
+            }
+            inserted.insert(&rows, &mut scratch).unwrap();
+            let RowBatch { ids, slots, access } = &rows;
+            let named = if stripe == 2 { 1 } else { stripe };
+            restored.restore_rows(named, &RowSlices { ids, slots, access }, &mut scratch).unwrap();
+            let short = RowSlices { ids, slots: &slots[1..], access };
+            assert!(restored.restore_rows(stripe, &short, &mut scratch).is_err());
+        }
+        assert!(restored.rows() > 50, "{kind:?}: {}", restored.rows());
+        assert_eq!(content(&found), content(&expected), "{kind:?}");
+        // Each is found by its id, too.
+        let ids: Vec<u64> = (0..restored.stripes()).flat_map(|stripe| restored.ids_in_memory(stripe)).collect();
+        let mut out = vec![0.0; ids.len() * DIM];
+        let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
+        let report = found.lookup(&[part], LookupMode::Read, &mut out, &mut scratch).unwrap();
+        assert_eq!(report.missing, 0);
     }
 }

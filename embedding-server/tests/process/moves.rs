@@ -1,6 +1,7 @@
 //! Buckets move between two server processes, over gRPC, by the coordinator's core.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -213,6 +214,8 @@ async fn a_server_joins_a_run_gets_buckets_hands_them_back_and_ends() {
         assert!(cluster.push(seq).await, "push {seq} again");
     }
     assert!(!cluster.push(11).await);
+    let (log, kept) = (cluster.runs.path().join("log-server-1"), cluster.runs.path().join("kept"));
+    copy_files(&log, &kept);
     cluster.scale(1).await;
     cluster.until_spread_over(1).await;
     assert!(cluster.push(11).await && !cluster.push(12).await);
@@ -220,5 +223,25 @@ async fn a_server_joins_a_run_gets_buckets_hands_them_back_and_ends() {
     assert!(before.iter().all(|(id, first)| (first - after[id] - 12.0).abs() < 0.01), "{before:?} {after:?}");
     let ended = tokio::time::timeout(TIMEOUT, second).await.expect("it owns nothing any more");
     assert_eq!(ended.unwrap().unwrap(), ServerEnd::Released);
-    assert!(!cluster.runs.path().join("log-server-1/lineage.json").exists(), "its log is deleted");
+    assert!(!log.exists(), "its log is deleted");
+
+    // As after a kill between its release and the deletion of its log.
+    std::fs::rename(&kept, &log).unwrap();
+    let again = tokio::time::timeout(TIMEOUT, cluster.start(1).await).await.expect("nothing is left to do");
+    assert_eq!(again.unwrap().unwrap(), ServerEnd::Released);
+    assert!(!log.exists(), "its log is deleted by the next process");
+}
+
+/// Copies the files and folders of a log.
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_files(&entry.path(), &target);
+        } else if std::fs::copy(entry.path(), target).is_err() {
+            // The server renames spare segments meanwhile.
+            assert!(!entry.path().exists(), "{} cannot be copied", entry.path().display());
+        }
+    }
 }

@@ -1,12 +1,15 @@
 //! A folder behaves the same on a disk and in a store. A store that fails is reported by name and in time.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
-use zagros_fake_s3::{FakeS3, S3Fault};
+use object_store::path::Path as Key;
+use zagros_fake_s3::{FakeS3, S3Fault, S3Limits};
 
-use crate::upload::PART;
+use crate::bucket::S3Bucket;
+use crate::part_sizes::{PART, PartSizes};
+use crate::upload::ObjectUpload;
 use crate::{Folder, StoreError, StoreFault, StoreProblem};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -47,6 +50,15 @@ fn a_folder_behaves_the_same_on_a_disk_and_in_a_store() {
         assert!(a.has("rows").unwrap() && !a.has("other").unwrap());
         assert!(a.read("other").unwrap_err().is_missing());
         assert_eq!(a.input("other").err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
+        assert_eq!((a.name(), a.parent().unwrap().to_string()), (Some("a"), folder.to_string()));
+        let (found, name) = a.locate("../b/manifest.json").unwrap();
+        assert_eq!(found.read(name).unwrap(), b"new");
+        assert!(
+            a.locate("../../b/manifest.json").is_none()
+                && a.locate("manifest.json").unwrap().0.to_string() == a.to_string()
+        );
+        b.delete_except(&BTreeSet::from(["manifest.json".to_owned()])).unwrap();
+        assert!(b.has("manifest.json").unwrap() && !b.has("rows").unwrap());
         a.delete_file("manifest.json").unwrap();
         a.delete_file("manifest.json").unwrap();
         assert!(!a.has("manifest.json").unwrap() && a.has("rows").unwrap());
@@ -65,15 +77,15 @@ fn a_file_is_written_whole_or_not_at_all() {
     for folder in [Folder::disk(disk.path()), folder_of(&store, TIMEOUT)] {
         folder.write("rows", b"old").unwrap();
         let much = pattern(PART + 5);
-        let none = folder.write_unless("rows", |to| to.write_all(&much).map(|()| Err::<(), _>("damaged")));
+        let none = folder.write_unless("rows", 0, |to| to.write_all(&much).map(|()| Err::<(), _>("damaged")));
         assert_eq!(none.unwrap(), Err("damaged"));
-        let full = folder.write_unless("rows", |to| {
+        let full = folder.write_unless("rows", 0, |to| {
             to.write_all(&much)?;
             Err::<Result<(), &str>, _>(io::Error::other("broken"))
         });
         assert!(full.unwrap_err().to_string().contains("broken"));
         assert_eq!(folder.read("rows").unwrap(), b"old");
-        let done = folder.write_unless("rows", |to| to.write_all(&much).map(|()| Ok::<_, &str>(7)));
+        let done = folder.write_unless("rows", 0, |to| to.write_all(&much).map(|()| Ok::<_, &str>(7)));
         assert_eq!((done.unwrap(), folder.read("rows").unwrap() == much), (Ok(7), true));
     }
     assert_eq!((store.keys(), store.open_uploads()), (vec!["ads/rows".to_owned()], 0));
@@ -122,6 +134,74 @@ fn a_request_that_fails_for_a_moment_is_retried() {
     folder.write("rows", &content).unwrap();
     store.inject(S3Fault::BreaksHalfway, "GET", 1);
     assert!(folder.read("rows").unwrap() == content);
+}
+
+/// Each call is repeated by itself, and what it did is there once.
+#[test]
+fn a_call_whose_answer_is_lost_is_repeated_and_does_nothing_twice() {
+    let store = FakeS3::start("models");
+    let folder = folder_of(&store, TIMEOUT);
+    let (content, small) = (pattern(2 * PART + 1), pattern(10));
+    let count = |method: &str| store.requests().iter().filter(|request| request.starts_with(method)).count();
+    for (lost, content, open) in [
+        ("PUT /models/ads/rows?", &small, 0),
+        // Of the first start nobody knows the number. It has no parts, and the rules of the bucket remove it.
+        ("POST /models/ads/rows?uploads", &content, 1),
+        ("PUT /models/ads/rows?partNumber=2", &content, 1),
+        ("POST /models/ads/rows?uploadId", &content, 1),
+        ("DELETE /models/ads/rows", &content, 1),
+    ] {
+        let before = (count("PUT"), count("POST"), count("DELETE"));
+        store.inject(S3Fault::LosesAnswer, lost, 1);
+        folder.write("rows", content).unwrap();
+        assert!(store.object("ads/rows").unwrap() == *content, "{lost}");
+        folder.delete_file("rows").unwrap();
+        assert_eq!((store.keys(), store.open_uploads()), (Vec::new(), open), "{lost}");
+        let calls = count("PUT") + count("POST") + count("DELETE") - before.0 - before.1 - before.2;
+        // Once more than without a loss: a start, three parts, a completion; a deletion.
+        let expected = if content.len() > PART { 6 } else { 2 };
+        assert_eq!(calls, expected + 1, "{lost}");
+    }
+    for lost in ["HEAD", "GET"] {
+        folder.write("rows", &content).unwrap();
+        store.inject(S3Fault::LosesAnswer, lost, 1);
+        assert!(folder.read("rows").unwrap() == content);
+    }
+}
+
+/// An object of another upload under the same key is not taken for the one that was sent.
+#[test]
+fn a_completion_that_fails_is_not_taken_for_a_lost_answer() {
+    let store = FakeS3::start("models");
+    let folder = folder_of(&store, TIMEOUT);
+    let (old, new) = (pattern(PART + 2), vec![7; PART + 2]);
+    folder.write("rows", &old).unwrap();
+    store.inject(S3Fault::Denies, "POST /models/ads/rows?uploadId", 1);
+    let error = folder.write("rows", &new).unwrap_err();
+    assert_eq!(problem(&error), Some(StoreProblem::Refused), "{error}");
+    assert!(store.object("ads/rows").unwrap() == old && store.open_uploads() == 0);
+}
+
+/// Ten thousand parts of 16 MiB have 156 GiB. Here a part has 1 KiB, and the store refuses what Amazon's refuses.
+#[test]
+fn a_file_of_more_bytes_than_ten_thousand_of_the_first_parts_keeps_to_the_limits_of_stores() {
+    const UNIT: usize = 1 << 10;
+    let store = FakeS3::start("models");
+    let bucket = std::sync::Arc::new(S3Bucket::open("models", TIMEOUT, &store.environment()).unwrap());
+    let limits = S3Limits { smallest_part: 5 * UNIT / 16, largest_part: 320 * UNIT, ..S3Limits::default() };
+    let content = pattern(10_000 * UNIT + 1);
+    // Where nobody knows the size, the last parts grow, which R2 refuses.
+    for (expected, equal_parts) in [(content.len() as u64, true), (0, false)] {
+        store.limit(S3Limits { equal_parts, ..limits });
+        let sizes = PartSizes::scaled(UNIT, expected);
+        let mut upload = ObjectUpload::new(std::sync::Arc::clone(&bucket), Key::from("rows"), sizes);
+        upload.write_all(&content).unwrap();
+        upload.finish().unwrap();
+        assert!(store.object("rows").unwrap() == content);
+        store.remove("rows");
+    }
+    let puts = store.requests().iter().filter(|request| request.starts_with("PUT")).count();
+    assert!(puts < 20_000, "{puts}");
 }
 
 /// Invariant WT-1.

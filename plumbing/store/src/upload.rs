@@ -4,42 +4,39 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
-use object_store::{MultipartUpload, ObjectStoreExt};
+use object_store::{
+    Attribute, Attributes, GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions,
+};
 use tracing::warn;
 
 use crate::bucket::{PendingRequest, S3Bucket};
+use crate::part_sizes::{MOST_PARTS, PartSizes};
 use crate::{StoreError, StoreProblem};
 
-/// Bytes of one of the first parts. As long as all parts but the last have one size, as R2 requires, an object may have 140 GiB.
-pub(crate) const PART: usize = 16 << 20;
 /// Parts in flight. Memory is bounded by these and one part more.
 const AHEAD: usize = 2;
-/// Largest number of parts that S3 allows.
-const MOST_PARTS: usize = 10_000;
-/// Parts of the first size, and parts of each later size, which is twice the one before.
-const FIRST_PARTS: usize = 9_000;
-const GROWN_PARTS: usize = 125;
-
-/// Bytes of a part, by its number from 0. Parts grow late: 10,000 of them hold 1.1 TiB, and take memory only when they are needed.
-fn part_bytes(number: usize) -> usize {
-    let doubled = (number + GROWN_PARTS).saturating_sub(FIRST_PARTS) / GROWN_PARTS;
-    PART << doubled.min(8)
-}
+/// The metadata of an object by which the upload that made it knows it again.
+const TAG: &str = "zagros-upload";
 
 /// An unfinished object. Dropping it aborts the upload.
 pub(crate) struct ObjectUpload {
     bucket: Arc<S3Bucket>,
     key: Key,
+    sizes: PartSizes,
     part: Vec<u8>,
     parts: usize,
+    /// A number of its own.
+    tag: String,
     upload: Option<Box<dyn MultipartUpload>>,
     under_way: VecDeque<PendingRequest<()>>,
 }
 
 impl ObjectUpload {
-    pub(crate) fn new(bucket: Arc<S3Bucket>, key: Key) -> Self {
-        Self { bucket, key, part: Vec::new(), parts: 0, upload: None, under_way: VecDeque::new() }
+    pub(crate) fn new(bucket: Arc<S3Bucket>, key: Key, sizes: PartSizes) -> Self {
+        let tag = format!("{:032x}", rand::random::<u128>());
+        Self { bucket, key, sizes, part: Vec::new(), parts: 0, tag, upload: None, under_way: VecDeque::new() }
     }
 
     /// Sends the last part and completes the object as a whole (invariant CK-1).
@@ -59,22 +56,27 @@ impl ObjectUpload {
             self.settle()?;
         }
         let Some(mut upload) = self.upload.take() else { return Ok(()) };
-        let complete = async move {
-            let completed = upload.complete().await.map(drop);
-            if completed.is_err() {
-                // The cause is reported already. The bucket's own rules remove parts that stay.
-                let _ = upload.abort().await;
+        let complete = async move { upload.complete().await.map(drop).map_err(|error| (error, upload)) };
+        let (store, key, tag) = (self.bucket.store.clone(), self.key.clone(), self.tag.clone());
+        let completed = async move {
+            let Err((error, mut upload)) = complete.await else { return Ok(()) };
+            // A completion whose answer was lost is asked for again, and there is no such upload any more.
+            if is_tagged(&store, &key, &tag).await {
+                return Ok(());
             }
-            completed
+            // The cause is reported already. The bucket's own rules remove parts that stay.
+            let _ = upload.abort().await;
+            Err(error)
         };
-        self.bucket.call("write", &self.key, complete)
+        self.bucket.call("write", &self.key, completed)
     }
 
     /// Sends a part. Waits for the oldest part if enough parts are in flight.
     fn send(&mut self) -> Result<(), StoreError> {
         self.parts += 1;
         if self.parts > MOST_PARTS {
-            let reason = format!("more than {MOST_PARTS} parts, the last of {} MiB", part_bytes(MOST_PARTS - 1) >> 20);
+            let reason =
+                format!("more than {MOST_PARTS} parts, the last of {} MiB", self.sizes.part(MOST_PARTS - 1) >> 20);
             return Err(self.bucket.error("write", &self.key, StoreProblem::TooLarge, reason));
         }
         while self.under_way.len() >= AHEAD {
@@ -85,7 +87,10 @@ impl ObjectUpload {
             Some(upload) => upload,
             none => {
                 let (store, key) = (self.bucket.store.clone(), self.key.clone());
-                let started = self.bucket.call("write", &self.key, async move { store.put_multipart(&key).await })?;
+                let attributes = Attributes::from_iter([(Attribute::Metadata(TAG.into()), self.tag.clone())]);
+                let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
+                let start = async move { store.put_multipart_opts(&key, options).await };
+                let started = self.bucket.call("write", &self.key, start)?;
                 none.insert(started)
             }
         };
@@ -101,10 +106,10 @@ impl ObjectUpload {
 
 impl Write for ObjectUpload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.part.len() == part_bytes(self.parts) {
+        if self.part.len() == self.sizes.part(self.parts) {
             self.send().map_err(StoreError::into_io)?;
         }
-        let taken = bytes.len().min(part_bytes(self.parts) - self.part.len());
+        let taken = bytes.len().min(self.sizes.part(self.parts) - self.part.len());
         self.part.extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
@@ -123,19 +128,9 @@ impl Drop for ObjectUpload {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_grow_so_that_as_many_as_s3_allows_hold_a_tebibyte() {
-        let (gib, bytes) =
-            (1_u64 << 30, |parts: usize| (0..parts).map(|number| part_bytes(number) as u64).sum::<u64>());
-        assert_eq!((part_bytes(0), part_bytes(FIRST_PARTS - 1), part_bytes(FIRST_PARTS)), (PART, PART, 2 * PART));
-        assert_eq!(bytes(FIRST_PARTS) / gib, 140);
-        assert!(bytes(MOST_PARTS) > 1100 * gib, "{} GiB", bytes(MOST_PARTS) / gib);
-        // S3 takes parts of up to 5 GiB. No part is larger than a 60th of what was sent before it.
-        assert!(part_bytes(MOST_PARTS - 1) as u64 <= 5 * gib);
-        assert!((FIRST_PARTS..MOST_PARTS).all(|number| part_bytes(number) as u64 * 60 <= bytes(number)));
-    }
+/// Whether an object was made by the upload with this tag.
+async fn is_tagged(store: &AmazonS3, key: &Key, tag: &str) -> bool {
+    let head = GetOptions { head: true, ..GetOptions::default() };
+    let found = store.get_opts(key, head).await;
+    found.is_ok_and(|found| found.attributes.get(&Attribute::Metadata(TAG.into())).is_some_and(|known| **known == *tag))
 }

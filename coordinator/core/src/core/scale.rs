@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use zagros_protocol::control::{MoveStage, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse};
+use zagros_protocol::control::{
+    JoinRequest, MoveStage, ReportMoveRequest, ReportMoveResponse, ScaleRequest, ScaleResponse,
+};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use super::Core;
@@ -110,6 +112,14 @@ impl Core {
     /// Whether a slot belongs to a server that owns no bucket and is not wanted any more.
     pub(super) fn is_released(&self, slot: MemberSlot) -> bool {
         slot.role == Role::EmbeddingServer && slot.index >= self.config.servers
+    }
+
+    /// Whether a process asks for the slot of a server that was released, with the rows of a log: the process before was killed
+    /// before it deleted the log. Nothing is left to do but that.
+    pub(super) fn was_released(&self, request: &JoinRequest) -> bool {
+        let slot = MemberSlot::server(request.index);
+        let is_server = Role::from_wire(request.role) == Some(Role::EmbeddingServer);
+        is_server && request.recovered && self.is_released(slot) && self.members.get(slot).is_some()
     }
 
     /// Buckets that are not where they are wanted.

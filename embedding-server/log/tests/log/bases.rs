@@ -31,9 +31,9 @@ fn make(folder: &Path, start: u64) -> Base {
 fn read(base: &Base) -> Result<(usize, usize), LogError> {
     let (mut rows, mut counts) = (0, 0);
     for part in 0..base.manifest.parts {
-        base.read_part(part, |head, record| {
+        base.read_part(part, |head, payload| {
             assert_eq!(head.table, 7);
-            match record {
+            match LogRecord::decode(head, payload).unwrap() {
                 LogRecord::Rows(None, LoggedRows { ids, slots, .. }) => {
                     assert!(ids.iter().all(|id| *id % 4 == u64::from(head.stripe)));
                     assert_eq!(slots.len(), 3 * ids.len());
@@ -57,7 +57,7 @@ fn the_newest_whole_base_counts_and_others_go() {
     assert_eq!(Base::newest(folder.path()).unwrap(), None);
     make(folder.path(), 100);
     let base = make(folder.path(), 0x2000);
-    assert_eq!(base.manifest.rows, 200);
+    assert_eq!((base.manifest.rows, base.file_bytes().unwrap()), (200, base.manifest.bytes));
     // One that was being written when the process ended.
     BaseDraft::new(folder.path(), 0x3000, LINEAGE).unwrap().part(0).unwrap();
     let newest = Base::newest(folder.path()).unwrap().unwrap();

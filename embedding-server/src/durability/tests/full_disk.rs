@@ -87,7 +87,13 @@ fn a_full_disk_stops_acknowledgements_until_it_has_room_and_no_push_is_lost() {
     let disk = SmallDisk::at(&home.log());
     println!("the disk is {disk:?}");
     let start = |home: &LogFixture| {
-        let service = EmbeddingService::durable_on(&home.job, ServerIndex(0), &Registry::new(), disk.calls()).unwrap();
+        let service = EmbeddingService::durable_on(
+            &home.job,
+            ServerIndex(0),
+            &Registry::new(),
+            (disk.calls(), LogSizes::default()),
+        )
+        .unwrap();
         service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
         service
     };

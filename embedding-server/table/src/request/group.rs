@@ -90,6 +90,21 @@ impl RequestBuffers {
         }
     }
 
+    /// Takes ids as the group of one stripe. `None` if one of them is of another stripe.
+    pub(crate) fn only(&mut self, ids: &[u64], stripe: usize, stripes: usize) -> Option<StripeGroup<'_>> {
+        self.keys.clear();
+        self.keys.extend(ids.iter().map(|id| key_of(*id)));
+        self.order.clear();
+        self.order.extend(0..ids.len() as u32);
+        let are_of_it = self.keys.iter().all(|key| stripe_of(*key, stripes) == stripe);
+        are_of_it.then_some(StripeGroup {
+            keys: &self.keys,
+            positions: &self.order,
+            places: &mut self.places,
+            seen: &mut self.seen,
+        })
+    }
+
     /// The group of one stripe.
     #[inline]
     pub(crate) fn at(&mut self, stripe: usize) -> StripeGroup<'_> {

@@ -54,7 +54,18 @@ struct GradientPush<'a> {
     made: u64,
 }
 
+/// Copies whole rows in, and adds missing ones.
+struct RestoredRows<'a> {
+    slots: &'a [u32],
+    stride: usize,
+}
+
 impl Table {
+    /// Replaces the rows of a group by `slots`, row-major in the order of the request, or adds them.
+    pub(crate) fn put_group(&self, stripe: &mut Stripe, group: &mut StripeGroup<'_>, slots: &[u32]) {
+        pipelined(stripe, group, &mut RestoredRows { slots, stride: self.stride() });
+    }
+
     #[inline(always)]
     pub(crate) fn lookup_for_training(&self, ids: &[u64], out: &mut [f32], scratch: &mut RequestBuffers) -> u64 {
         let mut made = 0;
@@ -221,6 +232,23 @@ impl RowVisitor for GradientPush<'_> {
     #[inline(always)]
     fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32) {
         self.update.apply(stripe.at_mut(place), key, row(self.gradients, position, self.layout.dim));
+    }
+}
+
+impl RowVisitor for RestoredRows<'_> {
+    #[inline(always)]
+    fn words(&self) -> usize {
+        self.stride
+    }
+
+    #[inline(always)]
+    fn find_slot(&mut self, stripe: &mut Stripe, key: u64, _: u32) -> Option<u32> {
+        Some(stripe.find_or_add(key))
+    }
+
+    #[inline(always)]
+    fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
+        stripe.at_mut(place).copy_from_slice(row(self.slots, position, self.stride));
     }
 }
 

@@ -10,11 +10,11 @@ use std::task::{Context, Poll};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body::Frame;
 
-use crate::objects::ListPage;
+use crate::objects::{ListPage, UploadOutcome};
 use crate::{InjectedFaults, KEY, S3Fault, ServerState};
 
 /// Larger than any part of an upload.
@@ -37,17 +37,17 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
     }
     let reported = format!("{} {path}", head.method);
     shared.requests.lock().push(reported.clone());
-    let fault = meets(&mut shared.fault.lock(), &reported);
+    let asked = head.uri.query().unwrap_or_default();
+    let fault = meets(&mut shared.fault.lock(), &format!("{reported}?{asked}"));
     let halfway = match fault {
-        None => false,
+        None | Some(S3Fault::LosesAnswer) => false,
         Some(S3Fault::BreaksHalfway) => true,
         Some(S3Fault::Late(by)) => {
             tokio::time::sleep(by).await;
             false
         }
         Some(S3Fault::Hangs) => pending().await,
-        // The panic ends the connection's task without an answer. Nothing prints it.
-        Some(S3Fault::Breaks) => std::panic::resume_unwind(Box::new("cut")),
+        Some(S3Fault::Breaks) => cut(),
         Some(S3Fault::Fails) => return refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
         Some(S3Fault::Denies) => return refused(StatusCode::FORBIDDEN, "AccessDenied"),
     };
@@ -61,7 +61,16 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
     let Ok(content) = to_bytes(body, MOST_BYTES).await else {
         return refused(StatusCode::BAD_REQUEST, "IncompleteBody");
     };
-    respond(&shared, &head.method, &key, &Query(query), &head.headers, content.to_vec(), halfway)
+    let answer = respond(&shared, &head.method, &key, &Query(query), &head.headers, content.to_vec(), halfway);
+    if fault == Some(S3Fault::LosesAnswer) {
+        cut();
+    }
+    answer
+}
+
+/// Ends the connection's task without an answer, by a panic that nothing prints.
+fn cut() -> ! {
+    std::panic::resume_unwind(Box::new("cut"))
 }
 
 /// The fault for this request, if one is injected. Each match uses it up once.
@@ -86,6 +95,11 @@ fn respond(
         true => ([("etag", "\"0\"")], "").into_response(),
         false => refused(StatusCode::NOT_FOUND, "NoSuchUpload"),
     };
+    let of_upload = |outcome: UploadOutcome, answer: Response| match outcome {
+        UploadOutcome::Done => answer,
+        UploadOutcome::Unknown => found(false),
+        UploadOutcome::Refused(code) => refused(StatusCode::BAD_REQUEST, code),
+    };
     match (method.as_str(), upload) {
         ("GET", None) if key.is_empty() => {
             let (prefix, after) = (query.get("prefix").unwrap_or_default(), query.get("continuation-token"));
@@ -93,26 +107,40 @@ fn respond(
             list(&objects.list(prefix, delimiter, after.unwrap_or_default(), PAGE)).into_response()
         }
         ("GET" | "HEAD", None) => match objects.get(key) {
-            Some(object) => read(&object, method == Method::HEAD, headers, halfway),
+            Some(object) => {
+                let mut answer = read(&object, method == Method::HEAD, headers, halfway);
+                for (name, value) in objects.metadata(key) {
+                    let header = (name.parse::<HeaderName>(), value.parse::<HeaderValue>());
+                    if let (Ok(name), Ok(value)) = header {
+                        answer.headers_mut().insert(name, value);
+                    }
+                }
+                answer
+            }
             None => refused(StatusCode::NOT_FOUND, "NoSuchKey"),
         },
         ("PUT", Some(upload)) => {
             let number = query.get("partNumber").and_then(|number| number.parse().ok()).unwrap_or_default();
-            found(objects.put_part(upload, number, content))
+            of_upload(objects.put_part(upload, number, content), found(true))
         }
         ("PUT", None) => {
             objects.put(key, content);
             found(true)
         }
         ("POST", None) if query.get("uploads").is_some() => {
-            let id = objects.begin_upload(key);
+            let is_metadata = |name: &str| name.starts_with("x-amz-meta-");
+            let named = headers.iter().filter(|(name, _)| is_metadata(name.as_str()));
+            let text = |(name, value): (&HeaderName, &HeaderValue)| {
+                Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+            };
+            let id = objects.begin_upload(key, named.filter_map(text).collect());
             format!("<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>")
                 .into_response()
         }
-        ("POST", Some(upload)) => match objects.complete(upload) {
-            true => "<CompleteMultipartUploadResult><ETag>\"0\"</ETag></CompleteMultipartUploadResult>".into_response(),
-            false => found(false),
-        },
+        ("POST", Some(upload)) => {
+            let done = "<CompleteMultipartUploadResult><ETag>\"0\"</ETag></CompleteMultipartUploadResult>";
+            of_upload(objects.complete(upload), done.into_response())
+        }
         ("DELETE", Some(upload)) => found(objects.abort(upload)),
         ("DELETE", None) => {
             objects.delete(key);

@@ -30,10 +30,32 @@ pub enum S3Fault {
     Hangs,
     /// Its connection is closed without an answer.
     Breaks,
+    /// It is carried out, and its connection is closed without an answer.
+    LosesAnswer,
     /// It gets half of the answer, then the connection is closed.
     BreaksHalfway,
     /// It gets its answer after this time.
     Late(Duration),
+}
+
+/// What a store refuses of uploads in parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct S3Limits {
+    /// Largest number of a part.
+    pub parts: u32,
+    /// Fewest bytes of a part that is not the last.
+    pub smallest_part: usize,
+    /// Most bytes of a part.
+    pub largest_part: usize,
+    /// Whether all parts but the last must have one size, as for R2.
+    pub equal_parts: bool,
+}
+
+impl Default for S3Limits {
+    /// Those of Amazon, but for the smallest part: many tests have smaller ones.
+    fn default() -> Self {
+        Self { parts: 10_000, smallest_part: 0, largest_part: 5 << 30, equal_parts: false }
+    }
 }
 
 /// A store with one bucket. Dropping it ends it.
@@ -57,7 +79,7 @@ struct ServerState {
 #[derive(Clone, Debug)]
 struct InjectedFaults {
     fault: S3Fault,
-    /// The beginning of `METHOD /bucket/key`.
+    /// The beginning of `METHOD /bucket/key?query`.
     matching: String,
     /// How many more requests it applies to.
     times: usize,
@@ -101,9 +123,14 @@ impl FakeS3 {
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// Injects a fault into the next `times` requests whose `METHOD /bucket/key` starts with `matching`.
+    /// Injects a fault into the next `times` requests whose `METHOD /bucket/key?query` starts with `matching`.
     pub fn inject(&self, fault: S3Fault, matching: &str, times: usize) {
         *self.shared.fault.lock() = Some(InjectedFaults { fault, matching: matching.to_owned(), times });
+    }
+
+    /// From now on, uploads in parts must keep to these limits.
+    pub fn limit(&self, limits: S3Limits) {
+        self.shared.objects.lock().limit(limits);
     }
 
     /// Removes all faults.

@@ -3,13 +3,39 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::S3Limits;
+
+/// Metadata of a user, by the names of the headers.
+pub(crate) type Metadata = Vec<(String, String)>;
+
 /// Objects by key, and unfinished uploads.
 #[derive(Debug, Default)]
 pub(crate) struct StoredObjects {
     whole: BTreeMap<String, Arc<[u8]>>,
-    /// By upload number: the key, and the parts by part number.
-    uploads: BTreeMap<u64, (String, BTreeMap<u32, Vec<u8>>)>,
+    /// Of objects that have some.
+    metadata: BTreeMap<String, Metadata>,
+    /// By upload number.
+    uploads: BTreeMap<u64, Upload>,
     next_upload: u64,
+    limits: S3Limits,
+}
+
+/// An upload that is not complete.
+#[derive(Debug, Default)]
+struct Upload {
+    key: String,
+    metadata: Metadata,
+    parts: BTreeMap<u32, Vec<u8>>,
+}
+
+/// What became of a part or a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UploadOutcome {
+    Done,
+    /// There is no such upload.
+    Unknown,
+    /// A limit of the store, by its error code.
+    Refused(&'static str),
 }
 
 /// One page of a list.
@@ -33,32 +59,61 @@ impl StoredObjects {
     }
 
     pub(crate) fn put(&mut self, key: &str, content: Vec<u8>) {
+        self.metadata.remove(key);
         self.whole.insert(key.to_owned(), content.into());
     }
 
     pub(crate) fn delete(&mut self, key: &str) {
+        self.metadata.remove(key);
         self.whole.remove(key);
+    }
+
+    pub(crate) fn metadata(&self, key: &str) -> Metadata {
+        self.metadata.get(key).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn limit(&mut self, limits: S3Limits) {
+        self.limits = limits;
     }
 
     pub(crate) fn open_uploads(&self) -> usize {
         self.uploads.len()
     }
 
-    pub(crate) fn begin_upload(&mut self, key: &str) -> u64 {
+    pub(crate) fn begin_upload(&mut self, key: &str, metadata: Metadata) -> u64 {
         self.next_upload += 1;
-        self.uploads.insert(self.next_upload, (key.to_owned(), BTreeMap::new()));
+        let upload = Upload { key: key.to_owned(), metadata, parts: BTreeMap::new() };
+        self.uploads.insert(self.next_upload, upload);
         self.next_upload
     }
 
-    /// Adds a part to an upload. Returns `false` if there is no such upload.
-    pub(crate) fn put_part(&mut self, upload: u64, number: u32, content: Vec<u8>) -> bool {
-        self.uploads.get_mut(&upload).map(|(_, parts)| parts.insert(number, content)).is_some()
+    /// Adds a part to an upload.
+    pub(crate) fn put_part(&mut self, upload: u64, number: u32, content: Vec<u8>) -> UploadOutcome {
+        if !(1..=self.limits.parts).contains(&number) {
+            return UploadOutcome::Refused("InvalidArgument");
+        }
+        if content.len() > self.limits.largest_part {
+            return UploadOutcome::Refused("EntityTooLarge");
+        }
+        let Some(upload) = self.uploads.get_mut(&upload) else { return UploadOutcome::Unknown };
+        upload.parts.insert(number, content);
+        UploadOutcome::Done
     }
 
-    pub(crate) fn complete(&mut self, upload: u64) -> bool {
-        let Some((key, parts)) = self.uploads.remove(&upload) else { return false };
+    pub(crate) fn complete(&mut self, upload: u64) -> UploadOutcome {
+        let Some(Upload { key, metadata, parts }) = self.uploads.remove(&upload) else { return UploadOutcome::Unknown };
+        let sizes: Vec<usize> = parts.values().map(Vec::len).collect();
+        let [before @ .., last] = &sizes[..] else { return UploadOutcome::Refused("MalformedXML") };
+        if before.iter().any(|bytes| *bytes < self.limits.smallest_part) {
+            return UploadOutcome::Refused("EntityTooSmall");
+        }
+        let first = before.first().unwrap_or(last);
+        if self.limits.equal_parts && (before.iter().any(|bytes| bytes != first) || last > first) {
+            return UploadOutcome::Refused("InvalidPart");
+        }
         self.put(&key, parts.into_values().flatten().collect());
-        true
+        self.metadata.insert(key, metadata);
+        UploadOutcome::Done
     }
 
     pub(crate) fn abort(&mut self, upload: u64) -> bool {
@@ -113,10 +168,34 @@ mod tests {
     #[test]
     fn parts_become_an_object_in_the_order_of_their_numbers() {
         let mut objects = StoredObjects::default();
-        let upload = objects.begin_upload("key");
-        assert!(objects.put_part(upload, 2, vec![2]) && objects.put_part(upload, 1, vec![1]));
+        use UploadOutcome::{Done, Unknown};
+        let upload = objects.begin_upload("key", Metadata::new());
+        assert_eq!([2, 1].map(|number| objects.put_part(upload, number, vec![number as u8])), [Done; 2]);
         assert_eq!(objects.get("key"), None);
-        assert!(objects.complete(upload) && !objects.complete(upload) && !objects.abort(upload));
+        assert_eq!([(); 2].map(|()| objects.complete(upload)), [Done, Unknown]);
+        assert!(!objects.abort(upload));
         assert_eq!((&*objects.get("key").unwrap(), objects.open_uploads()), (&[1, 2][..], 0));
+    }
+
+    #[test]
+    fn uploads_keep_to_the_limits() {
+        use UploadOutcome::{Done, Refused};
+        let mut objects = StoredObjects::default();
+        objects.limit(S3Limits { parts: 3, smallest_part: 2, largest_part: 3, equal_parts: true });
+        let mut upload = |parts: &[usize]| {
+            let upload = objects.begin_upload("key", Metadata::new());
+            for (before, part) in parts.iter().enumerate() {
+                match objects.put_part(upload, before as u32 + 1, vec![0; *part]) {
+                    Done => {}
+                    refused => return refused,
+                }
+            }
+            objects.complete(upload)
+        };
+        assert_eq!([&[2, 2, 1][..], &[3, 3, 3], &[1]].map(&mut upload), [Done; 3]);
+        assert_eq!(upload(&[2, 2, 2, 2]), Refused("InvalidArgument"));
+        assert_eq!(upload(&[4]), Refused("EntityTooLarge"));
+        assert_eq!(upload(&[1, 2]), Refused("EntityTooSmall"));
+        assert_eq!([upload(&[2, 3, 2]), upload(&[2, 3])], [Refused("InvalidPart"); 2]);
     }
 }

@@ -86,6 +86,11 @@ fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
     assert_eq!(core.outcome(), None);
     // Another process may take the slot once more.
     assert!(core.join(at(3), &request(MemberSlot::server(3), 9)).is_err(), "it is not wanted now");
+    // A process that was killed before it deleted its log comes back with it.
+    let killed = JoinRequest { lineage: 7, recovered: true, ..request(MemberSlot::server(3), 10) };
+    assert!(core.join(at(3), &killed).unwrap().over, "it deletes the log and ends");
+    assert!(core.join(at(3), &JoinRequest { job_fingerprint: 1, ..killed.clone() }).is_err(), "a log of another job");
+    assert!(core.join(at(3), &JoinRequest { index: 4, ..killed }).is_err(), "a slot that nobody had");
 }
 
 /// The server has been asked to end, and repeats it until it may.

@@ -1,0 +1,115 @@
+//! Rows of a record where they lie in its payload: recovery copies them once, into their table.
+
+use std::borrow::Cow;
+
+use bytemuck::{Pod, cast_slice_mut, try_cast_slice};
+use zagros_table::{PushOrigin, RowSlices};
+
+use crate::format::RecordHead;
+use crate::kind::RecordKind;
+use crate::record::{COUNT_BYTES, LoggedRows, ORIGIN_BYTES, count_of, origin_of};
+
+/// Rows of a payload. They are copied only if the payload lies in memory without alignment.
+#[derive(Clone, Debug)]
+pub struct RowsView<'a> {
+    /// The push that changed them, if one did.
+    pub origin: Option<PushOrigin>,
+    ids: Cow<'a, [u64]>,
+    slots: Cow<'a, [u32]>,
+    access: Cow<'a, [u32]>,
+}
+
+impl<'a> RowsView<'a> {
+    /// The rows of a record of rows. `None` for a record of another kind.
+    ///
+    /// # Errors
+    /// When lengths disagree, in words.
+    pub fn of(head: &RecordHead, payload: &'a [u8]) -> Option<Result<Self, String>> {
+        let rows = match head.kind {
+            RecordKind::PushedRows => Self::pushed(head, payload),
+            RecordKind::Rows => Self::unnamed(head, payload),
+            _ => return None,
+        };
+        Some(rows.ok_or_else(|| format!("a record of {} whose lengths disagree", head.kind.name())))
+    }
+
+    fn pushed(head: &RecordHead, payload: &'a [u8]) -> Option<Self> {
+        let (origin, count) = origin_of(payload)?;
+        Self::read(head, Some(origin), payload.get(ORIGIN_BYTES..)?, count)
+    }
+
+    fn unnamed(head: &RecordHead, payload: &'a [u8]) -> Option<Self> {
+        Self::read(head, None, payload.get(COUNT_BYTES..)?, count_of(payload)?)
+    }
+
+    fn read(head: &RecordHead, origin: Option<PushOrigin>, bytes: &'a [u8], count: usize) -> Option<Self> {
+        let (ids, rest) = bytes.split_at_checked(count.checked_mul(8)?)?;
+        let (slots, access) = rest.split_at_checked(count.checked_mul(head.width as usize)?.checked_mul(4)?)?;
+        let fits = access.is_empty() || access.len() == 4 * count;
+        fits.then(|| Self { origin, ids: numbers(ids), slots: numbers(slots), access: numbers(access) })
+    }
+
+    /// Ids.
+    #[must_use]
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    /// The rows, as a table takes them.
+    #[must_use]
+    pub fn slices(&self) -> RowSlices<'_> {
+        RowSlices { ids: &self.ids, slots: &self.slots, access: &self.access }
+    }
+
+    /// The rows as values.
+    #[must_use]
+    pub fn into_rows(self) -> LoggedRows {
+        let Self { ids, slots, access, .. } = self;
+        LoggedRows { ids: ids.into_owned(), slots: slots.into_owned(), access: access.into_owned() }
+    }
+}
+
+/// Whole numbers where they lie, or a copy of them.
+fn numbers<T: Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
+    match try_cast_slice(bytes) {
+        Ok(numbers) => Cow::Borrowed(numbers),
+        Err(_) => Cow::Owned(copied(bytes)),
+    }
+}
+
+/// Whole numbers from bytes that lie anywhere in memory.
+pub(crate) fn copied<T: Pod>(bytes: &[u8]) -> Vec<T> {
+    let mut numbers = vec![T::zeroed(); bytes.len() / size_of::<T>()];
+    let whole = numbers.len() * size_of::<T>();
+    cast_slice_mut::<T, u8>(&mut numbers).copy_from_slice(&bytes[..whole]);
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::HEAD_BYTES;
+    use crate::record::RecordDraft;
+
+    #[test]
+    fn rows_are_read_at_any_alignment_and_copied_only_where_they_must_be() {
+        let origin = PushOrigin { writer: 1, incarnation: 2, seq: 3 };
+        let (ids, slots, access) = ([5, u64::MAX], [1, 2, 3, 4, 5, 6], [7, 8]);
+        let mut bytes = Vec::new();
+        RecordDraft::rows([1, 2], Some(&origin), &ids, &slots, &access).append_to(&mut bytes, 0, 0);
+        let head = RecordHead::from_bytes(&bytes).unwrap();
+        let mut borrowed = 0;
+        for shift in 0..8 {
+            let mut moved = vec![0_u64; bytes.len() / 8 + 1];
+            let payload = &mut cast_slice_mut::<u64, u8>(&mut moved)[shift..][..head.length as usize];
+            payload.copy_from_slice(&bytes[HEAD_BYTES..][..head.length as usize]);
+            let rows = RowsView::of(&head, payload).unwrap().unwrap();
+            borrowed += usize::from(matches!((&rows.ids, &rows.slots), (Cow::Borrowed(_), Cow::Borrowed(_))));
+            assert_eq!((rows.origin, rows.ids(), rows.slices().slots), (Some(origin), &ids[..], &slots[..]));
+            assert_eq!(rows.into_rows().access, access);
+        }
+        assert_eq!(borrowed, 1);
+        assert!(RowsView::of(&RecordHead { kind: RecordKind::Commit, ..head }, &[]).is_none());
+        assert!(RowsView::of(&head, &bytes[HEAD_BYTES..][..40]).unwrap().is_err());
+    }
+}

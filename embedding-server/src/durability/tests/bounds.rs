@@ -1,0 +1,85 @@
+//! The log does not grow without end: bases cut it, and pushes are refused where they cannot.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// The longest wait for a base.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const SIZES: LogSizes = LogSizes { segment: 64 << 10, tail: 256 << 10 };
+
+/// Bytes of all files below a folder. A file that is deleted meanwhile has none.
+fn bytes_below(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(data) if data.is_dir() => bytes_below(&entry.path()),
+            data => data.map_or(0, |data| data.len()),
+        })
+        .sum()
+}
+
+#[test]
+fn a_log_is_cut_by_its_bases_and_bounded_in_bytes() {
+    let home = LogFixture::new("");
+    let service = home.start_with(SIZES).unwrap();
+    let ids: Vec<u64> = (0..1500).collect();
+    // Adagrad's table has 8 words a row, the other one 4.
+    let base = 1500 * (2 * 8 + 4 * (8 + 4)) + (16 << 10);
+    let tail = 4 * SIZES.tail.max(base / 2) + 2 * base;
+    // Two bases, the tail, and segments that are begun or ready, each with room for a push at least.
+    let most = 2 * base + tail + 8 * (SIZES.segment + base);
+    let (deadline, mut pushed, mut seq, mut bases) = (Instant::now() + TIMEOUT, 0, 0, 0);
+    while pushed < 20 * most || bases < 5 {
+        assert!(Instant::now() < deadline, "{pushed} bytes and {bases} bases after {TIMEOUT:?}");
+        seq += 1;
+        match push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], seq, 1.0)) {
+            Ok(_) => pushed += base,
+            Err(refusal) => {
+                assert!(refusal.kind.is_retryable() && refusal.message.contains("since its newest base"), "{refusal}");
+                seq -= 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        bases = service.log.as_ref().unwrap().metrics.bases.get();
+        let found = bytes_below(&home.log());
+        assert!(found <= most, "{found} bytes after {pushed} pushed ones, at most {most}");
+    }
+    let expected = rows(&service);
+    drop(service);
+    assert_eq!(rows(&home.start()), expected);
+}
+
+#[test]
+fn pushes_are_refused_while_no_base_can_cut_the_log_and_go_on_afterwards() {
+    let home = LogFixture::new("");
+    let service = home.start_with(SIZES).unwrap();
+    let ids: Vec<u64> = (0..1500).collect();
+    let log = service.log.as_ref().unwrap();
+    let held = log.base.lock();
+    let mut seq = 0;
+    let refusal = loop {
+        seq += 1;
+        match push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)) {
+            Ok(_) => assert!(seq < 200, "the log has {} bytes", log.tail_bytes()),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!(refusal.kind, RefusalKind::Unavailable);
+    assert!(
+        refusal.message.contains("since its newest base, and may have 1048576: a base is being written"),
+        "{refusal}"
+    );
+    assert!(service.ready().unwrap_err().contains("accepts no pushes"));
+    let before = read(&service, &[(ITEM, &[1])]);
+    drop(held);
+    let deadline = Instant::now() + TIMEOUT;
+    while push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).is_err() {
+        assert!(Instant::now() < deadline, "no base was written within {TIMEOUT:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(read(&service, &[(ITEM, &[1])])[0], before[0] - 1.0, "the refused push is applied once");
+    assert_eq!(service.ready(), Ok(()));
+}
