@@ -1,0 +1,39 @@
+//! Members that are silent for a lease, and workers in whose place nobody comes.
+
+use std::time::Duration;
+
+use super::Core;
+use crate::members::{ExpiredLease, MemberState};
+use crate::{RunEvent, RunOutcome};
+
+impl Core {
+    /// Lets leases expire. The run waits for another process in the slot of a lost worker. If none comes in time, the run
+    /// continues with the other workers, or fails if they are too few.
+    pub(super) fn expire(&mut self, now: Duration) {
+        for expired in self.members.expire(now) {
+            self.note_loss(expired);
+        }
+        self.give_up_released(now);
+        while let Some(expired) = self.roster().overdue_worker(now) {
+            let slot = expired.slot;
+            if !self.roster().can_do_without(slot, self.groups.generation() > 0) {
+                return self.finish(RunOutcome::Failed(self.roster().why_not_without(expired)));
+            }
+            self.members.give_up(slot);
+            self.data.release(slot);
+            let (timeout, left) = (self.config.timeout, self.roster().alive_worker_count());
+            self.events.push(RunEvent::WorkerGivenUp { slot, timeout, left });
+        }
+    }
+
+    pub(super) fn note_loss(&mut self, expired: ExpiredLease) {
+        let ExpiredLease { slot, silence } = expired;
+        let splits = self.data.suspend(slot);
+        self.groups.note_loss(slot);
+        self.events.push(match self.members.state(slot) {
+            Some(MemberState::Away) => RunEvent::ServerAway { slot, silence, timeout: self.config.timeout },
+            _ => RunEvent::MemberLost { slot, silence, splits },
+        });
+        self.finish_when_done();
+    }
+}
