@@ -61,17 +61,6 @@ fn a_run_whose_servers_come_and_go_while_processes_are_killed_loses_and_doubles_
     assert!(said.contains(" moves of "), "no bucket has moved: {said}");
 }
 
-/// Invariant RK-5: also pushes of workers that came or left count once.
-#[test]
-fn a_run_whose_servers_and_workers_come_and_go_while_processes_are_killed_loses_and_doubles_nothing() {
-    let fixture = Fixture::new(10_000);
-    let job = fixture.read("job.toml").replace("[cluster]", "[cluster]\nmax_workers = 4");
-    fixture.write("job.toml", job);
-    let said = chaos(&fixture, "hybrid", "scale,kill", "6");
-    assert!(said.contains("are exactly minus the sum of"), "{said}");
-    assert!(said.contains("scale to"), "{said}");
-}
-
 #[test]
 fn a_job_whose_rows_cannot_be_checked_is_refused_by_its_key() {
     let fixture = Fixture::new(100);
