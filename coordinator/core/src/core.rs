@@ -13,6 +13,7 @@ mod departure;
 mod ending;
 mod group_calls;
 mod scale;
+mod takeover;
 
 use std::time::Duration;
 
@@ -132,7 +133,10 @@ impl Core {
             self.events.push(RunEvent::ServerRecovered { slot, incarnation, silence });
         }
         match slot.role {
-            Role::EmbeddingServer => self.take_server(slot, request, content),
+            Role::EmbeddingServer => {
+                self.take_server(slot, request, content);
+                self.note_takeover(now, slot, request.host);
+            }
             Role::DenseWorker => self.take_worker(slot, request, resumed),
         }
         self.start_when_ready();
@@ -181,6 +185,7 @@ impl Core {
             broken_group: self.groups.broken(),
             batch: self.watch.newest_batch(),
             bucket_move: self.resharding.active().map_or(0, |active| active.id),
+            lost_logs: self.lost_logs(now, slot),
         })
     }
 

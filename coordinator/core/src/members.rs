@@ -24,6 +24,8 @@ pub(crate) struct MemberRecord {
     pub(crate) incarnation: u32,
     /// Which log holds the rows of an embedding server. Without a log its rows end with its process.
     pub(crate) lineage: Option<Lineage>,
+    /// The instance of the process that has taken over the log of a lost server. 0 for a process of its own.
+    pub(crate) host: u64,
     pub(crate) state: MemberState,
     /// When it was last heard.
     pub(crate) heard: Duration,
@@ -100,6 +102,7 @@ impl Members {
             instance: request.instance,
             incarnation,
             lineage: Lineage::from_wire(request.lineage),
+            host: request.host,
             state: MemberState::Alive,
             heard: now,
             progress: None,
@@ -310,6 +313,11 @@ impl Members {
 }
 
 impl MemberRecord {
+    /// The process that it is in.
+    pub(crate) fn process(&self) -> u64 {
+        if self.host == 0 { self.instance } else { self.host }
+    }
+
     /// Steps and samples that all processes in the slot have reported as their own.
     pub(crate) fn made(&self) -> (u64, u64) {
         let (steps, samples) = self.before;

@@ -22,6 +22,7 @@ fn core(servers: u32, workers: u32) -> Core {
         run: RunId(0xa11),
         job: "test".to_owned(),
         servers,
+        min_servers: servers,
         fixed_servers: None,
         workers,
         min_workers: workers,
@@ -494,4 +495,5 @@ mod barrier;
 mod drain;
 mod lost;
 mod scale;
+mod takeover;
 mod waits;
