@@ -39,7 +39,9 @@ pub enum ServerError {
         source: StoreError,
     },
     /// The log of a lost server has other rows by now, or another process holds it.
-    #[error("the log of embedding server {index} does not have the rows of lineage {lineage} any more; nothing was taken over")]
+    #[error(
+        "the log of embedding server {index} does not have the rows of lineage {lineage} any more; nothing was taken over"
+    )]
     NotTheLostRows {
         /// Index of the lost server.
         index: u32,

@@ -91,7 +91,10 @@ impl Takeovers {
         let job = Arc::clone(&self.host.job);
         let looked_at = tokio::task::spawn_blocking(move || check_free(&job, lost, lineage)).await;
         if let Err(why) = looked_at.unwrap_or_else(|error| Err(error.to_string())) {
-            return warn!(lost = lost.0, why, "the log of a lost embedding server cannot be taken over by this process");
+            return warn!(
+                lost = lost.0,
+                why, "the log of a lost embedding server cannot be taken over by this process"
+            );
         }
         info!(lost = lost.0, "takes over the log of a lost embedding server");
         match self.serve(lost, lineage).await {

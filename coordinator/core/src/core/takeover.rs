@@ -1,5 +1,5 @@
 //! A lost embedding server that nobody replaces: another server's process takes over its log, and joins in its place
-//! (invariant MB-7, ADR 54).
+//! (invariant MB-8, ADR 54).
 //!
 //! ```text
 //! away ──► silent for half of the timeout, enough processes left ──► its log is offered to every server
