@@ -7,7 +7,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::ledger::{DoubtedGradient, RowId};
+use crate::ledger::DoubtedGradient;
+use crate::row::RowId;
 
 /// Rows with as many doubts are explained by trying every choice.
 const TRIED: usize = 10;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ledger::RowId;
+use crate::row::RowId;
 
 /// Gradients by step, so that a ledger can go back.
 #[derive(Clone, Debug, Default)]

@@ -12,9 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::history::StepHistory;
-
-/// A row of a table.
-pub type RowId = (u32, u64);
+use crate::row::RowId;
 
 /// Pushes of a writer that are remembered behind its newest one. A client never repeats an older one.
 const REMEMBERED: u64 = 64;

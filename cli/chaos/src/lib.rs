@@ -30,6 +30,7 @@ mod progress;
 mod recorded_shard;
 mod recorder;
 mod report;
+pub mod row;
 mod rules;
 mod run;
 mod saved_rows;

@@ -5,7 +5,8 @@ use std::fmt;
 
 use crate::doubt::{DoubtSolver, DoubtedRow};
 use crate::grid;
-use crate::ledger::{PushLedger, RowId};
+use crate::ledger::PushLedger;
+use crate::row::RowId;
 
 /// Wrong rows that are remembered for the report.
 const SHOWN: usize = 5;

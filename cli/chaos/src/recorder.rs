@@ -14,8 +14,9 @@ use zagros_protocol::{Refusal, Segments};
 
 use crate::frame::Frame;
 use crate::grid;
-use crate::ledger::{PushKey, PushLedger, RowId};
+use crate::ledger::{PushKey, PushLedger};
 use crate::progress::WorkerProgress;
+use crate::row::RowId;
 
 /// The longest wait for the reports of workers that have ended.
 const LAST_REPORTS: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use zagros_shell::{Exit, Failure};
 use zagros_snapshot::{BlockContent, BlockKind, SnapshotError, SnapshotReader, decode, parts};
 
-use crate::ledger::RowId;
+use crate::row::RowId;
 
 /// Gives each saved row of the tables named `tables` to `take`: its id, and its weights.
 ///

@@ -92,6 +92,13 @@ fn answers(round: &EndedRound) -> CheckedPromise {
 /// Splits of a lost worker are trained on again from their start, so some samples then count twice, unless the run goes back.
 fn samples(job: &Job, round: &EndedRound, undisturbed: &RunFacts) -> CheckedPromise {
     let (found, expected) = (round.facts.samples, undisturbed.samples);
+    if round.hit_workers && found < expected && job.train.mode == Mode::Async {
+        // Each worker counts for itself, and what it counted since its last barrier ends with it (ADR 47). The run itself has
+        // checked at the end of each epoch that every split is complete, and would have failed.
+        let what =
+            format!("{found} samples counted of {expected}: not those of killed workers since their last barrier");
+        return CheckedPromise::new(true, what);
+    }
     if round.hit_workers && found > expected && job.train.mode != Mode::Sync {
         let again = found - expected;
         let what = format!("{found} samples: all {expected}, and {again} of lost workers' open splits once more");
@@ -193,6 +200,7 @@ mod tests {
             broken(mode, |round| (round.hit_workers, round.facts.samples) = (true, samples)).is_empty()
         };
         assert!(hit("hybrid", 8) && hit("hybrid", 12) && !hit("hybrid", 7));
+        assert!(hit("async", 7) && hit("async", 9), "counts of a killed worker end with it");
         assert!(hit("sync", 8) && !hit("sync", 12), "a run that went back has each sample once");
     }
 }

@@ -42,6 +42,15 @@ pub(crate) fn requested_slot(config: &CoreConfig, request: &JoinRequest) -> Resu
     Ok(slot)
 }
 
+/// Why a process gets no slot once more.
+pub(crate) fn replaced(slot: MemberSlot) -> Refusal {
+    let message = format!(
+        "this process has held the place of {slot} before, and was lost, has left, or was replaced by another process since; \
+         stop it and start another one"
+    );
+    Refusal::new(RefusalKind::Fenced, message)
+}
+
 /// Checks what a join carries: a server gives its address, and no text is too long.
 pub(crate) fn check_join_payload(slot: MemberSlot, request: &JoinRequest) -> Result<(), Refusal> {
     if request.address.len().max(request.release.len()) > LONGEST_NAME {

@@ -25,14 +25,14 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Lineage, Refusal};
 
-use crate::admission::{check_join_payload, check_report, check_same_run, requested_slot};
+use crate::admission::{check_join_payload, check_report, check_same_run, replaced, requested_slot};
 use crate::ballots::Ballots;
 use crate::barriers::BarrierSchedule;
 use crate::config::CoreConfig;
 use crate::content::{ServerContent, why_lost};
 use crate::data::{ResumedData, TrainingData};
 use crate::groups::ProcessGroups;
-use crate::members::{ExpiredLease, MemberState, Members};
+use crate::members::{EarlierJoin, ExpiredLease, MemberState, Members};
 use crate::placement::{ServerAddress, ServerPlacement};
 use crate::resharding::Resharding;
 use crate::roster::Roster;
@@ -88,11 +88,11 @@ impl Core {
         }
     }
 
-    /// A process takes its slot.
+    /// A process takes its slot. The same call once more changes nothing.
     ///
     /// # Errors
     /// `Mismatch` when release, job or files differ, `Invalid` when there is no such slot, `Unavailable` while another
-    /// process holds it, `Fenced` when the run is over. Nothing has changed then.
+    /// process holds it, `Fenced` when the run is over, or another process has held the slot since. Nothing has changed then.
     pub fn join(&mut self, now: Duration, request: &JoinRequest) -> Result<JoinResponse, Refusal> {
         let now = self.advance(now);
         if self.has_no_work_for(request) {
@@ -107,6 +107,12 @@ impl Core {
         check_join_payload(slot, request)?;
         if slot.role == Role::DenseWorker {
             self.data.check_files(slot, &request.files)?;
+        }
+        match self.members.earlier_join(slot, request.instance) {
+            EarlierJoin::None => {}
+            // The answer was lost, or the network has repeated the request: nothing changes, not even the lease.
+            EarlierJoin::Holds { incarnation } => return Ok(self.joined(slot, incarnation)),
+            EarlierJoin::Gone => return Err(replaced(slot)),
         }
         let resumed = self.data.resume(&self.config, slot, request)?;
         let content = self.content_of(slot, request);
@@ -140,7 +146,12 @@ impl Core {
             Role::DenseWorker => self.take_worker(slot, request, resumed),
         }
         self.start_when_ready();
-        Ok(JoinResponse {
+        Ok(self.joined(slot, incarnation))
+    }
+
+    /// The answer to a process that holds its slot.
+    fn joined(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
+        JoinResponse {
             member: slot.member(),
             incarnation,
             lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
@@ -148,7 +159,7 @@ impl Core {
             over: false,
             run: self.config.run.0,
             discard: false,
-        })
+        }
     }
 
     /// Renews the lease of a member and keeps its report.
@@ -160,7 +171,8 @@ impl Core {
         check_report(&self.config, request)?;
         let (slot, was_silent) = self.renew(now, request.member, request.incarnation)?;
         self.members.report(now, slot, request);
-        request.progress.into_iter().for_each(|progress| self.watch.report(now, progress));
+        let is_first = slot == MemberSlot::worker(0);
+        request.progress.into_iter().for_each(|progress| self.watch.report(now, is_first, progress));
         if was_silent {
             self.events.push(RunEvent::MemberReturned { slot });
         }

@@ -1,6 +1,6 @@
 //! Who holds which slot. A join takes a slot, heartbeats keep it, and a lease of silence loses it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,22 @@ use crate::{MemberSlot, Role};
 pub(crate) struct Members {
     lease: Duration,
     by_slot: BTreeMap<MemberSlot, MemberRecord>,
+    /// Processes that another process has replaced, by slot, newest last. A join of theirs was on its way for long.
+    replaced: BTreeMap<MemberSlot, VecDeque<u64>>,
+}
+
+/// Replaced processes that are remembered for each slot.
+const REMEMBERED: usize = 32;
+
+/// What a slot knows of a process that joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EarlierJoin {
+    /// It joins for the first time.
+    None,
+    /// It is the member with this incarnation: its join was repeated, by itself or by the network.
+    Holds { incarnation: u32 },
+    /// It was lost, has left, or another process has taken its slot.
+    Gone,
 }
 
 /// The latest holder of a slot.
@@ -76,7 +92,18 @@ pub(crate) struct ExpiredLease {
 
 impl Members {
     pub(crate) fn new(lease: Duration) -> Self {
-        Self { lease, by_slot: BTreeMap::new() }
+        Self { lease, by_slot: BTreeMap::new(), replaced: BTreeMap::new() }
+    }
+
+    /// Whether a process of this instance has joined in the slot before (invariant MB-1).
+    pub(crate) fn earlier_join(&self, slot: MemberSlot, instance: u64) -> EarlierJoin {
+        let was_replaced = self.replaced.get(&slot).is_some_and(|replaced| replaced.contains(&instance));
+        match self.by_slot.get(&slot).filter(|holder| holder.instance == instance) {
+            Some(holder) if holder.state.may_be_heard() => EarlierJoin::Holds { incarnation: holder.incarnation },
+            Some(_) => EarlierJoin::Gone,
+            None if was_replaced => EarlierJoin::Gone,
+            None => EarlierJoin::None,
+        }
     }
 
     /// Checks that a process of this instance may take the slot: the slot is free, or its own.
@@ -115,7 +142,11 @@ impl Members {
             stepped: None,
             completed: (0, BTreeSet::new()),
         };
-        self.by_slot.insert(slot, member);
+        if let Some(before) = self.by_slot.insert(slot, member) {
+            let replaced = self.replaced.entry(slot).or_default();
+            replaced.push_back(before.instance);
+            replaced.drain(..replaced.len().saturating_sub(REMEMBERED));
+        }
         incarnation
     }
 
@@ -321,11 +352,18 @@ impl MemberRecord {
     /// Steps and samples that all processes in the slot have reported as their own.
     pub(crate) fn made(&self) -> (u64, u64) {
         let (steps, samples) = self.before;
-        self.progress.map_or(self.before, |progress| (steps + progress.step, samples + progress.samples))
+        self.progress.map_or(self.before, |progress| {
+            (steps.saturating_add(progress.step), samples.saturating_add(progress.samples))
+        })
     }
 }
 
 impl MemberState {
+    /// Whether the next heartbeat of the process may be taken.
+    fn may_be_heard(self) -> bool {
+        matches!(self, Self::Alive | Self::Silent | Self::Away)
+    }
+
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Alive => "alive",

@@ -313,8 +313,8 @@ fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
     let mut core = core(1, 2);
     let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
     let Work::Split(first) = assign(&mut core, 0, &ada, 0).unwrap() else { panic!("no split") };
-    // The same process: the answer to its first join was lost on the way.
-    let ada = join(&mut core, 0, MemberSlot::worker(0));
+    let successor = JoinRequest { supersede: true, ..request(MemberSlot::worker(0), 2) };
+    let ada = core.join(at(0), &successor).unwrap();
     assert_eq!(ada.incarnation, 2);
     assert_eq!(assign(&mut core, 0, &ada, 0).unwrap(), Work::Split(first));
     leave(&mut core, &ada, Outcome::Finished, "").unwrap();
@@ -493,6 +493,7 @@ mod away;
 mod ballot;
 mod barrier;
 mod drain;
+mod joins;
 mod lost;
 mod scale;
 mod takeover;

@@ -216,6 +216,11 @@ impl SimulatedRun {
                 self.see_generation(joined.generation);
                 self.logs.extend(has_log.then_some(slot));
                 let (member, incarnation) = (joined.member, joined.incarnation);
+                let known = self.processes.get(&slot).filter(|process| process.instance == instance);
+                if let Some(process) = known {
+                    // It asked again, or the network repeated its request: nothing has changed.
+                    return assert_eq!(process.incarnation, incarnation, "{slot} is fenced by its own join");
+                }
                 let process = SimulatedProcess {
                     member,
                     incarnation,
@@ -229,6 +234,8 @@ impl SimulatedRun {
                 self.stale.push(SimulatedProcess { incarnation: incarnation - 1, ..process.clone() });
                 self.processes.insert(slot, process);
             }
+            // Its splits were given to others.
+            Err(refusal) if refusal.kind == RefusalKind::Fenced => self.fence(slot, refusal.kind),
             Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}"),
         }
         self.read_events();

@@ -1,0 +1,58 @@
+//! The coordinator's core with a journal: each input is written before it takes effect, and another process replays them.
+
+use std::time::Duration;
+
+use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunOutcome};
+use zagros_protocol::control::PlacementResponse;
+
+pub(crate) struct Coordinator {
+    config: CoreConfig,
+    journal: Vec<(Duration, CoreInput)>,
+    /// `None` while there is no process.
+    core: Option<Core>,
+}
+
+impl Coordinator {
+    pub(crate) fn new(config: CoreConfig) -> Self {
+        Self { core: Some(Core::new(config.clone())), config, journal: Vec::new() }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.core.is_some()
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.core = None;
+    }
+
+    /// Another process takes over by the journal.
+    pub(crate) fn restart(&mut self, now: Duration) {
+        let mut core = Core::new(self.config.clone());
+        self.journal.iter().for_each(|(at, input)| input.replay(&mut core, *at));
+        self.core = Some(core);
+        self.take(now, CoreInput::Recover, |core| core.recover(now));
+    }
+
+    /// An input and its answer; `None` while there is no process.
+    pub(crate) fn take<A>(&mut self, now: Duration, input: CoreInput, call: impl FnOnce(&mut Core) -> A) -> Option<A> {
+        let core = self.core.as_mut()?;
+        self.journal.push((now, input));
+        let answer = call(core);
+        core.take_events();
+        Some(answer)
+    }
+
+    /// A repetition of a request that was on its way for long. Nobody waits for its answer.
+    pub(crate) fn take_late(&mut self, now: Duration, input: CoreInput) {
+        self.take(now, input.clone(), |core| input.replay(core, now));
+    }
+
+    pub(crate) fn placement(&mut self, now: Duration) -> Option<PlacementResponse> {
+        self.take(now, CoreInput::Tick, |core| core.placement(now))
+    }
+
+    pub(crate) fn outcome(&self) -> Option<RunOutcome> {
+        self.core.as_ref()?.outcome().cloned()
+    }
+}

@@ -1,0 +1,207 @@
+//! An embedding server: what its process knows of the run, the requests that it answers, and its side of a move.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use zagros_protocol::control::PlacementResponse;
+use zagros_protocol::{BucketMap, Generation};
+
+use crate::tables::{Applied, Bucket, PushId, Tables};
+
+/// A part of a push, as a worker sends it.
+#[derive(Clone, Debug)]
+pub(crate) struct PushPart {
+    pub(crate) generation: u64,
+    pub(crate) id: PushId,
+    pub(crate) buckets: BTreeSet<Bucket>,
+}
+
+/// The answer to a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PushAnswer {
+    Acknowledged,
+    /// It was routed by an older map.
+    Moved,
+    /// Another process has taken the writer's slot.
+    Fenced,
+    /// Try again.
+    Unavailable,
+    /// The server died of it.
+    Died,
+}
+
+/// A server: its log, and its process if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    pub(crate) tables: Tables,
+    /// Which log it is; another one is made after the log was deleted.
+    pub(crate) lineage: u64,
+    /// It has joined with this log before.
+    pub(crate) is_known: bool,
+    pub(crate) process: Option<ServerProcess>,
+    /// When a process that was killed is started again.
+    pub(crate) due: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ServerProcess {
+    pub(crate) instance: u64,
+    pub(crate) member: u64,
+    /// 0 until it has joined.
+    pub(crate) incarnation: u32,
+    pub(crate) next_beat: Duration,
+    /// The placement that it has; the generation is 0 without one.
+    pub(crate) generation: u64,
+    owners: Option<BucketMap>,
+    writers: BTreeMap<u64, u32>,
+    /// It has heard that its placement is old.
+    pub(crate) is_outdated: bool,
+    pub(crate) outgoing: Option<Outgoing>,
+    pub(crate) incoming: Option<Incoming>,
+    /// The newest move whose end it knows.
+    ended: u64,
+}
+
+/// Buckets that another server copies.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) id: u64,
+    pub(crate) buckets: BTreeSet<Bucket>,
+    /// Buckets that have changed since they were sent, or were not sent.
+    pub(crate) changed: BTreeSet<Bucket>,
+    pub(crate) is_frozen: bool,
+}
+
+/// Buckets that come from another server.
+#[derive(Clone, Debug)]
+pub(crate) struct Incoming {
+    pub(crate) id: u64,
+    pub(crate) source: usize,
+    pub(crate) buckets: BTreeSet<Bucket>,
+    pub(crate) stage: CopyStage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyStage {
+    Begin,
+    Copy,
+    CaughtUp,
+    Freeze,
+    Report,
+}
+
+impl Server {
+    /// Answers a push of a worker.
+    pub(crate) fn push(&mut self, index: usize, part: &PushPart, dies_after: Option<u64>) -> PushAnswer {
+        let Some(process) = self.process.as_mut().filter(|process| process.generation > 0) else {
+            return PushAnswer::Unavailable;
+        };
+        match process.writers.get(&part.id.writer) {
+            Some(newest) if part.id.incarnation < *newest => return PushAnswer::Fenced,
+            Some(newest) if part.id.incarnation == *newest => {}
+            _ => {
+                process.is_outdated = true;
+                return PushAnswer::Unavailable;
+            }
+        }
+        if part.generation < process.generation {
+            return PushAnswer::Moved;
+        }
+        if part.generation > process.generation {
+            process.is_outdated = true;
+            return PushAnswer::Unavailable;
+        }
+        if process.outgoing.as_ref().is_some_and(|outgoing| outgoing.is_frozen) {
+            return PushAnswer::Unavailable;
+        }
+        // Invariant PL-3.
+        assert!(part.buckets.iter().all(|bucket| process.owns(index, *bucket)), "server {index} is asked for {part:?}");
+        assert!(
+            part.buckets.iter().all(|bucket| self.tables.has(*bucket)),
+            "server {index} has no window for {part:?}"
+        );
+        match self.tables.apply(part.id, &part.buckets, dies_after) {
+            Applied::HalfWay => PushAnswer::Died,
+            Applied::Whole => {
+                if let Some(outgoing) = &mut process.outgoing {
+                    outgoing.changed.extend(outgoing.buckets.intersection(&part.buckets));
+                }
+                PushAnswer::Acknowledged
+            }
+        }
+    }
+
+    /// Takes a placement over.
+    pub(crate) fn adopt(&mut self, index: usize, placement: &PlacementResponse) {
+        let Some(process) = self.process.as_mut() else { return };
+        if placement.generation == 0 || placement.generation < process.generation {
+            return;
+        }
+        let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).expect("a map");
+        let active = placement.bucket_move.as_ref();
+        process.writers = placement.writers.iter().map(|writer| (writer.member, writer.incarnation)).collect();
+        (process.generation, process.owners, process.is_outdated) = (placement.generation, Some(map), false);
+        // A move that is named no more is decided: the map says how.
+        let is_active = |id: u64| active.is_some_and(|active| active.id == id);
+        process.outgoing = process.outgoing.take().filter(|outgoing| is_active(outgoing.id));
+        process.incoming = process.incoming.take().filter(|incoming| is_active(incoming.id));
+        if let Some(active) = active.filter(|active| active.id > process.ended) {
+            let buckets: BTreeSet<Bucket> =
+                active.buckets.as_chunks::<4>().0.iter().map(|bucket| u32::from_le_bytes(*bucket)).collect();
+            if active.target as usize == index && process.incoming.is_none() {
+                let (id, source) = (active.id, active.source as usize);
+                process.incoming = Some(Incoming { id, source, buckets, stage: CopyStage::Begin });
+            }
+        }
+        let coming = process.incoming.as_ref().filter(|incoming| incoming.stage != CopyStage::Begin);
+        let coming = coming.map(|incoming| incoming.buckets.clone()).unwrap_or_default();
+        let owns = |bucket: Bucket| process.owns(index, bucket);
+        self.tables.purge(|bucket| !owns(bucket) && !coming.contains(&bucket));
+        // At first a server has one group: what it owns. Later buckets come with theirs.
+        if !std::mem::replace(&mut self.tables.has_served, true) {
+            let buckets: BTreeSet<Bucket> = (0..crate::world::BUCKETS).filter(|bucket| owns(*bucket)).collect();
+            self.tables.groups.push(crate::tables::WindowGroup { buckets, applied: BTreeSet::new() });
+        }
+        // A process that is gone does not repeat what died half-way.
+        let writers = &process.writers;
+        self.tables.partial.retain(|id, _| writers.get(&id.writer).is_none_or(|newest| *newest <= id.incarnation));
+    }
+
+    /// The source of a move notes what changes from now on.
+    pub(crate) fn begin(&mut self, id: u64, buckets: &BTreeSet<Bucket>) -> bool {
+        let Some(process) = self.process.as_mut().filter(|process| process.generation > 0) else { return false };
+        if process.outgoing.as_ref().is_some_and(|outgoing| outgoing.id == id) {
+            return true;
+        }
+        if process.outgoing.is_some() || process.ended >= id {
+            return false;
+        }
+        let changed = buckets.clone();
+        process.outgoing = Some(Outgoing { id, buckets: buckets.clone(), changed, is_frozen: false });
+        true
+    }
+
+    /// The move of this number, if this is its source.
+    pub(crate) fn outgoing(&mut self, id: u64) -> Option<&mut Outgoing> {
+        self.process.as_mut()?.outgoing.as_mut().filter(|outgoing| outgoing.id == id)
+    }
+
+    /// A target has got a verdict.
+    pub(crate) fn end_move(&mut self, id: u64) {
+        if let Some(process) = &mut self.process {
+            process.ended = process.ended.max(id);
+            process.incoming = None;
+            process.is_outdated = true;
+        }
+    }
+}
+
+impl ServerProcess {
+    pub(crate) fn new(instance: u64) -> Self {
+        Self { instance, ..Self::default() }
+    }
+
+    fn owns(&self, index: usize, bucket: Bucket) -> bool {
+        self.owners.as_ref().and_then(|map| map.owner(bucket)).is_some_and(|owner| owner.0 as usize == index)
+    }
+}
