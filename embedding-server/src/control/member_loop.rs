@@ -25,6 +25,9 @@ const UNDECIDED: Duration = Duration::from_millis(5);
 /// coordinator does not answer, an idle server waits two periods.
 const DRAIN: Duration = Duration::from_secs(3600);
 
+/// Gets the logs of lost servers that this process may take over.
+pub(crate) type OnLost<'a> = &'a (dyn Fn(&[LostLog]) + Sync);
+
 /// Why the server stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
@@ -86,7 +89,7 @@ pub(crate) async fn take_part_in_run(
     service: &EmbeddingService,
     control: &dyn ControlPlane,
     membership: &Membership,
-    (mut moves, on_lost): (MoveRunner, &(dyn Fn(&[LostLog]) + Sync)),
+    (mut moves, on_lost): (MoveRunner, OnLost<'_>),
     (timeout, shutdown): (Duration, &Shutdown),
 ) -> StopReason {
     let mut view = membership.subscribe();
