@@ -461,13 +461,6 @@ impl Core {
         self.members.check_vacant(now, slot, request.instance)
     }
 
-    /// Whether a worker joins after training is over.
-    fn has_no_work_for(&self, request: &JoinRequest) -> bool {
-        let is_over = self.run.outcome() == Some(&RunOutcome::Finished);
-        let is_worker = Role::from_wire(request.role) == Some(Role::DenseWorker);
-        is_worker && (is_over || (self.roster().is_trained() && request.index > 0))
-    }
-
     /// Lets leases expire. The run waits for another process in the slot of a lost worker. If none comes in time, the run
     /// continues with the other workers, or fails if they are too few.
     fn expire(&mut self, now: Duration) {
