@@ -3,6 +3,7 @@
 pub mod bucket;
 mod bucket_hash;
 pub mod id;
+pub mod pace;
 pub mod packed;
 pub mod payloads;
 pub mod refusal;
@@ -21,6 +22,7 @@ pub mod control {
 
 pub use bucket::{BucketMap, bucket_of};
 pub use id::{Generation, Lineage, RowKey, RunId, ServerIndex, TableId};
+pub use pace::NumberPace;
 pub use packed::{PackError, Segment, Segments};
 pub use refusal::{Refusal, RefusalKind};
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use zagros_fake_s3::FakeS3;
 
 use crate::fixture::Fixture;
 use crate::resume::{end, losses};
@@ -65,4 +66,44 @@ fn a_run_that_resumes_from_deltas_is_the_same_bit_by_bit() {
     broken.zagros(up("1")).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
     assert_eq!(losses(&broken), (losses(&whole).0, 1));
     assert_eq!(end(&broken), end(&whole));
+}
+
+/// The newest checkpoint in a store that names files of earlier ones, after all younger ones are deleted.
+fn newest_of_several_folders(store: &FakeS3) -> String {
+    let mut manifests: Vec<String> = store.keys().into_iter().filter(|key| key.ends_with("/manifest.json")).collect();
+    manifests.sort();
+    for key in manifests.into_iter().rev() {
+        let manifest: Value = serde_json::from_slice(&store.object(&key).unwrap_or_default()).unwrap_or_default();
+        let files = manifest["row_files"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let folder = key.trim_end_matches("/manifest.json").to_owned();
+        if files.filter(|file| file.starts_with("../resume-")).count() == 2 {
+            return folder;
+        }
+        store.keys().iter().filter(|key| key.starts_with(&folder)).for_each(|key| store.remove(key));
+    }
+    panic!("no checkpoint names files of another: {:?}", store.keys());
+}
+
+/// The same in an object store, where a checkpoint names the files of earlier ones.
+#[test]
+fn a_run_that_resumes_from_deltas_in_a_store_is_the_same_bit_by_bit() {
+    const STORED: [&str; 2] = ["--set", "checkpoint.folder=s3://models/ads"];
+    let store = FakeS3::start("models");
+    let [whole, broken] = [(); 2].map(|()| Fixture::new(20_000).with_environment(store.environment()));
+    whole.zagros([&up("2")[..], &STORED].concat()).expect(0);
+    assert_eq!(store.keys(), Vec::<String>::new());
+    let mut first = broken.start([&up("2")[..], &STORED].concat());
+    for _ in 0..4 {
+        first.wait_for_line("checkpoint after step");
+    }
+    first.signal(Signal::KILL);
+    first.finish();
+    let checkpoint = format!("s3://models/{}", newest_of_several_folders(&store));
+    let verified = broken.zagros(["inspect", &checkpoint, "--verify"]).expect(0).stdout;
+    assert!(verified.contains("delta-1.zrows") && verified.contains("every checksum agrees"), "{verified}");
+    broken.zagros(["inspect", &checkpoint, "--table", "C1", "--export", "c1.parquet"]).expect(0);
+    broken.zagros([&up("1")[..], &STORED].concat()).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
+    assert_eq!(losses(&broken), (losses(&whole).0, 1));
+    assert_eq!(end(&broken), end(&whole));
+    assert_eq!(store.keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
 }

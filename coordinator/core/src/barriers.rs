@@ -20,7 +20,8 @@ impl BarrierSchedule {
     /// Notes that a worker requests a barrier. A lease has three heartbeats. The barrier is two of them away, so every
     /// worker learns of the barrier before it happens.
     pub(crate) fn request(&mut self, now: Duration, number: u64, lease: Duration) {
-        if number > self.number {
+        // A request that is ahead of all others would be the last one.
+        if self.number.checked_add(1) == Some(number) {
             *self = Self { number, at: now + (lease * 2 / 3).min(LONGEST_NOTICE) };
         }
     }
@@ -55,6 +56,18 @@ mod tests {
         // A worker that has not heard of the next barrier requests one that is over.
         barriers.request(at(1100), 1, LEASE);
         assert_eq!(barriers.newest(at(1100)), (2, 500));
+    }
+
+    /// No barrier could come after the last number.
+    #[test]
+    fn a_request_for_a_barrier_beyond_the_next_one_is_for_none() {
+        let mut barriers = BarrierSchedule::default();
+        for number in [2, 1 << 40, u64::MAX] {
+            barriers.request(at(5), number, LEASE);
+            assert_eq!(barriers.newest(at(5)), (0, 0));
+        }
+        barriers.request(at(5), 1, LEASE);
+        assert_eq!(barriers.newest(at(5)), (1, 600));
     }
 
     #[test]

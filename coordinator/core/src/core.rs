@@ -155,7 +155,8 @@ impl Core {
         check_report(&self.config, request)?;
         let (slot, was_silent) = self.renew(now, request.member, request.incarnation)?;
         self.members.report(now, slot, request);
-        request.progress.into_iter().for_each(|progress| self.watch.report(now, progress));
+        let is_first = slot == MemberSlot::worker(0);
+        request.progress.into_iter().for_each(|progress| self.watch.report(now, is_first, progress));
         if was_silent {
             self.events.push(RunEvent::MemberReturned { slot });
         }
@@ -446,13 +447,6 @@ impl Core {
             self.note_loss(ExpiredLease { slot, silence });
         }
         self.members.check_vacant(now, slot, request.instance)
-    }
-
-    /// Whether a worker joins after training is over.
-    fn has_no_work_for(&self, request: &JoinRequest) -> bool {
-        let is_over = self.run.outcome() == Some(&RunOutcome::Finished);
-        let is_worker = Role::from_wire(request.role) == Some(Role::DenseWorker);
-        is_worker && (is_over || (self.roster().is_trained() && request.index > 0))
     }
 
     /// Lets leases expire. The run waits for another process in the slot of a lost worker. If none comes in time, the run

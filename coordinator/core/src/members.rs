@@ -345,7 +345,9 @@ impl MemberRecord {
     /// Steps and samples that all processes in the slot have reported as their own.
     pub(crate) fn made(&self) -> (u64, u64) {
         let (steps, samples) = self.before;
-        self.progress.map_or(self.before, |progress| (steps + progress.step, samples + progress.samples))
+        self.progress.map_or(self.before, |progress| {
+            (steps.saturating_add(progress.step), samples.saturating_add(progress.samples))
+        })
     }
 }
 

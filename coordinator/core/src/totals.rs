@@ -47,7 +47,9 @@ impl TrainingTotals {
 /// Steps and samples of all workers, also of processes that were lost.
 fn sum_of_all(members: &Members) -> (u64, u64) {
     let workers = members.iter().filter(|(slot, _)| slot.role == Role::DenseWorker);
-    workers.map(|(_, member)| member.made()).fold((0, 0), |(steps, samples), made| (steps + made.0, samples + made.1))
+    workers.map(|(_, member)| member.made()).fold((0, 0), |(steps, samples): (u64, u64), made| {
+        (steps.saturating_add(made.0), samples.saturating_add(made.1))
+    })
 }
 
 /// Samples per second of a worker; 0 while it stands still.
@@ -107,6 +109,12 @@ pub(crate) mod tests {
         let totals = TrainingTotals::of(&members, true, at(2));
         assert_eq!((totals.samples, totals.moment.step), (70, 7));
         assert_eq!(TrainingTotals::of(&members, false, at(2)).moment.step, 3);
+    }
+
+    #[test]
+    fn numbers_without_sense_do_not_overflow() {
+        let moment = TrainingTotals::of(&workers(1, [u64::MAX, u64::MAX]), true, at(2));
+        assert_eq!(moment.moment.step, u64::MAX);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use zagros_protocol::NumberPace;
 use zagros_protocol::control::{CheckpointMark, Evaluation, Progress};
 
 use crate::history::History;
@@ -28,7 +29,9 @@ pub(crate) struct TrainingWatch {
     checkpoints: VecDeque<(u64, Duration)>,
     evaluations: VecDeque<Evaluation>,
     /// The largest step or batch number that a worker has reported.
-    newest_batch: u64,
+    batches: NumberPace,
+    /// Whether the first worker has reported a step. Its first one may be that of a checkpoint, far from 0.
+    has_steps: bool,
 }
 
 impl TrainingWatch {
@@ -47,9 +50,17 @@ impl TrainingWatch {
         }
     }
 
-    /// Notes the progress that a worker reports.
-    pub(crate) fn report(&mut self, now: Duration, progress: Progress) {
-        self.newest_batch = self.newest_batch.max(progress.step).max(progress.batch);
+    /// Notes the progress that a worker reports. The first worker alone reads and writes checkpoints.
+    pub(crate) fn report(&mut self, now: Duration, is_first: bool, progress: Progress) {
+        let number = progress.step.max(progress.batch);
+        if is_first && !self.has_steps && number > 0 {
+            self.has_steps = true;
+            self.batches.reached(number);
+        }
+        self.batches.approach(now, number);
+        if !is_first {
+            return;
+        }
         let newest = self.checkpoints.back().map_or(0, |(newest, _)| *newest);
         if progress.checkpoint_step > newest {
             push_bounded(&mut self.checkpoints, CHECKPOINTS_KEPT, (progress.checkpoint_step, now));
@@ -68,7 +79,7 @@ impl TrainingWatch {
 
     /// The largest step or batch number that a worker has reported.
     pub(crate) fn newest_batch(&self) -> u64 {
-        self.newest_batch
+        self.batches.newest()
     }
 
     /// The curve of training until now.
@@ -109,6 +120,8 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use zagros_protocol::pace::{MOST_AT_ONCE, MOST_PER_SECOND};
+
     use super::*;
     use crate::members::Members;
     use crate::totals::tests::{at, workers};
@@ -134,7 +147,7 @@ mod tests {
     fn the_newest_checkpoints_are_remembered_with_their_age() {
         let mut watch = TrainingWatch::default();
         let report = |watch: &mut TrainingWatch, step| {
-            watch.report(at(step), Progress { checkpoint_step: step, ..Progress::default() });
+            watch.report(at(step), true, Progress { checkpoint_step: step, ..Progress::default() });
         };
         for step in [0, 5, 5, 9, 7] {
             report(&mut watch, step);
@@ -145,5 +158,23 @@ mod tests {
             report(&mut watch, step);
         }
         assert_eq!(watch.checkpoints(at(100)).len(), CHECKPOINTS_KEPT);
+    }
+
+    /// Rows age by this number, so one worker must not run their time to its end.
+    #[test]
+    fn a_number_without_sense_moves_the_newest_one_by_little_and_a_checkpoint_is_reported_by_the_first_worker_alone() {
+        let mut watch = TrainingWatch::default();
+        let far = Progress { step: u64::MAX, batch: u64::MAX, checkpoint_step: u64::MAX, ..Progress::default() };
+        watch.report(at(0), false, far);
+        assert_eq!((watch.newest_batch(), watch.checkpoints(at(0)).len()), (MOST_AT_ONCE, 0));
+        // A run that goes on from a checkpoint begins far from 0, whoever reports first.
+        watch.report(at(0), true, Progress::default());
+        watch.report(at(0), true, Progress { step: 1 << 40, ..Progress::default() });
+        assert_eq!(watch.newest_batch(), 1 << 40);
+        for _ in 0..100 {
+            watch.report(at(1), false, far);
+            watch.report(at(1), true, Progress { checkpoint_step: 0, ..far });
+        }
+        assert_eq!(watch.newest_batch(), (1 << 40) + MOST_PER_SECOND);
     }
 }

@@ -9,13 +9,13 @@
 //! is whole and of another save, has another SHA-256 (invariant CK-4).
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 use zagros_protocol::control::FileDigest;
-use zagros_store::{ContentDigest, Folder, StoreError, hexadecimal};
+use zagros_store::{ContentDigest, FileName, Folder, StoreError, hexadecimal};
 
+use super::checkpoint_names::step_of;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::report::files::to_json;
@@ -57,7 +57,7 @@ pub struct Manifest {
     pub samples: u64,
     /// File of the dense weights, relative to the folder.
     pub dense: String,
-    /// Files of rows, relative to the folder.
+    /// Files of rows, relative to the folder. Those of a checkpoint may lie in folders of earlier ones beside it.
     pub row_files: Vec<String>,
     /// Rows in them.
     pub rows: u64,
@@ -74,7 +74,7 @@ pub struct Manifest {
 /// A file by what it is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRecord {
-    /// Its name, without a path.
+    /// Its name in the folder, or `../FOLDER/NAME` in a folder beside.
     pub name: String,
     /// How many bytes.
     pub bytes: u64,
@@ -146,11 +146,23 @@ impl Manifest {
                 return Err(format!("{MANIFEST} does not say what {name:?} is known by"));
             }
         }
-        let is_elsewhere = |name: &&String| Path::new(name).file_name().is_none_or(|own| own != name.as_str());
+        let is_elsewhere = |name: &&String| match FileName::parse(name) {
+            Some(FileName { beside: None, .. }) => false,
+            Some(FileName { beside: Some(folder), .. }) => step_of(folder).is_none() || !self.row_files.contains(*name),
+            None => true,
+        };
         match named.chain(self.files.iter().map(|file| &file.name)).find(is_elsewhere) {
-            Some(name) => Err(format!("{MANIFEST} names {name:?}, which is no file of the folder itself")),
+            Some(name) => Err(format!(
+                "{MANIFEST} names {name:?}, which is no file of the folder itself, and none of rows of another checkpoint"
+            )),
             None => Ok(()),
         }
+    }
+
+    /// The files of other checkpoints that it needs: folder and name.
+    pub(crate) fn files_elsewhere(&self) -> impl Iterator<Item = (&str, &str)> {
+        let names = self.row_files.iter().filter_map(|name| FileName::parse(name));
+        names.filter_map(|file| Some((file.beside?, file.name)))
     }
 
     /// Whether it says by what its files are known. Those of earlier releases do not.
@@ -208,7 +220,9 @@ impl Manifest {
     /// As [`Self::read_file`].
     pub fn check_file(&self, folder: &Folder, name: &str, passed: &dyn Fn(u64)) -> Result<(), WorkerError> {
         let Some(record) = self.record(name) else { return Ok(()) };
-        let digest = folder.digest(name, passed).map_err(|error| refused(folder, name, error))?;
+        let (place, own) =
+            folder.locate(name).ok_or_else(|| damaged(folder, format!("{name:?} is no name of a file")))?;
+        let digest = place.digest(own, passed).map_err(|error| refused(&place, own, error))?;
         compare(folder, record, digest)
     }
 
@@ -295,6 +309,7 @@ fn from_hexadecimal(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::*;
 
@@ -389,10 +404,14 @@ mod tests {
         let old = Manifest { files: Vec::new(), ..good.clone() };
         let many: Vec<String> = (0..1025).map(|number| format!("rows-{number}.zrows")).collect();
         assert!(refused(Manifest { row_files: many, ..old.clone() }).contains("names 1025 files"));
-        for elsewhere in ["../rows.zrows", "/dev/zero", "", ".."] {
+        for elsewhere in
+            ["../rows.zrows", "/dev/zero", "", "..", "../model/rows.zrows", "../resume-/a", "../resume-1/../a"]
+        {
             let reported = refused(Manifest { row_files: vec![elsewhere.to_owned()], ..old.clone() });
             assert!(reported.contains("which is no file of the folder itself"), "{reported}");
         }
+        let dense = Manifest { dense: "../resume-1/dense.safetensors".to_owned(), ..old.clone() };
+        assert!(refused(dense).contains("which is no file of the folder itself"));
         let twice = vec!["a.zrows".to_owned(), "a.zrows".to_owned()];
         assert!(refused(Manifest { row_files: twice, ..old.clone() }).contains("\"a.zrows\" twice"));
         let unknown = refused(Manifest { files: good.files[..1].to_vec(), ..good.clone() });
@@ -419,5 +438,28 @@ mod tests {
         disk.write("job.toml", b"anything").unwrap();
         old.check_files(&disk).unwrap();
         assert_eq!(old.read_file(&disk, "job.toml").unwrap(), b"anything");
+    }
+
+    /// Invariant CK-6.
+    #[test]
+    fn files_of_rows_of_earlier_checkpoints_are_compared_where_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("resume-20");
+        fs::create_dir_all(&place).unwrap();
+        let (disk, good) = saved(&place);
+        let name = "../resume-10/rows-0-of-1.zrows".to_owned();
+        let mut files = good.files.clone();
+        let rows = files.iter_mut().find(|file| file.name == good.row_files[0]).unwrap();
+        rows.name.clone_from(&name);
+        let other = Manifest { row_files: vec![name], files, ..good };
+        disk.write(MANIFEST, &other.sealed().1).unwrap();
+        let read = Manifest::read(&disk).unwrap();
+        assert_eq!(read.files_elsewhere().collect::<Vec<_>>(), [("resume-10", "rows-0-of-1.zrows")]);
+        assert!(reported(read.check_files(&disk)).contains("rows-0-of-1.zrows is missing"));
+        fs::create_dir(folder.path().join("resume-10")).unwrap();
+        fs::rename(place.join("rows-0-of-1.zrows"), folder.path().join("resume-10/rows-0-of-1.zrows")).unwrap();
+        read.check_files(&disk).unwrap();
+        fs::write(folder.path().join("resume-10/rows-0-of-1.zrows"), "Rows").unwrap();
+        assert!(reported(read.check_files(&disk)).contains("is not the file that was saved"));
     }
 }

@@ -10,6 +10,7 @@ mod best_states;
 mod blocking;
 mod books;
 mod checkpoint;
+mod checkpoint_names;
 mod completer;
 mod conclude;
 mod context;

@@ -2,7 +2,7 @@
 
 use zagros_job::Job;
 use zagros_protocol::Refusal;
-use zagros_store::{AllowedFolders, StoreError};
+use zagros_store::{AllowedFolders, FileName, FolderNotAllowed, StoreError};
 
 /// The folders in the job, and the folders of `--storage-folder`. Without this check, a process that may ask for a save
 /// could make the server write to any folder, or send rows to any bucket with the server's credentials.
@@ -30,14 +30,11 @@ impl StorageFolders {
     /// # Errors
     /// `Invalid`, with the folder and the list of allowed folders.
     pub(crate) fn check(&self, folder: &str) -> Result<(), Refusal> {
-        self.0.check(folder).map_err(|outside| {
-            let help = "give all roles the same job file, or start the embedding server with `--storage-folder FOLDER`";
-            Refusal::invalid(format!("{outside}; {help}"))
-        })
+        self.0.check(folder).map_err(|outside| refused(&outside))
     }
 
-    /// Refuses files of `folder` that are links out of all allowed folders. A name with a path is refused where the file is
-    /// opened.
+    /// Refuses files of `folder`, or of a folder beside it, that are outside of all allowed folders, also by a link. Any other
+    /// path is refused where the file is opened.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -46,9 +43,14 @@ impl StorageFolders {
         folder: &str,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<(), Refusal> {
-        let plain = names.into_iter().filter(|name| !name.contains('/'));
-        plain.map(|name| format!("{folder}/{name}")).try_for_each(|file| self.check(&file))
+        let mut names = names.into_iter().filter_map(FileName::parse);
+        names.try_for_each(|name| self.0.check_file(folder, name)).map_err(|outside| refused(&outside))
     }
+}
+
+fn refused(outside: &FolderNotAllowed) -> Refusal {
+    let help = "give all roles the same job file, or start the embedding server with `--storage-folder FOLDER`";
+    Refusal::invalid(format!("{outside}; {help}"))
 }
 
 #[cfg(test)]
@@ -88,7 +90,20 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("private"), model.join("link.zrows")).unwrap();
         let (allowed, model) = (StorageFolders::new(&job, &[]).unwrap(), model.display().to_string());
         assert_eq!(allowed.check_files(&model, ["good.zrows", "not yet there"]), Ok(()));
-        let refused = allowed.check_files(&model, ["good.zrows", "link.zrows"]).unwrap_err();
-        assert!(refused.message.contains("link.zrows") && refused.message.contains("output.folder"), "{refused}");
+        for outside in ["link.zrows", "../../private"] {
+            let refused = allowed.check_files(&model, ["good.zrows", outside]);
+            let refused = match refused {
+                Err(refused) => refused.message,
+                // It is not a name at all.
+                Ok(()) => format!("{:?}", FileName::parse(outside)),
+            };
+            assert!(
+                refused.contains("link.zrows") && refused.contains("output.folder") || refused == "None",
+                "{refused}"
+            );
+        }
+        let runs = job.output.folder.display().to_string();
+        assert_eq!(allowed.check_files(&model, ["../other/rows.zrows"]), Ok(()));
+        assert!(allowed.check_files(&runs, ["../other/rows.zrows"]).unwrap_err().message.contains("outside"));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A push names its writer, an incarnation, a sequence number and a step. A server must not trust them: a forged
 //! incarnation would fence the real writer, and a forged number would empty its window or expire rows. The server
-//! therefore gets the incarnation of each writer from the coordinator. It accepts numbers up to [`AHEAD`] above the
-//! largest number that it knows. It knows the numbers of pushes that it has admitted, of a checkpoint that it has
+//! therefore gets the incarnation of each writer from the coordinator. It accepts numbers that are ahead of the largest number
+//! that it knows by no more than training can make ([`NumberPace`]). It knows the numbers of pushes that it has admitted, of a checkpoint that it has
 //! loaded, and of the workers' heartbeats, which the coordinator forwards.
 //!
 //! The first push of a worker may arrive before the coordinator has reported the worker. The server refuses it for the
@@ -11,17 +11,16 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use zagros_protocol::control::Writer;
-use zagros_protocol::{Refusal, RefusalKind};
+use zagros_protocol::{NumberPace, Refusal, RefusalKind};
 
 use super::sequence_window::PushId;
-
-/// A push may have a number this far above the largest known number. It is worth minutes of the fastest training. A
-/// server may go without new numbers for that long, if no batch has a row on it or the coordinator is away.
-const AHEAD: u64 = 1 << 20;
+use crate::tables::nanos;
 
 /// The known writers. Until the coordinator has reported writers, every writer is admitted. A server that is called
 /// inside its process stays in that state.
@@ -29,8 +28,10 @@ const AHEAD: u64 = 1 << 20;
 pub(crate) struct KnownWriters {
     /// The newest incarnation of each writer.
     incarnations: ArcSwapOption<HashMap<u64, u32>>,
-    /// The largest known number of a step or push.
+    /// The largest known number of a step or push. Read without the lock of `pace`.
     newest: AtomicU64,
+    /// How far pushes may advance it. Locked for a new largest number alone.
+    pace: Mutex<NumberPace>,
     /// Notified when an unknown writer pushes.
     unknown: Notify,
 }
@@ -51,7 +52,22 @@ impl KnownWriters {
 
     /// Records that training has reached this number.
     pub(crate) fn reached(&self, number: u64) {
-        self.newest.fetch_max(number, Ordering::AcqRel);
+        if number > self.newest.load(Ordering::Acquire) {
+            let mut pace = self.pace.lock();
+            pace.reached(number);
+            self.newest.store(pace.newest(), Ordering::Release);
+        }
+    }
+
+    /// Takes note of a number that a push claims. Returns whether it is possible.
+    fn may_reach(&self, number: u64, now: Duration) -> bool {
+        if number <= self.newest.load(Ordering::Acquire) {
+            return true;
+        }
+        let mut pace = self.pace.lock();
+        let is_possible = pace.admit(now, number);
+        self.newest.store(pace.newest(), Ordering::Release);
+        is_possible
     }
 
     /// The largest known number.
@@ -69,7 +85,7 @@ impl KnownWriters {
     ///
     /// # Errors
     /// `Fenced` if the writer has been replaced (invariant MB-1). `Unavailable` if the coordinator has not reported the
-    /// writer yet, or if the number is too far above all known numbers.
+    /// writer yet, or if the number is too far above all known numbers for the time since.
     pub(crate) fn admit(&self, push: PushId, step: u64) -> Result<(), Refusal> {
         let Some(incarnations) = &*self.incarnations.load() else { return Ok(()) };
         let PushId { writer, incarnation, seq } = push;
@@ -92,15 +108,14 @@ impl KnownWriters {
                 return Err(Refusal::new(RefusalKind::Unavailable, message));
             }
         }
-        let (newest, number) = (self.newest.load(Ordering::Acquire), step.max(seq));
-        if number.saturating_sub(newest) > AHEAD {
+        if !self.may_reach(step.max(seq), Duration::from_nanos(nanos())) {
+            let newest = self.newest.load(Ordering::Acquire);
             let message = format!(
-                "push {seq} of writer {writer} (incarnation {incarnation}) at step {step} is not applied: it is more than {AHEAD} \
-                 beyond {newest}, the largest number known of any worker; try again"
+                "push {seq} of writer {writer} (incarnation {incarnation}) at step {step} is not applied: it is further beyond \
+                 {newest}, the largest number known of any worker, than training can be; try again"
             );
             return Err(Refusal::new(RefusalKind::Unavailable, message));
         }
-        self.reached(number);
         Ok(())
     }
 }
@@ -108,6 +123,7 @@ impl KnownWriters {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use zagros_protocol::pace::MOST_AT_ONCE;
 
     use super::*;
 
@@ -150,13 +166,14 @@ mod tests {
     #[test]
     fn a_number_far_above_the_largest_known_one_is_refused() {
         let writers = known();
-        for (seq, step) in [(u64::MAX, 1), (1, u64::MAX), (AHEAD + 1, 0)] {
+        for (seq, step) in [(u64::MAX, 1), (1, u64::MAX), (MOST_AT_ONCE + 1, 0)] {
             let refused = writers.admit(push(2, seq), step).unwrap_err();
             assert!(refused.kind.is_retryable() && refused.message.contains("beyond 0, the largest"), "{refused}");
         }
-        assert_eq!(writers.admit(push(2, AHEAD), 0), Ok(()));
-        assert_eq!(writers.admit(push(2, AHEAD + 1), 2 * AHEAD), Ok(()));
-        assert!(writers.admit(push(2, 3 * AHEAD + 1), 0).is_err());
+        assert_eq!(writers.admit(push(2, MOST_AT_ONCE), 0), Ok(()));
+        assert_eq!(writers.admit(push(2, 7), 7), Ok(()));
+        // Again and again: no number is reached that takes longer than the machine has run.
+        assert!((2..9).all(|times| writers.admit(push(2, times << 40), 0).is_err()));
         // As after a load from a checkpoint, or after a report of a worker far ahead.
         writers.reached(1 << 40);
         assert_eq!(writers.admit(push(2, 1 << 40), 1 << 40), Ok(()));

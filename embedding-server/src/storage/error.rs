@@ -17,7 +17,9 @@ pub(crate) enum StorageError {
     Folder(#[from] StoreError),
     #[error(transparent)]
     Read(#[from] SnapshotError),
-    #[error("{file:?} is not the name of a file in the folder; name files without a path, as the save returned them")]
+    #[error(
+        "{file:?} is not the name of a file in the folder; name files as the save returned them, `NAME` or `../FOLDER/NAME`"
+    )]
     FileName { file: String },
     #[error("{} was saved from another model: {problem}", path.display())]
     OtherModel { path: PathBuf, problem: String },
@@ -29,6 +31,11 @@ pub(crate) enum StorageError {
         path.display()
     )]
     OtherSave { path: PathBuf, expected: String, found: String },
+    #[error(
+        "{file}, which the changes follow, is gone; this save is given up, and the next one has all rows; delete no files of checkpoints \
+         while their run goes on"
+    )]
+    Gone { file: String },
     #[error("rows are being saved or loaded already; try again when this is done")]
     Busy,
     #[error(transparent)]

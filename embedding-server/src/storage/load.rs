@@ -1,6 +1,5 @@
 //! Loads the rows of this server's buckets from saved files. The files may come from any number of servers.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,12 +128,12 @@ fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<OwnedBuckets>, R
     }
 }
 
-/// A file in the folder itself. A name with a path is refused.
+/// A file in the folder, or in a folder beside it. A name with another path is refused.
 fn saved(folder: &Folder, file: &str) -> Result<SavedFile, StorageError> {
-    if Path::new(file).file_name().is_none_or(|name| name != file) {
+    let Some((folder, name)) = folder.locate(file) else {
         return Err(StorageError::FileName { file: file.to_owned() });
-    }
-    let (path, folder, file) = (format!("{folder}/{file}"), folder.clone(), file.to_owned());
+    };
+    let (path, file) = (format!("{folder}/{name}"), name.to_owned());
     Ok(SavedFile::new(path, move || folder.input(&file)))
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn save(
     let Captured { plan, snapshot, placement } = capture(service, request, &folder)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     report_capture(pause_seconds);
+    plan.check_files_before(&folder)?;
     let name = plan.file_name(service.index.0, servers(service, &placement));
     let WrittenRows { file, foreign } = write_file(service, &placement, (&plan, &snapshot), &folder, &name)?;
     let WrittenFile { rows, bytes, sha256 } = file;

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use crate::StoreError;
 use crate::url::FolderLocation;
+use crate::{FileName, StoreError};
 
 /// A list of folders and prefixes. Everything inside of one of them is allowed.
 #[derive(Debug)]
@@ -49,9 +49,22 @@ impl AllowedFolders {
     /// # Errors
     /// The folder and the allowed folders.
     pub fn check(&self, folder: &str) -> Result<(), FolderNotAllowed> {
-        let is_inside = FolderLocation::parse(folder)
-            .is_ok_and(|asked| self.0.iter().any(|root| is_within(&asked, &root.location).unwrap_or(false)));
-        if is_inside {
+        self.check_location(FolderLocation::parse(folder).ok(), folder)
+    }
+
+    /// As [`Self::check`], for a file of `folder` or of a folder beside it. Links are resolved.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_file(&self, folder: &str, file: FileName<'_>) -> Result<(), FolderNotAllowed> {
+        let location = FolderLocation::parse(folder).ok().and_then(|folder| folder.file(file));
+        self.check_location(location, &format!("{folder}/{file}"))
+    }
+
+    fn check_location(&self, asked: Option<FolderLocation>, folder: &str) -> Result<(), FolderNotAllowed> {
+        let is_inside =
+            |asked: &FolderLocation| self.0.iter().any(|root| is_within(asked, &root.location).unwrap_or(false));
+        if asked.as_ref().is_some_and(is_inside) {
             return Ok(());
         }
         let allowed = self.0.iter().map(|one| format!("{} ({})", one.root, one.key)).collect();
@@ -138,6 +151,23 @@ mod tests {
         let check = |below: &str| roots.check(&path(below).display().to_string()).is_ok();
         assert!(check("runs/a") && check("disk/runs/a"), "a root that is a link counts as its target");
         assert!(!check("runs/escape/a") && !check("runs/dangling/a") && !check("disk/a"));
+    }
+
+    #[test]
+    fn a_file_beside_a_folder_is_inside_where_its_own_folder_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |below: &str| folder.path().join(below).display().to_string();
+        ["runs/a", "runs/b", "other"].iter().for_each(|below| std::fs::create_dir_all(path(below)).unwrap());
+        symlink(path("other"), path("runs/link")).unwrap();
+        let roots = allowed([path("runs"), "s3://models/ads".to_owned()]);
+        let check = |folder: &str, name: &str| roots.check_file(folder, FileName::parse(name).unwrap()).is_ok();
+        assert!(check(&path("runs/a"), "rows") && check(&path("runs/a"), "../b/rows"));
+        assert!(check("s3://models/ads/a", "../b/rows"));
+        for outside in ["runs", "runs/", "runs/."] {
+            assert!(!check(&path(outside), "../other/rows"), "{outside}");
+        }
+        assert!(!check(&path("runs/a"), "../link/rows") && !check("s3://models/ads", "../other/rows"));
+        assert!(!check("s3://models", "../other/rows") && !check("/", "../etc/passwd"));
     }
 
     #[test]

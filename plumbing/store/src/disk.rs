@@ -19,6 +19,15 @@ pub(crate) fn make(path: &Path) -> Result<PathBuf, StoreError> {
 
 /// Names of the folders inside of a folder. None if the folder does not exist.
 pub(crate) fn folders(path: &Path) -> Result<Vec<String>, StoreError> {
+    entries(path, true)
+}
+
+/// Names of the files inside of a folder. None if the folder does not exist.
+pub(crate) fn files(path: &Path) -> Result<Vec<String>, StoreError> {
+    entries(path, false)
+}
+
+fn entries(path: &Path, folders: bool) -> Result<Vec<String>, StoreError> {
     let entries = match fs::read_dir(path) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
@@ -28,7 +37,7 @@ pub(crate) fn folders(path: &Path) -> Result<Vec<String>, StoreError> {
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry.map_err(failed("read", path))?;
-        if entry.path().is_dir() {
+        if entry.path().is_dir() == folders {
             names.extend(entry.file_name().into_string());
         }
     }

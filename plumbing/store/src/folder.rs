@@ -1,5 +1,6 @@
 //! A folder on a disk or in an object store.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read, Seek, Write};
@@ -17,6 +18,7 @@ use crate::digest::ContentDigest;
 use crate::disk::{self, failed};
 use crate::download::ObjectDownload;
 use crate::error::StoreError;
+use crate::file_name::FileName;
 use crate::part_sizes::PartSizes;
 use crate::upload::ObjectUpload;
 use crate::url::FolderLocation;
@@ -92,6 +94,40 @@ impl Folder {
             }
         };
         Self { place }
+    }
+
+    /// Its own name. `None` for a whole bucket, and for the root of a disk.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match &self.place {
+            FolderKind::Disk(path) => path.file_name()?.to_str(),
+            FolderKind::Bucket { prefix, .. } => prefix.filename(),
+        }
+    }
+
+    /// The folder that it is in.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let place = match &self.place {
+            FolderKind::Disk(path) => FolderKind::Disk(path.parent()?.to_owned()),
+            FolderKind::Bucket { bucket, prefix } => {
+                let parts: Vec<_> = prefix.parts().collect();
+                let prefix = Key::from_iter(parts.split_last()?.1.iter().cloned());
+                FolderKind::Bucket { bucket: Arc::clone(bucket), prefix }
+            }
+        };
+        Some(Self { place })
+    }
+
+    /// The folder of a file, and the name of the file in it. `None` if the text is not a [`FileName`], or there is no folder
+    /// beside this one.
+    #[must_use]
+    pub fn locate<'a>(&self, file: &'a str) -> Option<(Self, &'a str)> {
+        let FileName { beside, name } = FileName::parse(file)?;
+        match beside {
+            None => Some((self.clone(), name)),
+            Some(beside) => Some((self.parent()?.join(beside), name)),
+        }
     }
 
     /// Checks that files can be written and deleted. Wrong names or credentials are thus found before the work starts.
@@ -287,6 +323,26 @@ impl Folder {
                 let list = async move { store.list(Some(&key)).try_collect::<Vec<_>>().await };
                 let found = bucket.call("list", prefix, list)?;
                 found.into_iter().try_for_each(|object| delete_object(bucket, object.location))
+            }
+        }
+    }
+
+    /// Deletes the files of the folder but these.
+    ///
+    /// # Errors
+    /// As [`Self::delete`].
+    pub fn delete_except(&self, kept: &BTreeSet<String>) -> Result<(), StoreError> {
+        match &self.place {
+            FolderKind::Disk(path) => disk::files(path)?
+                .iter()
+                .filter(|name| !kept.contains(*name))
+                .try_for_each(|name| disk::delete_file(&path.join(name))),
+            FolderKind::Bucket { bucket, prefix } => {
+                let is_kept = |key: &Key| key.filename().is_some_and(|name| kept.contains(name));
+                let (store, key) = (bucket.store.clone(), prefix.clone());
+                let list = async move { store.list(Some(&key)).try_collect::<Vec<_>>().await };
+                let found = bucket.call("list", prefix, list)?.into_iter().map(|object| object.location);
+                found.filter(|key| !is_kept(key)).try_for_each(|key| delete_object(bucket, key))
             }
         }
     }

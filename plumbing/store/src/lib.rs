@@ -16,6 +16,7 @@ mod digest;
 mod disk;
 mod download;
 mod error;
+mod file_name;
 mod folder;
 mod part_sizes;
 mod upload;
@@ -24,6 +25,7 @@ mod url;
 pub use allowed::{AllowedFolders, FolderNotAllowed};
 pub use digest::{ContentDigest, hexadecimal};
 pub use error::{StoreError, StoreFault, StoreProblem};
+pub use file_name::FileName;
 pub use folder::{FileInput, Folder};
 
 #[cfg(test)]

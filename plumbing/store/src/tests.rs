@@ -50,6 +50,15 @@ fn a_folder_behaves_the_same_on_a_disk_and_in_a_store() {
         assert!(a.has("rows").unwrap() && !a.has("other").unwrap());
         assert!(a.read("other").unwrap_err().is_missing());
         assert_eq!(a.input("other").err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
+        assert_eq!((a.name(), a.parent().unwrap().to_string()), (Some("a"), folder.to_string()));
+        let (found, name) = a.locate("../b/manifest.json").unwrap();
+        assert_eq!(found.read(name).unwrap(), b"new");
+        assert!(
+            a.locate("../../b/manifest.json").is_none()
+                && a.locate("manifest.json").unwrap().0.to_string() == a.to_string()
+        );
+        b.delete_except(&BTreeSet::from(["manifest.json".to_owned()])).unwrap();
+        assert!(b.has("manifest.json").unwrap() && !b.has("rows").unwrap());
         a.delete_file("manifest.json").unwrap();
         a.delete_file("manifest.json").unwrap();
         assert!(!a.has("manifest.json").unwrap() && a.has("rows").unwrap());

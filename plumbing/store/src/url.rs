@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::StoreError;
+use crate::{FileName, StoreError};
 
 /// The place of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,29 @@ impl FolderLocation {
                 Ok(Self::Bucket { bucket: bucket.to_owned(), prefix: parts.join("/") })
             }
             Some(_) => Err(wrong("only s3:// and file:// are supported")),
+        }
+    }
+
+    /// The place of a file. `None` if the folder has no parent, and so none beside it.
+    pub(crate) fn file(&self, file: FileName<'_>) -> Option<Self> {
+        match self {
+            Self::Disk(folder) => {
+                let folder = match file.beside {
+                    None => folder.clone(),
+                    Some(beside) => folder.parent()?.join(beside),
+                };
+                Some(Self::Disk(folder.join(file.name)))
+            }
+            Self::Bucket { bucket, prefix } => {
+                let parts = prefix.split('/').filter(|part| !part.is_empty());
+                let mut parts: Vec<&str> = parts.collect();
+                if let Some(beside) = file.beside {
+                    parts.pop()?;
+                    parts.push(beside);
+                }
+                parts.push(file.name);
+                Some(Self::Bucket { bucket: bucket.clone(), prefix: parts.join("/") })
+            }
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use zagros_dense_worker::Manifest;
+use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_plumbing::regular;
 use zagros_shell::{Failure, err};
 use zagros_snapshot::{FileChain, SavedFile};
-use zagros_store::Folder;
+use zagros_store::{FileName, Folder};
 
 use super::progress;
 use crate::resume::failed;
@@ -78,11 +78,14 @@ impl Model {
 
     /// The files of rows, each with the deltas that follow it.
     pub(super) fn chains(&self) -> Result<Vec<FileChain>, Failure> {
-        let sha256_of = |name: &str| {
-            let file = self.manifest.iter().flat_map(|manifest| &manifest.files).find(|file| file.name == name);
-            file.map(|file| file.sha256.clone())
-        };
+        let sha256_of = |name: &str| self.record(name).map(|file| file.sha256.clone());
         FileChain::group(&self.files, sha256_of).map_err(super::failed)
+    }
+
+    /// What the manifest says of a file of rows, by its name without a path. One save names no two files alike.
+    pub(super) fn record(&self, name: &str) -> Option<&FileRecord> {
+        let is_named = |file: &&FileRecord| FileName::parse(&file.name).is_some_and(|file| file.name == name);
+        self.manifest.iter().flat_map(|manifest| &manifest.files).find(is_named)
     }
 
     /// The folder that the files are in.
@@ -98,7 +101,9 @@ impl Model {
 
 /// A file, read in place: parts that are skipped are not downloaded.
 fn file_of(folder: &Folder, file: &str) -> SavedFile {
-    let (path, folder, file) = (format!("{folder}/{file}"), folder.clone(), file.to_owned());
+    // The manifest was checked: its names lead to this folder or to one beside it.
+    let (folder, file) = folder.locate(file).unwrap_or_else(|| (folder.clone(), file));
+    let (path, file) = (format!("{folder}/{file}"), file.to_owned());
     SavedFile::new(path, move || folder.input(&file))
 }
 

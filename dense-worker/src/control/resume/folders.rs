@@ -1,11 +1,13 @@
 //! The folders of a run's checkpoints.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use zagros_store::{Folder, StoreError};
 
-use crate::control::manifest::MANIFEST;
+use crate::control::checkpoint_names::{name_of, step_of};
+use crate::control::manifest::{MANIFEST, Manifest};
+use crate::error::WorkerError;
 
-/// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
-const PREFIX: &str = "resume-";
 /// Steps and folders of the checkpoints that have a manifest, oldest first.
 pub(super) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
     let mut found = Vec::new();
@@ -19,7 +21,7 @@ pub(super) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, Store
 
 /// Steps and folders of checkpoints, also of those that are not complete, oldest first.
 pub(super) fn all(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
-    let step = |name: &String| name.strip_prefix(PREFIX).and_then(|step| step.parse::<u64>().ok());
+    let step = |name: &String| step_of(name);
     let mut found: Vec<(u64, String)> =
         checkpoints.folders()?.into_iter().filter_map(|name| Some((step(&name)?, name))).collect();
     found.sort_unstable();
@@ -28,27 +30,52 @@ pub(super) fn all(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError
 
 /// Where the checkpoint of a step is.
 pub(crate) fn folder_of(checkpoints: &Folder, step: u64) -> Folder {
-    checkpoints.join(&format!("{PREFIX}{step:012}"))
+    checkpoints.join(&name_of(step))
 }
 
 /// Deletes all but those of the last steps up to the `newest`, each manifest first: half a folder is no checkpoint.
 /// Called when none is being written, so one without a manifest is what an earlier process left. One of a later step is
 /// damaged, or of training that was given up: it would be in the way of the newest for good.
-pub(super) fn retain(checkpoints: &Folder, keep: usize, newest: u64) -> Result<(), StoreError> {
+///
+/// Files that the kept ones need stay where they are, in folders without a manifest. The manifests are the only count of who
+/// needs a file, so a process that ends half-way leaves nothing that the next call does not see. The newest goes first: no
+/// manifest names files that are gone already.
+pub(super) fn retain(checkpoints: &Folder, keep: usize, newest: u64) -> Result<(), WorkerError> {
     let mut complete = complete(checkpoints)?;
     complete.retain(|(step, _)| *step <= newest);
     let kept = &complete[complete.len().saturating_sub(keep)..];
-    for (step, folder) in all(checkpoints)? {
-        if kept.iter().all(|(kept, _)| *kept != step) {
-            folder.delete_file(MANIFEST)?;
-            folder.delete()?;
+    let needed = needed_by(kept)?;
+    for (step, folder) in all(checkpoints)?.into_iter().rev() {
+        if kept.iter().any(|(kept, _)| *kept == step) {
+            continue;
+        }
+        folder.delete_file(MANIFEST)?;
+        match folder.name().and_then(|name| needed.get(name)) {
+            Some(files) => folder.delete_except(files)?,
+            None => folder.delete()?,
         }
     }
     Ok(())
 }
 
+/// Files of other folders that these checkpoints need, by folder.
+fn needed_by(kept: &[(u64, Folder)]) -> Result<BTreeMap<String, BTreeSet<String>>, WorkerError> {
+    let mut needed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (_, folder) in kept {
+        let manifest = match Manifest::read(folder) {
+            // Nobody can go on from it, whatever it names.
+            Err(WorkerError::SavedModel { .. }) => continue,
+            manifest => manifest?,
+        };
+        for (folder, file) in manifest.files_elsewhere() {
+            needed.entry(folder.to_owned()).or_default().insert(file.to_owned());
+        }
+    }
+    Ok(needed)
+}
+
 /// Deletes every checkpoint.
-pub(crate) fn delete_all(checkpoints: &Folder) -> Result<(), StoreError> {
+pub(crate) fn delete_all(checkpoints: &Folder) -> Result<(), WorkerError> {
     retain(checkpoints, 0, u64::MAX)
 }
 
@@ -106,5 +133,63 @@ mod tests {
         delete_all(&disk).unwrap();
         assert!(left().is_empty());
         assert!(folder.path().join("step-000000007").is_dir());
+    }
+
+    fn manifest(row_files: &[&str]) -> Vec<u8> {
+        let text = serde_json::json!({
+            "format": 1, "job": "ads", "fingerprint": "0", "release": "0", "outcome": "interrupted", "steps": 1, "samples": 1,
+            "dense": "dense.safetensors", "row_files": row_files, "rows": 0, "evaluation": null,
+        });
+        text.to_string().into_bytes()
+    }
+
+    /// Invariant CK-6: a process may end after any of the deletions. Each checkpoint with a manifest then has its files.
+    #[test]
+    fn files_that_a_younger_checkpoint_needs_stay_and_go_with_it() {
+        let (disk, store) = (tempfile::tempdir().unwrap(), zagros_fake_s3::FakeS3::start("models"));
+        let open =
+            || Folder::open_in(&store.environment(), "s3://models/run", std::time::Duration::from_secs(20)).unwrap();
+        for root in [Folder::disk(disk.path()), open()] {
+            let write = |step: u64, own: &str, row_files: &[&str]| {
+                let folder = folder_of(&root, step).make().unwrap();
+                folder.write(own, b"rows").unwrap();
+                folder.write("training.json", b"{}").unwrap();
+                folder.write(MANIFEST, &manifest(row_files)).unwrap();
+            };
+            let a = "../resume-000000000010/a.zrows";
+            write(10, "a.zrows", &["a.zrows"]);
+            write(20, "a.delta-1.zrows", &[a, "a.delta-1.zrows"]);
+            // Of a save that was given up; its server went on from there.
+            folder_of(&root, 25).make().unwrap().write("a.delta-2.zrows", b"rows").unwrap();
+            let all_files = [a, "../resume-000000000020/a.delta-1.zrows", "../resume-000000000025/a.delta-2.zrows"];
+            write(30, "a.delta-3.zrows", &[&all_files[..], &["a.delta-3.zrows"]].concat());
+            let steps = || all(&root).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
+            let whole = |step: u64| complete(&root).unwrap().iter().any(|(found, _)| *found == step);
+            let has = |step: u64, file: &str| folder_of(&root, step).has(file).unwrap();
+            for keep in [2, 1, 1] {
+                retain(&root, keep, 30).unwrap();
+                assert_eq!(steps(), [10, 20, 25, 30]);
+                assert!(has(10, "a.zrows") && has(20, "a.delta-1.zrows") && has(25, "a.delta-2.zrows"));
+                assert!(!whole(10) && !has(10, "training.json") && whole(20) == (keep == 2));
+            }
+            // All rows again.
+            write(40, "a.zrows", &["a.zrows"]);
+            retain(&root, 1, 40).unwrap();
+            assert_eq!(steps(), [40]);
+            // A manifest that nobody can read needs nothing, and stops no deletion.
+            write(50, "a.zrows", &["a.zrows"]);
+            folder_of(&root, 40).write(MANIFEST, b"{").unwrap();
+            retain(&root, 2, 50).unwrap();
+            assert_eq!(steps(), [40, 50]);
+            delete_all(&root).unwrap();
+            assert_eq!(steps(), [0; 0]);
+        }
+        // A store that is away deletes nothing that may be needed.
+        let root = open();
+        folder_of(&root, 10).write(MANIFEST, &manifest(&["a.zrows"])).unwrap();
+        folder_of(&root, 20).write(MANIFEST, &manifest(&["a.zrows"])).unwrap();
+        store.inject(zagros_fake_s3::S3Fault::Denies, "GET /models/run/resume-000000000020/", usize::MAX);
+        assert!(retain(&root, 1, 20).is_err());
+        assert!(store.keys().contains(&"run/resume-000000000010/manifest.json".to_owned()));
     }
 }

@@ -127,7 +127,7 @@ impl CapturedCheckpoint {
         let trained = Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None };
         let manifest = saved_model::conclude(&folder, trained, WrittenModel { own, saved }).await?;
         let retained = blocking("checkpoints", move || retain(&checkpoints, keep, step)).await;
-        if let Err(error) = retained.and_then(|retained| Ok(retained?)) {
+        if let Err(error) = retained.and_then(|retained| retained) {
             // The new one is there all the same.
             warn!(%error, step, "older checkpoints are still there");
         }

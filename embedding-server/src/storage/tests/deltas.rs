@@ -254,3 +254,35 @@ fn a_delta_is_loaded_with_the_files_that_it_follows_alone() {
         assert!(load(&files).await.is_err());
     });
 }
+
+/// Invariant CK-6, where a checkpoint names files of earlier ones. Each server loads them from where they are.
+#[test]
+fn files_of_earlier_checkpoints_load_from_the_folders_beside() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let services = servers(2, 9);
+        let place = |number: u64| folder.path().join(format!("resume-{number}"));
+        push(&services, &(0..100).collect::<Vec<_>>(), 1);
+        checkpoint(&services, &place(1), || ()).await;
+        push(&services, &[1, 2], 2);
+        let mut saved = checkpoint(&services, &place(2), || ()).await;
+        for saved in &mut saved {
+            fs::remove_file(place(2).join(&saved.files[0].name)).unwrap();
+            saved.files[0].name = format!("../resume-1/{}", saved.files[0].name);
+        }
+        for count in 1..4 {
+            assert!(loaded(&place(2), &saved, count).await == (content(&services), 200));
+        }
+        let load = |name: &str| {
+            let files = vec![FileDigest { name: name.to_owned(), ..saved[0].files[0].clone() }];
+            let (folder, shard) = (place(2).display().to_string(), LocalShard::new(placed(1, 0)));
+            let request = LoadRequest { folder, files, replace: true, ..LoadRequest::default() };
+            async move { shard.load(request).await.unwrap_err().message }
+        };
+        let missing = load("../resume-3/rows-0-of-2.zrows").await;
+        assert!(missing.contains("resume-3/rows-0-of-2.zrows"), "{missing}");
+        for path in ["../../rows", "../resume-1/../rows", "/etc/passwd", "resume-1/rows"] {
+            assert!(load(path).await.contains("is not the name of a file in the folder"), "{path}");
+        }
+    });
+}
