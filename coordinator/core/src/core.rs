@@ -12,6 +12,7 @@
 mod departure;
 mod ending;
 mod group_calls;
+mod joined;
 mod scale;
 
 use std::time::Duration;
@@ -143,19 +144,6 @@ impl Core {
         }
         self.start_when_ready();
         Ok(self.joined(slot, incarnation))
-    }
-
-    /// The answer to a process that holds its slot.
-    fn joined(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
-        JoinResponse {
-            member: slot.member(),
-            incarnation,
-            lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
-            generation: self.placement.generation().0,
-            over: false,
-            run: self.config.run.0,
-            discard: false,
-        }
     }
 
     /// Renews the lease of a member and keeps its report.
