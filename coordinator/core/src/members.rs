@@ -318,10 +318,11 @@ impl Members {
         }
     }
 
-    /// Dense workers that have ever joined, with the incarnation of the newest process of each.
+    /// Dense workers that have ever joined, with the oldest incarnation of each that may push. It is that of the newest process. No push
+    /// of a worker that was given up is taken any more: a server that waited for the rest of one would hand no bucket over.
     pub(crate) fn workers(&self) -> impl Iterator<Item = (MemberSlot, u32)> {
         let workers = self.iter().filter(|(slot, _)| slot.role == Role::DenseWorker);
-        workers.map(|(slot, member)| (slot, member.incarnation))
+        workers.map(|(slot, member)| (slot, member.incarnation + u32::from(member.state == MemberState::GivenUp)))
     }
 
     pub(crate) fn state(&self, slot: MemberSlot) -> Option<MemberState> {
