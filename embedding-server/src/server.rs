@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -16,11 +15,14 @@ use zagros_doctor::OwnWaits;
 use zagros_job::Job;
 use zagros_plumbing::admin::PageAccess;
 use zagros_plumbing::{Lifecycle, Shutdown, StopMeaning, admin};
+use zagros_protocol::ServerIndex;
 use zagros_protocol::control::{LostLog, Outcome};
-use zagros_protocol::{Lineage, ServerIndex};
 use zagros_transport::Credentials;
 
-use crate::control::{RunCheck, StopReason, StorageFolders, TakeoverHost, Takeovers, join, take_part_in_run};
+use crate::control::{
+    RunCheck, ServeTaken, ServerRows, StopReason, StorageFolders, TakenServer, TakeoverHost, Takeovers, join,
+    take_part_in_run,
+};
 use crate::grpc::GrpcAdapter;
 use crate::resharding::{MoveRunner, migration_service};
 use crate::tier::keep_little;
@@ -64,20 +66,6 @@ pub enum ServerEnd {
     Released,
 }
 
-/// Whose rows a server serves.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ServerRows {
-    /// Those of its own log, if it has one.
-    Own,
-    /// Those of a lost server, whose log this process takes over.
-    Taken {
-        /// Which rows these are.
-        lineage: Lineage,
-        /// The instance of this process.
-        host: u64,
-    },
-}
-
 /// Serves until shutdown is requested or the coordinator says that this server is not needed any more. If it has taken over
 /// logs of lost servers, it serves until these are not needed any more either.
 ///
@@ -87,30 +75,44 @@ pub(crate) enum ServerRows {
 pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<ServerEnd, ServerError> {
     let instance = rand::random();
     let bind = config.data_listener.local_addr().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
-    let takeovers = Arc::new(Takeovers::new(TakeoverHost {
-        job: Arc::clone(&config.job),
-        control: Arc::clone(&config.control),
-        bind,
-        advertised: config.advertised.clone(),
-        credentials: config.credentials.clone(),
-        page: config.page.clone(),
-        storage_folders: config.storage_folders.clone(),
-        on_stop: config.on_stop,
-        shutdown: shutdown.clone(),
-        instance,
-    }));
+    let (job, advertised) = (Arc::clone(&config.job), config.advertised.clone());
+    let serve = serve_taken(&config, shutdown.clone());
+    let takeovers = Arc::new(Takeovers::new(TakeoverHost { job, bind, advertised, instance, serve }));
     let ended = serve_rows(config, (ServerRows::Own, instance), Some(Arc::clone(&takeovers)), shutdown).await;
     takeovers.finish(ended.is_ok()).await;
     ended
 }
 
-/// Serves the rows of a lost server in its place, as a member of the run of its own.
-pub(crate) fn run_taken(
-    config: ServerConfig,
-    rows: ServerRows,
-    shutdown: Shutdown,
-) -> BoxFuture<'static, Result<ServerEnd, ServerError>> {
-    Box::pin(serve_rows(config, (rows, rand::random()), None, shutdown))
+/// Serves in the place of lost servers, as a member of the run for each, with the settings of this server.
+fn serve_taken(config: &ServerConfig, shutdown: Shutdown) -> ServeTaken {
+    let ServerConfig { job, control, credentials, page, storage_folders, on_stop, .. } = config;
+    let (job, control, credentials, page, on_stop) =
+        (Arc::clone(job), Arc::clone(control), credentials.clone(), page.clone(), *on_stop);
+    let storage_folders = storage_folders.clone();
+    Box::new(move |TakenServer { index, rows, listener, advertised }| {
+        let config = ServerConfig {
+            job: Arc::clone(&job),
+            index,
+            control: Arc::clone(&control),
+            data_listener: listener,
+            advertised,
+            admin_listener: None,
+            credentials: credentials.clone(),
+            page: page.clone(),
+            storage_folders: storage_folders.clone(),
+            on_stop,
+            // Metrics of two servers in one registry would have one name. The coordinator has the load of each.
+            registry: Registry::new(),
+        };
+        let serving = serve_rows(config, (rows, rand::random()), None, shutdown.clone());
+        Box::pin(async move {
+            match serving.await {
+                Ok(ServerEnd::Released) => info!(lost = index.0, "the other servers have the buckets of the lost one"),
+                Ok(ServerEnd::Stopped) => {}
+                Err(error) => warn!(lost = index.0, %error, "stopped serving in the place of a lost embedding server"),
+            }
+        })
+    })
 }
 
 async fn serve_rows(

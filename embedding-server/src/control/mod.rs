@@ -10,4 +10,4 @@ pub(crate) use join::join;
 pub(crate) use member_loop::{StopReason, take_part_in_run};
 pub(crate) use run_check::RunCheck;
 pub(crate) use storage_folders::StorageFolders;
-pub(crate) use takeover::{TakeoverHost, Takeovers};
+pub(crate) use takeover::{ServeTaken, ServerRows, TakenServer, TakeoverHost, Takeovers};

@@ -2,46 +2,64 @@
 //! its own (ADR 54). Recovery, windows of pushes and moves of buckets are those of any server that comes back with its log.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{info, warn};
-use zagros_coordinator_client::ControlPlane;
 use zagros_job::Job;
-use zagros_plumbing::admin::PageAccess;
-use zagros_plumbing::{Shutdown, StopMeaning};
 use zagros_protocol::control::LostLog;
 use zagros_protocol::{Lineage, ServerIndex};
-use zagros_transport::Credentials;
 
 use crate::durability::check_free;
-use crate::server::{ServerRows, run_taken};
-use crate::{ServerConfig, ServerEnd, ServerError};
 
 /// The pause before a log is looked at again.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What a server needs besides the rows of the lost one: the settings of the server whose process it is.
+/// Serves in the place of a lost server until that is over, and says how it ended.
+pub(crate) type ServeTaken = Box<dyn Fn(TakenServer) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Whose rows a server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerRows {
+    /// Those of its own log, if it has one.
+    Own,
+    /// Those of a lost server, whose log this process takes over.
+    Taken {
+        /// Which rows these are.
+        lineage: Lineage,
+        /// The instance of this process.
+        host: u64,
+    },
+}
+
+/// A server in the place of a lost one, before it starts.
+pub(crate) struct TakenServer {
+    /// The index of the lost server.
+    pub(crate) index: ServerIndex,
+    pub(crate) rows: ServerRows,
+    /// Where it listens.
+    pub(crate) listener: TcpListener,
+    /// `host:port` where workers reach it.
+    pub(crate) advertised: String,
+}
+
+/// The process that takes over.
 pub(crate) struct TakeoverHost {
     pub(crate) job: Arc<Job>,
-    pub(crate) control: Arc<dyn ControlPlane>,
-    /// Where this process listens.
+    /// Where it listens.
     pub(crate) bind: IpAddr,
-    /// `host:port` where workers reach this process.
+    /// `host:port` where workers reach it.
     pub(crate) advertised: String,
-    pub(crate) credentials: Credentials,
-    pub(crate) page: PageAccess,
-    pub(crate) storage_folders: Vec<String>,
-    pub(crate) on_stop: StopMeaning,
-    pub(crate) shutdown: Shutdown,
-    /// Tells this process from others.
+    /// Tells it from others.
     pub(crate) instance: u64,
+    pub(crate) serve: ServeTaken,
 }
 
 /// The lost servers in whose place this process serves, or tries to.
@@ -96,35 +114,21 @@ impl Takeovers {
                 why, "the log of a lost embedding server cannot be taken over by this process"
             );
         }
-        info!(lost = lost.0, "takes over the log of a lost embedding server");
-        match self.serve(lost, lineage).await {
-            Ok(ServerEnd::Released) => info!(lost = lost.0, "the other servers have the buckets of the lost server"),
-            Ok(ServerEnd::Stopped) => {}
-            Err(error) => warn!(lost = lost.0, %error, "stopped serving in the place of a lost embedding server"),
+        match self.listen().await {
+            Ok((listener, advertised)) => {
+                info!(lost = lost.0, address = advertised, "takes over the log of a lost embedding server");
+                let rows = ServerRows::Taken { lineage, host: self.host.instance };
+                (self.host.serve)(TakenServer { index: lost, rows, listener, advertised }).await;
+            }
+            Err(error) => warn!(lost = lost.0, %error, "no port to serve in the place of a lost embedding server"),
         }
     }
 
-    async fn serve(&self, index: ServerIndex, lineage: Lineage) -> Result<ServerEnd, ServerError> {
-        let host = &self.host;
-        let failed =
-            |source: std::io::Error| ServerError::Serve { index: index.0, port: "data", source: Box::new(source) };
-        let data_listener = TcpListener::bind((host.bind, 0)).await.map_err(failed)?;
-        let port = data_listener.local_addr().map_err(failed)?.port();
-        let name = host.advertised.rsplit_once(':').map_or(host.advertised.as_str(), |(name, _)| name);
-        let config = ServerConfig {
-            job: Arc::clone(&host.job),
-            index,
-            control: Arc::clone(&host.control),
-            data_listener,
-            advertised: format!("{name}:{port}"),
-            admin_listener: None,
-            credentials: host.credentials.clone(),
-            page: host.page.clone(),
-            storage_folders: host.storage_folders.clone(),
-            on_stop: host.on_stop,
-            // Metrics of two servers in one registry would have one name. The coordinator has the load of each.
-            registry: Registry::new(),
-        };
-        run_taken(config, ServerRows::Taken { lineage, host: host.instance }, host.shutdown.clone()).await
+    async fn listen(&self) -> io::Result<(TcpListener, String)> {
+        let listener = TcpListener::bind((self.host.bind, 0)).await?;
+        let own = &self.host.advertised;
+        let name = own.rsplit_once(':').map_or(own.as_str(), |(name, _)| name);
+        let advertised = format!("{name}:{}", listener.local_addr()?.port());
+        Ok((listener, advertised))
     }
 }
