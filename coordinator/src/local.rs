@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome, SplitOrder};
-use zagros_job::{AdmissionPolicy, Job, Mode, Table};
+use zagros_job::{Job, Mode};
 use zagros_protocol::control::barrier_response::State as BarrierState;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
@@ -284,7 +284,8 @@ fn config_of(job: &Job) -> CoreConfig {
         run: RunId(rand::random()),
         job: job.name.clone(),
         servers: job.cluster.servers,
-        fixed_servers: fixed_servers(job),
+        min_servers: job.cluster.min_servers.unwrap_or(job.cluster.servers),
+        fixed_servers: job.fixed_servers(),
         workers: job.cluster.workers,
         min_workers: job.cluster.min_workers.unwrap_or(job.cluster.workers),
         buckets: job.cluster.buckets,
@@ -301,16 +302,6 @@ fn config_of(job: &Job) -> CoreConfig {
         timeout: job.cluster.timeout,
         fingerprint: job.fingerprint(),
     }
-}
-
-/// Why the number of embedding servers of a job cannot change while it trains.
-fn fixed_servers(job: &Job) -> Option<String> {
-    if job.cluster.memory.is_some() {
-        return Some("rows beyond memory (`cluster.memory`) cannot move yet".to_owned());
-    }
-    let counts = |table: &&Table| matches!(table.admission, AdmissionPolicy::Count { .. });
-    let table = job.tables.iter().find(counts)?;
-    Some(format!("table `{}` counts ids before it admits them (`admission`), and counts cannot move yet", table.name))
 }
 
 fn log(event: &RunEvent) {

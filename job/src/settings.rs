@@ -14,6 +14,7 @@ mod network;
 mod numbers;
 mod optimizers;
 mod run;
+mod servers;
 mod table;
 mod train;
 

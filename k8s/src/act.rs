@@ -23,6 +23,7 @@ use crate::observe::ObservedObjects;
 use crate::removal::{RemovalScope, RemovalStep};
 use crate::reporting::{publish, record, refusal};
 use crate::rollout::ServerFacts;
+use crate::scale::answer::ask_for_servers;
 use crate::validate::ValidJob;
 
 /// How soon a removal is looked at again, if no watch reports a change before.
@@ -47,7 +48,7 @@ pub(crate) async fn act(
     looked: &DecisionInput<'_>,
     decision: Decision,
 ) -> Result<Option<Action>, Error> {
-    let Decision { status: next, work, again, news, given_up } = decision;
+    let Decision { status: next, work, again, news, asks_for_servers, given_up } = decision;
     if next.last_failure != status(job).last_failure {
         look.context.metrics.failed_attempts.inc();
     }
@@ -55,7 +56,7 @@ pub(crate) async fn act(
     if let Some(news) = news {
         publish(look, job, looked.attempt.number, &news).await;
     }
-    let (observed, number) = (looked.observed, looked.attempt.number);
+    let (mut next, observed, number) = (next, looked.observed, looked.attempt.number);
     match (work, looked.valid) {
         (OperatorWork::Record, _) => return Ok(None),
         (OperatorWork::Run(stage), Some(valid)) => {
@@ -64,6 +65,9 @@ pub(crate) async fn act(
             let plan = BuildPlan { owner: &owner, job: valid, attempt: looked.attempt, servers: &servers };
             run(look, job, &plan, stage, observed).await?;
             give_up(look, job, number, &given_up).await?;
+            if asks_for_servers {
+                next = ask_for_servers(look, job, looked.attempt, next).await?;
+            }
         }
         (OperatorWork::Drain | OperatorWork::Run(_), _) => {
             remove(look, job, observed, RemovalScope::Others(number)).await?
@@ -134,8 +138,8 @@ async fn run(
     }
     if plan.job.asks_for_proof() {
         let secret = async {
-            let token = look.cluster.run_secret(job).await?;
-            look.memory(job, |memory| memory.keep_token(token));
+            let access = look.cluster.run_secret(job).await?;
+            look.memory(job, |memory| memory.keep_access(access));
             Ok(())
         };
         once(look, job, "Secret of the run", secret).await?;

@@ -11,6 +11,8 @@ pub const VALID: &str = "Valid";
 pub const READY: &str = "Ready";
 /// The operator's last work succeeded.
 pub const RECONCILED: &str = "Reconciled";
+/// The run has as many embedding servers as the spec says.
+pub const SCALED: &str = "Scaled";
 /// The job waits because of `runPolicy.suspend`.
 pub const SUSPENDED: &str = "Suspended";
 /// The training is complete.

@@ -15,6 +15,7 @@ use crate::crd::{HybridJob, HybridJobStatus, Progress};
 use crate::memory::{JobMemory, OperatorMemory};
 use crate::metrics::OperatorMetrics;
 use crate::names::Attempt;
+use crate::scale::ask::CoordinatorScale;
 
 /// Asks the coordinator of an attempt for its progress, with the token of the run if it has one.
 pub type CoordinatorQuery =
@@ -34,6 +35,8 @@ pub struct OperatorContext {
     pub metrics: OperatorMetrics,
     /// Asks the coordinators.
     pub asker: CoordinatorQuery,
+    /// Asks the coordinators for another number of embedding servers.
+    pub scaler: CoordinatorScale,
     /// The time.
     pub clock: Clock,
     /// The watched objects.

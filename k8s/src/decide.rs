@@ -4,6 +4,8 @@
 //! ends half-way, or takes over, therefore finds in the status which attempt was started.
 
 mod decision;
+mod fleet;
+mod scaling;
 
 use std::time::Duration;
 
@@ -13,12 +15,16 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use crate::build::BuildStage;
 use crate::conditions::{COMPLETE, Conditions, FAILED, READY, RECONCILED, SUSPENDED, VALID};
 use crate::crd::{AttemptFailure, HybridJobStatus, LastCheckpoint, Phase, Recovery, RunPolicy};
-use crate::judge::{AttemptVerdict, elapsed, end_of, judge};
+use crate::judge::{AttemptVerdict, elapsed, judge};
 use crate::names::{Attempt, Role, selector};
 use crate::observe::{ObservedObjects, PodState};
 use crate::readiness;
 use crate::removal::{RemovalScope, RemovalStep, is_overdue};
+use crate::scale::ScaleStep;
+use crate::spec_hash::SpecHash;
 pub use decision::{Decision, DecisionFacts, EventNote, OperatorWork};
+use fleet::{Fleet, back, worker_restarts};
+pub(crate) use scaling::REFUSED as SCALE_REFUSED;
 
 /// The pause before the second attempt. It doubles for each further one.
 const BACKOFF: Duration = Duration::from_secs(10);
@@ -54,7 +60,7 @@ pub fn decide(facts: &DecisionFacts<'_>) -> Decision {
     if let Some(worker) = held_up_by(facts) {
         return drain(facts, &worker);
     }
-    let observed = facts.observed.without_replaced(back(facts));
+    let observed = facts.observed.without_replaced(back(facts)).without_servers_from(facts.servers.staying());
     match judge(facts.status.attempt, &observed, &policy.exit_codes, facts.now) {
         AttemptVerdict::Going => going(facts, None),
         AttemptVerdict::Settling(left) => going(facts, Some(left)),
@@ -80,7 +86,14 @@ fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &
         conditions.set(RECONCILED, true, "Done", "");
     }
     change(&mut status, facts);
-    Decision { status, work: OperatorWork::Record, again: Some(AT_ONCE), news: None, given_up: Vec::new() }
+    Decision {
+        status,
+        work: OperatorWork::Record,
+        again: Some(AT_ONCE),
+        news: None,
+        asks_for_servers: false,
+        given_up: Vec::new(),
+    }
 }
 
 fn over(facts: &DecisionFacts<'_>) -> Decision {
@@ -148,19 +161,18 @@ fn reason_to_begin(facts: &DecisionFacts<'_>) -> Option<&'static str> {
 }
 
 fn is_edited(facts: &DecisionFacts<'_>) -> bool {
-    facts.status.template_hash.as_deref() != Some(facts.template)
+    facts.status.template_hash.as_deref() != Some(&facts.running.template)
 }
 
 /// Whether the edit concerns the servers' pods alone, and these come back with their rows: they are restarted one by one.
 fn is_applied_live(facts: &DecisionFacts<'_>) -> bool {
-    facts.recovery == Recovery::Log && facts.status.fixed_hash.as_deref() == Some(facts.fixed)
+    facts.recovery == Recovery::Log && facts.status.fixed_hash.as_deref() == Some(&facts.running.fixed)
 }
 
 fn begin(facts: &DecisionFacts<'_>, reason: &'static str) -> Decision {
     let number = facts.status.attempt + 1;
     let mut decision = record(facts, |status, facts| {
         status.start_time = status.start_time.take().or(Some(Time(facts.now)));
-        note_spec(status, facts);
         enter(status, facts, number, Phase::Starting, format!("attempt {number} starts"));
         Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, false, reason, "");
     });
@@ -168,14 +180,15 @@ fn begin(facts: &DecisionFacts<'_>, reason: &'static str) -> Decision {
     decision
 }
 
-/// Notes from which spec the attempt is made.
-fn note_spec(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>) {
-    status.template_hash = Some(facts.template.to_owned());
-    status.fixed_hash = Some(facts.fixed.to_owned());
+/// Notes from which spec the attempt is made, and what an edit of it may change.
+fn note_spec(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, hash: &SpecHash) {
+    status.template_hash = Some(hash.template.clone());
+    status.fixed_hash = Some(hash.fixed.clone());
     status.recovery = Some(facts.recovery);
+    status.fixed_servers.clone_from(&facts.fixed_servers);
 }
 
-/// The edit that starts an attempt. While a run is under way, the rules of the definition admit only a change of its size.
+/// The edit that starts an attempt. While a run is under way, the rules of the definition admit only another number of workers.
 fn change(facts: &DecisionFacts<'_>, reason: &str) -> String {
     let before = facts.status.roles.as_ref().map(|roles| roles.dense_workers.desired);
     let now = facts.spec.dense_workers.replicas;
@@ -192,6 +205,7 @@ fn change(facts: &DecisionFacts<'_>, reason: &str) -> String {
 /// Starts an attempt in the status.
 fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, phase: Phase, message: String) {
     let attempt = Attempt { job: facts.job.to_owned(), namespace: facts.namespace.to_owned(), number };
+    note_spec(status, facts, facts.next);
     status.attempt = number;
     status.phase = Some(phase);
     status.progress = None;
@@ -202,6 +216,7 @@ fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, p
     status.selector = Some(selector(&attempt.role_labels(Role::Worker)));
     status.workers = 0;
     status.roles = Some(readiness::counts(facts.spec, &ObservedObjects::default()));
+    scaling::forget(status);
     Conditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message.clone());
     status.message = Some(message);
 }
@@ -227,7 +242,7 @@ fn drain(facts: &DecisionFacts<'_>, worker: &str) -> Decision {
         let number = status.attempt;
         let message = format!("attempt {number} starts once {worker} of an earlier attempt has ended");
         status.phase = Some(Phase::Starting);
-        status.roles = Some(readiness::counts(facts.spec, facts.observed));
+        status.roles = Some(readiness::counts(facts.present, facts.observed));
         status.message = Some(message.clone());
         Conditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message);
     });
@@ -236,21 +251,24 @@ fn drain(facts: &DecisionFacts<'_>, worker: &str) -> Decision {
 
 fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
     let stage = stage(facts);
-    let state = readiness::assess(facts.spec, facts.observed, stage, facts.now);
+    let staying = facts.observed.without_servers_from(facts.servers.staying());
+    let state = readiness::assess(facts.present, &staying, stage, facts.now);
     let fleet = Fleet::of(facts, state.is_ready);
+    let step = facts.servers.step(facts.progress.as_ref());
     let state = state.waiting_for(fleet.loss().as_deref());
     let mut decision = record(facts, |status, facts| {
         let phase =
             if state.is_ready || status.phase == Some(Phase::Running) { Phase::Running } else { Phase::Starting };
-        note_spec(status, facts);
+        note_spec(status, facts, facts.running);
         status.phase = Some(phase);
         status.message = Some(state.message.clone());
-        status.roles = Some(readiness::counts(facts.spec, facts.observed));
+        status.roles = Some(readiness::counts(facts.present, facts.observed));
         status.workers = facts.observed.ready(Role::Worker);
         status.progress = facts.progress.clone().or(status.progress.take());
         status.last_checkpoint = last_checkpoint(facts);
         status.worker_restarts = worker_restarts(facts);
         fleet.record(status, facts.now);
+        scaling::record(status, facts, &step);
         Conditions::new(status, facts.generation, facts.now)
             .set(READY, state.is_ready, &state.reason, state.message.clone())
             .set(SUSPENDED, false, "Running", "");
@@ -258,7 +276,8 @@ fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
     let note =
         "spec.embeddingServers.pod was changed: the servers restart one after another, and the run waits for each";
     let update = is_edited(facts).then(|| news(false, "ServersUpdate", note));
-    decision.news = update.or_else(|| what_happened(facts, &fleet, &state));
+    decision.news = update.or_else(|| scaling::news(facts, &step)).or_else(|| what_happened(facts, &fleet, &state));
+    decision.asks_for_servers = step == ScaleStep::Ask;
     decision.given_up = given_up(facts);
     let again = settling.unwrap_or(GLANCE).min(due(facts));
     Decision { work: OperatorWork::Run(stage), again: Some(again), ..decision }
@@ -279,88 +298,6 @@ fn last_checkpoint(facts: &DecisionFacts<'_>) -> Option<LastCheckpoint> {
     let step = facts.progress.as_ref().map_or(0, |progress| progress.checkpoint_step);
     let is_new = step > 0 && known.as_ref().is_none_or(|known| known.step != step);
     if is_new { Some(LastCheckpoint { step, seen: Time(facts.now) }) } else { known }
-}
-
-/// When all workers were back after the last loss.
-fn back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
-    facts.status.workers_back.as_ref().map(|time| time.0)
-}
-
-/// The workers of a run in which the others wait for a lost one.
-#[derive(Debug)]
-enum Fleet<'a> {
-    /// No worker is known to be lost.
-    Whole,
-    /// A worker was lost just now.
-    Lost(Option<&'a PodState>),
-    /// A worker was lost before, and the others wait.
-    Waiting(Option<&'a PodState>),
-    /// All workers are back.
-    Back,
-}
-
-impl<'a> Fleet<'a> {
-    fn of(facts: &DecisionFacts<'a>, is_ready: bool) -> Self {
-        let reported = facts.status.workers_lost.as_ref().map(|time| time.0);
-        if !facts.rejoins {
-            return Self::Whole;
-        }
-        let ended = facts.observed.lost_worker(back(facts));
-        let is_newer = |pod: &PodState| pod.exit.as_ref().and_then(|exit| exit.at) > reported;
-        match reported {
-            Some(_) if is_ready && every_worker_is_ready(facts) => Self::Back,
-            Some(_) if ended.is_some_and(is_newer) => Self::Lost(ended),
-            Some(_) => Self::Waiting(ended),
-            None if ended.is_some() || a_worker_is_gone(facts) => Self::Lost(ended),
-            None => Self::Whole,
-        }
-    }
-
-    /// How the awaited worker was lost.
-    fn loss(&self) -> Option<String> {
-        match self {
-            Self::Whole | Self::Back => None,
-            Self::Lost(pod) | Self::Waiting(pod) => {
-                Some(pod.map_or_else(|| "a worker's pod was deleted or its node was lost".to_owned(), end_of))
-            }
-        }
-    }
-
-    fn record(&self, status: &mut HybridJobStatus, now: Timestamp) {
-        match self {
-            Self::Whole | Self::Waiting(_) => {}
-            Self::Lost(pod) => {
-                let ended = pod.and_then(|pod| pod.exit.as_ref()?.at);
-                status.workers_lost = Some(Time(ended.map_or(now, |ended| ended.max(now))));
-            }
-            Self::Back => {
-                status.workers_lost = None;
-                status.workers_back = Some(Time(now));
-            }
-        }
-    }
-}
-
-/// Whether a worker of a ready run is missing without an exit code: it was deleted, or evicted, which its Job does not even
-/// count.
-fn a_worker_is_gone(facts: &DecisionFacts<'_>) -> bool {
-    let is_present = |pod: &&PodState| pod.role == Role::Worker && pod.exit.is_none() && pod.departure.is_none();
-    let present = i32::try_from(facts.observed.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
-    let is_up = facts.status.phase == Some(Phase::Running);
-    is_up && (present < facts.spec.dense_workers.replicas || worker_restarts(facts) > facts.status.worker_restarts)
-}
-
-/// Counts the pods themselves, because a Job counts a pod as ready for a moment after it has ended.
-fn every_worker_is_ready(facts: &DecisionFacts<'_>) -> bool {
-    let ready = facts.observed.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready).count();
-    let ended_well = facts.observed.workers.as_ref().map_or(0, |workers| workers.succeeded);
-    i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.spec.dense_workers.replicas
-}
-
-/// How many workers were restarted. The last failure may be the end of the attempt, but then nobody reads this number.
-fn worker_restarts(facts: &DecisionFacts<'_>) -> i32 {
-    let failed = facts.observed.workers.as_ref().map_or(0, |workers| workers.failed);
-    if facts.rejoins { failed } else { 0 }
 }
 
 /// The change since the last look, for an Event.
@@ -403,7 +340,7 @@ fn due(facts: &DecisionFacts<'_>) -> Duration {
 /// Workers start once coordinator and servers are ready. A gang is scheduled whole, so its workers start at once.
 fn stage(facts: &DecisionFacts<'_>) -> BuildStage {
     let observed = facts.observed;
-    let servers = observed.ready(Role::Server) >= facts.spec.embedding_servers.replicas;
+    let servers = observed.ready(Role::Server) >= facts.present.embedding_servers.replicas;
     let ready = servers && observed.ready(Role::Coordinator) > 0;
     let is_gang = facts.spec.scheduling.gang.is_some();
     if is_gang || ready || observed.workers.is_some() { BuildStage::Everything } else { BuildStage::Servers }
@@ -465,7 +402,7 @@ fn end(facts: &DecisionFacts<'_>, phase: Phase, reason: &'static str, note: Stri
         status.phase = Some(phase);
         status.completion_time = Some(Time(facts.now));
         status.message = Some(note.clone());
-        status.roles = Some(readiness::counts(facts.spec, facts.observed));
+        status.roles = Some(readiness::counts(facts.present, facts.observed));
         status.progress = facts.progress.clone().or(status.progress.take());
         let type_ = if succeeded { COMPLETE } else { FAILED };
         Conditions::new(status, facts.generation, facts.now).set(type_, true, reason, note.clone()).set(

@@ -34,5 +34,7 @@ pub mod render;
 mod reporting;
 pub mod rollout;
 pub mod run_secret;
+pub mod scale;
 mod server_memory;
+pub mod spec_hash;
 pub mod validate;

@@ -11,6 +11,7 @@ use zagros_operator::check::check;
 use zagros_operator::crd::definition_yaml;
 use zagros_operator::operator::{OperatorConfig, ask_coordinator, run};
 use zagros_operator::render::render;
+use zagros_operator::scale::ask::scale_by_coordinator;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::lifecycle::Signals;
 use zagros_plumbing::metrics::Registry;
@@ -139,6 +140,7 @@ async fn start(args: RunArgs) -> Result<ExitCode, String> {
         admin,
         registry: Registry::new(),
         asker: ask_coordinator(),
+        scaler: scale_by_coordinator(),
         clock: std::sync::Arc::new(k8s_openapi::jiff::Timestamp::now),
     };
     run(config, shutdown).await.map_err(|error| error.to_string())?;

@@ -7,11 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use zagros_plumbing::admin::PageToken;
 
 use crate::cache::JobKey;
 use crate::error::Error;
 use crate::judge::elapsed;
+use crate::run_secret::RunAccess;
 
 /// How often a coordinator is asked for its progress.
 pub const ASK: Duration = Duration::from_secs(15);
@@ -37,8 +37,8 @@ pub struct JobMemory {
     asked: Option<(i32, Timestamp)>,
     /// The job file of an attempt, which does not change.
     config: Option<(i32, String)>,
-    /// The token of the run's HTTP ports.
-    token: Option<PageToken>,
+    /// What opens the ports of the run.
+    access: Option<RunAccess>,
     failures: Option<Pause>,
 }
 
@@ -191,15 +191,20 @@ impl JobMemory {
         self.config = Some((attempt, text.to_owned()));
     }
 
-    /// The token of the run's HTTP ports, if it was read before.
+    /// What opens the ports of the run, if it was read before.
     #[must_use]
-    pub fn token(&self) -> Option<PageToken> {
-        self.token.clone()
+    pub fn access(&self) -> Option<RunAccess> {
+        self.access.clone()
     }
 
-    /// Remembers the token.
-    pub fn keep_token(&mut self, token: Option<PageToken>) {
-        self.token = token;
+    /// Remembers what opens the ports of the run.
+    pub fn keep_access(&mut self, access: RunAccess) {
+        self.access = Some(access);
+    }
+
+    /// The coordinator is asked at the next look, because its answer has changed.
+    pub fn ask_again(&mut self) {
+        self.asked = self.asked.map(|(attempt, _)| (attempt, Timestamp::UNIX_EPOCH));
     }
 
     /// Notes that a look failed. Returns the pause before the next.
@@ -265,6 +270,9 @@ mod tests {
         let mut memory = JobMemory::default();
         assert!(memory.asks(1, at(0)) && !memory.asks(1, at(14)) && memory.asks(1, at(15)) && memory.asks(2, at(16)));
         assert_eq!(memory.next_ask(at(20)).as_secs(), 11);
+        memory.ask_again();
+        assert_eq!(memory.next_ask(at(20)), FIRST_PAUSE);
+        assert!(memory.asks(2, at(20)) && !memory.asks(2, at(21)));
     }
 
     #[test]

@@ -191,10 +191,7 @@ impl ObservedObjects {
             .filter_map(|pod| PodState::of(pod))
             .collect();
         // Counts the pods themselves, because the counts of their controllers may be older.
-        let ready = |role: Role| {
-            let ready = pods.iter().filter(|pod| pod.role == role && pod.is_ready).count();
-            i32::try_from(ready).unwrap_or(i32::MAX)
-        };
+        let ready = |role: Role| count(&pods, role);
         let job = |role: Role| {
             let of_role = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && role_of_job(job) == Some(role);
             let found = objects.jobs.iter().find(of_role);
@@ -236,6 +233,16 @@ impl ObservedObjects {
         observed
     }
 
+    /// The same without servers of this index and above: they leave the run, and how they end is of no consequence.
+    #[must_use]
+    pub fn without_servers_from(&self, index: i32) -> Self {
+        let mut observed = self.clone();
+        observed.pods.retain(|pod| pod.role != Role::Server || pod.index().is_none_or(|one| one < index));
+        let leaving = count(&self.pods, Role::Server) - count(&observed.pods, Role::Server);
+        observed.servers = self.servers.map(|ready| ready - leaving);
+        observed
+    }
+
     /// The number of a role's pods that are ready or ended well.
     #[must_use]
     pub fn ready(&self, role: Role) -> i32 {
@@ -246,6 +253,12 @@ impl ObservedObjects {
             Role::Worker => of_job(&self.workers),
         }
     }
+}
+
+/// The number of a role's pods that are ready.
+fn count(pods: &[PodState], role: Role) -> i32 {
+    let ready = pods.iter().filter(|pod| pod.role == role && pod.is_ready).count();
+    i32::try_from(ready).unwrap_or(i32::MAX)
 }
 
 fn attempt_of<K: Resource>(object: &K) -> Option<i32> {
@@ -269,8 +282,7 @@ fn server_facts(attempt: i32, objects: &JobObjects, pods: &[PodState]) -> Server
     let set = objects.sets.iter().find(is_one).map(|set| ServerSet::of(set));
     let servers = pods.iter().filter(|pod| pod.role == Role::Server);
     let pods = servers.filter_map(|pod| {
-        let index = pod.name.rsplit('-').next()?.parse().ok()?;
-        Some(ServerPod { index, revision: pod.revision.clone(), is_ready: pod.is_ready })
+        Some(ServerPod { index: pod.index()?, revision: pod.revision.clone(), is_ready: pod.is_ready })
     });
     ServerFacts { set, pods: pods.collect(), alive: None }
 }
@@ -377,6 +389,11 @@ impl PodState {
     #[must_use]
     pub fn has_recovered(&self) -> bool {
         self.role != Role::Worker && self.is_ready && self.verdict().is_none()
+    }
+
+    /// The index of a server's pod.
+    fn index(&self) -> Option<i32> {
+        self.name.rsplit('-').next()?.parse().ok()
     }
 
     fn ended_after(&self, moment: Option<Timestamp>) -> bool {

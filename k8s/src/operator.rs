@@ -30,6 +30,7 @@ use crate::metrics::OperatorMetrics;
 use crate::names::{Attempt, MANAGER};
 use crate::probe;
 use crate::reconcile::{error_policy, reconcile};
+use crate::scale::ask::CoordinatorScale;
 
 /// Events within this time of each other lead to one look.
 const DEBOUNCE: Duration = Duration::from_millis(500);
@@ -54,6 +55,8 @@ pub struct OperatorConfig {
     pub registry: Registry,
     /// How coordinators are asked.
     pub asker: CoordinatorQuery,
+    /// How they are asked for another number of embedding servers.
+    pub scaler: CoordinatorScale,
     /// The time.
     pub clock: Clock,
 }
@@ -88,6 +91,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
         ),
         metrics: metrics.clone(),
         asker: config.asker,
+        scaler: config.scaler,
         clock: config.clock,
         caches: ObjectCaches::default(),
         memory: Arc::default(),

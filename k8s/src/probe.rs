@@ -6,7 +6,7 @@ use serde::Deserialize;
 use zagros_plumbing::admin::PageToken;
 use zagros_plumbing::ask::ask_with;
 
-use crate::crd::Progress;
+use crate::crd::{Progress, ServerScaling};
 
 /// How long a coordinator may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,6 +43,21 @@ struct ProbedReport {
     epochs: i32,
     members: Vec<ProbedMember>,
     evaluations: Vec<ProbedEvaluation>,
+    scale: Option<ProbedScale>,
+}
+
+#[derive(Deserialize)]
+struct ProbedScale {
+    servers: i32,
+    servers_wanted: i32,
+    buckets_left: i32,
+    text: String,
+}
+
+impl From<ProbedScale> for ServerScaling {
+    fn from(ProbedScale { servers, servers_wanted, buckets_left, text }: ProbedScale) -> Self {
+        Self { servers, wanted: servers_wanted, buckets_left, text }
+    }
 }
 
 #[derive(Deserialize)]
@@ -86,6 +101,7 @@ fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
         loss: digits(foremost.and_then(|worker| worker.loss)),
         auc: digits(last.and_then(|evaluation| evaluation.auc)),
         logloss: digits(last.and_then(|evaluation| evaluation.logloss)),
+        scaling: report.scale.map(ServerScaling::from),
         state: report.state,
         reason: report.reason,
     })

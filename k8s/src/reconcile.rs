@@ -8,16 +8,14 @@ use std::time::{Duration, Instant};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
-use serde_json::json;
 use tracing::warn;
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::act::{DecisionInput, act, farewell, release};
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
 use crate::context::{OperatorContext, Reconciliation, status};
-use crate::crd::{HybridJob, HybridJobSpec, Phase, PodSettings, Progress, Recovery};
+use crate::crd::{HybridJob, HybridJobSpec, Phase, Progress, Recovery};
 use crate::decide::{DecisionFacts, decide};
 use crate::error::{Error, ErrorRemedy};
 use crate::memory::JobMemory;
@@ -25,7 +23,9 @@ use crate::names::Attempt;
 use crate::observe::ObservedObjects;
 use crate::refuse::refuse;
 use crate::reporting::{report_error, unreadable};
-use crate::validate::{SpecProblem, ValidJob, validate};
+use crate::scale::ServerScale;
+use crate::spec_hash::SpecHash;
+use crate::validate::{JobText, SpecProblem, ValidJob, validate};
 
 /// The most steps of one look. After a recorded status the next step follows at once.
 const MOST_STEPS: usize = 4;
@@ -110,14 +110,19 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         valid => valid.ok(),
     };
     let report = progress(look, job, valid.as_ref(), &attempt, &observed).await;
+    let servers = server_scale(job, valid.as_ref(), report.as_ref());
+    let valid = valid.map(|valid| valid.with_servers(servers.pods()));
     let decision = decide(&DecisionFacts {
         job: &attempt.job,
         namespace: &attempt.namespace,
         spec: &job.spec,
+        present: &present(job, &servers),
+        servers: &servers,
+        fixed_servers: valid.as_ref().and_then(|valid| valid.job.fixed_servers()),
         generation: job.meta().generation,
         status: &status(job),
-        template: &template(&job.spec),
-        fixed: &fixed(&job.spec),
+        next: &SpecHash::of(&job.spec),
+        running: &SpecHash::during(&job.spec, servers.started),
         recovery: valid.as_ref().map_or(Recovery::Checkpoint, ValidJob::recovery),
         observed: &observed,
         rejoins: valid.as_ref().is_some_and(ValidJob::rejoins),
@@ -135,56 +140,41 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
 
 /// The text of the job file: that of the attempt once it has started, before that the one that the spec names. `None` when
 /// the ConfigMap or its key is missing.
-async fn text(look: &Reconciliation<'_>, job: &HybridJob, attempt: &Attempt) -> Result<Option<String>, Error> {
+async fn text(look: &Reconciliation<'_>, job: &HybridJob, attempt: &Attempt) -> Result<Option<JobText>, Error> {
     if let Some(text) = look.memory(job, |memory| memory.config(attempt.number)) {
-        return Ok(Some(text));
+        return Ok(Some(JobText::OfAttempt(text)));
     }
     if let Some(text) = look.cluster.config(&attempt.config(), JOB_KEY).await? {
         look.memory(job, |memory| memory.keep_config(attempt.number, &text));
-        return Ok(Some(text));
+        return Ok(Some(JobText::OfAttempt(text)));
     }
-    match (&job.spec.job.inline, &job.spec.job.config_map) {
-        (Some(text), _) => Ok(Some(text.clone())),
-        (None, Some(place)) => look.cluster.config(&place.name, &place.key).await,
-        (None, None) => Ok(Some(String::new())),
-    }
+    let text = match (&job.spec.job.inline, &job.spec.job.config_map) {
+        (Some(text), _) => Some(text.clone()),
+        (None, Some(place)) => look.cluster.config(&place.name, &place.key).await?,
+        (None, None) => Some(String::new()),
+    };
+    Ok(text.map(JobText::OfSpec))
+}
+
+/// The number of embedding servers. `report` is newer than the one that the status keeps.
+fn server_scale(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&Progress>) -> ServerScale {
+    let wanted = job.spec.embedding_servers.replicas;
+    let recorded = status(job).progress;
+    let known = report.or(recorded.as_ref()).and_then(|progress| progress.scaling.clone());
+    ServerScale { wanted, started: valid.map_or(wanted, ValidJob::started_servers), known }
+}
+
+/// The spec with as many servers as stay in the run.
+fn present(job: &HybridJob, servers: &ServerScale) -> HybridJobSpec {
+    let mut present = job.spec.clone();
+    present.embedding_servers.replicas = servers.staying();
+    present
 }
 
 /// The attempt that the status names, or the first.
 fn attempt(job: &HybridJob) -> Result<Attempt, Error> {
     let namespace = job.namespace().ok_or(Error::Unnamed)?;
     Ok(Attempt { job: job.name_any(), namespace, number: status(job).attempt.max(1) })
-}
-
-/// Hash of the fields from which an attempt is made. Another hash starts another attempt. How the run ends, its monitoring
-/// and its bounds of workers are not part of it.
-pub(crate) fn template(spec: &HybridJobSpec) -> String {
-    let mut made_from = json!({
-        "job": spec.job,
-        "image": spec.image,
-        "imagePullPolicy": spec.image_pull_policy,
-        "imagePullSecrets": spec.image_pull_secrets,
-        "coordinator": spec.coordinator,
-        "embeddingServers": spec.embedding_servers,
-        "denseWorkers": spec.dense_workers,
-        "volumes": spec.volumes,
-        "output": spec.output,
-        "scheduling": spec.scheduling,
-        "serviceAccountName": spec.service_account_name,
-        "podSecurityContext": spec.pod_security_context,
-    });
-    // Without absent fields: a field that a later operator adds restarts no run.
-    if let Some(fields) = made_from.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
-    }
-    format!("{:016x}", xxh3_64(made_from.to_string().as_bytes()))
-}
-
-/// Hash of the same fields without those that are applied while an attempt runs.
-fn fixed(spec: &HybridJobSpec) -> String {
-    let mut fixed = spec.clone();
-    fixed.embedding_servers.pod = PodSettings::default();
-    template(&fixed)
 }
 
 /// The coordinator's report, at intervals: progress changes all the time, and each report is a write of the status.
@@ -196,7 +186,7 @@ async fn progress(
     observed: &ObservedObjects,
 ) -> Option<Progress> {
     let is_up = observed.coordinator.as_ref().is_some_and(|one| one.ready > 0) && status(job).attempt > 0;
-    let token = look.memory(job, |memory| memory.token());
+    let token = look.memory(job, |memory| memory.access()).and_then(|access| access.token);
     // A new operator reads the token when it applies the objects of the run.
     let may_ask = token.is_some() || valid.is_some_and(|valid| !valid.asks_for_proof());
     let asks = is_up && may_ask && look.memory(job, |memory| memory.asks(attempt.number, look.now()));

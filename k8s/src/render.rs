@@ -6,7 +6,7 @@ use crate::build::{BuildPlan, BuildStage, build};
 use crate::crd::HybridJob;
 use crate::names::Attempt;
 use crate::rollout::ServerFacts;
-use crate::validate::validate;
+use crate::validate::{JobText, validate};
 
 /// The objects of the first attempt as YAML documents. `config` is the text of the job file, if the HybridJob names a
 /// ConfigMap.
@@ -21,7 +21,7 @@ pub fn render(yaml: &str, config: Option<&str>) -> Result<String, String> {
     let Some(text) = owner.spec.job.inline.as_deref().or(config).map(str::to_owned) else {
         return Err("spec.job.configMap: give the text of the job file with --config FILE".to_owned());
     };
-    let job = validate(&owner, &text, &attempt)
+    let job = validate(&owner, &JobText::OfSpec(text), &attempt)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, servers: &ServerFacts::default() };
     let objects = build(&plan, BuildStage::Everything);

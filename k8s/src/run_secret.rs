@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Resource, ResourceExt};
 use zagros_plumbing::admin::PageToken;
-use zagros_transport::{PeerRole, RoleKey};
+use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 use crate::cluster::JobClient;
 use crate::crd::HybridJob;
@@ -22,6 +22,15 @@ pub const TOKEN: &str = "token";
 const CLIENT: &str = "client";
 /// Characters of the owner's uid in the name.
 const OF_UID: usize = 8;
+
+/// What the operator needs of a Secret: to ask the coordinator how the run is doing, and to ask it for another number of servers.
+#[derive(Clone, Debug, Default)]
+pub struct RunAccess {
+    /// The token of the HTTP ports.
+    pub token: Option<PageToken>,
+    /// The proof that a call of the coordinator is allowed.
+    pub credentials: Credentials,
+}
 
 /// Name of a HybridJob's Secret. The name of a HybridJob has no dot, so this is no other HybridJob's.
 #[must_use]
@@ -64,29 +73,36 @@ fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
 }
 
 impl JobClient {
-    /// Makes the Secret of the job, unless it is there. Returns the token of the HTTP ports, if it can be read.
+    /// Makes the Secret of the job, unless it is there. Returns what of it can be read.
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn run_secret(&self, owner: &HybridJob) -> Result<Option<PageToken>, Error> {
+    pub async fn run_secret(&self, owner: &HybridJob) -> Result<RunAccess, Error> {
         let (name, api) = (name(owner), self.secrets());
         let read = async || api.get_opt(&name).await.map_err(Error::of(format!("read Secret {name}")));
         if let Some(found) = read().await? {
-            return Ok(token(&found));
+            return Ok(RunAccess::of(&found));
         }
         let made = api.create(&PostParams::default(), &secret(owner, &RoleKey::random())).await;
         match made.map_err(Error::of(format!("make Secret {name}"))) {
-            Ok(made) => Ok(token(&made)),
+            Ok(made) => Ok(RunAccess::of(&made)),
             // Another operator was faster.
-            Err(error) if error.is_conflict() => Ok(read().await?.as_ref().and_then(token)),
+            Err(error) if error.is_conflict() => Ok(read().await?.as_ref().map(RunAccess::of).unwrap_or_default()),
             Err(error) => Err(error),
         }
     }
 }
 
-fn token(secret: &Secret) -> Option<PageToken> {
-    let ByteString(bytes) = secret.data.as_ref()?.get(TOKEN)?;
-    PageToken::parse(std::str::from_utf8(bytes).ok()?).ok()
+impl RunAccess {
+    fn of(secret: &Secret) -> Self {
+        let text = |key: &str| {
+            let ByteString(bytes) = secret.data.as_ref()?.get(key)?;
+            std::str::from_utf8(bytes).ok()
+        };
+        let token = text(TOKEN).and_then(|token| PageToken::parse(token).ok());
+        let key = text(entry(Role::Coordinator)).and_then(|key| RoleKey::parse(key).ok());
+        Self { token, credentials: key.map_or(Credentials::Open, Credentials::Secret) }
+    }
 }
 
 #[cfg(test)]
@@ -111,7 +127,9 @@ mod tests {
             assert_eq!(RoleKey::parse(&text(entry)).unwrap().role(), role, "{entry}");
             assert_eq!(text(entry), run.of(role).unwrap().reveal(), "{entry}");
         }
-        assert_eq!(token(&made).unwrap().reveal(), run.page_token());
+        let access = RunAccess::of(&made);
+        assert_eq!(access.token.unwrap().reveal(), run.page_token());
+        assert!(matches!(access.credentials, Credentials::Secret(key) if key == run));
         assert_eq!(made.data.as_ref().unwrap().len(), 5);
     }
 

@@ -25,6 +25,21 @@ impl ValidJob {
         self.job.cluster.memory.or_else(limit).unwrap_or(SERVER_MEMORY)
     }
 
+    /// The most bytes of rows that one server writes into a checkpoint: those in its memory and those beyond.
+    #[must_use]
+    pub fn saved_rows(&self) -> u64 {
+        self.server_rows().saturating_add(self.rows_beyond_memory())
+    }
+
+    /// Bytes of rows that do not fit into `cluster.memory`: as many again, or what a larger disk that the user gives has room for
+    /// besides two bases of the log.
+    fn rows_beyond_memory(&self) -> u64 {
+        let Some(memory) = self.job.cluster.memory else { return 0 };
+        let size = self.spec.embedding_servers.storage.as_ref().and_then(|storage| storage.size.as_ref());
+        let room = size.and_then(amount::bytes).map(|disk| disk.saturating_sub(2 * memory));
+        room.unwrap_or(0).max(memory)
+    }
+
     /// The memory of a server's container, unless the user says otherwise. It follows from `cluster.memory`.
     #[must_use]
     pub fn default_server_memory(&self) -> String {

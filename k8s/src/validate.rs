@@ -23,7 +23,7 @@ const DURABILITY: &str = "process";
 /// A HybridJob that can be built. Only [`validate`] makes one.
 #[derive(Clone, Debug)]
 pub struct ValidJob {
-    /// The spec, for fields that need no check.
+    /// The spec, for fields that need no check, with as many servers as the run has now.
     pub spec: HybridJobSpec,
     /// The text of the job file that every role of the attempt gets.
     pub rendered: String,
@@ -50,6 +50,19 @@ impl ValidJob {
             Role::Server => self.spec.embedding_servers.replicas,
             Role::Worker => self.spec.dense_workers.replicas,
         }
+    }
+
+    /// The same with this many embedding servers, as a run has that was scaled.
+    #[must_use]
+    pub fn with_servers(mut self, servers: i32) -> Self {
+        self.spec.embedding_servers.replicas = servers;
+        self
+    }
+
+    /// Embedding servers with which the attempt starts.
+    #[must_use]
+    pub fn started_servers(&self) -> i32 {
+        i32::try_from(self.job.cluster.servers).unwrap_or(i32::MAX)
     }
 
     /// Whether the others wait for a lost worker and continue once it is replaced (invariant RK-3).
@@ -79,11 +92,30 @@ impl ValidJob {
     }
 }
 
+/// The text of a job file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobText {
+    /// That of the spec, from which an attempt starts. The attempt has as many servers and workers as the spec says.
+    OfSpec(String),
+    /// That of an attempt, with the numbers of servers and workers with which it started. The spec may have others by now.
+    OfAttempt(String),
+}
+
+impl JobText {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::OfSpec(text) | Self::OfAttempt(text) => text,
+        }
+    }
+}
+
 /// Checks everything and renders the job file of an attempt.
 ///
 /// # Errors
 /// All problems at once.
-pub fn validate(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<ValidJob, Vec<SpecProblem>> {
+pub fn validate(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Result<ValidJob, Vec<SpecProblem>> {
     let mut problems = check_spec(object);
     let rendered = render(object, text, attempt);
     match parse(&rendered.text).and_then(|job| rendered.complete().map(|()| job)) {
@@ -96,7 +128,7 @@ pub fn validate(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<Val
         }
         Err(message) => {
             // Positions in the message are those of the user's file, if that can be parsed at all.
-            let message = check_text(object, text, attempt).err().unwrap_or(message);
+            let message = check_text(object, text.as_str(), attempt).err().unwrap_or(message);
             problems.push(problem(job_field(object), message));
         }
     }
@@ -115,13 +147,15 @@ impl Rendered {
     }
 }
 
-fn render(object: &HybridJob, text: &str, attempt: &Attempt) -> Rendered {
-    let Ok(mut document) = text.parse::<DocumentMut>() else {
-        return Rendered { text: text.to_owned(), missing: Some("not TOML".to_owned()) };
+fn render(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Rendered {
+    let Ok(mut document) = text.as_str().parse::<DocumentMut>() else {
+        return Rendered { text: text.as_str().to_owned(), missing: Some("not TOML".to_owned()) };
     };
+    let keeps_sizes = matches!(text, JobText::OfAttempt(_));
     let mut missing = None;
     document.entry("name").or_insert(value(attempt.job.as_str()));
-    for (section, key, item) in settings(object, attempt) {
+    let settings = settings(object, attempt).into_iter();
+    for (section, key, item) in settings.filter(|(_, key, _)| !keeps_sizes || !SIZES.contains(key)) {
         match table(&mut document, section) {
             Some(table) => {
                 table.insert(key, item);
@@ -129,7 +163,7 @@ fn render(object: &HybridJob, text: &str, attempt: &Attempt) -> Rendered {
             None => missing = Some(format!("`{section}` is not a section")),
         }
     }
-    let least = least_workers(object, &document);
+    let least = if keeps_sizes { None } else { least_workers(object, &document) };
     for (section, key, item) in fallbacks().into_iter().chain(least) {
         if let Some(table) = table(&mut document, section) {
             table.entry(key).or_insert(item);
@@ -141,6 +175,10 @@ fn render(object: &HybridJob, text: &str, attempt: &Attempt) -> Rendered {
 fn table<'a>(document: &'a mut DocumentMut, section: &str) -> Option<&'a mut dyn toml_edit::TableLike> {
     document.entry(section).or_insert(Item::Table(Table::new())).as_table_like_mut()
 }
+
+/// The keys of the numbers of pods. Those of an attempt never change: its job file is immutable, and processes that start later
+/// read it too. The coordinator knows the present numbers.
+const SIZES: [&str; 2] = ["servers", "workers"];
 
 /// The keys that the operator sets.
 fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'static str, Item)> {
@@ -297,198 +335,4 @@ fn job_field(object: &HybridJob) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{JOB_TEXT, attempt, hybrid_job};
-
-    fn problems(change: impl FnOnce(&mut HybridJob)) -> Vec<String> {
-        let mut object = hybrid_job();
-        change(&mut object);
-        let text = object.spec.job.inline.clone().unwrap_or_default();
-        let found = validate(&object, &text, &attempt(1)).map(|_| ()).err().unwrap_or_default();
-        found.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn the_rendered_file_is_the_users_with_the_clusters_addresses() {
-        let valid = validate(&hybrid_job(), JOB_TEXT, &attempt(2)).unwrap();
-        let cluster = &valid.job.cluster;
-        assert_eq!((cluster.servers, cluster.workers), (3, 2));
-        assert_eq!(cluster.coordinator, "ctr-2-coordinator.ads.svc:7700");
-        assert_eq!(cluster.server_addresses, ["0.0.0.0:7701"]);
-        assert_eq!(cluster.timeout.as_secs_f64(), TIMEOUT_SECONDS);
-        assert_eq!(cluster.durability, zagros_job::Durability::Process);
-        assert!(valid.is_durable());
-        assert_eq!(valid.job.output.folder, Path::new("/output/ctr"));
-        assert_eq!(valid.job.name, "ctr");
-        assert_eq!(valid.job.train.seed, 7);
-        assert!(valid.rendered.contains("# What the user wrote stays."));
-    }
-
-    #[test]
-    fn a_hybrid_run_continues_down_to_the_lower_bound_of_elasticity() {
-        let least = |text: &str, workers: i32| {
-            let mut object = hybrid_job();
-            object.spec.dense_workers.replicas = workers;
-            object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
-            validate(&object, text, &attempt(1)).unwrap().job.cluster.min_workers
-        };
-        assert_eq!(least(JOB_TEXT, 4), Some(1));
-        assert_eq!(least(&format!("{JOB_TEXT}[cluster]\nmin_workers = 3\n"), 4), Some(3), "the user's own stays");
-        assert_eq!(least(&format!("{JOB_TEXT}mode = \"sync\"\n"), 4), None);
-        assert_eq!(least(JOB_TEXT, 1), None);
-        assert_eq!(validate(&hybrid_job(), JOB_TEXT, &attempt(1)).unwrap().job.cluster.min_workers, None);
-    }
-
-    /// Roles do not compare addresses and folders, so the pods of one attempt agree.
-    #[test]
-    fn every_attempt_trains_the_same_job() {
-        let of = |number| validate(&hybrid_job(), JOB_TEXT, &attempt(number)).unwrap().job;
-        assert_eq!(of(1).fingerprint(), of(2).fingerprint());
-    }
-
-    /// A run is found by its name and its parent folder. Other settings may change since a checkpoint.
-    #[test]
-    fn an_attempt_finds_the_checkpoints_of_earlier_ones_and_may_continue_from_them() {
-        let text = format!("{JOB_TEXT}[checkpoint]\nfolder = \"s3://models/ads\"\n");
-        let of = |number, workers| {
-            let mut object = hybrid_job();
-            object.spec.dense_workers.replicas = workers;
-            validate(&object, &text, &attempt(number)).unwrap().job
-        };
-        let (first, second) = (of(1, 2), of(2, 4));
-        assert_eq!((&first.name, &first.output.folder), (&second.name, &second.output.folder));
-        assert_eq!(first.checkpoint.folder, second.checkpoint.folder);
-        let changed = second.changes_since(&first);
-        assert!(!changed.is_empty() && !changed.iter().any(zagros_job::KeyChange::is_learning), "{changed:?}");
-    }
-
-    #[test]
-    fn the_users_timeout_stays() {
-        let text = format!("{JOB_TEXT}[cluster]\ntimeout_seconds = 40.0\nservers = 9\n");
-        let cluster = validate(&hybrid_job(), &text, &attempt(1)).unwrap().job.cluster;
-        assert_eq!((cluster.timeout.as_secs(), cluster.servers), (40, 3));
-    }
-
-    #[test]
-    fn a_wrong_job_file_is_reported_by_its_own_lines() {
-        let found = problems(|object| object.spec.job.inline = Some(JOB_TEXT.replace("seed", "sede")));
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("spec.job.inline: ") && found[0].contains("sede"), "{found:?}");
-        assert!(found[0].contains("job.toml:8:1") && found[0].contains("seed"), "{found:?}");
-        let found = problems(|object| object.spec.job.inline = Some("data = [".to_owned()));
-        assert!(found[0].contains("job.toml:1:"), "{found:?}");
-        let found = problems(|object| object.spec.job.inline = Some(format!("cluster = 3\n{JOB_TEXT}")));
-        assert!(found[0].contains("cluster"), "{found:?}");
-    }
-
-    #[test]
-    fn data_that_no_volume_holds_is_named() {
-        let found = problems(|object| object.spec.volumes.clear());
-        assert!(found[0].starts_with("spec.volumes: the job file reads /data/train.txt (2 file(s)"), "{found:?}");
-    }
-
-    /// Paths in a job file start at its folder, so `../data` is mounted at `/data`.
-    #[test]
-    fn a_path_with_dots_is_found_where_it_leads() {
-        let of =
-            |path: &str| problems(|object| object.spec.job.inline = Some(JOB_TEXT.replace("/data/train.txt", path)));
-        for path in ["../data/train.txt", "/data/../data/./train.txt", "../data/a/../train.txt", "../output/x"] {
-            assert_eq!(of(path), Vec::<String>::new(), "{path}");
-        }
-        for (path, plain) in
-            [("train.txt", "/zagros/train.txt"), ("/data/../etc/passwd", "/etc/passwd"), ("../x", "/x")]
-        {
-            let found = of(path);
-            assert!(found.len() == 1 && found[0].contains(&format!("the job file reads {plain}")), "{path}: {found:?}");
-        }
-    }
-
-    /// Refused now, and not by a pod that has trained up to its first checkpoint.
-    #[test]
-    fn a_folder_that_pods_cannot_write_is_named() {
-        let of = |keys: &str| problems(|object| object.spec.job.inline = Some(format!("{JOB_TEXT}{keys}")));
-        for (keys, key) in [
-            ("[checkpoint]\nfolder = \"checkpoints\"\n", "checkpoint.folder is \"checkpoints\""),
-            ("[checkpoint]\nfolder = \"/data/checkpoints\"\n", "checkpoint.folder"),
-            ("[output]\nmodel_folder = \"/output/../models\"\n", "output.model_folder"),
-            ("[cluster]\ncold_folder = \"/var/lib/rows\"\n", "cluster.cold_folder"),
-            ("[cluster]\nlog_folder = \"/var/lib/rows\"\n", "cluster.log_folder"),
-            // What goes with the pod is no place for rows that must outlive it.
-            ("[cluster]\ncold_folder = \"/tmp/rows\"\n", "cluster.cold_folder"),
-            ("[cluster]\nlog_folder = \"/tmp/rows\"\n", "cluster.log_folder"),
-            ("[cluster]\nlog_folder = \"/output/rows\"\n", "cluster.log_folder"),
-        ] {
-            let found = of(keys);
-            assert!(found.len() == 1 && found[0].starts_with(&format!("spec.job.inline: {key}")), "{keys}: {found:?}");
-        }
-        for keys in [
-            "[checkpoint]\nfolder = \"s3://models/ads\"\n",
-            "[checkpoint]\nfolder = \"/output/checkpoints\"\n",
-            "[cluster]\ndurability = \"checkpoint\"\ncold_folder = \"/tmp/rows\"\n",
-        ] {
-            assert_eq!(of(keys), Vec::<String>::new(), "{keys}");
-        }
-        let shared = problems(|object| {
-            object.spec.volumes[0].read_only = false;
-            object.spec.job.inline = Some(format!("{JOB_TEXT}[checkpoint]\nfolder = \"/data/checkpoints\"\n"));
-        });
-        assert_eq!(shared, Vec::<String>::new());
-    }
-
-    #[test]
-    fn everything_is_reported_at_once() {
-        let found = problems(|object| {
-            object.spec.dense_workers.replicas = 0;
-            object.spec.volumes.push(object.spec.volumes[0].clone());
-            object.spec.coordinator.pod.labels.insert("team".to_owned(), "-".to_owned());
-            object.spec.job.inline = Some("[data]".to_owned());
-        });
-        let fields: Vec<&str> = found.iter().filter_map(|text| text.split(": ").next()).collect();
-        let expected = [
-            "spec.coordinator.pod.labels.team",
-            "spec.denseWorkers.replicas",
-            "spec.volumes[1].mountPath",
-            "spec.job.inline",
-        ];
-        assert_eq!(fields, expected);
-    }
-
-    /// The definition in the cluster may be older, so the operator checks its rules too.
-    #[test]
-    fn the_rules_of_the_definition_hold_without_a_cluster() {
-        let found = problems(|object| {
-            object.spec.volumes[0].source.secret_name = Some("s".to_owned());
-            object.spec.dense_workers.pod.env = vec![k8s_openapi::api::core::v1::EnvVar {
-                name: "ZAGROS__TRAIN__SEED".to_owned(),
-                ..Default::default()
-            }];
-        });
-        let fields: Vec<&str> = found.iter().filter_map(|text| text.split(": ").next()).collect();
-        assert_eq!(fields, ["spec.denseWorkers.pod.env", "spec.volumes[0].source"], "{found:?}");
-    }
-
-    /// The roles use folders of their own. No spelling of a path may hide one.
-    #[test]
-    fn no_volume_hides_a_folder_of_the_roles() {
-        for path in ["/output", "/tmp/", "/zagros", "/dev/shm", "/var/lib/zagros/", "/var/./lib/zagros", "/data"] {
-            let found = problems(|object| {
-                let volume = object.spec.volumes[0].clone();
-                object.spec.volumes.push(crate::crd::MountedVolume { mount_path: path.to_owned(), ..volume });
-            });
-            assert!(
-                found.iter().any(|one| one.contains(&format!("\"{path}\" is taken")) || one.contains("two volumes")),
-                "{path}: {found:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_size_beyond_elasticity_is_refused() {
-        let found = problems(|object| {
-            object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 3, max_workers: 4 });
-        });
-        let expected = "spec: denseWorkers.replicas must lie within elasticity.minWorkers and elasticity.maxWorkers";
-        assert_eq!(found, [expected]);
-    }
-}
+mod tests;

@@ -342,9 +342,9 @@ mod tests {
             folder.lineage().unwrap_err().to_string()
         };
         assert!(refused("{ half").contains("lineage.json at byte 0"));
-        assert!(refused(r#"{"version": 3}"#).contains("missing field"));
-        assert!(refused(r#"{"version": 2}"#).contains("has version 2, and this release reads version 3"));
-        assert!(refused(r#"{"version": 99, "other": 1}"#).contains("has version 99, and this release reads version 3"));
+        assert!(refused(r#"{"version": 4}"#).contains("missing field"));
+        assert!(refused(r#"{"version": 2}"#).contains("has version 2, and this release reads version 4"));
+        assert!(refused(r#"{"version": 99, "other": 1}"#).contains("has version 99, and this release reads version 4"));
         fs::remove_file(&path).unwrap();
         let missing = folder.lineage().unwrap_err().to_string();
         assert!(missing.contains("lineage.json is missing: ") && missing.contains("segment-0000"), "{missing}");

@@ -1,7 +1,7 @@
-//! The bytes of the log, version 3. All numbers are little-endian.
+//! The bytes of the log, version 4. All numbers are little-endian.
 //!
 //! ```text
-//! segment := preamble record* zeros          zeros: what is preallocated and not yet written
+//! segment := preamble record* zeros rest     zeros: a head at least, unless the file ends; rest: see below
 //! part    := preamble record* end            a part of a base
 //! preamble:= magic [8] · version u32 · 0 u32 · lineage u64 · first u64 · next u64 · 0 [20] · crc u32   64 bytes
 //! record  := head · payload · padding to a multiple of 8
@@ -11,7 +11,8 @@
 //!
 //! An lsn (log sequence number) counts the bytes of all records before, over all segments. The segment `first` holds the
 //! records from that lsn on; a record lies in one segment. `next` is the lsn at which the next segment starts, and 0 as long as
-//! there is none: a segment that somebody deleted is missed. `durable` is how far the log was durable when the record was
+//! there is none: a segment that somebody deleted is missed. The `rest` of the last segment was preallocated and not yet written, or
+//! it is of an earlier segment whose file is used again: its records name smaller lsns, which belong to other places. `durable` is how far the log was durable when the record was
 //! appended: whatever lies before is not allowed to be unreadable, what lies behind may be torn. `crc` is CRC-32C: that of a head
 //! covers the 44 bytes before it.
 //!
@@ -42,7 +43,7 @@ pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"ZLOG\r\n\x1a\n";
 /// First bytes of a record.
 pub(crate) const RECORD_MAGIC: u32 = 0x5a52_4c47;
 /// Version of everything in this module's documentation.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Bytes of a preamble.
 pub(crate) const PREAMBLE_BYTES: usize = 64;
 /// Bytes of a head.

@@ -5,24 +5,9 @@ use zagros_table::{FrequencyCounts, PushOrigin, PushStep, TableTime};
 
 use crate::format::{HEAD_BYTES, RecordHead, u32_at, u64_at};
 use crate::kind::RecordKind;
-use crate::rows_view::{RowsView, copied};
+use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copied, count_of, origin_of};
+use crate::rows_view::{LoggedRows, RowsView};
 use crate::window_group::WindowGroup;
-
-/// Bytes of an origin.
-pub(crate) const ORIGIN_BYTES: usize = 24;
-/// Bytes of a count before ids.
-pub(crate) const COUNT_BYTES: usize = 8;
-
-/// Rows of a record.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoggedRows {
-    /// Ids.
-    pub ids: Vec<u64>,
-    /// Words of 32 bits, `[ids.len() * width]`.
-    pub slots: Vec<u32>,
-    /// Access metadata, `[ids.len()]`; empty where the table has none.
-    pub access: Vec<u32>,
-}
 
 /// A gradient that was acknowledged and waits for its row.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,17 +113,6 @@ fn decode(head: &RecordHead, payload: &[u8]) -> Option<LogRecord> {
         RecordKind::LoadComplete => LogRecord::LoadComplete,
         RecordKind::WindowGroup => LogRecord::WindowGroup(window_group_of(payload)?),
     })
-}
-
-/// The push of a record that has one, and its number of entries.
-pub(crate) fn origin_of(payload: &[u8]) -> Option<(PushOrigin, usize)> {
-    let bytes = payload.get(..ORIGIN_BYTES)?;
-    let origin = PushOrigin { writer: u64_at(bytes, 0), incarnation: u32_at(bytes, 16), seq: u64_at(bytes, 8) };
-    Some((origin, u32_at(bytes, 20) as usize))
-}
-
-pub(crate) fn count_of(payload: &[u8]) -> Option<usize> {
-    payload.get(..COUNT_BYTES).map(|bytes| u32_at(bytes, 0) as usize)
 }
 
 /// Ids, and the bytes behind them.

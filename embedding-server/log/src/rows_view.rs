@@ -2,12 +2,23 @@
 
 use std::borrow::Cow;
 
-use bytemuck::{Pod, cast_slice_mut, try_cast_slice};
+use bytemuck::{Pod, try_cast_slice};
 use zagros_table::{PushOrigin, RowSlices};
 
 use crate::format::RecordHead;
 use crate::kind::RecordKind;
-use crate::record::{COUNT_BYTES, LoggedRows, ORIGIN_BYTES, count_of, origin_of};
+use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copied, count_of, origin_of};
+
+/// Rows of a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoggedRows {
+    /// Ids.
+    pub ids: Vec<u64>,
+    /// Words of 32 bits, `[ids.len() * width]`.
+    pub slots: Vec<u32>,
+    /// Access metadata, `[ids.len()]`; empty where the table has none.
+    pub access: Vec<u32>,
+}
 
 /// Rows of a payload. They are copied only if the payload lies in memory without alignment.
 #[derive(Clone, Debug)]
@@ -77,32 +88,36 @@ fn numbers<T: Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
     }
 }
 
-/// Whole numbers from bytes that lie anywhere in memory.
-pub(crate) fn copied<T: Pod>(bytes: &[u8]) -> Vec<T> {
-    let mut numbers = vec![T::zeroed(); bytes.len() / size_of::<T>()];
-    let whole = numbers.len() * size_of::<T>();
-    cast_slice_mut::<T, u8>(&mut numbers).copy_from_slice(&bytes[..whole]);
-    numbers
-}
-
 #[cfg(test)]
 mod tests {
+    use bytemuck::{cast_slice, cast_slice_mut};
+
     use super::*;
-    use crate::format::HEAD_BYTES;
-    use crate::record::RecordDraft;
 
     #[test]
     fn rows_are_read_at_any_alignment_and_copied_only_where_they_must_be() {
         let origin = PushOrigin { writer: 1, incarnation: 2, seq: 3 };
-        let (ids, slots, access) = ([5, u64::MAX], [1, 2, 3, 4, 5, 6], [7, 8]);
-        let mut bytes = Vec::new();
-        RecordDraft::rows([1, 2], Some(&origin), &ids, &slots, &access).append_to(&mut bytes, 0, 0);
-        let head = RecordHead::from_bytes(&bytes).unwrap();
+        let (ids, slots, access) = ([5, u64::MAX], [1_u32, 2, 3, 4, 5, 6], [7_u32, 8]);
+        // Writer and number of the push, its incarnation, and the number of rows.
+        let mut bytes = cast_slice::<u64, u8>(&[1, 3, 2 << 32 | 2]).to_vec();
+        bytes.extend_from_slice(cast_slice(&ids));
+        bytes.extend_from_slice(cast_slice(&slots));
+        bytes.extend_from_slice(cast_slice(&access));
+        let head = RecordHead {
+            kind: RecordKind::PushedRows,
+            length: bytes.len() as u32,
+            table: 1,
+            stripe: 2,
+            width: 3,
+            lsn: 0,
+            durable: 0,
+            payload_crc: 0,
+        };
         let mut borrowed = 0;
         for shift in 0..8 {
-            let mut moved = vec![0_u64; bytes.len() / 8 + 1];
-            let payload = &mut cast_slice_mut::<u64, u8>(&mut moved)[shift..][..head.length as usize];
-            payload.copy_from_slice(&bytes[HEAD_BYTES..][..head.length as usize]);
+            let mut moved = vec![0_u64; bytes.len() / 8 + 2];
+            let payload = &mut cast_slice_mut::<u64, u8>(&mut moved)[shift..][..bytes.len()];
+            payload.copy_from_slice(&bytes);
             let rows = RowsView::of(&head, payload).unwrap().unwrap();
             borrowed += usize::from(matches!((&rows.ids, &rows.slots), (Cow::Borrowed(_), Cow::Borrowed(_))));
             assert_eq!((rows.origin, rows.ids(), rows.slices().slots), (Some(origin), &ids[..], &slots[..]));
@@ -110,6 +125,6 @@ mod tests {
         }
         assert_eq!(borrowed, 1);
         assert!(RowsView::of(&RecordHead { kind: RecordKind::Commit, ..head }, &[]).is_none());
-        assert!(RowsView::of(&head, &bytes[HEAD_BYTES..][..40]).unwrap().is_err());
+        assert!(RowsView::of(&head, &bytes[..40]).unwrap().is_err());
     }
 }

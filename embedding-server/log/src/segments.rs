@@ -10,18 +10,33 @@
 //!
 //! A segment is preallocated, so that a full disk shows before a push is applied and not after. A record lies in one segment:
 //! where the room left is too small, the next segment begins.
+//!
+//! A segment that is not needed any more becomes room for a later one: to write over blocks and pages that a file has already is
+//! several times cheaper than to get new ones, and a sync then has no metadata to write. What such a file had before stays behind
+//! the last record:
+//!
+//! ```text
+//! … record │ record │ zeros to the end of the page │ bytes of records with smaller lsns: never taken for records of this place
+//! ```
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::LogError;
 use crate::disk::LogDisk;
 use crate::folder::{segment_path, segments, spare_path, spares, sync_folder};
-use crate::format::{PREAMBLE_BYTES, Preamble, RecordHead};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
 use crate::sync_mode::SyncMode;
+
+/// The system caches and writes files in pieces of so many bytes. A write ends with a whole one: the system need not read what
+/// the rest of it was.
+const PAGE: u64 = 4096;
+/// As many files are kept as room at most.
+const MOST_SPARES: usize = 16;
 
 /// The file that is written now.
 #[derive(Debug)]
@@ -111,7 +126,7 @@ impl SegmentFiles {
 
     /// Writes whole records, the first of which has the lsn `start`. What is in the files already is written again at the same
     /// place: an earlier try may have failed half-way. Answers the lsn up to which nothing needs to be kept by the caller.
-    pub(crate) fn write(&mut self, records: &[u8], start: u64) -> io::Result<u64> {
+    pub(crate) fn write(&mut self, records: &mut Vec<u8>, start: u64) -> io::Result<u64> {
         let mut kept = start;
         // A try that failed may have come further than the last success.
         self.written = self.written.max(start);
@@ -119,10 +134,7 @@ impl SegmentFiles {
         while place < records.len() {
             let end = self.fitting(records, place, start);
             if end > place {
-                let segment = self.current.as_ref().ok_or_else(|| io::Error::other("no segment is open"))?;
-                let offset = PREAMBLE_BYTES as u64 + start + place as u64 - segment.first;
-                let written = self.disk.write_at(&segment.file, &records[place..end], offset);
-                written.map_err(|error| naming(&segment.path, error))?;
+                self.write_piece(records, place..end, start)?;
                 place = end;
                 self.written = start + place as u64;
             } else {
@@ -133,6 +145,23 @@ impl SegmentFiles {
         }
         self.sync()?;
         Ok(kept.max(start + records.len() as u64))
+    }
+
+    /// Writes a part of the records into the current segment. Zeros follow the last one.
+    fn write_piece(&self, records: &mut Vec<u8>, part: Range<usize>, start: u64) -> io::Result<()> {
+        let segment = self.current.as_ref().ok_or_else(|| io::Error::other("no segment is open"))?;
+        let offset = |place: usize| PREAMBLE_BYTES as u64 + start + place as u64 - segment.first;
+        let (length, limit) = (records.len(), PREAMBLE_BYTES as u64 + segment.room);
+        if part.end == length {
+            let end = offset(length);
+            // There is no head behind the last record.
+            let padded = (end + HEAD_BYTES as u64).next_multiple_of(PAGE).min(limit);
+            records.resize(length + (padded - end) as usize, 0);
+        }
+        let last = if part.end == length { records.len() } else { part.end };
+        let written = self.disk.write_at(&segment.file, &records[part.start..last], offset(part.start));
+        records.truncate(length);
+        written.map_err(|error| naming(&segment.path, error))
     }
 
     /// Where the records end that fit into the current segment, from `place` on.
@@ -201,17 +230,34 @@ impl SegmentFiles {
         }
     }
 
-    /// Deletes segments whose records all lie before `lsn`. Answers how many are left.
+    /// Gives up segments whose records all lie before `lsn`: they become room, or are deleted. Answers how many are left.
     pub(crate) fn delete_before(&mut self, lsn: u64) -> Result<usize, LogError> {
         let all = segments(&self.folder)?;
         let mut left = all.len();
         for pair in all.windows(2) {
             if pair[1].0 <= lsn {
-                crate::folder::remove_file(&pair[0].1)?;
+                self.reuse(&pair[0].1)?;
                 left -= 1;
             }
         }
         Ok(left)
+    }
+
+    /// Makes room of a segment. One that has become much shorter than others is deleted.
+    fn reuse(&mut self, segment: &Path) -> Result<(), LogError> {
+        let path = spare_path(&self.folder, self.next_spare);
+        let opened = File::options().read(true).write(true).open(segment);
+        let opened = opened.and_then(|file| file.metadata().map(|data| (file, data.len())));
+        let least = PREAMBLE_BYTES as u64 + self.segment_bytes / 2;
+        match opened {
+            Ok((file, length)) if length >= least && self.spares.len() < MOST_SPARES => {
+                fs::rename(segment, &path).map_err(LogError::io("rename", segment))?;
+                self.next_spare += 1;
+                self.spares.push_back(SpareSegment { path, file, room: length - PREAMBLE_BYTES as u64 });
+                Ok(())
+            }
+            _ => crate::folder::remove_file(segment),
+        }
     }
 }
 

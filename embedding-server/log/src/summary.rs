@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::base::{Base, BaseManifest};
 use crate::folder::{LineageFile, read_lineage, segments};
-use crate::record::origin_of;
+use crate::payload::origin_of;
 use crate::{LogError, LogRecord, LogTail, RecordKind};
 
 /// What a log holds.

@@ -263,11 +263,12 @@ impl SegmentBytes<'_> {
         PREAMBLE_BYTES + (lsn - self.first) as usize
     }
 
-    /// Whether a later record shows that the one at `lsn` had been durable.
+    /// Whether a later record shows that the one at `lsn` had been durable. What an earlier segment has left here names smaller
+    /// lsns, which lie at other places.
     fn was_durable(&self, lsn: u64) -> bool {
         let mut offset = self.offset(lsn) + 8;
         // Behind the last byte that was written there are zeros, to the end of what is preallocated.
-        let end = self.offset(lsn) + self.torn_bytes(lsn) as usize;
+        let end = self.offset(lsn) + self.written_bytes(lsn) as usize;
         while offset + HEAD_BYTES <= self.bytes.len() && offset < end {
             let later = RecordHead::from_bytes(&self.bytes[offset..]).ok();
             if later.is_some_and(|head| self.offset(head.lsn.max(self.first)) == offset && head.durable > lsn) {
@@ -278,8 +279,15 @@ impl SegmentBytes<'_> {
         false
     }
 
-    /// Bytes from `lsn` to the last one that is not zero.
+    /// Bytes that a torn record has at most. None are torn where zeros follow the last record.
     fn torn_bytes(&self, lsn: u64) -> u64 {
+        let rest = self.bytes.get(self.offset(lsn)..).unwrap_or_default();
+        let head = &rest[..rest.len().min(HEAD_BYTES)];
+        if head.iter().all(|byte| *byte == 0) { 0 } else { self.written_bytes(lsn) }
+    }
+
+    /// Bytes from `lsn` to the last one that is not zero.
+    fn written_bytes(&self, lsn: u64) -> u64 {
         let mut rest = self.bytes.get(self.offset(lsn)..).unwrap_or_default();
         // Page by page: most of a segment is room that was never written.
         while let Some((before, page)) = rest.split_last_chunk::<PAGE>()

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -32,6 +32,7 @@ impl<T: Fn() -> Option<Result<(), ServerError>> + Send + 'static> BaseWriting fo
 pub(crate) struct LogKeeper {
     stop: Option<Sender<()>>,
     ended: Mutex<Receiver<()>>,
+    thread: ThreadId,
 }
 
 impl LogKeeper {
@@ -50,14 +51,18 @@ impl LogKeeper {
             drop(end);
         };
         let started = thread::Builder::new().name(format!("log {index}")).spawn(run);
-        started.map_err(|source| ServerError::Maintenance { index, source })?;
-        Ok(Self { stop: Some(stop), ended: Mutex::new(ended) })
+        let thread = started.map_err(|source| ServerError::Maintenance { index, source })?.thread().id();
+        Ok(Self { stop: Some(stop), ended: Mutex::new(ended), thread })
     }
 }
 
 impl Drop for LogKeeper {
     fn drop(&mut self) {
         drop(self.stop.take());
+        // The thread itself drops the service if it wrote a base when everybody else let go of it.
+        if self.thread == thread::current().id() {
+            return;
+        }
         if self.ended.get_mut().recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             warn!("the thread of the log has not ended within {TIMEOUT:?}; the server ends without it");
         }

@@ -28,7 +28,7 @@ use zagros_log::{Base, BaseManifest, LogError, LogRecord, LogTail, PartialImage,
 use zagros_protocol::ServerIndex;
 use zagros_table::{FrequencyCounts, PushOrigin, RequestBuffers, TableError, TableSet, TableTime};
 
-use self::tail_summary::{SegmentMarks, TailSummary};
+use self::tail_summary::{SegmentEvents, TailSummary};
 use self::tail_worker::{CountPositions, TailReplay, TailWorker, disagree};
 use super::partial_pushes::{AppliedRows, PartialPushes};
 use crate::ServerError;
@@ -161,15 +161,15 @@ impl Replay<'_> {
         for some in numbers.chunks(self.threads) {
             let mut checked: Vec<_> = some.iter().map(|number| (*number, None)).collect();
             self.on_threads(checked.iter_mut(), |(number, slot)| {
-                let mut marks = SegmentMarks::default();
-                let end = plan.check(*number, |head, payload| marks.note(head, payload));
-                *slot = Some(end.map(|end| (end, marks)));
+                let mut events = SegmentEvents::default();
+                let end = plan.check(*number, |head, payload| events.note(head, payload));
+                *slot = Some(end.map(|end| (end, events)));
                 Ok(())
             })?;
             // The first failure of the log counts, and not the first one in time.
-            for (end, marks) in checked.into_iter().filter_map(|(_, slot)| slot).collect::<Result<Vec<_>, _>>()? {
+            for (end, events) in checked.into_iter().filter_map(|(_, slot)| slot).collect::<Result<Vec<_>, _>>()? {
                 ends.push(end);
-                found.add(marks, windows);
+                found.add(events, windows);
             }
         }
         Ok(plan.clone().finish(&ends)?)

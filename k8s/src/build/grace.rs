@@ -15,7 +15,8 @@ pub(super) fn period(plan: &BuildPlan<'_>, role: Role) -> i64 {
     let given = plan.job.pod(role).termination_grace_period_seconds;
     given.unwrap_or_else(|| match role {
         Role::Worker => saving(plan),
-        // It leaves everything to the next process, on its disk.
+        // It leaves everything to the next process, on its disk: every acknowledged push is in its log already, and what only the
+        // operating system has of it, that writes before it gives the disk away.
         Role::Coordinator | Role::Server if plan.job.is_durable() => SECONDS,
         // They serve until the workers have saved, and end after that. If one is killed before, the run loses its work since
         // the previous checkpoint.
@@ -25,7 +26,7 @@ pub(super) fn period(plan: &BuildPlan<'_>, role: Role) -> i64 {
 
 /// A last checkpoint and a model. The servers write side by side, each its own rows.
 fn saving(plan: &BuildPlan<'_>) -> i64 {
-    let writing = plan.job.server_rows().saturating_mul(TIMES).div_ceil(SLOW);
+    let writing = plan.job.saved_rows().saturating_mul(TIMES).div_ceil(SLOW);
     let answer = plan.job.job.cluster.timeout.as_secs();
     i64::try_from(answer.saturating_add(writing)).unwrap_or(i64::MAX).saturating_add(SECONDS)
 }

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
 use super::{BuildPlan, jobs};
-use crate::names::{ADMIN_PORT, ROLE_LABEL, Role, job_labels};
+use crate::names::{ADMIN_PORT, MANAGER, ROLE_LABEL, Role, job_labels};
 
 /// Gives each pod of a role a name. Unready pods have one too: members find each other in order to become ready.
 pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
@@ -34,13 +34,24 @@ pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
     }
 }
 
-/// Coordinator and servers are reached at their data ports by the members of the run. Pods of the cluster reach health and
-/// metrics: probes are open to all, and the rest needs the token of the run.
+/// Coordinator and servers are reached at their data ports by the members of the run, and the coordinator by the operator, which
+/// asks it for another number of servers. Pods of the cluster reach health and metrics: probes are open to all, and the rest
+/// needs the token of the run.
 pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
     let roles = [Role::Coordinator, Role::Server];
     let data = roles.map(|role| tcp(role.port())).to_vec();
     let from_members = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &Role::ALL)]), ports: Some(data) };
-    of_roles(plan, metadata, &roles, from_members)
+    let control = vec![tcp(Role::Coordinator.port())];
+    let from_operator = NetworkPolicyIngressRule { from: Some(vec![operator()]), ports: Some(control) };
+    of_roles(plan, metadata, &roles, vec![from_members, from_operator])
+}
+
+/// Pods of the operator, in whichever namespace it runs. The label alone opens no port: each call needs a proof of the run.
+fn operator() -> NetworkPolicyPeer {
+    let labels = [("app.kubernetes.io/name".to_owned(), MANAGER.to_owned())];
+    let pods = LabelSelector { match_labels: Some(labels.into()), ..LabelSelector::default() };
+    let anywhere = Some(LabelSelector::default());
+    NetworkPolicyPeer { namespace_selector: anywhere, pod_selector: Some(pods), ip_block: None }
 }
 
 /// Workers are reached by the other workers alone, whose library has no proof. It chooses its ports, so there is no list of
@@ -48,24 +59,25 @@ pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolic
 pub(super) fn worker_policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
     let roles = [Role::Worker];
     let from_workers = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &roles)]), ports: None };
-    of_roles(plan, metadata, &roles, from_workers)
+    of_roles(plan, metadata, &roles, vec![from_workers])
 }
 
 fn of_roles(
     plan: &BuildPlan<'_>,
     metadata: ObjectMeta,
     roles: &[Role],
-    from_members: NetworkPolicyIngressRule,
+    mut from_members: Vec<NetworkPolicyIngressRule>,
 ) -> NetworkPolicy {
     let everyone =
         NetworkPolicyPeer { namespace_selector: Some(LabelSelector::default()), ..NetworkPolicyPeer::default() };
     let to_admin = NetworkPolicyIngressRule { from: Some(vec![everyone]), ports: Some(vec![tcp(ADMIN_PORT)]) };
+    from_members.push(to_admin);
     NetworkPolicy {
         metadata,
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(selects(plan, roles)),
             policy_types: Some(vec!["Ingress".to_owned()]),
-            ingress: Some(vec![from_members, to_admin]),
+            ingress: Some(from_members),
             egress: None,
         }),
     }

@@ -9,7 +9,7 @@ use zagros_zip::ZipEq;
 
 use super::*;
 use crate::fixture::{attempt, hybrid_job};
-use crate::validate::validate;
+use crate::validate::{JobText, validate};
 
 /// All objects of a HybridJob's third attempt, by title.
 fn built(change: impl FnOnce(&mut HybridJob), stage: BuildStage) -> Vec<(String, Value)> {
@@ -17,7 +17,7 @@ fn built(change: impl FnOnce(&mut HybridJob), stage: BuildStage) -> Vec<(String,
     change(&mut owner);
     let text = owner.spec.job.inline.clone().unwrap();
     let attempt = attempt(3);
-    let job = validate(&owner, &text, &attempt).unwrap();
+    let job = validate(&owner, &JobText::OfSpec(text), &attempt).unwrap();
     let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, servers: &ServerFacts::default() };
     let objects = build(&plan, stage);
     objects.iter().map(|one| (one.title(), serde_json::to_value(&one.object).unwrap())).collect()
@@ -71,9 +71,13 @@ fn the_hash_of_a_spec_is_the_same_in_every_version() {
     let value = |change: Value| {
         let mut job = hybrid_job();
         spec_of(change)(&mut job);
-        crate::reconcile::template(&job.spec)
+        crate::spec_hash::SpecHash::of(&job.spec).template
     };
     assert_eq!(value(json!({})), "16496cc71f1befe9");
+    // During an attempt the number of servers is that with which the attempt started.
+    let mut scaled = hybrid_job().spec;
+    scaled.embedding_servers.replicas = 9;
+    assert_eq!(crate::spec_hash::SpecHash::during(&scaled, 3).template, value(json!({})));
     assert_eq!(value(json!({"runPolicy": {"backoffLimit": 9}, "networkPolicy": false})), value(json!({})));
     for change in [json!({"podSecurityContext": {}}), json!({"denseWorkers": {"pod": {"labels": {"a": "b"}}}})] {
         assert_ne!(value(change), value(json!({})));
@@ -340,7 +344,11 @@ fn every_role_gets_the_time_that_its_end_takes() {
     // 300 s for an answer, 4 GiB twice at 20 MiB/s, and 60 s.
     assert_eq!(grace(json!({})), [60, 60, 770]);
     let text = format!("{}[cluster]\ntimeout_seconds = 1200.0\nmemory = '64GiB'\n", crate::fixture::JOB_TEXT);
-    assert_eq!(grace(json!({"job": {"inline": text}})), [60, 60, 7814]);
+    // 64 GiB in memory and as many beyond it, or what the disk has room for.
+    let text = json!({"inline": text});
+    assert_eq!(grace(json!({"job": text})), [60, 60, 14_368]);
+    let disk = json!({"storage": {"size": "384Gi"}});
+    assert_eq!(grace(json!({"job": text, "embeddingServers": disk})), [60, 60, 34_028]);
     let pod = json!({"resources": {"limits": {"memory": "1Gi"}}});
     assert_eq!(grace(json!({"embeddingServers": {"pod": pod}})), [60, 60, 463]);
     // Without a log they serve until the workers have saved.

@@ -3,7 +3,8 @@
 //! The template of existing pods cannot change: Kubernetes keeps a Job's template for good. An edit of such a field is therefore
 //! refused while the run is under way. Embedding servers with a log are restarted one by one with another template; without a log
 //! they would lose the rows in their memory. It is admitted while nothing of the run exists: before its first attempt, while it is suspended, and while it is
-//! invalid. All other edits are applied at once, without a restart. Only scaling within `elasticity` restarts the run.
+//! invalid. All other edits are applied at once, without a restart: also another number of embedding servers, between which
+//! rows move. Only another number of workers within `elasticity` restarts the run.
 
 use kube::core::Rule;
 
@@ -26,6 +27,14 @@ pub(super) fn fixed_option(field: &str, why: &str) -> Rule {
 pub(super) fn fixed_without_log(field: &str, why: &str) -> Rule {
     let has_log = "has(oldSelf.status) && has(oldSelf.status.recovery) && oldSelf.status.recovery == 'Log'";
     rule(field, &format!("({has_log}) || self.spec.{field} == oldSelf.spec.{field}"), why)
+}
+
+/// The number of embedding servers stays as it is if their rows cannot move.
+pub(super) fn fixed_servers() -> Rule {
+    let can_move = "!has(oldSelf.status) || !has(oldSelf.status.fixedServers)";
+    let field = "embeddingServers.replicas";
+    let holds = format!("({can_move}) || self.spec.{field} == oldSelf.spec.{field}");
+    rule(field, &holds, "its rows cannot move to other servers while it trains (status.fixedServers says why)")
 }
 
 /// The number of workers stays as it is, unless the job is elastic.

@@ -29,7 +29,7 @@ pub use schema::{KUBERNETES_FIELDS, definition, definition_yaml};
 pub use sidecar::Sidecar;
 pub use status::{
     AttemptFailure, Condition, ConditionStatus, HybridJobStatus, LastCheckpoint, Phase, Progress, Recovery, RoleCount,
-    RoleCounts,
+    RoleCounts, ServerScaling,
 };
 pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume, VolumeSource};
 
@@ -67,7 +67,7 @@ pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume,
     validation = edits::fixed_option("imagePullPolicy", "its pods are made from it"),
     validation = edits::fixed_option("imagePullSecrets", "its pods are made from it"),
     validation = edits::fixed("coordinator", "its pod is made from it"),
-    validation = edits::fixed("embeddingServers.replicas", "their number is that of the attempt"),
+    validation = edits::fixed_servers(),
     validation = edits::fixed_option("embeddingServers.storage", "Kubernetes changes no claim of a StatefulSet"),
     validation = edits::fixed_without_log("embeddingServers.pod", "their rows live in memory, and they have no log"),
     validation = edits::fixed("denseWorkers.pod", "its pods are made from it"),

@@ -43,6 +43,9 @@ pub struct HybridJobStatus {
     /// What the rows of a lost embedding server come back from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
+    /// Why the number of embedding servers cannot change while the run trains. Absent if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed_servers: Option<String>,
     /// When the first attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
@@ -70,7 +73,7 @@ pub struct HybridJobStatus {
     /// The last attempt that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<AttemptFailure>,
-    /// Valid, Ready, Suspended, Complete, Failed.
+    /// Valid, Ready, Scaled, Suspended, Complete, Failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -154,6 +157,9 @@ pub struct Progress {
     /// Embedding servers that the coordinator counts as alive.
     #[serde(default)]
     pub servers: i32,
+    /// A change of their number; absent until somebody has asked for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<ServerScaling>,
     /// Epoch over the data, from 1.
     pub epoch: i32,
     /// Epochs in all.
@@ -174,6 +180,20 @@ pub struct Progress {
     /// The reason, in the coordinator's words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+}
+
+/// A change of the number of embedding servers while the run trains, as the coordinator reports it.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerScaling {
+    /// Servers of the run, with those that have not joined yet and those that leave. There are as many pods.
+    pub servers: i32,
+    /// Servers that the run is to have.
+    pub wanted: i32,
+    /// Buckets that still have to move.
+    pub buckets_left: i32,
+    /// All of it in one sentence.
+    pub text: String,
 }
 
 /// A checkpoint.
@@ -209,7 +229,7 @@ pub struct AttemptFailure {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Valid, Ready, Suspended, Complete or Failed.
+    /// Valid, Ready, Scaled, Suspended, Complete or Failed.
     #[serde(rename = "type")]
     pub type_: String,
     /// Whether it holds.

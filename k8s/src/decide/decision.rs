@@ -7,6 +7,8 @@ use k8s_openapi::jiff::Timestamp;
 use crate::build::BuildStage;
 use crate::crd::{CleanPodPolicy, HybridJobSpec, HybridJobStatus, Progress, Recovery};
 use crate::observe::ObservedObjects;
+use crate::scale::ServerScale;
+use crate::spec_hash::SpecHash;
 
 /// The input of a decision.
 #[derive(Debug)]
@@ -17,14 +19,20 @@ pub struct DecisionFacts<'a> {
     pub namespace: &'a str,
     /// Its spec, checked.
     pub spec: &'a HybridJobSpec,
+    /// The spec with as many servers as stay in the run: another number that it says is not reached yet.
+    pub present: &'a HybridJobSpec,
+    /// The number of servers.
+    pub servers: &'a ServerScale,
+    /// Why this number cannot change while the run trains.
+    pub fixed_servers: Option<String>,
     /// Generation of the spec.
     pub generation: Option<i64>,
     /// Its recorded status.
     pub status: &'a HybridJobStatus,
-    /// Hash of the spec from which an attempt would be made now.
-    pub template: &'a str,
-    /// Hash of the part of the spec that is fixed while an attempt runs.
-    pub fixed: &'a str,
+    /// Hashes of the spec for an attempt that starts now.
+    pub next: &'a SpecHash,
+    /// Hashes of the spec for the attempt that runs.
+    pub running: &'a SpecHash,
     /// What the rows of a lost server come back from.
     pub recovery: Recovery,
     /// The objects that exist.
@@ -48,6 +56,8 @@ pub struct Decision {
     pub again: Option<Duration>,
     /// What to publish as an Event.
     pub news: Option<EventNote>,
+    /// Whether the coordinator is asked for the wanted number of servers.
+    pub asks_for_servers: bool,
     /// Workers' pods on nodes that do not report, for which their Job waits.
     pub given_up: Vec<String>,
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::crd::{CleanPodPolicy, Elasticity, ExitCodes, HybridJobSpec, Progress};
 use crate::fixture::{hybrid_job, pod};
 use crate::observe::{JobEnd, JobState, OwnedKind, OwnedObject, PodExit, PodState, RemainingPod};
+use crate::scale::ServerScale;
 
 /// A job whose status goes from decision to decision, as in the operator.
 struct DecisionCase {
@@ -15,6 +16,7 @@ struct DecisionCase {
     recovery: Recovery,
     rejoins: bool,
     progress: Option<Progress>,
+    servers: ServerScale,
     now: i64,
 }
 
@@ -30,6 +32,7 @@ impl DecisionCase {
             recovery: Recovery::Checkpoint,
             rejoins: false,
             progress: None,
+            servers: ServerScale { wanted: 3, started: 3, known: None },
             now: 1_000,
         }
     }
@@ -48,15 +51,28 @@ impl DecisionCase {
         case
     }
 
+    fn hash(&self) -> SpecHash {
+        SpecHash { template: self.template.clone(), fixed: self.fixed.clone() }
+    }
+
+    fn present(&self) -> HybridJobSpec {
+        let mut present = self.spec.clone();
+        present.embedding_servers.replicas = self.servers.staying();
+        present
+    }
+
     fn step(&mut self) -> Decision {
         let decision = decide(&DecisionFacts {
             job: "ctr",
             namespace: "ads",
             spec: &self.spec,
+            present: &self.present(),
+            servers: &self.servers,
+            fixed_servers: None,
             generation: Some(4),
             status: &self.status,
-            template: &self.template,
-            fixed: &self.fixed,
+            next: &self.hash(),
+            running: &self.hash(),
             recovery: self.recovery,
             observed: &self.observed,
             rejoins: self.rejoins,

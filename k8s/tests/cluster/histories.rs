@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::containers::is_ready;
 use crate::rolling::servers_are_alive;
+use crate::scale::{buckets_move, wants};
 use crate::world::{ADS, ClusterWorld, RunningOperator, key};
 
 /// A generator of numbers (xorshift64*).
@@ -45,11 +46,17 @@ fn claims(world: &ClusterWorld) -> BTreeMap<String, String> {
     claims.iter().map(one).collect()
 }
 
+/// Whether all these claims are there. A run that was scaled has more.
+fn keeps(world: &ClusterWorld, before: &BTreeMap<String, String>) -> bool {
+    let now = claims(world);
+    before.iter().all(|(claim, uid)| now.get(claim) == Some(uid))
+}
+
 /// One thing that happens. Returns its name.
 async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, dice: &mut Dice) -> String {
     let codes = [1, 7, 134, 137, 139, 143];
     let code = codes[usize::try_from(dice.roll(6)).unwrap()];
-    match dice.roll(9) {
+    match dice.roll(10) {
         0 => {
             let Some(pod) = dice.pick(&working(world, "-server-")) else { return String::new() };
             world.dies(&pod, code);
@@ -91,6 +98,11 @@ async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, d
             format!("servers are edited: {edited:?}")
         }
         7 => {
+            let servers = 1 + i32::try_from(dice.roll(5)).unwrap();
+            wants(world, servers).unwrap();
+            format!("{servers} servers are wanted")
+        }
+        8 => {
             let is_on = dice.roll(2) == 0;
             let field = if dice.roll(2) == 0 { "networkPolicy" } else { "disruptionBudget" };
             world.edit(|job| job["spec"][field] = json!(is_on)).unwrap();
@@ -110,20 +122,33 @@ async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, d
     }
 }
 
+/// The cluster goes on for some seconds, and buckets move. No server that owns buckets is removed.
+async fn time_passes(world: &ClusterWorld, seconds: u64) {
+    for _ in 0..seconds {
+        world.advance(1).await;
+        buckets_move(world);
+        if let Ok(set) = world.api.store().get(&key("apps", "statefulsets", "ctr-1-server")) {
+            let (pods, owners) = (set["spec"]["replicas"].as_i64().unwrap(), world.run.owners());
+            assert!(pods >= i64::from(owners), "{pods} pods of servers, and {owners} servers own buckets");
+        }
+    }
+}
+
 async fn history(seed: u64) {
     let mut dice = Dice(seed * 0x9e37_79b9 + 1);
     let world = ClusterWorld::new();
     let mut operator = Some(world.operator(None).await);
     world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 1000}));
-    servers_are_alive(&world, 3);
+    servers_are_alive(&world, 100);
+    world.run.start(3);
     world.until_running().await;
     let before = claims(&world);
     assert_eq!(before.len(), 4, "a disk of the coordinator and one of each server");
     let mut happened = Vec::new();
     for _ in 0..12 {
         happened.push(happens(&world, &mut operator, &mut dice).await);
-        world.advance(dice.roll(40)).await;
-        assert_eq!(claims(&world), before, "seed {seed}: {happened:#?}");
+        time_passes(&world, dice.roll(40)).await;
+        assert!(keeps(&world, &before), "seed {seed}: {happened:#?}");
         assert_eq!(
             (world.status("/attempt"), world.status("/restarts")),
             (json!(1), json!(0)),
@@ -143,10 +168,14 @@ async fn history(seed: u64) {
         let has_env = env
             .as_array()
             .is_none_or(|env| env.iter().all(|one| image.as_array().is_some_and(|all| all.contains(one))));
-        is_updated && has_env && world.condition("Ready")["status"] == "True" && working(world, "ctr-1-").len() == 6
+        let servers = job["spec"]["embeddingServers"]["replicas"].as_u64().unwrap();
+        let is_scaled = world.condition("Scaled").is_null() || world.condition("Scaled")["status"] == "True";
+        buckets_move(world);
+        let pods = working(world, "ctr-1-").len() as u64;
+        is_updated && has_env && is_scaled && world.condition("Ready")["status"] == "True" && pods == 3 + servers
     };
     world.until("as it should be", wanted).await;
-    assert_eq!(claims(&world), before);
+    assert!(keeps(&world, &before));
     world.trains_to_the_end();
     world.until("succeeded", |world| world.phase() == "Succeeded").await;
     world.until("no claim", |world| world.names("", "persistentvolumeclaims").is_empty()).await;

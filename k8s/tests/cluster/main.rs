@@ -18,6 +18,8 @@ mod rejoin;
 mod replaced;
 mod rolling;
 mod run_secrets;
+mod scale;
+mod scaling_run;
 mod updates;
 mod user_errors;
 mod world;

@@ -7,7 +7,8 @@ use crate::world::{ClusterWorld, key};
 
 /// The coordinator reports so many servers as alive.
 pub(crate) fn servers_are_alive(world: &ClusterWorld, servers: i32) {
-    *world.progress.lock().unwrap() = Some(Progress { step: 7, epochs: 1, epoch: 1, servers, ..Progress::default() });
+    *world.progress.lock().unwrap() =
+        Some(Progress { step: 7, epochs: 1, epoch: 1, servers, state: "training".to_owned(), ..Progress::default() });
 }
 
 fn revisions(world: &ClusterWorld) -> Vec<Value> {

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::{Value, json};
 
 use crate::containers::is_ready;
-use crate::world::{ClusterWorld, key};
+use crate::world::{ADS, ClusterWorld, key};
 
 /// The revision that a pod of this index is made from.
 pub(crate) fn revision(set: &Value, index: i64) -> Value {
@@ -47,7 +47,20 @@ pub(crate) fn step(world: &ClusterWorld, mut set: Value) -> Value {
             break;
         }
     }
+    remove_surplus(world, &name, pods);
     let place = key("apps", "statefulsets", &name);
     world.write(&place, set);
     world.api.store().get(&place).unwrap()
+}
+
+/// Asks the pods to end that are too many, as a StatefulSet with `podManagementPolicy: Parallel` does: all at once.
+fn remove_surplus(world: &ClusterWorld, name: &str, replicas: i64) {
+    let pods = world.api.store().prefixed("", "pods", ADS, &format!("{name}-"));
+    for pod in pods {
+        let pod_name = pod["metadata"]["name"].as_str().unwrap();
+        let index: i64 = pod_name.rsplit('-').next().unwrap().parse().unwrap();
+        if index >= replicas && pod["metadata"]["deletionTimestamp"].is_null() {
+            world.delete(&key("", "pods", pod_name));
+        }
+    }
 }

@@ -180,8 +180,8 @@ async fn the_operator_never_sees_an_object_that_the_rules_refuse() {
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
-    let refused = world.edit(|job| job["spec"]["embeddingServers"]["replicas"] = json!(5)).unwrap_err();
-    assert!(refused.contains("embeddingServers.replicas is fixed while the run is not suspended"), "{refused}");
+    let refused = world.edit(|job| job["spec"]["image"] = json!("zagros:2")).unwrap_err();
+    assert!(refused.contains("spec.image is fixed while the run is not suspended"), "{refused}");
     let refused = world.edit(|job| job["spec"]["job"] = json!({})).unwrap_err();
     assert!(refused.contains("exactly one of job.inline and job.configMap"), "{refused}");
     operator.stop().await;

@@ -20,6 +20,7 @@ use crate::clock::ClusterClock;
 use crate::containers::{comes_back, containers, end, has_ended, is_of_job, is_ready, stop};
 use crate::disks;
 use crate::replaced::Replaced;
+use crate::scaling_run::ScalingRun;
 use crate::updates;
 
 /// Namespace of the jobs.
@@ -40,6 +41,8 @@ pub(crate) struct ClusterWorld {
     pub(crate) api: Api,
     /// The progress that the coordinators report.
     pub(crate) progress: Arc<Mutex<Option<Progress>>>,
+    /// The number of embedding servers of the run `ctr`.
+    pub(crate) run: ScalingRun,
     /// Pods that do not become ready, by a part of their name: Kubernetes' reason and its message.
     pub(crate) stuck: BTreeMap<String, (&'static str, &'static str)>,
     /// Kinds whose controller makes no pods, as under a quota.
@@ -80,8 +83,8 @@ impl ClusterWorld {
     pub(crate) fn new() -> Self {
         let (progress, stuck, idle) = (Arc::default(), BTreeMap::new(), Vec::new());
         let (api, unheard, replaced) = (Api::new(), Mutex::default(), Replaced::default());
-        let clock = api.store().clock;
-        Self { api, progress, stuck, idle, unheard, replaced, clock }
+        let (clock, run) = (api.store().clock, ScalingRun::default());
+        Self { api, progress, run, stuck, idle, unheard, replaced, clock }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -90,7 +93,8 @@ impl ClusterWorld {
 
     /// Starts an operator. With a name it takes part in the election.
     pub(crate) async fn operator(&self, name: Option<&str>) -> RunningOperator {
-        let (progress, time, registry) = (Arc::clone(&self.progress), self.clock, Registry::new());
+        let (progress, scaled) = (Arc::clone(&self.progress), self.run.clone());
+        let (time, registry) = (self.clock, Registry::new());
         let shutdown = Shutdown::new();
         let config = OperatorConfig {
             client: self.api.client(),
@@ -100,9 +104,10 @@ impl ClusterWorld {
             admin: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             registry: registry.clone(),
             asker: Arc::new(move |_, _| {
-                let progress = progress.lock().unwrap().clone();
+                let progress = scaled.report(progress.lock().unwrap().clone());
                 Box::pin(async move { progress })
             }),
+            scaler: self.run.scaler(),
             clock: Arc::new(move || time.now()),
         };
         let task = tokio::spawn(run(config, shutdown.clone()));

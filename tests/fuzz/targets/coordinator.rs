@@ -192,6 +192,7 @@ impl FuzzedRun {
             run: RunId(1),
             job: "fuzz".to_owned(),
             servers: 1,
+            min_servers: 1,
             fixed_servers: None,
             workers: 2,
             min_workers: 1,

@@ -78,6 +78,7 @@ impl SimulatedRun {
             run: RunId(1),
             job: "simulation".to_owned(),
             servers,
+            min_servers: servers,
             fixed_servers: None,
             workers,
             min_workers: workers,

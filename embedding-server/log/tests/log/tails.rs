@@ -242,3 +242,52 @@ fn segments_before_an_lsn_are_deleted_and_the_others_stay() {
     .unwrap();
     assert_eq!(seen, records[300..].iter().map(|record| record.0).collect::<Vec<_>>());
 }
+
+/// Files are used again: what they had before is behind the last record, and is never read as one. Here every record has the same
+/// bytes but for its lsn, so the old ones begin where new ones could.
+#[test]
+fn what_a_file_had_before_is_no_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    let (mut reused, mut expected) = (0, Vec::new());
+    let inodes = |folder: &std::path::Path| {
+        let inode = |path: &PathBuf| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+        segments(folder).iter().map(inode).collect::<std::collections::BTreeSet<_>>()
+    };
+    let mut seen = inodes(folder.path());
+    for seq in 0..2000 {
+        let before = segments(folder.path()).len();
+        Change::Commit(seq).append(&log);
+        expected.push(seq);
+        log.flush_appended().unwrap();
+        if segments(folder.path()).len() > before {
+            let now = inodes(folder.path());
+            let newest = fs::metadata(segments(folder.path()).pop().unwrap()).unwrap();
+            reused += usize::from(!seen.insert(std::os::unix::fs::MetadataExt::ino(&newest)) && now.len() > 1);
+        }
+        if seq % 300 == 299 {
+            log.delete_before(log.durable()).unwrap();
+            expected.drain(..expected.len() - 1);
+        }
+        if seq % 37 == 0 {
+            let from = fs::read(segments(folder.path()).first().unwrap()).unwrap();
+            let from = u64::from_le_bytes(from[24..32].try_into().unwrap());
+            let mut found = Vec::new();
+            let tail = zagros_log::LogTail::scan(
+                folder.path(),
+                from..log.durable(),
+                Some(crate::support::LINEAGE),
+                |head, payload| {
+                    if let LogRecord::Commit { origin, .. } = LogRecord::decode(head, payload).unwrap() {
+                        found.push(origin.seq);
+                    }
+                    Ok(())
+                },
+            )
+            .unwrap();
+            assert_eq!((tail.end, tail.torn), (log.durable(), 0));
+            assert!(found.ends_with(&expected) && found.is_sorted(), "{found:?} {expected:?}");
+        }
+    }
+    assert!(reused > 10, "{reused} files were used again");
+}

@@ -1,4 +1,4 @@
-//! The first pass over the tail: what the log says besides rows. Each segment is read on a thread of its own, and its marks are
+//! The first pass over the tail: what the log says besides rows. Each segment is read on a thread of its own, and its events are
 //! put together in the order of the log.
 
 use std::collections::HashSet;
@@ -8,9 +8,9 @@ use zagros_table::{PushOrigin, TableTime};
 
 use crate::datapath::{PushId, SequenceWindows};
 
-/// What matters of a record besides its rows.
+/// What a record says besides its rows.
 #[derive(Debug)]
-enum TailMark {
+enum TailEvent {
     /// The log is empty up to this lsn.
     Cleared(u64),
     LoadStarted,
@@ -26,9 +26,9 @@ enum TailMark {
     WindowGroup(WindowGroup),
 }
 
-/// The marks of one segment, in their order.
+/// The events of one segment, in their order.
 #[derive(Debug, Default)]
-pub(super) struct SegmentMarks(Vec<TailMark>);
+pub(super) struct SegmentEvents(Vec<TailEvent>);
 
 /// What the first pass over the tail finds.
 #[derive(Debug, Default)]
@@ -42,28 +42,28 @@ pub(super) struct TailSummary {
     pub(super) loading: bool,
 }
 
-impl SegmentMarks {
+impl SegmentEvents {
     pub(super) fn note(&mut self, head: &RecordHead, payload: &[u8]) -> Result<(), LogError> {
         match head.kind {
-            RecordKind::Cleared => self.0.push(TailMark::Cleared(head.end())),
-            RecordKind::LoadStarted => self.0.push(TailMark::LoadStarted),
-            RecordKind::LoadComplete => self.0.push(TailMark::LoadComplete),
+            RecordKind::Cleared => self.0.push(TailEvent::Cleared(head.end())),
+            RecordKind::LoadStarted => self.0.push(TailEvent::LoadStarted),
+            RecordKind::LoadComplete => self.0.push(TailEvent::LoadComplete),
             RecordKind::PushedRows | RecordKind::Pending => {
                 // The records of a push lie one behind the other.
                 let origin = LogRecord::origin(payload).filter(|origin| !self.ends_with(origin));
-                self.0.extend(origin.map(TailMark::Changed));
+                self.0.extend(origin.map(TailEvent::Changed));
             }
             RecordKind::Commit => {
                 if let Ok(LogRecord::Commit { origin, time, groups, .. }) = LogRecord::decode(head, payload) {
                     if self.ends_with(&origin) {
                         self.0.pop();
                     }
-                    self.0.push(TailMark::Commit { origin, time, groups });
+                    self.0.push(TailEvent::Commit { origin, time, groups });
                 }
             }
             RecordKind::WindowGroup => {
                 if let Ok(LogRecord::WindowGroup(group)) = LogRecord::decode(head, payload) {
-                    self.0.push(TailMark::WindowGroup(group));
+                    self.0.push(TailEvent::WindowGroup(group));
                 }
             }
             _ => {}
@@ -71,33 +71,33 @@ impl SegmentMarks {
         Ok(())
     }
 
-    /// Whether the last mark is of a change by this push.
+    /// Whether the last event is of a change by this push.
     fn ends_with(&self, origin: &PushOrigin) -> bool {
-        matches!(self.0.last(), Some(TailMark::Changed(last)) if last == origin)
+        matches!(self.0.last(), Some(TailEvent::Changed(last)) if last == origin)
     }
 }
 
 impl TailSummary {
-    /// Adds the marks of the next segment.
-    pub(super) fn add(&mut self, marks: SegmentMarks, windows: &SequenceWindows) {
-        for mark in marks.0 {
-            match mark {
-                TailMark::Cleared(end) => {
+    /// Adds the events of the next segment.
+    pub(super) fn add(&mut self, events: SegmentEvents, windows: &SequenceWindows) {
+        for event in events.0 {
+            match event {
+                TailEvent::Cleared(end) => {
                     self.cleared = Some(end);
                     self.open.clear();
                     // Steps count from 0 again after a clear.
                     self.time.steps = 0;
                 }
-                TailMark::LoadStarted => self.loading = true,
-                TailMark::LoadComplete => self.loading = false,
-                TailMark::Changed(origin) => _ = self.open.insert(origin),
-                TailMark::Commit { origin, time, groups } => {
+                TailEvent::LoadStarted => self.loading = true,
+                TailEvent::LoadComplete => self.loading = false,
+                TailEvent::Changed(origin) => _ = self.open.insert(origin),
+                TailEvent::Commit { origin, time, groups } => {
                     self.open.remove(&origin);
                     self.time = time;
                     let groups = if groups.is_empty() { &[0][..] } else { &groups };
                     groups.iter().for_each(|group| windows.restore_applied(*group, PushId::of(origin)));
                 }
-                TailMark::WindowGroup(group) => windows.restore(&group),
+                TailEvent::WindowGroup(group) => windows.restore(&group),
             }
         }
     }
@@ -152,9 +152,9 @@ mod tests {
             let plan = TailPlan::new(folder.path(), 0..0, Some(1)).unwrap();
             let (mut found, windows) = (TailSummary::default(), SequenceWindows::default());
             for number in 0..plan.segments() {
-                let mut marks = SegmentMarks::default();
-                plan.check(number, |head, payload| marks.note(head, payload)).unwrap();
-                found.add(marks, &windows);
+                let mut events = SegmentEvents::default();
+                plan.check(number, |head, payload| events.note(head, payload)).unwrap();
+                found.add(events, &windows);
             }
             let (mut open, mut cleared, mut loading, mut steps) = (HashSet::new(), None, false, 0);
             let expected = SequenceWindows::default();

@@ -83,3 +83,28 @@ fn pushes_are_refused_while_no_base_can_cut_the_log_and_go_on_afterwards() {
     assert_eq!(read(&service, &[(ITEM, &[1])])[0], before[0] - 1.0, "the refused push is applied once");
     assert_eq!(service.ready(), Ok(()));
 }
+
+/// Its thread writes a base when everybody else lets go of the server: the thread then ends the server, and waits for nobody.
+#[test]
+fn a_server_that_ends_while_a_base_is_written_releases_its_log() {
+    let home = LogFixture::new("");
+    let service = home.start_with(SIZES).unwrap();
+    let ids: Vec<u64> = (0..1500).collect();
+    let log = Arc::clone(service.log.as_ref().unwrap());
+    let held = log.base.lock();
+    for seq in 1..=12 {
+        push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap();
+    }
+    let (deadline, expected) = (Instant::now() + TIMEOUT, rows(&service));
+    // The thread holds the service as well once it waits for the lock.
+    while Arc::strong_count(&service) == 1 {
+        assert!(Instant::now() < deadline && log.bound.is_due(log.tail_bytes()), "no base is tried");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let start = Instant::now();
+    drop(service);
+    drop(held);
+    drop(log);
+    assert_eq!(rows(&home.start()), expected);
+    assert!(start.elapsed() < TIMEOUT / 2, "the thread waited for itself: {:?}", start.elapsed());
+}

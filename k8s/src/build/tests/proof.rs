@@ -12,18 +12,25 @@ fn each_role_is_reached_by_those_who_need_it() {
         assert_eq!(selector["matchLabels"]["zagros.dev/job"], "ctr");
         selector["matchExpressions"][0]["values"].clone()
     };
-    for (title, selected, callers, ports) in [
+    // The operator asks the coordinator for another number of servers.
+    let operator = json!([{
+        "from": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "zagros-operator"}}}],
+        "ports": [{"port": 7700, "protocol": "TCP"}],
+    }]);
+    for (title, selected, callers, ports, others) in [
         (
             "NetworkPolicy ctr",
             json!(["coordinator", "server"]),
             json!(["coordinator", "server", "worker"]),
             json!([7700, 7701]),
+            operator,
         ),
-        ("NetworkPolicy ctr.workers", json!(["worker"]), json!(["worker"]), json!([])),
+        ("NetworkPolicy ctr.workers", json!(["worker"]), json!(["worker"]), json!([]), json!([])),
     ] {
         let spec = &object(title)["spec"];
         assert_eq!((&spec["policyTypes"], roles(&spec["podSelector"])), (&json!(["Ingress"]), selected), "{title}");
-        let [members, admin] = &spec["ingress"].as_array().unwrap()[..] else { panic!("two rules: {spec}") };
+        let [members, between @ .., admin] = &spec["ingress"].as_array().unwrap()[..] else { panic!("rules: {spec}") };
+        assert_eq!(json!(between), others, "{title}");
         assert_eq!(roles(&members["from"][0]["podSelector"]), callers, "{title}");
         assert!(
             members["from"].as_array().unwrap().len() == 1 && members["from"][0].get("namespaceSelector").is_none()

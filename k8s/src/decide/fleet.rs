@@ -1,0 +1,92 @@
+//! The workers of a run that goes on without a lost one, or waits for it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use super::DecisionFacts;
+use crate::crd::{HybridJobStatus, Phase};
+use crate::judge::end_of;
+use crate::names::Role;
+use crate::observe::PodState;
+
+/// When all workers were back after the last loss.
+pub(super) fn back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
+    facts.status.workers_back.as_ref().map(|time| time.0)
+}
+
+/// The workers of a run in which the others wait for a lost one.
+#[derive(Debug)]
+pub(super) enum Fleet<'a> {
+    /// No worker is known to be lost.
+    Whole,
+    /// A worker was lost just now.
+    Lost(Option<&'a PodState>),
+    /// A worker was lost before, and the others wait.
+    Waiting(Option<&'a PodState>),
+    /// All workers are back.
+    Back,
+}
+
+impl<'a> Fleet<'a> {
+    pub(super) fn of(facts: &DecisionFacts<'a>, is_ready: bool) -> Self {
+        let reported = facts.status.workers_lost.as_ref().map(|time| time.0);
+        if !facts.rejoins {
+            return Self::Whole;
+        }
+        let ended = facts.observed.lost_worker(back(facts));
+        let is_newer = |pod: &PodState| pod.exit.as_ref().and_then(|exit| exit.at) > reported;
+        match reported {
+            Some(_) if is_ready && every_worker_is_ready(facts) => Self::Back,
+            Some(_) if ended.is_some_and(is_newer) => Self::Lost(ended),
+            Some(_) => Self::Waiting(ended),
+            None if ended.is_some() || a_worker_is_gone(facts) => Self::Lost(ended),
+            None => Self::Whole,
+        }
+    }
+
+    /// How the awaited worker was lost.
+    pub(super) fn loss(&self) -> Option<String> {
+        match self {
+            Self::Whole | Self::Back => None,
+            Self::Lost(pod) | Self::Waiting(pod) => {
+                Some(pod.map_or_else(|| "a worker's pod was deleted or its node was lost".to_owned(), end_of))
+            }
+        }
+    }
+
+    pub(super) fn record(&self, status: &mut HybridJobStatus, now: Timestamp) {
+        match self {
+            Self::Whole | Self::Waiting(_) => {}
+            Self::Lost(pod) => {
+                let ended = pod.and_then(|pod| pod.exit.as_ref()?.at);
+                status.workers_lost = Some(Time(ended.map_or(now, |ended| ended.max(now))));
+            }
+            Self::Back => {
+                status.workers_lost = None;
+                status.workers_back = Some(Time(now));
+            }
+        }
+    }
+}
+
+/// Whether a worker of a ready run is missing without an exit code: it was deleted, or evicted, which its Job does not even
+/// count.
+fn a_worker_is_gone(facts: &DecisionFacts<'_>) -> bool {
+    let is_present = |pod: &&PodState| pod.role == Role::Worker && pod.exit.is_none() && pod.departure.is_none();
+    let present = i32::try_from(facts.observed.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
+    let is_up = facts.status.phase == Some(Phase::Running);
+    is_up && (present < facts.present.dense_workers.replicas || worker_restarts(facts) > facts.status.worker_restarts)
+}
+
+/// Counts the pods themselves, because a Job counts a pod as ready for a moment after it has ended.
+fn every_worker_is_ready(facts: &DecisionFacts<'_>) -> bool {
+    let ready = facts.observed.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready).count();
+    let ended_well = facts.observed.workers.as_ref().map_or(0, |workers| workers.succeeded);
+    i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.present.dense_workers.replicas
+}
+
+/// How many workers were restarted. The last failure may be the end of the attempt, but then nobody reads this number.
+pub(super) fn worker_restarts(facts: &DecisionFacts<'_>) -> i32 {
+    let failed = facts.observed.workers.as_ref().map_or(0, |workers| workers.failed);
+    if facts.rejoins { failed } else { 0 }
+}

@@ -1,0 +1,51 @@
+//! What the status says about a change of the number of embedding servers.
+
+use super::{DecisionFacts, EventNote};
+use crate::conditions::{Conditions, SCALED};
+use crate::crd::{Condition, ConditionStatus, HybridJobStatus};
+use crate::scale::ScaleStep;
+
+/// Reason of a run that has the wanted number.
+const DONE: &str = "Done";
+/// Reason of a run that gets another number.
+const SCALING: &str = "Scaling";
+/// Reason of a run whose coordinator refuses the wanted number.
+pub(crate) const REFUSED: &str = "ScaleRefused";
+
+fn condition(status: &HybridJobStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|one| one.type_ == SCALED)
+}
+
+/// An attempt starts with the number of the spec.
+pub(super) fn forget(status: &mut HybridJobStatus) {
+    status.conditions.retain(|one| one.type_ != SCALED);
+}
+
+/// Records how far a change is. A run whose number nobody changes has no such condition.
+pub(super) fn record(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, step: &ScaleStep) {
+    let before = condition(status);
+    // The refusal of this spec stays until the coordinator admits the number.
+    let is_refused = before.is_some_and(|one| one.reason == REFUSED && one.observed_generation == facts.generation);
+    let (holds, reason, message) = match step {
+        ScaleStep::Settled if before.is_none() => return,
+        ScaleStep::Ask | ScaleStep::Wait if is_refused => return,
+        ScaleStep::Settled => (true, DONE, format!("the run has {} embedding servers", facts.servers.wanted)),
+        ScaleStep::Ask | ScaleStep::Wait => {
+            let wanted = facts.servers.wanted;
+            (false, SCALING, format!("the coordinator is asked for {wanted} embedding servers once the run trains"))
+        }
+        ScaleStep::Moving(text) => (false, SCALING, text.clone()),
+    };
+    Conditions::new(status, facts.generation, facts.now).set(SCALED, holds, reason, message);
+}
+
+/// The end of a change, for an Event.
+pub(super) fn news(facts: &DecisionFacts<'_>, step: &ScaleStep) -> Option<EventNote> {
+    let was_open = condition(facts.status).is_some_and(|one| one.status == ConditionStatus::False);
+    let text = facts.servers.known.as_ref().map_or("", |known| known.text.as_str());
+    (was_open && *step == ScaleStep::Settled).then(|| EventNote {
+        is_warning: false,
+        reason: "Scaled",
+        note: format!("the run has the wanted number: {text}"),
+    })
+}

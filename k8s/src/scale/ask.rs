@@ -1,0 +1,38 @@
+//! Asks the coordinator for another number of embedding servers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
+use zagros_protocol::Refusal;
+use zagros_protocol::control::ScaleRequest;
+use zagros_transport::Credentials;
+
+use crate::names::Attempt;
+
+/// How long a coordinator may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks the coordinator of an attempt for a number of servers, with the proof that this is allowed.
+pub type CoordinatorScale =
+    Arc<dyn Fn(Attempt, Credentials, u32) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>> + Send + Sync>;
+
+/// Asks coordinators by the names of their Services.
+#[must_use]
+pub fn scale_by_coordinator() -> CoordinatorScale {
+    Arc::new(|attempt: Attempt, credentials: Credentials, servers: u32| {
+        Box::pin(async move { scale(&attempt.coordinator(), &credentials, servers).await })
+    })
+}
+
+/// Asks the coordinator at `host:port`. The same call again changes nothing.
+///
+/// # Errors
+/// When it refuses or does not answer.
+pub async fn scale(address: &str, credentials: &Credentials, servers: u32) -> Result<(), Refusal> {
+    let control = GrpcControlPlane::connect(address, TIMEOUT, credentials);
+    let control = control.map_err(|error| Refusal::invalid(error.to_string()))?;
+    control.scale(ScaleRequest { servers, workers: 0 }).await.map(|_| ())
+}

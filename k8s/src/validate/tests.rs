@@ -1,0 +1,209 @@
+//! Checks of HybridJobs, by value.
+
+use super::*;
+use crate::fixture::{JOB_TEXT, attempt, hybrid_job};
+
+fn of_spec(text: &str) -> JobText {
+    JobText::OfSpec(text.to_owned())
+}
+
+fn problems(change: impl FnOnce(&mut HybridJob)) -> Vec<String> {
+    let mut object = hybrid_job();
+    change(&mut object);
+    let text = object.spec.job.inline.clone().unwrap_or_default();
+    let found = validate(&object, &JobText::OfSpec(text), &attempt(1)).map(|_| ()).err().unwrap_or_default();
+    found.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_rendered_file_is_the_users_with_the_clusters_addresses() {
+    let valid = validate(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(2)).unwrap();
+    let cluster = &valid.job.cluster;
+    assert_eq!((cluster.servers, cluster.workers), (3, 2));
+    assert_eq!(cluster.coordinator, "ctr-2-coordinator.ads.svc:7700");
+    assert_eq!(cluster.server_addresses, ["0.0.0.0:7701"]);
+    assert_eq!(cluster.timeout.as_secs_f64(), TIMEOUT_SECONDS);
+    assert_eq!(cluster.durability, zagros_job::Durability::Process);
+    assert!(valid.is_durable());
+    assert_eq!(valid.job.output.folder, Path::new("/output/ctr"));
+    assert_eq!(valid.job.name, "ctr");
+    assert_eq!(valid.job.train.seed, 7);
+    assert!(valid.rendered.contains("# What the user wrote stays."));
+}
+
+#[test]
+fn a_hybrid_run_continues_down_to_the_lower_bound_of_elasticity() {
+    let least = |text: &str, workers: i32| {
+        let mut object = hybrid_job();
+        object.spec.dense_workers.replicas = workers;
+        object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
+        validate(&object, &of_spec(text), &attempt(1)).unwrap().job.cluster.min_workers
+    };
+    assert_eq!(least(JOB_TEXT, 4), Some(1));
+    assert_eq!(least(&format!("{JOB_TEXT}[cluster]\nmin_workers = 3\n"), 4), Some(3), "the user's own stays");
+    assert_eq!(least(&format!("{JOB_TEXT}mode = \"sync\"\n"), 4), None);
+    assert_eq!(least(JOB_TEXT, 1), None);
+    assert_eq!(validate(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(1)).unwrap().job.cluster.min_workers, None);
+}
+
+/// Roles do not compare addresses and folders, so the pods of one attempt agree.
+#[test]
+fn every_attempt_trains_the_same_job() {
+    let of = |number| validate(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(number)).unwrap().job;
+    assert_eq!(of(1).fingerprint(), of(2).fingerprint());
+}
+
+/// A run is found by its name and its parent folder. Other settings may change since a checkpoint.
+#[test]
+fn an_attempt_finds_the_checkpoints_of_earlier_ones_and_may_continue_from_them() {
+    let text = format!("{JOB_TEXT}[checkpoint]\nfolder = \"s3://models/ads\"\n");
+    let of = |number, workers| {
+        let mut object = hybrid_job();
+        object.spec.dense_workers.replicas = workers;
+        validate(&object, &of_spec(&text), &attempt(number)).unwrap().job
+    };
+    let (first, second) = (of(1, 2), of(2, 4));
+    assert_eq!((&first.name, &first.output.folder), (&second.name, &second.output.folder));
+    assert_eq!(first.checkpoint.folder, second.checkpoint.folder);
+    let changed = second.changes_since(&first);
+    assert!(!changed.is_empty() && !changed.iter().any(zagros_job::KeyChange::is_learning), "{changed:?}");
+}
+
+#[test]
+fn the_users_timeout_stays() {
+    let text = format!("{JOB_TEXT}[cluster]\ntimeout_seconds = 40.0\nservers = 9\n");
+    let cluster = validate(&hybrid_job(), &of_spec(&text), &attempt(1)).unwrap().job.cluster;
+    assert_eq!((cluster.timeout.as_secs(), cluster.servers), (40, 3));
+}
+
+#[test]
+fn a_wrong_job_file_is_reported_by_its_own_lines() {
+    let found = problems(|object| object.spec.job.inline = Some(JOB_TEXT.replace("seed", "sede")));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("spec.job.inline: ") && found[0].contains("sede"), "{found:?}");
+    assert!(found[0].contains("job.toml:8:1") && found[0].contains("seed"), "{found:?}");
+    let found = problems(|object| object.spec.job.inline = Some("data = [".to_owned()));
+    assert!(found[0].contains("job.toml:1:"), "{found:?}");
+    let found = problems(|object| object.spec.job.inline = Some(format!("cluster = 3\n{JOB_TEXT}")));
+    assert!(found[0].contains("cluster"), "{found:?}");
+}
+
+#[test]
+fn data_that_no_volume_holds_is_named() {
+    let found = problems(|object| object.spec.volumes.clear());
+    assert!(found[0].starts_with("spec.volumes: the job file reads /data/train.txt (2 file(s)"), "{found:?}");
+}
+
+/// Paths in a job file start at its folder, so `../data` is mounted at `/data`.
+#[test]
+fn a_path_with_dots_is_found_where_it_leads() {
+    let of = |path: &str| problems(|object| object.spec.job.inline = Some(JOB_TEXT.replace("/data/train.txt", path)));
+    for path in ["../data/train.txt", "/data/../data/./train.txt", "../data/a/../train.txt", "../output/x"] {
+        assert_eq!(of(path), Vec::<String>::new(), "{path}");
+    }
+    for (path, plain) in [("train.txt", "/zagros/train.txt"), ("/data/../etc/passwd", "/etc/passwd"), ("../x", "/x")] {
+        let found = of(path);
+        assert!(found.len() == 1 && found[0].contains(&format!("the job file reads {plain}")), "{path}: {found:?}");
+    }
+}
+
+/// Refused now, and not by a pod that has trained up to its first checkpoint.
+#[test]
+fn a_folder_that_pods_cannot_write_is_named() {
+    let of = |keys: &str| problems(|object| object.spec.job.inline = Some(format!("{JOB_TEXT}{keys}")));
+    for (keys, key) in [
+        ("[checkpoint]\nfolder = \"checkpoints\"\n", "checkpoint.folder is \"checkpoints\""),
+        ("[checkpoint]\nfolder = \"/data/checkpoints\"\n", "checkpoint.folder"),
+        ("[output]\nmodel_folder = \"/output/../models\"\n", "output.model_folder"),
+        ("[cluster]\ncold_folder = \"/var/lib/rows\"\n", "cluster.cold_folder"),
+        ("[cluster]\nlog_folder = \"/var/lib/rows\"\n", "cluster.log_folder"),
+        // What goes with the pod is no place for rows that must outlive it.
+        ("[cluster]\ncold_folder = \"/tmp/rows\"\n", "cluster.cold_folder"),
+        ("[cluster]\nlog_folder = \"/tmp/rows\"\n", "cluster.log_folder"),
+        ("[cluster]\nlog_folder = \"/output/rows\"\n", "cluster.log_folder"),
+    ] {
+        let found = of(keys);
+        assert!(found.len() == 1 && found[0].starts_with(&format!("spec.job.inline: {key}")), "{keys}: {found:?}");
+    }
+    for keys in [
+        "[checkpoint]\nfolder = \"s3://models/ads\"\n",
+        "[checkpoint]\nfolder = \"/output/checkpoints\"\n",
+        "[cluster]\ndurability = \"checkpoint\"\ncold_folder = \"/tmp/rows\"\n",
+    ] {
+        assert_eq!(of(keys), Vec::<String>::new(), "{keys}");
+    }
+    let shared = problems(|object| {
+        object.spec.volumes[0].read_only = false;
+        object.spec.job.inline = Some(format!("{JOB_TEXT}[checkpoint]\nfolder = \"/data/checkpoints\"\n"));
+    });
+    assert_eq!(shared, Vec::<String>::new());
+}
+
+#[test]
+fn everything_is_reported_at_once() {
+    let found = problems(|object| {
+        object.spec.dense_workers.replicas = 0;
+        object.spec.volumes.push(object.spec.volumes[0].clone());
+        object.spec.coordinator.pod.labels.insert("team".to_owned(), "-".to_owned());
+        object.spec.job.inline = Some("[data]".to_owned());
+    });
+    let fields: Vec<&str> = found.iter().filter_map(|text| text.split(": ").next()).collect();
+    let expected = [
+        "spec.coordinator.pod.labels.team",
+        "spec.denseWorkers.replicas",
+        "spec.volumes[1].mountPath",
+        "spec.job.inline",
+    ];
+    assert_eq!(fields, expected);
+}
+
+/// The definition in the cluster may be older, so the operator checks its rules too.
+#[test]
+fn the_rules_of_the_definition_hold_without_a_cluster() {
+    let found = problems(|object| {
+        object.spec.volumes[0].source.secret_name = Some("s".to_owned());
+        object.spec.dense_workers.pod.env =
+            vec![k8s_openapi::api::core::v1::EnvVar { name: "ZAGROS__TRAIN__SEED".to_owned(), ..Default::default() }];
+    });
+    let fields: Vec<&str> = found.iter().filter_map(|text| text.split(": ").next()).collect();
+    assert_eq!(fields, ["spec.denseWorkers.pod.env", "spec.volumes[0].source"], "{found:?}");
+}
+
+/// The roles use folders of their own. No spelling of a path may hide one.
+#[test]
+fn no_volume_hides_a_folder_of_the_roles() {
+    for path in ["/output", "/tmp/", "/zagros", "/dev/shm", "/var/lib/zagros/", "/var/./lib/zagros", "/data"] {
+        let found = problems(|object| {
+            let volume = object.spec.volumes[0].clone();
+            object.spec.volumes.push(crate::crd::MountedVolume { mount_path: path.to_owned(), ..volume });
+        });
+        assert!(
+            found.iter().any(|one| one.contains(&format!("\"{path}\" is taken")) || one.contains("two volumes")),
+            "{path}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_size_beyond_elasticity_is_refused() {
+    let found = problems(|object| {
+        object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 3, max_workers: 4 });
+    });
+    let expected = "spec: denseWorkers.replicas must lie within elasticity.minWorkers and elasticity.maxWorkers";
+    assert_eq!(found, [expected]);
+}
+
+/// The job file of an attempt is immutable, and a run that was scaled has other numbers than it.
+#[test]
+fn the_file_of_an_attempt_keeps_its_numbers_whatever_the_spec_says() {
+    let mut object = hybrid_job();
+    let first = validate(&object, &of_spec(JOB_TEXT), &attempt(1)).unwrap();
+    object.spec.embedding_servers.replicas = 5;
+    object.spec.dense_workers.replicas = 1;
+    object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
+    let running = validate(&object, &JobText::OfAttempt(first.rendered.clone()), &attempt(1)).unwrap();
+    assert_eq!(running.rendered, first.rendered);
+    assert_eq!((running.job.cluster.servers, running.job.cluster.workers), (3, 2));
+    let next = validate(&object, &of_spec(JOB_TEXT), &attempt(2)).unwrap().job.cluster;
+    assert_eq!((next.servers, next.workers), (5, 1));
+}
