@@ -43,10 +43,26 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
     if let Some(room) = need.room(limit) {
         row("room for rows", room);
     }
+    row("during a save", copies(job));
     if let Some(warning) = need.warning(limit) {
         tracing::warn!("{warning}");
     }
     need.check(limit)
+}
+
+/// The most memory of a server for copies of rows that change while a save has not read them.
+fn copies(job: &Job) -> String {
+    let bytes = |bytes: usize| HumanBytes(bytes as u64);
+    match job.cluster.memory {
+        Some(memory) => {
+            let most = zagros_table::copies_within(usize::try_from(memory).unwrap_or(usize::MAX));
+            format!("copies of changed rows, at most {} of cluster.memory in each server", bytes(most))
+        }
+        None => {
+            let least = bytes(zagros_table::copies_beside(0));
+            format!("copies of changed rows, at most an eighth of the rows of a server or {least}, whichever is more")
+        }
+    }
 }
 
 /// Prints what the logs of servers in processes of their own need.

@@ -95,6 +95,8 @@ pub enum Event {
         /// Why training ended and why this state, in words.
         message: String,
     },
+    /// Training starts from the beginning: there is no checkpoint to resume from. What an earlier process wrote into the folder is void.
+    StartedOver,
     /// Training resumes where an earlier process stopped.
     Resumed {
         /// Steps made before.

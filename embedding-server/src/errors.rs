@@ -38,6 +38,16 @@ pub enum ServerError {
         #[source]
         source: StoreError,
     },
+    /// The log of a lost server has other rows by now, or another process holds it.
+    #[error(
+        "the log of embedding server {index} does not have the rows of lineage {lineage} any more; nothing was taken over"
+    )]
+    NotTheLostRows {
+        /// Index of the lost server.
+        index: u32,
+        /// The rows that were expected.
+        lineage: zagros_protocol::Lineage,
+    },
     /// The log of its rows cannot be used.
     #[error("embedding server {index} cannot use its log")]
     Log {

@@ -36,6 +36,7 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdT
         budget: MemoryBudget::of(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(nanos),
+        copies: None,
         timeout: Some(job.cluster.timeout),
     };
     TableSet::new(job.train.seed, configs, capacity).map_err(|source| {

@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 77] = [
+const EFFECTS: [(&str, ChangeEffect); 78] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -85,6 +85,7 @@ const EFFECTS: [(&str, ChangeEffect); 77] = [
     ("train.non_finite", Learning),
     // A run may move to more or fewer machines, although a step of more workers has more samples.
     ("cluster.servers", Operational),
+    ("cluster.min_servers", Operational),
     ("cluster.workers", Operational),
     ("cluster.min_workers", Operational),
     ("cluster.max_workers", Operational),

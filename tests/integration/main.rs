@@ -32,6 +32,7 @@ mod signals;
 mod stop;
 mod store;
 mod streaming;
+mod takeover;
 mod too_large;
 mod train;
 mod watch;

@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         run: RunId(1),
         job: "example".to_owned(),
         servers: 1,
+        min_servers: 1,
         fixed_servers: None,
         workers: 1,
         min_workers: 1,

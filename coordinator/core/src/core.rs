@@ -12,8 +12,10 @@
 mod departure;
 mod ending;
 mod group_calls;
+mod joined;
 mod losses;
 mod scale;
+mod takeover;
 mod workers;
 
 use std::time::Duration;
@@ -143,24 +145,14 @@ impl Core {
             self.events.push(RunEvent::ServerRecovered { slot, incarnation, silence });
         }
         match slot.role {
-            Role::EmbeddingServer => self.take_server(slot, request, content),
+            Role::EmbeddingServer => {
+                self.take_server(slot, request, content);
+                self.note_takeover(now, slot, request.host);
+            }
             Role::DenseWorker => self.take_worker(slot, request, resumed),
         }
         self.start_when_ready();
         Ok(self.joined(slot, incarnation))
-    }
-
-    /// The answer to a process that holds its slot.
-    fn joined(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
-        JoinResponse {
-            member: slot.member(),
-            incarnation,
-            lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
-            generation: self.placement.generation().0,
-            over: false,
-            run: self.config.run.0,
-            discard: false,
-        }
     }
 
     /// Renews the lease of a member and keeps its report.
@@ -199,6 +191,7 @@ impl Core {
             batch: self.watch.newest_batch(),
             bucket_move: self.resharding.active().map_or(0, |active| active.id),
             leave: self.is_to_leave(slot),
+            lost_logs: self.lost_logs(now, slot),
         })
     }
 
@@ -467,13 +460,6 @@ impl Core {
             self.note_loss(ExpiredLease { slot, silence });
         }
         self.members.check_vacant(now, slot, request.instance)
-    }
-
-    /// Whether a worker joins after training is over.
-    fn has_no_work_for(&self, request: &JoinRequest) -> bool {
-        let is_over = self.run.outcome() == Some(&RunOutcome::Finished);
-        let is_worker = Role::from_wire(request.role) == Some(Role::DenseWorker);
-        is_worker && (is_over || (self.roster().is_trained() && request.index > 0))
     }
 }
 

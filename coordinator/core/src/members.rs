@@ -40,6 +40,8 @@ pub(crate) struct MemberRecord {
     pub(crate) incarnation: u32,
     /// Which log holds the rows of an embedding server. Without a log its rows end with its process.
     pub(crate) lineage: Option<Lineage>,
+    /// The instance of the process that has taken over the log of a lost server. 0 for a process of its own.
+    pub(crate) host: u64,
     pub(crate) state: MemberState,
     /// When it was last heard.
     pub(crate) heard: Duration,
@@ -127,6 +129,7 @@ impl Members {
             instance: request.instance,
             incarnation,
             lineage: Lineage::from_wire(request.lineage),
+            host: request.host,
             state: MemberState::Alive,
             heard: now,
             progress: None,
@@ -315,10 +318,11 @@ impl Members {
         }
     }
 
-    /// Dense workers that have ever joined, with the incarnation of the newest process of each.
+    /// Dense workers that have ever joined, with the oldest incarnation of each that may push. It is that of the newest process. No push
+    /// of a worker that was given up is taken any more: a server that waited for the rest of one would hand no bucket over.
     pub(crate) fn workers(&self) -> impl Iterator<Item = (MemberSlot, u32)> {
         let workers = self.iter().filter(|(slot, _)| slot.role == Role::DenseWorker);
-        workers.map(|(slot, member)| (slot, member.incarnation))
+        workers.map(|(slot, member)| (slot, member.incarnation + u32::from(member.state == MemberState::GivenUp)))
     }
 
     pub(crate) fn state(&self, slot: MemberSlot) -> Option<MemberState> {
@@ -341,6 +345,11 @@ impl Members {
 }
 
 impl MemberRecord {
+    /// The process that it is in.
+    pub(crate) fn process(&self) -> u64 {
+        if self.host == 0 { self.instance } else { self.host }
+    }
+
     /// Steps and samples that all processes in the slot have reported as their own.
     pub(crate) fn made(&self) -> (u64, u64) {
         let (steps, samples) = self.before;

@@ -1,5 +1,6 @@
 //! Questions about all members at once: who has joined, and who is missing.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::config::CoreConfig;
@@ -67,6 +68,13 @@ impl<'a> Roster<'a> {
             MemberState::Silent | MemberState::Lost | MemberState::GivenUp | MemberState::Left { .. } => true,
         };
         self.members.iter().find(is_gone).map(|(slot, _)| slot)
+    }
+
+    /// How many processes the servers that hold their slots have. A process that has taken over a log has two slots.
+    pub(crate) fn server_processes(self) -> usize {
+        let servers = self.members.iter().filter(|(slot, _)| slot.role == Role::EmbeddingServer);
+        let alive = servers.filter(|(_, member)| member.state == MemberState::Alive);
+        alive.map(|(_, member)| member.process()).collect::<BTreeSet<u64>>().len()
     }
 
     /// Whether every member has left or is lost.

@@ -92,6 +92,7 @@ impl VotingRun {
             run: RunId(1),
             job: "ballots".to_owned(),
             servers: 0,
+            min_servers: 0,
             fixed_servers: None,
             workers,
             min_workers: workers,

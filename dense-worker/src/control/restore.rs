@@ -17,8 +17,10 @@ impl Trainer {
     /// When the checkpoint is damaged, or a server or another worker fails.
     pub(super) async fn resume(&mut self, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let leads = self.group.rank.is_none_or(GroupRank::leads);
-        if leads && let Some(point) = point {
-            self.ballots.on_the_way(self.load(point)).await?;
+        match point.filter(|_| leads) {
+            Some(point) => self.ballots.on_the_way(self.load(point)).await?,
+            None if leads => self.run.observer.on(&WorkerEvent::StartedOver),
+            None => {}
         }
         // The others wait until the rows are loaded.
         self.ballots.wait_for_all().await?;

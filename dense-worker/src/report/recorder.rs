@@ -4,7 +4,7 @@
 //! - `step`: the fields of [`StepReport`]; each of the first 1,000 steps, then at most one a second;
 //! - `evaluation`: `step`, `part` (`validation` or `test`), `epoch` and the fields of [`crate::Evaluation`];
 //! - `epoch`: the same without `part`, of the training rows of an epoch;
-//! - `resumed`: `step`; earlier lines of later steps are void;
+//! - `resumed`: `step`; earlier lines of later steps are void. With step 0 the run has started over, without a checkpoint;
 //! - `checkpoint`: `step`, `pause_seconds`, `seconds`;
 //! - `choice`: `step` and `message`, if the validation part chose the state that is the model.
 
@@ -39,6 +39,8 @@ pub struct MeasureRecorder {
 struct Gate {
     lines: Option<Sender<Line>>,
     last: Option<Instant>,
+    /// An earlier process has written into the file.
+    has_earlier_lines: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -89,14 +91,13 @@ impl MeasureRecorder {
     pub fn start(folder: &RunFolder, tensorboard: bool) -> Result<Self, WorkerError> {
         let path = folder.metrics_file();
         let opened = OpenOptions::new().create(true).append(true).open(&path);
-        let files = Files {
-            metrics: opened.map_err(|source| file_error("open", &path, source))?,
-            events: tensorboard.then(|| open_events(folder)).transpose()?,
-        };
+        let opened = opened.and_then(|file| Ok((file.metadata()?.len() > 0, file)));
+        let (has_earlier_lines, metrics) = opened.map_err(|source| file_error("open", &path, source))?;
+        let files = Files { metrics, events: tensorboard.then(|| open_events(folder)).transpose()? };
         let (send, receive) = mpsc::channel();
         let spawned = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || files.run(&receive));
         let writer = spawned.map_err(|error| WorkerError::Thread { thread: "recorder", reason: error.to_string() })?;
-        Ok(Self { lines: Mutex::new(Gate { lines: Some(send), last: None }), writer: Some(writer) })
+        Ok(Self { lines: Mutex::new(Gate { lines: Some(send), last: None, has_earlier_lines }), writer: Some(writer) })
     }
 }
 
@@ -116,6 +117,7 @@ impl Observer for MeasureRecorder {
                 gate.send(Line::Choice { time, step: *step, message: message.clone() });
             }
             Event::Resumed { step, .. } => gate.send(Line::Resumed { time, step: *step }),
+            Event::StartedOver if gate.has_earlier_lines => gate.send(Line::Resumed { time, step: 0 }),
             Event::Checkpoint { step, pause_seconds, seconds, .. } => {
                 let (step, pause_seconds, seconds) = (*step, *pause_seconds, *seconds);
                 gate.send(Line::Checkpoint { time, step, pause_seconds, seconds });
@@ -264,6 +266,20 @@ mod tests {
         assert_eq!((&lines[4]["type"], &lines[4]["message"]), (&"choice".into(), &"as the test wants".into()));
         assert_eq!(lines.len(), 5);
         assert_eq!(fs::read_dir(folder.tensorboard()).unwrap().count(), 1);
+    }
+
+    /// Regression: a run of mode `sync` that lost a worker before its first checkpoint had each step twice.
+    #[test]
+    fn a_run_that_starts_over_in_its_folder_says_that_earlier_lines_are_void() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(parent.path()).unwrap();
+        for _ in 0..2 {
+            let recorder = MeasureRecorder::start(&folder, false).unwrap();
+            [Event::StartedOver, step(1)].iter().for_each(|event| recorder.on(event));
+        }
+        let kinds: Vec<_> = lines(&folder).iter().map(|line| (line["type"].clone(), line["step"].clone())).collect();
+        let expected = [("step", 1), ("resumed", 0), ("step", 1)].map(|(kind, step)| (kind.into(), step.into()));
+        assert_eq!(kinds, expected);
     }
 
     #[test]

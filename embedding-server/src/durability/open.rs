@@ -10,7 +10,7 @@ use zagros_cold::StoreContent;
 use zagros_job::Job;
 use zagros_log::{LineageFile, LogError, LogFolder, format};
 use zagros_plumbing::{Deadline, durable};
-use zagros_protocol::ServerIndex;
+use zagros_protocol::{Lineage, ServerIndex};
 use zagros_table::TableConfig;
 
 use super::descriptions::{describe_tables, difference};
@@ -59,6 +59,25 @@ pub(crate) fn open(
         Some(difference) => {
             Err(ServerError::OtherTables { index: index.0, folder: folder.path().to_owned(), difference })
         }
+    }
+}
+
+/// Checks that the log of a lost server lies where this process sees it, has these rows, and that no process holds it.
+///
+/// # Errors
+/// Why it cannot be taken over, and what to do, in words.
+pub(crate) fn check_free(job: &Job, index: ServerIndex, lineage: Lineage) -> Result<(), String> {
+    let path = folder(job, index);
+    if !path.is_dir() {
+        return Err(format!(
+            "there is no folder {}; give all servers one `cluster.log_folder` that they share",
+            path.display()
+        ));
+    }
+    let found = LogFolder::open(&path).and_then(|folder| folder.lineage()).map_err(|error| error.to_string())?;
+    match found {
+        Some(found) if found.lineage == lineage.0 => Ok(()),
+        _ => Err(format!("{} has no rows of lineage {lineage}", path.display())),
     }
 }
 

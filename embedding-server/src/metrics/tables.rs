@@ -7,7 +7,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, CounterVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use zagros_plumbing::metrics::register;
-use zagros_table::{Table, TableCounts, TableSet};
+use zagros_table::{SnapshotCopies, Table, TableCounts, TableSet};
 use zagros_zip::ZipEq;
 
 use super::ServerLabel;
@@ -47,6 +47,10 @@ struct TableFamilies {
     events: IntCounterVec,
     waits: IntCounterVec,
     waited: CounterVec,
+    copies: IntGauge,
+    copies_limit: IntGauge,
+    copies_waits: IntCounter,
+    given_up: IntCounter,
 }
 
 /// The metrics of one table.
@@ -74,12 +78,20 @@ impl TableFamilies {
         let events = "Ids of requests, and rows created and removed, by event.";
         let waits = "How often a request found a stripe of a table locked.";
         let waited = "Seconds that requests waited for locked stripes of a table.";
+        let copies = "Bytes of copies of rows that changed while a save has not read them yet.";
+        let copies_limit = "The most bytes of such copies in the newest save. 0 while there is none.";
+        let copies_waits = "Requests that waited because these copies were at their limit.";
+        let given_up = "Saves that were given up because these copies were at their limit and nothing was written.";
         Ok(Self {
             rows: IntGaugeVec::new(of.options("table_rows", "Rows in memory."), &["table"])?,
             bytes: IntGaugeVec::new(of.options("table_bytes", bytes), &["table"])?,
             events: IntCounterVec::new(of.options("table_ids_total", events), &["table", "what"])?,
             waits: IntCounterVec::new(of.options("table_lock_waits_total", waits), &["table"])?,
             waited: CounterVec::new(of.options("table_lock_wait_seconds_total", waited), &["table"])?,
+            copies: IntGauge::with_opts(of.options("save_copies_bytes", copies))?,
+            copies_limit: IntGauge::with_opts(of.options("save_copies_limit_bytes", copies_limit))?,
+            copies_waits: IntCounter::with_opts(of.options("save_copies_waits_total", copies_waits))?,
+            given_up: IntCounter::with_opts(of.options("saves_given_up_total", given_up))?,
         })
     }
 
@@ -93,8 +105,17 @@ impl TableFamilies {
         }
     }
 
-    fn all(&self) -> [&dyn Collector; 5] {
-        [&self.rows, &self.bytes, &self.events, &self.waits, &self.waited]
+    fn all(&self) -> [&dyn Collector; 9] {
+        let of_tables: [&dyn Collector; 5] = [&self.rows, &self.bytes, &self.events, &self.waits, &self.waited];
+        let [rows, bytes, events, waits, waited] = of_tables;
+        [rows, bytes, events, waits, waited, &self.copies, &self.copies_limit, &self.copies_waits, &self.given_up]
+    }
+
+    fn catch_up(&self, copies: SnapshotCopies) {
+        self.copies.set(copies.held as i64);
+        self.copies_limit.set(copies.limit as i64);
+        self.copies_waits.inc_by(copies.waits.saturating_sub(self.copies_waits.get()));
+        self.given_up.inc_by(copies.given_up.saturating_sub(self.given_up.get()));
     }
 }
 
@@ -122,6 +143,7 @@ impl Collector for TableCollector {
         for (children, table) in children.iter().zip_eq(tables.iter()) {
             children.catch_up(table);
         }
+        self.families.catch_up(tables.snapshot_copies());
         self.families.all().into_iter().flat_map(Collector::collect).collect()
     }
 }

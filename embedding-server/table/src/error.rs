@@ -117,6 +117,12 @@ pub enum TableError {
         /// The stripe.
         stripe: usize,
     },
+    /// The copies for a snapshot reached their limit while nothing of it was read, so it was given up.
+    #[error(
+        "the snapshot is given up: copies of rows that changed meanwhile reached their limit, and nothing of it was written for a \
+         while; training went on; see whether the disk or store of checkpoints is slow"
+    )]
+    SnapshotGivenUp,
     /// The cold tier cannot be read.
     #[error("table {table}: {source}; try again later")]
     Cold {
@@ -148,7 +154,7 @@ impl TableError {
             | Self::Full { table, .. }
             | Self::AlreadyRead { table, .. }
             | Self::Cold { table, .. } => Some(*table),
-            Self::UnknownTable { .. } | Self::Length { .. } | Self::Late { .. } => None,
+            Self::UnknownTable { .. } | Self::Length { .. } | Self::Late { .. } | Self::SnapshotGivenUp => None,
         }
     }
 }

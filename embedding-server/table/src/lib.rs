@@ -58,6 +58,7 @@ pub use row::init::{self, Initializer};
 pub use row::weight_type::WeightType;
 pub use row_batch::{RowBatch, RowSlices};
 pub use schedule::LearningRateSchedule;
+pub use snapshot::capture_budget::{SnapshotCopies, copies_beside, copies_within};
 pub use snapshot::kind::SnapshotKind;
 pub use snapshot::request_guard::RequestGuard;
 pub use snapshot::stripe_reader::StripeReader;

@@ -1,5 +1,6 @@
 //! Snapshots: all rows of one instant, read while requests change them.
 
+pub(crate) mod capture_budget;
 pub(crate) mod kind;
 pub(crate) mod request_guard;
 pub(crate) mod stripe_capture;

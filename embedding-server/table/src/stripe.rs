@@ -10,6 +10,7 @@ use crate::key::{id_of, key_of};
 use crate::machine::memory::Arena;
 use crate::machine::prefetch::prefetch;
 use crate::row::slab::{Slab, SlotAddress};
+use crate::snapshot::capture_budget::CaptureBudget;
 use crate::snapshot::stripe_capture::StripeCapture;
 use crate::stripe_changes::StripeChanges;
 use crate::tier::sweep::StripeSweep;
@@ -266,7 +267,7 @@ impl Stripe {
     }
 
     /// Starts the capture: rows are copied for a snapshot before they change.
-    pub(crate) fn begin_capture(&mut self, kind: SnapshotKind) {
+    pub(crate) fn begin_capture(&mut self, kind: SnapshotKind, budget: &Arc<CaptureBudget>) {
         let only = match kind {
             SnapshotKind::Whole => None,
             SnapshotKind::Base => {
@@ -279,7 +280,7 @@ impl Stripe {
                 Some(changed)
             }
         };
-        self.capture = Some(StripeCapture::new(only));
+        self.capture = Some(StripeCapture::new(only, budget));
         self.filter.begin_capture();
     }
 

@@ -47,6 +47,7 @@ impl CoreRun {
             run: RUN,
             job: "test".to_owned(),
             servers: 1,
+            min_servers: 1,
             fixed_servers: None,
             workers: 1,
             min_workers: 1,

@@ -15,6 +15,11 @@ pub struct Cluster {
     /// Embedding servers. `zagros train` runs all of them in its own process, without sockets.
     #[schemars(range(min = 1, max = 1024))]
     pub servers: u32,
+    /// Processes of embedding servers that must be left for the run to continue without one that nobody replaces. Another server
+    /// then takes over the log of the lost one, once it has been silent for half of `timeout_seconds`. The servers must see the same
+    /// `log_folder`. Default: all of them, so that the run waits for the lost process, and ends if it does not come back in time.
+    #[schemars(range(min = 1, max = 1024))]
+    pub min_servers: Option<u32>,
     /// Dense workers. Each step is made on the mean loss over all workers' batches, so `train.batch_size` is that of one worker.
     /// `zagros up` starts several workers; `zagros train` never does.
     #[schemars(range(min = 1, max = 1024))]
@@ -87,6 +92,7 @@ impl Default for Cluster {
     fn default() -> Self {
         Self {
             servers: 1,
+            min_servers: None,
             workers: 1,
             min_workers: None,
             max_workers: None,

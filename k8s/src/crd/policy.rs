@@ -9,8 +9,8 @@ use zagros_plumbing::exit_codes::EXIT_CODES;
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunPolicy {
-    /// How often the whole group restarts after a failure before the job fails. In mode `hybrid` with several workers, a
-    /// lost worker restarts alone while the others wait; each worker may do so as often as this.
+    /// How often the whole group restarts after a failure before the job fails. In modes `hybrid` and `async`
+    /// with several workers, a lost worker restarts alone; each worker may do so as often as this.
     #[serde(default = "backoff_limit")]
     #[schemars(range(min = 0, max = 1000))]
     pub backoff_limit: i32,
@@ -81,8 +81,8 @@ impl Default for ExitCodes {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.minWorkers <= self.maxWorkers").message("minWorkers is above maxWorkers"))]
 pub struct Elasticity {
-    /// The fewest workers. In mode `hybrid` a run goes on without a lost worker that nobody replaces in time, while this
-    /// many workers are left. Sets `cluster.min_workers` unless the job file does.
+    /// The fewest workers. In modes `hybrid` and `async` a run goes on without a lost worker that nobody replaces in time, while
+    /// this many workers are left. Sets `cluster.min_workers` unless the job file does.
     #[schemars(range(min = 1, max = 1024))]
     pub min_workers: i32,
     /// The most workers.

@@ -9,6 +9,7 @@ mod allocations;
 mod claims_of_size;
 mod coordinator;
 mod data;
+mod every_message;
 mod job;
 mod messages;
 mod packed;

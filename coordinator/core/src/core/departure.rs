@@ -4,12 +4,12 @@
 //! trained on once.
 
 use zagros_protocol::control::assign_response::Work;
-use zagros_protocol::control::{AssignResponse, EpochDone, LeaveRequest, Outcome};
+use zagros_protocol::control::{AssignResponse, EpochDone, JoinRequest, LeaveRequest, Outcome};
 
 use super::Core;
 use crate::members::MemberState;
 use crate::run::RunState;
-use crate::{MemberSlot, RunEvent};
+use crate::{MemberSlot, Role, RunEvent, RunOutcome};
 
 /// The answer to a worker that leaves and asks for a split.
 pub(super) fn nothing_more() -> AssignResponse {
@@ -45,5 +45,12 @@ impl Core {
             self.events.push(RunEvent::MemberLeft { slot, outcome });
         }
         true
+    }
+
+    /// Whether a worker joins after training is over.
+    pub(super) fn has_no_work_for(&self, request: &JoinRequest) -> bool {
+        let is_over = self.run.outcome() == Some(&RunOutcome::Finished);
+        let is_worker = Role::from_wire(request.role) == Some(Role::DenseWorker);
+        is_worker && (is_over || (self.roster().is_trained() && request.index > 0))
     }
 }

@@ -21,6 +21,7 @@ fn core(servers: u32, workers: u32) -> Core {
         run: RunId(0xa11),
         job: "test".to_owned(),
         servers,
+        min_servers: servers,
         fixed_servers: None,
         workers,
         min_workers: workers,
@@ -496,5 +497,6 @@ mod drain;
 mod joins;
 mod lost;
 mod scale;
+mod takeover;
 mod waits;
 mod workers;

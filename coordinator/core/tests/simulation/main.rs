@@ -83,6 +83,7 @@ impl SimulatedRun {
             run: RunId(1),
             job: "simulation".to_owned(),
             servers,
+            min_servers: servers,
             fixed_servers: None,
             // The others may come later.
             workers: workers.div_ceil(2),

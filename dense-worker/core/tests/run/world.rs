@@ -129,6 +129,7 @@ impl World {
             run: RunId(1),
             job: "simulation".to_owned(),
             servers: plan.servers,
+            min_servers: plan.servers,
             fixed_servers: None,
             workers: plan.workers,
             min_workers: plan.workers,

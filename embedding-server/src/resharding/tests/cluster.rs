@@ -79,6 +79,7 @@ fn config(servers: u32, workers: u32) -> CoreConfig {
         run: RunId(5),
         job: "test".to_owned(),
         servers,
+        min_servers: servers,
         fixed_servers: None,
         workers,
         min_workers: workers,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::RwLockReadGuard;
 
 use crate::{
-    LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestBuffers, RequestDeadline, RequestPart,
+    LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestBuffers, RequestDeadline, RequestPart, Table,
     TableError, TableSet,
 };
 
@@ -66,6 +66,9 @@ impl RequestGuard<'_> {
         scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         scratch.deadline = self.deadline;
+        if access == LookupMode::Train && self.set.iter().any(Table::is_managed) {
+            self.await_copies()?;
+        }
         self.set.lookup_inside(parts, access, out, scratch)
     }
 
@@ -81,6 +84,7 @@ impl RequestGuard<'_> {
         scratch: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         scratch.deadline = self.deadline;
+        self.await_copies()?;
         self.set.push_inside(parts, gradients, step.into(), None, scratch)
     }
 
@@ -97,6 +101,18 @@ impl RequestGuard<'_> {
         scratch: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         scratch.deadline = self.deadline;
+        self.await_copies()?;
         self.set.push_inside(parts, gradients, step, Some(origin), scratch)
+    }
+
+    /// Waits for room for the copies that the request makes for a snapshot, before it changes anything. A snapshot that stands
+    /// still is given up: training does not wait for a disk.
+    #[inline]
+    fn await_copies(&self) -> Result<(), TableError> {
+        let shared = self.set.shared();
+        if shared.captures.is_full() && shared.await_copies(self.deadline)? {
+            self.set.give_up_snapshot();
+        }
+        Ok(())
     }
 }

@@ -10,10 +10,18 @@
 //!
 //! A write to a slot that is *done* needs no copy.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
 use crate::RowBatch;
 use crate::changed_rows::ChangedRows;
+use crate::snapshot::capture_budget::CaptureBudget;
+
+/// Room for copies grows by one part in this many of the copies, and by some rows at least. Doubling would exceed the limit of
+/// the copies by as much again.
+const GROWTH: usize = 8;
+const LEAST_ROWS: usize = 32;
 
 /// Which slots of a stripe are *done*, and the copied rows.
 #[derive(Debug, Default)]
@@ -28,12 +36,27 @@ pub(crate) struct StripeCapture {
     only: Option<ChangedRows>,
     /// Whether the snapshot has begun to read the stripe.
     pub(crate) is_read: bool,
+    /// The bound of the copies of all stripes, and how many bytes of it this stripe has.
+    budget: Arc<CaptureBudget>,
+    counted: usize,
 }
 
 impl StripeCapture {
-    /// A capture of these rows, or of all.
-    pub(crate) fn new(only: Option<ChangedRows>) -> Self {
-        Self { only, ..Self::default() }
+    /// A capture of these rows, or of all. Its copies count in `budget`.
+    pub(crate) fn new(only: Option<ChangedRows>, budget: &Arc<CaptureBudget>) -> Self {
+        let mut capture = Self::default();
+        (capture.only, capture.budget) = (only, Arc::clone(budget));
+        capture.count();
+        capture
+    }
+
+    /// Corrects the counted bytes. They change seldom.
+    fn count(&mut self) {
+        let bytes = self.bytes();
+        if bytes > self.counted {
+            self.budget.grow(bytes - self.counted);
+            self.counted = bytes;
+        }
     }
 
     /// Whether the snapshot wants the row that was in a slot at the instant.
@@ -84,9 +107,28 @@ impl StripeCapture {
         }
         self.set_done(slot);
         self.kept.insert(slot, self.rows.ids.len() as u32);
+        self.make_room(words.len(), access.is_some());
         self.rows.ids.push(id);
         self.rows.slots.extend_from_slice(words);
         self.rows.access.extend(access);
+        self.count();
+    }
+
+    fn make_room(&mut self, words: usize, has_access: bool) {
+        let RowBatch { ids, slots, access } = &mut self.rows;
+        if ids.len() < ids.capacity() {
+            return;
+        }
+        let more = (ids.len() / GROWTH).max(LEAST_ROWS);
+        ids.reserve_exact(more);
+        slots.reserve_exact(more * words);
+        access.reserve_exact(if has_access { more } else { 0 });
+    }
+}
+
+impl Drop for StripeCapture {
+    fn drop(&mut self) {
+        self.budget.shrink(self.counted);
     }
 }
 

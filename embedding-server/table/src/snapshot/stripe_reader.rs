@@ -80,6 +80,7 @@ impl<'a> StripeReader<'a> {
             let (hot, cold) = (self.hot.next(), self.cold.as_ref().and_then(ColdSource::next));
             match (hot, cold) {
                 (None, None) => {
+                    self.table.shared().check_snapshot()?;
                     self.table.end_capture(self.stripe);
                     return Ok(false);
                 }
@@ -101,7 +102,7 @@ impl<'a> StripeReader<'a> {
     fn refill(&mut self) -> Result<(), TableError> {
         let Self { table, stripe, hot, cold, .. } = self;
         if hot.answered == hot.rows.ids.len() {
-            hot.refill(table, *stripe);
+            hot.refill(table, *stripe)?;
         }
         match cold {
             Some(cold) if cold.answered == cold.scan.cold_keys.len() => cold.refill(table),
@@ -141,18 +142,25 @@ impl MemorySource {
     }
 
     /// Reads some rows under the stripe's lock.
-    fn refill(&mut self, table: &Table, stripe: usize) {
+    fn refill(&mut self, table: &Table, stripe: usize) -> Result<(), TableError> {
         let Self { all, read, rows, answered } = self;
         rows.ids.clear();
         rows.slots.clear();
         rows.access.clear();
         *answered = 0;
         let end = all.len().min(*read + HOT_AT_ONCE);
+        if *read == end {
+            return Ok(());
+        }
         let mut stripe = table.lock(stripe);
+        if !stripe.is_captured() {
+            return Err(TableError::SnapshotGivenUp);
+        }
         for (cold_key, slot) in &all[*read..end] {
             stripe.read_captured(*slot, cold_key_of(*cold_key), rows);
         }
         *read = end;
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A stripe copies each row that changes until the snapshot has read the stripe. Read a snapshot soon, because the
-//! budget counts these copies. The access metadata of a row may be of a lookup after the instant. The weights and
+//! budget counts these copies. They have a limit ([`crate::snapshot::capture_budget`]). The access metadata of a row may be of a lookup after the instant. The weights and
 //! optimiser state are always of the instant.
 //!
 //! If a row has two copies, the copy that was in memory counts (invariant TI-1).
@@ -19,7 +19,10 @@ use parking_lot::{Mutex, RwLockWriteGuard};
 
 use crate::snapshot::stripe_reader::StripeReader;
 use crate::tier::maintenance::cold_error;
-use crate::{ColdError, ColdView, FrequencyCounts, RowBatch, SnapshotKind, Table, TableError, TableSet, TableTime};
+use crate::{
+    ColdError, ColdView, FrequencyCounts, RowBatch, SnapshotCopies, SnapshotKind, Table, TableError, TableSet,
+    TableTime,
+};
 
 /// Longest wait for running requests, and the share of a request's timeout that the wait may take.
 const WAIT: Duration = Duration::from_secs(10);
@@ -110,14 +113,17 @@ impl TableSet {
         if kind == SnapshotKind::Changes && !self.iter().all(notes) {
             return Err(TableSnapshotError::ChangesUnknown);
         }
-        let mut rows = 0;
+        let (mut rows, mut bytes) = (0, 0);
+        self.shared().captures.begin(usize::MAX);
         for table in self.iter() {
             for stripe in 0..table.stripes() {
                 let mut stripe = table.lock(stripe);
-                stripe.begin_capture(kind);
+                stripe.begin_capture(kind, &self.shared().captures);
                 rows += stripe.rows() as u64;
+                bytes += stripe.bytes();
             }
         }
+        self.shared().captures.begin(self.shared().capacity.most_copies(bytes));
         Ok((self.shared().clock.now(), rows, still))
     }
 }
@@ -144,7 +150,9 @@ impl TableSnapshot<'_> {
     /// # Panics
     /// If there is no such stripe.
     pub fn removed(&self, table: u32, stripe: usize) -> Result<Vec<u64>, TableError> {
-        Ok(self.set.table(table)?.lock(stripe).captured_removals())
+        let removed = self.set.table(table)?.lock(stripe).captured_removals();
+        self.set.shared().check_snapshot()?;
+        Ok(removed)
     }
 
     /// Appends all rows that one stripe of a table had at the instant, in ascending order of ids. A stripe can be read
@@ -173,6 +181,7 @@ impl TableSnapshot<'_> {
     pub fn stripe(&self, table: u32, stripe: usize) -> Result<StripeReader<'_>, TableError> {
         let table = self.set.table(table)?;
         let hot = table.lock(stripe).begin_reading();
+        self.set.shared().check_snapshot()?;
         let hot = hot.ok_or(TableError::AlreadyRead { table: table.number(), stripe })?;
         let cold = self.cold.as_ref().filter(|_| table.is_tiered());
         Ok(StripeReader::new(table, stripe, table.access_codec().tick(self.moment), hot, cold))
@@ -206,6 +215,7 @@ impl Drop for TableSnapshot<'_> {
             (0..table.stripes()).for_each(|stripe| table.end_capture(stripe));
             (0..table.stripes()).for_each(|stripe| table.lock(stripe).filter.end_capture());
         }
+        self.set.shared().captures.begin(usize::MAX);
         self.set.has_snapshot().store(false, Ordering::Release);
     }
 }
@@ -213,6 +223,20 @@ impl Drop for TableSnapshot<'_> {
 impl std::fmt::Debug for TableSnapshot<'_> {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.debug_struct("TableSnapshot").field("moment", &self.moment).finish_non_exhaustive()
+    }
+}
+
+impl TableSet {
+    /// The copies for snapshots: how many, and what they cost.
+    #[must_use]
+    pub fn snapshot_copies(&self) -> SnapshotCopies {
+        self.shared().captures.copies()
+    }
+
+    /// Gives the snapshot of now up: its copies go, and whoever reads it gets an error.
+    pub(crate) fn give_up_snapshot(&self) {
+        self.shared().captures.give_up();
+        self.iter().for_each(|table| (0..table.stripes()).for_each(|stripe| table.end_capture(stripe)));
     }
 }
 

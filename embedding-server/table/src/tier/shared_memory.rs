@@ -7,6 +7,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::change_watcher::WatcherSlot;
 use crate::machine::memory::{Arena, PageSize};
+use crate::snapshot::capture_budget::{CaptureBudget, CopyRoom};
 use crate::tier::clock::TableClock;
 use crate::tier::copy_budget::{CopyBudget, CopyPermit};
 use crate::tier::eviction_buffer::EvictionBuffer;
@@ -24,6 +25,8 @@ const COPIES_WAIT_SHARE: u32 = 4;
 const OTHER_PUSHES: &str = "other pushes that hold copies of rows of the cold tier";
 pub(crate) const COLD_READ: &str = "rows of the cold tier";
 
+const SAVE: &str = "a save of the rows, whose copies of changed rows are at their limit";
+
 /// Memory, cold tier and time of the tables of one server.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
@@ -36,6 +39,8 @@ pub(crate) struct SharedMemory {
     pub(crate) cold_writes: RwLock<()>,
     /// The budget for cold copies of pushes.
     pub(crate) copies: CopyBudget,
+    /// The bound of the copies for a snapshot.
+    pub(crate) captures: Arc<CaptureBudget>,
     /// Buffers for eviction. There are as many as threads have evicted at once.
     pub(crate) buffer: Mutex<Vec<EvictionBuffer>>,
     /// Why the last write to the cold tier failed. `None` if it succeeded.
@@ -51,6 +56,7 @@ impl SharedMemory {
         Self {
             budget: RowBudget::new(capacity.budget),
             copies: CopyBudget::new(capacity.budget.map(|budget| LEAST_COPIES.max(budget / COPIES_SHARE))),
+            captures: Arc::default(),
             capacity,
             clock: TableClock::default(),
             arena: Arena::new(PageSize::Huge),
@@ -92,6 +98,32 @@ impl SharedMemory {
             Some(Duration::ZERO) => Err(TableError::Late { whom }),
             _ => Ok(()),
         }
+    }
+
+    /// Waits while the copies for a snapshot are at their limit. Returns whether the snapshot has to be given up: none of its
+    /// copies went meanwhile.
+    ///
+    /// # Errors
+    /// If the sender of the request gives up in the meantime.
+    pub(crate) fn await_copies(&self, deadline: RequestDeadline) -> Result<bool, TableError> {
+        let most = self.capacity.wait(COPIES_WAIT * 2, COPIES_WAIT_SHARE);
+        loop {
+            let room = self.captures.wait(self.wait_until(deadline, most));
+            self.check(deadline, SAVE)?;
+            match room {
+                CopyRoom::Free => return Ok(false),
+                CopyRoom::Contended => {}
+                CopyRoom::Stuck => return Ok(true),
+            }
+        }
+    }
+
+    /// Checks that the snapshot of now was not given up.
+    ///
+    /// # Errors
+    /// [`TableError::SnapshotGivenUp`].
+    pub(crate) fn check_snapshot(&self) -> Result<(), TableError> {
+        if self.captures.is_given_up() { Err(TableError::SnapshotGivenUp) } else { Ok(()) }
     }
 
     /// Notes the result of the last write to the cold tier.

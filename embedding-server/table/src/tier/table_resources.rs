@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::ColdStore;
+use crate::{ColdStore, copies_beside, copies_within};
 
 /// The limits and stores of a server's tables. By default, memory is unlimited and there is no cold tier.
 #[derive(Clone, Debug, Default)]
@@ -17,11 +17,18 @@ pub struct TableResources {
     /// Nanoseconds of a monotonic clock, to measure waits for locks. `None` leaves these waits unmeasured. It is called
     /// only when a lock is taken.
     pub nanos: Option<fn() -> u64>,
+    /// The most bytes of copies for a snapshot. `None` for [`copies_within`] the budget, or [`copies_beside`] the rows.
+    pub copies: Option<usize>,
     /// The timeout of a request at its sender. Each wait takes at most a share of it. `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
 impl TableResources {
+    /// The most bytes of copies for a snapshot of so many bytes of rows.
+    pub(crate) fn most_copies(&self, rows: usize) -> usize {
+        self.copies.unwrap_or_else(|| self.budget.map_or_else(|| copies_beside(rows), copies_within))
+    }
+
     /// The longest wait: `most`, or one part in `parts` of a request's timeout if that is shorter.
     pub(crate) fn wait(&self, most: Duration, parts: u32) -> Duration {
         self.timeout.map_or(most, |timeout| most.min(timeout / parts))

@@ -38,7 +38,8 @@ fn shortly() -> RequestDeadline {
 fn tables(config: &TableConfig, nanos: fn() -> u64) -> (Arc<TableSet>, Arc<HookedStore>) {
     let store = hooked(std::slice::from_ref(config));
     let cold: Arc<dyn ColdStore> = store.clone();
-    let capacity = TableResources { budget: Some(1), cold: Some(cold), nanos: Some(nanos), timeout: None };
+    let capacity =
+        TableResources { budget: Some(1), cold: Some(cold), nanos: Some(nanos), ..TableResources::default() };
     (Arc::new(TableSet::new(0, std::slice::from_ref(config), capacity).unwrap()), store)
 }
 

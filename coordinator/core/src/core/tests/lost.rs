@@ -54,6 +54,24 @@ fn the_run_goes_on_without_a_lost_worker_while_enough_are_left() {
     assert!(answer.reason.ends_with("; 1 workers are left, and `cluster.min_workers` is 2"), "{}", answer.reason);
 }
 
+/// Regression: a server with a half-applied push of a worker that was lost for good handed no bucket over, because the push could
+/// still be repeated.
+#[test]
+fn a_worker_that_was_given_up_may_push_no_more_until_another_process_has_its_slot() {
+    let (mut core, workers) = met(3, 2);
+    let [first, second, third] = &workers[..] else { unreachable!() };
+    let of_third = |core: &mut Core, seconds: u64| {
+        let writers = core.placement(at(seconds)).writers;
+        writers.iter().find(|writer| writer.member == third.member).unwrap().incarnation
+    };
+    hear(&mut core, 2..=40, &[first, second]);
+    assert_eq!(of_third(&mut core, 40), 1, "it is lost, and may return");
+    hear(&mut core, 42..=42, &[first, second]);
+    assert_eq!(of_third(&mut core, 42), 2, "it is given up");
+    let back = core.join(at(43), &reachable(2, 2)).unwrap();
+    assert_eq!((back.incarnation, of_third(&mut core, 43)), (2, 2));
+}
+
 #[test]
 fn a_worker_that_was_given_up_comes_back_and_the_others_form_a_new_group() {
     let (mut core, workers) = met(3, 1);

@@ -1,0 +1,21 @@
+//! The answer to a join.
+
+use zagros_protocol::control::JoinResponse;
+
+use super::Core;
+use crate::MemberSlot;
+
+impl Core {
+    /// The answer to a process that holds its slot.
+    pub(super) fn joined(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
+        JoinResponse {
+            member: slot.member(),
+            incarnation,
+            lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
+            generation: self.placement.generation().0,
+            over: false,
+            run: self.config.run.0,
+            discard: false,
+        }
+    }
+}
