@@ -172,10 +172,10 @@ impl Core {
         if self.config.asynchronous {
             self.barriers.request(now, request.barrier, self.config.lease);
         }
-        if request.leaving && !self.lets_go(slot) && !self.hand_over(now, slot) {
+        let is_released = self.is_released(slot);
+        if request.leaving && !is_released && !self.lets_go(slot) && !self.hand_over(now, slot) {
             self.start_drain(&format!("{slot} was asked to end"));
         }
-        let is_released = self.is_released(slot);
         let outcome = self.run.outcome();
         let reason = outcome.map(ToString::to_string).or(is_released.then(|| RELEASED.to_owned()));
         let (barrier, barrier_in_ms) = self.barriers.newest(now);

@@ -168,7 +168,7 @@ impl GroupMember {
         match holder.state {
             MemberState::Alive => Presence::Expected { silence },
             MemberState::Silent | MemberState::Away => Presence::Silent { silence },
-            MemberState::Left { finished: true } | MemberState::GivenUp => Presence::Left,
+            MemberState::Left { finished: true } | MemberState::GivenUp | MemberState::Released => Presence::Left,
             MemberState::Left { finished: false } => Presence::Deserted,
             MemberState::Lost => Presence::Lost { silence },
         }

@@ -81,6 +81,9 @@ pub(crate) enum MemberState {
     Lost,
     /// It was lost, and no other process is expected in its slot.
     GivenUp,
+    /// An embedding server that has handed its buckets over. Its process is to end, even if the run wants a server in its slot
+    /// again: that one is another process, which brings no rows.
+    Released,
 }
 
 /// A lease that has expired.
@@ -172,7 +175,8 @@ impl Members {
     pub(crate) fn active(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
         let slot = self.known(member, incarnation)?;
         let why = match self.by_slot.get(&slot).map(|member| member.state) {
-            Some(MemberState::Alive) => return Ok(slot),
+            // A server that is released may ask what became of its last move.
+            Some(MemberState::Alive | MemberState::Released) => return Ok(slot),
             Some(MemberState::Left { .. }) => "has left the run",
             Some(MemberState::Silent | MemberState::Away) => {
                 let message = format!("{slot} was silent for longer than its lease; its next heartbeat renews it");
@@ -195,6 +199,9 @@ impl Members {
         may_return: impl FnOnce(MemberSlot) -> bool,
     ) -> Result<(MemberSlot, bool), Refusal> {
         let slot = self.known(member, incarnation)?;
+        if self.state(slot) == Some(MemberState::Released) {
+            return Ok((slot, false));
+        }
         let was_silent = matches!(self.state(slot), Some(MemberState::Silent | MemberState::Away));
         let returns = was_silent && may_return(slot);
         if was_silent && !returns {
@@ -284,10 +291,11 @@ impl Members {
         })
     }
 
-    /// The rows of an embedding server were handed over. A process that takes the slot later need not have them.
-    pub(crate) fn forget_rows(&mut self, slot: MemberSlot) {
+    /// The buckets of an embedding server were handed over. A process that takes the slot later need not have its rows.
+    pub(crate) fn release(&mut self, slot: MemberSlot) {
         if let Some(member) = self.by_slot.get_mut(&slot) {
             member.lineage = None;
+            member.state = if member.state.may_be_heard() { MemberState::Released } else { member.state };
         }
     }
 
@@ -368,7 +376,7 @@ impl MemberState {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Alive => "alive",
-            Self::Left { .. } => "left",
+            Self::Left { .. } | Self::Released => "left",
             Self::Silent | Self::Lost => "lost",
             Self::Away => "away",
             Self::GivenUp => "given up",

@@ -38,6 +38,9 @@ impl<'a> Roster<'a> {
             }
             Some(MemberState::Away) => Some(format!("{slot} is away: silent for longer than its lease")),
             Some(MemberState::Left { finished: false }) => Some(format!("{slot} has left")),
+            Some(MemberState::Released) => {
+                Some(format!("{slot} has handed its buckets over, and no other process has joined in its place"))
+            }
             Some(MemberState::Alive | MemberState::Left { finished: true } | MemberState::GivenUp) => None,
         }
     }
@@ -63,7 +66,7 @@ impl<'a> Roster<'a> {
             _ if slot.role != Role::EmbeddingServer => false,
             // It has handed its buckets over, or has not got any.
             _ if !owns(slot.index) => false,
-            MemberState::Alive => false,
+            MemberState::Alive | MemberState::Released => false,
             MemberState::Away => is_overdue(member),
             MemberState::Silent | MemberState::Lost | MemberState::GivenUp | MemberState::Left { .. } => true,
         };

@@ -9,6 +9,7 @@ use zagros_protocol::control::{
 use zagros_protocol::{Refusal, RefusalKind};
 
 use super::Core;
+use crate::members::MemberState;
 use crate::resharding::{MoveProgress, MoveState, owners_of, plan_owners};
 use crate::run::RunState;
 use crate::{MemberSlot, Role, RunEvent};
@@ -124,9 +125,10 @@ impl Core {
         }
     }
 
-    /// Whether a slot belongs to a server that owns no bucket and is not wanted any more.
+    /// Whether the newest process in a server's slot has handed its buckets over, or nobody is wanted in the slot.
     pub(super) fn is_released(&self, slot: MemberSlot) -> bool {
-        slot.role == Role::EmbeddingServer && slot.index >= self.config.servers
+        let is_beyond = slot.role == Role::EmbeddingServer && slot.index >= self.config.servers;
+        is_beyond || self.members.state(slot) == Some(MemberState::Released)
     }
 
     /// Whether a process asks for the slot of a server that was released, with the rows of a log: the process before was killed
@@ -204,7 +206,7 @@ impl Core {
         for index in wanted..self.config.servers {
             let slot = MemberSlot::server(index);
             self.placement.forget(index);
-            self.members.forget_rows(slot);
+            self.members.release(slot);
             self.events.push(RunEvent::ServerReleased { slot });
         }
         self.config.servers = wanted;

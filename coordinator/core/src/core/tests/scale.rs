@@ -93,6 +93,29 @@ fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
     assert!(core.join(at(3), &JoinRequest { index: 4, ..killed }).is_err(), "a slot that nobody had");
 }
 
+/// The rows that it gets later would be thrown away with its log, by the process that comes after it.
+#[test]
+fn a_server_that_was_released_stays_so_when_the_run_wants_as_many_servers_again_before_it_has_heard() {
+    let (mut core, mut members) = training(3);
+    scale(&mut core, 1, 2).unwrap();
+    move_all(&mut core, &members);
+    scale(&mut core, 1, 3).unwrap();
+    assert_eq!(core.placement(at(1)).bucket_move, None, "the process of before gets no buckets");
+    let doing = core.status(at(1)).scale.unwrap().doing;
+    assert!(doing.contains("no other process has joined in its place"), "{doing}");
+    let heard = beat(&mut core, 1, &members[2]).unwrap();
+    assert!(heard.stop && heard.reason.contains("handed over"), "{heard:?}");
+    assert!(leaving(&mut core, 1, &members[2]) && core.run.draining().is_none(), "its end ends nothing");
+    let again = core.join(at(1), &request(MemberSlot::server(2), 1));
+    assert_eq!(again.unwrap_err().kind, RefusalKind::Fenced, "a late copy of its join");
+    let killed = JoinRequest { lineage: 7, recovered: true, ..request(MemberSlot::server(2), 8) };
+    assert!(core.join(at(1), &killed).unwrap().over, "it deletes its log and ends");
+    members[2] = core.join(at(2), &request(MemberSlot::server(2), 9)).unwrap();
+    let pairs = move_all(&mut core, &members);
+    assert!(!pairs.is_empty() && pairs.iter().all(|(_, target)| *target == 2), "{pairs:?}");
+    assert!(!beat(&mut core, 2, &members[2]).unwrap().stop);
+}
+
 /// The server has been asked to end, and repeats it until it may.
 fn leaving(core: &mut Core, second: u64, member: &JoinResponse) -> bool {
     let (member, incarnation) = (member.member, member.incarnation);
