@@ -76,20 +76,6 @@ fn what_cannot_be_scaled_is_refused_with_the_reason() {
     run.finish().expect(130);
 }
 
-/// Waits until the run has so many dense workers, whoever asked for them.
-fn wait_for_workers(fixture: &Fixture, workers: u32) {
-    let mut tries = 0;
-    loop {
-        let scale = scale_of(fixture);
-        if scale["workers"] == workers && scale["workers_doing"] == "" {
-            return;
-        }
-        tries += 1;
-        assert!(tries < 600, "{workers} workers are not reached: {scale}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
 /// Invariant RK-5, and CK-2 with another number of workers: 1 → 3 → 2, stopped with 2, resumed with 1.
 #[test]
 fn workers_come_and_go_while_the_run_trains_and_a_stopped_run_resumes_with_another_number() {
@@ -113,7 +99,8 @@ fn workers_come_and_go_while_the_run_trains_and_a_stopped_run_resumes_with_anoth
     // A worker that is killed is started again, and the one that has left is not.
     signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("starting it again");
-    wait_for_workers(&fixture, 2);
+    // A run that is stopped while a worker is lost saves nothing.
+    run.wait_for_line("training continues after step");
     let status = fixture.zagros(["status", "--json"]).expect(0);
     let epoch = serde_json::from_str::<Value>(&status.stdout).expect("JSON")["epoch"].as_u64().expect("an epoch");
     run.signal(Signal::INT);

@@ -1,12 +1,10 @@
 //! The calls one by one; random orders of them are in `tests/simulation.rs`.
 
-use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
-    GroupRequest, GroupResponse, Progress, ServerLoad, Transform, TransformsRequest, TransformsResponse,
+    DataFile, Evaluation, GroupRequest, GroupResponse, Outcome, Progress, ServerLoad, Split, Transform,
+    TransformsRequest, TransformsResponse, assign_response::Work,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind, RunId};
-
-use zagros_protocol::control::{DataFile, Evaluation, Outcome, Split};
 
 use super::*;
 use crate::SplitOrder;
