@@ -6,6 +6,7 @@ use std::time::Duration;
 use zagros_job::Job;
 use zagros_launch::{
     ChildProcess, GracePeriods, InPlaceLimit, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd, WorkerLoss,
+    is_complete,
 };
 use zagros_plumbing::Shutdown;
 use zagros_shell::{Announcement, Exit, Failure};
@@ -46,6 +47,8 @@ impl RoundCluster<'_> {
                 supervisor.stop(GracePeriods { workers: GRACE, others: GRACE }).await;
                 return ended;
             }
+            // As in `zagros up`: whoever was lost after the run had left everything is not needed any more.
+            let ended = if is_complete(self.plan.folder) { Ok(()) } else { ended };
             let goes_back = ended.is_err()
                 && WorkerLoss::of(self.job) == WorkerLoss::SetsRunBack
                 && supervisor.lost_worker().is_some();

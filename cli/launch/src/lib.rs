@@ -30,7 +30,7 @@ pub use self::console::RunConsole;
 pub use self::embedded::EmbeddedCluster;
 pub use self::log_disk::LogDisk;
 pub use self::log_file::{FOLDER as LOG_FOLDER, LogFile, earlier_log, split_time};
-pub use self::loss::WorkerLoss;
+pub use self::loss::{WorkerLoss, is_complete};
 pub use self::plan::LaunchPlan;
 pub use self::prefix::ChildOutput;
 pub use self::restart::{InPlaceLimit, RestartBudget};

@@ -16,7 +16,7 @@ use zagros_job::Job;
 use zagros_job::threads::Machine;
 use zagros_launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RowFolders, RunConsole,
-    Supervisor, WantedRoles, WatchEnd, WorkerLoss, reachable,
+    Supervisor, WantedRoles, WatchEnd, WorkerLoss, is_complete, reachable,
 };
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{
@@ -247,6 +247,14 @@ async fn supervise(
             Ok(never) => match never {},
             Err(failure) => Err(failure),
         },
+    };
+    let watched = match watched {
+        Err(_) if is_complete(plan.folder) => {
+            let who = supervisor.lost_worker().unwrap_or_else(|| "a process ended".to_owned());
+            plan.output.console.warn(format!("{who} after the run was complete; nothing is lost"));
+            Ok(WatchEnd::Done)
+        }
+        watched => watched,
     };
     if let Ok(WatchEnd::StopRequested) = watched {
         stop_in_order(plan, job, &mut supervisor).await;
