@@ -166,13 +166,14 @@ impl Cluster {
         };
         let member = match self.call(|core, now| core.join(now, &request)) {
             Ok(member) => member,
-            // It had handed its buckets over, and nobody wants it any more.
-            Err(refusal) if service.has_recovered() && refusal.kind == RefusalKind::Invalid => {
-                return service.delete_log();
-            }
             Err(refusal) => panic!("server {index} cannot join: {refusal}"),
         };
-        assert!(!member.discard && !member.over, "{member:?}");
+        if member.over {
+            // It had handed its buckets over.
+            assert!(service.has_recovered());
+            return service.delete_log();
+        }
+        assert!(!member.discard, "{member:?}");
         let (is_alive, agent) = (AtomicBool::new(true), Mutex::default());
         let server = Arc::new(Server { service, member, is_alive, agent });
         *server.agent.lock() = Some(tokio::spawn(take_part(Arc::clone(self), Arc::clone(&server))));
