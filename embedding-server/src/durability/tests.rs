@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use prometheus::Registry;
@@ -127,10 +129,16 @@ fn rows(service: &EmbeddingService) -> BTreeMap<(usize, u64), Vec<u32>> {
 
 /// Threads that look up and push the same ids at the same time.
 fn train(service: &Arc<EmbeddingService>, threads: u64, pushes: u64, ids: u64) {
+    train_on(service, threads, 1..=pushes, ids);
+}
+
+/// Each of `threads` writers makes the pushes with these sequence numbers.
+fn train_on(service: &Arc<EmbeddingService>, threads: u64, pushes: RangeInclusive<u64>, ids: u64) {
     std::thread::scope(|scope| {
         for thread in 0..threads {
+            let pushes = pushes.clone();
             scope.spawn(move || {
-                for seq in 1..=pushes {
+                for seq in pushes {
                     let named: Vec<u64> = (0..40).map(|row| (row * 31 + seq * 17 + thread) % ids).collect();
                     let named: Vec<u64> =
                         named.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
@@ -249,21 +257,29 @@ fn a_base_keeps_what_is_applied_of_a_push_that_died() {
 fn a_base_is_written_while_pushes_go_on_and_the_log_before_it_is_deleted() {
     let home = LogFixture::new("");
     let service = home.start();
-    std::thread::scope(|scope| {
-        let training = scope.spawn(|| train(&service, 3, 400, 3000));
-        let mut bases = 0;
+    let bases = AtomicU64::new(0);
+    let newest = std::thread::scope(|scope| {
+        // However slow the machine is, two bases are written while pushes go on.
+        let training = scope.spawn(|| {
+            let mut newest = 0;
+            while bases.load(Ordering::Acquire) < 2 {
+                train_on(&service, 3, newest + 1..=newest + 400, 3000);
+                newest += 400;
+            }
+            newest
+        });
         while !training.is_finished() {
             service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
-            bases += 1;
+            bases.fetch_add(1, Ordering::Release);
         }
-        assert!(bases > 1, "{bases} bases");
+        training.join().expect("training ends well")
     });
     let expected = rows(&service);
     drop(service);
     assert_eq!(home.files("base-").len(), 1);
     let service = home.start();
     assert_eq!(rows(&service), expected);
-    let mut retry = push_of(&[(ITEM, &[1])], 400, 1.0);
+    let mut retry = push_of(&[(ITEM, &[1])], newest, 1.0);
     retry.writer = 2;
     assert!(push(&service, &retry).unwrap().duplicate, "the windows are in the base");
 }
