@@ -12,6 +12,7 @@
 mod adopt;
 mod bucket_set;
 mod changed_rows;
+mod chunk;
 mod incoming;
 mod incoming_rows;
 mod local;

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use zagros_table::{ColdError, ColdIds, Table};
 
 use super::PlannedMove;
-use super::outgoing_copy::{CHUNK_BYTES, Chunk, most_rows};
+use super::chunk::{CHUNK_BYTES, Chunk, most_rows};
 
 /// Words of a sketch in one answer.
 const SKETCH_WORDS: usize = CHUNK_BYTES / 4;
