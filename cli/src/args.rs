@@ -1,5 +1,6 @@
 //! The command line. The help of each command says what it does and shows a call that works.
 
+mod predict;
 #[cfg(test)]
 mod reference;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zagros_chaos::FaultKind;
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
+pub(crate) use self::predict::{BadRowsChoice, PredictArgs};
 use crate::logs::Level;
 
 const EXAMPLES: &str = "\
@@ -20,6 +22,7 @@ Examples:
   zagros up examples/quickstart.toml            the same as separate processes on this machine
   zagros up examples/quickstart.toml --watch    the same, shown on the terminal
   zagros chaos examples/quickstart.toml         the same while its processes are killed: is anything lost?
+  zagros predict runs/NAME rows.csv -o s.csv    score new rows with a trained model
   zagros status                                 how it is doing
   zagros doctor                                 who waits for whom when it hangs, and what to do
   zagros logs --follow                          what its processes say
@@ -51,6 +54,8 @@ pub(crate) enum Command {
     Chaos(ChaosArgs),
     /// Score data with a saved model.
     Eval(EvalArgs),
+    /// Score the rows of files with a saved model, and write the scores.
+    Predict(PredictArgs),
     /// Write a run's page, report.html, again from the files in its folder.
     Report(ReportArgs),
     /// Show what a saved model's tables hold; check, look up, export.

@@ -15,7 +15,9 @@ mod summary;
 #[cfg(test)]
 mod testing;
 
-pub use control::{Earlier, Evaluate, FileRecord, Input, JOB, LastRun, MANIFEST, Manifest, ResumePoint, Worker};
+pub use control::{
+    Earlier, Evaluate, FileRecord, Input, JOB, LastRun, MANIFEST, Manifest, Predict, ResumePoint, ScoredRows, Worker,
+};
 pub use error::{ExitClass, WorkerError};
 pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
 pub use report::{MeasureRecorder, RunFolder, RunLock};

@@ -39,7 +39,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             early_stop: None,
             updates: DenseUpdates::default(),
         },
-        eval: Eval { group_by: None, group_samples: 1000 },
+        eval: Eval { group_by: None, group_samples: 1000, predict: None },
         checkpoint: Checkpoint { every: None, every_steps: None, folder: None, keep: 2, deltas: 0 },
         cluster: cluster(),
         output: Output {

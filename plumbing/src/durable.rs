@@ -23,12 +23,20 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 /// As [`write`], and any error of `fill`.
 pub fn write_with(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let temporary = temporary_name(path);
-    let written =
-        fill_and_sync(&temporary, fill).and_then(|()| fs::rename(&temporary, path)).and_then(|()| sync_folder(path));
+    let written = fill_and_sync(&temporary, fill).and_then(|()| rename(&temporary, path));
     written.inspect_err(|_| {
         // The first error matters. A temporary file that stays does no harm.
         let _ = fs::remove_file(&temporary);
     })
+}
+
+/// Gives a file that is written and synced its name, in the same folder. A file of that name is replaced.
+///
+/// # Errors
+/// Any I/O error.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    sync_folder(to)
 }
 
 /// Adds the path to an error's message.

@@ -22,6 +22,7 @@ mod inspect;
 mod memory;
 mod monitoring;
 mod page;
+mod predict;
 mod quiet;
 mod rejoin;
 mod resume;

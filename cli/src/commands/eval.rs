@@ -40,7 +40,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
 
 /// Checks that the user trusts the module that the model's own job names. That job comes with the model, so it cannot vouch
 /// for the module.
-fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failure> {
+pub(super) fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failure> {
     let Model::TorchScript { file, sha256, .. } = &job.model else { return Ok(()) };
     if trusted.is_some_and(|trusted| trusted.eq_ignore_ascii_case(sha256)) {
         return Ok(());

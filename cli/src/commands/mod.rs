@@ -6,6 +6,7 @@ pub(crate) mod dense_worker;
 mod eval;
 mod inspect;
 mod logs;
+mod predict;
 mod report;
 mod train;
 
@@ -23,6 +24,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Up(args) => block_on(up::run(args, arguments.logging)),
         Command::Chaos(args) => block_on(chaos::run(args, arguments.logging)),
         Command::Eval(args) => block_on(eval::run(args)),
+        Command::Predict(args) => block_on(predict::run(args)),
         Command::DenseWorker(args) => block_on(dense_worker::run(args)),
         Command::Server(command) => command.run(),
         Command::Report(args) => report::run(&args),

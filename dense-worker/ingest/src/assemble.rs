@@ -54,6 +54,9 @@ impl BatchAssembler {
             }
             start = end;
         }
+        if self.skip == 0 {
+            self.current.append_rest(rows);
+        }
         let last = self.last_touched();
         last.completes.extend_from_slice(&rows.completes);
         if rows.size == 0 {
@@ -80,7 +83,7 @@ impl BatchAssembler {
     /// The remaining batches when no more rows come: full ones and a short one. A batch of size 0 comes only if splits were
     /// completed without any row.
     pub(crate) fn finish(mut self) -> VecDeque<Batch> {
-        if self.current.size > 0 || !self.current.completes.is_empty() {
+        if !self.current.is_void() {
             self.full.push_back(self.current);
         }
         self.full

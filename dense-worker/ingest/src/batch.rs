@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use zagros_zip::ZipEq;
 
+use crate::InputRows;
+
 /// Samples in columns. Features are in the job's order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
@@ -18,6 +20,8 @@ pub struct Batch {
     /// Hashed value of the column that groups samples (`eval.group_by`), `[size]`; empty if groups are not wanted, as in
     /// training.
     pub groups: Vec<u64>,
+    /// The rows of the input that the samples were made of, and malformed ones between them; only where rows are predicted.
+    pub input: Option<InputRows>,
     /// Splits whose last sample is in this batch. They are complete once its gradients are acknowledged.
     pub completes: Vec<SplitEnd>,
     /// Bytes of input that this batch consumed, for progress.
@@ -56,7 +60,8 @@ impl Batch {
     /// An empty batch of the same features.
     #[must_use]
     pub fn empty_like(&self) -> Self {
-        Self::empty(self.categorical.iter().map(|column| column.offsets.is_some()))
+        let empty = Self::empty(self.categorical.iter().map(|column| column.offsets.is_some()));
+        Self { input: self.input.as_ref().map(InputRows::empty_like), ..empty }
     }
 
     /// Drops the samples and keeps the memory.
@@ -66,6 +71,7 @@ impl Batch {
         self.numeric.clear();
         self.categorical.iter_mut().for_each(|column| column.truncate(0));
         self.groups.clear();
+        self.input.iter_mut().for_each(InputRows::clear);
         self.completes.clear();
         self.bytes = 0;
     }
@@ -77,10 +83,25 @@ impl Batch {
         self.labels.extend_from_slice(&other.labels[samples.clone()]);
         self.numeric.extend_from_slice(&other.numeric[samples.start * width..samples.end * width]);
         self.groups.extend_from_slice(other.groups.get(samples.clone()).unwrap_or_default());
+        if let (Some(input), Some(others)) = (&mut self.input, &other.input) {
+            input.append(others, samples.clone());
+        }
         assert_eq!(self.categorical.len(), other.categorical.len(), "batches of one stream have the same features");
         for (column, from) in self.categorical.iter_mut().zip_eq(&other.categorical) {
             column.append(from, samples.clone());
         }
+    }
+
+    /// Adds the malformed rows after the last sample of a batch with the same features.
+    pub(crate) fn append_rest(&mut self, other: &Self) {
+        if let (Some(input), Some(others)) = (&mut self.input, &other.input) {
+            input.append_rest(others);
+        }
+    }
+
+    /// Whether it has neither a sample, nor the end of a split, nor a malformed row that is kept.
+    pub(crate) fn is_void(&self) -> bool {
+        self.size == 0 && self.completes.is_empty() && self.input.as_ref().is_none_or(InputRows::is_empty)
     }
 
     /// Adds samples of a batch with the same features in the given order, without its bytes and completed splits.

@@ -24,5 +24,6 @@ mod kind;
 mod output;
 mod pages;
 mod schema;
+mod texts;
 mod thrift;
 mod values;

@@ -8,7 +8,8 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
 use zagros_eval::Scores;
 use zagros_ingest::{
-    BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows, files,
+    Batch, BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
+    files,
 };
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
@@ -63,24 +64,47 @@ impl Evaluate {
             None => find_test(Arc::clone(&job)).await?,
         };
         let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
-        let saved = SavedModel::open(&self.model).await?;
-        let metrics = Metrics::new(&Registry::new());
-        let dense = DenseThread::start(&job, metrics.clone()).await?;
+        let scoring = ScoringParts {
+            control: self.control,
+            connect: self.connect,
+            observer: self.observer,
+            shutdown: self.shutdown,
+        };
+        let (scorer, saved) = scoring.load(job, &self.model).await?;
+        scorer.score(&held_out, saved.manifest().steps).await
+    }
+}
+
+/// What scoring with a saved model needs besides the model.
+pub(super) struct ScoringParts {
+    pub(super) control: Arc<dyn ControlPlane>,
+    pub(super) connect: Connect,
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) shutdown: Shutdown,
+}
+
+impl ScoringParts {
+    /// Loads a model into the network and into empty embedding servers.
+    ///
+    /// # Errors
+    /// When the model cannot be read or does not fit the job.
+    pub(super) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(Scorer, SavedModel), WorkerError> {
+        let saved = SavedModel::open(model).await?;
+        let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await?;
         // Nothing is ever pushed by this client.
         let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire(&job), timeout: job.cluster.timeout };
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         saved.load(&dense, &*client, Load::IntoEmpty).await?;
         let stop = Stop::alone(self.shutdown);
-        let steps = saved.manifest().steps;
-        Scorer { job, client, dense, group: None, observer: self.observer, stop }.score(&held_out, steps).await
+        Ok((Scorer { job, client, dense, group: None, observer: self.observer, stop }, saved))
     }
 }
 
 /// Rows that are not learned from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldOut {
-    files: Vec<FileInfo>,
+    pub(super) files: Vec<FileInfo>,
     part: DataPart,
     /// What it is called.
     pub(crate) name: HeldOutPart,
@@ -119,7 +143,7 @@ async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
 }
 
 /// All rows of these files.
-async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
+pub(super) async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
     let files = look_at_files(job, paths, DataPart::All).await?;
     Ok(HeldOut { files, part: DataPart::All, name: HeldOutPart::Test })
 }
@@ -173,13 +197,7 @@ impl Scorer {
     /// # Errors
     /// As [`Self::score`].
     pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<Scores, WorkerError> {
-        // Its stages are not training's.
-        let metrics = Metrics::new(&Registry::new());
-        let preparer = Preparer::new(&self.job, Access::Read);
-        let (reader, incoming) = Reader::start(self.open(held_out), preparer, metrics.clone())?;
-        let (client, window) = (Arc::clone(&self.client), StalenessWindow::new(AHEAD));
-        let lookups = Lookups { client, access: Access::Read, window, metrics };
-        let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
+        let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
         let (mut scores, mut done) = (self.no_scores(), 0);
         while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
@@ -190,6 +208,20 @@ impl Scorer {
         }
         reader.finish(self.job.cluster.timeout).await?;
         Ok(scores)
+    }
+
+    /// Reads rows from `start` on and looks up their ids.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn look_up(&self, held_out: &HeldOut, start: StreamStart) -> Result<(Reader, Prefetch), WorkerError> {
+        // Its stages are not training's.
+        let metrics = Metrics::new(&Registry::new());
+        let preparer = Preparer::new(&self.job, Access::Read);
+        let (reader, incoming) = Reader::start(self.open(held_out, start), preparer, metrics.clone())?;
+        let (client, window) = (Arc::clone(&self.client), StalenessWindow::new(AHEAD));
+        let lookups = Lookups { client, access: Access::Read, window, metrics };
+        Ok((reader, Prefetch::start(lookups, incoming, 0, u64::MAX)))
     }
 
     /// Measures of the scores of all workers.
@@ -254,13 +286,23 @@ impl Scorer {
     }
 
     async fn add(&self, fetched: Fetched, mut scores: Scores) -> Result<Scores, WorkerError> {
-        let Fetched { seq, prepared, rows, permit } = fetched;
+        let seq = fetched.seq;
+        let (batch, logits) = self.logits(fetched).await?;
+        let added = scores.extend_grouped(&batch.labels, &logits, &batch.groups);
+        added.map_err(|error| inconsistent(seq, error.to_string()))?;
+        Ok(scores)
+    }
+
+    /// The logits of a batch. `zagros eval` measures them, and `zagros predict` writes them.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub(super) async fn logits(&self, fetched: Fetched) -> Result<(Batch, Vec<f32>), WorkerError> {
+        let Fetched { prepared, rows, permit, .. } = fetched;
         let work = move |dense: &mut Dense| (dense.predict(&prepared, &rows), prepared.batch);
         let (logits, batch) = self.dense.call(work).await?;
         drop(permit);
-        let added = scores.extend_grouped(&batch.labels, &logits?, &batch.groups);
-        added.map_err(|error| inconsistent(seq, error.to_string()))?;
-        Ok(scores)
+        Ok((batch, logits?))
     }
 
     fn no_scores(&self) -> Scores {
@@ -268,14 +310,14 @@ impl Scorer {
         if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() }
     }
 
-    fn open(&self, held_out: &HeldOut) -> Open {
+    fn open(&self, held_out: &HeldOut, start: StreamStart) -> Open {
         let (job, part) = (Arc::clone(&self.job), held_out.part);
         let source = match self.group {
             Some(group) => WholeFiles::share(&held_out.files, group.rank, group.world),
             None => WholeFiles::new(&held_out.files),
         };
         Box::new(move |cancel| {
-            let options = StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel };
+            let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
     }

@@ -34,6 +34,7 @@ mod manifest;
 mod measured_columns;
 mod model_choice;
 mod outputs;
+mod predict;
 mod restore;
 mod resume;
 mod round;
@@ -57,6 +58,7 @@ mod worker_counts;
 
 pub use evaluate::Evaluate;
 pub use manifest::{FileRecord, MANIFEST, Manifest};
+pub use predict::{Predict, ScoredRows};
 pub use resume::{Earlier, LastRun, ResumePoint};
 pub use saved_model::JOB;
 pub use worker::{Input, Worker};

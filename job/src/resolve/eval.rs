@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn groups_are_a_column_that_exists_and_is_not_the_label() {
         let with = |column: &str| format!("{FEATURES}[eval]\ngroup_by = '{column}'\n");
-        let expected = Eval { group_by: Some("b".to_owned()), group_samples: 10_000_000 };
+        let expected = Eval { group_by: Some("b".to_owned()), group_samples: 10_000_000, predict: None };
         assert_eq!(job(DELIMITED, &with("b")).eval, expected);
         assert_eq!(problems(DELIMITED, &with("usr")), ["no column is named \"usr\""]);
         let label = problems(DELIMITED, &with("y"));

@@ -20,11 +20,23 @@ pub struct Eval {
     /// them at a time, and the report says what share was measured.
     #[schemars(range(min = 1, max = 10_000_000_000_u64))]
     pub group_samples: usize,
+    /// What `zagros predict` reads of a row besides its features. No job file has it.
+    #[serde(skip)]
+    pub predict: Option<PredictRows>,
+}
+
+/// What `zagros predict` reads of a row besides its features. It reads no label.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PredictRows {
+    /// Columns that go with the score.
+    pub keys: Vec<String>,
+    /// Whether a malformed row keeps its place among the others.
+    pub keep_bad: bool,
 }
 
 impl Default for Eval {
     fn default() -> Self {
-        Self { group_by: None, group_samples: 10_000_000 }
+        Self { group_by: None, group_samples: 10_000_000, predict: None }
     }
 }
 

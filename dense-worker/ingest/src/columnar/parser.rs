@@ -14,6 +14,7 @@ use super::fault::{Fault, Result};
 use super::file::{RowGroups, UsedColumn};
 use super::kind::Kind;
 use super::output::{BagCells, Cell, Cells, IdCells, Output, Texts, ToClass, ToNumber};
+use super::texts::TextCells;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
 use crate::parse::label::{LabelTexts, bytes};
@@ -52,10 +53,11 @@ struct OpenGroup {
     group: usize,
     /// The next row.
     at: u64,
-    label: Decoded<Cells<ToClass>>,
+    label: Option<Decoded<Cells<ToClass>>>,
     numeric: Vec<Decoded<Cells<ToNumber>>>,
     categorical: Vec<Categories>,
     grouping: Option<Decoded<IdCells>>,
+    keys: Vec<Decoded<TextCells>>,
 }
 
 /// A column with what its values become.
@@ -123,12 +125,15 @@ impl ColumnarParser {
         let columns = GroupColumns { file, row_groups, group };
         let features = &self.job.features;
         let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
-        let label = columns
-            .decoded(0, |column| Cells::new(ToClass { kind: column.kind, label: LabelTexts::new(&features.label) }));
-        let numeric = (1..=features.numeric.len())
+        let predict = self.job.eval.predict.as_ref();
+        let class =
+            |column: &UsedColumn| Cells::new(ToClass { kind: column.kind, label: LabelTexts::new(&features.label) });
+        let label = predict.is_none().then(|| columns.decoded(0, class));
+        let labels = usize::from(label.is_some());
+        let numeric = (labels..labels + features.numeric.len())
             .map(|index| columns.decoded(index, |column| Cells::new(ToNumber(texts(column)))))
             .collect();
-        let first = 1 + features.numeric.len();
+        let first = labels + features.numeric.len();
         let categorical = features.categorical.iter().enumerate().map(|(feature, values)| match &values.values {
             Values::One => {
                 Categories::One(Box::new(columns.decoded(first + feature, |column| IdCells::new(texts(column)))))
@@ -138,9 +143,14 @@ impl ColumnarParser {
             }))),
         });
         let categorical: Vec<_> = categorical.collect();
-        let grouping = (self.groups)
-            .then(|| columns.decoded(first + features.categorical.len(), |column| IdCells::new(texts(column))));
-        Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, label, numeric, categorical, grouping })
+        let first = first + features.categorical.len();
+        let grouping =
+            (self.groups && predict.is_none()).then(|| columns.decoded(first, |column| IdCells::new(texts(column))));
+        // Either groups or keys follow the features.
+        let keys = predict.map_or(0, |rows| rows.keys.len());
+        let keys = (first..first + keys).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
+        let keys = keys.collect();
+        Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, label, numeric, categorical, grouping, keys })
     }
 
     fn rows<S: RowSink>(
@@ -169,10 +179,10 @@ impl ColumnarParser {
 
     #[inline]
     fn row<S: RowSink>(&self, open: &OpenGroup, row: usize, sink: &mut S) -> std::result::Result<(), Box<FieldFault>> {
-        let label = match open.label.out.cells[row] {
-            Cell::Number(class) => class as f32,
-            Cell::Missing => return Err(self.bad_label(&open.label, u32::MAX)),
-            Cell::Faulty(text) => return Err(self.bad_label(&open.label, text)),
+        open.keys.iter().for_each(|column| sink.key(column.out.text(row)));
+        let label = match &open.label {
+            Some(column) => self.class(column, row)?,
+            None => 0.0,
         };
         for (feature, column) in open.numeric.iter().enumerate() {
             match column.out.cells[row] {
@@ -197,6 +207,15 @@ impl ColumnarParser {
         }
         sink.commit(label);
         Ok(())
+    }
+
+    #[inline]
+    fn class(&self, column: &Decoded<Cells<ToClass>>, row: usize) -> std::result::Result<f32, Box<FieldFault>> {
+        match column.out.cells[row] {
+            Cell::Number(class) => Ok(class as f32),
+            Cell::Missing => Err(self.bad_label(column, u32::MAX)),
+            Cell::Faulty(text) => Err(self.bad_label(column, text)),
+        }
     }
 
     #[cold]
@@ -240,9 +259,12 @@ impl OpenGroup {
     fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), (usize, Fault)> {
         let skipped = usize::try_from(start - self.at).unwrap_or(usize::MAX);
         let at = |index: usize| move |fault: Fault| (index, fault);
-        self.label.out.cells.clear();
-        self.label.decode(skipped, rows).map_err(at(0))?;
-        let mut index = 1;
+        let mut index = 0;
+        if let Some(label) = &mut self.label {
+            label.out.cells.clear();
+            label.decode(skipped, rows).map_err(at(index))?;
+            index += 1;
+        }
         for column in &mut self.numeric {
             column.out.cells.clear();
             column.decode(skipped, rows).map_err(at(index))?;
@@ -266,6 +288,12 @@ impl OpenGroup {
         if let Some(column) = &mut self.grouping {
             column.out.ids.clear();
             column.decode(skipped, rows).map_err(at(index))?;
+            index += 1;
+        }
+        for column in &mut self.keys {
+            column.out.clear();
+            column.decode(skipped, rows).map_err(at(index))?;
+            index += 1;
         }
         self.at = start + rows as u64;
         Ok(())
@@ -306,7 +334,8 @@ pub(crate) fn check_shapes(
     let refuse = |column: &UsedColumn, reason: String| {
         Err(IngestError::UnusableColumn { path: path.into(), column: column.name.clone(), reason })
     };
-    let mut many = vec![None; 1 + job.features.numeric.len()];
+    let labels = usize::from(job.eval.predict.is_none());
+    let mut many = vec![None; labels + job.features.numeric.len()];
     many.extend(job.features.categorical.iter().map(|feature| match &feature.values {
         Values::One => None,
         Values::Many { separator, .. } => Some(separator),
@@ -314,7 +343,7 @@ pub(crate) fn check_shapes(
     many.resize(columns.len(), None);
     for (index, column) in columns.iter().enumerate() {
         match (many[index], column.is_list()) {
-            (None, true) if index > job.features.numeric.len() => {
+            (None, true) if index >= labels + job.features.numeric.len() => {
                 let help = "it holds lists; give it `pooling` in [features] to use them, such as { column = …, pooling = \"mean\" }";
                 return refuse(column, help.into());
             }

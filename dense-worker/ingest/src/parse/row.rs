@@ -143,7 +143,13 @@ impl RowParser {
         if self.fields.len() != positions.fields {
             return Err(self.wrong_count(positions.fields));
         }
-        let label = self.label.read(self.fields.get(line, positions.label), positions.label)?;
+        for field in &positions.keys {
+            sink.key(self.fields.get(line, *field));
+        }
+        let label = match positions.label {
+            Some(field) => self.label.read(self.fields.get(line, field), field)?,
+            None => 0.0,
+        };
         self.read_numbers(line, positions, sink)?;
         self.read_categories(line, positions, sink);
         self.read_group(line, positions, sink);
@@ -306,7 +312,14 @@ mod tests {
         let fields = if job.data.format == Format::Criteo { 40 } else { 4 };
         let numeric = job.features.numeric.len();
         let categorical = (1 + numeric..fields).collect();
-        ColumnPositions { fields, label: 0, numeric: (1..=numeric).collect(), categorical, group: Some(fields - 1) }
+        ColumnPositions {
+            fields,
+            label: Some(0),
+            numeric: (1..=numeric).collect(),
+            categorical,
+            group: Some(fields - 1),
+            keys: vec![],
+        }
     }
 
     fn parse(job: &Job, part: DataPart, text: &[u8]) -> (Batch, ParseOutcome) {

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use zagros_job::{Features, Values};
+use zagros_job::{Features, PredictRows, Values};
 
 use crate::transform::Transform;
-use crate::{Batch, hash_value};
+use crate::{Batch, InputRows, hash_value};
 
-/// Takes rows value by value: first [`Self::numeric`] for each numeric feature in order, then the values of each
+/// Takes rows value by value: first [`Self::key`] for each key column, then [`Self::numeric`] for each numeric feature in order, then the values of each
 /// categorical feature in order, then [`Self::group`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
 /// the row is malformed.
 pub(crate) trait RowSink: Send + 'static {
+    /// The text of a key column, where rows are predicted.
+    fn key(&mut self, _text: &[u8]) {}
     /// The value of a numeric feature, `None` when it is missing.
     fn numeric(&mut self, feature: usize, value: Option<f64>);
     /// A value of a categorical feature: the only one, or one of its bag. A missing value is empty.
@@ -45,7 +47,7 @@ impl RowSink for Nowhere {
     fn clear(&mut self) {}
 }
 
-/// Rows for training: transformed numbers and hashed categories, in columns.
+/// Rows for training or scoring: transformed numbers and hashed categories, in columns.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchSink {
     /// The rows.
@@ -61,7 +63,22 @@ impl BatchSink {
     }
 }
 
+impl BatchSink {
+    /// Notes which row of the input each sample is, with its keys.
+    pub(crate) fn predicting(mut self, predict: Option<&PredictRows>) -> Self {
+        self.rows.input = predict.map(|rows| InputRows::new(rows.keys.len(), rows.keep_bad));
+        self
+    }
+}
+
 impl RowSink for BatchSink {
+    #[inline]
+    fn key(&mut self, text: &[u8]) {
+        if let Some(input) = &mut self.rows.input {
+            input.key(text);
+        }
+    }
+
     #[inline]
     fn numeric(&mut self, feature: usize, value: Option<f64>) {
         self.rows.numeric.push(self.transforms[feature].apply(value));
@@ -100,6 +117,9 @@ impl RowSink for BatchSink {
     fn commit(&mut self, label: f32) {
         self.rows.labels.push(label);
         self.rows.size += 1;
+        if let Some(input) = &mut self.rows.input {
+            input.end_sample();
+        }
     }
 
     fn abandon(&mut self) {
@@ -107,6 +127,9 @@ impl RowSink for BatchSink {
         self.rows.numeric.truncate(size * self.transforms.len());
         self.rows.categorical.iter_mut().for_each(|column| column.truncate(size));
         self.rows.groups.truncate(size);
+        if let Some(input) = &mut self.rows.input {
+            input.end_malformed();
+        }
     }
 
     fn clear(&mut self) {

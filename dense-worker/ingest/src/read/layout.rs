@@ -39,14 +39,16 @@ pub(crate) struct FileLayout {
 pub(crate) struct ColumnPositions {
     /// Fields of a line.
     pub(crate) fields: usize,
-    /// The label.
-    pub(crate) label: usize,
+    /// The label, unless rows are predicted.
+    pub(crate) label: Option<usize>,
     /// Numeric features, in the job's order.
     pub(crate) numeric: Vec<usize>,
     /// Categorical features, in the job's order.
     pub(crate) categorical: Vec<usize>,
     /// The column that groups samples, if one does.
     pub(crate) group: Option<usize>,
+    /// The columns that go with the score of a row that is predicted.
+    pub(crate) keys: Vec<usize>,
 }
 
 impl FileLayout {
@@ -54,13 +56,21 @@ impl FileLayout {
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
         let head = || Head::open(path, cancel, job.data.max_line_bytes);
         let (head, names) = match &job.data.format {
-            Format::Criteo => (head()?, criteo_columns()),
-            Format::Delimited(format) if format.header => {
+            Format::Criteo => {
                 let mut head = head()?;
-                let names = checked_header(path, format, head.header(format)?)?;
+                let names = head.without_label(job, criteo_columns())?;
                 (head, names)
             }
-            Format::Delimited(format) => (head()?, format.columns.clone()),
+            Format::Delimited(format) if format.header => {
+                let mut head = head()?;
+                let names = checked_header(job, path, format, head.header(format)?)?;
+                (head, names)
+            }
+            Format::Delimited(format) => {
+                let mut head = head()?;
+                let names = head.without_label(job, format.columns.clone())?;
+                (head, names)
+            }
             Format::Parquet(_) => return Self::of_columns(job, path),
         };
         Ok(Self {
@@ -80,8 +90,8 @@ impl FileLayout {
     fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
         let footer = ParquetFooter::open(path)?;
         let positions = ColumnPositions::find(job, path, &footer.names())?;
-        let ColumnPositions { label, numeric, categorical, group, .. } = &positions;
-        let used = std::iter::once(label).chain(numeric).chain(categorical).chain(group).copied();
+        let ColumnPositions { label, numeric, categorical, group, keys, .. } = &positions;
+        let used = label.iter().chain(numeric).chain(categorical).chain(group).chain(keys).copied();
         let row_groups = footer.row_groups(path, used)?;
         check_shapes(job, path, &row_groups.columns)?;
         let row_groups = Some(row_groups);
@@ -100,14 +110,15 @@ impl FileLayout {
 
 impl ColumnPositions {
     fn find(job: &Job, path: &Path, names: &[String]) -> Result<Self, IngestError> {
-        let features = &job.features;
+        let (features, predict) = (&job.features, job.eval.predict.as_ref());
         let find = |column: &String| position(path, names, column);
         Ok(Self {
             fields: names.len(),
-            label: find(&features.label.column)?,
+            label: if predict.is_none() { Some(find(&features.label.column)?) } else { None },
             numeric: features.numeric.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             categorical: features.categorical.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
-            group: job.eval.group_by.as_ref().map(find).transpose()?,
+            group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
+            keys: predict.map_or(&[][..], |rows| &rows.keys).iter().map(find).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -149,11 +160,19 @@ fn most_similar(names: &[String], column: &str) -> Option<String> {
     (score(nearest) > 0.8).then(|| nearest.clone())
 }
 
-fn checked_header(path: &Path, format: &Delimited, found: Vec<String>) -> Result<Vec<String>, IngestError> {
+fn checked_header(job: &Job, path: &Path, format: &Delimited, found: Vec<String>) -> Result<Vec<String>, IngestError> {
     if format.columns.is_empty() || format.columns == found {
         return Ok(found);
     }
+    if job.eval.predict.is_some() && unlabelled(job, &format.columns) == found {
+        return Ok(found);
+    }
     Err(IngestError::HeaderDiffers { path: path.into(), expected: format.columns.clone(), found })
+}
+
+/// The columns of a file that has no label.
+fn unlabelled(job: &Job, names: &[String]) -> Vec<String> {
+    names.iter().filter(|name| **name != job.features.label.column).cloned().collect()
 }
 
 /// The first lines of a file.
@@ -175,6 +194,28 @@ impl Head {
             head.offset = BYTE_ORDER_MARK.len() as u64;
         }
         Ok(head)
+    }
+
+    /// The columns of a file without header. Rows that are predicted may have no label: then the first line that is neither
+    /// blank nor a comment has one field less. The line stays the next one.
+    fn without_label(&mut self, job: &Job, names: Vec<String>) -> Result<Vec<String>, IngestError> {
+        if job.eval.predict.is_none() {
+            return Ok(names);
+        }
+        let (offset, line) = (self.offset, self.line);
+        let comment = match &job.data.format {
+            Format::Delimited(format) => format.comment.as_deref(),
+            _ => None,
+        };
+        let mut first = self.next_line()?;
+        while first.is_empty() || comment.is_some_and(|mark| first.starts_with(mark.as_bytes())) {
+            first = self.next_line()?;
+        }
+        (self.offset, self.line) = (offset, line);
+        let mut fields = Fields::default();
+        let unlabelled = unlabelled(job, &names);
+        let is_divided = fields.tokenize(&first, syntax(&job.data.format)).is_ok();
+        Ok(if is_divided && fields.len() == unlabelled.len() { unlabelled } else { names })
     }
 
     /// The names in the first line that is neither blank nor a comment.
@@ -247,7 +288,7 @@ mod tests {
         assert_eq!((layout.data_start, layout.first_line, layout.positions.fields), (0, 1, 40));
         assert_eq!(
             (layout.positions.label, layout.positions.numeric[12], layout.positions.categorical[25]),
-            (0, 13, 39)
+            (Some(0), 13, 39)
         );
     }
 
@@ -255,7 +296,14 @@ mod tests {
     fn the_header_decides_where_columns_are() {
         let text = b"\xef\xbb\xbf# made by hand\r\n\ncity,\"tags\",more,age,click\r\n1,2,3,4,5\n";
         let layout = layout(&job(), text).unwrap();
-        let positions = ColumnPositions { fields: 5, label: 4, numeric: vec![3], categorical: vec![0, 1], group: None };
+        let positions = ColumnPositions {
+            fields: 5,
+            label: Some(4),
+            numeric: vec![3],
+            categorical: vec![0, 1],
+            group: None,
+            keys: vec![],
+        };
         assert_eq!(layout.positions, positions);
         assert_eq!(&text[layout.data_start as usize..], b"1,2,3,4,5\n");
         assert_eq!(layout.first_line, 4);

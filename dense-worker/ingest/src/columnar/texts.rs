@@ -1,0 +1,77 @@
+//! The texts of a key column, which go with the scores of its rows.
+
+use super::kind::{Kind, Value};
+use super::output::Output;
+
+/// A text a row.
+#[derive(Clone, Debug)]
+pub(super) struct TextCells {
+    kind: Kind,
+    cells: TextList,
+    dictionary: TextList,
+    buffer: Vec<u8>,
+}
+
+/// Texts one after another.
+#[derive(Clone, Debug, Default)]
+struct TextList {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl TextList {
+    fn push(&mut self, text: &[u8]) {
+        self.text.extend_from_slice(text);
+        self.ends.push(self.text.len());
+    }
+
+    fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        Some(&self.text[index.checked_sub(1).map_or(0, |before| self.ends[before])..end])
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+    }
+}
+
+impl TextCells {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self { kind, cells: TextList::default(), dictionary: TextList::default(), buffer: Vec::new() }
+    }
+
+    /// The text of a decoded row; empty where it has no value.
+    pub(super) fn text(&self, row: usize) -> &[u8] {
+        self.cells.get(row).unwrap_or_default()
+    }
+
+    /// Drops the rows and keeps the dictionary.
+    pub(super) fn clear(&mut self) {
+        self.cells.clear();
+    }
+}
+
+impl Output for TextCells {
+    fn value(&mut self, value: Value<'_>) {
+        self.cells.push(self.kind.text(value, &mut self.buffer));
+    }
+
+    fn remember(&mut self, value: Value<'_>) {
+        self.dictionary.push(self.kind.text(value, &mut self.buffer));
+    }
+
+    fn forget(&mut self) {
+        self.dictionary.clear();
+    }
+
+    fn entry(&mut self, index: usize) -> bool {
+        let Some(text) = self.dictionary.get(index) else { return false };
+        self.cells.push(text);
+        true
+    }
+
+    fn null(&mut self) {
+        self.cells.push(b"");
+    }
+}

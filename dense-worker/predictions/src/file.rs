@@ -1,0 +1,188 @@
+//! Predictions in a file: unfinished under another name, and continued there by whoever makes the same predictions again.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use zagros_ingest::InputRows;
+use zagros_plumbing::durable;
+
+use crate::journal::Journal;
+use crate::stream::write_rows;
+use crate::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, parquet};
+
+/// Predictions that are being written to a file.
+#[derive(Debug)]
+pub struct PredictionFile {
+    path: PathBuf,
+    columns: PredictionColumns,
+    format: PredictionFormat,
+    identity: String,
+    /// Rows between two points that are durable.
+    pub(crate) every: u64,
+    part: BufWriter<File>,
+    counts: PredictionCounts,
+    /// How many are durable.
+    durable: PredictionCounts,
+}
+
+/// The name of a file while it is unfinished.
+#[must_use]
+pub fn part_name(path: &Path) -> PathBuf {
+    with_ending(path, ".part")
+}
+
+fn journal_name(path: &Path) -> PathBuf {
+    with_ending(path, ".journal")
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+impl PredictionFile {
+    /// Starts, or continues where an earlier process with the same `identity` stopped, unless `fresh`. `every` so many rows
+    /// the predictions are made durable, so that another process can continue there.
+    ///
+    /// # Errors
+    /// When another process writes them, or they cannot be written.
+    pub fn open(
+        path: &Path,
+        (columns, format): (PredictionColumns, PredictionFormat),
+        identity: &str,
+        every: u64,
+        fresh: bool,
+    ) -> Result<Self, PredictionError> {
+        let failed = |source| PredictionError::Write { path: part_name(path), source, kept: NOTHING.to_owned() };
+        let part = File::options().read(true).write(true).create(true).truncate(false).open(part_name(path));
+        let part = part.map_err(failed)?;
+        match part.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(PredictionError::Busy { path: part_name(path) }),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        // The columns and the format decide the bytes too.
+        let identity = format!("{identity} {format:?} {columns:?}");
+        let journal = Journal::find(&journal_name(path), &identity).filter(|_| !fresh);
+        let is_whole = |journal: &Journal| part.metadata().is_ok_and(|data| data.len() >= journal.bytes);
+        let journal = journal.filter(is_whole);
+        let mut file = Self {
+            path: path.to_owned(),
+            columns,
+            format,
+            identity,
+            every: every.max(1),
+            part: BufWriter::with_capacity(1 << 20, part),
+            counts: PredictionCounts::default(),
+            durable: PredictionCounts::default(),
+        };
+        file.start(journal).map_err(failed)?;
+        Ok(file)
+    }
+
+    fn start(&mut self, journal: Option<Journal>) -> io::Result<()> {
+        let bytes = journal.as_ref().map_or(0, |journal| journal.bytes);
+        self.part.get_mut().set_len(bytes)?;
+        self.part.seek(SeekFrom::Start(bytes))?;
+        match journal {
+            Some(journal) => (self.counts, self.durable) = (journal.counts, journal.counts),
+            None => {
+                remove(&journal_name(&self.path))?;
+                self.columns.write_head(self.format, &mut self.part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows that were written before, by this process or an earlier one.
+    #[must_use]
+    pub fn counts(&self) -> PredictionCounts {
+        self.counts
+    }
+
+    /// Writes rows; `scores` are those of the samples among them.
+    ///
+    /// # Errors
+    /// When the disk does not take them.
+    pub fn add(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
+        self.write(rows, scores).map_err(|source| self.failed(source))
+    }
+
+    fn write(&mut self, rows: &InputRows, scores: &[f64]) -> io::Result<()> {
+        let added = write_rows(&mut self.part, &self.columns, self.format, rows, scores)?;
+        self.counts.samples += added.samples;
+        self.counts.malformed += added.malformed;
+        if self.counts.rows() - self.durable.rows() >= self.every {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written.
+    fn save(&mut self) -> io::Result<()> {
+        let bytes = self.part.stream_position()?;
+        self.part.get_ref().sync_data()?;
+        Journal::new(&self.identity, self.counts, bytes).write(&journal_name(&self.path))?;
+        self.durable = self.counts;
+        Ok(())
+    }
+
+    /// Gives the file its name: there are all rows now.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    pub fn finish(mut self) -> Result<PredictionCounts, PredictionError> {
+        let finished = self.conclude();
+        finished.map_err(|source| self.failed(source))?;
+        Ok(self.counts)
+    }
+
+    fn conclude(&mut self) -> io::Result<()> {
+        let part = part_name(&self.path);
+        if self.format == PredictionFormat::Parquet {
+            // Whoever is stopped from here on need not score again.
+            self.save()?;
+            self.part.seek(SeekFrom::Start(0))?;
+            let mut records = BufReader::with_capacity(1 << 20, self.part.get_ref());
+            let (columns, rows) = (&self.columns, self.counts.rows());
+            let write =
+                |to: &mut BufWriter<File>| parquet::write(columns, &mut records, rows, to).map_err(io::Error::other);
+            durable::write_with(&self.path, write)?;
+            remove(&part)?;
+        } else {
+            self.part.flush()?;
+            self.part.get_ref().sync_all()?;
+            durable::rename(&part, &self.path)?;
+        }
+        remove(&journal_name(&self.path))
+    }
+
+    fn failed(&self, source: io::Error) -> PredictionError {
+        let kept = match self.durable.rows() {
+            0 => NOTHING.to_owned(),
+            rows => format!("make room: the same command goes on after the {rows} rows that are written"),
+        };
+        PredictionError::Write { path: self.path.clone(), source, kept }
+    }
+}
+
+/// Nothing is left of predictions that failed before the first rows were durable.
+impl Drop for PredictionFile {
+    fn drop(&mut self) {
+        if self.durable.rows() == 0 {
+            // It does no harm where it stays.
+            let _ = remove(&part_name(&self.path));
+        }
+    }
+}
+
+const NOTHING: &str = "make room, or choose another folder";
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,117 @@
+//! Formats of predictions, and a row in each.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::Path;
+
+use zagros_ingest::InputRow;
+
+use crate::PredictionError;
+
+/// The format of predictions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PredictionFormat {
+    /// Comma-separated, with a header.
+    Csv,
+    /// One JSON object a line.
+    Jsonl,
+    /// Apache Parquet with Snappy-compressed pages.
+    Parquet,
+}
+
+impl PredictionFormat {
+    /// The format of a file name's ending.
+    ///
+    /// # Errors
+    /// [`PredictionError::Format`] if the ending is unknown.
+    pub fn of(path: &Path) -> Result<Self, PredictionError> {
+        match path.extension().and_then(std::ffi::OsStr::to_str) {
+            Some("csv") => Ok(Self::Csv),
+            Some("jsonl") => Ok(Self::Jsonl),
+            Some("parquet") => Ok(Self::Parquet),
+            _ => Err(PredictionError::Format { path: path.to_owned() }),
+        }
+    }
+}
+
+/// The columns of predictions: keys, then the score.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PredictionColumns {
+    pub(crate) keys: Vec<String>,
+    pub(crate) score: String,
+}
+
+impl PredictionColumns {
+    /// Columns of these names.
+    ///
+    /// # Errors
+    /// [`PredictionError::Columns`] if two are the same.
+    pub fn new(keys: Vec<String>, score: String) -> Result<Self, PredictionError> {
+        let mut seen = BTreeSet::new();
+        let twice = keys.iter().chain([&score]).find(|name| !seen.insert(name.as_str())).cloned();
+        match twice {
+            Some(name) => Err(PredictionError::Columns { name }),
+            None => Ok(Self { keys, score }),
+        }
+    }
+
+    /// The line before the first row, if the format has one.
+    pub(crate) fn write_head(&self, format: PredictionFormat, to: &mut impl Write) -> io::Result<()> {
+        if format != PredictionFormat::Csv {
+            return Ok(());
+        }
+        for name in &self.keys {
+            write_field(name.as_bytes(), to)?;
+            to.write_all(b",")?;
+        }
+        write_field(self.score.as_bytes(), to)?;
+        to.write_all(b"\n")
+    }
+
+    /// A line of comma-separated values.
+    pub(crate) fn write_csv(&self, row: InputRow<'_>, score: Option<f64>, to: &mut impl Write) -> io::Result<()> {
+        for column in 0..self.keys.len() {
+            write_field(row.key(column), to)?;
+            to.write_all(b",")?;
+        }
+        match score {
+            Some(score) => writeln!(to, "{score}"),
+            // A line without any text would be read as no row.
+            None if self.keys.is_empty() => to.write_all(b"\"\"\n"),
+            None => to.write_all(b"\n"),
+        }
+    }
+
+    /// A line with a JSON object.
+    pub(crate) fn write_json(&self, row: InputRow<'_>, score: Option<f64>, to: &mut impl Write) -> io::Result<()> {
+        to.write_all(b"{")?;
+        for (column, name) in self.keys.iter().enumerate() {
+            serde_json::to_writer(&mut *to, name)?;
+            to.write_all(b":")?;
+            serde_json::to_writer(&mut *to, &String::from_utf8_lossy(row.key(column)))?;
+            to.write_all(b",")?;
+        }
+        serde_json::to_writer(&mut *to, &self.score)?;
+        match score {
+            Some(score) => writeln!(to, ":{score}}}"),
+            None => to.write_all(b":null}\n"),
+        }
+    }
+}
+
+/// A field of a comma-separated line, in quotes where RFC 4180 wants them.
+fn write_field(text: &[u8], to: &mut impl Write) -> io::Result<()> {
+    let is_blank = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_whitespace);
+    let quoted = text.iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r'));
+    if !quoted && !is_blank(text.first()) && !is_blank(text.last()) {
+        return to.write_all(text);
+    }
+    to.write_all(b"\"")?;
+    for (part, piece) in text.split(|byte| *byte == b'"').enumerate() {
+        if part > 0 {
+            to.write_all(b"\"\"")?;
+        }
+        to.write_all(piece)?;
+    }
+    to.write_all(b"\"")
+}

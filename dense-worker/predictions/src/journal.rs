@@ -1,0 +1,55 @@
+//! How much of unfinished predictions is durable, and what they are of.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use zagros_plumbing::durable;
+
+/// Rows of predictions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PredictionCounts {
+    /// Rows with a score.
+    pub samples: u64,
+    /// Malformed rows, which have none.
+    pub malformed: u64,
+}
+
+impl PredictionCounts {
+    /// All rows.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.samples + self.malformed
+    }
+}
+
+/// What the journal says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Journal {
+    version: u32,
+    /// Whoever scores other rows, or with another model, has another one.
+    identity: String,
+    /// Rows that are durable.
+    pub(crate) counts: PredictionCounts,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+}
+
+impl Journal {
+    const VERSION: u32 = 1;
+
+    pub(crate) fn new(identity: &str, counts: PredictionCounts, bytes: u64) -> Self {
+        Self { version: Self::VERSION, identity: identity.to_owned(), counts, bytes }
+    }
+
+    /// The journal of an unfinished file of the same rows, columns and model.
+    pub(crate) fn find(path: &Path, identity: &str) -> Option<Self> {
+        let found: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        (found.version == Self::VERSION && found.identity == identity).then_some(found)
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        durable::write(path, &serde_json::to_vec(self)?)
+    }
+}

@@ -1,0 +1,35 @@
+//! Rows between scoring and a Parquet file: a byte that says whether there is a score, the score, and each key with its length.
+
+use std::io::{self, Read, Write};
+
+use zagros_ingest::InputRow;
+
+/// Writes a row with so many keys.
+pub(crate) fn write(row: InputRow<'_>, keys: usize, score: Option<f64>, to: &mut impl Write) -> io::Result<()> {
+    to.write_all(&[u8::from(score.is_some())])?;
+    if let Some(score) = score {
+        to.write_all(&score.to_le_bytes())?;
+    }
+    for key in (0..keys).map(|column| row.key(column)) {
+        to.write_all(&u32::try_from(key.len()).map_err(io::Error::other)?.to_le_bytes())?;
+        to.write_all(key)?;
+    }
+    Ok(())
+}
+
+/// Reads a row's score, and puts its keys into `keys`.
+pub(crate) fn read(from: &mut impl Read, keys: &mut [Vec<u8>]) -> io::Result<Option<f64>> {
+    let mut scored = [0];
+    from.read_exact(&mut scored)?;
+    let mut score = [0; 8];
+    if scored[0] == 1 {
+        from.read_exact(&mut score)?;
+    }
+    for key in keys {
+        let mut length = [0; 4];
+        from.read_exact(&mut length)?;
+        key.resize(u32::from_le_bytes(length) as usize, 0);
+        from.read_exact(key)?;
+    }
+    Ok((scored[0] == 1).then(|| f64::from_le_bytes(score)))
+}

@@ -1,0 +1,80 @@
+//! Predictions to a stream, such as standard output.
+
+use std::io::{self, Write};
+
+use zagros_ingest::InputRows;
+
+use crate::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, record};
+
+/// Writes predictions as they come.
+#[derive(Debug)]
+pub struct PredictionStream<W> {
+    to: W,
+    columns: PredictionColumns,
+    format: PredictionFormat,
+    counts: PredictionCounts,
+}
+
+impl<W: Write> PredictionStream<W> {
+    /// Writes what comes before the first row.
+    ///
+    /// # Errors
+    /// When the format is no stream's, or the stream ends.
+    pub fn start(mut to: W, columns: PredictionColumns, format: PredictionFormat) -> Result<Self, PredictionError> {
+        if format == PredictionFormat::Parquet {
+            return Err(PredictionError::Stream);
+        }
+        columns.write_head(format, &mut to).map_err(ended)?;
+        Ok(Self { to, columns, format, counts: PredictionCounts::default() })
+    }
+
+    /// Writes rows; `scores` are those of the samples among them.
+    ///
+    /// # Errors
+    /// When the stream does not take them.
+    pub fn add(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
+        let added = write_rows(&mut self.to, &self.columns, self.format, rows, scores).map_err(ended)?;
+        self.counts.samples += added.samples;
+        self.counts.malformed += added.malformed;
+        Ok(())
+    }
+
+    /// Hands over what is buffered.
+    ///
+    /// # Errors
+    /// When the stream does not take it.
+    pub fn finish(mut self) -> Result<PredictionCounts, PredictionError> {
+        self.to.flush().map_err(ended)?;
+        Ok(self.counts)
+    }
+}
+
+fn ended(source: io::Error) -> PredictionError {
+    let kept = "whoever reads it has to read to its end".to_owned();
+    PredictionError::Write { path: "standard output".into(), source, kept }
+}
+
+/// Writes rows; those of a Parquet file as records.
+pub(crate) fn write_rows(
+    to: &mut impl Write,
+    columns: &PredictionColumns,
+    format: PredictionFormat,
+    rows: &InputRows,
+    scores: &[f64],
+) -> io::Result<PredictionCounts> {
+    let mut counts = PredictionCounts::default();
+    for row in rows.iter() {
+        let score = match row.sample {
+            Some(sample) => Some(*scores.get(sample).ok_or_else(|| io::Error::other("a row has no score"))?),
+            None => None,
+        };
+        counts.samples += u64::from(score.is_some());
+        counts.malformed += u64::from(score.is_none());
+        match format {
+            PredictionFormat::Csv => columns.write_csv(row, score, to)?,
+            PredictionFormat::Jsonl => columns.write_json(row, score, to)?,
+            PredictionFormat::Parquet => record::write(row, columns.keys.len(), score, to)?,
+        }
+    }
+    Ok(counts)
+}

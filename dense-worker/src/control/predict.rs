@@ -1,0 +1,134 @@
+//! Predictions: the rows of files are scored in their order, and each batch is written while the next one is scored.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use zagros_coordinator_client::ControlPlane;
+use zagros_embedding_client::Connect;
+use zagros_ingest::{Batch, InputRows, StreamStart};
+use zagros_job::Job;
+use zagros_plumbing::Shutdown;
+use zagros_store::Folder;
+
+use super::evaluate::{HeldOut, Scorer, ScoringParts, whole_files};
+use crate::datapath::prefetch::Prefetch;
+use crate::datapath::prepared::Fetched;
+use crate::error::WorkerError;
+use crate::event::{Event, Observer};
+
+/// Takes scored rows, in the order of the input. It may block.
+pub trait ScoredRows: Send + Sized + 'static {
+    /// Why rows cannot be taken.
+    type Error: Send + 'static;
+
+    /// Takes rows; `logits` are those of the samples among them.
+    ///
+    /// # Errors
+    /// When they cannot be taken. Nothing is scored then any more.
+    fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), Self::Error>;
+}
+
+/// Scores the rows of files with a saved model (`zagros predict`).
+pub struct Predict {
+    /// The job saved beside the model, with [`zagros_job::Eval::predict`].
+    pub job: Job,
+    /// The folder with `manifest.json`.
+    pub model: Folder,
+    /// The files.
+    pub files: Vec<PathBuf>,
+    /// Samples that were written before: the first of the files.
+    pub done: u64,
+    /// Knows where the embedding servers are.
+    pub control: Arc<dyn ControlPlane>,
+    /// Reaches one. They must be empty: the saved rows are loaded into them.
+    pub connect: Connect,
+    /// Told what happens.
+    pub observer: Arc<dyn Observer>,
+    /// Ends it.
+    pub shutdown: Shutdown,
+}
+
+/// What the output does while a batch is scored.
+enum OutputState<O: ScoredRows> {
+    Idle(O),
+    Writing(JoinHandle<Result<O, O::Error>>),
+}
+
+impl<O: ScoredRows> OutputState<O> {
+    /// Waits until it has written what it was given.
+    async fn idle(self) -> Result<Result<O, O::Error>, WorkerError> {
+        match self {
+            Self::Idle(output) => Ok(Ok(output)),
+            Self::Writing(writing) => {
+                writing.await.map_err(|error| WorkerError::Thread { thread: "writer", reason: error.to_string() })
+            }
+        }
+    }
+}
+
+impl Predict {
+    /// Loads the model, scores every row, and hands the rows to `output`. A failure of `output` is the inner one.
+    ///
+    /// # Errors
+    /// When the model or the data cannot be read or do not fit the job.
+    pub async fn run<O: ScoredRows>(self, output: O) -> Result<Result<O, O::Error>, WorkerError> {
+        let job = Arc::new(self.job);
+        let rows = whole_files(Arc::clone(&job), self.files).await?;
+        let scoring = ScoringParts {
+            control: self.control,
+            connect: self.connect,
+            observer: self.observer,
+            shutdown: self.shutdown,
+        };
+        let (scorer, saved) = scoring.load(job, &self.model).await?;
+        scorer.predict(&rows, self.done, saved.manifest().steps, output).await
+    }
+}
+
+impl Scorer {
+    async fn predict<O: ScoredRows>(
+        mut self,
+        held_out: &HeldOut,
+        done: u64,
+        step: u64,
+        output: O,
+    ) -> Result<Result<O, O::Error>, WorkerError> {
+        let start = StreamStart { drop: done, ..StreamStart::default() };
+        let (reader, mut prefetch) = self.look_up(held_out, start)?;
+        let total = held_out.files.iter().map(|file| file.bytes).sum();
+        let (mut output, mut passed) = (OutputState::Idle(output), 0);
+        while let Some(fetched) = self.fetched(&mut prefetch).await? {
+            passed += fetched.prepared.batch.bytes;
+            let (batch, logits) = match fetched.prepared.batch.size {
+                0 => (fetched.prepared.batch, Vec::new()),
+                _ => self.logits(fetched).await?,
+            };
+            let idle = match output.idle().await? {
+                Ok(idle) => idle,
+                failed => return Ok(failed),
+            };
+            self.observer.on(&Event::Evaluating { step, part: held_out.name, done: passed, total });
+            output = OutputState::Writing(tokio::task::spawn_blocking(move || take(idle, &batch, &logits)));
+        }
+        reader.finish(self.job.cluster.timeout).await?;
+        output.idle().await
+    }
+}
+
+impl Scorer {
+    /// The next batch. Files without a row that can be scored are a failure here.
+    async fn fetched(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
+        tokio::select! {
+            reason = self.stop.requested() => Err(reason),
+            next = prefetch.next() => next.transpose(),
+        }
+    }
+}
+
+fn take<O: ScoredRows>(mut output: O, batch: &Batch, logits: &[f32]) -> Result<O, O::Error> {
+    if let Some(rows) = &batch.input {
+        output.take(rows, logits)?;
+    }
+    Ok(output)
+}

@@ -1,0 +1,168 @@
+//! Scores of new rows by a saved model: equal to those of `zagros eval`, in the order of the rows, whole or not at all.
+
+use std::process::Command;
+
+use serde_json::Value;
+use zagros_tests::Program;
+
+use crate::fixture::Fixture;
+
+/// A trained model on generated data: its run folder, `test.txt`, and `new.txt`, the same rows without labels.
+fn trained() -> (Fixture, String) {
+    let fixture = Fixture::new(4_000);
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let new: String = fixture.read("test.txt").lines().map(|line| without_label(line) + "\n").collect();
+    fixture.write("new.txt", new);
+    let run = fixture.run_folder().display().to_string();
+    (fixture, run)
+}
+
+fn without_label(line: &str) -> String {
+    line.split_once('\t').expect("a label").1.to_owned()
+}
+
+/// Fields of a file of comma-separated values without quotes, after its header.
+fn lines(text: &str) -> Vec<Vec<String>> {
+    text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn scores_are_those_of_eval_row_by_row() {
+    let (fixture, run) = trained();
+    let measured = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    fixture.zagros(["predict", &run, "test.txt", "-o", "s.csv", "--keys", "label,C1"]).expect(0).says(&["800 rows"]);
+    let scores = lines(&fixture.read("s.csv"));
+    assert_eq!(scores.len(), 800);
+    let (mut logloss, mut classes) = (0.0, [Vec::new(), Vec::new()]);
+    for (row, line) in scores.iter().zip(fixture.read("test.txt").lines()) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        assert_eq!((row[0].as_str(), row[1].as_str()), (fields[0], fields[14]), "rows keep their order");
+        let score: f64 = row[2].parse().expect("a number");
+        let positive = row[0] == "1";
+        logloss -= if positive { score.ln() } else { (1.0 - score).ln() };
+        classes[usize::from(positive)].push(score);
+    }
+    let near = |found: f64, measure: &str| (found - measured[measure].as_f64().expect("a number")).abs() < 1e-9;
+    assert!(near(logloss / 800.0, "logloss"), "{logloss} {measured}");
+    let pairs = classes[1].iter().flat_map(|positive| classes[0].iter().map(move |negative| (positive, negative)));
+    let won: f64 = pairs
+        .map(|(positive, negative)| {
+            f64::from(u8::from(positive > negative)) + f64::from(u8::from(positive == negative)) / 2.0
+        })
+        .sum();
+    assert!(near(won / (classes[0].len() * classes[1].len()) as f64, "auc"), "{measured}");
+}
+
+#[test]
+fn rows_without_labels_have_the_same_scores_in_every_format_and_layout() {
+    let (fixture, run) = trained();
+    let predict = |data: &str, more: &[&str]| fixture.zagros([&["predict", &run, data], more].concat()).expect(0);
+    predict("test.txt", &["-o", "with.csv", "--keys", "C1"]);
+    predict("new.txt", &["-o", "without.csv", "--keys", "C1"]);
+    assert_eq!(fixture.read("with.csv"), fixture.read("without.csv"));
+    let printed =
+        predict("new.txt", &["-o", "-", "--keys", "C1", "--set", "cluster.servers=3", "--set", "data.threads=3"]);
+    assert_eq!(printed.stdout, fixture.read("with.csv"), "however many servers and threads");
+    predict("new.txt", &["-o", "s.jsonl", "--score-column", "p"]);
+    let scores: Vec<f64> =
+        fixture.read("s.jsonl").lines().map(|line| json(line)["p"].as_f64().expect("a score")).collect();
+    let expected: Vec<f64> =
+        lines(&fixture.read("with.csv")).iter().map(|row| row[1].parse().expect("a number")).collect();
+    assert_eq!(scores, expected);
+    predict("new.txt", &["-o", "z.csv", "--logits"]);
+    let logits: Vec<f32> = lines(&fixture.read("z.csv")).iter().map(|row| row[0].parse().expect("a number")).collect();
+    for (logit, score) in logits.iter().zip(&expected) {
+        assert!((1.0 / (1.0 + f64::from(-logit).exp()) - score).abs() < 1e-15, "{logit} {score}");
+    }
+    let report = json(&predict("new.txt", &["-o", "s.parquet", "--json"]).stdout);
+    assert_eq!((report["rows"].as_u64(), report["malformed"].as_u64()), (Some(800), Some(0)));
+    // What was written is data for the next command.
+    let parquet = std::fs::read(fixture.path("s.parquet")).expect("a file");
+    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+}
+
+#[test]
+fn malformed_rows_are_refused_left_out_or_keep_their_place() {
+    let (fixture, run) = trained();
+    let good = fixture.read("new.txt");
+    let bad: Vec<String> = good
+        .lines()
+        .enumerate()
+        .map(|(row, line)| match row {
+            3 | 799 => "nonsense".to_owned(),
+            300 => line.replacen('\t', "x\t", 1),
+            _ => line.to_owned(),
+        })
+        .collect();
+    fixture.write("bad.txt", bad.join("\n"));
+    let predict = |data: &str, to: &str, what: &str| {
+        fixture.zagros(["predict", &run, data, "-o", to, "--keys", "C1", "--bad-rows", what])
+    };
+    predict("bad.txt", "s.csv", "refuse").expect(3).says(&["bad.txt:4", "38"]);
+    assert!(!fixture.path("s.csv").exists() && !fixture.path("s.csv.part").exists());
+    predict("bad.txt", "s.csv", "empty").expect(0).says(&["800 rows, 3 of them malformed"]);
+    let scores = lines(&fixture.read("s.csv"));
+    assert_eq!(scores.len(), 800);
+    assert_eq!([3, 799].map(|row| scores[row].clone()), [(); 2].map(|()| vec![String::new(), String::new()]));
+    assert!(!scores[300][0].is_empty() && scores[300][1].is_empty(), "its key could be read");
+    predict("bad.txt", "skipped.csv", "skip").expect(0);
+    let kept: Vec<_> = scores.into_iter().filter(|row| !row[1].is_empty()).collect();
+    assert_eq!(lines(&fixture.read("skipped.csv")), kept);
+    predict("job.toml", "none.csv", "empty").expect(3).says(&["job.toml", "no rows"]);
+}
+
+/// The kernel kills a process whose file gets longer than its limit, so the place does not depend on time.
+#[test]
+fn predictions_that_were_killed_go_on_to_the_same_bytes() {
+    let (fixture, run) = trained();
+    for to in ["s.csv", "s.parquet"] {
+        let whole = format!("whole-{to}");
+        fixture.zagros(["predict", &run, "new.txt", "-o", &whole, "--keys", "C1"]).expect(0);
+        let (program, more) = (Program::Zagros.path().display(), "--keys C1 --save-every 1");
+        for (trap, signalled) in [("", true), ("trap '' XFSZ; ", false)] {
+            // Blocks of 512 bytes: between the first batch of 256 rows and all 800.
+            let command = format!("{trap}ulimit -f 20; exec {program} predict {run} new.txt -o {to} {more} --force");
+            let ended =
+                Command::new("sh").args(["-c", &command]).current_dir(fixture.folder()).output().expect("sh runs");
+            assert_eq!(ended.status.code().is_none(), signalled, "{ended:?}");
+            assert!(!fixture.path(to).exists(), "no half file");
+            if !signalled {
+                let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+                assert!(said.contains("cannot write") && said.contains("goes on after"), "{said}");
+            }
+        }
+        fixture.zagros(["predict", &run, "new.txt", "-o", to, "--keys", "C1"]).expect(0).says(&["going on after"]);
+        let read = |name: &str| std::fs::read(fixture.path(name)).expect("a file");
+        assert!(read(to) == read(&whole), "{to}");
+        assert!(!fixture.path(&format!("{to}.part")).exists() && !fixture.path(&format!("{to}.journal")).exists());
+    }
+}
+
+#[test]
+fn what_cannot_be_scored_or_written_is_refused_with_what_to_do() {
+    let (fixture, run) = trained();
+    let predict = |data: &str, more: &[&str]| fixture.zagros([&["predict", &run, data], more].concat());
+    fixture.write("old.csv", "kept");
+    predict("new.txt", &["-o", "old.csv"]).expect(2).says(&["old.csv exists and is kept", "--force"]);
+    assert_eq!(fixture.read("old.csv"), "kept");
+    predict("new.txt", &["-o", "s.tsv"]).expect(2).says(&["s.tsv", ".csv, .jsonl or .parquet"]);
+    predict("new.txt", &["-o", "-", "--format", "parquet"]).expect(2).says(&["cannot be written to standard output"]);
+    predict("new.txt", &["-o", "s.csv", "--keys", "C1,C1"]).expect(2).says(&["two columns", "\"C1\""]);
+    predict("new.txt", &["-o", "s.csv", "--keys", "C99"]).expect(3).says(&[
+        "new.txt",
+        "no column \"C99\"",
+        "did you mean",
+    ]);
+    predict("new.txt", &["-o", "no/s.csv"]).expect(6).says(&["no/s.csv.part", "choose another folder"]);
+    predict("none.txt", &["-o", "s.csv"]).expect(3).says(&["none.txt"]);
+    let short: String = fixture.read("new.txt").lines().map(|line| without_label(line) + "\n").collect();
+    fixture.write("short.txt", short);
+    predict("short.txt", &["-o", "s.csv"]).expect(3).says(&["short.txt:1", "40 fields", "38"]);
+    assert!(!fixture.path("s.csv").exists() && !fixture.path("s.csv.part").exists());
+    predict("new.txt", &["-o", "old.csv", "--force"]).expect(0);
+    assert_eq!(lines(&fixture.read("old.csv")).len(), 800);
+}
