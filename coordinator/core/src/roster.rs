@@ -93,12 +93,14 @@ impl<'a> Roster<'a> {
     }
 
     /// Whether all work is done: the first worker, which saves the model, has finished or at least saved, and no worker still works.
-    pub(crate) fn is_finished(self, run: &RunState) -> bool {
+    /// `is_in_group` answers whether a process, by slot and incarnation, is in the newest process group.
+    pub(crate) fn is_finished(self, run: &RunState, is_in_group: impl Fn(MemberSlot, u32) -> bool) -> bool {
         let first = self.members.state(MemberSlot::worker(0));
         let is_saved = *run == RunState::Saved || first == Some(MemberState::Left { finished: true });
         // A process that took a slot too late to train waits for a group that never forms.
         let works = |(slot, worker): (MemberSlot, &MemberRecord)| {
-            worker.progress.is_some() || (worker.incarnation == 1 && slot.index < self.config.workers)
+            let is_expected = worker.incarnation == 1 && slot.index < self.config.workers;
+            worker.progress.is_some() || is_expected || is_in_group(slot, worker.incarnation)
         };
         is_saved && !self.alive_workers().any(works)
     }

@@ -169,7 +169,8 @@ impl Trainer {
             Some(WorkerError::BarrierMissed { workers, reason }) => (&workers[..], reason.clone()),
             _ => return,
         };
-        if missing.is_empty() && self.group.is_asynchronous() {
+        let has_newer = matches!(failure, Some(WorkerError::BarrierMissed { .. }));
+        if missing.is_empty() && (has_newer || self.group.is_asynchronous()) {
             // A newer group has formed meanwhile.
             return info!(step = self.tracker.steps, "{error}");
         }

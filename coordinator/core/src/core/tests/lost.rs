@@ -250,10 +250,15 @@ fn a_silent_worker_whose_splits_others_read_is_fenced() {
     assert_eq!(core.complete(at(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
 }
 
-fn at_the_end(core: &mut Core, seconds: u64, worker: &JoinResponse, vote: Option<BarrierReason>) -> State {
+fn at_the_end(
+    core: &mut Core,
+    seconds: u64,
+    (worker, group): (&JoinResponse, u64),
+    vote: Option<BarrierReason>,
+) -> State {
     let vote = vote.map(|reason| BarrierVote { reason: reason.into(), ..BarrierVote::default() });
     let (member, incarnation) = (worker.member, worker.incarnation);
-    let request = BarrierRequest { member, incarnation, group: 1, ballot: 1, vote };
+    let request = BarrierRequest { member, incarnation, group, ballot: 1, vote };
     core.barrier(at(seconds), &request).unwrap().state.unwrap()
 }
 
@@ -264,18 +269,25 @@ fn until_the_model_is_saved_a_lost_first_worker_is_replaced_and_afterwards_nobod
     // It is lost while it saves.
     let (mut core, workers) = met(2, 2);
     trained(&mut core, 1, &workers[0]);
-    assert!(matches!(at_the_end(&mut core, 1, &workers[0], None), State::Wait(_)));
-    assert!(matches!(at_the_end(&mut core, 1, &workers[1], saved), State::Wait(_)));
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), None), State::Wait(_)));
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Wait(_)));
     let next = core.join(at(2), &JoinRequest { supersede: true, ..reachable(0, 2) }).unwrap();
     assert!(!next.over && next.incarnation == 2);
-    assert!(matches!(at_the_end(&mut core, 2, &workers[1], saved), State::Failure(_)));
+    assert!(matches!(at_the_end(&mut core, 2, (&workers[1], 1), saved), State::Failure(_)));
     assert_eq!(core.group(at(2), &ask_after(&workers[1], 1)).unwrap().generation, 2);
+    // The replacement saves before its first heartbeat.
+    assert!(matches!(at_the_end(&mut core, 3, (&next, 2), saved), State::Wait(_)));
+    assert!(matches!(at_the_end(&mut core, 3, (&workers[1], 2), saved), State::Result(_)));
+    leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();
+    assert_eq!(core.outcome(), None, "the first has not left");
+    leave(&mut core, &next, Outcome::Finished, "").unwrap();
+    assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
 
     // It is lost after it has saved, before it has left.
     let (mut core, workers) = met(2, 2);
     trained(&mut core, 1, &workers[0]);
-    assert!(matches!(at_the_end(&mut core, 1, &workers[0], saved), State::Wait(_)));
-    assert!(matches!(at_the_end(&mut core, 1, &workers[1], saved), State::Result(_)));
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), saved), State::Wait(_)));
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Result(_)));
     assert!(core.join(at(2), &JoinRequest { supersede: true, ..reachable(0, 2) }).unwrap().over);
     assert_eq!(core.outcome(), None, "the other has not left");
     leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();
@@ -283,8 +295,8 @@ fn until_the_model_is_saved_a_lost_first_worker_is_replaced_and_afterwards_nobod
 
     // Nobody starts another process in its place.
     let (mut core, workers) = met(2, 2);
-    assert!(matches!(at_the_end(&mut core, 1, &workers[0], saved), State::Wait(_)));
-    assert!(matches!(at_the_end(&mut core, 1, &workers[1], saved), State::Result(_)));
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), saved), State::Wait(_)));
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Result(_)));
     leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();
     assert_eq!(core.outcome(), None);
     (2..=13).step_by(2).for_each(|second| core.tick(at(second)));
