@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::document::{Node, Path};
 use crate::error::Problem;
-use crate::file::JobFile;
+use crate::file::{JobFile, Layout};
 use crate::settings::{Features, Job, Output};
 use crate::threads::ThreadPlan;
 
@@ -34,7 +34,7 @@ pub(crate) struct Context<'a> {
 ///
 /// All broken rules. Every rule that is broken.
 pub(crate) fn resolve(context: &Context<'_>) -> Result<Job, Vec<Problem>> {
-    let mut resolver = Resolver { context, problems: Vec::new() };
+    let mut resolver = Resolver { context, has_lists: false, problems: Vec::new() };
     let mut keys = context.document.to_json();
     resolver.memory(&mut keys);
     let file = JobFile::deserialize(keys).map_err(|error| vec![Problem::new(error.to_string())])?;
@@ -44,12 +44,15 @@ pub(crate) fn resolve(context: &Context<'_>) -> Result<Job, Vec<Problem>> {
 
 struct Resolver<'a> {
     context: &'a Context<'a>,
+    /// Whether a cell of the data can be a list.
+    has_lists: bool,
     problems: Vec<Problem>,
 }
 
 impl Resolver<'_> {
     fn job(&mut self, file: JobFile) -> Job {
         self.early_stop_fits(&file);
+        self.has_lists = file.data.format == Layout::Parquet;
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
         let (tables, categorical) = self.tables(&features.categorical, &file.embedding, &file.tables);

@@ -14,12 +14,11 @@ mod network;
 mod numbers;
 mod optimizers;
 mod run;
-mod servers;
 mod table;
 mod train;
 
 pub use cluster::{Cluster, Collective, Durability, Wire};
-pub use data::{Data, Delimited, Format, TestPart, ValidationPart};
+pub use data::{Columnar, Data, Delimited, Format, TestPart, ValidationPart};
 pub use dense::DENSE_TABLE;
 pub use features::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};
 pub use model::{Model, Structure};

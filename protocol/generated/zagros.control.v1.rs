@@ -1354,6 +1354,19 @@ pub struct MoveRowsResponse {
     /// Rows that have changed since they were sent.
     #[prost(uint64, tag = "9")]
     pub changed: u64,
+    /// u64 each: ids that the table counts for admission.
+    #[prost(bytes = "bytes", tag = "10")]
+    pub counted: ::prost::bytes::Bytes,
+    /// u32 each: their counts. Exact counts replace those of before. Those of a sketch are the least that the target has from now on.
+    #[prost(bytes = "bytes", tag = "11")]
+    pub counts: ::prost::bytes::Bytes,
+    /// u32 words: cells of the sketch of one stripe, from this word on. The target has at least these from now on.
+    #[prost(bytes = "bytes", tag = "12")]
+    pub sketch: ::prost::bytes::Bytes,
+    #[prost(uint32, tag = "13")]
+    pub sketch_stripe: u32,
+    #[prost(uint32, tag = "14")]
+    pub sketch_from: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FreezeMoveRequest {

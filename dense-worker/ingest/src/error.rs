@@ -73,6 +73,54 @@ pub enum IngestError {
         /// Why.
         reason: String,
     },
+    /// What a file says about its columns cannot be used.
+    #[error("{}: {reason}", path.display())]
+    DamagedFooter {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A column of a row group cannot be read.
+    #[error("{}: row group {row_group}, column \"{column}\": {reason}; if the file is damaged, write it again", path.display())]
+    DamagedColumn {
+        /// The file.
+        path: PathBuf,
+        /// The row group, from 0.
+        row_group: usize,
+        /// Name of the column.
+        column: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A column has a type that the job cannot use.
+    #[error("{}: column \"{column}\": {reason}", path.display())]
+    UnusableColumn {
+        /// The file.
+        path: PathBuf,
+        /// Name of the column.
+        column: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A column holds other data than in the file before.
+    #[error(
+        "{}: column \"{column}\" holds {found} here and {expected} in {}; write both files with one type, or train on them one by one",
+        path.display(),
+        first.display()
+    )]
+    ColumnChanged {
+        /// The file.
+        path: PathBuf,
+        /// Name of the column.
+        column: String,
+        /// What it holds.
+        found: String,
+        /// What it holds in the other file.
+        expected: String,
+        /// The other file.
+        first: PathBuf,
+    },
     /// A compressed file ends early.
     #[error(
         "{}: the gzip data ends early, after {compressed} compressed bytes ({text} bytes of text); the file was cut off, fetch it again",
@@ -187,6 +235,8 @@ pub struct BadRow {
     pub path: PathBuf,
     /// Line, from 1, counting every line of the file (header and comments too).
     pub line: u64,
+    /// The row group, from 0, of a file that has row groups. The line is then the row in it, from 1.
+    pub row_group: Option<usize>,
     /// Field, from 1.
     pub column: usize,
     /// The expected text.
@@ -197,8 +247,12 @@ pub struct BadRow {
 
 impl fmt::Display for BadRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, line, column, expected, found } = self;
-        write!(f, "{}:{line}:{column}: expected {expected}, found {found}", path.display())
+        let Self { path, line, row_group, column, expected, found } = self;
+        match row_group {
+            None => write!(f, "{}:{line}:{column}: ", path.display())?,
+            Some(group) => write!(f, "{}: row group {group}, row {line}, column {column}: ", path.display())?,
+        }
+        write!(f, "expected {expected}, found {found}")
     }
 }
 
@@ -237,6 +291,7 @@ mod tests {
         BadRow {
             path: "train.txt".into(),
             line: 17,
+            row_group: None,
             column: 3,
             expected: "a number in column \"I2\"".into(),
             found: "\"abc\"".into(),

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zagros_job::Job;
+use zagros_zip::ZipEq;
 
+use crate::columnar::file::UsedColumn;
 use crate::parse::bad::{BadBudget, LISTED};
-use crate::parse::row::RowParser;
+use crate::parse::block::BlockParser;
 use crate::parse::sink::Nowhere;
 use crate::read::layout::FileLayout;
 use crate::read::reader::{Block, BlockReader};
@@ -21,7 +23,16 @@ const FIRST_BYTES: usize = 64 << 10;
 /// # Errors
 /// The first file that fails.
 pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError> {
-    paths.iter().map(|path| look_at(job, path)).collect()
+    let (mut infos, mut first) = (Vec::with_capacity(paths.len()), None);
+    for path in paths {
+        let (info, layout) = look_at(job, path)?;
+        infos.push(info);
+        match &first {
+            Some(first) => same_columns(first, &layout)?,
+            None => first = Some(layout),
+        }
+    }
+    Ok(infos)
 }
 
 /// Parses the first rows of every file. A wrong label, separator or number of fields in any file, also in a test file, is
@@ -31,19 +42,19 @@ pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError>
 /// When more rows of `part` are malformed than the job tolerates.
 pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result<(), IngestError> {
     let job = Arc::new(job.clone());
-    let mut parser = RowParser::new(&job, part);
+    let mut parser = BlockParser::new(&job, part);
     let mut bad = BadBudget::new(job.data.max_bad_rows, LISTED);
     for file in files {
         let whole = Box::new(WholeFiles::new(std::slice::from_ref(file)));
         let mut reader = BlockReader::new(Arc::clone(&job), whole, FIRST_BYTES, Arc::default());
-        let Some(Block { layout, text, place, .. }) = reader.next_block(Vec::new())? else { continue };
-        let outcome = parser.parse(&text, &layout.positions, &mut Nowhere);
+        let Some(Block { layout, content, place, .. }) = reader.next_block(Vec::new())? else { continue };
+        let outcome = parser.parse(&layout, &content, &mut Nowhere)?;
         bad.add(&outcome.bad, &layout, place)?;
     }
     Ok(())
 }
 
-fn look_at(job: &Job, path: &Path) -> Result<FileInfo, IngestError> {
+fn look_at(job: &Job, path: &Path) -> Result<(FileInfo, FileLayout), IngestError> {
     let metadata = fs::metadata(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
     if !metadata.is_file() {
         return Err(IngestError::NotAFile { path: path.into() });
@@ -52,7 +63,28 @@ fn look_at(job: &Job, path: &Path) -> Result<FileInfo, IngestError> {
         return Err(IngestError::EmptyFile { path: path.into() });
     }
     let layout = FileLayout::read(job, path, &Arc::default())?;
-    Ok(FileInfo { path: path.into(), bytes: layout.bytes, splittable: !layout.is_compressed })
+    Ok((FileInfo { path: path.into(), bytes: layout.bytes, splittable: layout.is_splittable() }, layout))
+}
+
+/// Refuses a column that holds another kind of data than in the first file.
+fn same_columns(first: &FileLayout, other: &FileLayout) -> Result<(), IngestError> {
+    let (Some(expected), Some(found)) = (&first.row_groups, &other.row_groups) else { return Ok(()) };
+    let words = |column: &UsedColumn| {
+        let lists = if column.is_list() { "lists of " } else { "" };
+        format!("{lists}{}", column.kind.word())
+    };
+    for (expected, found) in expected.columns.iter().zip_eq(&found.columns) {
+        if words(expected) != words(found) {
+            return Err(IngestError::ColumnChanged {
+                path: other.path.clone(),
+                column: found.name.clone(),
+                found: words(found),
+                expected: words(expected),
+                first: first.path.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

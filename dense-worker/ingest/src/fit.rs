@@ -102,6 +102,8 @@ impl RowSink for FitSink {
 
     fn value(&mut self, _feature: usize, _text: &[u8]) {}
 
+    fn id(&mut self, _feature: usize, _id: u64) {}
+
     fn end_bag(&mut self, _feature: usize) {}
 
     fn commit(&mut self, label: f32) {

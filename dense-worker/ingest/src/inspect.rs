@@ -180,6 +180,12 @@ impl RowSink for InspectSink {
         }
     }
 
+    fn id(&mut self, feature: usize, id: u64) {
+        if id != hash_value(b"") {
+            self.values.push((feature, id));
+        }
+    }
+
     fn end_bag(&mut self, _feature: usize) {}
 
     fn commit(&mut self, label: f32) {

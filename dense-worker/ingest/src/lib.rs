@@ -13,6 +13,7 @@ pub mod synthetic;
 pub mod validate;
 
 mod assemble;
+mod columnar;
 mod cursor;
 #[cfg(test)]
 mod fixture;

@@ -1,6 +1,7 @@
-//! From lines to rows.
+//! From blocks to rows.
 
 pub(crate) mod bad;
+pub(crate) mod block;
 pub(crate) mod fields;
 pub(crate) mod label;
 pub(crate) mod number;

@@ -15,10 +15,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bo
 use rustix::time::{ClockId, clock_gettime};
 use zagros_job::Job;
 
-use crate::parse::row::{ParseOutcome, RowParser};
+use crate::parse::block::BlockParser;
+use crate::parse::row::ParseOutcome;
 use crate::parse::sink::RowSink;
 use crate::read::layout::FileLayout;
-use crate::read::reader::{Block, BlockReader, RowPlace};
+use crate::read::reader::{Block, BlockReader, Content, RowPlace};
 use crate::{DataPart, IngestError, SplitSource};
 
 /// Blocks waiting before and after each parser.
@@ -96,7 +97,7 @@ impl<S: RowSink + Clone> Pipeline<S> {
             inputs.push(input);
             parsed.push(parsed_blocks);
             let mut parser = Parser {
-                rows: RowParser::new(&job, part),
+                rows: BlockParser::new(&job, part),
                 empty: sink.clone(),
                 spare_sinks: sinks.clone(),
                 spare_texts: spare_texts.clone(),
@@ -141,7 +142,7 @@ impl<S> Pipeline<S> {
 
 /// A parsing thread.
 struct Parser<S> {
-    rows: RowParser,
+    rows: BlockParser,
     empty: S,
     spare_sinks: Receiver<S>,
     spare_texts: Sender<Vec<u8>>,
@@ -171,11 +172,14 @@ impl<S: RowSink + Clone> Parser<S> {
 
     fn parse(&mut self, block: Block) -> Message<ParsedBlock<S>> {
         let mut sink = self.spare_sinks.try_recv().unwrap_or_else(|_| self.empty.clone());
-        let Block { layout, text, bytes, place, completes, is_whole_file } = block;
-        let parse = AssertUnwindSafe(|| self.rows.parse(&text, &layout.positions, &mut sink));
+        let Block { layout, content, bytes, place, completes, is_whole_file } = block;
+        let parse = AssertUnwindSafe(|| self.rows.parse(&layout, &content, &mut sink));
         match catch_unwind(parse) {
-            Ok(outcome) => {
-                let _ = self.spare_texts.try_send(text);
+            Ok(Err(error)) => Message::Failed(error),
+            Ok(Ok(outcome)) => {
+                if let Content::Lines(text) = content {
+                    let _ = self.spare_texts.try_send(text);
+                }
                 Message::Item(ParsedBlock { sink, outcome, layout, place, bytes, completes, is_whole_file })
             }
             Err(panic) => Message::Failed(died("parser", layout.path.clone(), panic.as_ref())),
@@ -286,6 +290,7 @@ mod tests {
         fn value(&mut self, _: usize, text: &[u8]) {
             assert_ne!(text, b"boom", "cannot stand this");
         }
+        fn id(&mut self, _: usize, _: u64) {}
         fn end_bag(&mut self, _: usize) {}
         fn commit(&mut self, _: f32) {}
         fn abandon(&mut self) {}

@@ -19,7 +19,8 @@ pub(crate) struct DataFile {
     pub(crate) train: Paths,
     /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction`.
     pub(crate) test: Option<Paths>,
-    /// Share of the rows of `train` that is held out instead. A hash of the line chooses them, so they are the same rows every time.
+    /// Share of the rows of `train` that is held out instead. A hash of the line chooses them (in Parquet files, of the file's name
+    /// and the row's number), so they are the same rows every time.
     /// Default: none; excludes `test`. Without either nothing is evaluated.
     #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
     pub(crate) test_fraction: Option<f64>,
@@ -41,7 +42,7 @@ pub(crate) struct DataFile {
     pub(crate) comment: Option<String>,
     /// Whether blanks around a field are removed. Default: false; `delimited` only.
     pub(crate) trim: Option<bool>,
-    /// Field texts that mean "missing"; an empty field always does. Default: none; `delimited` only.
+    /// Field texts that mean "missing"; an empty field always does, and null. Default: none; not for `criteo`.
     pub(crate) missing: Option<Vec<String>>,
     /// Malformed rows that are skipped before the run stops with the places of the first ones. They are counted over all epochs and
     /// workers of the run; a row counts once in each epoch.
@@ -72,6 +73,8 @@ pub(crate) enum Layout {
     Criteo,
     /// CSV or TSV with named columns, quoted fields as in RFC 4180.
     Delimited,
+    /// Parquet: columns with names and types. A column inside another is named by its path, such as `user.id`.
+    Parquet,
 }
 
 /// One path or a list of them.
@@ -112,12 +115,13 @@ impl DataFile {
             ValidationPart::Share(share) => (None, Some(*share)),
             ValidationPart::None => (None, None),
         };
-        let delimited = match &data.format {
-            Format::Criteo => None,
-            Format::Delimited(delimited) => Some(delimited),
+        let (format, delimited, missing) = match &data.format {
+            Format::Criteo => (Layout::Criteo, None, None),
+            Format::Delimited(delimited) => (Layout::Delimited, Some(delimited), Some(&delimited.missing)),
+            Format::Parquet(columnar) => (Layout::Parquet, None, Some(&columnar.missing)),
         };
         Self {
-            format: if delimited.is_some() { Layout::Delimited } else { Layout::Criteo },
+            format,
             train: Paths::of(&data.train),
             test,
             test_fraction,
@@ -128,7 +132,7 @@ impl DataFile {
             columns: delimited.map(|layout| layout.columns.clone()),
             comment: delimited.and_then(|layout| layout.comment.clone()),
             trim: delimited.map(|layout| layout.trim),
-            missing: delimited.map(|layout| layout.missing.clone()),
+            missing: missing.cloned(),
             max_bad_rows: data.max_bad_rows,
             max_line_bytes: data.max_line_bytes,
             threads: data.threads,

@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 use super::Resolver;
 use crate::document::Path;
 use crate::file::{DataFile, Layout, Paths};
-use crate::settings::{Data, Delimited, Features, Format, TestPart, ValidationPart, Values};
+use crate::settings::{Columnar, Data, Delimited, Features, Format, TestPart, ValidationPart, Values};
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -19,6 +19,7 @@ pub(super) fn criteo_columns() -> Vec<String> {
 pub(super) fn columns(file: &DataFile) -> Option<Vec<String>> {
     match file.format {
         Layout::Criteo => Some(criteo_columns()),
+        Layout::Parquet => None,
         Layout::Delimited => file.columns.clone().filter(|columns| !columns.is_empty()),
     }
 }
@@ -112,25 +113,31 @@ impl Resolver<'_> {
     fn format(&mut self, file: &DataFile) -> Format {
         match file.format {
             Layout::Criteo => {
-                self.refuse_delimited_keys(file);
+                let help = "Criteo's layout is fixed; remove the key, or use format = \"delimited\"";
+                self.refuse_keys(file, "criteo", file.missing.is_some(), help);
                 Format::Criteo
+            }
+            Layout::Parquet => {
+                let help = "a Parquet file says itself what its columns are; remove the key";
+                self.refuse_keys(file, "parquet", false, help);
+                Format::Parquet(Columnar { missing: file.missing.clone().unwrap_or_default() })
             }
             Layout::Delimited => Format::Delimited(self.delimited(file)),
         }
     }
 
-    fn refuse_delimited_keys(&mut self, file: &DataFile) {
+    /// Refuses the keys of text with fields.
+    fn refuse_keys(&mut self, file: &DataFile, format: &str, missing: bool, help: &str) {
         let given = [
             ("delimiter", file.delimiter.is_some()),
             ("header", file.header.is_some()),
             ("columns", file.columns.is_some()),
             ("comment", file.comment.is_some()),
             ("trim", file.trim.is_some()),
-            ("missing", file.missing.is_some()),
+            ("missing", missing),
         ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
-            let message = format!("`data.{key}` has no meaning with format \"criteo\"");
-            let help = "Criteo's layout is fixed; remove the key, or use format = \"delimited\"";
+            let message = format!("`data.{key}` has no meaning with format \"{format}\"");
             self.problem(Path::from("data").key(key), message, "only for \"delimited\"", help);
         }
     }

@@ -112,14 +112,15 @@ fn criteo_categories() -> Vec<CategoricalFile> {
 }
 
 impl Resolver<'_> {
-    /// How many values a cell holds.
+    /// How many values a cell holds. A column of lists needs no separator.
     pub(super) fn values(&mut self, path: &Path, feature: &CategoricalFile) -> Values {
-        let Some(separator) = feature.separator.clone() else {
+        let is_list = self.has_lists && feature.pooling.is_some();
+        let Some(separator) = feature.separator.clone().or(is_list.then(String::new)) else {
             self.one_value(path, "pooling", feature.pooling.is_some());
             self.one_value(path, "pool_at", feature.pool_at.is_some());
             return Values::One;
         };
-        if separator.is_empty() {
+        if feature.separator.as_deref() == Some("") {
             let help = "name the text between two values, or remove the key for one value per cell";
             self.problem(path.key("separator"), "the separator is empty", "empty", help);
         }
@@ -145,6 +146,23 @@ mod tests {
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
     use crate::settings::Standardise;
+
+    #[test]
+    fn a_column_of_lists_needs_no_separator() {
+        let parquet = "[data]\nformat = 'parquet'\ntrain = 'a.parquet'\nmissing = ['?']\n[model]\nkind = 'ffnn'\n";
+        let features = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', pooling = 'mean' }]\n";
+        let made = job(parquet, features);
+        let Values::Many { separator, pooling: Pooling::Mean, .. } = &made.features.categorical[0].values else {
+            panic!("{:?}", made.features.categorical[0])
+        };
+        assert_eq!(separator, "");
+        let again =
+            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), made);
+        assert_eq!(problems(DELIMITED, features), ["pooling of a single value has no meaning"]);
+        let header = parquet.replace("missing = ['?']", "header = true");
+        assert_eq!(problems(&header, features), ["`data.header` has no meaning with format \"parquet\""]);
+    }
 
     #[test]
     fn a_bare_name_is_short_for_a_table() {

@@ -62,6 +62,15 @@ pub enum Format {
     Criteo,
     /// Columns by name or position, quoted fields as in RFC 4180.
     Delimited(Delimited),
+    /// Parquet files.
+    Parquet(Columnar),
+}
+
+/// Files that hold columns with names and types.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Columnar {
+    /// Texts that mean "missing", besides the empty one and null.
+    pub missing: Vec<String>,
 }
 
 /// A generic CSV or TSV.

@@ -135,7 +135,7 @@ pub enum Values {
     One,
     /// Any number, split at a separator and pooled to one vector. The vector of no value is zero.
     Many {
-        /// Text between two values.
+        /// Text between two values. Empty: the column holds lists.
         separator: String,
         /// How rows become one vector.
         pooling: Pooling,

@@ -165,9 +165,6 @@ impl Core {
         if servers == 0 {
             return Ok(None);
         }
-        if let Some(why) = &self.config.fixed_servers {
-            return Err(Refusal::invalid(format!("the number of embedding servers of this run cannot change: {why}")));
-        }
         if servers > self.config.buckets {
             return Err(Refusal::invalid(format!(
                 "{servers} servers cannot share {} buckets (`cluster.buckets`); ask for fewer",

@@ -138,7 +138,6 @@ impl World {
             job: "simulation".to_owned(),
             servers: plan.servers,
             min_servers: plan.servers,
-            fixed_servers: None,
             workers: plan.workers,
             min_workers: plan.workers,
             max_workers: plan.workers,

@@ -59,6 +59,7 @@ impl BadRows {
             Ok(BadRow {
                 path: layout.path.clone(),
                 line: place.line_number(layout, *line)?,
+                row_group: place.row_group(),
                 column: fault.column,
                 expected: fault.expected.clone(),
                 found: fault.found.clone(),

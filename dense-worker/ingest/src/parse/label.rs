@@ -21,21 +21,29 @@ impl LabelTexts {
     /// 1 or 0. `field` (from 0) is the position of the text.
     #[inline]
     pub(crate) fn read(&self, text: &[u8], field: usize) -> Result<f32, Box<FieldFault>> {
+        self.class(text).ok_or_else(|| self.unknown(text, field))
+    }
+
+    /// 1 or 0; `None` for any other text.
+    #[inline]
+    pub(crate) fn class(&self, text: &[u8]) -> Option<f32> {
         if self.positive.iter().any(|positive| positive == text) {
-            Ok(1.0)
-        } else if self.negative.iter().any(|negative| negative == text) {
-            Ok(0.0)
+            Some(1.0)
         } else {
-            Err(self.unknown(text, field))
+            self.negative.iter().any(|negative| negative == text).then_some(0.0)
         }
     }
 
     #[cold]
     fn unknown(&self, text: &[u8], field: usize) -> Box<FieldFault> {
+        Box::new(FieldFault { column: field + 1, expected: self.expected(), found: shown(text) })
+    }
+
+    /// What a message says is expected.
+    pub(crate) fn expected(&self) -> String {
         let list = |texts: &[Vec<u8>]| texts.iter().map(|text| shown(text)).collect::<Vec<_>>().join(" or ");
         let (positive, negative) = (list(&self.positive), list(&self.negative));
-        let expected = format!("{positive} (positive) or {negative} (negative) in label column \"{}\"", self.column);
-        Box::new(FieldFault { column: field + 1, expected, found: shown(text) })
+        format!("{positive} (positive) or {negative} (negative) in label column \"{}\"", self.column)
     }
 }
 

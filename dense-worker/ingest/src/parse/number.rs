@@ -1,7 +1,7 @@
 //! Numbers in text.
 
 /// Largest magnitude that is accepted: the largest of an `f32`.
-const MOST: f64 = f32::MAX as f64;
+pub(crate) const MOST: f64 = f32::MAX as f64;
 
 /// Longest run of digits that cannot overflow an `i64`.
 const FAST_DIGITS: usize = 18;

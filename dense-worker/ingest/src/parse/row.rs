@@ -30,9 +30,9 @@ pub(crate) struct RowParser {
 
 /// The wanted part of a hash split.
 #[derive(Clone, Copy, Debug)]
-struct HoldOut {
-    split: HashSplit,
-    wanted: DataPart,
+pub(crate) struct HoldOut {
+    pub(crate) split: HashSplit,
+    pub(crate) wanted: DataPart,
 }
 
 /// A categorical column. With a separator it holds many values.
@@ -57,7 +57,7 @@ impl RowParser {
     /// ([`DataPart::All`]).
     pub(crate) fn new(job: &Job, part: DataPart) -> Self {
         let (comment, missing) = match &job.data.format {
-            Format::Criteo => (Vec::new(), Vec::new()),
+            Format::Criteo | Format::Parquet(_) => (Vec::new(), Vec::new()),
             Format::Delimited(format) => {
                 (format.comment.clone().unwrap_or_default().into_bytes(), bytes(&format.missing))
             }
@@ -262,7 +262,8 @@ impl Cell {
     }
 }
 
-fn hold_out(job: &Job, wanted: DataPart) -> Option<HoldOut> {
+/// How the rows of a part are told from others, if a share of the rows is held out.
+pub(crate) fn hold_out(job: &Job, wanted: DataPart) -> Option<HoldOut> {
     let test = if let TestPart::Fraction(share) = job.data.test { share } else { 0.0 };
     let validation = if let ValidationPart::Share(share) = job.data.validation { share } else { 0.0 };
     let divides = wanted != DataPart::All && test + validation > 0.0;

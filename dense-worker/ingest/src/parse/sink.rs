@@ -15,10 +15,14 @@ pub(crate) trait RowSink: Send + 'static {
     fn numeric(&mut self, feature: usize, value: Option<f64>);
     /// A value of a categorical feature: the only one, or one of its bag. A missing value is empty.
     fn value(&mut self, feature: usize, text: &[u8]);
+    /// A value of a categorical feature by its hash, [`hash_value`] of its text.
+    fn id(&mut self, feature: usize, id: u64);
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, feature: usize);
     /// The group of the row, if groups are wanted.
     fn group(&mut self, _text: &[u8]) {}
+    /// The same by its hash.
+    fn group_id(&mut self, _id: u64) {}
     /// The row is complete.
     fn commit(&mut self, label: f32);
     /// The row is malformed: drops its values.
@@ -34,6 +38,7 @@ pub(crate) struct Nowhere;
 impl RowSink for Nowhere {
     fn numeric(&mut self, _feature: usize, _value: Option<f64>) {}
     fn value(&mut self, _feature: usize, _text: &[u8]) {}
+    fn id(&mut self, _feature: usize, _id: u64) {}
     fn end_bag(&mut self, _feature: usize) {}
     fn commit(&mut self, _label: f32) {}
     fn abandon(&mut self) {}
@@ -64,7 +69,12 @@ impl RowSink for BatchSink {
 
     #[inline]
     fn value(&mut self, feature: usize, text: &[u8]) {
-        self.rows.categorical[feature].ids.push(hash_value(text));
+        self.id(feature, hash_value(text));
+    }
+
+    #[inline]
+    fn id(&mut self, feature: usize, id: u64) {
+        self.rows.categorical[feature].ids.push(id);
     }
 
     #[inline]
@@ -78,7 +88,12 @@ impl RowSink for BatchSink {
 
     #[inline]
     fn group(&mut self, text: &[u8]) {
-        self.rows.groups.push(hash_value(text));
+        self.group_id(hash_value(text));
+    }
+
+    #[inline]
+    fn group_id(&mut self, id: u64) {
+        self.rows.groups.push(id);
     }
 
     #[inline]

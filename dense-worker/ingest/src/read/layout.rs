@@ -8,13 +8,15 @@ use std::sync::atomic::AtomicBool;
 use zagros_job::{Delimited, Format, Job};
 
 use crate::IngestError;
+use crate::columnar::file::{ParquetFooter, RowGroups};
+use crate::columnar::parser::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
 use crate::read::text::Text;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The layout of a file, found from its first lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FileLayout {
     /// The file.
     pub(crate) path: PathBuf,
@@ -28,6 +30,8 @@ pub(crate) struct FileLayout {
     pub(crate) first_line: u64,
     /// Which field is which column.
     pub(crate) positions: ColumnPositions,
+    /// The row groups of a file that has them. The rows of any other file are lines.
+    pub(crate) row_groups: Option<RowGroups>,
 }
 
 /// Which field (from 0) of a line is which column of the job.
@@ -48,13 +52,19 @@ pub(crate) struct ColumnPositions {
 impl FileLayout {
     /// Reads the start of a file.
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        let mut head = Head::open(path, cancel, job.data.max_line_bytes)?;
-        let names = match &job.data.format {
-            Format::Criteo => criteo_columns(),
-            Format::Delimited(format) if format.header => checked_header(path, format, head.header(format)?)?,
-            Format::Delimited(format) => format.columns.clone(),
+        let head = || Head::open(path, cancel, job.data.max_line_bytes);
+        let (head, names) = match &job.data.format {
+            Format::Criteo => (head()?, criteo_columns()),
+            Format::Delimited(format) if format.header => {
+                let mut head = head()?;
+                let names = checked_header(path, format, head.header(format)?)?;
+                (head, names)
+            }
+            Format::Delimited(format) => (head()?, format.columns.clone()),
+            Format::Parquet(_) => return Self::of_columns(job, path),
         };
         Ok(Self {
+            row_groups: None,
             path: path.into(),
             bytes: head.text.get_ref().file_bytes()?,
             is_compressed: head.text.get_ref().is_compressed(),
@@ -62,6 +72,29 @@ impl FileLayout {
             first_line: head.line,
             positions: ColumnPositions::find(job, path, &names)?,
         })
+    }
+}
+
+impl FileLayout {
+    /// Reads the footer of a Parquet file.
+    fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
+        let footer = ParquetFooter::open(path)?;
+        let positions = ColumnPositions::find(job, path, &footer.names())?;
+        let ColumnPositions { label, numeric, categorical, group, .. } = &positions;
+        let used = std::iter::once(label).chain(numeric).chain(categorical).chain(group).copied();
+        let row_groups = footer.row_groups(path, used)?;
+        check_shapes(job, path, &row_groups.columns)?;
+        let row_groups = Some(row_groups);
+        let bytes = footer.bytes;
+        Ok(Self { path: path.into(), bytes, is_compressed: false, data_start: 0, first_line: 1, positions, row_groups })
+    }
+
+    /// Whether reading can start in the middle.
+    pub(crate) fn is_splittable(&self) -> bool {
+        match &self.row_groups {
+            Some(row_groups) => row_groups.groups.len() > 1,
+            None => !self.is_compressed,
+        }
     }
 }
 
@@ -89,7 +122,7 @@ pub fn criteo_columns() -> Vec<String> {
 /// How the fields of a format are written.
 pub(crate) fn syntax(format: &Format) -> Syntax {
     match format {
-        Format::Criteo => Syntax { delimiter: b'\t', quotes: false, trim: false },
+        Format::Criteo | Format::Parquet(_) => Syntax { delimiter: b'\t', quotes: false, trim: false },
         Format::Delimited(format) => Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
     }
 }

@@ -8,26 +8,40 @@ use std::sync::atomic::AtomicBool;
 
 use zagros_job::Job;
 
+use crate::columnar::file::RowGroups;
+use crate::columnar::parser::RowSlice;
 use crate::read::layout::FileLayout;
 use crate::read::line_blocks::{BlockLimits, LineBlocks};
 use crate::read::text::Text;
 use crate::{IngestError, SplitSource, SplitTask};
 
-/// Whole lines of one split.
+/// Assumed bytes of a row of columns, for the number of rows in a block.
+const BYTES_OF_A_ROW: usize = 128;
+
+/// Rows of one split.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// The layout of their file.
     pub(crate) layout: Arc<FileLayout>,
-    /// The lines.
-    pub(crate) text: Vec<u8>,
-    /// Bytes of the file that the lines took.
+    /// The rows.
+    pub(crate) content: Content,
+    /// Bytes of the file that the rows took.
     pub(crate) bytes: u64,
     /// Their position.
     pub(crate) place: RowPlace,
-    /// The split that ends here. Only on the last block of a split, which has no lines.
+    /// The split that ends here. Only on the last block of a split, which has no rows.
     pub(crate) completes: Option<u64>,
     /// Whether the split is the whole file.
     pub(crate) is_whole_file: bool,
+}
+
+/// The rows of a block.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// Whole lines.
+    Lines(Vec<u8>),
+    /// Rows of a row group, which the parser decodes.
+    Slice(RowSlice),
 }
 
 /// The position of a block, as far as it is known without reading the text before its split.
@@ -35,15 +49,22 @@ pub(crate) struct Block {
 pub(crate) struct RowPlace {
     /// Offset in the text of the first line of the split.
     split_offset: u64,
-    /// Lines of the split before the block.
+    /// Lines of the split before the block; rows of the row group before it.
     lines_before: u64,
+    /// The row group, if the file has them.
+    row_group: Option<usize>,
 }
 
 impl RowPlace {
+    /// The row group, if the file has them.
+    pub(crate) fn row_group(self) -> Option<usize> {
+        self.row_group
+    }
+
     /// The number in its file, from 1, of line `index` (from 0) of the block. If the split starts in the middle, this reads
     /// the file up to there. Only an error pays for that.
     pub(crate) fn line_number(self, layout: &FileLayout, index: u64) -> Result<u64, IngestError> {
-        if self.split_offset == layout.data_start {
+        if self.split_offset == layout.data_start || self.row_group.is_some() {
             return Ok(layout.first_line + self.lines_before + index);
         }
         let mut text = Text::open(&layout.path, &Arc::default())?.take(self.split_offset);
@@ -65,7 +86,12 @@ pub(crate) struct BlockReader {
     block_bytes: usize,
     cancel: Arc<AtomicBool>,
     layouts: HashMap<PathBuf, Arc<FileLayout>>,
-    open: Option<OpenSplit>,
+    open: Option<Open>,
+}
+
+enum Open {
+    Lines(OpenSplit),
+    Slices(OpenSlices),
 }
 
 struct OpenSplit {
@@ -93,10 +119,15 @@ impl BlockReader {
     pub(crate) fn next_block(&mut self, mut text: Vec<u8>) -> Result<Option<Block>, IngestError> {
         loop {
             if let Some(open) = &mut self.open {
-                let has_lines = open.read(&mut text)?;
-                let completes = (!has_lines).then_some(open.id);
-                let block = open.block(text, completes);
-                if !has_lines {
+                let block = match open {
+                    Open::Lines(open) => {
+                        let has_lines = open.read(&mut text)?;
+                        let completes = (!has_lines).then_some(open.id);
+                        open.block(text, completes)
+                    }
+                    Open::Slices(open) => open.block(),
+                };
+                if block.completes.is_some() {
                     self.open = None;
                 }
                 return Ok(Some(block));
@@ -110,11 +141,23 @@ impl BlockReader {
 
     /// The file that is being read, if there is one.
     pub(crate) fn path(&self) -> PathBuf {
-        self.open.as_ref().map(|open| open.layout.path.clone()).unwrap_or_default()
+        let layout = self.open.as_ref().map(|open| match open {
+            Open::Lines(open) => &open.layout,
+            Open::Slices(open) => &open.layout,
+        });
+        layout.map(|layout| layout.path.clone()).unwrap_or_default()
     }
 
-    fn open_split(&mut self, task: &SplitTask) -> Result<OpenSplit, IngestError> {
+    fn open_split(&mut self, task: &SplitTask) -> Result<Open, IngestError> {
         let layout = self.layout(task)?;
+        if let Some(row_groups) = &layout.row_groups {
+            let rows = (self.block_bytes / BYTES_OF_A_ROW).max(1);
+            return Ok(Open::Slices(OpenSlices::new(&layout, row_groups, task, rows)));
+        }
+        self.open_lines(task, layout).map(Open::Lines)
+    }
+
+    fn open_lines(&self, task: &SplitTask, layout: Arc<FileLayout>) -> Result<OpenSplit, IngestError> {
         let mut text = Text::open(&task.path, &self.cancel)?;
         if layout.is_compressed && task.start > 0 {
             return Err(IngestError::UnsplittableFile { path: task.path.clone(), start: task.start });
@@ -134,7 +177,7 @@ impl BlockReader {
             is_whole_file: task.start == 0 && end >= layout.bytes,
             layout,
             lines,
-            place: RowPlace { split_offset, lines_before: 0 },
+            place: RowPlace { split_offset, lines_before: 0, row_group: None },
             accounted: if task.start == 0 { 0 } else { split_offset },
         })
     }
@@ -162,8 +205,66 @@ impl OpenSplit {
         let place = self.place;
         self.place.lines_before += count_lines(&text);
         let (layout, is_whole_file) = (Arc::clone(&self.layout), self.is_whole_file);
-        Block { layout, text, bytes, place, completes, is_whole_file }
+        Block { layout, content: Content::Lines(text), bytes, place, completes, is_whole_file }
     }
+}
+
+/// The row groups of a split, in slices of so many rows.
+struct OpenSlices {
+    id: u64,
+    layout: Arc<FileLayout>,
+    is_whole_file: bool,
+    slices: Box<dyn Iterator<Item = RowSlice> + Send>,
+    /// Bytes and rows of the split that are not accounted for.
+    bytes: u64,
+    rows: u64,
+}
+
+impl OpenSlices {
+    fn new(layout: &Arc<FileLayout>, row_groups: &RowGroups, task: &SplitTask, most: usize) -> Self {
+        let end = task.end.min(layout.bytes);
+        let groups: Vec<_> =
+            row_groups.owned(task.start, end).map(|group| (group, row_groups.groups[group].rows)).collect();
+        Self {
+            id: task.id,
+            layout: Arc::clone(layout),
+            is_whole_file: task.start == 0 && end == layout.bytes,
+            bytes: end.saturating_sub(task.start),
+            rows: groups.iter().fold(0, |sum, (_, rows)| rows.saturating_add(sum)),
+            slices: Box::new(groups.into_iter().flat_map(move |(group, rows)| slices(group, rows, most))),
+        }
+    }
+
+    /// The next slice. The bytes of the split are spread evenly over its rows.
+    fn block(&mut self) -> Block {
+        let slice = self.slices.next();
+        let taken = slice.map_or(self.rows, |slice| slice.rows as u64);
+        // u128: a product with a byte count.
+        let bytes = match self.rows {
+            0 => self.bytes,
+            rows => (u128::from(self.bytes) * u128::from(taken) / u128::from(rows)) as u64,
+        };
+        self.bytes -= bytes;
+        self.rows -= taken;
+        let place = slice.map_or((0, None), |slice| (slice.start, Some(slice.group)));
+        Block {
+            layout: Arc::clone(&self.layout),
+            content: slice.map_or_else(|| Content::Lines(Vec::new()), Content::Slice),
+            bytes,
+            place: RowPlace { split_offset: 0, lines_before: place.0, row_group: place.1 },
+            completes: slice.is_none().then_some(self.id),
+            is_whole_file: self.is_whole_file,
+        }
+    }
+}
+
+/// A row group in slices.
+fn slices(group: usize, rows: u64, most: usize) -> impl Iterator<Item = RowSlice> + Send {
+    let most = most as u64;
+    (0..rows.div_ceil(most)).map(move |slice| {
+        let start = slice * most;
+        RowSlice { group, start, rows: (rows - start).min(most) as usize }
+    })
 }
 
 fn count_lines(text: &[u8]) -> u64 {
@@ -184,6 +285,11 @@ mod tests {
             blocks.push(block);
         }
         Ok(blocks)
+    }
+
+    fn lines(block: &Block) -> &[u8] {
+        let Content::Lines(text) = &block.content else { panic!("no lines") };
+        text
     }
 
     fn task(id: u64, path: &std::path::Path, start: u64, end: u64) -> SplitTask {
@@ -211,7 +317,7 @@ mod tests {
         let (_folder, path) = fixture::file("a\nb\n");
         let tasks = vec![task(7, &path, 0, 2), task(8, &path, 1, 2), task(9, &path, 2, 99)];
         let blocks = blocks(fixture::criteo(), tasks, 64).unwrap();
-        let found: Vec<_> = blocks.iter().map(|block| (block.text.as_slice(), block.completes)).collect();
+        let found: Vec<_> = blocks.iter().map(|block| (lines(block), block.completes)).collect();
         let none: &[u8] = b"";
         assert_eq!(found, [(&b"a\n"[..], None), (none, Some(7)), (none, Some(8)), (b"b\n", None), (none, Some(9))]);
     }
@@ -235,7 +341,7 @@ mod tests {
             prop_assert_eq!(blocks.iter().map(|block| block.bytes).sum::<u64>(), size);
             let mut line = 2;
             for block in &blocks {
-                for index in 0..count_lines(&block.text) {
+                for index in 0..count_lines(lines(block)) {
                     prop_assert_eq!(block.place.line_number(&block.layout, index).unwrap(), line);
                     line += 1;
                 }

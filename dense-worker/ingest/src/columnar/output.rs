@@ -1,0 +1,329 @@
+//! What becomes of the values of a column: ids, bags of ids, numbers, labels.
+//!
+//! A column is decoded with one [`Output`]. The entries of a dictionary are converted once, and the rows that name an entry
+//! copy what it became.
+
+use memchr::memmem::Finder;
+
+use super::kind::{Kind, Value};
+use crate::hash_value;
+use crate::parse::bad::shown;
+use crate::parse::label::LabelTexts;
+use crate::parse::number::{MOST, parse_number};
+
+/// The most different faulty values of a block that are shown in a message.
+const SHOWN: usize = 100;
+
+/// Takes the values of a column in order.
+pub(super) trait Output {
+    /// The next value of the row.
+    fn value(&mut self, value: Value<'_>);
+    /// The next entry of the dictionary.
+    fn remember(&mut self, value: Value<'_>);
+    /// The dictionary is void.
+    fn forget(&mut self);
+    /// The next value of the row is this entry of the dictionary; false if there is none.
+    fn entry(&mut self, index: usize) -> bool;
+    /// The row has no value here.
+    fn null(&mut self);
+    /// The row is complete.
+    fn end_row(&mut self) {}
+}
+
+/// Takes nothing: the rows are skipped. The dictionary goes to the output that it is for.
+pub(super) struct Skipped<'a, O>(pub(super) &'a mut O);
+
+impl<O: Output> Output for Skipped<'_, O> {
+    fn value(&mut self, _value: Value<'_>) {}
+
+    fn remember(&mut self, value: Value<'_>) {
+        self.0.remember(value);
+    }
+
+    fn forget(&mut self) {
+        self.0.forget();
+    }
+
+    fn entry(&mut self, _index: usize) -> bool {
+        true
+    }
+
+    fn null(&mut self) {}
+}
+
+/// How a value becomes an id.
+#[derive(Clone, Debug)]
+pub(super) struct Texts {
+    kind: Kind,
+    missing: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+impl Texts {
+    pub(super) fn new(kind: Kind, missing: Vec<Vec<u8>>) -> Self {
+        Self { kind, missing, buffer: Vec::new() }
+    }
+
+    /// The text of a value; empty if it is missing.
+    #[inline]
+    fn of<'a>(&'a mut self, value: Value<'a>) -> &'a [u8] {
+        let text = self.kind.text(value, &mut self.buffer);
+        if self.missing.iter().any(|missing| missing == text) { b"" } else { text }
+    }
+}
+
+/// An id a row.
+#[derive(Clone, Debug)]
+pub(super) struct IdCells {
+    pub(super) ids: Vec<u64>,
+    dictionary: Vec<u64>,
+    texts: Texts,
+}
+
+impl IdCells {
+    pub(super) fn new(texts: Texts) -> Self {
+        Self { ids: Vec::new(), dictionary: Vec::new(), texts }
+    }
+}
+
+impl Output for IdCells {
+    #[inline]
+    fn value(&mut self, value: Value<'_>) {
+        self.ids.push(hash_value(self.texts.of(value)));
+    }
+
+    fn remember(&mut self, value: Value<'_>) {
+        self.dictionary.push(hash_value(self.texts.of(value)));
+    }
+
+    fn forget(&mut self) {
+        self.dictionary.clear();
+    }
+
+    #[inline]
+    fn entry(&mut self, index: usize) -> bool {
+        let id = self.dictionary.get(index);
+        self.ids.extend(id);
+        id.is_some()
+    }
+
+    #[inline]
+    fn null(&mut self) {
+        self.ids.push(hash_value(b""));
+    }
+}
+
+/// Any number of ids a row: the values of a list, or the parts of a text.
+#[derive(Clone, Debug)]
+pub(super) struct BagCells {
+    pub(super) ids: Vec<u64>,
+    /// Where the ids of each row end.
+    pub(super) ends: Vec<usize>,
+    dictionary: Vec<u64>,
+    dictionary_ends: Vec<usize>,
+    texts: Texts,
+    /// What separates the parts of a text; `None` for a list.
+    separator: Option<Finder<'static>>,
+}
+
+impl BagCells {
+    pub(super) fn new(texts: Texts, separator: Option<&str>) -> Self {
+        let separator = separator.map(|separator| Finder::new(separator).into_owned());
+        let (ids, ends, dictionary, dictionary_ends) = Default::default();
+        Self { ids, ends, dictionary, dictionary_ends, texts, separator }
+    }
+
+    fn put(texts: &mut Texts, separator: Option<&Finder<'_>>, value: Value<'_>, ids: &mut Vec<u64>) {
+        let text = texts.of(value);
+        let Some(separator) = separator else {
+            return ids.extend((!text.is_empty()).then(|| hash_value(text)));
+        };
+        let mut start = 0;
+        for end in separator.find_iter(text).chain(std::iter::once(text.len())) {
+            if start < end {
+                ids.push(hash_value(&text[start..end]));
+            }
+            start = end + separator.needle().len();
+        }
+    }
+}
+
+impl Output for BagCells {
+    fn value(&mut self, value: Value<'_>) {
+        Self::put(&mut self.texts, self.separator.as_ref(), value, &mut self.ids);
+    }
+
+    fn remember(&mut self, value: Value<'_>) {
+        Self::put(&mut self.texts, self.separator.as_ref(), value, &mut self.dictionary);
+        self.dictionary_ends.push(self.dictionary.len());
+    }
+
+    fn forget(&mut self) {
+        self.dictionary.clear();
+        self.dictionary_ends.clear();
+    }
+
+    #[inline]
+    fn entry(&mut self, index: usize) -> bool {
+        let Some(end) = self.dictionary_ends.get(index) else { return false };
+        let start = index.checked_sub(1).map_or(0, |before| self.dictionary_ends[before]);
+        self.ids.extend_from_slice(&self.dictionary[start..*end]);
+        true
+    }
+
+    fn null(&mut self) {}
+
+    fn end_row(&mut self) {
+        self.ends.push(self.ids.len());
+    }
+}
+
+/// A number or a class of a row, or why there is none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Cell {
+    Missing,
+    Number(f64),
+    /// Index of the text that was found.
+    Faulty(u32),
+}
+
+/// How a value becomes a cell.
+pub(super) trait Convert {
+    /// The cell of a value; `Err` if it cannot be one.
+    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()>;
+    /// A value as a message shows it.
+    fn shown(&self, value: Value<'_>) -> String;
+    /// The cell of a row without a value.
+    fn null(&self) -> Result<Cell, ()>;
+}
+
+/// A cell a row.
+#[derive(Clone, Debug)]
+pub(super) struct Cells<C> {
+    pub(super) cells: Vec<Cell>,
+    dictionary: Vec<Cell>,
+    convert: C,
+    faulty: Vec<String>,
+}
+
+impl<C: Convert> Cells<C> {
+    pub(super) fn new(convert: C) -> Self {
+        Self { cells: Vec::new(), dictionary: Vec::new(), convert, faulty: Vec::new() }
+    }
+
+    /// The text of a faulty cell.
+    pub(super) fn text(&self, index: u32) -> &str {
+        self.faulty.get(index as usize).map_or("another value", String::as_str)
+    }
+
+    #[inline]
+    fn cell(&mut self, value: Value<'_>) -> Cell {
+        match self.convert.cell(value) {
+            Ok(cell) => cell,
+            Err(()) => self.fault(self.convert.shown(value)),
+        }
+    }
+
+    #[cold]
+    fn fault(&mut self, text: String) -> Cell {
+        if let Some(index) = self.faulty.iter().position(|found| *found == text) {
+            return Cell::Faulty(index as u32);
+        }
+        if self.faulty.len() < SHOWN {
+            self.faulty.push(text);
+            return Cell::Faulty(self.faulty.len() as u32 - 1);
+        }
+        Cell::Faulty(u32::MAX)
+    }
+}
+
+impl<C: Convert> Output for Cells<C> {
+    #[inline]
+    fn value(&mut self, value: Value<'_>) {
+        let cell = self.cell(value);
+        self.cells.push(cell);
+    }
+
+    fn remember(&mut self, value: Value<'_>) {
+        let cell = self.cell(value);
+        self.dictionary.push(cell);
+    }
+
+    fn forget(&mut self) {
+        self.dictionary.clear();
+    }
+
+    #[inline]
+    fn entry(&mut self, index: usize) -> bool {
+        let cell = self.dictionary.get(index);
+        self.cells.extend(cell);
+        cell.is_some()
+    }
+
+    fn null(&mut self) {
+        let cell = self.convert.null().unwrap_or_else(|()| self.fault("null".into()));
+        self.cells.push(cell);
+    }
+}
+
+/// The number of a numeric feature.
+#[derive(Clone, Debug)]
+pub(super) struct ToNumber(pub(super) Texts);
+
+impl Convert for ToNumber {
+    #[inline]
+    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
+        match self.0.kind.number(value) {
+            Some(number) if number.abs() <= MOST => Ok(Cell::Number(number)),
+            Some(_) => Err(()).or_else(|()| self.missing(value)),
+            None => match self.0.of(value) {
+                b"" => Ok(Cell::Missing),
+                text => parse_number(text).map(Cell::Number).ok_or(()),
+            },
+        }
+    }
+
+    fn shown(&self, value: Value<'_>) -> String {
+        shown(self.0.kind.text(value, &mut Vec::new()))
+    }
+
+    fn null(&self) -> Result<Cell, ()> {
+        Ok(Cell::Missing)
+    }
+}
+
+impl ToNumber {
+    /// NaN and what is too large are faulty, unless the job says that their text means missing.
+    #[cold]
+    fn missing(&mut self, value: Value<'_>) -> Result<Cell, ()> {
+        if self.0.of(value).is_empty() { Ok(Cell::Missing) } else { Err(()) }
+    }
+}
+
+/// The class of a row.
+#[derive(Clone, Debug)]
+pub(super) struct ToClass {
+    pub(super) kind: Kind,
+    pub(super) label: LabelTexts,
+}
+
+impl Convert for ToClass {
+    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
+        let mut buffer = Vec::new();
+        let class = self.label.class(self.kind.text(value, &mut buffer));
+        let class = class.or_else(|| match value {
+            // A job that names no texts means 1 and 0.
+            Value::Int(truth) if self.kind == Kind::Bool => self.label.class(if truth == 0 { b"0" } else { b"1" }),
+            _ => None,
+        });
+        class.map(|class| Cell::Number(f64::from(class))).ok_or(())
+    }
+
+    fn shown(&self, value: Value<'_>) -> String {
+        shown(self.kind.text(value, &mut Vec::new()))
+    }
+
+    fn null(&self) -> Result<Cell, ()> {
+        Err(())
+    }
+}

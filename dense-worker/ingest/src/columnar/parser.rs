@@ -1,0 +1,338 @@
+//! Slices of row groups become rows. Performance-critical: no allocation per row, and no work per row that a dictionary
+//! saves.
+//!
+//! Slices of a row group come in order. With several parsing threads each has every n-th of them: it then goes over the rows
+//! of the others, and does not decompress pages that have only such rows.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use zagros_job::{Format, Job, Values};
+
+use super::column::ColumnReader;
+use super::fault::{Fault, Result};
+use super::file::{RowGroups, UsedColumn};
+use super::kind::Kind;
+use super::output::{BagCells, Cell, Cells, IdCells, Output, Texts, ToClass, ToNumber};
+use crate::hash::HashSplit;
+use crate::parse::bad::FieldFault;
+use crate::parse::label::{LabelTexts, bytes};
+use crate::parse::row::{HoldOut, ParseOutcome, hold_out, wants_groups};
+use crate::parse::sink::RowSink;
+use crate::read::layout::FileLayout;
+use crate::read::text::open_file;
+use crate::{DataPart, IngestError};
+
+/// Some rows of a row group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowSlice {
+    /// The row group, from 0.
+    pub(crate) group: usize,
+    /// The first row, from 0 in the row group.
+    pub(crate) start: u64,
+    /// How many.
+    pub(crate) rows: usize,
+}
+
+/// Parses rows of a job from columns. Each thread has its own.
+#[derive(Debug)]
+pub(crate) struct ColumnarParser {
+    job: Arc<Job>,
+    hold_out: Option<HoldOut>,
+    /// Whether rows are read with their group.
+    groups: bool,
+    missing: Vec<Vec<u8>>,
+    open: Option<OpenGroup>,
+}
+
+/// The row group that is being read.
+#[derive(Debug)]
+struct OpenGroup {
+    layout: Arc<FileLayout>,
+    group: usize,
+    /// The next row.
+    at: u64,
+    label: Decoded<Cells<ToClass>>,
+    numeric: Vec<Decoded<Cells<ToNumber>>>,
+    categorical: Vec<Categories>,
+    grouping: Option<Decoded<IdCells>>,
+}
+
+/// A column with what its values become.
+#[derive(Debug)]
+struct Decoded<O> {
+    reader: ColumnReader,
+    out: O,
+    position: usize,
+}
+
+#[derive(Debug)]
+enum Categories {
+    One(Box<Decoded<IdCells>>),
+    Many(Box<Decoded<BagCells>>),
+}
+
+impl ColumnarParser {
+    /// Parses the rows of `part`.
+    pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
+        let missing = match &job.data.format {
+            Format::Parquet(columnar) => bytes(&columnar.missing),
+            Format::Criteo | Format::Delimited(_) => Vec::new(),
+        };
+        let (hold_out, groups) = (hold_out(job, part), wants_groups(job, part));
+        Self { job: Arc::clone(job), hold_out, groups, missing, open: None }
+    }
+
+    /// Gives the rows of a slice to `sink`.
+    pub(crate) fn parse<S: RowSink>(
+        &mut self,
+        layout: &Arc<FileLayout>,
+        row_groups: &RowGroups,
+        slice: RowSlice,
+        sink: &mut S,
+    ) -> std::result::Result<ParseOutcome, IngestError> {
+        let RowSlice { group, start, rows } = slice;
+        let goes_on = |open: &OpenGroup| Arc::ptr_eq(&open.layout, layout) && open.group == group && open.at <= start;
+        let mut open = match self.open.take().filter(goes_on) {
+            Some(open) => open,
+            None => self.open_group(layout, row_groups, group)?,
+        };
+        let decoded = open.decode(start, rows);
+        decoded.map_err(|(index, Fault(reason))| IngestError::DamagedColumn {
+            path: layout.path.clone(),
+            row_group: group,
+            column: row_groups.columns[index].name.clone(),
+            reason,
+        })?;
+        let first_row = row_groups.groups[group].first_row.saturating_add(start);
+        let parts = self.hold_out.map(|hold_out| (hold_out, RowHash::new(layout, first_row)));
+        let outcome = self.rows(&open, rows, parts, sink);
+        self.open = Some(open);
+        Ok(outcome)
+    }
+
+    fn open_group(
+        &self,
+        layout: &Arc<FileLayout>,
+        row_groups: &RowGroups,
+        group: usize,
+    ) -> std::result::Result<OpenGroup, IngestError> {
+        let path = &layout.path;
+        let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.clone(), source })?;
+        let file = Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.clone() })?);
+        let columns = GroupColumns { file, row_groups, group };
+        let features = &self.job.features;
+        let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
+        let label = columns
+            .decoded(0, |column| Cells::new(ToClass { kind: column.kind, label: LabelTexts::new(&features.label) }));
+        let numeric = (1..=features.numeric.len())
+            .map(|index| columns.decoded(index, |column| Cells::new(ToNumber(texts(column)))))
+            .collect();
+        let first = 1 + features.numeric.len();
+        let categorical = features.categorical.iter().enumerate().map(|(feature, values)| match &values.values {
+            Values::One => {
+                Categories::One(Box::new(columns.decoded(first + feature, |column| IdCells::new(texts(column)))))
+            }
+            Values::Many { separator, .. } => Categories::Many(Box::new(columns.decoded(first + feature, |column| {
+                BagCells::new(texts(column), Some(separator.as_str()).filter(|_| !column.is_list()))
+            }))),
+        });
+        let categorical: Vec<_> = categorical.collect();
+        let grouping = (self.groups)
+            .then(|| columns.decoded(first + features.categorical.len(), |column| IdCells::new(texts(column))));
+        Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, label, numeric, categorical, grouping })
+    }
+
+    fn rows<S: RowSink>(
+        &self,
+        open: &OpenGroup,
+        rows: usize,
+        mut parts: Option<(HoldOut, RowHash)>,
+        sink: &mut S,
+    ) -> ParseOutcome {
+        let mut outcome = ParseOutcome::default();
+        for row in 0..rows {
+            if parts.as_mut().is_some_and(|(hold_out, hash)| hash.part(hold_out.split, row) != hold_out.wanted) {
+                outcome.other_part += 1;
+                continue;
+            }
+            match self.row(open, row, sink) {
+                Ok(()) => outcome.rows += 1,
+                Err(fault) => {
+                    sink.abandon();
+                    outcome.bad.add(row as u64, *fault);
+                }
+            }
+        }
+        outcome
+    }
+
+    #[inline]
+    fn row<S: RowSink>(&self, open: &OpenGroup, row: usize, sink: &mut S) -> std::result::Result<(), Box<FieldFault>> {
+        let label = match open.label.out.cells[row] {
+            Cell::Number(class) => class as f32,
+            Cell::Missing => return Err(self.bad_label(&open.label, u32::MAX)),
+            Cell::Faulty(text) => return Err(self.bad_label(&open.label, text)),
+        };
+        for (feature, column) in open.numeric.iter().enumerate() {
+            match column.out.cells[row] {
+                Cell::Number(number) => sink.numeric(feature, Some(number)),
+                Cell::Missing => sink.numeric(feature, None),
+                Cell::Faulty(text) => return Err(self.bad_number(feature, column, text)),
+            }
+        }
+        for (feature, column) in open.categorical.iter().enumerate() {
+            match column {
+                Categories::One(column) => sink.id(feature, column.out.ids[row]),
+                Categories::Many(column) => {
+                    let BagCells { ids, ends, .. } = &column.out;
+                    let start = row.checked_sub(1).map_or(0, |before| ends[before]);
+                    ids[start..ends[row]].iter().for_each(|id| sink.id(feature, *id));
+                    sink.end_bag(feature);
+                }
+            }
+        }
+        if let Some(grouping) = &open.grouping {
+            sink.group_id(grouping.out.ids[row]);
+        }
+        sink.commit(label);
+        Ok(())
+    }
+
+    #[cold]
+    fn bad_label(&self, column: &Decoded<Cells<ToClass>>, text: u32) -> Box<FieldFault> {
+        let expected = LabelTexts::new(&self.job.features.label).expected();
+        Box::new(FieldFault { column: column.position + 1, expected, found: column.out.text(text).into() })
+    }
+
+    #[cold]
+    fn bad_number(&self, feature: usize, column: &Decoded<Cells<ToNumber>>, text: u32) -> Box<FieldFault> {
+        let expected = format!("a number in column \"{}\"", self.job.features.numeric[feature].column);
+        Box::new(FieldFault { column: column.position + 1, expected, found: column.out.text(text).into() })
+    }
+}
+
+/// Opens the columns of a row group.
+struct GroupColumns<'a> {
+    file: Arc<File>,
+    row_groups: &'a RowGroups,
+    group: usize,
+}
+
+impl GroupColumns<'_> {
+    fn decoded<O>(&self, index: usize, out: impl FnOnce(&UsedColumn) -> O) -> Decoded<O> {
+        let column = &self.row_groups.columns[index];
+        let place = self.row_groups.groups[self.group].chunks[index];
+        let reader = ColumnReader::new(Arc::clone(&self.file), place, column.physical, column.levels);
+        Decoded { reader, out: out(column), position: column.position }
+    }
+}
+
+impl<O: Output> Decoded<O> {
+    fn decode(&mut self, skipped: usize, rows: usize) -> Result<()> {
+        self.reader.skip(skipped, &mut self.out)?;
+        self.reader.read(rows, &mut self.out)
+    }
+}
+
+impl OpenGroup {
+    /// Decodes the rows of a slice. A fault comes with the index of its column among the used ones.
+    fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), (usize, Fault)> {
+        let skipped = usize::try_from(start - self.at).unwrap_or(usize::MAX);
+        let at = |index: usize| move |fault: Fault| (index, fault);
+        self.label.out.cells.clear();
+        self.label.decode(skipped, rows).map_err(at(0))?;
+        let mut index = 1;
+        for column in &mut self.numeric {
+            column.out.cells.clear();
+            column.decode(skipped, rows).map_err(at(index))?;
+            index += 1;
+        }
+        for column in &mut self.categorical {
+            let decoded = match column {
+                Categories::One(column) => {
+                    column.out.ids.clear();
+                    column.decode(skipped, rows)
+                }
+                Categories::Many(column) => {
+                    column.out.ids.clear();
+                    column.out.ends.clear();
+                    column.decode(skipped, rows)
+                }
+            };
+            decoded.map_err(at(index))?;
+            index += 1;
+        }
+        if let Some(column) = &mut self.grouping {
+            column.out.ids.clear();
+            column.decode(skipped, rows).map_err(at(index))?;
+        }
+        self.at = start + rows as u64;
+        Ok(())
+    }
+}
+
+/// The hash of a row that decides its part: of the file's name and the row's number in the file.
+///
+/// The values of the row would be no better: the part would then change with the columns that the job reads.
+struct RowHash {
+    bytes: Vec<u8>,
+    first_row: u64,
+}
+
+impl RowHash {
+    fn new(layout: &FileLayout, first_row: u64) -> Self {
+        let mut bytes = layout.path.file_name().unwrap_or_default().as_encoded_bytes().to_vec();
+        bytes.push(b'\n');
+        bytes.extend_from_slice(&[0; 8]);
+        Self { bytes, first_row }
+    }
+
+    #[inline]
+    fn part(&mut self, split: HashSplit, row: usize) -> DataPart {
+        let number = self.first_row.saturating_add(row as u64).to_le_bytes();
+        let start = self.bytes.len() - number.len();
+        self.bytes[start..].copy_from_slice(&number);
+        split.part(&self.bytes)
+    }
+}
+
+/// The columns of a job that are lists, although it wants one value of them, and the other way round.
+pub(crate) fn check_shapes(
+    job: &Job,
+    path: &std::path::Path,
+    columns: &[UsedColumn],
+) -> std::result::Result<(), IngestError> {
+    let refuse = |column: &UsedColumn, reason: String| {
+        Err(IngestError::UnusableColumn { path: path.into(), column: column.name.clone(), reason })
+    };
+    let mut many = vec![None; 1 + job.features.numeric.len()];
+    many.extend(job.features.categorical.iter().map(|feature| match &feature.values {
+        Values::One => None,
+        Values::Many { separator, .. } => Some(separator),
+    }));
+    many.resize(columns.len(), None);
+    for (index, column) in columns.iter().enumerate() {
+        match (many[index], column.is_list()) {
+            (None, true) if index > job.features.numeric.len() => {
+                let help = "it holds lists; give it `pooling` in [features] to use them, such as { column = …, pooling = \"mean\" }";
+                return refuse(column, help.into());
+            }
+            (None, true) => return refuse(column, "it holds lists, and a label or number is a single value".into()),
+            (Some(separator), false) if separator.is_empty() => {
+                let help =
+                    "it does not hold lists; remove `pooling`, or give a `separator` for texts of several values";
+                return refuse(column, help.into());
+            }
+            (Some(_), false) if column.kind != Kind::Text => {
+                let help = format!(
+                    "it holds {}, which have no separator; remove `separator` and `pooling`",
+                    column.kind.word()
+                );
+                return refuse(column, help);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Parses blocks of any kind into rows.
+
+use std::sync::Arc;
+
+use zagros_job::Job;
+
+use crate::columnar::parser::ColumnarParser;
+use crate::parse::row::{ParseOutcome, RowParser};
+use crate::parse::sink::RowSink;
+use crate::read::layout::FileLayout;
+use crate::read::reader::Content;
+use crate::{DataPart, IngestError};
+
+/// Parses the rows of a job. Each thread has its own parser.
+#[derive(Debug)]
+pub(crate) struct BlockParser {
+    lines: RowParser,
+    columns: ColumnarParser,
+}
+
+impl BlockParser {
+    /// Parses the rows of `part`.
+    pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
+        Self { lines: RowParser::new(job, part), columns: ColumnarParser::new(job, part) }
+    }
+
+    /// Gives the rows of a block to `sink`.
+    pub(crate) fn parse<S: RowSink>(
+        &mut self,
+        layout: &Arc<FileLayout>,
+        content: &Content,
+        sink: &mut S,
+    ) -> Result<ParseOutcome, IngestError> {
+        match (content, &layout.row_groups) {
+            (Content::Slice(slice), Some(row_groups)) => self.columns.parse(layout, row_groups, *slice, sink),
+            (Content::Slice(_), None) => unreachable!("only a file with row groups has slices of them"),
+            (Content::Lines(text), _) => Ok(self.lines.parse(text, &layout.positions, sink)),
+        }
+    }
+}

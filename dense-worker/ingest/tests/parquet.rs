@@ -1,0 +1,454 @@
+//! Parquet files through the public functions only. The files are written by the crate parquet.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Encoding};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
+use proptest::prelude::*;
+use tempfile::TempDir;
+use zagros_ingest::{
+    Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamCursor, StreamOptions, StreamStart,
+    WholeFiles, check_first_rows, files, hash_value, inspect, validate,
+};
+use zagros_job::{Job, Overrides};
+
+const SCHEMA: &str = "message rows {
+    required int32 click;
+    optional double age;
+    optional binary city (UTF8);
+    optional group tags (LIST) { repeated group list { optional binary element (UTF8); } }
+    required int64 user;
+    required boolean mobile;
+    required int32 day (DATE);
+}";
+
+const FEATURES: &str = r#"
+[features]
+label = "click"
+numeric = ["age"]
+categorical = ["city", { column = "tags", SEPARATOR pooling = "mean" }, "user", "mobile", "day"]
+[model]
+kind = "ffnn"
+hidden = [8]
+[train]
+batch_size = 16
+"#;
+
+/// A row, different for each number. Every third city, every fifth age and every seventh list is null.
+#[derive(Clone, Debug)]
+struct Row {
+    click: i32,
+    age: Option<f64>,
+    city: Option<String>,
+    tags: Option<Vec<Option<String>>>,
+    user: i64,
+    mobile: bool,
+    day: i32,
+}
+
+impl Row {
+    fn new(n: i64) -> Self {
+        let tag = |k: i64| ((n + k) % 11 != 0).then(|| format!("t{}", (n * 7 + k) % 50));
+        Self {
+            click: i32::from(n % 2 == 0),
+            age: (n % 5 != 0).then_some(n as f64 / 4.0),
+            city: (n % 3 != 0).then(|| format!("c{}", n % 13)),
+            tags: (n % 7 != 0).then(|| (0..n % 4).map(tag).collect()),
+            user: n * 1_000_003 - 5_000,
+            mobile: n % 4 == 1,
+            day: 20_000 + (n % 90) as i32,
+        }
+    }
+
+    /// The line of a CSV file.
+    fn line(&self) -> String {
+        let tags = self.tags.iter().flatten().flatten().cloned().collect::<Vec<_>>().join("|");
+        let age = self.age.map(|age| age.to_string()).unwrap_or_default();
+        let Self { click, city, user, mobile, day, .. } = self;
+        format!("{click},{age},{},{tags},{user},{mobile},{}\n", city.clone().unwrap_or_default(), date(*day))
+    }
+}
+
+/// Of days between 2024-10-04 and 2025-01-01, counted one by one.
+fn date(day: i32) -> String {
+    let months = [("2024-10", 31), ("2024-11", 30), ("2024-12", 31), ("2025-01", 31)];
+    // 20,000 days after 1970-01-01 is 2024-10-04.
+    let mut of_month = day - 20_000 + 4;
+    for (month, days) in months {
+        if of_month <= days {
+            return format!("{month}-{of_month:02}");
+        }
+        of_month -= days;
+    }
+    unreachable!("days end in January")
+}
+
+fn texts(values: impl Iterator<Item = Option<String>>) -> Vec<ByteArray> {
+    values.flatten().map(|text| ByteArray::from(text.as_str())).collect()
+}
+
+fn write_group(group: &mut SerializedRowGroupWriter<'_, File>, rows: &[Row]) {
+    let levels = |present: &dyn Fn(&Row) -> bool| rows.iter().map(|row| i16::from(present(row))).collect::<Vec<_>>();
+    macro_rules! column {
+        ($kind:ty, $values:expr, $definition:expr, $repetition:expr) => {{
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<$kind>().write_batch(&$values, $definition, $repetition).unwrap();
+            column.close().unwrap();
+        }};
+    }
+    column!(Int32Type, rows.iter().map(|row| row.click).collect::<Vec<_>>(), None, None);
+    let ages: Vec<f64> = rows.iter().filter_map(|row| row.age).collect();
+    column!(DoubleType, ages, Some(&levels(&|row| row.age.is_some())), None);
+    let cities = texts(rows.iter().map(|row| row.city.clone()));
+    column!(ByteArrayType, cities, Some(&levels(&|row| row.city.is_some())), None);
+    let (mut definition, mut repetition) = (Vec::new(), Vec::new());
+    for row in rows {
+        let entries: Vec<i16> = match &row.tags {
+            None => vec![0],
+            Some(tags) if tags.is_empty() => vec![1],
+            Some(tags) => tags.iter().map(|tag| if tag.is_some() { 3 } else { 2 }).collect(),
+        };
+        repetition.extend((0..entries.len()).map(|entry| i16::from(entry > 0)));
+        definition.extend(entries);
+    }
+    let tags = texts(rows.iter().flat_map(|row| row.tags.clone().unwrap_or_default()));
+    column!(ByteArrayType, tags, Some(&definition), Some(&repetition));
+    column!(Int64Type, rows.iter().map(|row| row.user).collect::<Vec<_>>(), None, None);
+    column!(BoolType, rows.iter().map(|row| row.mobile).collect::<Vec<_>>(), None, None);
+    column!(Int32Type, rows.iter().map(|row| row.day).collect::<Vec<_>>(), None, None);
+}
+
+/// Writes rows in groups of `group`.
+fn write(path: &Path, rows: &[Row], group: usize, properties: WriterPropertiesBuilder) {
+    let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+    let file = File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).unwrap();
+    for rows in rows.chunks(group) {
+        let mut group = writer.next_row_group().unwrap();
+        write_group(&mut group, rows);
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+}
+
+/// Small pages, so that there are many: of about 20 rows.
+fn small_pages() -> WriterPropertiesBuilder {
+    WriterProperties::builder().set_data_page_row_count_limit(20).set_write_batch_size(10)
+}
+
+struct Twins {
+    folder: TempDir,
+}
+
+impl Twins {
+    /// The same rows as CSV and as Parquet, in two files each.
+    fn new(rows: i64, group: usize, properties: &dyn Fn() -> WriterPropertiesBuilder) -> Self {
+        let twins = Self { folder: TempDir::new().unwrap() };
+        let rows: Vec<Row> = (0..rows).map(Row::new).collect();
+        for (part, rows) in rows.chunks(rows.len().div_ceil(2)).enumerate() {
+            let lines: String = rows.iter().map(Row::line).collect();
+            let header = "click,age,city,tags,user,mobile,day\n";
+            fs::write(twins.path(&format!("{part}.csv")), format!("{header}{lines}")).unwrap();
+            write(&twins.path(&format!("{part}.parquet")), rows, group, properties());
+        }
+        twins
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn job(&self, format: &str, more: &str) -> Job {
+        let (name, separator) = match format {
+            "parquet" => ("parquet", ""),
+            _ => ("csv", "separator = '|',"),
+        };
+        let data = format!("[data]\nformat = '{format}'\ntrain = ['0.{name}', '1.{name}']\n{more}\n");
+        let text = data + &FEATURES.replace("SEPARATOR", separator);
+        Job::parse(&text, &self.path("job.toml"), &Overrides::none()).unwrap()
+    }
+
+    fn parquet(&self) -> Job {
+        self.job("parquet", "")
+    }
+}
+
+fn options(part: DataPart) -> StreamOptions {
+    StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
+}
+
+fn read(job: &Job, part: DataPart) -> Result<Vec<Batch>, IngestError> {
+    let infos = files(job, &job.data.train)?;
+    BatchStream::open(job, options(part), Box::new(WholeFiles::new(&infos)))?.collect()
+}
+
+/// All samples in one batch, without what depends on how they were assembled.
+fn samples(batches: &[Batch]) -> Batch {
+    let mut all = batches[0].empty_like();
+    batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+    all
+}
+
+fn assert_twins(twins: &Twins) {
+    let text = read(&twins.job("delimited", ""), DataPart::Train).unwrap();
+    let columns = read(&twins.parquet(), DataPart::Train).unwrap();
+    assert_eq!(samples(&text), samples(&columns));
+    let bytes: u64 = ["0.parquet", "1.parquet"].iter().map(|name| fs::metadata(twins.path(name)).unwrap().len()).sum();
+    assert_eq!(columns.iter().map(|batch| batch.bytes).sum::<u64>(), bytes);
+    let ends: Vec<_> =
+        columns.iter().flat_map(|batch| batch.completes.clone()).map(|end| (end.split, end.rows)).collect();
+    assert_eq!(ends, [(0, 500), (1, 1_000)]);
+}
+
+/// The shuffled batches too are the same: the order of rows depends on their number alone.
+#[test]
+fn the_same_rows_as_csv_and_as_parquet_are_the_same_batches() {
+    assert_twins(&Twins::new(1_000, 150, &WriterProperties::builder));
+}
+
+#[test]
+fn every_version_codec_and_encoding_gives_the_same_rows() {
+    for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+        for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY] {
+            assert_twins(&Twins::new(1_000, 300, &|| {
+                small_pages().set_writer_version(version).set_compression(compression)
+            }));
+        }
+    }
+    let encoded = |column: &'static str, encoding| {
+        let properties =
+            move || small_pages().set_dictionary_enabled(false).set_column_encoding(column.into(), encoding);
+        assert_twins(&Twins::new(1_000, 300, &properties));
+    };
+    for encoding in [Encoding::PLAIN, Encoding::DELTA_BYTE_ARRAY, Encoding::DELTA_LENGTH_BYTE_ARRAY] {
+        encoded("city", encoding);
+        let tags = ColumnPath::from(["tags", "list", "element"].map(String::from).to_vec());
+        let properties = || small_pages().set_dictionary_enabled(false).set_column_encoding(tags.clone(), encoding);
+        assert_twins(&Twins::new(1_000, 300, &properties));
+    }
+    for (column, encoding) in [
+        ("user", Encoding::DELTA_BINARY_PACKED),
+        ("day", Encoding::DELTA_BINARY_PACKED),
+        ("age", Encoding::BYTE_STREAM_SPLIT),
+        ("user", Encoding::BYTE_STREAM_SPLIT),
+        ("mobile", Encoding::RLE),
+    ] {
+        encoded(column, encoding);
+    }
+}
+
+/// A dictionary that became too large in the middle of a column: the rest is plain.
+#[test]
+fn a_column_that_stops_using_its_dictionary_is_read_on() {
+    assert_twins(&Twins::new(1_000, 500, &|| small_pages().set_dictionary_page_size_limit(200)));
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_batches() {
+    let twins = Twins::new(40_000, 30_000, &small_pages);
+    let with = |threads: usize| {
+        let mut job = twins.parquet();
+        job.data.threads = threads;
+        read(&job, DataPart::Train).unwrap()
+    };
+    let one = with(1);
+    assert_eq!(one.iter().map(|batch| batch.size).sum::<usize>(), 40_000);
+    for threads in [2, 3, 5] {
+        assert!(with(threads) == one, "{threads} threads");
+    }
+}
+
+struct Dealt(std::vec::IntoIter<SplitTask>);
+
+impl SplitSource for Dealt {
+    fn next(&mut self) -> Result<Option<SplitTask>, String> {
+        Ok(self.0.next())
+    }
+}
+
+fn stream(job: &Job, borders: &[u64], start: StreamStart) -> BatchStream {
+    let task = |(id, pair): (usize, &[u64])| SplitTask {
+        id: id as u64,
+        path: job.data.train[0].clone(),
+        start: pair[0],
+        end: pair[1],
+    };
+    let tasks: Vec<_> = borders.windows(2).enumerate().map(task).collect();
+    let options = StreamOptions { start, ..options(DataPart::Train) };
+    BatchStream::open(job, options, Box::new(Dealt(tasks.into_iter()))).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_borders_partition_the_rows(mut borders in prop::collection::vec(0.0..1.0, 0..6), group in 1_usize..80) {
+        let twins = Twins::new(200, group, &WriterProperties::builder);
+        let mut job = twins.parquet();
+        job.data.shuffle_rows = 0;
+        let bytes = fs::metadata(&job.data.train[0]).unwrap().len();
+        borders.extend([0.0, 1.0]);
+        borders.sort_by(f64::total_cmp);
+        let borders: Vec<u64> = borders.into_iter().map(|share: f64| (share * bytes as f64) as u64).collect();
+        let whole: Vec<Batch> = stream(&job, &[0, bytes], StreamStart::default()).map(Result::unwrap).collect();
+        let parts: Vec<Batch> = stream(&job, &borders, StreamStart::default()).map(Result::unwrap).collect();
+        prop_assert_eq!(samples(&whole), samples(&parts));
+        prop_assert_eq!(samples(&whole).size, 100);
+        prop_assert_eq!(parts.iter().map(|batch| batch.bytes).sum::<u64>(), bytes);
+        let completed: Vec<u64> = parts.iter().flat_map(|batch| &batch.completes).map(|end| end.split).collect();
+        prop_assert_eq!(completed, (0..borders.len() as u64 - 1).collect::<Vec<_>>());
+    }
+
+    /// Invariant CK-3.
+    #[test]
+    fn a_stream_goes_on_where_it_stopped(delivered in 0_usize..7, window in 0_usize..50) {
+        let twins = Twins::new(200, 30, &WriterProperties::builder);
+        let mut job = twins.parquet();
+        job.data.shuffle_rows = window;
+        let bytes = fs::metadata(&job.data.train[0]).unwrap().len();
+        let borders = [0, bytes / 3, bytes / 2, bytes];
+        let all: Vec<Batch> = stream(&job, &borders, StreamStart::default()).map(Result::unwrap).collect();
+        let mut cursor = StreamCursor::new(StreamStart::default(), window);
+        all[..delivered].iter().for_each(|batch| cursor.deliver(batch));
+        let remainder = cursor.remainder(&[0, 1, 2]);
+        let first = remainder.splits.first().map_or(3, |split| *split as usize);
+        let rest: Vec<Batch> = stream(&job, &borders[first..], remainder.start).map(Result::unwrap).collect();
+        if all.len() > delivered {
+            prop_assert_eq!(samples(&rest), samples(&all[delivered..]));
+        } else {
+            prop_assert!(rest.iter().all(|batch| batch.size == 0));
+        }
+    }
+}
+
+#[test]
+fn a_share_of_the_rows_is_held_out_by_their_number() {
+    let twins = Twins::new(1_000, 100, &WriterProperties::builder);
+    let mut job = twins.job("parquet", "test_fraction = 0.3\nshuffle_rows = 0");
+    let parts = |job: &Job| [DataPart::Train, DataPart::Test].map(|part| samples(&read(job, part).unwrap()));
+    let [train, test] = parts(&job);
+    assert_eq!(train.size + test.size, 1_000);
+    assert!((220..380).contains(&test.size), "{}", test.size);
+    // Other row groups, another folder and fewer features hold out the same rows.
+    let moved = Twins::new(1_000, 7, &small_pages);
+    assert_eq!(parts(&moved.job("parquet", "test_fraction = 0.3\nshuffle_rows = 0"))[1], test);
+    job.features.categorical.truncate(1);
+    job.features.numeric.clear();
+    assert_eq!(parts(&job)[1].categorical[0], test.categorical[0]);
+}
+
+/// Writes one file and lets a job read it.
+fn with_rows(rows: &[Row], more: &str) -> (Twins, Job) {
+    let twins = Twins::new(2, 1, &WriterProperties::builder);
+    write(&twins.path("0.parquet"), rows, 10, WriterProperties::builder());
+    let mut job = twins.job("parquet", more);
+    job.data.train.truncate(1);
+    (twins, job)
+}
+
+#[test]
+fn bad_rows_have_their_row_group_and_row() {
+    let mut rows: Vec<Row> = (0..35).map(Row::new).collect();
+    (rows[3].click, rows[27].age) = (7, Some(f64::NAN));
+    let (_twins, job) = with_rows(&rows, "max_bad_rows = 2");
+    let found = validate(&job, 5).unwrap();
+    assert_eq!((found.good, found.bad), (33, 2));
+    let text = found.first_bad.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let label = "row group 0, row 4, column 1: expected \"1\" (positive) or \"0\" (negative) in label column \"click\", found \"7\"";
+    assert!(text[0].ends_with(label), "{text:?}");
+    assert!(
+        text[1].ends_with("row group 2, row 8, column 2: expected a number in column \"age\", found \"NaN\""),
+        "{text:?}"
+    );
+    assert_eq!(samples(&read(&job, DataPart::All).unwrap()).size, 33);
+    let (_twins, job) = with_rows(&rows, "max_bad_rows = 1");
+    assert!(matches!(read(&job, DataPart::All).unwrap_err(), IngestError::TooManyBadRows { count: 2, .. }));
+    let infos = files(&job, &job.data.train).unwrap();
+    check_first_rows(&job, &infos, DataPart::All).unwrap();
+    let (_twins, job) = with_rows(&rows, "max_bad_rows = 1\nmissing = ['NaN']");
+    assert_eq!(samples(&read(&job, DataPart::All).unwrap()).size, 34);
+}
+
+#[test]
+fn columns_are_summed_up_as_those_of_text() {
+    let twins = Twins::new(1_000, 90, &small_pages);
+    let (text, columns) =
+        (inspect(&twins.job("delimited", ""), None).unwrap(), inspect(&twins.parquet(), None).unwrap());
+    assert_eq!(text, columns);
+    assert_eq!(inspect(&twins.parquet(), Some(37)).unwrap().rows, 37);
+}
+
+#[test]
+fn a_column_that_is_missing_or_has_another_shape_is_named() {
+    let twins = Twins::new(20, 5, &WriterProperties::builder);
+    let refused = |change: &dyn Fn(&mut Job)| {
+        let mut job = twins.parquet();
+        change(&mut job);
+        files(&job, &job.data.train).unwrap_err().to_string()
+    };
+    let missing = refused(&|job| job.features.categorical[0].column = "City".into());
+    assert!(
+        missing.contains("no column \"City\", did you mean \"city\"?; its columns are: click, age, city, tags, user"),
+        "{missing}"
+    );
+    let list = refused(&|job| job.features.categorical[1].values = zagros_job::Values::One);
+    assert!(list.contains("0.parquet: column \"tags\": it holds lists; give it `pooling`"), "{list}");
+    let many = twins.parquet().features.categorical[1].values.clone();
+    let single = refused(&|job| job.features.categorical[0].values = many.clone());
+    assert!(single.contains("column \"city\": it does not hold lists"), "{single}");
+    let label = refused(&|job| job.features.label.column = "tags".into());
+    assert!(label.contains("a label or number is a single value"), "{label}");
+}
+
+#[test]
+fn a_damaged_or_other_file_is_refused() {
+    let twins = Twins::new(500, 100, &small_pages);
+    let (job, path) = (twins.parquet(), twins.path("1.parquet"));
+    let good = fs::read(&path).unwrap();
+    let refused = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        read(&job, DataPart::All).unwrap_err().to_string()
+    };
+    assert!(
+        refused(b"click,age\n1,2\n1,2\n").contains("1.parquet: it does not start with PAR1, so it is no Parquet file")
+    );
+    assert!(refused(&good[..good.len() / 2]).contains("does not end with PAR1: it was cut off"));
+    let end = good.len();
+    let claims = [&good[..end - 8], &[0xff, 0xff, 0xff, 0x7f], b"PAR1"].concat();
+    assert!(
+        refused(&claims).contains("its footer claims 2147483647 bytes, the file has room for"),
+        "{}",
+        refused(&claims)
+    );
+    let error = refused(&[&good[..4], &[0xff; 20], &good[24..]].concat());
+    let place =
+        "1.parquet: row group 0, column \"click\": the header of the page at byte 4: a field of the unknown type 15";
+    assert!(error.contains(place), "{error}");
+    fs::write(&path, &good).unwrap();
+    assert!(read(&job, DataPart::All).is_ok());
+}
+
+#[test]
+fn a_column_that_changed_its_type_between_files_is_refused() {
+    let twins = Twins::new(20, 5, &WriterProperties::builder);
+    let schema = SCHEMA.replace("required int64 user", "required binary user (UTF8)");
+    let schema = Arc::new(parse_message_type(&schema).unwrap());
+    let file = File::create(twins.path("1.parquet")).unwrap();
+    SerializedFileWriter::new(file, schema, Arc::default()).unwrap().close().unwrap();
+    let error = read(&twins.parquet(), DataPart::All).unwrap_err().to_string();
+    assert!(error.contains("1.parquet: column \"user\" holds text here and numbers in "), "{error}");
+    assert!(error.contains("0.parquet; write both files with one type"), "{error}");
+}
+
+#[test]
+fn ids_are_the_hashes_of_texts() {
+    let (_twins, job) = with_rows(&[Row::new(1)], "");
+    let found = samples(&read(&job, DataPart::All).unwrap());
+    let ids: Vec<u64> = found.categorical.iter().map(|column| column.ids[0]).collect();
+    assert_eq!(ids, ["c1", "t7", "995003", "true", "2024-10-05"].map(|text| hash_value(text.as_bytes())));
+}
