@@ -68,8 +68,9 @@ impl World {
         }
     }
 
-    fn lose_call(&mut self, index: usize, generation: u64) {
+    pub(crate) fn lose_call(&mut self, index: usize, generation: u64) {
         let worker = self.worker(index);
+        worker.unsaved = None;
         if let Action::Step { batch: true, .. } = worker.at {
             worker.in_flight = worker.batch.take();
         }

@@ -27,7 +27,8 @@ impl World {
             | Action::WaitForAll
             | Action::CloseEpoch { .. }
             | Action::FinalCheckpoint
-            | Action::Conclude { finished: true } => several,
+            | Action::Conclude { finished: true }
+            | Action::Save { together: true, .. } => several,
             _ => false,
         }
     }
@@ -313,6 +314,7 @@ impl World {
                 Event::EpochClosed
             }
             Action::Conclude { .. } => Event::Concluded,
+            Action::Save { .. } => Event::Saved,
             action => unreachable!("{action:?}"),
         }
     }
