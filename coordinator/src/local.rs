@@ -285,7 +285,6 @@ fn config_of(job: &Job) -> CoreConfig {
         job: job.name.clone(),
         servers: job.cluster.servers,
         min_servers: job.cluster.min_servers.unwrap_or(job.cluster.servers),
-        fixed_servers: job.fixed_servers(),
         workers: job.cluster.workers,
         min_workers: job.cluster.least_workers(),
         max_workers: job.cluster.most_workers(),

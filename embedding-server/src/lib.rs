@@ -30,5 +30,6 @@ mod tier;
 
 pub use errors::ServerError;
 pub use local_shard::LocalShard;
+pub use resharding::LocalMove;
 pub use server::{ServerConfig, ServerEnd, run};
 pub use service::EmbeddingService;

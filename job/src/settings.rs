@@ -14,7 +14,6 @@ mod network;
 mod numbers;
 mod optimizers;
 mod run;
-mod servers;
 mod table;
 mod train;
 

@@ -185,7 +185,6 @@ fn note_spec(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, hash: &Spe
     status.template_hash = Some(hash.template.clone());
     status.fixed_hash = Some(hash.fixed.clone());
     status.recovery = Some(facts.recovery);
-    status.fixed_servers.clone_from(&facts.fixed_servers);
 }
 
 /// The edit that starts an attempt. While a run is under way, the rules of the definition admit only another number of workers.

@@ -118,7 +118,6 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         spec: &job.spec,
         present: &present(job, &servers),
         servers: &servers,
-        fixed_servers: valid.as_ref().and_then(|valid| valid.job.fixed_servers()),
         generation: job.meta().generation,
         status: &status(job),
         next: &SpecHash::of(&job.spec),

@@ -17,7 +17,8 @@ const MEMORY: u64 = 256 << 10;
 /// How long a test waits for rows to leave memory.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn fixture() -> Fixture {
+/// A job `shared.toml` whose rows are far more than [`limit`] allows.
+pub(crate) fn fixture() -> Fixture {
     let fixture = Fixture::new(20_000);
     let column = |number: u32| format!("{{ column = \"C{number}\", table = \"shared\" }}, ");
     let columns: String = (1..=26).map(column).collect();
@@ -26,7 +27,7 @@ fn fixture() -> Fixture {
     fixture
 }
 
-fn limit() -> String {
+pub(crate) fn limit() -> String {
     format!("cluster.memory={} B", MEMORY)
 }
 
@@ -77,7 +78,7 @@ fn a_server_keeps_to_its_memory_and_reports_what_left_it() {
 }
 
 /// A metric of an embedding server, by name and labels.
-fn metric(text: &str, name: &str) -> u64 {
+pub(crate) fn metric(text: &str, name: &str) -> u64 {
     let value =
         text.lines().find_map(|line| line.strip_prefix("zagros_embedding_")?.strip_prefix(name)?.trim().parse().ok());
     value.unwrap_or_else(|| panic!("no {name} in\n{text}"))

@@ -7,7 +7,8 @@ use serde_json::Value;
 use zagros_tests::signal_process;
 
 use crate::faults::pid;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, http_get};
+use crate::memory;
 
 /// Mode `sync`: the losses are the same bit for bit for any number of embedding servers (invariant DP-5).
 const SYNC: [&str; 6] = ["up", "job.toml", "--set=train.mode=sync", "--set=train.epochs=1000", "--servers", "2"];
@@ -58,6 +59,64 @@ fn a_run_whose_servers_come_and_go_learns_what_an_undisturbed_run_learns() {
     losses.pop();
     let steps = losses.len().to_string();
     fixture.zagros(SYNC.into_iter().chain(["--fresh", "--max-steps", &steps])).expect(0);
+    assert_eq!(losses, fixture.losses(), "a loss differs within {steps} steps");
+}
+
+/// Invariants TI-1, DU-1 and DP-5: rows beyond memory move from two servers to three and back, and a server is killed during each change.
+#[test]
+fn rows_beyond_memory_move_and_a_killed_server_costs_a_move_and_nothing_else() {
+    let fixture = memory::fixture();
+    let limit = memory::limit();
+    let job =
+        ["up", "shared.toml", "--set=train.mode=sync", "--set=train.epochs=1000", "--servers", "2", "--set", &limit];
+    let mut run = fixture.start(job);
+    run.wait_for_line("dense worker 0     │ step ");
+    fixture.zagros(["scale", "servers=3", "--no-wait"]).expect(0);
+    run.wait_for_line("embedding server 2");
+    signal_process(pid(&fixture, "embedding-server-1"), Signal::KILL);
+    wait_for_servers(&fixture, 3);
+    let announced = fixture.run_folder().join("roles/embedding-server-2.json");
+    let outcome: Value = serde_json::from_slice(&std::fs::read(announced).expect("announced")).expect("JSON");
+    let admin = outcome["admin"].as_str().expect("an address").to_owned();
+    let is_cold = || memory::metric(&http_get(&admin, "/metrics"), r#"cold_rows{server="2"}"#) > 0;
+    for tries in 0.. {
+        if is_cold() {
+            break;
+        }
+        assert!(tries < 600, "no row of the new server lies beyond its memory");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    fixture.zagros(["scale", "servers=2", "--no-wait"]).expect(0);
+    signal_process(pid(&fixture, "embedding-server-0"), Signal::KILL);
+    wait_for_servers(&fixture, 2);
+    let moved = scale_of(&fixture);
+    assert!(moved["rows_moved"].as_u64() > Some(10_000) && moved["moves_committed"].as_u64() >= Some(4), "{moved}");
+    println!("{moved}");
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+    let mut losses = fixture.losses();
+    // A run that is stopped while it reads may cut its last batch short.
+    losses.pop();
+    let steps = losses.len().to_string();
+    fixture.zagros(job.into_iter().chain(["--fresh", "--max-steps", &steps])).expect(0);
+    assert_eq!(losses, fixture.losses(), "a loss differs within {steps} steps");
+}
+
+/// Invariant DP-5: an id is admitted at the same lookup, because its exact count moves.
+#[test]
+fn ids_that_are_counted_move_and_the_run_learns_what_an_undisturbed_run_learns() {
+    let fixture = Fixture::new(20_000);
+    let count = "--set=embedding.admission={ kind = \"count\", min_count = 40 }";
+    let mut run = fixture.start(SYNC.into_iter().chain([count]));
+    run.wait_for_line("dense worker 0     │ step ");
+    scale(&fixture, 3, "3 embedding servers; moved");
+    scale(&fixture, 2, "2 embedding servers; moved");
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+    let mut losses = fixture.losses();
+    losses.pop();
+    let steps = losses.len().to_string();
+    fixture.zagros(SYNC.into_iter().chain([count, "--fresh", "--max-steps", &steps])).expect(0);
     assert_eq!(losses, fixture.losses(), "a loss differs within {steps} steps");
 }
 

@@ -15,7 +15,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         job: "example".to_owned(),
         servers: 1,
         min_servers: 1,
-        fixed_servers: None,
         workers: 1,
         min_workers: 1,
         max_workers: 1,

@@ -18,8 +18,6 @@ pub struct CoreConfig {
     pub servers: u32,
     /// A lost server's log is taken over while at least this many processes of servers are left.
     pub min_servers: u32,
-    /// Why the number of embedding servers cannot change, if it cannot.
-    pub fixed_servers: Option<String>,
     /// Dense workers that the first process group waits for. A run that is to have fewer lowers this value.
     pub workers: u32,
     /// Dense workers that the run takes at most.

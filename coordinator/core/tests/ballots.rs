@@ -93,7 +93,6 @@ impl VotingRun {
             job: "ballots".to_owned(),
             servers: 0,
             min_servers: 0,
-            fixed_servers: None,
             workers,
             min_workers: workers,
             max_workers: workers,

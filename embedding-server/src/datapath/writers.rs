@@ -70,6 +70,11 @@ impl KnownWriters {
         is_possible
     }
 
+    /// Takes note of a step that another server claims to have reached. Returns whether it is possible.
+    pub(crate) fn believes(&self, step: u64) -> bool {
+        self.may_reach(step, Duration::from_nanos(nanos()))
+    }
+
     /// The largest known number.
     #[cfg(test)]
     pub(crate) fn newest(&self) -> u64 {

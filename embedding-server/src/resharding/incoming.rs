@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use tracing::{info, warn};
-use zagros_log::{WindowGroup, WindowImage};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
-    FreezeMoveResponse, MoveRowsResponse, MoveStage, MoveVerdict, MovedWindow, MovedWindows, ReportMoveResponse,
+    FreezeMoveResponse, MoveRowsResponse, MoveStage, MoveVerdict, MovedWindows, ReportMoveResponse,
 };
-use zagros_protocol::packed::ids_of;
 use zagros_protocol::{Refusal, RefusalKind};
-use zagros_table::{RequestBuffers, RowBatch, TableTime};
 
+use super::incoming_rows::{put, put_windows};
 use super::moves::MoveActivity;
 use super::purge::clear;
 use super::{PlannedMove, purge};
@@ -207,11 +205,16 @@ impl Copy<'_> {
         };
         self.number += 1;
         self.progress.rows += (chunk.ids.len() / 8) as u64;
-        self.progress.bytes += (chunk.ids.len() + chunk.slots.len() + chunk.access.len()) as u64;
+        self.progress.bytes += (chunk.ids.len() + chunk.slots.len() + chunk.access.len() + chunk.sketch.len()) as u64;
         let head = MoveRowsResponse { ids: Bytes::new(), slots: Bytes::new(), access: Bytes::new(), ..chunk.clone() };
-        let plan = Arc::clone(self.plan);
-        on_thread(self.service, move |service| put(service, &plan, &chunk)).await?;
-        Ok(head)
+        let chunk = Arc::new(chunk);
+        loop {
+            let (plan, chunk) = (Arc::clone(self.plan), Arc::clone(&chunk));
+            match on_thread(self.service, move |service| put(service, &plan, &chunk)).await {
+                Ok(()) => return Ok(head),
+                Err(refusal) => self.again(refusal, deadline).await?,
+            }
+        }
     }
 
     async fn take_windows(&self, groups: Vec<MovedWindows>) -> Result<(), Stop> {
@@ -299,56 +302,10 @@ fn become_target(service: &EmbeddingService, plan: &Arc<PlannedMove>) -> Result<
         }
         *activity = MoveActivity::Incoming(Arc::clone(plan));
     }
-    clear(service, plan);
-    Ok(())
-}
-
-/// Puts copied rows in.
-pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, chunk: &MoveRowsResponse) -> Result<(), Refusal> {
-    let table = service.tables.table(chunk.table).map_err(|error| service.refuse(&error))?;
-    let (ids, removed) = (ids_of(&chunk.ids), ids_of(&chunk.removed));
-    if let Some(stray) = ids.iter().chain(removed.iter()).find(|id| !plan.has_row(chunk.table, **id)) {
-        return Err(Refusal::invalid(format!("the source of {plan} sent row {stray}, which does not move")));
-    }
-    let time = TableTime { steps: chunk.steps, seconds: chunk.seconds };
-    service.writers.reached(time.steps);
-    service.tables.tick(time.steps, 0);
-    let mut rows = RowBatch { ids: ids.into_owned(), slots: words(&chunk.slots), access: words(&chunk.access) };
-    table.rebase_access(&mut rows, time);
-    table.remove_ids(&removed);
-    if !rows.ids.is_empty() {
-        table.insert(&rows, &mut RequestBuffers::new()).map_err(|error| service.refuse(&error))?;
-    }
-    Ok(())
-}
-
-/// Puts the windows of the buckets in, and waits until windows and rows are as durable as pushes are.
-fn put_windows(service: &EmbeddingService, plan: &PlannedMove, groups: &[MovedWindows]) -> Result<(), Refusal> {
-    for moved in groups {
-        let buckets = words(&moved.buckets);
-        if let Some(stray) = buckets.iter().find(|bucket| !plan.has(**bucket)) {
-            return Err(Refusal::invalid(format!("the source of {plan} sent windows of bucket {stray}")));
-        }
-        let windows = moved.windows.iter().map(window).collect();
-        let group = WindowGroup { group: service.windows.groups.next(), buckets, windows };
-        // A base that is begun has both or neither: the record and the windows.
-        let _entered = service.tables.enter();
-        if let Some(log) = &service.log {
-            log.window_group(&group);
-        }
-        service.windows.restore(&group);
-    }
-    service.log.as_ref().map_or(Ok(()), |log| log.flush())
-}
-
-fn window(moved: &MovedWindow) -> WindowImage {
-    let numbers = ids_of(&moved.applied);
-    let applied = numbers.as_chunks::<2>().0.to_vec();
-    WindowImage { writer: moved.writer, incarnation: moved.incarnation, applied }
-}
-
-fn words(bytes: &[u8]) -> Vec<u32> {
-    bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+    let cleared = clear(service, plan).and_then(|_| service.tables.flush_cold());
+    // Else a process that comes back could find rows in its cold tier that another server has changed since.
+    cleared
+        .map_err(|error| Refusal::new(RefusalKind::Unavailable, format!("{plan} cannot begin at its target: {error}")))
 }
 
 /// Waits until this generation is served, for the job's timeout at most.

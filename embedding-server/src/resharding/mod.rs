@@ -12,10 +12,14 @@
 mod adopt;
 mod bucket_set;
 mod changed_rows;
+mod chunk;
 mod incoming;
+mod incoming_rows;
+mod local;
 mod moves;
 mod outgoing;
 mod outgoing_copy;
+mod outgoing_scan;
 mod purge;
 mod runner;
 #[cfg(test)]
@@ -25,6 +29,7 @@ mod wire;
 pub(crate) use adopt::{Adopted, adopt};
 pub(crate) use bucket_set::PlannedMove;
 pub(crate) use incoming::{CopyEnd, MoveReports, copy};
+pub use local::LocalMove;
 pub(crate) use moves::ServerMoves;
 pub(crate) use outgoing::{begin, freeze, rows};
 pub(crate) use purge::purge;

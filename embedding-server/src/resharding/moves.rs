@@ -6,9 +6,11 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use zagros_protocol::control::MoveRowsResponse;
 use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
+use zagros_table::ColdError;
 
 use super::PlannedMove;
 use super::changed_rows::ChangedRows;
+use super::outgoing_scan::TableScan;
 
 /// What a server has to do with moves.
 #[derive(Debug)]
@@ -122,9 +124,9 @@ pub(super) struct CopyCursor {
     pub(super) number: u64,
     /// The answer to the request before.
     pub(super) last: Option<MoveRowsResponse>,
-    /// Where the scan goes on.
+    /// The table that is read, and how far. Past the last table, every row was sent once.
     pub(super) table: u32,
-    pub(super) stripe: usize,
-    /// Moving ids of the stripe before that were not sent yet.
-    pub(super) ids: Vec<u64>,
+    pub(super) scan: TableScan,
+    /// Why the copy cannot go on.
+    pub(super) failure: Option<ColdError>,
 }

@@ -61,12 +61,14 @@ pub(crate) fn rows(service: &EmbeddingService, id: u64, number: u64) -> Result<M
 /// Stops serving between two requests (invariant PL-3), until a placement says what became of the move. A repeated call gets the same answer.
 ///
 /// # Errors
-/// `Unavailable` while requests do not end, or a push waits for its retry that died half-way with an earlier process.
+/// `Unavailable` while requests do not end, gradients wait for rows that cannot be read, or a push waits for its retry that died half-way with an earlier process.
 pub(crate) fn freeze(service: &EmbeddingService, id: u64) -> Result<FreezeMoveResponse, Refusal> {
     let outgoing = outgoing(service, id)?;
     if let Some(push) = service.log.as_ref().and_then(|log| log.partial_push(&service.writers)) {
         return Err(unavailable(service, &format!("waits for {push}, of which an earlier process applied a part")));
     }
+    let waiting = |_| unavailable(service, "has gradients that wait for rows of the cold tier");
+    service.tables.apply_pending_gradients().map_err(waiting)?;
     // Held, so that no placement is adopted meanwhile.
     let activity = service.moves.activity.lock();
     if !matches!(&*activity, MoveActivity::Outgoing(now) if Arc::ptr_eq(now, &outgoing)) {
@@ -74,8 +76,13 @@ pub(crate) fn freeze(service: &EmbeddingService, id: u64) -> Result<FreezeMoveRe
     }
     let placement = service.placement()?;
     if placement.frozen() != Some(id) {
-        let frozen = service.tables.while_quiet(QUIET, || service.serve(placement.freeze(id)));
-        frozen.ok_or_else(|| unavailable(service, "has a request that does not end"))?;
+        let frozen = service.tables.while_quiet(QUIET, || {
+            // Their rows would be sent without them.
+            let is_whole = !service.tables.has_pending_gradients();
+            is_whole.then(|| service.serve(placement.freeze(id)))
+        });
+        let frozen = frozen.ok_or_else(|| unavailable(service, "has a request that does not end"))?;
+        frozen.ok_or_else(|| unavailable(service, "has gradients that wait for rows of the cold tier"))?;
         info!(server = service.index.0, plan = %outgoing.plan, "frozen until the coordinator has decided");
     }
     service.moves.ask();

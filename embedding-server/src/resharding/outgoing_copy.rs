@@ -1,58 +1,67 @@
 //! The rows of a move, chunk by chunk: first every row once, then those that have changed since.
 //!
 //! Which rows have changed is asked before they are read. So a row that changes after it was read is noted again, and is sent
-//! again.
+//! again. An id without a row that was counted is a change, too: its count is sent.
 
-use zagros_protocol::Refusal;
+use std::collections::HashSet;
+
 use zagros_protocol::control::MoveRowsResponse;
-use zagros_table::{RowBatch, Table};
+use zagros_protocol::{Refusal, RefusalKind};
+use zagros_table::{ColdError, Table};
 
+use super::chunk::{Chunk, most_rows};
 use super::moves::{CopyCursor, OutgoingMove};
+use super::outgoing_scan::TableScan;
 use crate::EmbeddingService;
-
-/// Bytes of rows in one answer, about.
-const CHUNK_BYTES: usize = 1 << 20;
-
-/// Rows of one table.
-#[derive(Default)]
-struct Chunk {
-    rows: RowBatch,
-    removed: Vec<u64>,
-}
 
 /// Answers request `number`.
 ///
 /// # Errors
-/// `Invalid` if it is neither the next request nor the one before.
+/// `Invalid` if it is neither the next request nor the one before. `Storage` once rows of the cold tier could not be read.
 pub(super) fn answer(
     cursor: &mut CopyCursor,
     number: u64,
     service: &EmbeddingService,
     outgoing: &OutgoingMove,
 ) -> Result<MoveRowsResponse, Refusal> {
+    let plan = &outgoing.plan;
     if let Some(last) = cursor.last.as_ref().filter(|_| number.checked_add(1) == Some(cursor.number)) {
         return Ok(last.clone());
     }
     if number != cursor.number {
-        let plan = &outgoing.plan;
         return Err(Refusal::invalid(format!("request {number} of {plan}, and {} is the next", cursor.number)));
     }
-    let answer = next(cursor, service, outgoing);
-    cursor.number += 1;
-    cursor.last = Some(answer.clone());
-    Ok(answer)
+    if cursor.failure.is_none() {
+        match next(cursor, service, outgoing) {
+            Ok(answer) => {
+                cursor.number += 1;
+                cursor.last = Some(answer.clone());
+                return Ok(answer);
+            }
+            // Rows that were to be sent next are forgotten. The target begins again with another move.
+            Err(error) => cursor.failure = Some(error),
+        }
+    }
+    let why = cursor.failure.as_ref().map(ToString::to_string).unwrap_or_default();
+    Err(Refusal::new(RefusalKind::Storage, format!("embedding server {} ends {plan}: {why}", service.index)))
 }
 
-fn next(cursor: &mut CopyCursor, service: &EmbeddingService, outgoing: &OutgoingMove) -> MoveRowsResponse {
+fn next(
+    cursor: &mut CopyCursor,
+    service: &EmbeddingService,
+    outgoing: &OutgoingMove,
+) -> Result<MoveRowsResponse, ColdError> {
     let tables: Vec<&Table> = service.tables.iter().collect();
     let (mut number, mut chunk) = (cursor.table, Chunk::default());
     if let Some(table) = tables.get(number as usize) {
-        scan(cursor, table, outgoing, &mut chunk);
+        if cursor.scan.read(number, table, &outgoing.plan, &mut chunk)? {
+            (cursor.table, cursor.scan) = (cursor.table + 1, TableScan::default());
+        }
     } else {
-        number = changed_rows(&tables, outgoing, &mut chunk);
+        number = changed_rows(&tables, outgoing, &mut chunk)?;
     }
     let now = service.tables.now();
-    MoveRowsResponse {
+    Ok(MoveRowsResponse {
         table: number,
         ids: bytemuck::cast_slice::<u64, u8>(&chunk.rows.ids).to_vec().into(),
         slots: bytemuck::cast_slice::<u32, u8>(&chunk.rows.slots).to_vec().into(),
@@ -62,47 +71,31 @@ fn next(cursor: &mut CopyCursor, service: &EmbeddingService, outgoing: &Outgoing
         seconds: now.seconds,
         scanned: cursor.table as usize >= tables.len(),
         changed: outgoing.changed.count(),
-    }
-}
-
-/// Reads the next rows of one table.
-fn scan(cursor: &mut CopyCursor, table: &Table, outgoing: &OutgoingMove, chunk: &mut Chunk) {
-    let most = most_rows(table);
-    while chunk.rows.ids.len() < most {
-        if cursor.ids.is_empty() {
-            if cursor.stripe == table.stripes() {
-                (cursor.table, cursor.stripe) = (cursor.table + 1, 0);
-                return;
-            }
-            cursor.ids = table.ids_in_memory(cursor.stripe);
-            cursor.ids.retain(|id| outgoing.plan.has_row(cursor.table, *id));
-            cursor.stripe += 1;
-        }
-        let taken = cursor.ids.split_off(cursor.ids.len().saturating_sub(most));
-        table.read_rows(cursor.stripe - 1, &taken, &mut chunk.rows);
-    }
+        counted: bytemuck::cast_slice::<u64, u8>(&chunk.counted).to_vec().into(),
+        counts: bytemuck::cast_slice::<u32, u8>(&chunk.counts).to_vec().into(),
+        sketch: bytemuck::cast_slice::<u32, u8>(&chunk.sketch).to_vec().into(),
+        sketch_stripe: chunk.sketch_stripe,
+        sketch_from: chunk.sketch_from,
+    })
 }
 
 /// Reads changed rows of one table. Answers its number.
-fn changed_rows(tables: &[&Table], outgoing: &OutgoingMove, chunk: &mut Chunk) -> u32 {
+fn changed_rows(tables: &[&Table], outgoing: &OutgoingMove, chunk: &mut Chunk) -> Result<u32, ColdError> {
     let mut of = None;
     loop {
         let most = of.and_then(|number: u32| tables.get(number as usize)).map_or(1, |table| most_rows(table));
-        let read = chunk.rows.ids.len() + chunk.removed.len();
-        if of.is_some() && read >= most {
-            return of.unwrap_or(0);
+        if of.is_some() && chunk.len() >= most {
+            return Ok(of.unwrap_or(0));
         }
-        let Some((number, stripe, ids)) = outgoing.changed.take(of, most.saturating_sub(read)) else {
-            return of.unwrap_or(0);
+        let Some((number, stripe, ids)) = outgoing.changed.take(of, most.saturating_sub(chunk.len())) else {
+            return Ok(of.unwrap_or(0));
         };
         of = Some(number);
+        let (table, stripe) = (tables[number as usize], stripe as usize);
         let before = chunk.rows.ids.len();
-        tables[number as usize].read_rows(stripe as usize, &ids, &mut chunk.rows);
-        let found = &chunk.rows.ids[before..];
+        table.read_rows_anywhere(stripe, &ids, &mut chunk.rows)?;
+        let found: HashSet<u64> = chunk.rows.ids[before..].iter().copied().collect();
         chunk.removed.extend(ids.iter().filter(|id| !found.contains(id)));
+        chunk.count(table, stripe, &ids);
     }
-}
-
-fn most_rows(table: &Table) -> usize {
-    (CHUNK_BYTES / (12 + 4 * table.stride())).max(1)
 }

@@ -2,6 +2,8 @@
 //! rate is 1, so each row is its first value minus the sum of all acknowledged pushes.
 
 mod cluster;
+mod forged;
+mod lookups;
 mod pushes;
 
 use std::collections::BTreeMap;
@@ -17,20 +19,25 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::PushRequest;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId};
 
-use super::incoming::{CopyProgress, MoveSource, put};
+use super::incoming::{CopyProgress, MoveSource};
+use super::incoming_rows::put;
 use super::*;
 use crate::EmbeddingService;
 use crate::testing::{BUCKETS, HeldGate, job_with, placed, push, push_of, read, service};
-use cluster::{Cluster, Dice};
+use cluster::{Cluster, Dice, TableKind};
 
 /// Seeds in the gate.
 const SEEDS: u64 = 40;
+/// Seeds in the gate for tables beyond memory, which have many more rows.
+const COLD_SEEDS: u64 = 8;
+/// Seeds in the gate for each other kind of table.
+const FEWER_SEEDS: u64 = 16;
 /// Seeds that run at the same time.
 const AT_ONCE: u64 = 8;
 
-/// One history: three writers push while servers come, go and die.
-async fn history(seed: u64) {
-    let cluster = Cluster::start(seed, 2, 3).await;
+/// One history: three writers push while servers come, go and, if `kills`, die.
+async fn history(seed: u64, kind: TableKind, kills: bool) {
+    let cluster = Cluster::start((seed, kind, kills), 2, 3).await;
     let writers: Vec<_> = (0..3)
         .map(|writer| tokio::spawn(pushes::write(Arc::clone(&cluster), writer, Dice::new(seed ^ (writer + 1) << 32))))
         .collect();
@@ -38,7 +45,7 @@ async fn history(seed: u64) {
     for _ in 0..3 {
         let wanted = 1 + dice.below(4) as u32;
         cluster.scale(wanted).await;
-        if dice.one_in(2) {
+        if kills && dice.one_in(2) {
             tokio::time::sleep(Duration::from_millis(dice.below(15))).await;
             cluster.kill_and_recover(&mut dice).await;
         }
@@ -53,19 +60,44 @@ async fn history(seed: u64) {
     cluster.check(&expected).await;
 }
 
-/// Invariants DP-3, DU-1 and PL-3 across moves (ADR 39).
-#[test]
-fn rows_are_the_sum_of_acknowledged_pushes_whatever_moves_and_dies() {
-    let seeds = std::env::var("ZAGROS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+/// Runs histories of some seeds, several at the same time.
+fn histories(seeds: u64, kind: TableKind, kills: bool) {
+    let seeds = std::env::var("ZAGROS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(seeds);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         for first in (0..seeds).step_by(AT_ONCE as usize) {
-            let histories = (first..seeds.min(first + AT_ONCE)).map(|seed| (seed, tokio::spawn(history(seed))));
+            let these = first..seeds.min(first + AT_ONCE);
+            let histories = these.map(|seed| (seed, tokio::spawn(history(seed, kind, kills))));
             for (seed, history) in histories.collect::<Vec<_>>() {
-                history.await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                history.await.unwrap_or_else(|error| panic!("{kind:?}, seed {seed}: {error}"));
             }
         }
     });
+}
+
+/// Invariants DP-3, DU-1 and PL-3 across moves (ADR 39).
+#[test]
+fn rows_are_the_sum_of_acknowledged_pushes_whatever_moves_and_dies() {
+    histories(SEEDS, TableKind::InMemory, true);
+}
+
+/// The same with invariant TI-1: most rows are in the cold tier (ADR 58).
+#[test]
+fn rows_beyond_memory_are_the_sum_of_acknowledged_pushes_whatever_moves_and_dies() {
+    histories(COLD_SEEDS, TableKind::BeyondMemory, true);
+}
+
+#[test]
+fn rows_of_tables_that_count_are_the_sum_of_acknowledged_pushes_whatever_moves_and_dies() {
+    histories(FEWER_SEEDS, TableKind::Counted, true);
+    histories(FEWER_SEEDS, TableKind::Sketched, true);
+}
+
+/// Exact counts move exactly, and those of a sketch never go down (ADR 58).
+#[test]
+fn an_id_is_admitted_at_the_same_use_whatever_moves_meanwhile() {
+    histories(FEWER_SEEDS, TableKind::Counted, false);
+    histories(FEWER_SEEDS, TableKind::Sketched, false);
 }
 
 /// A part of a push that comes again, with ids of a bucket that has come since: only those are applied.
@@ -219,7 +251,7 @@ fn what_changes_after_it_was_sent_is_sent_again() {
     while !next().scanned {}
     assert_eq!(target.held().rows, 50);
     push(&source, &push_of(&[(ITEM, &ids[..20])], 2, 1.0)).unwrap();
-    source.tables.table(ITEM).unwrap().remove_ids(&ids[10..15]);
+    source.tables.table(ITEM).unwrap().remove_ids(&ids[10..15]).unwrap();
     let mut sent = (0, 0);
     loop {
         let chunk = next();

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 /// Learns which rows change. A row that a lookup made, in a table that admits every id, is no change: its first value is a
 /// function of (seed, table, id).
 pub trait ChangeWatcher: Send + Sync + fmt::Debug {
-    /// These rows have changed, or are gone. The lock of their stripe is held: the call does no I/O.
+    /// These rows have changed, are gone, or were counted without being there. The lock of their stripe is held: the call does no I/O.
     fn changed(&self, table: u32, stripe: u32, ids: &[u64]);
 }
 

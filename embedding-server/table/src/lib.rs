@@ -71,5 +71,6 @@ pub use tier::cold_store::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, C
 pub use tier::eviction_policy::{EvictionOrder, EvictionPolicy, EvictionTarget, Ttl};
 pub use tier::maintenance::MaintenanceReport;
 pub use tier::memory_store::MemoryColdStore;
+pub use tier::moving::ColdIds;
 pub use tier::table_resources::TableResources;
 pub use update_log::{ChangeKind, PushOrigin, StripeChange, UpdateLog};

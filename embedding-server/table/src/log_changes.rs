@@ -45,6 +45,7 @@ impl Table {
         if self.shared().watcher.is_taken() {
             self.shared().watcher.changed(self.number(), stripe, &changes.removed);
             self.shared().watcher.changed(self.number(), stripe, &changes.ids);
+            self.shared().watcher.changed(self.number(), stripe, &changes.seen);
         }
         changes.clear();
     }

@@ -4,7 +4,6 @@
 //! [`TableSet::set_log`]. None of these calls is logged.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use zagros_zip::ZipEq;
@@ -127,59 +126,30 @@ impl Table {
         self.shared().log.get().map_or(0, |log| log.position())
     }
 
-    /// Removes rows from memory, and gradients that wait for them. The log does not learn of it.
-    pub fn remove_again(&self, ids: &[u64]) {
-        for id in ids {
-            let key = key_of(*id);
-            let mut stripe = self.lock(self.stripe_of(key));
-            stripe.remove(key);
-            let before = stripe.pending.len();
-            stripe.pending.retain(|gradient| gradient.key != key);
-            self.pending_count().fetch_sub(before - stripe.pending.len(), Ordering::Relaxed);
-        }
-    }
-
-    /// Removes those rows of one stripe that are in memory and unwanted, as the log learns. Answers how many there were. The rows
-    /// of a table with a cold tier stay there.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
-    pub fn remove_rows(&self, stripe: usize, is_unwanted: impl Fn(u64) -> bool) -> usize {
-        let mut stripe = self.lock(stripe);
-        let mut rows = Vec::new();
-        stripe.scan(0, usize::MAX, &mut rows);
-        rows.retain(|(key, _)| is_unwanted(id_of(*key)));
-        for (key, _) in &rows {
-            stripe.remove(*key);
-            if self.is_logged() {
-                stripe.changes.note_removed(*key);
-            }
-        }
-        if !rows.is_empty() {
-            self.log_stripe(&mut stripe);
-        }
-        rows.len()
-    }
-
-    /// Removes those of these rows that are in memory, as the log learns.
-    pub fn remove_ids(&self, ids: &[u64]) {
-        for id in ids {
-            let key = key_of(*id);
-            let mut stripe = self.lock(self.stripe_of(key));
-            stripe.remove(key);
-            if self.is_logged() {
-                stripe.changes.note_removed(key);
-                self.log_stripe(&mut stripe);
-            }
-        }
-    }
-
     /// Counts uses of ids without a row, in their order, as a lookup did.
     pub fn observe_again(&self, ids: &[u64]) {
         for id in ids {
             let key = key_of(*id);
             self.lock(self.stripe_of(key)).filter.observe(key);
         }
+    }
+
+    /// Forgets the exact counts of ids that were removed.
+    pub fn forget_counts_again(&self, ids: &[u64]) {
+        for id in ids {
+            let key = key_of(*id);
+            self.lock(self.stripe_of(key)).filter.forget(key);
+        }
+    }
+
+    /// Adds cells that were added to the sketch of a stripe.
+    ///
+    /// # Errors
+    /// If there is no such stripe, or its sketch has another size. Then nothing is added.
+    pub fn add_sketch_again(&self, stripe: usize, cells: &[u32]) -> Result<(), TableError> {
+        self.check_sketch_stripe(stripe)?;
+        let added = self.lock(stripe).filter.merge(cells);
+        added.map_err(|expected| TableError::Length { what: "words of a sketch", expected, found: cells.len() })
     }
 
     /// Adds to the counts of ids, whether they have a row now or not.

@@ -11,6 +11,7 @@ pub(crate) mod eviction_policy;
 pub(crate) mod maintenance;
 pub(crate) mod managed;
 pub(crate) mod memory_store;
+pub(crate) mod moving;
 pub(crate) mod page_in;
 pub(crate) mod page_in_rows;
 pub(crate) mod pending;

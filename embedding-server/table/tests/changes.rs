@@ -54,7 +54,7 @@ fn apply(tables: &TableSet, event: &Event, step: u64) {
             let slots = vec![(step as f32).to_bits(); ids.len() * table.stride()];
             table.insert(&RowBatch { ids: ids.clone(), slots, access: Vec::new() }, &mut buffers).unwrap();
         }
-        Event::Remove(ids) => table.remove_again(ids),
+        Event::Remove(ids) => table.remove_again(ids).unwrap(),
     }
 }
 

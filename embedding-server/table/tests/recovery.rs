@@ -78,11 +78,14 @@ fn replay(log: &MemoryLog, tables: &TableSet) {
             Logged::Rows([number, stripe], _, RowBatch { ids, slots, access }) => {
                 table(*number).restore_rows(*stripe as usize, &RowSlices { ids, slots, access }, &mut scratch).unwrap();
             }
-            Logged::Removed(number, ids) => table(*number).remove_again(ids),
+            Logged::Removed(number, ids) => {
+                table(*number).remove_again(ids).unwrap();
+                table(*number).forget_counts_again(ids);
+            }
             Logged::Seen(number, ids) => table(*number).observe_again(ids),
             Logged::CountsAdded(number, ids, counts) => table(*number).add_counts_again(ids, counts),
             Logged::SketchAdded(number, stripe, cells) => {
-                table(*number).merge_sketch(*stripe as usize, cells).unwrap();
+                table(*number).add_sketch_again(*stripe as usize, cells).unwrap();
             }
             Logged::Pending(number, id, step, gradient) => table(*number).defer_again(*id, gradient, *step),
             Logged::Cleared => tables.clear().unwrap(),

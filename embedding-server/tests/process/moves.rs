@@ -48,7 +48,6 @@ impl CoreRun {
             job: "test".to_owned(),
             servers: 1,
             min_servers: 1,
-            fixed_servers: None,
             workers: 1,
             min_workers: 1,
             max_workers: 1,

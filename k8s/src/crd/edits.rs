@@ -29,14 +29,6 @@ pub(super) fn fixed_without_log(field: &str, why: &str) -> Rule {
     rule(field, &format!("({has_log}) || self.spec.{field} == oldSelf.spec.{field}"), why)
 }
 
-/// The number of embedding servers stays as it is if their rows cannot move.
-pub(super) fn fixed_servers() -> Rule {
-    let can_move = "!has(oldSelf.status) || !has(oldSelf.status.fixedServers)";
-    let field = "embeddingServers.replicas";
-    let holds = format!("({can_move}) || self.spec.{field} == oldSelf.spec.{field}");
-    rule(field, &holds, "its rows cannot move to other servers while it trains (status.fixedServers says why)")
-}
-
 /// The number of workers stays as it is, unless the job is elastic.
 pub(super) fn fixed_workers() -> Rule {
     let field = "denseWorkers.replicas";

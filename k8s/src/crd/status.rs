@@ -43,9 +43,6 @@ pub struct HybridJobStatus {
     /// What the rows of a lost embedding server come back from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
-    /// Why the number of embedding servers cannot change while the run trains. Absent if it can.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fixed_servers: Option<String>,
     /// When the first attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,

@@ -23,8 +23,6 @@ pub struct DecisionFacts<'a> {
     pub present: &'a HybridJobSpec,
     /// The number of servers.
     pub servers: &'a ServerScale,
-    /// Why this number cannot change while the run trains.
-    pub fixed_servers: Option<String>,
     /// Generation of the spec.
     pub generation: Option<i64>,
     /// Its recorded status.

@@ -68,7 +68,6 @@ impl DecisionCase {
             spec: &self.spec,
             present: &self.present(),
             servers: &self.servers,
-            fixed_servers: None,
             generation: Some(4),
             status: &self.status,
             next: &self.hash(),

@@ -193,7 +193,6 @@ impl FuzzedRun {
             job: "fuzz".to_owned(),
             servers: 1,
             min_servers: 1,
-            fixed_servers: None,
             workers: 2,
             min_workers: 1,
             max_workers: 3,

@@ -20,7 +20,6 @@ fn core(servers: u32, workers: u32) -> Core {
         job: "test".to_owned(),
         servers,
         min_servers: servers,
-        fixed_servers: None,
         workers,
         min_workers: workers,
         max_workers: workers,

@@ -84,7 +84,6 @@ impl SimulatedRun {
             job: "simulation".to_owned(),
             servers,
             min_servers: servers,
-            fixed_servers: None,
             // The others may come later.
             workers: workers.div_ceil(2),
             min_workers: 1,

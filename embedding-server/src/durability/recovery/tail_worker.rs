@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use zagros_log::{LogError, LogRecord, LogTail, LoggedGradient, RecordHead, RowsView, TailSegment};
-use zagros_table::{PushOrigin, RequestBuffers, Table, TableSet};
+use zagros_table::{PushOrigin, RequestBuffers, Table, TableError, TableSet};
 
 use super::RecordError;
 use crate::durability::partial_pushes::{AppliedRows, PartialPushes};
@@ -72,7 +72,10 @@ impl TailWorker {
         match LogRecord::decode(head, payload).map_err(disagree(path, head.lsn))? {
             LogRecord::Removed(ids) => {
                 self.forget(number, &ids);
-                table.remove_again(&ids);
+                table.remove_again(&ids).map_err(|source| TableError::Cold { table: number, source })?;
+                if !is_counted {
+                    table.forget_counts_again(&ids);
+                }
             }
             LogRecord::Pending(gradient) => {
                 if replay.open.contains(&gradient.origin) {
@@ -82,7 +85,7 @@ impl TailWorker {
             }
             LogRecord::Seen(ids) if !is_counted => table.observe_again(&ids),
             LogRecord::CountsAdded(ids, counts) if !is_counted => table.add_counts_again(&ids, &counts),
-            LogRecord::SketchAdded(cells) if !is_counted => table.merge_sketch(head.stripe as usize, &cells)?,
+            LogRecord::SketchAdded(cells) if !is_counted => table.add_sketch_again(head.stripe as usize, &cells)?,
             _ => {}
         }
         Ok(())

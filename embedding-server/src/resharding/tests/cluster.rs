@@ -18,13 +18,14 @@ use zagros_protocol::control::{
     DataFile, FreezeMoveResponse, HeartbeatRequest, JoinRequest, JoinResponse, LeaveRequest, MoveRowsResponse,
     MoveStage, Outcome, ReportMoveRequest, ReportMoveResponse, ScaleRequest,
 };
-use zagros_protocol::datapath::{PushRequest, PushResponse};
+use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind, RunId, ServerIndex};
+use zagros_table::{AdmissionPolicy, FrequencyCounter};
 
 use super::super::incoming::{CopyProgress, MoveReports, MoveSource};
 use super::super::{CopyEnd, adopt, begin, copy, freeze, purge, rows};
 use crate::testing::{BUCKETS, DIM, job_with, placed, read};
-use crate::{EmbeddingService, LocalShard};
+use crate::{EmbeddingService, LocalShard, ServerError};
 
 /// The longest wait of a test for what it expects.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -53,6 +54,49 @@ impl Dice {
     }
 }
 
+/// What the tables of a history do with rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TableKind {
+    /// Every row is in memory.
+    InMemory,
+    /// Most rows are in the cold tier.
+    BeyondMemory,
+    /// Ids are counted one by one before they get a row.
+    Counted,
+    /// Ids are counted by a sketch.
+    Sketched,
+}
+
+impl TableKind {
+    /// Uses of an id before it has a row.
+    pub(super) fn threshold(self) -> Option<u32> {
+        matches!(self, Self::Counted | Self::Sketched).then_some(THRESHOLD)
+    }
+
+    /// Ids of each table.
+    pub(super) fn ids(self) -> u64 {
+        if self == Self::BeyondMemory { 4000 } else { 150 }
+    }
+
+    fn job(self, servers: u32) -> Job {
+        let memory = if self == Self::BeyondMemory { "memory = \"64KiB\"" } else { "" };
+        let mut job = job_with(servers, &format!("durability = \"process\"\n{memory}"));
+        job.tables[0].optimizer = job.tables[1].optimizer;
+        let counter = match self {
+            Self::InMemory | Self::BeyondMemory => return job,
+            Self::Counted => FrequencyCounter::Exact,
+            // So few cells that ids share them.
+            Self::Sketched => FrequencyCounter::CountMin { error: 0.01, failure: 0.1 },
+        };
+        job.tables.iter_mut().for_each(|table| {
+            table.admission = AdmissionPolicy::Count { threshold: THRESHOLD, counter };
+        });
+        job
+    }
+}
+
+const THRESHOLD: u32 = 4;
+
 /// A server's process.
 struct Server {
     service: Arc<EmbeddingService>,
@@ -68,6 +112,8 @@ pub(super) struct Cluster {
     changed: Notify,
     servers: Mutex<BTreeMap<u32, Arc<Server>>>,
     job: Job,
+    pub(super) kind: TableKind,
+    kills: bool,
     _folder: tempfile::TempDir,
     instances: AtomicU64,
     writers: Vec<JoinResponse>,
@@ -80,7 +126,6 @@ fn config(servers: u32, workers: u32) -> CoreConfig {
         job: "test".to_owned(),
         servers,
         min_servers: servers,
-        fixed_servers: None,
         workers,
         min_workers: workers,
         max_workers: workers,
@@ -99,11 +144,10 @@ fn config(servers: u32, workers: u32) -> CoreConfig {
 }
 
 impl Cluster {
-    pub(super) async fn start(seed: u64, servers: u32, workers: u32) -> Arc<Self> {
+    pub(super) async fn start((seed, kind, kills): (u64, TableKind, bool), servers: u32, workers: u32) -> Arc<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let mut job = job_with(servers, "durability = \"process\"");
+        let mut job = kind.job(servers);
         job.output.folder = folder.path().join("runs");
-        job.tables[0].optimizer = job.tables[1].optimizer;
         let mut core = Core::new(config(servers, workers));
         let files = vec![DataFile { path: "a".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }];
         let join = |index| JoinRequest {
@@ -122,6 +166,8 @@ impl Cluster {
             changed: Notify::new(),
             servers: Mutex::default(),
             job,
+            kind,
+            kills,
             _folder: folder,
             instances: AtomicU64::new(100),
             writers,
@@ -143,6 +189,11 @@ impl Cluster {
         (self.writers[index].member, self.writers[index].incarnation)
     }
 
+    /// Whether servers die.
+    pub(super) fn kills(&self) -> bool {
+        self.kills
+    }
+
     pub(super) fn map(&self) -> BucketMap {
         let placement = self.call(|core, now| core.placement(now));
         BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap()
@@ -151,7 +202,14 @@ impl Cluster {
     async fn start_server(self: &Arc<Self>, index: u32) {
         let job = self.job.clone();
         let service = tokio::task::spawn_blocking(move || {
-            EmbeddingService::durable(&job, ServerIndex(index), &Registry::new()).unwrap()
+            let deadline = Deadline::after(LONGEST);
+            loop {
+                match EmbeddingService::durable(&job, ServerIndex(index), &Registry::new()) {
+                    // Requests to the process before, which is this process, have not ended.
+                    Err(ServerError::Cold { .. }) if !deadline.is_past() => std::thread::sleep(TIMEOUT / 100),
+                    opened => return opened.unwrap(),
+                }
+            }
         });
         let service = service.await.unwrap();
         let request = JoinRequest {
@@ -251,6 +309,13 @@ impl Cluster {
         shard.push(request, Deadline::after(TIMEOUT)).await
     }
 
+    /// Looks rows up at a server, if it lives.
+    pub(super) async fn look_up(&self, server: u32, request: LookupRequest) -> Result<LookupResponse, Refusal> {
+        let shard = self.servers.lock().get(&server).map(|server| LocalShard::new(Arc::clone(&server.service)));
+        let Some(shard) = shard else { return Err(Refusal::new(RefusalKind::Unavailable, "no connection")) };
+        shard.lookup(request, Deadline::after(TIMEOUT)).await
+    }
+
     fn loses_an_answer(&self) -> bool {
         self.lost.lock().one_in(12)
     }
@@ -259,7 +324,7 @@ impl Cluster {
     pub(super) async fn check(self: &Arc<Self>, expected: &BTreeMap<(u32, u64), f32>) {
         let map = self.map();
         let indices: Vec<u32> = self.servers.lock().keys().copied().collect();
-        let mut ended = BTreeMap::new();
+        let (mut ended, mut has_cold_rows) = (BTreeMap::new(), false);
         for index in indices {
             let server = Arc::clone(&self.servers.lock()[&index]);
             let deadline = Deadline::after(LONGEST);
@@ -269,8 +334,18 @@ impl Cluster {
             }
             self.stop_server(index).await;
             assert_eq!(purge(&server.service), 0, "server {index} has rows of other servers' buckets");
+            let placement = server.service.placement().unwrap();
+            for (number, table) in server.service.tables.iter().enumerate() {
+                let cold =
+                    (0..table.stripes()).flat_map(|stripe| table.cold_ids(stripe, None, usize::MAX).unwrap().ids);
+                let cold: Vec<u64> = cold.collect();
+                has_cold_rows |= !cold.is_empty();
+                let strays: Vec<u64> = cold.into_iter().filter(|id| !placement.owns(number as u32, *id)).collect();
+                assert_eq!(strays, [0; 0], "server {index} has rows of other servers' buckets in its cold tier");
+            }
             ended.insert(index, server);
         }
+        assert_eq!(has_cold_rows, self.kind == TableKind::BeyondMemory, "whether rows are in a cold tier");
         let fresh = placed(1, 0);
         for ((table, id), sum) in expected {
             let key = zagros_protocol::RowKey { table: zagros_protocol::TableId(*table), id: *id };

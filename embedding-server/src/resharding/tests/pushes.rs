@@ -1,6 +1,6 @@
 //! A writer: it divides each push by the newest map, repeats what is not acknowledged, and sends some parts twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,27 +10,40 @@ use zagros_protocol::datapath::PushRequest;
 use zagros_protocol::{RefusalKind, RowKey, TableId};
 
 use super::cluster::{Cluster, Dice};
+use super::lookups::{Uses, are_there};
 use crate::testing::push_of;
 
 const PUSHES: u64 = 40;
 /// Pushes of a writer that are under way at once.
 const AT_ONCE: u64 = 4;
-const IDS: u64 = 150;
 
-type Row = (u32, u64);
+/// A table and an id.
+pub(super) type Row = (u32, u64);
 
 /// Makes all pushes of one writer. Answers the sum of the gradients of each row.
 pub(super) async fn write(cluster: Arc<Cluster>, writer: u64, mut dice: Dice) -> BTreeMap<Row, f32> {
-    let mut sums = BTreeMap::new();
+    let (mut sums, mut uses, mut next) = (BTreeMap::new(), Uses::default(), 0);
     let (mut copies, identity) = (Vec::new(), cluster.writer(writer as usize));
-    for first in (1..=PUSHES).step_by(AT_ONCE as usize) {
-        let pushes = (first..first + AT_ONCE).map(|seq| {
+    let (ids, counts) = (cluster.kind.ids(), cluster.kind.threshold().is_some());
+    // Where ids are counted, each writer has its own, so that it knows their counts.
+    let is_own = |row: u64| !counts || row / 2 % 3 == writer;
+    for _ in 0..PUSHES / AT_ONCE {
+        let mut rows = || -> Vec<Row> {
+            let chosen = (0..2 * ids).filter(|row| is_own(*row) && dice.one_in(12));
+            chosen.map(|row| ((row % 2) as u32, row / 2)).collect()
+        };
+        let pushed: Vec<Vec<Row>> = (0..AT_ONCE).map(|_| rows()).collect();
+        if counts {
+            let all: BTreeSet<Row> = pushed.iter().flatten().copied().collect();
+            let all: Vec<Row> = all.into_iter().collect();
+            copies.extend(admit(&cluster, identity, &all, (&mut uses, &mut next, &mut dice)).await);
+        }
+        let pushes = pushed.into_iter().map(|rows| {
             let gradient = 1.0 + dice.below(3) as f32;
-            let rows: Vec<Row> =
-                (0..2 * IDS).filter(|_| dice.one_in(12)).map(|row| ((row % 2) as u32, row / 2)).collect();
             rows.iter().for_each(|row| *sums.entry(*row).or_insert(0.0) += gradient);
             let dice = Dice::new(dice.below(u64::MAX));
-            acknowledge(&cluster, identity, (seq, gradient), rows, dice)
+            next += 1;
+            acknowledge(&cluster, identity, (next, gradient), rows, dice)
         });
         copies.extend(join_all(pushes.collect::<Vec<_>>()).await.into_iter().flatten());
     }
@@ -38,6 +51,26 @@ pub(super) async fn write(cluster: Arc<Cluster>, writer: u64, mut dice: Dice) ->
         copy.await.unwrap();
     }
     sums
+}
+
+/// Has all rows admitted. A lookup is acknowledged before its rows are in the log, and a push makes the log durable: a push of
+/// nothing follows, and the rows are there for good if they are there afterwards.
+async fn admit(
+    cluster: &Arc<Cluster>,
+    identity: (u64, u32),
+    rows: &[Row],
+    (uses, next, dice): (&mut Uses, &mut u64, &mut Dice),
+) -> Vec<JoinHandle<()>> {
+    let mut copies = Vec::new();
+    loop {
+        uses.admit(cluster, rows).await;
+        *next += 1;
+        copies
+            .extend(acknowledge(cluster, identity, (*next, 0.0), rows.to_vec(), Dice::new(dice.below(u64::MAX))).await);
+        if are_there(cluster, rows).await {
+            return copies;
+        }
+    }
 }
 
 /// Sends a push until all of it is acknowledged. Answers the copies of its parts that are still under way.

@@ -100,7 +100,7 @@ proptest! {
                 seq += 2;
                 push(&services, &before.iter().copied().collect::<Vec<_>>(), seq);
                 for service in &services {
-                    service.tables.iter().for_each(|table| table.remove_again(&gone.iter().copied().collect::<Vec<_>>()));
+                    service.tables.iter().for_each(|table| table.remove_again(&gone.iter().copied().collect::<Vec<_>>()).unwrap());
                 }
                 let expected = content(&services);
                 let place = folder.path().join(format!("resume-{number}"));

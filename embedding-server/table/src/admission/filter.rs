@@ -84,10 +84,17 @@ impl AdmissionFilter {
         }
     }
 
-    /// Adds to the count of an id that has no row. A filter without exact counts ignores the call.
+    /// Adds to the count of an id that has no row. A filter that counts nothing ignores the call.
     pub(super) fn restore(&mut self, id: u64, frequency_counts: u32) {
-        let Self::Exact { counts, .. } = self else { return };
         let key = key_of(id);
+        let counts = match self {
+            Self::Exact { counts, .. } => counts,
+            Self::Sketch { sketch, .. } => {
+                sketch.add_times(key, frequency_counts);
+                return;
+            }
+            Self::Always | Self::Share { .. } => return,
+        };
         match counts.entry(hash_of(key), |entry| entry.0 == key, |entry| hash_of(entry.0)) {
             Entry::Occupied(mut entry) => entry.get_mut().1 = entry.get().1.saturating_add(frequency_counts),
             Entry::Vacant(entry) => {
@@ -105,6 +112,57 @@ impl AdmissionFilter {
         match self {
             Self::Sketch { sketch, .. } => sketch.merge(cells),
             Self::Always | Self::Exact { .. } | Self::Share { .. } => Ok(()),
+        }
+    }
+
+    /// Raises the cells of a sketch, from word `from` on, to at least these. No count becomes too low, and none is higher than the higher
+    /// one of both sketches says. Returns what was added to all cells. A filter without a sketch ignores the call.
+    ///
+    /// # Errors
+    /// Returns the number of words of the sketch if these are not within it.
+    pub(super) fn raise(&mut self, from: usize, cells: &[u32]) -> Result<Vec<u32>, usize> {
+        match self {
+            Self::Sketch { sketch, .. } => sketch.raise(from, cells),
+            Self::Always | Self::Exact { .. } | Self::Share { .. } => Ok(Vec::new()),
+        }
+    }
+
+    /// Forgets the exact count of a key.
+    pub(super) fn forget(&mut self, key: u64) {
+        if let Self::Exact { counts, .. } = self
+            && let Ok(entry) = counts.find_entry(hash_of(key), |entry| entry.0 == key)
+        {
+            entry.remove();
+        }
+    }
+
+    /// The ids with an exact count.
+    pub(super) fn counted(&self) -> Vec<u64> {
+        match self {
+            Self::Exact { counts, .. } => counts.iter().map(|(key, _)| id_of(*key)).collect(),
+            Self::Always | Self::Sketch { .. } | Self::Share { .. } => Vec::new(),
+        }
+    }
+
+    /// The exact count of a key. 0 if there is none.
+    pub(super) fn exact_count(&self, key: u64) -> u32 {
+        let Self::Exact { counts, .. } = self else { return 0 };
+        counts.find(hash_of(key), |entry| entry.0 == key).map_or(0, |entry| entry.1)
+    }
+
+    /// The count of a key: the exact one, or what the sketch says.
+    pub(super) fn count(&self, key: u64) -> u32 {
+        match self {
+            Self::Sketch { sketch, .. } => sketch.count(key),
+            Self::Always | Self::Exact { .. } | Self::Share { .. } => self.exact_count(key),
+        }
+    }
+
+    /// The cells of the sketch. Each word holds two. Empty without a sketch.
+    pub(super) fn cells(&self) -> &[u32] {
+        match self {
+            Self::Sketch { sketch, .. } => sketch.words(),
+            Self::Always | Self::Exact { .. } | Self::Share { .. } => &[],
         }
     }
 

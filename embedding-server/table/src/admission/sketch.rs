@@ -57,15 +57,47 @@ impl CountMinSketch {
 
     /// Counts a key once more and returns its count.
     pub(super) fn add(&mut self, key: u64) -> u32 {
+        self.add_times(key, 1)
+    }
+
+    /// Counts a key so many times more and returns its count.
+    pub(super) fn add_times(&mut self, key: u64, times: u32) -> u32 {
         let (columns, depth) = (self.columns(key), self.depth);
         let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words);
         let least = (0..depth).map(|row| cells[columns.at(row)]).min().unwrap_or(0);
-        let count = least.saturating_add(1);
+        let count = least.saturating_add(u16::try_from(times).unwrap_or(u16::MAX));
         for row in 0..depth {
             let cell = &mut cells[columns.at(row)];
             *cell = (*cell).max(count);
         }
         u32::from(count)
+    }
+
+    /// The count of a key.
+    pub(super) fn count(&self, key: u64) -> u32 {
+        let (columns, cells) = (self.columns(key), bytemuck::cast_slice::<u32, u16>(&self.words));
+        (0..self.depth).map(|row| u32::from(cells[columns.at(row)])).min().unwrap_or(0)
+    }
+
+    /// Raises the cells from word `from` on to at least those of another sketch of the same shape. Returns what was added, for all cells:
+    /// [`Self::merge`] does the same with it.
+    ///
+    /// # Errors
+    /// Returns the number of words of the sketch if `words` are not within it.
+    pub(super) fn raise(&mut self, from: usize, words: &[u32]) -> Result<Vec<u32>, usize> {
+        let is_within = from.checked_add(words.len()).is_some_and(|end| end <= self.words.len());
+        if !is_within {
+            return Err(self.words.len());
+        }
+        let mut added = vec![0_u32; self.words.len()];
+        let other: &[u16] = bytemuck::cast_slice(words);
+        let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words[from..from + words.len()]);
+        let differences: &mut [u16] = bytemuck::cast_slice_mut(&mut added[from..from + words.len()]);
+        for index in 0..cells.len() {
+            differences[index] = other[index].saturating_sub(cells[index]);
+            cells[index] += differences[index];
+        }
+        Ok(added)
     }
 
     /// Adds the counts of another sketch of the same shape.
@@ -141,9 +173,11 @@ mod tests {
         exact
     }
 
-    /// The count that a sketch reports for an id, without counting a use.
+    /// The count that a sketch reports for an id.
     fn count(sketch: &CountMinSketch, id: u64) -> u32 {
-        sketch.clone().add(key_of(id)) - 1
+        let count = sketch.count(key_of(id));
+        assert_eq!(sketch.clone().add(key_of(id)), count + 1);
+        count
     }
 
     proptest! {
@@ -170,6 +204,44 @@ mod tests {
                 prop_assert!(count(&first, id) >= left + right);
                 // The minimum of sums is at least the sum of the minimums.
                 prop_assert!(most.get(&id).is_none_or(|most| count(&first, id) >= *most));
+            }
+        }
+    }
+
+    proptest! {
+        /// What was added, and added again to a copy, gives the same cells. To raise twice changes nothing.
+        #[test]
+        fn a_raised_count_is_at_least_the_higher_one_and_at_most_the_sum(
+            left in prop::collection::vec(0_u64..50, 0..200),
+            right in prop::collection::vec(0_u64..50, 0..200),
+            cut in 0_usize..100,
+        ) {
+            let [mut first, mut second] = [(); 2].map(|()| CountMinSketch::new(0.1, 0.1, 4));
+            counted(&mut first, &left);
+            counted(&mut second, &right);
+            let (mut copy, mut sum, words) = (first.clone(), first.clone(), second.words());
+            let (low, high) = words.split_at(cut.min(words.len()));
+            let higher: Vec<u32> = (0..50).map(|id| count(&first, id).max(count(&second, id))).collect();
+            for (from, words) in [(0, low), (low.len(), high)] {
+                copy.merge(&first.raise(from, words).unwrap()).unwrap();
+            }
+            prop_assert_eq!(first.words(), copy.words());
+            prop_assert!(first.raise(0, words).unwrap().iter().all(|added| *added == 0));
+            sum.merge(words).unwrap();
+            for id in 0..50 {
+                prop_assert!(count(&first, id) >= higher[id as usize] && count(&first, id) <= count(&sum, id));
+            }
+            let all = first.words().len();
+            prop_assert_eq!((first.raise(1, words), first.raise(usize::MAX, &[1])), (Err(all), Err(all)));
+        }
+
+        #[test]
+        fn uses_that_are_added_at_once_count_as_one_by_one(ids in prop::collection::vec((0_u64..20, 0_u32..5), 0..50)) {
+            let [mut first, mut second] = [(); 2].map(|()| CountMinSketch::new(0.1, 0.1, 1));
+            for (id, times) in ids {
+                (0..times).for_each(|_| _ = first.add(key_of(id)));
+                second.add_times(key_of(id), times);
+                prop_assert_eq!(count(&first, id), count(&second, id));
             }
         }
     }

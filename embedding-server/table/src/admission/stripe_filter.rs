@@ -62,6 +62,37 @@ impl StripeFilter {
         self.inner.merge(cells)
     }
 
+    /// As [`AdmissionFilter::raise`].
+    pub(crate) fn raise(&mut self, from: usize, cells: &[u32]) -> Result<Vec<u32>, usize> {
+        self.keep();
+        self.inner.raise(from, cells)
+    }
+
+    /// As [`AdmissionFilter::forget`].
+    pub(crate) fn forget(&mut self, key: u64) -> bool {
+        let is_counted = self.inner.exact_count(key) > 0;
+        if is_counted {
+            self.keep();
+            self.inner.forget(key);
+        }
+        is_counted
+    }
+
+    /// As [`AdmissionFilter::counted`].
+    pub(crate) fn counted(&self) -> Vec<u64> {
+        self.inner.counted()
+    }
+
+    /// As [`AdmissionFilter::count`].
+    pub(crate) fn count(&self, key: u64) -> u32 {
+        self.inner.count(key)
+    }
+
+    /// As [`AdmissionFilter::cells`].
+    pub(crate) fn cells(&self) -> &[u32] {
+        self.inner.cells()
+    }
+
     /// As [`AdmissionFilter::clear`].
     pub(crate) fn clear(&mut self) {
         self.keep();

@@ -1,5 +1,7 @@
 //! Frequency counts of a whole table: its format in a saved model, and reading counts from one.
 
+use zagros_zip::ZipEq;
+
 use crate::key::key_of;
 use crate::stripe::Stripe;
 use crate::{ChangeKind, StripeChange, Table, TableError};
@@ -13,7 +15,7 @@ impl Table {
         Some(format!("{rule} in {} stripes", self.stripes()))
     }
 
-    /// Adds to the counts of ids that have no row. A table without exact counts ignores the call.
+    /// Adds to the counts of ids that have no row. A table that counts nothing ignores the call.
     ///
     /// # Errors
     /// If the lengths of `ids` and `counts` differ. Then nothing is added.
@@ -37,20 +39,106 @@ impl Table {
         Ok(())
     }
 
-    /// Adds the sketch of a stripe of an equal table, from this server or another one. No count becomes too low. A
-    /// table without a sketch ignores the call.
+    /// Raises the counts of a stripe to at least those of the same stripe of an equal table, from this server or another one. No count
+    /// becomes too low. A table without a sketch ignores the call.
     ///
     /// # Errors
-    /// If there is no such stripe, or its sketch has another size. Then nothing is added.
+    /// If there is no such stripe, or its sketch has another size. Then nothing changes.
     pub fn merge_sketch(&self, stripe: usize, cells: &[u32]) -> Result<(), TableError> {
-        if stripe >= self.stripes() {
-            return Err(TableError::Length { what: "stripes", expected: self.stripes(), found: stripe + 1 });
+        self.check_sketch_stripe(stripe)?;
+        let expected = self.lock(stripe).filter.cells().len();
+        if expected > 0 && expected != cells.len() {
+            return Err(TableError::Length { what: "words of a sketch", expected, found: cells.len() });
         }
+        self.raise_sketch(stripe, 0, cells)
+    }
+
+    /// As [`Self::merge_sketch`], for the words of the sketch from word `from` on.
+    ///
+    /// # Errors
+    /// If there is no such stripe, or the words are not within its sketch. Then nothing changes.
+    pub fn raise_sketch(&self, stripe: usize, from: usize, cells: &[u32]) -> Result<(), TableError> {
+        self.check_sketch_stripe(stripe)?;
         let mut stripe = self.lock(stripe);
-        let merged = stripe.filter.merge(cells);
-        merged.map_err(|expected| TableError::Length { what: "words of a sketch", expected, found: cells.len() })?;
-        self.log_change(&stripe, ChangeKind::SketchAdded(cells));
+        let added = stripe.filter.raise(from, cells);
+        let found = from.saturating_add(cells.len());
+        let added = added.map_err(|expected| TableError::Length { what: "words of a sketch", expected, found })?;
+        if added.iter().any(|added| *added > 0) {
+            self.log_change(&stripe, ChangeKind::SketchAdded(&added));
+        }
         Ok(())
+    }
+
+    /// Appends some words of the sketch of a stripe, `most` from word `from` on. Returns whether these were the last.
+    ///
+    /// # Panics
+    /// If there is no such stripe.
+    pub fn read_sketch(&self, stripe: usize, from: usize, most: usize, into: &mut Vec<u32>) -> bool {
+        let stripe = self.lock(stripe);
+        let cells = stripe.filter.cells();
+        let (start, end) = (from.min(cells.len()), from.saturating_add(most).min(cells.len()));
+        into.extend_from_slice(&cells[start..end]);
+        end == cells.len()
+    }
+
+    /// Ids of one stripe that have an exact count.
+    ///
+    /// # Panics
+    /// If there is no such stripe.
+    #[must_use]
+    pub fn counted_ids(&self, stripe: usize) -> Vec<u64> {
+        self.lock(stripe).filter.counted()
+    }
+
+    /// The counts of these ids of one stripe: exact, or what the sketch says. 0 where there is none.
+    ///
+    /// # Panics
+    /// If there is no such stripe.
+    #[must_use]
+    pub fn counts_of(&self, stripe: usize, ids: &[u64]) -> Vec<u32> {
+        let stripe = self.lock(stripe);
+        ids.iter().map(|id| stripe.filter.count(key_of(*id))).collect()
+    }
+
+    /// Takes counts over from the server that had the ids before. An exact count is added to that of an id that has no row; forget
+    /// the one from before first ([`Self::forget_counts`]). A sketch is raised to at least this count.
+    ///
+    /// # Errors
+    /// If the lengths of `ids` and `counts` differ. Then nothing changes.
+    pub fn take_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
+        self.check_rows("frequency counts", ids, 1, counts.len())?;
+        if self.lock(0).filter.cells().is_empty() {
+            return self.insert_frequency_counts(ids, counts);
+        }
+        for (id, count) in ids.iter().zip_eq(counts) {
+            let key = key_of(*id);
+            let mut stripe = self.lock(self.stripe_of(key));
+            let added = count.saturating_sub(stripe.filter.count(key));
+            if added > 0 {
+                stripe.filter.restore(key, added);
+                self.log_change(&stripe, ChangeKind::CountsAdded(&[*id], &[added]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the exact counts of ids, as the log learns. Their rows are put in next.
+    pub fn forget_counts(&self, ids: &[u64]) {
+        for id in ids {
+            let key = key_of(*id);
+            let mut stripe = self.lock(self.stripe_of(key));
+            if stripe.filter.forget(key) && self.is_logged() {
+                stripe.changes.note_removed(key);
+                self.log_stripe(&mut stripe);
+            }
+        }
+    }
+
+    pub(crate) fn check_sketch_stripe(&self, stripe: usize) -> Result<(), TableError> {
+        if stripe < self.stripes() {
+            return Ok(());
+        }
+        Err(TableError::Length { what: "stripes", expected: self.stripes(), found: stripe.saturating_add(1) })
     }
 
     fn log_change(&self, stripe: &Stripe, kind: ChangeKind<'_>) {

@@ -6,6 +6,7 @@ mod deadlines;
 mod failures;
 mod ledger;
 mod model;
+mod moving;
 mod races;
 mod snapshots;
 mod support;

@@ -139,14 +139,10 @@ fn the_last_server_hands_its_buckets_over_when_it_is_asked_to_end_and_another_on
 }
 
 #[test]
-fn a_server_whose_buckets_cannot_move_drains_the_run() {
+fn a_server_that_is_alone_drains_the_run() {
     let (mut core, members) = training(1);
     leaving(&mut core, 1, &members[0]);
     assert!(core.run.draining().is_some(), "nobody else is there");
-    let (mut core, members) = training(2);
-    core.config.fixed_servers = Some("of the test".to_owned());
-    leaving(&mut core, 1, &members[1]);
-    assert!(core.run.draining().is_some());
 }
 
 #[test]
@@ -235,8 +231,6 @@ fn what_a_run_cannot_do_is_refused_with_the_reason() {
     assert!(refused(&mut core, 2, 5).contains("takes 1 dense workers at most"));
     assert!(refused(&mut core, 65, 0).contains("65 servers cannot share 64 buckets"));
     assert!(!core.take_events().iter().any(|event| matches!(event, RunEvent::ScaleRequested { .. })));
-    let mut fixed = Core::new(CoreConfig { fixed_servers: Some("rows are on disk".to_owned()), ..core.config.clone() });
-    assert!(refused(&mut fixed, 2, 0).contains("cannot change: rows are on disk"));
     let mut waiting = self::core(1, 1);
     assert_eq!(scale(&mut waiting, 1, 2).unwrap_err().kind, RefusalKind::Unavailable);
     core.drain(at(2), "asked to end");

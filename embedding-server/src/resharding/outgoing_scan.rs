@@ -1,0 +1,107 @@
+//! The first part of a copy: every row of the buckets once, stripe by stripe, and what is counted of ids without a row.
+//!
+//! ```text
+//! stripe: ids in memory ─► rows ─► ids in the cold tier that were not in memory ─► rows ─► counts ─► next stripe
+//! ```
+//!
+//! [`zagros_table::Table::read_rows_anywhere`] says why no row is missed. Rows are evicted and paged in meanwhile, but each is sent once: the
+//! ids that were in memory are kept until the stripe is done.
+
+use std::collections::HashSet;
+
+use zagros_table::{ColdError, ColdIds, Table};
+
+use super::PlannedMove;
+use super::chunk::{CHUNK_BYTES, Chunk, most_rows};
+
+/// Words of a sketch in one answer.
+const SKETCH_WORDS: usize = CHUNK_BYTES / 4;
+
+/// How far the scan of one table is.
+#[derive(Debug, Default)]
+pub(super) struct TableScan {
+    stripe: usize,
+    part: StripePart,
+}
+
+/// What of a stripe is sent next.
+#[derive(Debug, Default)]
+enum StripePart {
+    /// The rows in memory are to be listed.
+    #[default]
+    Memory,
+    /// These rows are sent. They were in memory, and are kept for the next part.
+    Hot { left: Vec<u64>, all: HashSet<u64> },
+    /// Rows of the cold tier are to be listed, from here on. These have been sent.
+    Cold { from: Option<u64>, sent: HashSet<u64> },
+    /// Ids with exact counts are to be listed.
+    Counts,
+    /// These counts are sent.
+    Counted { left: Vec<u64> },
+    /// The sketch is sent, from this word on.
+    Sketch { from: usize },
+}
+
+impl TableScan {
+    /// Reads the next rows and counts. Returns whether the table was read to its end.
+    ///
+    /// # Errors
+    /// If the cold tier cannot be read. What was to be sent next is lost then: the copy cannot go on.
+    pub(super) fn read(
+        &mut self,
+        number: u32,
+        table: &Table,
+        plan: &PlannedMove,
+        chunk: &mut Chunk,
+    ) -> Result<bool, ColdError> {
+        let most = most_rows(table);
+        while chunk.len() < most && chunk.sketch.is_empty() {
+            if self.stripe == table.stripes() {
+                return Ok(true);
+            }
+            let is_moving = |id: &u64| plan.has_row(number, *id);
+            self.part = match std::mem::take(&mut self.part) {
+                StripePart::Memory => {
+                    let mut left = table.ids_in_memory(self.stripe);
+                    left.retain(is_moving);
+                    StripePart::Hot { all: left.iter().copied().collect(), left }
+                }
+                StripePart::Hot { left, all } if left.is_empty() => StripePart::Cold { from: None, sent: all },
+                StripePart::Hot { mut left, all } => {
+                    let taken = left.split_off(left.len().saturating_sub(most));
+                    table.read_rows_anywhere(self.stripe, &taken, &mut chunk.rows)?;
+                    StripePart::Hot { left, all }
+                }
+                StripePart::Cold { from, sent } => {
+                    let ColdIds { mut ids, next } = table.cold_ids(self.stripe, from, most)?;
+                    ids.retain(|id| is_moving(id) && !sent.contains(id));
+                    table.read_rows_anywhere(self.stripe, &ids, &mut chunk.rows)?;
+                    next.map_or(StripePart::Counts, |from| StripePart::Cold { from: Some(from), sent })
+                }
+                StripePart::Counts => {
+                    let mut left = table.counted_ids(self.stripe);
+                    left.retain(is_moving);
+                    StripePart::Counted { left }
+                }
+                StripePart::Counted { left } if left.is_empty() => StripePart::Sketch { from: 0 },
+                StripePart::Counted { mut left } => {
+                    let taken = left.split_off(left.len().saturating_sub(most));
+                    chunk.count(table, self.stripe, &taken);
+                    StripePart::Counted { left }
+                }
+                StripePart::Sketch { from } => self.sketch(table, from, chunk),
+            };
+        }
+        Ok(false)
+    }
+
+    /// Reads the next words of a stripe's sketch, if the table has one.
+    fn sketch(&mut self, table: &Table, from: usize, chunk: &mut Chunk) -> StripePart {
+        (chunk.sketch_stripe, chunk.sketch_from) = (self.stripe as u32, from as u32);
+        if table.read_sketch(self.stripe, from, SKETCH_WORDS, &mut chunk.sketch) {
+            self.stripe += 1;
+            return StripePart::Memory;
+        }
+        StripePart::Sketch { from: from + SKETCH_WORDS }
+    }
+}
