@@ -198,10 +198,7 @@ impl World {
         let mut all = StepAgreement::default();
         for index in ranks {
             let Action::Agree { vote, batch } = self.worker(*index).at else { unreachable!() };
-            all.samples += u64::from(batch);
-            all.stop |= vote.stop;
-            all.checkpoint |= vote.checkpoint;
-            all.regroup |= vote.regroup;
+            all = all.with(vote, u64::from(batch));
         }
         all
     }
