@@ -249,6 +249,8 @@ fn job(servers: u32) -> Outcome<Job> {
         kind = "ffnn"
         [cluster]
         servers = {servers}
+        # A log would cost both sides the same.
+        durability = "checkpoint"
         "#
     );
     Job::parse(&text, Path::new("pooling.toml"), &Overrides::none()).map_err(|errors| errors.to_string().into())

@@ -269,6 +269,9 @@ pub struct HeartbeatResponse {
     /// Logs of lost servers that the receiver may take over (embedding servers only). The first process that locks a log has it.
     #[prost(message, repeated, tag = "34")]
     pub lost_logs: ::prost::alloc::vec::Vec<LostLog>,
+    /// The run is over because all its work is done. A worker that has not trained yet has nothing to do.
+    #[prost(bool, tag = "35")]
+    pub finished: bool,
 }
 /// The log of an embedding server whose process is lost, and which nobody has replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1093,6 +1096,8 @@ pub enum BarrierReason {
     Stop = 3,
     /// It has done its part of what all workers do: resume, evaluate, fix the content of a checkpoint.
     Ready = 4,
+    /// The first worker has saved what the run leaves. Another worker waits for that. Once all have voted so, nothing is left to do.
+    Saved = 5,
 }
 impl BarrierReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1106,6 +1111,7 @@ impl BarrierReason {
             Self::EpochEnd => "BARRIER_REASON_EPOCH_END",
             Self::Stop => "BARRIER_REASON_STOP",
             Self::Ready => "BARRIER_REASON_READY",
+            Self::Saved => "BARRIER_REASON_SAVED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1116,6 +1122,7 @@ impl BarrierReason {
             "BARRIER_REASON_EPOCH_END" => Some(Self::EpochEnd),
             "BARRIER_REASON_STOP" => Some(Self::Stop),
             "BARRIER_REASON_READY" => Some(Self::Ready),
+            "BARRIER_REASON_SAVED" => Some(Self::Saved),
             _ => None,
         }
     }

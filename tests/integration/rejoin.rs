@@ -1,6 +1,10 @@
 //! A dense worker's process is killed in mid-run and another one takes its place: the run goes on.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
+use serde_json::Value;
+use zagros_fake_s3::{FakeS3, S3Fault};
 use zagros_tests::signal_process;
 
 use crate::faults::pid;
@@ -102,6 +106,42 @@ fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
     ]);
     // At least every row once an epoch, by this one worker from then on.
     assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
+}
+
+/// Invariant RK-6. The store of the model answers nobody until worker 0 is killed. The replacement goes back to the best state, scores and saves.
+#[test]
+fn a_first_worker_that_is_killed_while_it_saves_is_replaced_and_its_replacement_saves() {
+    let store = FakeS3::start("models");
+    let fixture = Fixture::new(ROWS).with_environment(store.environment());
+    let sets = [
+        "output.model_folder=s3://models/ads",
+        "train.epochs=3",
+        "data.validation_share=0.2",
+        "train.early_stop={patience=9}",
+        "checkpoint.every_steps=20",
+    ];
+    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
+    let mut run = fixture.start(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
+    // At its start the run has tried whether it may write there.
+    run.wait_for_line("checkpoint after step");
+    store.inject(S3Fault::Hangs, "P", usize::MAX);
+    let (deadline, tried) = (Instant::now() + Duration::from_secs(120), store.requests().len());
+    while store.requests().len() == tried {
+        assert!(Instant::now() < deadline, "worker 0 saves no model");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal_process(pid(&fixture, "dense-worker-0"), Signal::KILL);
+    run.wait_for_line("dense worker 0 was killed by signal 9; starting it again");
+    store.heal();
+    run.finish().expect(0).says(&["dense worker 0 is lost", "from the state of dense worker 1"]);
+    let summary = fixture.summary();
+    assert_eq!(summary["complete"], true);
+    assert!(summary["evaluation"]["auc"].as_f64() > Some(0.6), "{summary}");
+    let model = store.keys().into_iter().filter(|key| key.ends_with("/manifest.json")).count();
+    assert_eq!(model, 1, "{:?}", store.keys());
+    let scored = fixture.zagros(["eval", &fixture.run_folder().display().to_string(), "--json"]).expect(0);
+    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    assert_eq!(scored["auc"], summary["evaluation"]["auc"]);
 }
 
 /// The digits that a text begins with, between which may be commas.

@@ -33,6 +33,8 @@ pub struct MemberView {
     pub generation: u64,
     /// Why this member must stop: the run ended or failed.
     pub stop: Option<String>,
+    /// It must stop because all work of the run is done.
+    pub finished: bool,
     /// Why this process is no longer a member: a newer process took its slot, or its lease expired. Final.
     pub fenced: Option<String>,
     /// Set once no heartbeat was answered for a whole lease: who does not answer, and for how long. `None` again after the
@@ -327,6 +329,7 @@ impl Heartbeats {
         let view = MemberView {
             generation: response.generation,
             stop: response.stop.then_some(response.reason),
+            finished: response.finished,
             fenced: None,
             lost: None,
             group: response.group,

@@ -40,12 +40,19 @@ pub fn decide(reasons: &[BarrierReason]) -> Option<BarrierDecision> {
     if anyone(BarrierReason::Stop) {
         return Some(BarrierDecision::Stop);
     }
-    match (anyone(BarrierReason::Ready), anyone(BarrierReason::Checkpoint)) {
-        (true, _) if reasons.iter().all(|reason| *reason == BarrierReason::Ready) => Some(BarrierDecision::Continue),
-        (true, _) => None,
-        (false, true) => Some(BarrierDecision::Checkpoint),
-        (false, false) => Some(BarrierDecision::EpochOver),
+    for alone in [BarrierReason::Ready, BarrierReason::Saved] {
+        if anyone(alone) {
+            return reasons.iter().all(|reason| *reason == alone).then_some(BarrierDecision::Continue);
+        }
     }
+    Some(if anyone(BarrierReason::Checkpoint) { BarrierDecision::Checkpoint } else { BarrierDecision::EpochOver })
+}
+
+/// Whether a request and its answer say that the first worker has saved what the run leaves: all have voted so.
+pub(crate) fn says_saved(request: &BarrierRequest, response: &BarrierResponse) -> bool {
+    let votes_so = request.vote.as_ref().is_some_and(|vote| vote.reason() == BarrierReason::Saved);
+    let Some(State::Result(result)) = &response.state else { return false };
+    votes_so && result.decision() == BarrierDecision::Continue
 }
 
 /// Workers that an answer names of those that have not voted.
@@ -325,14 +332,18 @@ mod tests {
 
     #[test]
     fn an_epoch_ends_once_all_came_to_end_it_and_whoever_stops_has_all_stop() {
-        use BarrierReason::{Checkpoint, EpochEnd, Ready, Stop, Unspecified};
+        use BarrierReason::{Checkpoint, EpochEnd, Ready, Saved, Stop, Unspecified};
         assert_eq!(decide(&[EpochEnd; 3]), Some(BarrierDecision::EpochOver));
         assert_eq!(decide(&[EpochEnd, Checkpoint, EpochEnd]), Some(BarrierDecision::Checkpoint));
         assert_eq!(decide(&[Checkpoint, Stop, EpochEnd]), Some(BarrierDecision::Stop));
         assert_eq!([decide(&[Ready; 2]), decide(&[Ready, Stop])].map(Option::unwrap), {
             [BarrierDecision::Continue, BarrierDecision::Stop]
         });
-        for nonsense in [&[Ready, EpochEnd][..], &[Checkpoint, Ready], &[EpochEnd, Unspecified], &[]] {
+        assert_eq!([decide(&[Saved; 2]), decide(&[Saved, Stop])].map(Option::unwrap), {
+            [BarrierDecision::Continue, BarrierDecision::Stop]
+        });
+        let mixed = [&[Ready, EpochEnd][..], &[Checkpoint, Ready], &[Saved, Ready], &[EpochEnd, Saved]];
+        for nonsense in mixed.into_iter().chain([&[EpochEnd, Unspecified][..], &[]]) {
             assert_eq!(decide(nonsense), None, "{nonsense:?}");
         }
     }

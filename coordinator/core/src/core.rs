@@ -120,6 +120,11 @@ impl Core {
             EarlierJoin::Holds { incarnation } => return Ok(self.joined(slot, incarnation)),
             EarlierJoin::Gone => return Err(replaced(slot)),
         }
+        if self.run == RunState::Saved && slot.role == Role::DenseWorker {
+            // It comes in the place of a worker that was lost after its work was done.
+            self.check_vacant(now, slot, request)?;
+            return Ok(JoinResponse { over: true, ..JoinResponse::default() });
+        }
         let resumed = self.data.resume(&self.config, slot, request)?;
         let content = self.content_of(slot, request);
         if content == ServerContent::Foreign {
@@ -192,6 +197,7 @@ impl Core {
             bucket_move: self.resharding.active().map_or(0, |active| active.id),
             leave: self.is_to_leave(slot),
             lost_logs: self.lost_logs(now, slot),
+            finished: outcome == Some(&RunOutcome::Finished),
         })
     }
 

@@ -48,6 +48,11 @@ impl ProcessGroups {
         self.broken
     }
 
+    /// Whether this process is in the newest group.
+    pub(crate) fn has(&self, slot: MemberSlot, incarnation: u32) -> bool {
+        self.members.contains(&GroupMember { index: slot.index, incarnation })
+    }
+
     /// A member was lost, perhaps a worker of the newest group.
     pub(crate) fn note_loss(&mut self, slot: MemberSlot) {
         let is_in_group = self.members.iter().any(|member| member.index == slot.index);

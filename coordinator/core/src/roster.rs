@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::CoreConfig;
 use crate::members::{ExpiredLease, MemberRecord, MemberState, Members};
+use crate::run::RunState;
 use crate::{MemberSlot, Role};
 
 /// The members of a run, compared with the slots of the job.
@@ -91,14 +92,17 @@ impl<'a> Roster<'a> {
         first.and_then(|(_, first)| first.progress).is_some_and(|progress| progress.trained)
     }
 
-    /// Whether all work is done: the first worker, which saves the model, has finished, and no other worker still works.
-    pub(crate) fn is_finished(self) -> bool {
-        let has_finished = self.members.state(MemberSlot::worker(0)) == Some(MemberState::Left { finished: true });
+    /// Whether all work is done: the first worker, which saves the model, has finished or at least saved, and no worker still works.
+    /// `is_in_group` answers whether a process, by slot and incarnation, is in the newest process group.
+    pub(crate) fn is_finished(self, run: &RunState, is_in_group: impl Fn(MemberSlot, u32) -> bool) -> bool {
+        let first = self.members.state(MemberSlot::worker(0));
+        let is_saved = *run == RunState::Saved || first == Some(MemberState::Left { finished: true });
         // A process that took a slot too late to train waits for a group that never forms.
         let works = |(slot, worker): (MemberSlot, &MemberRecord)| {
-            worker.progress.is_some() || (worker.incarnation == 1 && slot.index < self.config.workers)
+            let is_expected = worker.incarnation == 1 && slot.index < self.config.workers;
+            worker.progress.is_some() || is_expected || is_in_group(slot, worker.incarnation)
         };
-        has_finished && !self.alive_workers().filter(|(slot, _)| slot.index > 0).any(works)
+        is_saved && !self.alive_workers().any(works)
     }
 
     /// A worker that was lost so long ago that no other process is expected in its slot (invariant WT-1).

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Waiting ──► Training ──► Draining ──► Ended
-//!    └───────────┴────────────────────────▲
+//!    │           ├──► Saved ──────────────▲
+//!    └───────────┴────────────────────────┘
 //! ```
 
 use std::fmt;
@@ -35,6 +36,9 @@ pub(crate) enum RunState {
     Waiting,
     /// There is a placement and a worker.
     Training,
+    /// Model and summary are written, and every worker of the process group knows. The workers only have to leave: nobody waits for
+    /// one that is lost now.
+    Saved,
     /// A process was asked to end, for this reason. Workers save and leave first.
     Draining(String),
     /// The run is over. The first outcome stays.
@@ -89,9 +93,14 @@ impl RunState {
         match self {
             Self::Waiting => "waiting",
             // Workers still make their last step and save.
-            Self::Training | Self::Draining(_) => "training",
+            Self::Training | Self::Saved | Self::Draining(_) => "training",
             Self::Ended(outcome) => outcome.word(),
         }
+    }
+
+    /// Whether workers train, or have saved what they trained and are about to leave.
+    pub(crate) fn trains(&self) -> bool {
+        matches!(self, Self::Training | Self::Saved)
     }
 
     /// Why the run is drained, while it is.
@@ -110,7 +119,7 @@ impl RunState {
     pub(crate) fn outcome(&self) -> Option<&RunOutcome> {
         match self {
             Self::Ended(outcome) => Some(outcome),
-            Self::Waiting | Self::Training | Self::Draining(_) => None,
+            Self::Waiting | Self::Training | Self::Saved | Self::Draining(_) => None,
         }
     }
 }

@@ -129,14 +129,14 @@ pub(crate) fn uneven_shares(plan: &[SplitRange], files: &[DataFile], workers: u3
     let why = match indivisible {
         0 => format!("the training files have {} bytes", total_bytes(files)),
         _ => format!(
-            "{indivisible} of {} training files are compressed, and one worker reads such a file whole",
+            "{indivisible} of {} training files are compressed or have a single row group, and one worker reads such a file whole",
             files.len()
         ),
     };
     let next = match indivisible {
         0 => "set cluster.workers = 1 for so little data".to_owned(),
         _ => format!(
-            "decompress the files, write them as {} or more files of equal size, or lower cluster.workers",
+            "decompress the files, write them as {} or more files or row groups of equal size, or lower cluster.workers",
             workers * 4
         ),
     };
@@ -229,8 +229,8 @@ mod tests {
         let zipped = [file(900, false)];
         assert_eq!(
             warning(&zipped, 2).unwrap(),
-            "1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes): 1 of 1 training files are compressed, \
-             and one worker reads such a file whole; decompress the files, write them as 8 or more files of equal size, \
+            "1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes): 1 of 1 training files are compressed or have a single row group, \
+             and one worker reads such a file whole; decompress the files, write them as 8 or more files or row groups of equal size, \
              or lower cluster.workers"
         );
         let tiny = warning(&[file(600, true)], 9).unwrap();

@@ -120,6 +120,13 @@ pub enum Action {
         /// Training has finished.
         finished: bool,
     },
+    /// Save the model and the summary, which the first worker does.
+    Save {
+        /// Training has finished.
+        finished: bool,
+        /// The other workers wait until the first has saved: one of them may have to train its replacement.
+        together: bool,
+    },
     /// Training has ended. There is no reply.
     End(Ending),
 }

@@ -24,6 +24,20 @@ pub struct StepAgreement {
     pub regroup: bool,
 }
 
+impl StepAgreement {
+    /// The agreement with one more rank in it, which brings so many samples.
+    #[must_use]
+    pub fn with(self, vote: StepVote, samples: u64) -> Self {
+        let StepVote { stop, checkpoint, regroup } = vote;
+        Self {
+            samples: self.samples + samples,
+            stop: self.stop | stop,
+            checkpoint: self.checkpoint | checkpoint,
+            regroup: self.regroup | regroup,
+        }
+    }
+}
+
 /// What a vote depends on besides the loop's own state. The driver looks it up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepFacts {

@@ -77,6 +77,8 @@ pub enum Event {
     EpochClosed,
     /// Reply to `Conclude`: the model is chosen and scored.
     Concluded,
+    /// Reply to `Save`: what the run leaves is written, as far as this worker writes it or waits for it.
+    Saved,
     /// The action was given up: this process was asked to end, or the run is drained.
     Interrupted,
     /// A call of the group failed.

@@ -154,4 +154,9 @@ pub enum Finish {
         /// Training has finished.
         finished: bool,
     },
+    /// Saves what the run leaves, or waits for the first worker, which does.
+    Saving {
+        /// Training has finished.
+        finished: bool,
+    },
 }

@@ -175,18 +175,26 @@ impl TrainingLoop {
         match (finish, event) {
             (Finish::EpochBarrier(end), Event::AllHere) => self.close_epoch(end),
             (Finish::ClosingEpoch(end), Event::EpochClosed) => self.evaluate_epoch(end),
-            (Finish::Concluding { finished: true }, Event::Concluded) => self.end(Ending::Finished),
-            (Finish::Concluding { finished: false }, Event::Concluded) => self.end(Ending::Interrupted),
-            (Finish::Concluding { .. }, Event::Interrupted) => self.end(Ending::Interrupted),
+            (Finish::Concluding { finished }, Event::Concluded) => self.save(finished),
+            (Finish::Concluding { .. }, Event::Interrupted) => self.save(false),
+            (Finish::Saving { finished: true }, Event::Saved) => self.end(Ending::Finished),
+            (Finish::Saving { finished: false }, Event::Saved) => self.end(Ending::Interrupted),
             (_, event) => self.given_up(&event),
         }
     }
 
     fn conclude(&mut self, finished: bool) -> Vec<Action> {
         if self.config.from_memory {
-            return self.end(if finished { Ending::Finished } else { Ending::Interrupted });
+            return self.save(finished);
         }
         self.go(State::Finishing(Finish::Concluding { finished }), Action::Conclude { finished })
+    }
+
+    /// A worker that left before the model is saved could not help a replacement of the first one to save it. Where a lost
+    /// worker sets the run back, and after an interruption, the newest checkpoint helps.
+    fn save(&mut self, finished: bool) -> Vec<Action> {
+        let together = finished && self.config.policy.regroups() && !self.config.from_memory;
+        self.go(State::Finishing(Finish::Saving { finished }), Action::Save { finished, together })
     }
 
     /// An action that was given up where nothing tidy can follow, or an event that is no reply to the last action.

@@ -95,6 +95,27 @@ fn worker_down_a_step_that_nobody_made_is_read_again() {
     assert_eq!(worker.on(formed), [follow]);
 }
 
+/// Invariant RK-6: a replacement of the first worker gets the dense network from whoever waited for the save.
+#[test]
+fn worker_down_the_others_stay_until_the_first_has_saved() {
+    let mut worker = training(LoopConfig { epochs: 1, has_held_out: false, ..config(HYBRID) });
+    let dry = [Event::StreamDry(FACTS), agreed(0), Event::Drained, Event::Drained, Event::AllHere, Event::EpochClosed];
+    let actions = after(&mut worker, dry);
+    assert_eq!(last(&actions), Action::Conclude { finished: true });
+    let save = Action::Save { finished: true, together: true };
+    assert_eq!(worker.on(Event::Concluded), [save]);
+    assert_eq!(worker.on(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
+    worker.on(Event::Left);
+    let ranks = vec![RankProgress::default(), worker.progress()];
+    assert_eq!(ranks[1].epoch, 1);
+    let formed = Event::Formed { group: Some(GroupMember { rank: 1, generation: 2 }), progress: ranks };
+    assert!(matches!(worker.on(formed)[..], [Action::Follow { source: 1, adopt: false, .. }]));
+    let counts = LoopCounts { epoch: 1, evaluated: Some(0), ..LoopCounts::default() };
+    assert_eq!(worker.on(Event::Ready(counts)), [Action::Conclude { finished: true }]);
+    assert_eq!(worker.on(Event::Concluded), [save]);
+    assert_eq!(worker.on(Event::Saved), [Action::End(Ending::Finished)]);
+}
+
 #[test]
 fn worker_down_in_mode_sync_the_run_ends() {
     let mut worker = training(config(IN_TURNS));
@@ -273,7 +294,8 @@ fn exit_code_143_a_group_finishes_its_step_and_makes_the_last_checkpoint() {
     assert_eq!(worker.on(Event::Drained), [Action::FinalCheckpoint]);
     let concludes = [Action::ReleasePermit, Action::Conclude { finished: false }];
     assert_eq!(worker.on(Event::CheckpointDone), concludes);
-    assert_eq!(worker.on(Event::Concluded), [Action::End(Ending::Interrupted)]);
+    assert_eq!(worker.on(Event::Concluded), [Action::Save { finished: false, together: false }]);
+    assert_eq!(worker.on(Event::Saved), [Action::End(Ending::Interrupted)]);
 }
 
 /// All know of the batch from the step before, and divide the step's gradient by its samples too. A worker that cannot bring
@@ -350,6 +372,7 @@ fn early_stopping_ends_the_round_and_the_run() {
     assert_eq!(worker.search().best().map(|best| best.step), Some(1));
     assert_eq!(worker.on(Event::Drained), [Action::CloseEpoch { epoch: 0, check_books: false }]);
     assert_eq!(last(&worker.on(Event::EpochClosed)), Action::Conclude { finished: true });
-    assert_eq!(worker.on(Event::Concluded), [Action::End(Ending::Finished)]);
+    assert_eq!(worker.on(Event::Concluded), [Action::Save { finished: true, together: false }]);
+    assert_eq!(worker.on(Event::Saved), [Action::End(Ending::Finished)]);
     assert_eq!(worker.state(), State::Ended(Ending::Finished));
 }

@@ -74,6 +74,7 @@ fn events(policy: Policy) -> Vec<Event> {
         Event::AllHere,
         Event::EpochClosed,
         Event::Concluded,
+        Event::Saved,
         Event::Interrupted,
         loss(false),
         loss(true),

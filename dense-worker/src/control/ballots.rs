@@ -99,6 +99,15 @@ impl Ballots {
         }
     }
 
+    /// Waits until the first worker has saved what the run leaves, and every worker of the group knows.
+    ///
+    /// # Errors
+    /// As [`Self::vote`].
+    pub(crate) async fn wait_for_save(&mut self) -> Result<(), WorkerError> {
+        // Where one of them was asked to stop meanwhile, it is the end as well.
+        self.vote_for(BarrierReason::Saved).await.map(|_| ())
+    }
+
     /// Votes without counts.
     ///
     /// # Errors

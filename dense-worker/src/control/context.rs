@@ -13,6 +13,7 @@ use super::stop::Stop;
 use crate::datapath::dense::DenseThread;
 use crate::event::Observer;
 use crate::metrics::Metrics;
+use crate::report::RunFolder;
 
 /// The job, the processes that the worker talks to, and who hears of its progress.
 pub(crate) struct RunContext {
@@ -25,6 +26,8 @@ pub(crate) struct RunContext {
     pub(crate) stop: Stop,
     pub(crate) splits: Splits,
     pub(crate) completer: Completer,
+    /// Where the first worker writes summary and model; `None` for the others, and where nothing is written.
+    pub(crate) folder: Option<RunFolder>,
 }
 
 impl RunContext {

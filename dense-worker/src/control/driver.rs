@@ -136,6 +136,10 @@ impl Trainer {
             Action::Conclude { finished } => {
                 self.conclude(if finished { Outcome::Finished } else { Outcome::Interrupted }).await
             }
+            Action::Save { finished, together } => {
+                let outcome = if finished { Outcome::Finished } else { Outcome::Interrupted };
+                self.save(outcome, together).await.map(|()| Event::Saved)
+            }
             action => Err(out_of_order(&format!("{action:?} has no reply"))),
         }
     }
@@ -165,7 +169,8 @@ impl Trainer {
             Some(WorkerError::BarrierMissed { workers, reason }) => (&workers[..], reason.clone()),
             _ => return,
         };
-        if missing.is_empty() && self.group.is_asynchronous() {
+        let has_newer = matches!(failure, Some(WorkerError::BarrierMissed { .. }));
+        if missing.is_empty() && (has_newer || self.group.is_asynchronous()) {
             // A newer group has formed meanwhile.
             return info!(step = self.tracker.steps, "{error}");
         }
@@ -195,6 +200,7 @@ fn work(action: Action, steps: u64) -> Waiting {
         Action::Vote(_) | Action::WaitForAll => on("a barrier"),
         Action::CloseEpoch { .. } => on("the end of the epoch"),
         Action::Conclude { .. } => on("the choice of the model"),
+        Action::Save { .. } => on("what the run leaves"),
         action => {
             debug_assert!(!action.has_reply(), "{action:?} has no name");
             on("its next action")

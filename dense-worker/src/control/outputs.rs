@@ -11,98 +11,121 @@ use super::blocking::blocking;
 use super::row_servers::on_all;
 use super::saved_model::{Trained, place, save};
 use super::trainer::Trainer;
-use super::worker::Worker;
 use crate::error::WorkerError;
 use crate::event::Event;
 use crate::summary::{Outcome, Summary};
 
-impl Worker {
-    /// Model, summary, and only then no checkpoints any more: until all else is durable, they are what the same command
-    /// goes on from (invariant CK-5).
-    pub(super) async fn leave_behind(&self, trainer: &mut Trainer, outcome: Outcome) -> Result<Summary, WorkerError> {
+impl Trainer {
+    /// Saves what the run leaves; only the first worker has a folder to write to. With `together` all workers wait until it has saved:
+    /// if it is lost before, they form a group with its replacement, which saves (invariant RK-6). A summary that is complete is
+    /// kept in [`Self::saved`].
+    ///
+    /// # Errors
+    /// When model or summary cannot be written. [`WorkerError::BarrierMissed`] when a worker is lost meanwhile.
+    pub(super) async fn save(&mut self, outcome: Outcome, together: bool) -> Result<(), WorkerError> {
+        self.run.membership.update_progress(|progress| progress.trained = outcome == Outcome::Finished);
+        let summary = if together {
+            let ballots = self.ballots.clone();
+            let summary = ballots.on_the_way(self.model_and_summary(outcome)).await?;
+            self.ballots.wait_for_save().await?;
+            summary
+        } else {
+            self.model_and_summary(outcome).await?
+        };
+        // Until all else is durable, they are what the same command goes on from (invariant CK-5), and what a replacement of the first
+        // worker needs.
+        if summary.complete {
+            self.delete_checkpoints().await;
+        }
+        self.saved = Some(summary);
+        Ok(())
+    }
+
+    /// Model, and then summary.
+    async fn model_and_summary(&self, outcome: Outcome) -> Result<Summary, WorkerError> {
         // What was measured is kept even where the model cannot be.
-        let saved = match trainer.pull_weights().await {
-            Ok(()) => self.save(trainer, outcome).await,
+        let saved = match self.pull_weights().await {
+            Ok(()) => self.save_model(outcome).await,
             Err(lost) => Err(lost),
         };
-        let summary = summarise(trainer, outcome, &saved).await;
+        let summary = self.summary(outcome, &saved).await;
         let written = match &summary {
             Ok(summary) => self.write(summary).await,
             Err(_) => Ok(()),
         };
-        let summary = saved.and(written).and(summary)?;
-        if summary.complete {
-            trainer.delete_checkpoints().await;
-        }
-        Ok(summary)
+        saved.and(written).and(summary)
     }
 
     async fn write(&self, summary: &Summary) -> Result<(), WorkerError> {
-        let Some(folder) = self.folder.clone() else { return Ok(()) };
+        let Some(folder) = self.run.folder.clone() else { return Ok(()) };
         let summary = summary.clone();
         blocking("summary", move || folder.write_summary(&summary)).await?
     }
 
     /// Answers where the model is, as the summary tells it.
-    async fn save(&self, trainer: &Trainer, outcome: Outcome) -> Result<Option<String>, WorkerError> {
-        let Some(run) = self.folder.as_ref().filter(|_| self.job.output.save_model) else { return Ok(None) };
-        let ((steps, samples), (evaluation, validation)) = (trainer.model_age(), trainer.measures());
-        let trained = Trained { job: &self.job, outcome, steps, samples, evaluation, validation };
-        let (folder, shown) = place(&self.job, run)?;
-        save(&folder, trained, &trainer.run.dense, &*trainer.run.client).await?;
-        self.observer.on(&Event::Saved { folder: folder.to_string() });
+    async fn save_model(&self, outcome: Outcome) -> Result<Option<String>, WorkerError> {
+        let job = &self.run.job;
+        let Some(run) = self.run.folder.as_ref().filter(|_| job.output.save_model) else { return Ok(None) };
+        let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.measures());
+        let trained = Trained { job, outcome, steps, samples, evaluation, validation };
+        let (folder, shown) = place(job, run)?;
+        save(&folder, trained, &self.run.dense, &*self.run.client).await?;
+        self.run.observer.on(&Event::Saved { folder: folder.to_string() });
         Ok(Some(shown))
     }
-}
 
-/// `saved` says where the model is, or that it could not be saved.
-async fn summarise(
-    trainer: &Trainer,
-    outcome: Outcome,
-    saved: &Result<Option<String>, WorkerError>,
-) -> Result<Summary, WorkerError> {
-    let (rows, table_bytes) = describe(trainer).await?;
-    let tracker = &trainer.tracker;
-    let seconds = tracker.seconds();
-    let (evaluation, validation) = trainer.measures();
-    let recent = tracker.recent();
-    Ok(Summary {
-        outcome,
-        complete: outcome == Outcome::Finished && saved.is_ok(),
-        steps: tracker.steps_of_all(),
-        skipped_steps: tracker.skipped_steps(),
-        samples: tracker.samples_of_all(),
-        seconds,
-        samples_per_second: if seconds > 0.0 { tracker.samples_of_all() as f64 / seconds } else { 0.0 },
-        loss: tracker.loss(),
-        train_auc: recent.auc,
-        evaluation,
-        validation,
-        model_step: trainer.model_age().0,
-        model: saved.as_ref().ok().cloned().flatten(),
-        choice: trainer.scoring.model.message().map(str::to_owned),
-        recent,
-        epochs: trainer.scoring.of_epochs.clone(),
-        rows,
-        table_bytes,
-        staleness: tracker.staleness(),
-        stages: trainer.run.metrics.stage_seconds(),
-        bad_rows: trainer.run.metrics.bad_rows.get(),
-        peak_rss_bytes: peak_memory(),
-        machine: MachineInfo::this(),
-    })
-}
+    /// The summary of the run. `saved` says where the model is, or that it could not be saved.
+    ///
+    /// # Errors
+    /// When the servers do not tell what they hold.
+    pub(super) async fn summary(
+        &self,
+        outcome: Outcome,
+        saved: &Result<Option<String>, WorkerError>,
+    ) -> Result<Summary, WorkerError> {
+        let (rows, table_bytes) = self.describe().await?;
+        let tracker = &self.tracker;
+        let seconds = tracker.seconds();
+        let (evaluation, validation) = self.measures();
+        let recent = tracker.recent();
+        Ok(Summary {
+            outcome,
+            complete: outcome == Outcome::Finished && saved.is_ok(),
+            steps: tracker.steps_of_all(),
+            skipped_steps: tracker.skipped_steps(),
+            samples: tracker.samples_of_all(),
+            seconds,
+            samples_per_second: if seconds > 0.0 { tracker.samples_of_all() as f64 / seconds } else { 0.0 },
+            loss: tracker.loss(),
+            train_auc: recent.auc,
+            evaluation,
+            validation,
+            model_step: self.model_age().0,
+            model: saved.as_ref().ok().cloned().flatten(),
+            choice: self.scoring.model.message().map(str::to_owned),
+            recent,
+            epochs: self.scoring.of_epochs.clone(),
+            rows,
+            table_bytes,
+            staleness: tracker.staleness(),
+            stages: self.run.metrics.stage_seconds(),
+            bad_rows: self.run.metrics.bad_rows.get(),
+            peak_rss_bytes: peak_memory(),
+            machine: MachineInfo::this(),
+        })
+    }
 
-/// Rows and bytes over all servers.
-async fn describe(trainer: &Trainer) -> Result<(u64, u64), WorkerError> {
-    let describe = |_, server: Arc<dyn Shard>| async move {
-        let what = "describe its tables";
-        let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what, refusal };
-        server.describe(DescribeRequest {}).await.map_err(refused)
-    };
-    let (_, described) = on_all(&*trainer.run.client, describe).await?;
-    let mut tables: Vec<_> = described.into_iter().flat_map(|server| server.tables).collect();
-    // The dense network is none of the rows that a user asks about.
-    tables.retain(|table| trainer.stream.weights.is_none() || table.name != DENSE_TABLE);
-    Ok((tables.iter().map(|table| table.rows).sum(), tables.iter().map(|table| table.bytes).sum()))
+    /// Rows and bytes over all servers.
+    async fn describe(&self) -> Result<(u64, u64), WorkerError> {
+        let describe = |_, server: Arc<dyn Shard>| async move {
+            let what = "describe its tables";
+            let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what, refusal };
+            server.describe(DescribeRequest {}).await.map_err(refused)
+        };
+        let (_, described) = on_all(&*self.run.client, describe).await?;
+        let mut tables: Vec<_> = described.into_iter().flat_map(|server| server.tables).collect();
+        // The dense network is none of the rows that a user asks about.
+        tables.retain(|table| self.stream.weights.is_none() || table.name != DENSE_TABLE);
+        Ok((tables.iter().map(|table| table.rows).sum(), tables.iter().map(|table| table.bytes).sum()))
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zagros_coordinator_client::MemberView;
+use zagros_coordinator_client::{MemberError, MemberView};
 use zagros_plumbing::Shutdown;
 
 use crate::error::WorkerError;
@@ -88,7 +88,12 @@ fn reason(view: &MemberView) -> Option<WorkerError> {
 /// Why this worker is no part of the run any more, if it is none.
 fn end(view: &MemberView) -> Option<WorkerError> {
     let fenced = view.fenced.clone().map(|reason| WorkerError::Fenced { reason });
-    fenced.or_else(|| view.stop.clone().map(|reason| WorkerError::Stopped { reason }))
+    let stopped = |reason| match view.finished {
+        // It came too late to train.
+        true => WorkerError::Member(MemberError::Over { coordinator: "the coordinator".to_owned() }),
+        false => WorkerError::Stopped { reason },
+    };
+    fenced.or_else(|| view.stop.clone().map(stopped))
 }
 
 #[cfg(test)]
@@ -96,6 +101,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+    use crate::error::ExitClass;
 
     #[tokio::test]
     async fn silence_is_no_reason_to_stop_but_an_order_is() {
@@ -104,6 +110,8 @@ mod tests {
         assert!(stop.requested().now_or_never().is_none());
         tell.send_modify(|view| view.stop = Some("run failed".to_owned()));
         assert!(matches!(stop.requested().await, WorkerError::Stopped { reason } if reason == "run failed"));
+        tell.send_modify(|view| view.finished = true);
+        assert_eq!(stop.requested().await.exit_class(), ExitClass::NothingLeft);
         tell.send_modify(|view| view.fenced = Some("replaced".to_owned()));
         assert!(matches!(stop.requested().await, WorkerError::Fenced { reason } if reason == "replaced"));
     }

@@ -10,6 +10,7 @@ use super::resume::CheckpointWriter;
 use super::scoring::Scoring;
 use super::stream::StreamState;
 use super::tracker::Tracker;
+use crate::summary::Summary;
 
 /// All that training works with.
 pub(crate) struct Trainer {
@@ -25,6 +26,8 @@ pub(crate) struct Trainer {
     pub(crate) checkpoints: CheckpointWriter,
     pub(crate) barrier_calls: BarrierCalls,
     pub(crate) ballots: Ballots,
+    /// What the run has left, once it is saved.
+    pub(crate) saved: Option<Summary>,
 }
 
 /// Whether the loss and the labels still make sense.

@@ -264,9 +264,11 @@ impl Worker {
         {
             tracing::info!("{reason}: training was stopped for it");
         }
-        // From now on nobody is needed but for what this worker still does alone.
-        trainer.run.membership.update_progress(|progress| progress.trained = outcome == Outcome::Finished);
-        self.leave_behind(&mut trainer, outcome).await
+        match trainer.saved.take() {
+            Some(summary) => Ok(summary),
+            // It leaves a run that goes on.
+            None => trainer.summary(outcome, &Ok(None)).await,
+        }
     }
 
     /// Waits until every embedding server is there.
@@ -326,7 +328,9 @@ impl Worker {
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
             barrier_calls: BarrierCalls::new(membership.subscribe()),
             ballots: Ballots::new(&splits),
+            saved: None,
             run: RunContext {
+                folder: self.folder.clone(),
                 completer: Completer::start(Arc::clone(&self.control), timeout, self.waits.clone()),
                 observer: Arc::clone(&self.observer),
                 job,

@@ -88,13 +88,8 @@ impl AgreedTurns {
 
     /// The decision of all ranks.
     pub(crate) fn agreement(&self) -> StepAgreement {
-        let anyone = |wants: fn(&StepVote) -> bool| self.0.iter().any(|turn| wants(&turn.vote));
-        StepAgreement {
-            samples: self.samples(),
-            stop: anyone(|vote| vote.stop),
-            checkpoint: anyone(|vote| vote.checkpoint),
-            regroup: anyone(|vote| vote.regroup),
-        }
+        let none = StepAgreement::default();
+        self.0.iter().fold(none, |all, turn| all.with(turn.vote, u64::from(turn.samples)))
     }
 
     /// Samples of all ranks; 0 when no rank has a batch left.

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use prost::Message;
 use zagros_embedding_client::Shard;
-use zagros_embedding_server::LocalShard;
+use zagros_embedding_server::{LocalMove, LocalShard};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
-    AssignRequest, CompleteRequest, DataFile, HeartbeatRequest, JoinRequest, LongWait, Position, ResumeCursor, Role,
-    ServerWait, Split, Transform, TransformsRequest,
+    AssignRequest, BucketMove, CompleteRequest, DataFile, FreezeMoveResponse, HeartbeatRequest, JoinRequest, LongWait,
+    MoveRowsRequest, MoveRowsResponse, MovedWindow, MovedWindows, PlacementResponse, Position, ResumeCursor, Role,
+    ServerEntry, ServerWait, Split, Transform, TransformsRequest,
 };
 use zagros_protocol::datapath::{LookupRequest, PushRequest};
-use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind, Segments};
+use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind, RowKey, Segments, TableId, bucket_of};
 
 use crate::allocations::AllocatedBytes;
 use crate::coordinator::{FINGERPRINT, FuzzedRun, LEAST, PLAN};
@@ -148,6 +149,51 @@ fn segments_and_bags_that_claim_more_than_they_bring_are_refused_before_anything
     }
     assert_eq!(service.held().rows, 0);
     assert!(Segments::unpack(&words(&[0, u32::MAX, 1]), &[]).is_err());
+}
+
+/// A copy of a row of 8 bytes that claims a stripe, cells and words that are not there, and windows of 2^64 pushes, which were once noted one
+/// by one. A source has proven its role, and may be damaged all the same.
+#[test]
+fn rows_and_windows_of_a_move_that_claim_more_than_they_bring_are_refused_before_anything_is_made() {
+    let service = service();
+    let buckets: Vec<u32> = (0..8).collect();
+    let bucket_move = BucketMove { id: 7, source: 1, target: 0, buckets: words(&buckets).into() };
+    let placement = PlacementResponse {
+        generation: 2,
+        owners: words(&[[1; 8], [0; 8]].concat()).into(),
+        servers: vec![ServerEntry { index: 1, ..ServerEntry::default() }],
+        bucket_move: Some(bucket_move),
+        ..PlacementResponse::default()
+    };
+    let target = LocalMove::announced(Arc::clone(&service), &placement).expect("the placement makes sense");
+    let id = (0_u64..).find(|id| buckets.contains(&bucket_of(RowKey { table: TableId(0), id: *id }, 16)));
+    let id = id.expect("some id moves").to_le_bytes().to_vec();
+    let row = MoveRowsResponse { ids: id.clone().into(), ..MoveRowsResponse::default() };
+    let rows = [
+        MoveRowsResponse { table: u32::MAX, ..row.clone() },
+        MoveRowsResponse { slots: vec![0; 4].into(), ..row.clone() },
+        MoveRowsResponse { counted: id.into(), counts: words(&[u32::MAX]).into(), ..row.clone() },
+        MoveRowsResponse { sketch: vec![0; 4].into(), sketch_stripe: u32::MAX, sketch_from: u32::MAX, ..row },
+        MoveRowsResponse { steps: u64::MAX, seconds: u64::MAX, ..MoveRowsResponse::default() },
+    ];
+    for sent in rows {
+        assert!(sent.encoded_len() < 100);
+        let (refused, bytes) = counted(|| target.put(&sent).is_err());
+        assert!(refused && bytes <= LEAST, "{bytes} bytes: {sent:?}");
+    }
+    let numbers = [0, u64::MAX].iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let window = MovedWindow { writer: 1, incarnation: 1, applied: numbers.into() };
+    for (buckets, windows) in [(8, vec![window]), (9, Vec::new()), (8, vec![MovedWindow::default(); (1 << 16) + 1])] {
+        let groups = vec![MovedWindows { buckets: words(&(0..buckets).collect::<Vec<_>>()).into(), windows }];
+        let sent = FreezeMoveResponse { changed: u64::MAX, groups };
+        let (refused, bytes) = counted(|| target.put_windows(&sent).is_err());
+        assert!(refused && bytes <= LEAST, "{bytes} bytes");
+    }
+    for (bucket_move, number) in [(7, u64::MAX), (u64::MAX, 0)] {
+        let (refused, bytes) = counted(|| target.rows(&MoveRowsRequest { bucket_move, number }).is_err());
+        assert!(refused && bytes <= LEAST, "{bytes} bytes");
+    }
+    assert_eq!((service.held().rows, target.put(&MoveRowsResponse::default())), (0, Ok(())));
 }
 
 /// A map of 2^31 buckets is a message of 8 GiB, which no receiver reads. A map of one bucket of server 2^32 - 1 is short.

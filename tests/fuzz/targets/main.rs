@@ -7,6 +7,7 @@
 
 mod allocations;
 mod claims_of_size;
+mod columns;
 mod coordinator;
 mod data;
 mod every_message;

@@ -34,7 +34,7 @@ impl Core {
     pub(super) fn departs(&mut self, slot: MemberSlot, request: &LeaveRequest) -> bool {
         let has_departed = self.members.state(slot) == Some(MemberState::GivenUp);
         let is_interrupted = request.outcome == Outcome::Interrupted as i32;
-        if !self.members.is_leaving(slot) || !is_interrupted || self.run != RunState::Training {
+        if !self.members.is_leaving(slot) || !is_interrupted || !self.run.trains() {
             return false;
         }
         if !has_departed {
@@ -43,14 +43,15 @@ impl Core {
             self.groups.note_loss(slot);
             let outcome = "the run goes on without it".to_owned();
             self.events.push(RunEvent::MemberLeft { slot, outcome });
+            self.finish_when_done();
         }
         true
     }
 
-    /// Whether a worker joins after training is over.
+    /// Whether a worker joins after training is over. In mode `sync` the first worker saves alone.
     pub(super) fn has_no_work_for(&self, request: &JoinRequest) -> bool {
         let is_over = self.run.outcome() == Some(&RunOutcome::Finished);
         let is_worker = Role::from_wire(request.role) == Some(Role::DenseWorker);
-        is_worker && (is_over || (self.roster().is_trained() && request.index > 0))
+        is_worker && (is_over || (self.config.fixed_splits && self.roster().is_trained() && request.index > 0))
     }
 }

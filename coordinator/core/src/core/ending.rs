@@ -40,7 +40,7 @@ impl Core {
     }
 
     pub(super) fn finish_when_done(&mut self) {
-        if self.roster().is_finished() {
+        if self.roster().is_finished(&self.run, |slot, incarnation| self.groups.has(slot, incarnation)) {
             self.finish(RunOutcome::Finished);
         }
     }

@@ -7,7 +7,9 @@ use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{BarrierFailure, BarrierRequest, BarrierResponse, GroupRequest, GroupResponse};
 
 use super::Core;
+use crate::ballots::says_saved;
 use crate::roster::Roster;
+use crate::run::RunState;
 
 impl Core {
     /// The process group of a worker, once every worker is in.
@@ -19,6 +21,11 @@ impl Core {
         self.advance(now);
         self.run.check_not_ended()?;
         let slot = self.worker(request.member, request.incarnation)?;
+        if self.run == RunState::Saved {
+            // It has come in the place of a worker that was lost after its last vote.
+            let waiting_for = "the others to leave: all work of the run is done".to_owned();
+            return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
+        }
         let roster = Roster { config: &self.config, members: &self.members };
         self.groups.form(roster, slot, request.after)
     }
@@ -37,7 +44,11 @@ impl Core {
             return Ok(outdated(request.group, self.groups.generation()));
         }
         let (voters, rank) = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
-        self.ballots.take((now, self.config.timeout), (request.group, &voters), rank, request)
+        let response = self.ballots.take((now, self.config.timeout), (request.group, &voters), rank, request)?;
+        if self.run == RunState::Training && says_saved(request, &response) {
+            self.run = RunState::Saved;
+        }
+        Ok(response)
     }
 }
 

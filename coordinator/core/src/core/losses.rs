@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Core;
 use crate::members::{ExpiredLease, MemberState};
+use crate::run::RunState;
 use crate::{RunEvent, RunOutcome};
 
 impl Core {
@@ -16,7 +17,7 @@ impl Core {
         self.give_up_released(now);
         while let Some(expired) = self.roster().overdue_worker(now) {
             let slot = expired.slot;
-            if !self.roster().can_do_without(slot, self.groups.generation() > 0) {
+            if self.run != RunState::Saved && !self.roster().can_do_without(slot, self.groups.generation() > 0) {
                 return self.finish(RunOutcome::Failed(self.roster().why_not_without(expired)));
             }
             self.members.give_up(slot);

@@ -150,10 +150,12 @@ impl Core {
             RunState::Draining(why) => Err(Refusal::invalid(format!(
                 "the run is ending ({why}); the numbers of its servers and workers do not change any more"
             ))),
-            RunState::Training | RunState::Ended(_) if request.servers == 0 && request.workers == 0 => {
+            RunState::Training | RunState::Saved | RunState::Ended(_)
+                if request.servers == 0 && request.workers == 0 =>
+            {
                 Err(Refusal::invalid("nothing to change: name a number of servers or of workers"))
             }
-            RunState::Training | RunState::Ended(_) => Ok(()),
+            RunState::Training | RunState::Saved | RunState::Ended(_) => Ok(()),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::{MemberSlot, Role, RunEvent};
 impl Core {
     /// The logs that a member may take over. Nobody may while a process that comes back by itself is still expected.
     pub(super) fn lost_logs(&self, now: Duration, asker: MemberSlot) -> Vec<LostLog> {
-        let is_over = matches!(self.run, RunState::Waiting | RunState::Ended(_));
+        let is_over = matches!(self.run, RunState::Waiting | RunState::Saved | RunState::Ended(_));
         let are_enough = self.roster().server_processes() >= self.config.min_servers as usize;
         if asker.role != Role::EmbeddingServer || is_over || !are_enough {
             return Vec::new();

@@ -11,6 +11,7 @@ use zagros_protocol::control::ScaleRequest;
 
 use super::Core;
 use crate::members::MemberState;
+use crate::run::RunState;
 use crate::{MemberSlot, Role, RunEvent};
 
 impl Core {
@@ -37,7 +38,7 @@ impl Core {
                  and {wanted} were asked for"
             )));
         }
-        if self.roster().is_trained() {
+        if self.roster().is_trained() || self.run == RunState::Saved {
             return Err(Refusal::invalid("training is over; the workers save what they have learned, and end"));
         }
         Ok(Some(wanted))
@@ -63,7 +64,7 @@ impl Core {
 
     /// Whether a worker is to leave now, while the run goes on.
     pub(super) fn is_to_leave(&self, slot: MemberSlot) -> bool {
-        self.run == crate::run::RunState::Training && slot.role == Role::DenseWorker && self.members.is_leaving(slot)
+        self.run.trains() && slot.role == Role::DenseWorker && self.members.is_leaving(slot)
     }
 
     /// A worker that was to leave and is lost is not waited for. Others read its splits.

@@ -7,7 +7,7 @@ use zagros_coordinator_core::{CoreInput, Role};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
-    PositionRequest, PositionResponse,
+    PositionRequest, PositionResponse, Progress,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
 use zagros_worker_core::{Action, Ending, Event, LoopConfig, Policy, StepFacts, TrainingLoop};
@@ -111,11 +111,17 @@ impl World {
 
     fn beat_of_worker(&mut self, index: usize) {
         let worker = self.worker(index);
-        let request =
-            HeartbeatRequest { member: worker.member, incarnation: worker.incarnation, ..HeartbeatRequest::default() };
+        let progress = worker.has_trained().then(Progress::default);
+        let (member, incarnation) = (worker.member, worker.incarnation);
+        let request = HeartbeatRequest { member, incarnation, progress, ..HeartbeatRequest::default() };
         let answer = self.ask(CoreInput::Heartbeat(request.clone()), |core, now| core.heartbeat(now, &request));
         let now = self.now;
         match answer {
+            Some(Ok(answer)) if answer.finished => {
+                // It has come too late to train.
+                let worker = self.worker(index);
+                (worker.ending, worker.has_left) = (Some(Ending::Finished), true);
+            }
             Some(Ok(answer)) => {
                 let worker = self.worker(index);
                 (worker.heard, worker.next_beat) = (now, now + BEAT);
@@ -134,7 +140,7 @@ impl World {
     }
 
     /// A process that is fenced ends. Else it tries again.
-    fn refused(&mut self, index: usize, refusal: &Refusal) {
+    pub(crate) fn refused(&mut self, index: usize, refusal: &Refusal) {
         match refusal.kind {
             RefusalKind::Fenced => self.fence_worker(index),
             RefusalKind::Unavailable => {}
@@ -251,6 +257,8 @@ impl World {
                 Event::Drained
             }),
             Action::Conclude { finished: false } => Some(Event::Concluded),
+            Action::Save { together: false, .. } => Some(Event::Saved),
+            Action::Save { .. } => self.save_together(index),
             action => panic!("{action:?} is not expected in this mode"),
         };
         if let Some(event) = event.filter(|_| self.workers[index].is_some()) {

@@ -68,8 +68,9 @@ impl World {
         }
     }
 
-    fn lose_call(&mut self, index: usize, generation: u64) {
+    pub(crate) fn lose_call(&mut self, index: usize, generation: u64) {
         let worker = self.worker(index);
+        worker.unsaved = None;
         if let Action::Step { batch: true, .. } = worker.at {
             worker.in_flight = worker.batch.take();
         }
@@ -197,10 +198,7 @@ impl World {
         let mut all = StepAgreement::default();
         for index in ranks {
             let Action::Agree { vote, batch } = self.worker(*index).at else { unreachable!() };
-            all.samples += u64::from(batch);
-            all.stop |= vote.stop;
-            all.checkpoint |= vote.checkpoint;
-            all.regroup |= vote.regroup;
+            all = all.with(vote, u64::from(batch));
         }
         all
     }

@@ -19,6 +19,7 @@ mod calls;
 mod coordinator;
 mod dice;
 mod group_calls;
+mod saving;
 mod server;
 mod server_turns;
 mod tables;

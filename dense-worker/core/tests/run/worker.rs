@@ -50,6 +50,8 @@ pub(crate) struct WorkerProcess {
     pub(crate) in_flight: Option<BatchId>,
     pub(crate) steps: u64,
     pub(crate) evaluated: Option<u64>,
+    /// Turns that it takes to save; `None` before it begins.
+    pub(crate) unsaved: Option<u64>,
     pub(crate) ending: Option<Ending>,
     pub(crate) has_left: bool,
 }
@@ -79,6 +81,7 @@ impl WorkerProcess {
             in_flight: None,
             steps: 0,
             evaluated: None,
+            unsaved: None,
             ending: None,
             has_left: false,
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, RunOutcome, SplitOrder};
 use zagros_protocol::RunId;
 use zagros_protocol::control::{CompleteRequest, DataFile, ScaleRequest};
-use zagros_worker_core::Ending;
+use zagros_worker_core::{Action, Ending};
 use zagros_zip::number_from;
 
 use crate::coordinator::Coordinator;
@@ -64,6 +64,7 @@ pub(crate) struct World {
     scales_left: u32,
     /// Steps of the run when a worker was last killed: with four groups in a row that make no step, a run ends.
     steps_at_kill: u64,
+    kills_while_saving: u32,
     pub(crate) ledger: Ledger,
     pub(crate) did: Did,
 }
@@ -80,12 +81,16 @@ pub(crate) struct Ledger {
     pub(crate) completed: BTreeMap<SplitId, (u32, u32)>,
     /// Processes that were killed.
     pub(crate) killed: BTreeSet<(u32, u32)>,
+    /// The model is saved.
+    pub(crate) is_saved: bool,
 }
 
 /// What happened, so that a test sees that something did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Did {
     pub(crate) killed_workers: u32,
+    /// After the last step.
+    pub(crate) killed_at_end: u32,
     pub(crate) killed_servers: u32,
     pub(crate) killed_coordinators: u32,
     pub(crate) half_pushes: u32,
@@ -97,6 +102,7 @@ pub(crate) struct Did {
 impl Did {
     pub(crate) fn add(&mut self, more: Self) {
         self.killed_workers += more.killed_workers;
+        self.killed_at_end += more.killed_at_end;
         self.killed_servers += more.killed_servers;
         self.killed_coordinators += more.killed_coordinators;
         self.half_pushes += more.half_pushes;
@@ -107,8 +113,10 @@ impl Did {
 
     /// Whether each kind of fault has happened often.
     pub(crate) fn saw_everything(self) -> bool {
-        let Self { killed_workers, killed_servers, killed_coordinators, half_pushes, moves, late, duplicates } = self;
-        let all = [killed_workers, killed_servers, killed_coordinators, half_pushes, moves, late, duplicates];
+        let Self { killed_workers, killed_at_end, killed_servers, killed_coordinators, .. } = self;
+        let Self { half_pushes, moves, late, duplicates, .. } = self;
+        let kills = [killed_workers, killed_at_end, killed_servers, killed_coordinators];
+        let all = [kills, [half_pushes, moves, late, duplicates]].concat();
         all.iter().all(|count| *count > 50)
     }
 }
@@ -160,6 +168,7 @@ impl World {
             kills_left: plan.kills,
             scales_left: plan.scales,
             steps_at_kill: 0,
+            kills_while_saving: 0,
             ledger: Ledger::default(),
             did: Did::default(),
         }
@@ -291,7 +300,9 @@ impl World {
                 self.scales_left -= 1;
             }
         }
-        if self.kills_left == 0 || !self.dice.one_in(60) {
+        // The end is short, so more happens in it.
+        let is_ending = self.workers.iter().flatten().any(|worker| matches!(worker.at, Action::Save { .. }));
+        if self.kills_left == 0 || !self.dice.one_in(if is_ending { 15 } else { 60 }) {
             return;
         }
         match self.dice.below(3) {
@@ -338,16 +349,25 @@ impl World {
         self.now + Duration::from_millis(self.dice.below(most))
     }
 
-    /// Somebody with the state stays, and a step was made since the last loss.
+    /// Somebody with the state stays, and a step was made since the last loss. At the end there are no more steps: two workers may die
+    /// while the model is saved, and any afterwards.
     fn kill_some_worker(&mut self) {
         let index = self.dice.below(self.workers.len() as u64) as usize;
+        if self.workers[index].as_ref().is_some_and(|worker| worker.has_left) {
+            return;
+        }
         let steps = self.workers.iter().flatten().map(|worker| worker.steps).max().unwrap_or(0);
+        let saves = |worker: &WorkerProcess| matches!(worker.at, Action::Save { .. });
+        let is_saving = self.workers.iter().flatten().any(saves);
         let stays = |(other, worker): (usize, &Option<WorkerProcess>)| {
             other != index && worker.as_ref().is_some_and(|worker| worker.has_trained())
         };
-        let is_ending = self.workers.iter().flatten().any(|worker| worker.ending.is_some());
-        if !is_ending && self.workers.iter().enumerate().any(stays) && steps > self.steps_at_kill {
+        let is_over = self.workers.iter().flatten().any(|worker| worker.ending.is_some());
+        let may_be_missed = if is_saving { self.kills_while_saving < 2 } else { steps > self.steps_at_kill };
+        if is_over || self.workers.iter().enumerate().any(stays) && may_be_missed {
             self.steps_at_kill = steps;
+            self.kills_while_saving += u32::from(is_saving);
+            self.did.killed_at_end += u32::from(is_saving || is_over);
             self.kills_left -= 1;
             self.did.killed_workers += 1;
             self.kill_worker(index);
@@ -428,9 +448,9 @@ impl World {
     pub(crate) fn describe(&self) -> String {
         let workers = self.workers.iter().flatten().map(|worker| {
             let state = worker.training.as_ref().map(zagros_worker_core::TrainingLoop::state);
-            let WorkerProcess { member, incarnation, at, pushes, stream, open, in_flight, .. } = worker;
+            let WorkerProcess { member, incarnation, at, pushes, stream, open, in_flight, has_left, .. } = worker;
             format!(
-                "worker {member} ({incarnation}) at {at:?} in {state:?}, {} pushes, to read {stream:?}, holds {open:?}, {in_flight:?}",
+                "worker {member} ({incarnation}) at {at:?} in {state:?}, left: {has_left}, {} pushes, to read {stream:?}, holds {open:?}, {in_flight:?}",
                 pushes.len()
             )
         });

@@ -27,7 +27,8 @@ impl World {
             | Action::WaitForAll
             | Action::CloseEpoch { .. }
             | Action::FinalCheckpoint
-            | Action::Conclude { finished: true } => several,
+            | Action::Conclude { finished: true }
+            | Action::Save { together: true, .. } => several,
             _ => false,
         }
     }
@@ -165,10 +166,7 @@ impl World {
         let mut all = StepAgreement::default();
         for index in ranks {
             let Action::Agree { vote, batch } = self.worker(*index).at else { unreachable!() };
-            all.samples += u64::from(batch);
-            all.stop |= vote.stop;
-            all.checkpoint |= vote.checkpoint;
-            all.regroup |= vote.regroup;
+            all = all.with(vote, u64::from(batch));
         }
         all
     }
@@ -313,6 +311,7 @@ impl World {
                 Event::EpochClosed
             }
             Action::Conclude { .. } => Event::Concluded,
+            Action::Save { .. } => Event::Saved,
             action => unreachable!("{action:?}"),
         }
     }

@@ -20,7 +20,8 @@ pub(super) fn integers(bytes: &[u8], at: &mut usize, most: usize) -> Result<Vec<
         return fail(format!("differences in blocks of {block} in {parts} parts"));
     }
     let part = (block / parts) as usize;
-    let mut values = Vec::with_capacity(count);
+    // Blocks of equal differences take a few bytes: only as much as comes.
+    let mut values = Vec::with_capacity(count.min(bytes.len()));
     if count > 0 {
         values.push(value);
     }

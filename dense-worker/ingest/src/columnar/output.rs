@@ -14,6 +14,11 @@ use crate::parse::number::{MOST, parse_number};
 /// The most different faulty values of a block that are shown in a message.
 const SHOWN: usize = 100;
 
+/// Ids of a slice of rows: a few bytes can name an entry of the dictionary that is a million ids.
+const MOST_IDS: usize = 1 << 26;
+
+const NO_ENTRY: &str = "a value names an entry that the dictionary does not have";
+
 /// Takes the values of a column in order.
 pub(super) trait Output {
     /// The next value of the row.
@@ -22,8 +27,8 @@ pub(super) trait Output {
     fn remember(&mut self, value: Value<'_>);
     /// The dictionary is void.
     fn forget(&mut self);
-    /// The next value of the row is this entry of the dictionary; false if there is none.
-    fn entry(&mut self, index: usize) -> bool;
+    /// The next value of the row is this entry of the dictionary. An error says why it cannot be.
+    fn entry(&mut self, index: usize) -> Result<(), &'static str>;
     /// The row has no value here.
     fn null(&mut self);
     /// The row is complete.
@@ -44,8 +49,8 @@ impl<O: Output> Output for Skipped<'_, O> {
         self.0.forget();
     }
 
-    fn entry(&mut self, _index: usize) -> bool {
-        true
+    fn entry(&mut self, _index: usize) -> Result<(), &'static str> {
+        Ok(())
     }
 
     fn null(&mut self) {}
@@ -101,10 +106,9 @@ impl Output for IdCells {
     }
 
     #[inline]
-    fn entry(&mut self, index: usize) -> bool {
-        let id = self.dictionary.get(index);
-        self.ids.extend(id);
-        id.is_some()
+    fn entry(&mut self, index: usize) -> Result<(), &'static str> {
+        self.ids.push(*self.dictionary.get(index).ok_or(NO_ENTRY)?);
+        Ok(())
     }
 
     #[inline]
@@ -164,11 +168,14 @@ impl Output for BagCells {
     }
 
     #[inline]
-    fn entry(&mut self, index: usize) -> bool {
-        let Some(end) = self.dictionary_ends.get(index) else { return false };
+    fn entry(&mut self, index: usize) -> Result<(), &'static str> {
+        let end = self.dictionary_ends.get(index).ok_or(NO_ENTRY)?;
         let start = index.checked_sub(1).map_or(0, |before| self.dictionary_ends[before]);
+        if self.ids.len() + (end - start) > MOST_IDS {
+            return Err("its rows have too many values; write lists of fewer values");
+        }
         self.ids.extend_from_slice(&self.dictionary[start..*end]);
-        true
+        Ok(())
     }
 
     fn null(&mut self) {}
@@ -254,10 +261,9 @@ impl<C: Convert> Output for Cells<C> {
     }
 
     #[inline]
-    fn entry(&mut self, index: usize) -> bool {
-        let cell = self.dictionary.get(index);
-        self.cells.extend(cell);
-        cell.is_some()
+    fn entry(&mut self, index: usize) -> Result<(), &'static str> {
+        self.cells.push(*self.dictionary.get(index).ok_or(NO_ENTRY)?);
+        Ok(())
     }
 
     fn null(&mut self) {

@@ -153,9 +153,7 @@ fn indices<O: Output>(runs: &mut Runs, bytes: &[u8], count: usize, rows: bool, o
         places.clear();
         runs.take(bytes, PORTION.min(count - start), &mut places)?;
         for place in &places {
-            if !out.entry(*place as usize) {
-                return fail(format!("entry {place} of the dictionary, which has fewer"));
-            }
+            out.entry(*place as usize).or_else(fail)?;
             if rows {
                 out.end_row();
             }

@@ -1,5 +1,8 @@
 //! Lost workers: one is replaced, returns, is given up, or is no longer needed.
 
+use zagros_protocol::control::barrier_response::State;
+use zagros_protocol::control::{BarrierReason, BarrierRequest, BarrierVote};
+
 use super::*;
 
 /// One server, and `workers` workers in one group, of which `min_workers` must stay.
@@ -174,9 +177,10 @@ fn a_worker_that_comes_too_late_to_train_is_not_waited_for() {
 }
 
 #[test]
-fn a_worker_that_is_lost_after_training_fails_no_run() {
+fn a_worker_that_is_lost_after_training_fails_no_run_in_mode_sync() {
     for leaves_first in [true, false] {
         let (mut core, workers) = met(2, 2);
+        core.config.fixed_splits = true;
         trained(&mut core, 1, &workers[0]);
         if leaves_first {
             leave(&mut core, &workers[0], Outcome::Finished, "").unwrap();
@@ -244,4 +248,57 @@ fn a_silent_worker_whose_splits_others_read_is_fenced() {
     assert_eq!(beat(&mut core, 14, &ada).unwrap_err().kind, RefusalKind::Fenced);
     let complete = completion(&ada, &stolen);
     assert_eq!(core.complete(at(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
+}
+
+fn at_the_end(
+    core: &mut Core,
+    seconds: u64,
+    (worker, group): (&JoinResponse, u64),
+    vote: Option<BarrierReason>,
+) -> State {
+    let vote = vote.map(|reason| BarrierVote { reason: reason.into(), ..BarrierVote::default() });
+    let (member, incarnation) = (worker.member, worker.incarnation);
+    let request = BarrierRequest { member, incarnation, group, ballot: 1, vote };
+    core.barrier(at(seconds), &request).unwrap().state.unwrap()
+}
+
+/// Invariant RK-6.
+#[test]
+fn until_the_model_is_saved_a_lost_first_worker_is_replaced_and_afterwards_nobody_waits_for_it() {
+    let saved = Some(BarrierReason::Saved);
+    // It is lost while it saves.
+    let (mut core, workers) = met(2, 2);
+    trained(&mut core, 1, &workers[0]);
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), None), State::Wait(_)));
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Wait(_)));
+    let next = core.join(at(2), &JoinRequest { supersede: true, ..reachable(0, 2) }).unwrap();
+    assert!(!next.over && next.incarnation == 2);
+    assert!(matches!(at_the_end(&mut core, 2, (&workers[1], 1), saved), State::Failure(_)));
+    assert_eq!(core.group(at(2), &ask_after(&workers[1], 1)).unwrap().generation, 2);
+    // The replacement saves before its first heartbeat.
+    assert!(matches!(at_the_end(&mut core, 3, (&next, 2), saved), State::Wait(_)));
+    assert!(matches!(at_the_end(&mut core, 3, (&workers[1], 2), saved), State::Result(_)));
+    leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();
+    assert_eq!(core.outcome(), None, "the first has not left");
+    leave(&mut core, &next, Outcome::Finished, "").unwrap();
+    assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
+
+    // It is lost after it has saved, before it has left.
+    let (mut core, workers) = met(2, 2);
+    trained(&mut core, 1, &workers[0]);
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), saved), State::Wait(_)));
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Result(_)));
+    assert!(core.join(at(2), &JoinRequest { supersede: true, ..reachable(0, 2) }).unwrap().over);
+    assert_eq!(core.outcome(), None, "the other has not left");
+    leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();
+    assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
+
+    // Nobody starts another process in its place.
+    let (mut core, workers) = met(2, 2);
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), saved), State::Wait(_)));
+    assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Result(_)));
+    leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();
+    assert_eq!(core.outcome(), None);
+    (2..=13).step_by(2).for_each(|second| core.tick(at(second)));
+    assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
 }

@@ -1,0 +1,159 @@
+//! Rows a second of one core for each format, beside pyarrow's reader.
+//!
+//! ```text
+//! cargo bench -p zagros-ingest --bench formats -- [FILE …]
+//! PYARROW=/path/to/python cargo bench -p zagros-ingest --bench formats -- [FILE …]
+//! ```
+//!
+//! Files have the columns of Criteo's data set, `label`, `I1` to `I13` and `C1` to `C26`, and end in `.csv` (with a header) or
+//! `.parquet`. Without a file it makes 200,000 such rows in both formats. `PYARROW` is a Python that has pyarrow.
+//!
+//! What is compared is not quite equal. Here a row is read, parsed, hashed and put into a batch. pyarrow makes arrays of
+//! the values and hashes nothing; it is told to use one thread.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use parquet::basic::Compression;
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use tempfile::TempDir;
+use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, criteo_columns, files};
+use zagros_job::{Job, Overrides};
+
+/// Rows of generated files, and of a row group.
+const ROWS: (usize, usize) = (200_000, 50_000);
+/// The best of so many readings counts.
+const READINGS: usize = 3;
+
+fn main() {
+    let folder = TempDir::new().expect("a folder");
+    let mut paths: Vec<PathBuf> = env::args().skip(1).filter(|arg| !arg.starts_with('-')).map(PathBuf::from).collect();
+    if paths.is_empty() {
+        paths = generate(folder.path());
+    }
+    let python = env::var_os("PYARROW");
+    println!(
+        "{:<28} {:>9} {:>8} {:>12} {:>9}  pyarrow rows/s   ratio",
+        "file", "MB", "rows", "rows/s/core", "MB/s/core"
+    );
+    for path in &paths {
+        let bytes = fs::metadata(path).expect("the file exists").len();
+        let (rows, rate) = zagros(path);
+        let name = path.file_name().unwrap_or_default().display().to_string();
+        let megabytes = bytes as f64 / 1e6;
+        let mut line =
+            format!("{name:<28} {megabytes:>9.1} {rows:>8} {rate:>12.0} {:>9.1}", rate * megabytes / rows as f64);
+        if let Some(python) = &python {
+            let other = pyarrow(Path::new(python), path);
+            let _ = write!(line, " {other:>15.0} {:>7.2}", rate / other);
+        }
+        println!("{line}");
+    }
+}
+
+/// Rows, and rows a second of processor time of the reading and the parsing thread.
+fn zagros(path: &Path) -> (u64, f64) {
+    let format = if path.extension().is_some_and(|end| end == "parquet") { "parquet" } else { "delimited" };
+    let list = |letter: char, last: u32| (1..=last).map(|n| format!("'{letter}{n}'")).collect::<Vec<_>>().join(", ");
+    let text = format!(
+        "[data]\nformat = '{format}'\ntrain = '{}'\nthreads = 1\nshuffle_rows = 0\n[features]\nlabel = 'label'\nnumeric = [{}]\n\
+         categorical = [{}]\n[model]\nkind = 'ffnn'\n[train]\nbatch_size = 4096\n",
+        path.display(),
+        list('I', 13),
+        list('C', 26)
+    );
+    let here = env::current_dir().expect("a current folder");
+    let job = Job::parse(&text, &here.join("job.toml"), &Overrides::none()).expect("the job is good");
+    let infos = files(&job, &job.data.train).expect("the file is good");
+    let mut best = (0, 0.0);
+    for _ in 0..READINGS {
+        let (part, start) = (DataPart::All, StreamStart::default());
+        let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel: Arc::default() };
+        let mut stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).expect("threads start");
+        stream.by_ref().for_each(|batch| drop(batch.expect("the rows are good")));
+        let stats = stream.stats();
+        let rate = stats.rows as f64 / stats.cpu_seconds;
+        if rate > best.1 {
+            best = (stats.rows, rate);
+        }
+    }
+    best
+}
+
+/// Rows a second of pyarrow with one thread.
+fn pyarrow(python: &Path, path: &Path) -> f64 {
+    let script = "import sys, time, pyarrow as pa, pyarrow.csv, pyarrow.parquet\n\
+        pa.set_cpu_count(1); pa.set_io_thread_count(1)\n\
+        path, best = sys.argv[1], 0\n\
+        for _ in range(3):\n\
+        \x20   start = time.process_time()\n\
+        \x20   if path.endswith('.parquet'): table = pyarrow.parquet.read_table(path, use_threads=False, memory_map=True)\n\
+        \x20   else: table = pyarrow.csv.read_csv(path, pyarrow.csv.ReadOptions(use_threads=False))\n\
+        \x20   best = max(best, table.num_rows / (time.process_time() - start))\n\
+        print(best)";
+    let output = Command::new(python).args(["-c", script]).arg(path).output().expect("PYARROW is a Python");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().unwrap_or_else(|_| panic!("no pyarrow: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Rows whose numbers and categories are skewed as in logs of clicks.
+fn generate(folder: &Path) -> Vec<PathBuf> {
+    let (csv, columns) = (folder.join("rows.csv"), folder.join("rows.snappy.parquet"));
+    let mut random = Pcg64::seed_from_u64(1);
+    let mut skewed = |most: f64| (most.powf(random.random::<f64>().powi(2)) as u64).saturating_sub(1);
+    let rows: Vec<Vec<u64>> = (0..ROWS.0)
+        .map(|_| (0..40).map(|column| skewed(if column == 0 { 3.0 } else { 10_f64.powi(1 + column % 6) })).collect())
+        .collect();
+    let text = |column: usize, value: u64| match column {
+        0 => u8::from(value > 0).to_string(),
+        1..=13 => value.to_string(),
+        _ => format!("{:08x}", (value as u32).wrapping_mul(2_654_435_761)),
+    };
+    let mut lines = criteo_columns().join(",") + "\n";
+    for row in &rows {
+        let fields: Vec<_> = row.iter().enumerate().map(|(column, value)| text(column, *value)).collect();
+        lines.push_str(&(fields.join(",") + "\n"));
+    }
+    fs::write(&csv, lines).expect("room for the rows");
+    write_columns(&columns, &rows, &text);
+    vec![csv, columns]
+}
+
+fn write_columns(path: &Path, rows: &[Vec<u64>], text: &dyn Fn(usize, u64) -> String) {
+    let field = |(index, name): (usize, &String)| match index {
+        0..=13 => format!("required int32 {name};"),
+        _ => format!("required binary {name} (UTF8);"),
+    };
+    let fields: String = criteo_columns().iter().enumerate().map(field).collect();
+    let schema = Arc::new(parse_message_type(&format!("message rows {{ {fields} }}")).expect("a schema"));
+    let properties = Arc::new(WriterProperties::builder().set_compression(Compression::SNAPPY).build());
+    let file = File::create(path).expect("a file");
+    let mut writer = SerializedFileWriter::new(file, schema, properties).expect("a writer");
+    for rows in rows.chunks(ROWS.1) {
+        let mut group = writer.next_row_group().expect("a row group");
+        let mut index = 0;
+        while let Some(mut column) = group.next_column().expect("a column") {
+            if index <= 13 {
+                let value = |row: &Vec<u64>| text(index, row[index]).parse().expect("a number");
+                let values: Vec<i32> = rows.iter().map(value).collect();
+                column.typed::<Int32Type>().write_batch(&values, None, None).expect("values are written");
+            } else {
+                let values: Vec<_> = rows.iter().map(|row| ByteArray::from(text(index, row[index]).as_str())).collect();
+                column.typed::<ByteArrayType>().write_batch(&values, None, None).expect("values are written");
+            }
+            column.close().expect("the column is complete");
+            index += 1;
+        }
+        group.close().expect("the row group is complete");
+    }
+    writer.close().expect("the file is complete");
+}

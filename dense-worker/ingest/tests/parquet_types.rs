@@ -1,0 +1,110 @@
+//! Parquet files that pyarrow wrote (`fixtures/write.py`): every kind of value, every codec.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use zagros_ingest::{
+    Batch, BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files, hash_value, validate,
+};
+use zagros_job::{Job, Overrides};
+
+fn job(file: &str, features: &str) -> Job {
+    let text = format!(
+        "[data]\nformat = 'parquet'\ntrain = 'fixtures/{file}'\nshuffle_rows = 0\n[features]\nlabel = 'click'\n{features}\n\
+         [model]\nkind = 'ffnn'\n[train]\nbatch_size = 60\n"
+    );
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    Job::parse(&text, &tests.join("job.toml"), &Overrides::none()).unwrap()
+}
+
+fn read(file: &str, features: &str) -> Batch {
+    let job = job(file, features);
+    let infos = files(&job, &job.data.train).unwrap();
+    let (part, start) = (DataPart::Train, StreamStart::default());
+    let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel: Arc::default() };
+    let mut batches = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
+    let batch = batches.next().unwrap().unwrap();
+    assert_eq!((batch.size, batch.completes[0].rows), (60, 60));
+    batch
+}
+
+/// The ids of a column in every row.
+fn assert_ids(batch: &Batch, column: usize, texts: impl Fn(u64) -> Vec<String>) {
+    for row in 0..60 {
+        let expected: Vec<u64> = texts(row).iter().map(|text| hash_value(text.as_bytes())).collect();
+        assert_eq!(
+            batch.categorical[column].of(row as usize),
+            expected,
+            "column {column}, row {row}: {:?}",
+            texts(row)
+        );
+    }
+}
+
+fn unless_null(n: u64, every: u64, text: String) -> String {
+    if n.is_multiple_of(every) { String::new() } else { text }
+}
+
+/// The day `n` days after 2026-01-01, for the first 60.
+fn day(n: u64) -> String {
+    match n {
+        0..31 => format!("2026-01-{:02}", n + 1),
+        31..59 => format!("2026-02-{:02}", n - 30),
+        _ => "2026-03-01".into(),
+    }
+}
+
+const CATEGORIES: &str = "categorical = ['city', 'user.id', 'user.name', 'price', 'day', 'moment', 'clock', 'large',
+    { column = 'tags', pooling = 'mean' }, { column = 'deep', pooling = 'sum' }, { column = 'items.sku', pooling = 'sum' }]";
+
+#[test]
+fn every_kind_of_value_has_the_id_of_its_text() {
+    for codec in ["none", "snappy", "gzip", "zstd", "lz4"] {
+        let batch = read(&format!("types.{codec}.parquet"), CATEGORIES);
+        assert_eq!(batch.labels, (0..60).map(|n| (n % 2) as f32).collect::<Vec<_>>());
+        assert_ids(&batch, 0, |n| vec![unless_null(n, 3, format!("c{}", n % 7))]);
+        assert_ids(&batch, 1, |n| vec![unless_null(n, 11, (n * 1_000_003).to_string())]);
+        assert_ids(&batch, 2, |n| vec![unless_null(n, 11, format!("n{n}"))]);
+        assert_ids(&batch, 3, |n| vec![format!("0.{n:02}")]);
+        assert_ids(&batch, 4, |n| vec![day(n)]);
+        let moment = |n: u64| {
+            format!("1970-{:02}-{:02} 00:00:00.5", 1 + n / 31 + n / 59, 1 + (n % 31) - if n == 59 { 28 } else { 0 })
+        };
+        assert_ids(&batch, 5, |n| vec![moment(n)]);
+        assert_ids(&batch, 6, |n| vec![format!("{:02}:{n:02}:01", n % 24)]);
+        assert_ids(&batch, 7, |n| vec![(u64::MAX - n).to_string()]);
+        let tags = |n: u64| (0..n % 4).filter(|k| k % 3 != 0).map(|k| format!("t{}", n + k)).collect();
+        assert_ids(&batch, 8, |n| if n % 7 == 0 { Vec::new() } else { tags(n) });
+        assert_ids(&batch, 9, |n| (n..n + 3).map(|k| k.to_string()).collect());
+        assert_ids(&batch, 10, |n| vec![format!("s{n}"); n as usize % 3]);
+    }
+}
+
+#[test]
+fn every_kind_of_number_is_a_number() {
+    let features =
+        "numeric = ['age', 'price', 'day', 'moment', 'clock', 'large', 'half', 'click2']\ncategorical = ['city']";
+    let batch = read("types.zstd.parquet", &features.replace(", 'click2'", ""));
+    for row in 0..60 {
+        let n = row as f64;
+        let age = if row % 5 == 0 { 0.0 } else { n / 4.0 };
+        let clock = (n % 24.0) * 3600.0 + n * 60.0 + 1.0;
+        let expected = [age, n / 100.0, 20_454.0 + n, n * 86_400.0 + 0.5, clock, u64::MAX as f64, n / 2.0];
+        assert_eq!(batch.numeric[row * 7..row * 7 + 7], expected.map(|value| value as f32), "row {row}");
+    }
+}
+
+#[test]
+fn old_timestamps_of_twelve_bytes_are_read() {
+    let batch = read("int96.parquet", "numeric = ['moment']\ncategorical = ['city']");
+    assert_eq!(batch.numeric[59], 59.0 * 86_400.0 + 0.5);
+}
+
+/// What is read twice has the same text, so a summary of the columns counts the same values.
+#[test]
+fn whole_files_are_good() {
+    for codec in ["none", "snappy", "gzip", "zstd", "lz4"] {
+        let found = validate(&job(&format!("types.{codec}.parquet"), CATEGORIES), 3).unwrap();
+        assert_eq!((found.good, found.bad), (60, 0), "{:?}", found.first_bad);
+    }
+}

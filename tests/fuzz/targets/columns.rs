@@ -1,0 +1,124 @@
+//! Parquet files of strangers: whole ones with some bytes changed, and pieces of them.
+
+use std::fs;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bolero::check;
+use tempfile::TempDir;
+use zagros_ingest::{
+    BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, check_first_rows, files, inspect, validate,
+};
+use zagros_job::{Job, Overrides};
+
+use crate::allocations::AllocatedBytes;
+
+const JOB: &str = r#"
+[data]
+format = "parquet"
+train = "train"
+max_bad_rows = 1000000
+[features]
+label = "click"
+numeric = ["age", "price", "half"]
+categorical = ["city", "user.id", "moment", "large", { column = "tags", pooling = "mean" }, { column = "deep", pooling = "sum" }]
+[model]
+kind = "ffnn"
+"#;
+
+/// Files of pyarrow: pages of both versions, with and without compression.
+const FILES: [&[u8]; 5] = [
+    include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.none.parquet"),
+    include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.snappy.parquet"),
+    include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.gzip.parquet"),
+    include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.zstd.parquet"),
+    include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.lz4.parquet"),
+];
+
+/// What reading a file of 10 KB may take: the largest page that can be claimed, twice, and what a slice of rows needs.
+const MOST_BYTES: usize = 300 << 20;
+
+struct FuzzedFile {
+    job: Job,
+    train: PathBuf,
+    allocated: &'static AllocatedBytes,
+    _folder: TempDir,
+}
+
+impl FuzzedFile {
+    fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let job = Job::parse(JOB, &folder.path().join("job.toml"), &Overrides::none()).expect("the job is good");
+        Self { job, train: folder.path().join("train"), allocated: AllocatedBytes::new(), _folder: folder }
+    }
+
+    /// Rows that were read, by every reader; or nothing, with a reason.
+    fn read(&self, bytes: &[u8]) -> Option<u64> {
+        fs::write(&self.train, bytes).expect("room for a small file");
+        self.allocated.count_this_thread();
+        // In this thread, so that its memory is counted.
+        let (first, most) = self.allocated.during(|| {
+            let found = files(&self.job, &self.job.data.train)?;
+            check_first_rows(&self.job, &found, DataPart::All).map(|()| found)
+        });
+        assert!(most < MOST_BYTES, "{most} bytes for a file of {}", bytes.len());
+        let found = match first {
+            Ok(found) => found,
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                return None;
+            }
+        };
+        let options = StreamOptions {
+            part: DataPart::All,
+            epoch: 0,
+            start: StreamStart::default(),
+            bad_rows: 0,
+            cancel: Arc::default(),
+        };
+        let stream = BatchStream::open(&self.job, options, Box::new(WholeFiles::new(&found))).expect("threads start");
+        let rows = stream.map(|batch| batch.map(|batch| batch.size as u64)).sum::<Result<u64, _>>().ok();
+        let validated = validate(&self.job, 3).ok().map(|validation| validation.good);
+        let inspected = inspect(&self.job, None).ok().map(|columns| columns.rows);
+        // A file without rows is an error of a stream alone.
+        assert_eq!(rows.unwrap_or(0), validated.unwrap_or(0));
+        assert_eq!(validated, inspected);
+        rows
+    }
+}
+
+#[test]
+fn changed_bytes_of_a_parquet_file_are_rows_or_a_reason() {
+    let (file, read) = (AssertUnwindSafe(FuzzedFile::new()), AtomicU64::new(0));
+    // The footer is a fifth of the file; it decides what all other bytes mean, so half of the changes are there.
+    type Change = (bool, u16, u8);
+    check!().with_iterations(1_500).with_type::<(u8, Vec<Change>)>().for_each(|(which, changes)| {
+        let mut bytes = FILES[usize::from(*which) % FILES.len()].to_vec();
+        let footer = bytes.len() - 8 - footer_bytes(&bytes);
+        for (in_footer, at, byte) in changes.iter().take(4) {
+            let (start, length) = if *in_footer { (footer, bytes.len() - footer) } else { (4, footer - 4) };
+            bytes[start + usize::from(*at) % length] ^= byte;
+        }
+        read.fetch_add(file.read(&bytes).unwrap_or(0), Ordering::Relaxed);
+    });
+    assert!(read.into_inner() > 0, "some files are still good");
+}
+
+#[test]
+fn pieces_of_parquet_files_are_rows_or_a_reason() {
+    let file = AssertUnwindSafe(FuzzedFile::new());
+    check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|(start, length, noise)| {
+        let whole = FILES[usize::from(*start) % FILES.len()];
+        let start = usize::from(*start) % whole.len();
+        let end = (start + usize::from(*length)).min(whole.len());
+        file.read(&[&whole[..start], noise, &whole[start..end]].concat());
+        file.read(&[b"PAR1", &noise[..], &(noise.len() as u32).to_le_bytes()[..], b"PAR1"].concat());
+    });
+}
+
+fn footer_bytes(bytes: &[u8]) -> usize {
+    let at = bytes.len() - 8;
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize
+}
