@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use zagros_tests::Program;
+use zagros_zip::ZipEq;
 
 use crate::fixture::Fixture;
 
@@ -38,7 +39,7 @@ fn scores_are_those_of_eval_row_by_row() {
     let scores = lines(&fixture.read("s.csv"));
     assert_eq!(scores.len(), 800);
     let (mut logloss, mut classes) = (0.0, [Vec::new(), Vec::new()]);
-    for (row, line) in scores.iter().zip(fixture.read("test.txt").lines()) {
+    for (row, line) in scores.iter().zip_eq(fixture.read("test.txt").lines().collect::<Vec<_>>()) {
         let fields: Vec<&str> = line.split('\t').collect();
         assert_eq!((row[0].as_str(), row[1].as_str()), (fields[0], fields[14]), "rows keep their order");
         let score: f64 = row[2].parse().expect("a number");
@@ -75,7 +76,7 @@ fn rows_without_labels_have_the_same_scores_in_every_format_and_layout() {
     assert_eq!(scores, expected);
     predict("new.txt", &["-o", "z.csv", "--logits"]);
     let logits: Vec<f32> = lines(&fixture.read("z.csv")).iter().map(|row| row[0].parse().expect("a number")).collect();
-    for (logit, score) in logits.iter().zip(&expected) {
+    for (logit, score) in logits.iter().zip_eq(&expected) {
         assert!((1.0 / (1.0 + f64::from(-logit).exp()) - score).abs() < 1e-15, "{logit} {score}");
     }
     let report = json(&predict("new.txt", &["-o", "s.parquet", "--json"]).stdout);
@@ -102,7 +103,7 @@ fn malformed_rows_are_refused_left_out_or_keep_their_place() {
     let predict = |data: &str, to: &str, what: &str| {
         fixture.zagros(["predict", &run, data, "-o", to, "--keys", "C1", "--bad-rows", what])
     };
-    predict("bad.txt", "s.csv", "refuse").expect(3).says(&["bad.txt:4", "38"]);
+    predict("bad.txt", "s.csv", "refuse").expect(3).says(&["bad.txt:4", "39 fields"]);
     assert!(!fixture.path("s.csv").exists() && !fixture.path("s.csv.part").exists());
     predict("bad.txt", "s.csv", "empty").expect(0).says(&["800 rows, 3 of them malformed"]);
     let scores = lines(&fixture.read("s.csv"));
@@ -112,7 +113,7 @@ fn malformed_rows_are_refused_left_out_or_keep_their_place() {
     predict("bad.txt", "skipped.csv", "skip").expect(0);
     let kept: Vec<_> = scores.into_iter().filter(|row| !row[1].is_empty()).collect();
     assert_eq!(lines(&fixture.read("skipped.csv")), kept);
-    predict("job.toml", "none.csv", "empty").expect(3).says(&["job.toml", "no rows"]);
+    predict("job.toml", "none.csv", "empty").expect(3).says(&["job.toml", "18 rows read, none"]);
 }
 
 /// The kernel kills a process whose file gets longer than its limit, so the place does not depend on time.

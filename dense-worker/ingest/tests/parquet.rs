@@ -16,7 +16,7 @@ use zagros_ingest::{
     Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamCursor, StreamOptions, StreamStart,
     WholeFiles, check_first_rows, files, hash_value, inspect, validate,
 };
-use zagros_job::{Job, Overrides};
+use zagros_job::{Job, Overrides, PredictRows};
 
 const SCHEMA: &str = "message rows {
     required int32 click;
@@ -240,6 +240,26 @@ fn every_version_codec_and_encoding_gives_the_same_rows() {
         ("mobile", Encoding::RLE),
     ] {
         encoded(column, encoding);
+    }
+}
+
+/// Without a label, and with keys that are features, other columns, repeated and null.
+#[test]
+fn rows_to_predict_have_the_same_keys_in_both_formats() {
+    let predicting = |mut job: Job| {
+        job.features.label.column = "no such column".into();
+        let keys = ["city", "day", "click", "city"].map(String::from).to_vec();
+        job.eval.predict = Some(PredictRows { keys, keep_bad: true });
+        job
+    };
+    for properties in [WriterProperties::builder, small_pages] {
+        let twins = Twins::new(1_000, 150, &properties);
+        let text = read(&predicting(twins.job("delimited", "")), DataPart::All).unwrap();
+        let columns = read(&predicting(twins.parquet()), DataPart::All).unwrap();
+        assert_eq!(samples(&text), samples(&columns));
+        let last = columns.last().unwrap().input.as_ref().unwrap();
+        let row = last.iter().last().unwrap();
+        assert_eq!([0, 1, 2, 3].map(|key| row.key(key)), [&b""[..], b"2024-10-13", b"0", b""]);
     }
 }
 

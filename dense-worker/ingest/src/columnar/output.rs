@@ -17,7 +17,7 @@ const SHOWN: usize = 100;
 /// Ids of a slice of rows: a few bytes can name an entry of the dictionary that is a million ids.
 const MOST_IDS: usize = 1 << 26;
 
-const NO_ENTRY: &str = "a value names an entry that the dictionary does not have";
+pub(super) const NO_ENTRY: &str = "a value names an entry that the dictionary does not have";
 
 /// Takes the values of a column in order.
 pub(super) trait Output {

@@ -1,7 +1,10 @@
 //! The texts of a key column, which go with the scores of its rows.
 
 use super::kind::{Kind, Value};
-use super::output::Output;
+use super::output::{NO_ENTRY, Output};
+
+/// Bytes of texts of a slice of rows. A small file can name a long entry of its dictionary often.
+const MOST_BYTES: usize = 256 << 20;
 
 /// A text a row.
 #[derive(Clone, Debug)]
@@ -65,10 +68,13 @@ impl Output for TextCells {
         self.dictionary.clear();
     }
 
-    fn entry(&mut self, index: usize) -> bool {
-        let Some(text) = self.dictionary.get(index) else { return false };
+    fn entry(&mut self, index: usize) -> Result<(), &'static str> {
+        let text = self.dictionary.get(index).ok_or(NO_ENTRY)?;
+        if self.cells.text.len() + text.len() > MOST_BYTES {
+            return Err("its texts are too long for a key; name another column");
+        }
         self.cells.push(text);
-        true
+        Ok(())
     }
 
     fn null(&mut self) {
