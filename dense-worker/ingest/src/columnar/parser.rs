@@ -18,7 +18,7 @@ use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
 use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::row::{HoldOut, ParseOutcome, hold_out, wants_groups};
-use crate::parse::sink::RowSink;
+use crate::parse::sink::{BatchSink, RowSink};
 use crate::read::layout::FileLayout;
 use crate::read::text::open_file;
 use crate::{DataPart, IngestError};
@@ -150,6 +150,13 @@ impl ColumnarParser {
         mut parts: Option<(HoldOut, RowHash)>,
         sink: &mut S,
     ) -> ParseOutcome {
+        if parts.is_none()
+            && !open.has_faults()
+            && let Some(batch) = sink.by_columns()
+        {
+            open.put_columns(batch);
+            return ParseOutcome { rows: rows as u64, ..ParseOutcome::default() };
+        }
         let mut outcome = ParseOutcome::default();
         for row in 0..rows {
             if parts.as_mut().is_some_and(|(hold_out, hash)| hash.part(hold_out.split, row) != hold_out.wanted) {
@@ -269,6 +276,31 @@ impl OpenGroup {
         }
         self.at = start + rows as u64;
         Ok(())
+    }
+
+    /// Whether a row of the slice is malformed.
+    fn has_faults(&self) -> bool {
+        let is_class = |cell: &Cell| matches!(cell, Cell::Number(_));
+        let is_number = |cell: &Cell| matches!(cell, Cell::Number(_) | Cell::Missing);
+        !self.label.out.cells.iter().all(is_class)
+            || !self.numeric.iter().all(|column| column.out.cells.iter().all(is_number))
+    }
+
+    /// All rows of the slice, none of them malformed.
+    fn put_columns(&self, batch: &mut BatchSink) {
+        for (feature, column) in self.numeric.iter().enumerate() {
+            batch.number_column(feature, column.out.cells.iter().map(|cell| cell.number()));
+        }
+        for (feature, column) in self.categorical.iter().enumerate() {
+            match column {
+                Categories::One(column) => batch.id_column(feature, &column.out.ids),
+                Categories::Many(column) => batch.bag_column(feature, &column.out.ids, &column.out.ends),
+            }
+        }
+        if let Some(column) = &self.grouping {
+            batch.group_column(&column.out.ids);
+        }
+        batch.label_column(self.label.out.cells.iter().map(|cell| cell.number().unwrap_or_default() as f32));
     }
 }
 
