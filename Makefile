@@ -88,6 +88,7 @@ bench-smoke: programs
 	$(BENCH) embedding --quick --servers 2 --clients 1
 	$(BENCH) modes --quick
 	$(BENCH) durability --quick
+	$(BENCH) scale --quick
 
 release: programs ## pack VERSION=0.2.0 (docs/releasing.md); DRY_RUN=1 only shows what is missing
 	@python3 scripts/release.py $(VERSION) $(if $(DRY_RUN),--dry-run)

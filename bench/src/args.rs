@@ -14,8 +14,9 @@ Examples:
   zagros-bench scaling --workers 1,2            one job with one worker, then with two
   zagros-bench modes --page modes.html          sync, hybrid and async, with a slower network
   zagros-bench durability --rounds 5            one job with each value of cluster.durability
+  zagros-bench scale                            samples/s while servers and workers come and go
 
-`embedding`, `scaling`, `modes` and `durability` start processes of the program `zagros`, which must be in the same folder.";
+`embedding`, `scaling`, `modes`, `durability` and `scale` start processes of the program `zagros`, which must be in the same folder.";
 
 /// Measure the speed of Zagros on fixed workloads. Print ratios.
 #[derive(Debug, Parser)]
@@ -39,6 +40,27 @@ pub(crate) enum Benchmark {
     Scaling(ScalingArgs),
     /// Train with each value of cluster.durability in turn: the cost of a log of the rows. Every role is a process.
     Durability(DurabilityArgs),
+    /// Train while embedding servers go from 2 to 4 to 3 and dense workers from 1 to 3 to 2. Every role is a process.
+    Scale(ScaleArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScaleArgs {
+    /// Samples of an epoch. The run goes over them until it has been scaled.
+    #[arg(long, default_value_t = 819_200, value_parser = at_least_one())]
+    pub(crate) samples: u64,
+    /// Samples per step of each worker.
+    #[arg(long, default_value_t = 4096)]
+    pub(crate) batch: usize,
+    /// Training before and after each change, seconds.
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = window)]
+    pub(crate) window: f64,
+    /// Do a tiny run, which only checks that everything works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -214,6 +236,11 @@ pub(crate) struct ModesArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A tenth of a second to an hour.
+fn window(text: &str) -> Result<f64, String> {
+    number_up_to(text, 3600.0).filter(|window| *window >= 0.1).ok_or("expected 0.1 to 3600 seconds".to_owned())
 }
 
 /// Up to ten seconds.

@@ -8,6 +8,7 @@ mod embedding;
 mod meter;
 mod modes;
 mod program;
+mod scale;
 mod scaling;
 mod train;
 mod up;
@@ -30,6 +31,7 @@ fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Benchmark::Embedding(args) => block_on(embedding::run(args)),
         Benchmark::Modes(args) => block_on(modes::run(args)),
         Benchmark::Scaling(args) => block_on(scaling::run(args)),
+        Benchmark::Scale(args) => block_on(scale::run(args)),
         Benchmark::Durability(args) => block_on(durability::run(args)),
     }
 }

@@ -98,7 +98,7 @@ fn worker_down_a_step_that_nobody_made_is_read_again() {
 /// Invariant RK-6: a replacement of the first worker gets the dense network from whoever waited for the save.
 #[test]
 fn worker_down_the_others_stay_until_the_first_has_saved() {
-    let mut worker = training(LoopConfig { epochs: 1, ..config(HYBRID) });
+    let mut worker = training(LoopConfig { epochs: 1, has_held_out: false, ..config(HYBRID) });
     let dry = [Event::StreamDry(FACTS), agreed(0), Event::Drained, Event::Drained, Event::AllHere, Event::EpochClosed];
     let actions = after(&mut worker, dry);
     assert_eq!(last(&actions), Action::Conclude { finished: true });

@@ -1,0 +1,218 @@
+//! `zagros-bench scale`: one run whose embedding servers and dense workers come and go while it trains. Every role is a process.
+//!
+//! The run's own record has the time of each step (`metrics.jsonl`), so that a stop of training is seen to a step's length.
+
+mod live_run;
+mod step_times;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tempfile::TempDir;
+use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
+
+use self::live_run::LiveRun;
+use self::step_times::{LAST_RECORDED, StepTimes};
+use crate::args::ScaleArgs;
+use crate::workload;
+
+/// Members at the start: embedding servers and dense workers.
+const START: (u32, u32) = (2, 1);
+/// What is asked for, one after the other.
+const CHANGES: [&str; 4] = ["servers=4", "servers=3", "workers=3", "workers=2"];
+/// Most workers of the run.
+const MOST_WORKERS: u32 = 3;
+
+/// How large the benchmark is.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct ScaleSize {
+    samples: u64,
+    batch: usize,
+    /// Training between two changes, seconds.
+    window: f64,
+}
+
+const QUICK: ScaleSize = ScaleSize { samples: 20_000, batch: 512, window: 2.0 };
+
+/// The printed figures.
+#[derive(Debug, Serialize)]
+struct ScaleFigures {
+    cores: usize,
+    size: ScaleSize,
+    changes: Vec<ChangeFigures>,
+    /// The longest time between two steps before the first change, seconds.
+    longest_undisturbed: f64,
+    steps: u64,
+    moves_committed: u64,
+    moves_abandoned: u64,
+    rows_moved: u64,
+    bytes_moved: u64,
+    /// The longest time for which a server was frozen, seconds.
+    longest_freeze: f64,
+}
+
+/// One change of the number of members.
+#[derive(Debug, Serialize)]
+struct ChangeFigures {
+    asked: &'static str,
+    /// From the request until the run has these numbers.
+    seconds: f64,
+    samples_per_second_before: f64,
+    samples_per_second_during: f64,
+    samples_per_second_after: f64,
+    /// The longest time between two steps, from the request to the end of the window after it.
+    longest_stop: f64,
+    /// The longest freeze of a server since the run began.
+    longest_freeze_so_far: f64,
+}
+
+/// Trains, scales, and prints.
+pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
+    let size = ScaleSize { samples: args.samples, batch: args.batch, window: args.window };
+    let size = if args.quick { QUICK } else { size };
+    let folder = TempDir::new().or_internal()?;
+    workload::write_rows(&folder.path().join("train.csv"), size.samples)?;
+    let job_file = folder.path().join("job.toml");
+    std::fs::write(&job_file, job(size)).or_internal()?;
+    let run = LiveRun::start(&job_file, &folder.path().join("runs")).await?;
+    let window = Duration::from_secs_f64(size.window);
+    let undisturbed = step_times::now();
+    run.pause(window).await?;
+    let undisturbed = undisturbed..step_times::now();
+    let mut figures = ScaleFigures::new(size);
+    let mut spans = Vec::new();
+    for asked in CHANGES {
+        run.pause(window).await?;
+        let began = step_times::now();
+        run.scale(asked).await?;
+        let ended = step_times::now();
+        run.pause(window).await?;
+        let status = run.status().await?;
+        figures.note_status(&status);
+        err!("{asked}: {:.1} s", ended - began);
+        spans.push((asked, began..ended, status.longest_freeze_seconds));
+    }
+    let times = StepTimes::read(&run.metrics_file())?;
+    run.stop().await?;
+    figures.steps = times.last_step();
+    figures.longest_undisturbed = times.longest_gap(undisturbed);
+    for (asked, span, freeze) in spans {
+        figures.changes.push(ChangeFigures {
+            asked,
+            seconds: span.end - span.start,
+            samples_per_second_before: times.rate(span.start - size.window..span.start),
+            samples_per_second_during: times.rate(span.clone()),
+            samples_per_second_after: times.rate(span.end..span.end + size.window),
+            longest_stop: times.longest_gap(span.start..span.end + size.window),
+            longest_freeze_so_far: freeze,
+        });
+    }
+    if args.json {
+        answer(&serde_json::to_string(&figures).or_internal()?)?;
+    } else {
+        print(&figures);
+    }
+    Ok(Exit::Success)
+}
+
+/// The job on the rows of `train.csv`, with more epochs than anybody waits for.
+fn job(size: ScaleSize) -> String {
+    let (servers, workers) = START;
+    let model = "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]";
+    let cluster = format!("servers = {servers}\nworkers = {workers}\nmin_workers = 1\nmax_workers = {MOST_WORKERS}");
+    let text = workload::job_text(16, model, "threads = 1\nepochs = 10000", &cluster);
+    let text = text.replace("format = \"criteo\"", "format = \"delimited\"").replace("\"memory\"", "\"train.csv\"");
+    let batch = format!("batch_size = {}", size.batch);
+    text.replace(&format!("batch_size = {}", workload::BATCH), &batch) + &workload::columns()
+}
+
+impl ScaleFigures {
+    fn new(size: ScaleSize) -> Self {
+        Self {
+            cores: zagros_job::threads::cores(),
+            size,
+            changes: Vec::new(),
+            longest_undisturbed: 0.0,
+            steps: 0,
+            moves_committed: 0,
+            moves_abandoned: 0,
+            rows_moved: 0,
+            bytes_moved: 0,
+            longest_freeze: 0.0,
+        }
+    }
+
+    fn note_status(&mut self, status: &live_run::MoveStatus) {
+        self.moves_committed = status.moves_committed;
+        self.moves_abandoned = status.moves_abandoned;
+        self.rows_moved = status.rows_moved;
+        self.bytes_moved = status.bytes_moved;
+        self.longest_freeze = status.longest_freeze_seconds;
+    }
+}
+
+fn print(figures: &ScaleFigures) {
+    let ScaleFigures { cores, size, changes, .. } = figures;
+    let (servers, workers) = START;
+    out!(
+        "crit-zipf, DLRM, dim 16, batch {} a worker, {servers} embedding servers and {workers} dense worker(s) at the start,",
+        size.batch
+    );
+    out!("{cores} core(s); samples/s in {} s before, during and {} s after each change\n", size.window, size.window);
+    out!("asked for   seconds   before   during    after   longest stop   longest freeze so far");
+    for change in changes {
+        out!(
+            "{:<9} {:>9.1} {:>8.0} {:>8.0} {:>8.0} {:>12.0} ms {:>20.1} ms",
+            change.asked,
+            change.seconds,
+            change.samples_per_second_before,
+            change.samples_per_second_during,
+            change.samples_per_second_after,
+            1e3 * change.longest_stop,
+            1e3 * change.longest_freeze_so_far
+        );
+    }
+    out!(
+        "\n{} moves, {} given up; {} rows, {:.1} MiB; longest time between two steps before the first change: {:.0} ms",
+        figures.moves_committed,
+        figures.moves_abandoned,
+        figures.rows_moved,
+        figures.bytes_moved as f64 / f64::from(1 << 20),
+        1e3 * figures.longest_undisturbed
+    );
+    explain(figures);
+}
+
+/// How to read the figures.
+fn explain(figures: &ScaleFigures) {
+    out!(
+        "\nHow to read it: a stop is the time between two steps, from the request to the end of the window after it. It is at"
+    );
+    out!(
+        "least a step's length: compare it with the longest time before the first change. A freeze is the part of a move in"
+    );
+    out!("which a server answers nobody. All roles share the {} core(s) of this machine: new processes", figures.cores);
+    out!("take them from training, and more workers need not be faster.");
+    if figures.steps > LAST_RECORDED {
+        out!(
+            "The run made {} steps, and records one a second after step {LAST_RECORDED}: later stops are",
+            figures.steps
+        );
+        out!("seen to a second only. Give a larger --batch or a shorter --window.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::{Job, Overrides};
+
+    use super::*;
+
+    #[test]
+    fn the_job_starts_with_the_members_and_may_grow() {
+        let job = Job::parse(&job(QUICK), "job.toml".as_ref(), &Overrides::none()).unwrap();
+        assert_eq!((job.cluster.servers, job.cluster.workers), START);
+        assert_eq!((job.cluster.least_workers(), job.cluster.most_workers()), (1, MOST_WORKERS));
+        assert_eq!((job.train.batch_size, job.features.categorical.len()), (QUICK.batch, 26));
+    }
+}
