@@ -65,7 +65,7 @@ fn names() -> Vec<String> {
     names.chain(std::iter::once("tags".into())).collect()
 }
 
-fn tags<'a>(row: &Vec<&'a str>) -> Vec<&'a str> {
+fn tags<'a>(row: &[&'a str]) -> Vec<&'a str> {
     row[LISTED].iter().copied().filter(|text| !text.is_empty()).collect()
 }
 
@@ -105,7 +105,7 @@ fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, index: usize, ro
             column.typed::<Int64Type>().write_batch(&numbers, Some(&present), None)
         }
         37 => {
-            let lists: Vec<Vec<&str>> = rows.iter().map(tags).collect();
+            let lists: Vec<Vec<&str>> = rows.iter().map(|row| tags(row)).collect();
             let levels =
                 |list: &Vec<&str>| (0..list.len().max(1)).map(|entry| i16::from(entry > 0)).collect::<Vec<_>>();
             let repetition: Vec<i16> = lists.iter().flat_map(levels).collect();
