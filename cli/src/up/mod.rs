@@ -11,6 +11,7 @@ mod watch;
 use std::path::Path;
 
 use indicatif::HumanBytes;
+use tokio::sync::watch::Sender;
 use zagros_dense_worker::ResumePoint;
 use zagros_job::Job;
 use zagros_job::threads::Machine;
@@ -77,8 +78,10 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     if let Err(error) = ProcessRecord::now(UP, std::process::id(), ProcessChange::Started).append(folder) {
         tracing::warn!(%error, "starts and ends of processes are not recorded: `zagros doctor` will know less");
     }
-    let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
-    let run = train(&plan, &job, args.restarts, &stop, &signals);
+    let wanted = Sender::new(WantedRoles::default());
+    let listed = args.prometheus_targets.as_deref();
+    let targets = listed.map(|file| Targets::follow(file, folder, &job, wanted.subscribe())).transpose()?;
+    let run = train(&plan, &job, args.restarts, (&stop, &signals), &wanted);
     let ended = if args.watch {
         watch::along(run, (folder, plan.credentials()), timeout, output.console).await
     } else {
@@ -185,15 +188,18 @@ async fn train(
     plan: &LaunchPlan<'_>,
     job: &Job,
     restarts: u32,
-    stop: &StopRequests,
-    signals: &Signals,
+    (stop, signals): (&StopRequests, &Signals),
+    wanted: &Sender<WantedRoles>,
 ) -> Result<Exit, Failure> {
     let loss = WorkerLoss::of(job);
     let of_one = if loss == WorkerLoss::Replaced { restarts } else { 0 };
     let mut of_all = if loss == WorkerLoss::SetsRunBack { restarts } else { 0 };
     loop {
         let mut lost = None;
-        let ended = supervise(plan, job, RestartsLeft { of_one, of_all }, (stop, signals), &mut lost).await;
+        // A run that goes back has the numbers of its job again.
+        wanted.send_replace(WantedRoles::default());
+        let left = RestartsLeft { of_one, of_all };
+        let ended = supervise(plan, job, left, (stop, signals), wanted, &mut lost).await;
         let Some(lost) = lost.filter(|_| ended.is_err() && of_all > 0) else { return ended };
         of_all -= 1;
         plan.output.console.warn(format!(
@@ -217,10 +223,10 @@ async fn supervise(
     job: &Job,
     left: RestartsLeft,
     (stop, signals): (&StopRequests, &Signals),
+    wanted: &Sender<WantedRoles>,
     lost: &mut Option<String>,
 ) -> Result<Exit, Failure> {
     let supervisor = Supervisor::new(job.cluster.timeout).reporting_to(plan.output.console.clone());
-    let wanted = tokio::sync::watch::Sender::new(WantedRoles::default());
     let mut supervisor = supervisor.hurried_by(stop.second.clone()).following(wanted.subscribe());
     let coordinator = match start_all(plan, job, &mut supervisor).await {
         Ok(coordinator) => coordinator,
@@ -243,7 +249,7 @@ async fn supervise(
     let credentials = plan.credentials();
     let watched = tokio::select! {
         watched = supervisor.watch_and_restart(&stop.first, restarts) => watched,
-        failed = scale::follow(&address, &credentials, job.cluster.timeout, &wanted) => match failed {
+        failed = scale::follow(&address, &credentials, job.cluster.timeout, wanted) => match failed {
             Ok(never) => match never {},
             Err(failure) => Err(failure),
         },

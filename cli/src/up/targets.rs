@@ -5,39 +5,45 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use zagros_job::Job;
-use zagros_plumbing::{Deadline, durable};
+use zagros_plumbing::durable;
 use zagros_shell::{Announcement, Exit, Failure};
 
-use zagros_launch::RoleName;
+use zagros_launch::{RoleName, WantedRoles};
 
 /// How often roles that have not announced themselves are looked for.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often roles that listen elsewhere now are looked for: their processes were started again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The file of one run. It grows as roles announce their addresses.
+/// The file of one run. It follows the roles that the run has, and where they listen.
 pub(crate) struct Targets {
     file: PathBuf,
     looking: JoinHandle<()>,
 }
 
 impl Targets {
-    /// Empties `file` and lists in it the roles of `job` that announce themselves below `run` within `timeout`.
+    /// Empties `file` and lists in it the roles that announce themselves below `run`: those of `job`, and as many as are `wanted`
+    /// once somebody has asked for another number.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(crate) fn follow(file: &Path, run: &Path, job: &Job) -> Result<Self, Failure> {
+    pub(crate) fn follow(
+        file: &Path,
+        run: &Path,
+        job: &Job,
+        wanted: watch::Receiver<WantedRoles>,
+    ) -> Result<Self, Failure> {
         write(file, &[]).map_err(|error| {
             let what = format!("{} cannot be written (--prometheus-targets): {error}", file.display());
             Failure::with_help(Exit::Usage, what, "name a file in a folder that this user may write to")
         })?;
-        let roles = roles(job);
-        for role in &roles {
-            // An earlier process may have left the file.
-            let _ = std::fs::remove_file(role.announcement(run));
-        }
-        let listing = Listing { file: file.to_owned(), run: run.to_owned(), roles };
-        let looking = tokio::spawn(listing.look(job.cluster.timeout));
+        forget_announcements(run);
+        let (servers, workers) = (job.cluster.servers, job.cluster.workers);
+        let listing = Listing { file: file.to_owned(), run: run.to_owned(), servers, workers, wanted };
+        let looking = tokio::spawn(listing.look());
         Ok(Self { file: file.to_owned(), looking })
     }
 
@@ -54,29 +60,43 @@ impl Targets {
 struct Listing {
     file: PathBuf,
     run: PathBuf,
-    roles: Vec<RoleName>,
+    /// Those of the job.
+    servers: u32,
+    workers: u32,
+    wanted: watch::Receiver<WantedRoles>,
 }
 
 impl Listing {
-    async fn look(self, timeout: Duration) {
-        let deadline = Deadline::after(timeout);
-        let mut listed = 0;
-        while listed < self.roles.len() && !deadline.is_past() {
-            let found = self.found();
-            if found.len() > listed {
-                listed = found.len();
+    async fn look(self) {
+        let mut listed = Vec::new();
+        loop {
+            let roles = self.roles();
+            let found = self.found(&roles);
+            let pause = if found.len() < roles.len() { LOOK } else { LOOK_AGAIN };
+            if found != listed {
                 if let Err(error) = write(&self.file, &found) {
                     let file = self.file.display();
                     tracing::warn!("{file} cannot be written, so Prometheus does not find all roles: {error}");
                     return;
                 }
+                listed = found;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(pause).await;
         }
     }
 
-    /// One entry for each role that listens.
-    fn found(&self) -> Vec<Value> {
+    /// The roles that the run is to have. A role that is lost stays, so that alerts fire. One that is not wanted any more goes.
+    fn roles(&self) -> Vec<RoleName> {
+        let wanted = self.wanted.borrow();
+        // Until somebody asks for another number, none is known.
+        let servers = if wanted.servers == 0 { self.servers } else { wanted.servers };
+        let workers = wanted.workers.as_ref().map_or(self.workers, |workers| workers.count);
+        let (servers, workers) = ((0..servers).map(RoleName::EmbeddingServer), (0..workers).map(RoleName::DenseWorker));
+        std::iter::once(RoleName::Coordinator).chain(servers).chain(workers).collect()
+    }
+
+    /// One entry for each of these roles that listens.
+    fn found(&self, roles: &[RoleName]) -> Vec<Value> {
         let run = self.run.file_name().unwrap_or_default().to_string_lossy();
         let group = |role: &RoleName| {
             let announced = Announcement::read(&role.announcement(&self.run))?;
@@ -84,14 +104,19 @@ impl Listing {
             let labels = json!({ "role": word, "index": index.to_string(), "run": run });
             Some(json!({ "targets": [announced.admin], "labels": labels }))
         };
-        self.roles.iter().filter_map(group).collect()
+        roles.iter().filter_map(group).collect()
     }
 }
 
-fn roles(job: &Job) -> Vec<RoleName> {
-    let servers = (0..job.cluster.servers).map(RoleName::EmbeddingServer);
-    let workers = (0..job.cluster.workers).map(RoleName::DenseWorker);
-    std::iter::once(RoleName::Coordinator).chain(servers).chain(workers).collect()
+/// Earlier processes may have left their files.
+fn forget_announcements(run: &Path) {
+    let coordinator = RoleName::Coordinator.announcement(run);
+    let entries = coordinator.parent().and_then(|folder| std::fs::read_dir(folder).ok());
+    for announcement in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
+        if announcement.extension() == coordinator.extension() {
+            let _ = std::fs::remove_file(announcement);
+        }
+    }
 }
 
 fn write(file: &Path, groups: &[Value]) -> io::Result<()> {
@@ -105,6 +130,7 @@ fn write(file: &Path, groups: &[Value]) -> io::Result<()> {
 mod tests {
     use super::*;
     use zagros_job::Overrides;
+    use zagros_launch::WantedWorkers;
 
     fn job() -> Job {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[cluster]\nservers = 1\ntimeout_seconds = 20\n";
@@ -132,7 +158,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (run, file) = (folder.path().join("small-1"), folder.path().join("targets/local.json"));
         announce(&run, RoleName::EmbeddingServer(0), "127.0.0.1:9");
-        let targets = Targets::follow(&file, &run, &job()).unwrap();
+        let wanted = watch::Sender::new(WantedRoles::default());
+        let targets = Targets::follow(&file, &run, &job(), wanted.subscribe()).unwrap();
         announce(&run, RoleName::Coordinator, "127.0.0.1:1");
         let timeout = Duration::from_secs(20);
         tokio::time::timeout(timeout, groups(&file, 1)).await.expect("the coordinator is listed");
@@ -142,6 +169,15 @@ mod tests {
         let server =
             json!({ "targets": ["127.0.0.1:2"], "labels": { "role": "server", "index": "0", "run": "small-1" } });
         assert_eq!(listed[1], server);
+        // Another process takes the place of the worker, then a server joins, then the worker is not wanted any more.
+        announce(&run, RoleName::DenseWorker(0), "127.0.0.1:4");
+        announce(&run, RoleName::EmbeddingServer(1), "127.0.0.1:5");
+        wanted.send_replace(WantedRoles { servers: 2, workers: None });
+        let listed = tokio::time::timeout(timeout, groups(&file, 4)).await.expect("the server is listed");
+        assert_eq!([&listed[2]["targets"][0], &listed[3]["targets"][0]], ["127.0.0.1:5", "127.0.0.1:4"]);
+        let workers = Some(WantedWorkers::default());
+        wanted.send_replace(WantedRoles { servers: 1, workers });
+        tokio::time::timeout(timeout, groups(&file, 2)).await.expect("coordinator and server are left");
         targets.end(true);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "[]");
     }
@@ -150,7 +186,8 @@ mod tests {
     async fn a_failed_run_leaves_its_roles_listed() {
         let folder = tempfile::tempdir().unwrap();
         let (run, file) = (folder.path().join("small-1"), folder.path().join("local.json"));
-        let targets = Targets::follow(&file, &run, &job()).unwrap();
+        let wanted = watch::Sender::new(WantedRoles::default());
+        let targets = Targets::follow(&file, &run, &job(), wanted.subscribe()).unwrap();
         announce(&run, RoleName::Coordinator, "127.0.0.1:1");
         tokio::time::timeout(Duration::from_secs(20), groups(&file, 1)).await.expect("the coordinator is listed");
         targets.end(false);
@@ -161,7 +198,8 @@ mod tests {
     async fn a_file_that_cannot_be_written_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "").unwrap();
-        let refused = Targets::follow(&folder.path().join("file/below.json"), folder.path(), &job()).err();
+        let wanted = watch::Sender::new(WantedRoles::default()).subscribe();
+        let refused = Targets::follow(&folder.path().join("file/below.json"), folder.path(), &job(), wanted).err();
         let text = format!("{:?}", refused.expect("refused"));
         assert!(text.contains("below.json") && text.contains("--prometheus-targets"), "{text}");
     }
