@@ -22,6 +22,7 @@ mod inspect;
 mod memory;
 mod monitoring;
 mod page;
+mod parquet;
 mod predict;
 mod quiet;
 mod rejoin;

@@ -87,7 +87,7 @@ fn rows_without_labels_have_the_same_scores_in_every_format_and_layout() {
 }
 
 #[test]
-fn malformed_rows_are_refused_left_out_or_keep_their_place() {
+fn malformed_rows_are_refused_skipped_or_keep_their_place() {
     let (fixture, run) = trained();
     let good = fixture.read("new.txt");
     let bad: Vec<String> = good

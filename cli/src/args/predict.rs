@@ -80,9 +80,9 @@ impl From<OutputFormat> for PredictionFormat {
 /// What becomes of malformed rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BadRowsChoice {
-    /// More than data.max_bad_rows of the model's job are an error; others are left out.
+    /// More than data.max_bad_rows of the model's job are an error; others are skipped.
     Refuse,
-    /// They are left out, however many there are.
+    /// They are skipped, however many there are.
     Skip,
     /// They get an empty score, so that the scores have as many rows as the data.
     Empty,

@@ -19,7 +19,9 @@ impl Interrupt {
         self.0.store(true, Ordering::Release);
     }
 
-    pub(crate) fn is_set(&self) -> bool {
+    /// Whether the calls end.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }

@@ -9,7 +9,7 @@
 //! `.parquet`. Without a file it makes 200,000 such rows in both formats. `PYARROW` is a Python that has pyarrow.
 //!
 //! What is compared is not quite equal. Here a row is read, parsed, hashed and put into a batch. pyarrow makes arrays of
-//! the values and hashes nothing; it is told to use one thread.
+//! the values and hashes nothing; it uses one thread.
 
 use std::env;
 use std::fmt::Write as _;

@@ -13,6 +13,7 @@
 
 pub(crate) mod file;
 pub(crate) mod parser;
+pub(crate) mod shapes;
 
 mod bits;
 mod codec;

@@ -47,7 +47,7 @@ impl InputRow<'_> {
 }
 
 impl InputRows {
-    /// No rows, with so many key columns. Malformed rows are kept, or left out.
+    /// No rows, with so many key columns. Malformed rows are kept, or skipped.
     #[must_use]
     pub fn new(columns: usize, keep_malformed: bool) -> Self {
         Self { columns, keep_malformed, ..Self::default() }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_rows_keep_their_place_or_are_left_out() {
+    fn malformed_rows_keep_their_place_or_are_skipped() {
         let fill = |keep| {
             let mut rows = InputRows::new(2, keep);
             rows.key(b"a");

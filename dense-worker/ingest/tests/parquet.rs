@@ -284,6 +284,16 @@ fn any_number_of_threads_gives_the_same_batches() {
     }
 }
 
+/// A worker that reads a single row group leaves nothing to the others: the coordinator is not promised more.
+#[test]
+fn a_file_of_one_row_group_cannot_be_divided() {
+    let twins = Twins::new(200, 50, &WriterProperties::builder);
+    write(&twins.path("1.parquet"), &[Row::new(1), Row::new(2)], 50, WriterProperties::builder());
+    let job = twins.parquet();
+    let divisible: Vec<bool> = files(&job, &job.data.train).unwrap().iter().map(|file| file.splittable).collect();
+    assert_eq!(divisible, [true, false]);
+}
+
 struct Dealt(std::vec::IntoIter<SplitTask>);
 
 impl SplitSource for Dealt {

@@ -100,6 +100,24 @@ fn old_timestamps_of_twelve_bytes_are_read() {
     assert_eq!(batch.numeric[59], 59.0 * 86_400.0 + 0.5);
 }
 
+/// Pages of pyarrow have checksums here: a changed byte is no other value.
+#[test]
+fn a_page_whose_bytes_changed_is_refused() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let good = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/types.none.parquet")).unwrap();
+    let mut job = job("types.none.parquet", CATEGORIES);
+    job.data.train = vec![folder.path().join("changed.parquet")];
+    // Some bytes are headers, and those of columns that are not read.
+    let refused = (4..good.len() / 2).step_by(9).filter(|at| {
+        let mut bytes = good.clone();
+        bytes[*at] ^= 0x10;
+        std::fs::write(&job.data.train[0], &bytes).unwrap();
+        validate(&job, 3).is_err_and(|error| error.to_string().contains("does not have its checksum"))
+    });
+    let refused = refused.count();
+    assert!(refused > 20, "{refused}");
+}
+
 /// What is read twice has the same text, so a summary of the columns counts the same values.
 #[test]
 fn whole_files_are_good() {

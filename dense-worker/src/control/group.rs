@@ -17,7 +17,7 @@ use zagros_zip::ZipEq;
 
 use super::blocking::blocking;
 use super::group_session::{GroupRank, GroupSession, InFlightBatch};
-use super::group_watch::watch_group;
+use super::group_watch::{GroupStage, watch_group};
 use super::resume::TrainingPosition;
 use super::splits::LOOP;
 use super::trainer::Trainer;
@@ -43,7 +43,8 @@ impl Trainer {
         self.group.indices.clone_from(&group.workers);
         let rank = GroupRank::of(&self.run.job, &group);
         self.group.rank = Some(rank);
-        let progress = self.meet(&group, rendezvous, progress).await?;
+        let met = self.meet(&group, rendezvous, progress).await;
+        let progress = met.map_err(|error| self.unless_replaced(error, group.generation))?;
         let newcomers = group.workers.iter().zip_eq(&progress).filter(|(_, progress)| !progress.has_trained);
         self.group.newcomers = newcomers.map(|(index, _)| *index).collect();
         self.group.most_steps = progress.iter().map(|progress| progress.steps).max().unwrap_or(0);
@@ -77,16 +78,33 @@ impl Trainer {
         let (rank, world) = (group.rank as usize, group.world as usize);
         let (generation, store, timeout) = (group.generation, group.store.clone(), self.run.job.cluster.timeout);
         let interrupt = Interrupt::default();
-        let mode = self.run.job.train.mode;
+        let (mode, ends) = (self.run.job.train.mode, interrupt.clone());
+        let watch = |stage| watch_group(ends.clone(), self.run.membership.subscribe(), (mode, stage), generation);
         // While the group forms, too, a worker of it may be lost.
-        self.group.watch = Some(watch_group(interrupt.clone(), self.run.membership.subscribe(), mode, generation));
+        self.group.watch = Some(watch(GroupStage::Forming));
         let place = ProcessGroupConfig { rank, world, generation, store, timeout, interrupt };
         let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").numbered(generation);
         let _waiting = self.run.metrics.waits.begin(waiting.within(timeout));
         let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
         // Fitted transforms are part of what all must start from.
         let (seed, like) = (self.run.job.train.seed, format!("{:?}", self.run.job.features));
-        self.run.dense.call(move |dense| dense.join(met, seed, like.as_bytes(), progress)).await?
+        let joined = self.run.dense.call(move |dense| dense.join(met, seed, like.as_bytes(), progress)).await??;
+        self.group.watch = Some(watch(GroupStage::Formed));
+        Ok(joined)
+    }
+
+    /// A group that a newer one has replaced while it formed was not left by a lost worker.
+    fn unless_replaced(&self, error: WorkerError, generation: u64) -> WorkerError {
+        let newest = self.run.membership.group();
+        match error {
+            WorkerError::Peers(_) if newest > generation => WorkerError::BarrierMissed {
+                workers: Vec::new(),
+                reason: format!(
+                    "the process group of generation {newest} forms in place of that of generation {generation}"
+                ),
+            },
+            error => error,
+        }
     }
 
     /// Lets go of a group that has failed. Nothing of its last step stays in flight: what was pushed is acknowledged and

@@ -43,7 +43,7 @@ pub struct Predict {
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
     pub connect: Connect,
-    /// Told what happens.
+    /// Gets the events.
     pub observer: Arc<dyn Observer>,
     /// Ends it.
     pub shutdown: Shutdown,

@@ -20,6 +20,23 @@ pub(super) fn bits_at(bytes: &[u8], bit: usize, width: u32) -> u64 {
     }
 }
 
+/// Appends `count` packed numbers that start at bit `bit`. Up to eight bits each, eight numbers are in one word.
+fn unpack(bytes: &[u8], bit: usize, width: u32, count: usize, out: &mut Vec<u32>) {
+    let mut done = 0;
+    if (1..=8).contains(&width) && bit.is_multiple_of(8) {
+        let mask = (1_u64 << width) - 1;
+        let (start, whole) = (bit / 8, count / 8);
+        for group in 0..whole {
+            let at = start + group * width as usize;
+            let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else { break };
+            let word = u64::from_le_bytes(*eight);
+            out.extend((0..8).map(|n| ((word >> (n * width)) & mask) as u32));
+            done += 8;
+        }
+    }
+    out.extend((done..count).map(|n| bits_at(bytes, bit + n * width as usize, width) as u32));
+}
+
 /// A number whose low seven bits come first.
 pub(super) fn varint(bytes: &[u8], at: &mut usize) -> Result<u64> {
     let mut value = 0;
@@ -109,9 +126,7 @@ impl Runs {
                 }
                 Run::Packed { bit, left } => {
                     let taken = missing.min(usize::try_from(*left).unwrap_or(usize::MAX));
-                    let start = *bit;
-                    let numbers = (0..taken).map(|n| bits_at(bytes, start + n * width as usize, width) as u32);
-                    out.extend(numbers);
+                    unpack(bytes, *bit, width, taken, out);
                     *bit += taken * width as usize;
                     *left -= taken as u64;
                     missing -= taken;
@@ -182,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packed_numbers_are_read_back(numbers: Vec<u64>, width in 1_u32..=64) {
+        fn packed_numbers_are_read_back(numbers in prop::collection::vec(any::<u64>(), 0..80), width in 1_u32..=64) {
             let mask = u64::MAX >> (64 - width);
             let mut bytes = vec![0_u8; (numbers.len() * width as usize).div_ceil(8)];
             for (n, number) in numbers.iter().enumerate() {
@@ -193,6 +208,11 @@ mod tests {
             }
             for (n, number) in numbers.iter().enumerate() {
                 prop_assert_eq!(bits_at(&bytes, n * width as usize, width), number & mask);
+            }
+            if width <= 32 {
+                let mut out = Vec::new();
+                unpack(&bytes, 0, width, numbers.len(), &mut out);
+                prop_assert_eq!(out, numbers.iter().map(|number| (number & mask) as u32).collect::<Vec<_>>());
             }
         }
 

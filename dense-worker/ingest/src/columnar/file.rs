@@ -57,6 +57,17 @@ pub(crate) struct RowGroup {
     pub(super) chunks: Vec<ChunkPlace>,
 }
 
+/// Some rows of a row group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowSlice {
+    /// The row group, from 0.
+    pub(crate) group: usize,
+    /// The first row, from 0 in the row group.
+    pub(crate) start: u64,
+    /// How many.
+    pub(crate) rows: usize,
+}
+
 /// An opened file.
 #[derive(Debug)]
 pub(crate) struct ParquetFooter {

@@ -29,10 +29,26 @@ pub(super) trait Output {
     fn forget(&mut self);
     /// The next value of the row is this entry of the dictionary. An error says why it cannot be.
     fn entry(&mut self, index: usize) -> Result<(), &'static str>;
+    /// So many rows have these entries, one each.
+    fn entries(&mut self, indices: &[u32]) -> Result<(), &'static str> {
+        indices.iter().try_for_each(|index| {
+            self.entry(*index as usize)?;
+            self.end_row();
+            Ok(())
+        })
+    }
     /// The row has no value here.
     fn null(&mut self);
     /// The row is complete.
     fn end_row(&mut self) {}
+}
+
+/// Copies entries of a dictionary, whose places are checked all at once.
+fn extend<T: Copy>(to: &mut Vec<T>, dictionary: &[T], indices: &[u32]) -> Result<(), &'static str> {
+    let most = indices.iter().fold(0, |most, index| most.max(*index));
+    let used = dictionary.get(..=most as usize).ok_or(NO_ENTRY)?;
+    to.extend(indices.iter().map(|index| used[*index as usize]));
+    Ok(())
 }
 
 /// Takes nothing: the rows are skipped. The dictionary goes to the output that it is for.
@@ -109,6 +125,10 @@ impl Output for IdCells {
     fn entry(&mut self, index: usize) -> Result<(), &'static str> {
         self.ids.push(*self.dictionary.get(index).ok_or(NO_ENTRY)?);
         Ok(())
+    }
+
+    fn entries(&mut self, indices: &[u32]) -> Result<(), &'static str> {
+        extend(&mut self.ids, &self.dictionary, indices)
     }
 
     #[inline]
@@ -194,6 +214,14 @@ pub(super) enum Cell {
     Faulty(u32),
 }
 
+impl Cell {
+    /// The number, if there is one.
+    #[inline]
+    pub(super) fn number(self) -> Option<f64> {
+        if let Self::Number(number) = self { Some(number) } else { None }
+    }
+}
+
 /// How a value becomes a cell.
 pub(super) trait Convert {
     /// The cell of a value; `Err` if it cannot be one.
@@ -264,6 +292,10 @@ impl<C: Convert> Output for Cells<C> {
     fn entry(&mut self, index: usize) -> Result<(), &'static str> {
         self.cells.push(*self.dictionary.get(index).ok_or(NO_ENTRY)?);
         Ok(())
+    }
+
+    fn entries(&mut self, indices: &[u32]) -> Result<(), &'static str> {
+        extend(&mut self.cells, &self.dictionary, indices)
     }
 
     fn null(&mut self) {

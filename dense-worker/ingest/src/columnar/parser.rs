@@ -11,29 +11,17 @@ use zagros_job::{Format, Job, Values};
 
 use super::column::ColumnReader;
 use super::fault::{Fault, Result};
-use super::file::{RowGroups, UsedColumn};
-use super::kind::Kind;
+use super::file::{RowGroups, RowSlice, UsedColumn};
 use super::output::{BagCells, Cell, Cells, IdCells, Output, Texts, ToClass, ToNumber};
 use super::texts::TextCells;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
 use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::row::{HoldOut, ParseOutcome, hold_out, wants_groups};
-use crate::parse::sink::RowSink;
+use crate::parse::sink::{BatchSink, RowSink};
 use crate::read::layout::FileLayout;
 use crate::read::text::open_file;
 use crate::{DataPart, IngestError};
-
-/// Some rows of a row group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RowSlice {
-    /// The row group, from 0.
-    pub(crate) group: usize,
-    /// The first row, from 0 in the row group.
-    pub(crate) start: u64,
-    /// How many.
-    pub(crate) rows: usize,
-}
 
 /// Parses rows of a job from columns. Each thread has its own.
 #[derive(Debug)]
@@ -160,6 +148,13 @@ impl ColumnarParser {
         mut parts: Option<(HoldOut, RowHash)>,
         sink: &mut S,
     ) -> ParseOutcome {
+        if parts.is_none()
+            && !open.has_faults()
+            && let Some(batch) = sink.by_columns()
+        {
+            open.put_columns(batch);
+            return ParseOutcome { rows: rows as u64, ..ParseOutcome::default() };
+        }
         let mut outcome = ParseOutcome::default();
         for row in 0..rows {
             if parts.as_mut().is_some_and(|(hold_out, hash)| hash.part(hold_out.split, row) != hold_out.wanted) {
@@ -298,6 +293,33 @@ impl OpenGroup {
         self.at = start + rows as u64;
         Ok(())
     }
+
+    /// Whether a row of the slice is malformed.
+    fn has_faults(&self) -> bool {
+        let is_class = |cell: &Cell| matches!(cell, Cell::Number(_));
+        let is_number = |cell: &Cell| matches!(cell, Cell::Number(_) | Cell::Missing);
+        !self.label.iter().flat_map(|label| &label.out.cells).all(is_class)
+            || !self.numeric.iter().all(|column| column.out.cells.iter().all(is_number))
+    }
+
+    /// All rows of the slice, none of them malformed.
+    fn put_columns(&self, batch: &mut BatchSink) {
+        for (feature, column) in self.numeric.iter().enumerate() {
+            batch.number_column(feature, column.out.cells.iter().map(|cell| cell.number()));
+        }
+        for (feature, column) in self.categorical.iter().enumerate() {
+            match column {
+                Categories::One(column) => batch.id_column(feature, &column.out.ids),
+                Categories::Many(column) => batch.bag_column(feature, &column.out.ids, &column.out.ends),
+            }
+        }
+        if let Some(column) = &self.grouping {
+            batch.group_column(&column.out.ids);
+        }
+        if let Some(label) = &self.label {
+            batch.label_column(label.out.cells.iter().map(|cell| cell.number().unwrap_or_default() as f32));
+        }
+    }
 }
 
 /// The hash of a row that decides its part: of the file's name and the row's number in the file.
@@ -323,45 +345,4 @@ impl RowHash {
         self.bytes[start..].copy_from_slice(&number);
         split.part(&self.bytes)
     }
-}
-
-/// The columns of a job that are lists, although it wants one value of them, and the other way round.
-pub(crate) fn check_shapes(
-    job: &Job,
-    path: &std::path::Path,
-    columns: &[UsedColumn],
-) -> std::result::Result<(), IngestError> {
-    let refuse = |column: &UsedColumn, reason: String| {
-        Err(IngestError::UnusableColumn { path: path.into(), column: column.name.clone(), reason })
-    };
-    let labels = usize::from(job.eval.predict.is_none());
-    let mut many = vec![None; labels + job.features.numeric.len()];
-    many.extend(job.features.categorical.iter().map(|feature| match &feature.values {
-        Values::One => None,
-        Values::Many { separator, .. } => Some(separator),
-    }));
-    many.resize(columns.len(), None);
-    for (index, column) in columns.iter().enumerate() {
-        match (many[index], column.is_list()) {
-            (None, true) if index >= labels + job.features.numeric.len() => {
-                let help = "it holds lists; give it `pooling` in [features] to use them, such as { column = …, pooling = \"mean\" }";
-                return refuse(column, help.into());
-            }
-            (None, true) => return refuse(column, "it holds lists, and a label or number is a single value".into()),
-            (Some(separator), false) if separator.is_empty() => {
-                let help =
-                    "it does not hold lists; remove `pooling`, or give a `separator` for texts of several values";
-                return refuse(column, help.into());
-            }
-            (Some(_), false) if column.kind != Kind::Text => {
-                let help = format!(
-                    "it holds {}, which have no separator; remove `separator` and `pooling`",
-                    column.kind.word()
-                );
-                return refuse(column, help);
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }

@@ -152,12 +152,11 @@ fn indices<O: Output>(runs: &mut Runs, bytes: &[u8], count: usize, rows: bool, o
     for start in (0..count).step_by(PORTION) {
         places.clear();
         runs.take(bytes, PORTION.min(count - start), &mut places)?;
-        for place in &places {
-            out.entry(*place as usize).or_else(fail)?;
-            if rows {
-                out.end_row();
-            }
+        if rows {
+            out.entries(&places).or_else(fail)?;
+            continue;
         }
+        places.iter().try_for_each(|place| out.entry(*place as usize)).or_else(fail)?;
     }
     Ok(())
 }

@@ -268,7 +268,7 @@ impl Cell {
     }
 }
 
-/// How the rows of a part are told from others, if a share of the rows is held out.
+/// Which rows are wanted, if a share of the rows is held out.
 pub(crate) fn hold_out(job: &Job, wanted: DataPart) -> Option<HoldOut> {
     let test = if let TestPart::Fraction(share) = job.data.test { share } else { 0.0 };
     let validation = if let ValidationPart::Share(share) = job.data.validation { share } else { 0.0 };

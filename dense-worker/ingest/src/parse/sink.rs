@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use zagros_job::{Features, PredictRows, Values};
+use zagros_zip::ZipEq;
 
 use crate::transform::Transform;
 use crate::{Batch, InputRows, hash_value};
@@ -31,6 +32,10 @@ pub(crate) trait RowSink: Send + 'static {
     fn abandon(&mut self);
     /// Drops all rows and keeps the memory.
     fn clear(&mut self);
+    /// The same sink, if it takes many rows at once, column by column.
+    fn by_columns(&mut self) -> Option<&mut BatchSink> {
+        None
+    }
 }
 
 /// Ignores the rows: they only had to be parsed.
@@ -71,7 +76,49 @@ impl BatchSink {
     }
 }
 
+/// Many rows at once: each column, and last the labels.
+impl BatchSink {
+    /// The values of a numeric feature.
+    pub(crate) fn number_column(&mut self, feature: usize, values: impl ExactSizeIterator<Item = Option<f64>>) {
+        let (width, transform, size) = (self.transforms.len(), &self.transforms[feature], self.rows.size);
+        self.rows.numeric.resize((size + values.len()) * width, 0.0);
+        let inputs = self.rows.numeric[size * width..].chunks_exact_mut(width);
+        inputs.zip_eq(values).for_each(|(row, value)| row[feature] = transform.apply(value));
+    }
+
+    /// The ids of a feature of one value.
+    pub(crate) fn id_column(&mut self, feature: usize, ids: &[u64]) {
+        self.rows.categorical[feature].ids.extend_from_slice(ids);
+    }
+
+    /// The ids of a multi-valued feature, and where those of each row end.
+    pub(crate) fn bag_column(&mut self, feature: usize, ids: &[u64], ends: &[usize]) {
+        let column = &mut self.rows.categorical[feature];
+        let before = column.ids.len();
+        column.ids.extend_from_slice(ids);
+        if let Some(offsets) = &mut column.offsets {
+            offsets.extend(ends.iter().map(|end| (before + end) as u32));
+        }
+    }
+
+    /// The groups, if they are wanted.
+    pub(crate) fn group_column(&mut self, ids: &[u64]) {
+        self.rows.groups.extend_from_slice(ids);
+    }
+
+    /// The labels, which complete the rows.
+    pub(crate) fn label_column(&mut self, labels: impl ExactSizeIterator<Item = f32>) {
+        self.rows.size += labels.len();
+        self.rows.labels.extend(labels);
+    }
+}
+
 impl RowSink for BatchSink {
+    fn by_columns(&mut self) -> Option<&mut BatchSink> {
+        // Rows that are predicted are noted one by one.
+        Some(self).filter(|sink| sink.rows.input.is_none())
+    }
+
     #[inline]
     fn key(&mut self, text: &[u8]) {
         if let Some(input) = &mut self.rows.input {

@@ -9,7 +9,7 @@ use zagros_job::{Delimited, Format, Job};
 
 use crate::IngestError;
 use crate::columnar::file::{ParquetFooter, RowGroups};
-use crate::columnar::parser::check_shapes;
+use crate::columnar::shapes::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
 use crate::read::text::Text;
 

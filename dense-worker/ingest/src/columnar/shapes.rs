@@ -1,0 +1,46 @@
+//! Whether the columns of a file are what the job wants: a single value or a list.
+
+use std::path::Path;
+
+use zagros_job::{Job, Values};
+
+use super::file::UsedColumn;
+use super::kind::Kind;
+use crate::IngestError;
+
+/// Refuses a list where the job wants one value, and the other way round.
+pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Result<(), IngestError> {
+    let refuse = |column: &UsedColumn, reason: String| {
+        Err(IngestError::UnusableColumn { path: path.into(), column: column.name.clone(), reason })
+    };
+    let labels = usize::from(job.eval.predict.is_none());
+    let mut many = vec![None; labels + job.features.numeric.len()];
+    many.extend(job.features.categorical.iter().map(|feature| match &feature.values {
+        Values::One => None,
+        Values::Many { separator, .. } => Some(separator),
+    }));
+    many.resize(columns.len(), None);
+    for (index, column) in columns.iter().enumerate() {
+        match (many[index], column.is_list()) {
+            (None, true) if index >= labels + job.features.numeric.len() => {
+                let help = "it holds lists; give it `pooling` in [features] to use them, such as { column = …, pooling = \"mean\" }";
+                return refuse(column, help.into());
+            }
+            (None, true) => return refuse(column, "it holds lists, and a label or number is a single value".into()),
+            (Some(separator), false) if separator.is_empty() => {
+                let help =
+                    "it does not hold lists; remove `pooling`, or give a `separator` for texts of several values";
+                return refuse(column, help.into());
+            }
+            (Some(_), false) if column.kind != Kind::Text => {
+                let help = format!(
+                    "it holds {}, which have no separator; remove `separator` and `pooling`",
+                    column.kind.word()
+                );
+                return refuse(column, help);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Parquet files as a user has them: the commands do with them what they do with the same rows as CSV.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use ::parquet::basic::Compression;
+use ::parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use ::parquet::schema::parser::parse_message_type;
+use serde_json::Value;
+
+use crate::fixture::Fixture;
+
+/// Three columns of Criteo's categories become one list.
+const LISTED: std::ops::Range<usize> = 37..40;
+
+const JOB: &str = r#"
+name = "twin"
+[data]
+format = "FORMAT"
+train = ["train0.END", "train1.END"]
+test = "test0.END"
+threads = 2
+shuffle_rows = 0
+[features]
+label = "label"
+numeric = [{ column = "I1", log = true }, { column = "I2", standardise = true }, "I3"]
+categorical = ["C1", "C2", "C3", "C10", { column = "tags", SEPARATOR pooling = "mean" }]
+[embedding]
+dim = 4
+[model]
+kind = "dlrm"
+bottom = [8]
+top = [8]
+[train]
+batch_size = 256
+threads = 1
+mode = "sync"
+[cluster]
+timeout_seconds = 20
+[output]
+folder = "runs"
+"#;
+
+/// Lines of Criteo's format, in columns.
+type Rows<'a> = [Vec<&'a str>];
+
+/// Writes the rows of a file of Criteo's format as CSV and as Parquet, in files of equal size.
+fn write_twins(fixture: &Fixture, name: &str, parts: usize) {
+    let text = fixture.read(&format!("{name}.txt"));
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    for (part, rows) in rows.chunks(rows.len().div_ceil(parts)).enumerate() {
+        let fields = |row: &Vec<&str>| format!("{},{}", row[..LISTED.start].join(","), tags(row).join("|"));
+        let lines: Vec<String> = std::iter::once(names().join(",")).chain(rows.iter().map(fields)).collect();
+        fixture.write(&format!("{name}{part}.csv"), lines.join("\n") + "\n");
+        write_parquet(&fixture.path(&format!("{name}{part}.parquet")), rows);
+    }
+}
+
+fn names() -> Vec<String> {
+    let numbered = |letter: char, last: usize| (1..=last).map(move |n| format!("{letter}{n}"));
+    let names = std::iter::once("label".to_owned()).chain(numbered('I', 13)).chain(numbered('C', 23));
+    names.chain(std::iter::once("tags".into())).collect()
+}
+
+fn tags<'a>(row: &[&'a str]) -> Vec<&'a str> {
+    row[LISTED].iter().copied().filter(|text| !text.is_empty()).collect()
+}
+
+/// Row groups of 700 rows, compressed, with dictionaries; an empty field is null.
+fn write_parquet(path: &Path, rows: &Rows<'_>) {
+    let field = |(index, name): (usize, &String)| match index {
+        0 => format!("required int32 {name};"),
+        1..=13 => format!("optional int64 {name};"),
+        37 => format!("optional group {name} (LIST) {{ repeated group list {{ optional binary element (UTF8); }} }}"),
+        _ => format!("optional binary {name} (UTF8);"),
+    };
+    let fields: String = names().iter().enumerate().map(field).collect();
+    let schema = Arc::new(parse_message_type(&format!("message rows {{ {fields} }}")).expect("a schema"));
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let file = File::create(path).expect("a file");
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).expect("a writer");
+    for rows in rows.chunks(700) {
+        let mut group = writer.next_row_group().expect("a row group");
+        (0..38).for_each(|index| write_column(&mut group, index, rows));
+        group.close().expect("the row group is complete");
+    }
+    writer.close().expect("the file is complete");
+}
+
+fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, index: usize, rows: &Rows<'_>) {
+    let mut column = group.next_column().expect("columns are written in order").expect("there is a column");
+    let present: Vec<i16> = rows.iter().map(|row| i16::from(!row[index].is_empty())).collect();
+    let texts = || rows.iter().map(|row| row[index]).filter(|text| !text.is_empty());
+    let bytes = |texts: &mut dyn Iterator<Item = &str>| texts.map(ByteArray::from).collect::<Vec<_>>();
+    let written = match index {
+        0 => {
+            let labels: Vec<i32> = texts().map(|text| text.parse().expect("a label")).collect();
+            column.typed::<Int32Type>().write_batch(&labels, None, None)
+        }
+        1..=13 => {
+            let numbers: Vec<i64> = texts().map(|text| text.parse().expect("a number")).collect();
+            column.typed::<Int64Type>().write_batch(&numbers, Some(&present), None)
+        }
+        37 => {
+            let lists: Vec<Vec<&str>> = rows.iter().map(|row| tags(row)).collect();
+            let levels =
+                |list: &Vec<&str>| (0..list.len().max(1)).map(|entry| i16::from(entry > 0)).collect::<Vec<_>>();
+            let repetition: Vec<i16> = lists.iter().flat_map(levels).collect();
+            let full = |list: &Vec<&str>| if list.is_empty() { vec![1] } else { vec![3; list.len()] };
+            let definition: Vec<i16> = lists.iter().flat_map(full).collect();
+            let values = bytes(&mut lists.iter().flatten().copied());
+            column.typed::<ByteArrayType>().write_batch(&values, Some(&definition), Some(&repetition))
+        }
+        _ => column.typed::<ByteArrayType>().write_batch(&bytes(&mut texts()), Some(&present), None),
+    };
+    written.expect("values are written");
+    column.close().expect("the column is complete");
+}
+
+fn twins(rows: u32) -> Fixture {
+    let fixture = Fixture::new(rows);
+    write_twins(&fixture, "train", 2);
+    write_twins(&fixture, "test", 1);
+    for (format, end, separator) in [("delimited", "csv", "separator = '|',"), ("parquet", "parquet", "")] {
+        let job = JOB.replace("FORMAT", format).replace("END", end).replace("SEPARATOR", separator);
+        fixture.write(&format!("{end}.toml"), job);
+    }
+    fixture
+}
+
+#[test]
+fn a_run_on_parquet_files_equals_that_on_the_same_rows_as_csv() {
+    let fixture = twins(6_000);
+    let train = |job: &str| {
+        fixture.zagros(["train", job]).expect(0);
+        (fixture.losses(), fixture.summary())
+    };
+    let ((text_losses, text), (losses, columns)) = (train("csv.toml"), train("parquet.toml"));
+    assert_eq!(losses.len(), 24, "one loss per step of 256 samples");
+    assert_eq!(losses, text_losses);
+    assert_eq!(columns["samples"], Value::from(6_000));
+    for measure in ["auc", "logloss", "samples"] {
+        assert!(columns["evaluation"][measure].is_number(), "{columns}");
+        assert_eq!(columns["evaluation"][measure], text["evaluation"][measure], "{measure}");
+    }
+    // The saved model finds its files again.
+    let folder = fixture.run_folder().display().to_string();
+    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
+    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    assert_eq!(scored["auc"], columns["evaluation"]["auc"]);
+}
+
+#[test]
+fn the_commands_about_data_say_the_same_of_parquet_as_of_csv() {
+    let fixture = twins(1_000);
+    for command in ["inspect", "validate"] {
+        let [text, columns] =
+            ["csv.toml", "parquet.toml"].map(|job| fixture.zagros(["data", command, job]).expect(0).stdout);
+        assert_eq!(columns, text, "{command}");
+        assert!(columns.contains("000 ") || columns.contains("200 "), "{columns}");
+    }
+}
+
+#[test]
+fn a_parquet_file_that_was_cut_off_stops_the_run_before_its_first_step() {
+    let fixture = twins(1_000);
+    let whole = std::fs::read(fixture.path("train1.parquet")).expect("the file is there");
+    fixture.write("train1.parquet", &whole[..whole.len() / 2]);
+    let run = fixture.zagros(["train", "parquet.toml"]).expect(3);
+    run.says(&["train1.parquet", "does not end with PAR1", "write it again"]);
+    let metrics = std::fs::read_to_string(fixture.run_folder().join("metrics.jsonl")).unwrap_or_default();
+    assert!(!metrics.contains("\"loss\""), "{metrics}");
+}
