@@ -8,10 +8,16 @@ use zagros_plumbing::metrics::DiskSpace;
 
 /// Bytes of a row in the log besides its words: its id, and its access metadata.
 const ROW_BYTES: u64 = 12;
-/// While a base is written there are two of them, and a tail of half a base. So many halves are at most on the disk.
+/// While a base is written there are two of them, and a tail of half a base. So many halves are usually on the disk.
 const HALVES: u64 = 5;
-/// Bytes of a server's log however few rows it has: the shortest tail that leads to a base, and two segments of room.
-const LEAST: u64 = (256 + 128) << 20;
+/// While bases are slow or fail, the tail grows to two bases. Then pushes are refused.
+const MOST_HALVES: u64 = 8;
+/// Two segments of room.
+const ROOM: u64 = 128 << 20;
+/// The shortest tail that leads to a base. A tail may be four times as long.
+const TAIL: u64 = 256 << 20;
+/// Bytes of a server's log however few rows it has.
+const LEAST: u64 = TAIL + ROOM;
 
 /// What the logs of all servers of a job may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +39,10 @@ impl LogDisk {
         let bytes = |table: &Table| 4 * table.config().stride() as u64 + ROW_BYTES;
         let row = job.tables.iter().map(bytes).sum::<u64>() / tables;
         let least = LEAST.saturating_mul(servers);
-        let with = |rows: u64| rows.saturating_mul(HALVES) / 2;
-        let most = job.cluster.memory.map(|memory| with(memory.saturating_mul(servers)).saturating_add(least));
-        job.cluster.durability.has_log().then_some(Self { million: with(row * 1_000_000), least, most })
+        let most_of_one = |memory: u64| (memory.saturating_mul(MOST_HALVES) / 2).saturating_add(4 * TAIL + ROOM);
+        let most = job.cluster.memory.map(|memory| most_of_one(memory).saturating_mul(servers));
+        let million = row * 1_000_000 * HALVES / 2;
+        job.cluster.durability.has_log().then_some(Self { million, least, most })
     }
 
     /// In words, for logs below `folder`.
@@ -83,12 +90,12 @@ mod tests {
         assert_eq!(disk.warning(space(768 << 20)), None);
         assert!(disk.warning(space(700 << 20)).unwrap().contains("cluster.log_folder"));
         let disk = LogDisk::of(&job("durability = 'machine'\nmemory = '1GiB'")).unwrap();
-        assert_eq!(disk.most, Some((5 << 29) + LEAST));
-        assert!(disk.warning(space(1 << 30)).unwrap().contains("may need 2.88 GiB, and their disk has 1.00 GiB free"));
+        assert_eq!(disk.most, Some((4 << 30) + (1024 + 128 << 20)), "two bases, and a tail of two");
+        assert!(disk.warning(space(1 << 30)).unwrap().contains("may need 5.12 GiB, and their disk has 1.00 GiB free"));
         let text = disk.describe(Path::new("logs"), space(1 << 30));
         assert_eq!(
             text,
-            "384.00 MiB, and 333.79 MiB per million rows in memory; at most 2.88 GiB, below logs, which has 1.00 GiB free"
+            "384.00 MiB, and 333.79 MiB per million rows in memory; at most 5.12 GiB, below logs, which has 1.00 GiB free"
         );
     }
 }
