@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(disk.warning(space(768 << 20)), None);
         assert!(disk.warning(space(700 << 20)).unwrap().contains("cluster.log_folder"));
         let disk = LogDisk::of(&job("durability = 'machine'\nmemory = '1GiB'")).unwrap();
-        assert_eq!(disk.most, Some((4 << 30) + (1024 + 128 << 20)), "two bases, and a tail of two");
+        assert_eq!(disk.most, Some((4 << 30) + ((1024 + 128) << 20)), "two bases, and a tail of two");
         assert!(disk.warning(space(1 << 30)).unwrap().contains("may need 5.12 GiB, and their disk has 1.00 GiB free"));
         let text = disk.describe(Path::new("logs"), space(1 << 30));
         assert_eq!(
