@@ -103,7 +103,9 @@ impl Fixture {
     /// Loss at every step of the newest run, as written.
     pub(crate) fn losses(&self) -> Vec<f64> {
         let text = std::fs::read_to_string(self.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");
-        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a JSON line"));
+        // The last line of a run that goes on may be half written.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let lines = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a JSON line"));
         lines.filter_map(|line| line.get("loss")?.as_f64()).collect()
     }
 

@@ -163,7 +163,8 @@ fn workers_come_and_go_while_the_run_trains_and_a_stopped_run_resumes_with_anoth
     let status = fixture.zagros(["status", "--json"]).expect(0);
     let epoch = serde_json::from_str::<Value>(&status.stdout).expect("JSON")["epoch"].as_u64().expect("an epoch");
     run.signal(Signal::INT);
-    run.finish().expect(130).says(&["not wanted any more"]);
+    // A worker may have left before `up` has asked it to: the coordinator's line is there either way.
+    run.finish().expect(130).says(&["dense worker 2 left: the run goes on without it"]);
     assert_eq!(fixture.summary()["outcome"], "interrupted");
 
     let epochs = u32::try_from(epoch).expect("few") + 3;
