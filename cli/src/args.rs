@@ -13,6 +13,7 @@ use zagros_chaos::FaultKind;
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use self::predict::{BadRowsChoice, PredictArgs};
+use crate::days::DateRange;
 use crate::logs::Level;
 
 const EXAMPLES: &str = "\
@@ -100,6 +101,16 @@ pub(crate) struct TrainArgs {
     /// Stop after this many steps.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
+    /// Start from a saved model: its folder or its run's (instead of train.start_from).
+    #[arg(long = "from", value_name = "MODEL")]
+    pub(crate) from: Option<PathBuf>,
+    /// Train day after day, `2026-11-01..2026-11-07` or `2026-11-01..07`: `{date}` in the paths of the data is the day. Each day is
+    /// scored before it is learned, and starts from the model of the day before.
+    #[arg(long, value_name = "FIRST..LAST", conflicts_with_all = ["dry_run", "max_steps"])]
+    pub(crate) dates: Option<DateRange>,
+    /// Keep the models of this many days, of the newest ones. Without this, all models are kept.
+    #[arg(long, value_name = "N", requires = "dates", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep_models: Option<u64>,
     /// Start over. Without this, an interrupted run of this job is resumed.
     #[arg(long)]
     pub(crate) fresh: bool,
@@ -125,6 +136,9 @@ pub(crate) struct UpArgs {
     /// Stop after this many steps.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
+    /// Start from a saved model: its folder or its run's (instead of train.start_from).
+    #[arg(long = "from", value_name = "MODEL")]
+    pub(crate) from: Option<PathBuf>,
     /// Restarts of killed dense workers, in all (several workers).
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) restarts: u32,

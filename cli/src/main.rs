@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod days;
 mod logs;
 mod memory;
 mod page;

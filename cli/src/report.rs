@@ -78,7 +78,7 @@ fn write_page(folder: &RunFolder) -> Option<PathBuf> {
 }
 
 /// The exit code of the signal that ended a run.
-fn interrupted(signals: &Signals) -> Exit {
+pub(crate) fn interrupted(signals: &Signals) -> Exit {
     // Without a signal, the parent has gone away. That counts as SIGTERM.
     Exit::Signal(signals.exit_code().map_or(143, |code| code as u8))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use zagros_dense_worker::{JOB, MANIFEST, Manifest, WorkerError};
-use zagros_job::Job;
+use zagros_job::{Job, Model};
 use zagros_shell::{Exit, Failure, parse_job};
 use zagros_store::{Folder, StoreError};
 
@@ -72,6 +72,40 @@ impl SavedModel {
         let help = "models of earlier releases have it only in their run folder; copy that file beside the manifest";
         Err(Failure::with_help(Exit::Data, format!("{} has no {JOB}, which its data are read by", self.folder), help))
     }
+}
+
+/// Checks that the user trusts the module that the model's own job names. That job comes with the model, so it cannot vouch
+/// for the module.
+pub(crate) fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failure> {
+    let Model::TorchScript { file, sha256, .. } = &job.model else { return Ok(()) };
+    if trusted.is_some_and(|trusted| trusted.eq_ignore_ascii_case(sha256)) {
+        return Ok(());
+    }
+    let what = match trusted {
+        Some(trusted) => {
+            format!("the model's job names a module with SHA-256 {sha256}, but the trusted one is {trusted}")
+        }
+        None => {
+            "the model has a TorchScript module, which can run code of whoever made it when it is opened".to_owned()
+        }
+    };
+    let help = format!("if you trust {}, add --trust-module {sha256}", file.display());
+    Err(Failure::with_help(Exit::Usage, what, help))
+}
+
+/// Adds the setting that `--from MODEL` stands for.
+///
+/// # Errors
+/// When there is no model.
+pub(crate) fn start_from(model: Option<&Path>, sets: &mut Vec<String>) -> Result<(), Failure> {
+    let Some(model) = model else { return Ok(()) };
+    SavedModel::find(model, Duration::from_secs(60))?;
+    let text = model.to_str().ok_or_else(|| {
+        Failure::with_help(Exit::Usage, format!("{} is no Unicode text", model.display()), "rename the folder")
+    })?;
+    // A JSON text is a TOML text.
+    sets.push(format!("train.start_from={}", serde_json::Value::from(text)));
+    Ok(())
 }
 
 /// The job of a folder.

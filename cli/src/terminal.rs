@@ -108,6 +108,10 @@ impl Observer for Terminal {
             Event::Resumed { step, folder } => {
                 self.line(&format!("going on after step {step}, from {folder} (--fresh starts over)"));
             }
+            Event::StartedFrom { folder, rows, differences, .. } => {
+                self.line(&format!("starting from {folder}: {} rows and the dense network", HumanCount(*rows)));
+                differences.iter().for_each(|difference| self.line(&format!("  {difference}")));
+            }
             Event::WorkerLost { step, workers, cause, timeout } => {
                 self.line(&describe_lost(*step, workers, cause, *timeout))
             }

@@ -97,6 +97,17 @@ pub enum Event {
     },
     /// Training starts from the beginning: there is no checkpoint to resume from. What an earlier process wrote into the folder is void.
     StartedOver,
+    /// A new run starts from a saved model.
+    StartedFrom {
+        /// The model's folder.
+        folder: String,
+        /// Steps from which this run counts on.
+        step: u64,
+        /// Rows that were loaded.
+        rows: u64,
+        /// What of the run is not the model's, or of the model is dropped: a line each.
+        differences: Vec<String>,
+    },
     /// Training resumes where an earlier process stopped.
     Resumed {
         /// Steps made before.

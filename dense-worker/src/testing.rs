@@ -9,8 +9,8 @@ pub(crate) use shard::WorkerShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Categorical, Checkpoint, Cluster, Data, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job,
-    Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, Table, TableOptimizer, TableSettings, TestPart,
-    Train, ValidationPart, Values, Wire,
+    Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table, TableOptimizer,
+    TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -34,6 +34,8 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             threads: 1,
             precision: zagros_job::Precision::F32,
             device: zagros_job::Device::Cpu,
+            start_from: None,
+            start_steps: StartSteps::Restart,
             max_steps: None,
             evaluate_every: None,
             early_stop: None,

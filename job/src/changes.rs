@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 78] = [
+const EFFECTS: [(&str, ChangeEffect); 80] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -75,6 +75,8 @@ const EFFECTS: [(&str, ChangeEffect); 78] = [
     ("train.threads", Operational),
     ("train.precision", Learning),
     ("train.device", Operational),
+    ("train.start_from", Meaning),
+    ("train.start_steps", Meaning),
     ("train.max_steps", Operational),
     // Early stopping compares the states that are evaluated.
     ("train.evaluate_every", Learning),

@@ -27,7 +27,7 @@ pub use optimizers::{DenseOptimizer, TableOptimizer};
 pub use run::{Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
-pub use train::{DenseUpdates, Device, Mode, Precision, Train};
+pub use train::{DenseUpdates, Device, Mode, Precision, StartSteps, Train};
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,
     NonFinitePolicy, WeightType,

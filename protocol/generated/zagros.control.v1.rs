@@ -1271,11 +1271,20 @@ pub struct LoadRequest {
     /// As for a save.
     #[prost(fixed64, tag = "6")]
     pub attempt: u64,
+    /// The files are a model of another run, from which a new run starts: tables that this run does not have are dropped.
+    #[prost(bool, tag = "7")]
+    pub other_run: bool,
+    /// Steps count from 0 again: the age of rows in steps is lost. Otherwise they count on from the save.
+    #[prost(bool, tag = "8")]
+    pub restart_steps: bool,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LoadResponse {
     #[prost(uint64, tag = "1")]
     pub rows: u64,
+    /// Tables of the files that this run does not have.
+    #[prost(string, repeated, tag = "2")]
+    pub dropped: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -11,6 +11,7 @@ mod comeback;
 mod copied;
 mod damage;
 mod data;
+mod days;
 mod deltas;
 mod doctor;
 mod early_stop;

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zagros_dense_worker::{Evaluate, Evaluation};
-use zagros_job::{Job, Model};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
 
 use crate::args::EvalArgs;
 use crate::report;
-use crate::saved::SavedModel;
+use crate::saved::{SavedModel, check_trust};
 use crate::terminal::Terminal;
 use zagros_launch::EmbeddedCluster;
 
@@ -36,25 +35,6 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     terminal.finish();
     print(&evaluation.map_err(|error| report::failure(error, &signals))?, args.json)?;
     Ok(Exit::Success)
-}
-
-/// Checks that the user trusts the module that the model's own job names. That job comes with the model, so it cannot vouch
-/// for the module.
-pub(super) fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failure> {
-    let Model::TorchScript { file, sha256, .. } = &job.model else { return Ok(()) };
-    if trusted.is_some_and(|trusted| trusted.eq_ignore_ascii_case(sha256)) {
-        return Ok(());
-    }
-    let what = match trusted {
-        Some(trusted) => {
-            format!("the model's job names a module with SHA-256 {sha256}, but the trusted one is {trusted}")
-        }
-        None => {
-            "the model has a TorchScript module, which can run code of whoever made it when it is opened".to_owned()
-        }
-    };
-    let help = format!("if you trust {}, add --trust-module {sha256}", file.display());
-    Err(Failure::with_help(Exit::Usage, what, help))
 }
 
 fn print(evaluation: &Evaluation, json: bool) -> Result<(), Failure> {

@@ -18,11 +18,10 @@ use zagros_predictions::{
 };
 use zagros_shell::{Exit, Failure, answer, err, note, watch_signals};
 
-use super::eval::check_trust;
 use crate::args::{BadRowsChoice, PredictArgs};
 use crate::report;
 use crate::resume::failed;
-use crate::saved::SavedModel;
+use crate::saved::{SavedModel, check_trust};
 
 /// Bytes that standard output is given at once.
 const BUFFER: usize = 64 << 10;

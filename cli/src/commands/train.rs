@@ -4,13 +4,15 @@ use zagros_dense_worker::Worker;
 use zagros_job::Job;
 use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::{Exit, Failure, describe_threads, load_job, note, watch_signals};
+use zagros_shell::{Exit, Failure, describe_threads, is_key_given, load_job, note, watch_signals};
 
 use crate::args::TrainArgs;
+use crate::days::DailyTraining;
 use crate::memory;
 use crate::plan;
 use crate::report;
 use crate::resume::{ResumeChoice, Start};
+use crate::saved;
 use crate::terminal::Terminal;
 use zagros_launch::EmbeddedCluster;
 
@@ -18,6 +20,7 @@ use zagros_launch::EmbeddedCluster;
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let mut sets = args.job.sets;
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
+    saved::start_from(args.from.as_deref(), &mut sets)?;
     let mut job = load_job(&args.job.job, &sets)?;
     // Nobody can join a run inside one process.
     job.cluster.max_workers = None;
@@ -34,7 +37,13 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     note!("threads: {}", describe_threads(&job, &Machine::this()));
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let start = Start::of(&job, ResumeChoice::new(args.fresh, args.resume))?;
+    let choice = ResumeChoice::new(args.fresh, args.resume);
+    if let Some(dates) = args.dates {
+        let has_start_steps = is_key_given(&args.job.job, &sets, "train.start_steps");
+        let keep_models = args.keep_models.map(|models| usize::try_from(models).unwrap_or(usize::MAX));
+        return DailyTraining { job, dates, has_start_steps, keep_models, choice }.run(shutdown, &signals).await;
+    }
+    let start = Start::of(&job, choice)?;
     let worker = worker(job, &start, shutdown).await?;
     report::finish(worker, Terminal::new(false), &signals).await
 }

@@ -28,13 +28,13 @@ use zagros_shell::{
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
 use crate::resume::{ResumeChoice, Start};
-use crate::{memory, plan};
+use crate::{memory, plan, saved};
 use targets::Targets;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 /// Runs the job to its end.
 pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure> {
-    let sets = overrides(&args);
+    let sets = overrides(&args)?;
     if args.watch {
         zagros_shell::dashboard::check_terminal()?;
     }
@@ -137,12 +137,13 @@ fn is_in_place(job: &Job, role: RoleName) -> bool {
     }
 }
 
-fn overrides(args: &UpArgs) -> Vec<String> {
+fn overrides(args: &UpArgs) -> Result<Vec<String>, Failure> {
     let mut sets = args.job.sets.clone();
     sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
     sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
-    sets
+    saved::start_from(args.from.as_deref(), &mut sets)?;
+    Ok(sets)
 }
 
 /// This machine with all processes of the job, and with those that may join it later.

@@ -179,6 +179,11 @@ impl Manifest {
         (self, text)
     }
 
+    /// Whether it names this file.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.record(name).is_some()
+    }
+
     fn record(&self, name: &str) -> Option<&FileRecord> {
         self.files.iter().find(|file| file.name == name)
     }

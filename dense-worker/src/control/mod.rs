@@ -43,6 +43,7 @@ mod saved_model;
 mod scoring;
 mod slow;
 mod splits;
+mod start_model;
 mod status_report;
 mod step;
 mod stop;

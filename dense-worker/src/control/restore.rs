@@ -3,28 +3,35 @@
 use zagros_worker_core::{Event, LoopCounts};
 
 use super::group_session::GroupRank;
-use super::resume::{OPTIMIZER, ResumePoint, TrainingPosition};
-use super::saved_model::{Load, SavedModel};
+use super::resume::{ResumePoint, TrainingPosition};
+use super::saved_model::{Load, OPTIMIZER, SavedModel};
+use super::start_model::Started;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::Event as WorkerEvent;
 
 impl Trainer {
-    /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has. Without one
-    /// everything stays as it is.
+    /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has. Without one the run starts
+    /// from the model that its job names, or everything stays as it is.
     ///
     /// # Errors
     /// When the checkpoint is damaged, or a server or another worker fails.
     pub(super) async fn resume(&mut self, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let leads = self.group.rank.is_none_or(GroupRank::leads);
-        match point.filter(|_| leads) {
-            Some(point) => self.ballots.on_the_way(self.load(point)).await?,
-            None if leads => self.run.observer.on(&WorkerEvent::StartedOver),
-            None => {}
-        }
+        let position = match point.filter(|_| leads) {
+            Some(point) => {
+                self.ballots.on_the_way(self.load(point)).await?;
+                Some(point.training().clone())
+            }
+            None if leads => {
+                self.run.observer.on(&WorkerEvent::StartedOver);
+                self.ballots.on_the_way(self.start_from_model()).await?
+            }
+            None => None,
+        };
         // The others wait until the rows are loaded.
         self.ballots.wait_for_all().await?;
-        let mine = point.filter(|_| leads).map(|point| serde_json::to_vec(point.training()).unwrap_or_default());
+        let mine = position.map(|position| serde_json::to_vec(&position).unwrap_or_default());
         let shared = self.run.dense.call(|dense| dense.follow(0, mine.unwrap_or_default())).await??;
         if shared.is_empty() {
             return Ok(Event::Ready(self.loop_counts(0)));
@@ -57,6 +64,16 @@ impl Trainer {
         dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)?;
         self.run.observer.on(&WorkerEvent::Resumed { step: point.step(), folder: point.folder().to_string() });
         Ok(())
+    }
+
+    /// Gives rows and network the state of the model that the job starts from, if it names one. Returns the position of a run that has
+    /// made the model's steps, if the job counts on from them.
+    async fn start_from_model(&self) -> Result<Option<TrainingPosition>, WorkerError> {
+        let Some(start) = &self.start else { return Ok(None) };
+        let Started { folder, step, rows, differences } =
+            start.load(&self.run.job, &self.run.dense, &*self.run.client).await?;
+        self.run.observer.on(&WorkerEvent::StartedFrom { folder, step, rows, differences });
+        Ok((step > 0).then(|| TrainingPosition::starting_at(step)))
     }
 
     fn restore(&mut self, mut training: TrainingPosition) -> u32 {

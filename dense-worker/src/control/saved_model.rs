@@ -14,16 +14,19 @@ use zagros_store::{Folder, StoreError};
 use super::blocking::blocking;
 use super::manifest::{FileRecord, MANIFEST, Manifest};
 use super::row_servers::{RowServers, on_all};
-use crate::datapath::dense::DenseThread;
+use crate::datapath::dense::{Dense, DenseThread};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
+use crate::model::ModelError;
 use crate::report::RunFolder;
 use crate::summary::Outcome;
 
 /// The dense network's weights.
 pub(crate) const DENSE: &str = "dense.safetensors";
+/// The state of the dense network's optimiser.
+pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
 /// A run's model, in the folder of the run.
-const MODEL: &str = "model";
+pub(crate) const MODEL: &str = "model";
 /// The resolved job, by which the model can be used where its run folder is not.
 pub const JOB: &str = "job.toml";
 
@@ -79,9 +82,12 @@ pub(crate) async fn save(
     servers: &dyn RowServers,
 ) -> Result<Manifest, WorkerError> {
     let folder = prepare(folder.clone()).await?;
-    let weights = dense.call(|dense| dense.model.to_safetensors()).await??;
+    // The optimiser's state is for runs that start from this model.
+    let state =
+        |dense: &mut Dense| Ok::<_, ModelError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?));
+    let (weights, optimizer) = dense.call(state).await??;
     let (_, saved) = on_all(servers, |_, server| save_rows(server, &folder, SaveStage::Whole)).await?;
-    conclude(&folder, trained, WrittenModel { own: vec![(DENSE, weights)], saved }).await
+    conclude(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
 }
 
 /// What is known once the rows are written.
@@ -189,6 +195,19 @@ impl SavedModel {
         }
         // Servers have their own working directories.
         Ok(Self { folder: folder.make()?, manifest })
+    }
+
+    /// Whether a folder holds a model.
+    ///
+    /// # Errors
+    /// When the folder's store does not answer.
+    pub(crate) fn is_in(folder: &Folder) -> Result<bool, StoreError> {
+        folder.has(MANIFEST)
+    }
+
+    /// Where it is.
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     /// What is in it.

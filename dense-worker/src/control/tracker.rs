@@ -62,6 +62,11 @@ pub(crate) struct TrackerState {
 }
 
 impl TrackerState {
+    /// Of a worker that has done nothing and counts its steps from here.
+    pub(crate) fn starting_at(steps: u64) -> Self {
+        Self { steps, ..Tracker::new(0).state() }
+    }
+
     /// Measures of the epoch so far, of this worker's rows.
     pub(crate) fn overall(&self) -> &Overall {
         &self.overall

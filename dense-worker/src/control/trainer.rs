@@ -8,6 +8,7 @@ use super::group_session::GroupSession;
 use super::label_runs::LabelRuns;
 use super::resume::CheckpointWriter;
 use super::scoring::Scoring;
+use super::start_model::StartModel;
 use super::stream::StreamState;
 use super::tracker::Tracker;
 use crate::summary::Summary;
@@ -26,6 +27,8 @@ pub(crate) struct Trainer {
     pub(crate) checkpoints: CheckpointWriter,
     pub(crate) barrier_calls: BarrierCalls,
     pub(crate) ballots: Ballots,
+    /// The saved model that the run starts from.
+    pub(crate) start: Option<StartModel>,
     /// What the run has left, once it is saved.
     pub(crate) saved: Option<Summary>,
 }

@@ -30,6 +30,7 @@ use super::resume::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
 use super::scoring::Scoring;
 use super::slow::SlowServers;
 use super::splits::Splits;
+use super::start_model::StartModel;
 use super::status_report::StatusReport;
 use super::stop::Stop;
 use super::stream::StreamState;
@@ -94,6 +95,8 @@ struct Data {
     held_out: HeldOutParts,
     /// Numeric columns that are standardised by what the training rows are.
     measured: Vec<usize>,
+    /// The model that the run starts from, if this is the first worker.
+    start: Option<StartModel>,
 }
 
 impl Worker {
@@ -175,7 +178,7 @@ impl Worker {
             let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
             let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
             let (held_out, measured) = (HeldOutParts::default(), Vec::new());
-            return Ok(Data { input, files: vec![memory], fingerprints: vec![0], held_out, measured });
+            return Ok(Data { input, files: vec![memory], fingerprints: vec![0], held_out, measured, start: None });
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
@@ -186,7 +189,14 @@ impl Worker {
         if let Some(point) = &self.resume {
             point.prepare(&mut self.job, &sizes(&files, &fingerprints))?;
         }
-        Ok(Data { input, files, fingerprints, held_out, measured })
+        let start = match self.index == 0 && self.resume.is_none() {
+            true => StartModel::of(&self.job).await?,
+            false => None,
+        };
+        if let Some(start) = &start {
+            start.prepare(&mut self.job);
+        }
+        Ok(Data { input, files, fingerprints, held_out, measured, start })
     }
 
     /// Writes the resolved job, and from now on the measures, into the run folder.
@@ -328,6 +338,7 @@ impl Worker {
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
             barrier_calls: BarrierCalls::new(membership.subscribe()),
             ballots: Ballots::new(&splits),
+            start: data.start,
             saved: None,
             run: RunContext {
                 folder: self.folder.clone(),

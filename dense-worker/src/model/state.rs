@@ -37,6 +37,16 @@ impl DenseModel {
         Ok(safetensors::serialize(views, Some(counts))?)
     }
 
+    /// As [`Self::restore_optimizer`], but the steps count from 0 again: a schedule begins anew, and moments go on.
+    ///
+    /// # Errors
+    /// As [`Self::restore_optimizer`].
+    pub fn restore_optimizer_at_step_0(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+        self.restore_optimizer(bytes)?;
+        self.steps = 0;
+        Ok(())
+    }
+
     /// Takes the state that [`Self::optimizer_state`] wrote. Call it after the weights are taken.
     ///
     /// # Errors

@@ -58,6 +58,26 @@ pub(super) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), ModelErro
     Ok(())
 }
 
+/// Takes the `wanted` tensors that have the same name, kind and shape here. Returns the names of the others of this network.
+pub(super) fn decode_fitting(
+    bytes: &[u8],
+    variables: &VarStore,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<String>, ModelError> {
+    let stored = SafeTensors::deserialize(bytes)?;
+    let mut others = Vec::new();
+    for (name, mut variable) in variables.variables() {
+        let values = Some(&name).filter(|name| wanted(name)).map(|name| read(&stored, name, &variable));
+        match values {
+            Some(Ok(values)) => tch::no_grad(|| variable.f_copy_(&values))?,
+            None | Some(Err(ModelError::Foreign { .. })) => others.push(name),
+            Some(Err(error)) => return Err(error),
+        }
+    }
+    others.sort_unstable();
+    Ok(others)
+}
+
 fn read(stored: &SafeTensors, name: &str, variable: &Tensor) -> Result<Tensor, ModelError> {
     let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
     let view = stored.tensor(name).map_err(missing)?;

@@ -117,6 +117,7 @@ impl Observer for MeasureRecorder {
                 gate.send(Line::Choice { time, step: *step, message: message.clone() });
             }
             Event::Resumed { step, .. } => gate.send(Line::Resumed { time, step: *step }),
+            Event::StartedFrom { step, .. } if *step > 0 => gate.send(Line::Resumed { time, step: *step }),
             Event::StartedOver if gate.has_earlier_lines => gate.send(Line::Resumed { time, step: 0 }),
             Event::Checkpoint { step, pause_seconds, seconds, .. } => {
                 let (step, pause_seconds, seconds) = (*step, *pause_seconds, *seconds);

@@ -14,6 +14,7 @@ mod pooling;
 mod rejoin;
 mod resume;
 mod sorted;
+mod start_model;
 mod tally;
 mod watched;
 mod workers;

@@ -19,6 +19,7 @@ impl StorageFolders {
             ("output.folder", Some(job.output.folder.display().to_string())),
             ("output.model_folder", job.output.model_folder.clone()),
             ("checkpoint.folder", job.checkpoint.folder.clone()),
+            ("train.start_from", job.train.start_from.clone()),
         ];
         let of_job = named.into_iter().filter_map(|(key, folder)| Some((format!("`{key}`"), folder?)));
         let added = more.iter().map(|folder| ("`--storage-folder`".to_owned(), folder.clone()));

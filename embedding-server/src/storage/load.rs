@@ -1,5 +1,6 @@
 //! Loads the rows of this server's buckets from saved files. The files may come from any number of servers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,14 +39,19 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
         placement.check_generation(request.generation)?;
     }
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
-    let open = |(number, file): (usize, &FileDigest)| SavedTables::open(service, &placement, &folder, number, file);
+    let open = |(number, file): (usize, &FileDigest)| {
+        SavedTables::open(service, &placement, &folder, NumberedFile { number, file }, request.other_run)
+    };
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
     let chains = chains_of(request, &sources)?;
     sources.iter_mut().try_for_each(SavedTables::verify)?;
     service.checkpoints.forget();
-    let rows = change_tables(service, request.replace, || put_all(service, &sources, &chains))?;
-    info!(rows, files = sources.len(), folder = request.folder, "rows loaded");
-    Ok(LoadResponse { rows })
+    let clock = if request.restart_steps { StepClock::Restarts } else { StepClock::GoesOn };
+    let rows = change_tables(service, request.replace, || put_all(service, &sources, &chains, clock))?;
+    let dropped: BTreeSet<String> = sources.iter().flat_map(|source| source.dropped.iter().cloned()).collect();
+    let dropped = Vec::from_iter(dropped);
+    info!(rows, files = sources.len(), folder = request.folder, dropped = dropped.join(", "), "rows loaded");
+    Ok(LoadResponse { rows, dropped })
 }
 
 /// Changes the tables by a load. If the load fails half-way, or its process ends, nobody uses the part that is there.
@@ -97,12 +103,28 @@ fn chains_of(request: &LoadRequest, sources: &[SavedTables<'_>]) -> Result<Vec<V
     Ok(group_links(&links)?)
 }
 
-fn put_all(service: &EmbeddingService, sources: &[SavedTables<'_>], chains: &[Vec<usize>]) -> Result<u64, Refusal> {
+/// What becomes of the count of steps by a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StepClock {
+    /// Steps count on from those of the save.
+    GoesOn,
+    /// Steps count from those of this run. A row is as old as this run at most.
+    Restarts,
+}
+
+fn put_all(
+    service: &EmbeddingService,
+    sources: &[SavedTables<'_>],
+    chains: &[Vec<usize>],
+    clock: StepClock,
+) -> Result<u64, Refusal> {
     // Set before any row is inserted, to the largest step of all files. The servers that wrote the files knew the last
     // step at different times.
     let steps = sources.iter().map(|source| source.saved_at.steps).max().unwrap_or(0);
-    service.writers.reached(steps);
-    service.tables.tick(steps, 0);
+    if clock == StepClock::GoesOn {
+        service.writers.reached(steps);
+        service.tables.tick(steps, 0);
+    }
     let mut rows = 0;
     for chain in chains {
         let mut later = LaterRows::default();
@@ -143,13 +165,22 @@ fn may_have_ours(header: &SnapshotHeader, placement: &OwnedBuckets) -> bool {
     header.owned.is_empty() || header.buckets != placement.buckets() || header.owned.iter().any(ours)
 }
 
+/// A file of a request, and its place there.
+#[derive(Clone, Copy)]
+struct NumberedFile<'a> {
+    number: usize,
+    file: &'a FileDigest,
+}
+
 /// A file whose tables match the tables of this server.
 struct SavedTables<'a> {
     service: &'a EmbeddingService,
     placement: &'a OwnedBuckets,
     saved: SavedFile,
-    /// One target per table of the file, in the order of the file.
-    tables: Vec<TableTarget<'a>>,
+    /// One target per table of the file, in the order of the file; `None` for a table that is dropped.
+    tables: Vec<Option<TableTarget<'a>>>,
+    /// The names of the tables that are dropped.
+    dropped: Vec<String>,
     /// The file may have frequency counts of this server's ids.
     has_ours: bool,
     /// Size and hash of the file, if this server has to compare them.
@@ -174,18 +205,23 @@ struct TableTarget<'a> {
 
 impl<'a> SavedTables<'a> {
     /// Matches each table of the file with this server's table of the same name. A model that has gained a table still
-    /// loads.
+    /// loads. Of a model of another run, tables that this server does not have are dropped.
     fn open(
         service: &'a EmbeddingService,
         placement: &'a OwnedBuckets,
         folder: &Folder,
-        number: usize,
-        file: &FileDigest,
+        NumberedFile { number, file }: NumberedFile<'_>,
+        other_run: bool,
     ) -> Result<Self, StorageError> {
         let saved = saved(folder, &file.name)?;
         let reader = saved.open()?;
         let header = reader.header();
-        let target = |saved| TableTarget::of(service, placement, header, saved);
+        let is_dropped = |saved: &TableHeader| other_run && !service.names.contains(&saved.name);
+        let target = |saved: &TableHeader| match is_dropped(saved) {
+            true => Ok(None),
+            false => TableTarget::of(service, placement, header, saved).map(Some),
+        };
+        let dropped = header.tables.iter().filter(|saved| is_dropped(saved)).map(|saved| saved.name.clone()).collect();
         let tables = header.tables.iter().map(target).collect::<Result<_, _>>();
         match tables {
             Ok(tables) => {
@@ -195,7 +231,7 @@ impl<'a> SavedTables<'a> {
                 let compares = has_ours || number % placement.servers().max(1) as usize == service.index.0 as usize;
                 let digest = (compares && !file.sha256.is_empty()).then(|| file.clone());
                 let (saved_at, follows) = (TableTime::default(), header.follows.clone());
-                Ok(Self { service, placement, saved, tables, has_ours, digest, saved_at, follows })
+                Ok(Self { service, placement, saved, tables, dropped, has_ours, digest, saved_at, follows })
             }
             Err(problem) => Err(StorageError::OtherModel { path: saved.path().to_owned(), problem }),
         }
@@ -234,7 +270,7 @@ impl<'a> SavedTables<'a> {
         let mut reader = self.saved.open()?;
         let mut rows = 0;
         while let Some(block) = reader.next(|head| self.concerns(head))? {
-            let width = self.tables.get(block.table).map_or(0, |target| target.table.stride());
+            let width = self.target(block.table).map_or(0, |target| target.table.stride());
             if let Some(block) = later.current(block, width, place) {
                 rows += self.put(block, saved_at)?;
             }
@@ -244,7 +280,11 @@ impl<'a> SavedTables<'a> {
 
     /// Whether a block may contain data of this server.
     fn concerns(&self, head: &BlockHeader) -> bool {
-        let target = self.tables.get(head.table as usize);
+        let number = head.table as usize;
+        let target = self.target(number);
+        if target.is_none() && number < self.tables.len() {
+            return matches!(head.kind, BlockKind::Clock | BlockKind::End);
+        }
         match head.kind {
             BlockKind::Rows | BlockKind::Counts | BlockKind::Removed => {
                 target.is_none_or(|target| !target.same_buckets || self.placement.owns_any(head.from..head.until))
@@ -255,13 +295,19 @@ impl<'a> SavedTables<'a> {
         }
     }
 
+    /// The target of a table of the file; `None` if it is dropped.
+    fn target(&self, number: usize) -> Option<&TableTarget<'a>> {
+        self.tables.get(number)?.as_ref()
+    }
+
     fn put(&self, block: SnapshotBlock, saved_at: TableTime) -> Result<u64, StorageError> {
+        let Some(target) = self.target(block.table) else { return Ok(0) };
         match block.content {
-            BlockContent::Rows(rows) => self.put_rows(&self.tables[block.table], rows, saved_at),
+            BlockContent::Rows(rows) => self.put_rows(target, rows, saved_at),
             // The time was recorded when the file was verified. A row that is gone is not put in at all.
             BlockContent::Clock(_) | BlockContent::Removed(_) => Ok(0),
-            BlockContent::Counts { ids, counts } => self.put_counts(&self.tables[block.table], &ids, &counts),
-            BlockContent::Sketch { stripe, cells } => self.put_sketch(&self.tables[block.table], stripe, &cells),
+            BlockContent::Counts { ids, counts } => self.put_counts(target, &ids, &counts),
+            BlockContent::Sketch { stripe, cells } => self.put_sketch(target, stripe, &cells),
         }
     }
 

@@ -39,6 +39,13 @@ pub struct Train {
     pub precision: Precision,
     /// Where the dense network computes. The optimiser of its weights runs on the processor.
     pub device: Device,
+    /// A saved model to start from, by its folder or its run's, as a path or `s3://bucket/prefix`. The run begins with its rows, their
+    /// optimiser state and its dense network, and trains them on with this job's data. Tables and layers that only one of the two has
+    /// are dropped or begin anew, and a line says so. Default: none, rows and network begin anew.
+    #[schemars(length(min = 1))]
+    pub start_from: Option<String>,
+    /// From what steps are counted in a run with `start_from`: schedules of learning rates, `ttl_steps` and `max_steps` follow.
+    pub start_steps: StartSteps,
     /// Steps after which training stops. Default: none, all epochs are trained.
     #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
     pub max_steps: Option<u64>,
@@ -65,12 +72,24 @@ impl Default for Train {
             threads: 0,
             precision: Precision::F32,
             device: Device::Cpu,
+            start_from: None,
+            start_steps: StartSteps::Restart,
             max_steps: None,
             evaluate_every: None,
             early_stop: None,
             updates: DenseUpdates::default(),
         }
     }
+}
+
+/// From what a run counts its steps that starts from a saved model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StartSteps {
+    /// From 0: schedules begin again, and no row is older in steps than the run. Ages in seconds go on.
+    Restart,
+    /// From the steps of the model: schedules and ages go on.
+    Continue,
 }
 
 /// What happens to the dense network's gradients before its optimiser, and its learning rate.

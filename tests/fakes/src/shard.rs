@@ -255,7 +255,7 @@ impl FakeShard {
     /// As scripted.
     pub async fn load(&self, request: LoadRequest) -> Result<LoadResponse, Refusal> {
         self.storage_generations.lock().expect("no test panics under the lock").push(request.generation);
-        self.serve(|| Ok(LoadResponse { rows: 1 })).await
+        self.serve(|| Ok(LoadResponse { rows: 1, ..LoadResponse::default() })).await
     }
 
     async fn serve<T>(&self, answer: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {

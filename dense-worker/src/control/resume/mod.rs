@@ -11,7 +11,6 @@ mod root;
 mod writer;
 
 pub(crate) use folders::{delete_all, folder_of};
-pub(crate) use point::OPTIMIZER;
 pub use point::{Earlier, LastRun, ResumePoint};
 pub(crate) use position::{FORMAT, FileSize, ResumeCursor, TrainingPosition};
 pub(crate) use root::CheckpointRoot;

@@ -16,7 +16,6 @@ use crate::report::{RunFolder, RunLock};
 
 /// Beside the model.
 pub(crate) const TRAINING: &str = "training.json";
-pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
 
 /// A checkpoint that a run can go on from.
 #[derive(Clone, Debug)]

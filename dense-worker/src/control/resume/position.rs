@@ -90,6 +90,24 @@ pub(crate) struct ResumeCursor {
 }
 
 impl TrainingPosition {
+    /// Of a run that has trained nothing itself and counts its steps from here.
+    pub(crate) fn starting_at(steps: u64) -> Self {
+        Self {
+            format: FORMAT,
+            tracker: TrackerState::starting_at(steps),
+            epoch: 0,
+            files: Vec::new(),
+            plan: Vec::new(),
+            done: Vec::new(),
+            bad_rows: 0,
+            readers: vec![ResumeCursor { next_seq: steps, ..ResumeCursor::default() }],
+            measures: Vec::new(),
+            evaluated: None,
+            of_epochs: Vec::new(),
+            choice: ChoiceState::default(),
+        }
+    }
+
     /// What is reported to the coordinator when the run goes on.
     pub(crate) fn position(&self) -> Position {
         let id = |index: u32| u64::from(self.epoch) << 32 | u64::from(index);

@@ -15,7 +15,7 @@ use zagros_protocol::control::SaveStage;
 use zagros_store::Folder;
 
 use super::folders::retain;
-use super::point::{OPTIMIZER, TRAINING};
+use super::point::TRAINING;
 use super::position::{FileSize, TrainingPosition};
 use crate::control::blocking::blocking;
 use crate::control::saved_model::{self, Trained, WrittenModel};
@@ -122,7 +122,8 @@ impl CapturedCheckpoint {
         let Self { job, step, samples, checkpoints, folder, weights, optimizer, training, servers, keep } = self;
         let saved = servers.into_iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Files));
         let saved = try_join_all(saved).await?;
-        let own = vec![(saved_model::DENSE, weights), (OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
+        let own =
+            vec![(saved_model::DENSE, weights), (saved_model::OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
         let outcome = Outcome::Interrupted;
         let trained = Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None };
         let manifest = saved_model::conclude(&folder, trained, WrittenModel { own, saved }).await?;

@@ -1,0 +1,168 @@
+//! What has been made of each day: `<output.folder>/<name>.days.json`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use zagros_dense_worker::Evaluation;
+use zagros_job::Job;
+use zagros_plumbing::durable;
+use zagros_shell::{Exit, Failure, OrInternal};
+
+/// Layout of the file; counts up when an older release could not read it.
+const FORMAT: u32 = 1;
+
+/// All days of a job's name.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DayHistory {
+    format: u32,
+    days: BTreeMap<String, DayRecord>,
+    #[serde(skip)]
+    path: PathBuf,
+}
+
+/// One day.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DayRecord {
+    /// The model that it started from.
+    pub(crate) from: Option<String>,
+    /// That model, scored on this day's rows before any of them was learned from. `None` on a first day.
+    pub(crate) before: Option<Evaluation>,
+    /// Samples trained on.
+    pub(crate) samples: u64,
+    /// Steps of all days so far, if steps count on.
+    pub(crate) steps: u64,
+    /// Rows in all tables afterwards.
+    pub(crate) rows: u64,
+    /// The run's folder.
+    pub(crate) run: PathBuf,
+    /// The model's folder; `None` once it is deleted.
+    pub(crate) model: Option<String>,
+}
+
+impl DayHistory {
+    /// Reads that of a job's name; an empty one if there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is not one of this release.
+    pub(crate) fn of(job: &Job) -> Result<Self, Failure> {
+        let path = job.output.folder.join(format!("{}.days.json", job.name));
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self { format: FORMAT, days: BTreeMap::new(), path });
+            }
+            Err(error) => return Err(unreadable(&path, &error)),
+        };
+        let read: Self = serde_json::from_slice(&text).map_err(|error| unreadable(&path, &error))?;
+        if read.format != FORMAT {
+            return Err(unreadable(
+                &path,
+                &format!("it has format {}, this release reads format {FORMAT}", read.format),
+            ));
+        }
+        Ok(Self { path, ..read })
+    }
+
+    pub(crate) fn get(&self, day: &str) -> Option<&DayRecord> {
+        self.days.get(day)
+    }
+
+    /// Notes a day, and writes all.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn note(&mut self, day: &str, record: DayRecord) -> Result<(), Failure> {
+        self.days.insert(day.to_owned(), record);
+        self.write()
+    }
+
+    /// The models of all but the newest `keep` days until `day`, by day.
+    pub(crate) fn models_beyond(&self, day: &str, keep: usize) -> Vec<(String, String)> {
+        let until = self.days.range(..=day.to_owned()).rev();
+        let models = until.filter_map(|(day, record)| Some((day.clone(), record.model.clone()?)));
+        models.skip(keep.max(1)).collect()
+    }
+
+    /// Notes that the model of a day is deleted.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn forget_model(&mut self, day: &str) -> Result<(), Failure> {
+        if let Some(record) = self.days.get_mut(day) {
+            record.model = None;
+        }
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let text = serde_json::to_vec_pretty(self).or_internal()?;
+        let write = || {
+            self.path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            durable::write(&self.path, &text)
+        };
+        write().map_err(|error| {
+            let what = format!("{} cannot be written: {error}", self.path.display());
+            Failure::with_help(Exit::Storage, what, "make room or change `output.folder`; the same command goes on")
+        })
+    }
+}
+
+fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    let what = format!("{} cannot be read: {error}", path.display());
+    Failure::with_help(Exit::Storage, what, "it says which days are done; move it away to train all of them again")
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Overrides;
+
+    use super::*;
+
+    fn job(folder: &Path) -> Job {
+        let text = format!("name = 'ads'\n[data]\nformat = 'criteo'\ntrain = 'a'\n[output]\nfolder = {folder:?}\n");
+        Job::parse(&text, "job.toml".as_ref(), &Overrides::none()).unwrap()
+    }
+
+    fn record(model: &str) -> DayRecord {
+        DayRecord {
+            from: None,
+            before: None,
+            samples: 1,
+            steps: 2,
+            rows: 3,
+            run: "runs/a".into(),
+            model: Some(model.to_owned()),
+        }
+    }
+
+    #[test]
+    fn what_is_noted_is_read_again_and_all_but_the_newest_models_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let job = job(&folder.path().join("runs"));
+        let mut history = DayHistory::of(&job).unwrap();
+        for (day, model) in [("2026-11-01", "a"), ("2026-11-02", "b"), ("2026-11-03", "c")] {
+            history.note(day, record(model)).unwrap();
+        }
+        let again = DayHistory::of(&job).unwrap();
+        assert_eq!(again.get("2026-11-02"), Some(&record("b")));
+        assert_eq!(again.models_beyond("2026-11-03", 2), [("2026-11-01".to_owned(), "a".to_owned())]);
+        assert_eq!(again.models_beyond("2026-11-02", 1), [("2026-11-01".to_owned(), "a".to_owned())]);
+        assert!(again.models_beyond("2026-11-01", 0).is_empty(), "the newest is never deleted");
+        history.forget_model("2026-11-01").unwrap();
+        let again = DayHistory::of(&job).unwrap();
+        assert_eq!(again.get("2026-11-01").unwrap().model, None);
+        assert!(again.models_beyond("2026-11-03", 2).is_empty());
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_and_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let job = job(folder.path());
+        for text in ["{", r#"{"format": 2, "days": {}}"#] {
+            std::fs::write(folder.path().join("ads.days.json"), text).unwrap();
+            let failure = DayHistory::of(&job).unwrap_err();
+            assert_eq!(failure.exit(), Exit::Storage);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! `zagros train JOB --dates FIRST..LAST`: day after day. Each day is scored before it is learned, by the model of the days before.
+//!
+//! ```text
+//! day 1:                      train ─► model 1
+//! day 2: score by model 1 ─► train, from model 1 ─► model 2
+//! day 3: score by model 2 ─► train, from model 2 ─► model 3
+//! ```
+//!
+//! The same command goes on where it was interrupted: with the first day that is not done, in the middle of it if it has a checkpoint.
+
+mod history;
+mod range;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::HumanCount;
+use zagros_dense_worker::{Evaluate, Evaluation, Outcome, Summary, Worker};
+use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
+use zagros_launch::EmbeddedCluster;
+use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_shell::{Exit, Failure, note, out};
+use zagros_store::Folder;
+
+use self::history::{DayHistory, DayRecord};
+use self::range::PLACEHOLDER;
+use crate::report;
+use crate::resume::{ResumeChoice, Start};
+use crate::saved::{SavedModel, check_trust};
+use crate::terminal::Terminal;
+
+pub(crate) use range::DateRange;
+
+/// Requests to a store may take as long.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What is to be trained, day after day.
+pub(crate) struct DailyTraining {
+    /// The job, with the placeholder in its paths.
+    pub(crate) job: Job,
+    pub(crate) dates: DateRange,
+    /// Whether the job says from what steps count.
+    pub(crate) has_start_steps: bool,
+    /// Models that are kept, of the newest days; `None` keeps all.
+    pub(crate) keep_models: Option<usize>,
+    pub(crate) choice: ResumeChoice,
+}
+
+/// One day's part.
+struct Day {
+    name: String,
+    job: Job,
+}
+
+impl DailyTraining {
+    /// Scores and trains each day that is not done, and prints a line for each.
+    ///
+    /// # Errors
+    /// When the paths have no placeholder, and whatever goes wrong in scoring or training. What is done stays done.
+    pub(crate) async fn run(self, shutdown: Shutdown, signals: &Signals) -> Result<Exit, Failure> {
+        self.check()?;
+        let mut history = DayHistory::of(&self.job)?;
+        let days = self.dates.days();
+        let done = match self.choice {
+            ResumeChoice::Nothing => 0,
+            _ => self.done(&history),
+        };
+        if done > 0 {
+            note!("{} to {} are done (--fresh trains them again)", days[0], days[done - 1]);
+        }
+        let mut from = match done {
+            0 => self.job.train.start_from.clone(),
+            done => history.get(&days[done - 1].to_string()).and_then(|record| record.model.clone()),
+        };
+        for day in &days[done..] {
+            let day = self.day(&day.to_string(), from.clone());
+            let Some(record) = train_day(&day, self.choice, &shutdown, signals).await? else {
+                return Ok(report::interrupted(signals));
+            };
+            from.clone_from(&record.model);
+            print(&day.name, &record);
+            history.note(&day.name, record)?;
+            self.delete_models(&mut history, &day.name)?;
+        }
+        self.print_all(&history);
+        Ok(Exit::Success)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let is_dated = |path: &PathBuf| path.to_string_lossy().contains(PLACEHOLDER);
+        let usage = |what: &str, help: &str| Err(Failure::with_help(Exit::Usage, what, help));
+        if self.dates.days().len() > 1 && !self.job.data.train.iter().any(is_dated) {
+            return usage(
+                "`data.train` is the same for every day of --dates",
+                "put {date} into it: --set data.train='logs/{date}.csv'",
+            );
+        }
+        if !self.job.output.save_model {
+            return usage("`output.save_model` is false", "the next day starts from the model of the day before");
+        }
+        if self.job.train.max_steps.is_some() {
+            return usage("`train.max_steps` would count the steps of all days", "leave it out");
+        }
+        Ok(())
+    }
+
+    /// How many days are done: until the last one whose model is there and was trained as this job says.
+    fn done(&self, history: &DayHistory) -> usize {
+        let days = self.dates.days();
+        let is_done = |number: &usize| {
+            let name = days[*number].to_string();
+            let Some(record) = history.get(&name) else { return false };
+            let from = match number {
+                0 => self.job.train.start_from.clone(),
+                // The model of the day before may be deleted.
+                number => {
+                    let before = history.get(&days[number - 1].to_string());
+                    before.and_then(|before| before.model.clone()).or_else(|| record.from.clone())
+                }
+            };
+            let job = self.day(&name, from).job;
+            record.model.as_ref().is_some_and(|model| was_trained_so(model, &job))
+        };
+        (0..days.len()).rev().find(is_done).map_or(0, |last| last + 1)
+    }
+
+    /// A day's part: its data, its own name, and the model that it starts from.
+    fn day(&self, name: &str, from: Option<String>) -> Day {
+        let mut job = self.job.clone();
+        let dated = |path: &mut PathBuf| *path = path.to_string_lossy().replace(PLACEHOLDER, name).into();
+        job.data.train.iter_mut().for_each(dated);
+        if let TestPart::Files(files) = &mut job.data.test {
+            files.iter_mut().for_each(dated);
+        }
+        if let ValidationPart::Files(files) = &mut job.data.validation {
+            files.iter_mut().for_each(dated);
+        }
+        job.name = format!("{}-{name}", job.name);
+        if from.is_some() && !self.has_start_steps {
+            job.train.start_steps = StartSteps::Continue;
+        }
+        job.train.start_from = from;
+        Day { name: name.to_owned(), job }
+    }
+
+    fn delete_models(&self, history: &mut DayHistory, day: &str) -> Result<(), Failure> {
+        let Some(keep) = self.keep_models else { return Ok(()) };
+        for (day, model) in history.models_beyond(day, keep) {
+            let delete = || Folder::open(&model, TIMEOUT)?.delete();
+            delete().map_err(|error| {
+                let what = format!("the model of {day} cannot be deleted: {error}");
+                Failure::with_help(
+                    Exit::Storage,
+                    what,
+                    "the same command goes on; without --keep-models all models stay",
+                )
+            })?;
+            history.forget_model(&day)?;
+        }
+        Ok(())
+    }
+
+    fn print_all(&self, history: &DayHistory) {
+        out!(
+            "\n{:<12} {:>12} {:>8} {:>8} {:>12} {:>12}",
+            "day",
+            "scored",
+            "AUC",
+            "logloss",
+            "calibration",
+            "trained on"
+        );
+        for day in self.dates.days() {
+            let Some(record) = history.get(&day.to_string()) else { continue };
+            let measure = |of: fn(&Evaluation) -> Option<f64>, digits: usize| {
+                let value = record.before.as_ref().and_then(of);
+                value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+            };
+            let scored = record.before.map_or_else(|| "-".to_owned(), |before| HumanCount(before.samples).to_string());
+            out!(
+                "{:<12} {scored:>12} {:>8} {:>8} {:>12} {:>12}",
+                day.to_string(),
+                measure(|of| of.auc, 4),
+                measure(|of| of.logloss, 4),
+                measure(|of| of.calibration, 3),
+                HumanCount(record.samples).to_string()
+            );
+        }
+        let last = self.dates.days().last().and_then(|day| history.get(&day.to_string()));
+        if let Some(model) = last.and_then(|last| last.model.as_ref()) {
+            out!("\nEach day was scored by the model of the days before it.\n");
+            out!("  the newest model      {model}");
+            out!("  score new rows        zagros predict {model} DATA -o scores.csv");
+            out!("  go back to a day      --from MODEL --dates, from the day after it on");
+        }
+    }
+}
+
+fn print(name: &str, record: &DayRecord) {
+    let scored = record.before.map_or_else(String::new, |before| {
+        let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
+        format!("scored before: AUC {}, logloss {}; ", measure(before.auc), measure(before.logloss))
+    });
+    let (samples, rows) = (HumanCount(record.samples), HumanCount(record.rows));
+    note!("{name}: {scored}trained on {samples} samples, {rows} rows");
+}
+
+/// Scores a day by the model that it starts from, and trains it. `None` if it was interrupted.
+async fn train_day(
+    day: &Day,
+    choice: ResumeChoice,
+    shutdown: &Shutdown,
+    signals: &Signals,
+) -> Result<Option<DayRecord>, Failure> {
+    let before = match &day.job.train.start_from {
+        Some(model) => {
+            note!("{}: scoring it by {model}", day.name);
+            Some(score(Path::new(model), &day.job, shutdown, signals).await?)
+        }
+        None => None,
+    };
+    let start = Start::of(&day.job, choice)?;
+    let run = start.folder.path().to_owned();
+    let summary = train(&day.job, start, shutdown, signals).await?;
+    if summary.outcome != Outcome::Finished {
+        return Ok(None);
+    }
+    let model = summary.model.map(|model| place(&run, &model));
+    let from = day.job.train.start_from.clone();
+    Ok(Some(DayRecord { from, before, samples: summary.samples, steps: summary.steps, rows: summary.rows, run, model }))
+}
+
+/// Where a model is that a summary names: relative to the run folder, or in full.
+fn place(run: &Path, model: &str) -> String {
+    let is_whole = model.contains("://") || Path::new(model).is_absolute();
+    if is_whole { model.to_owned() } else { run.join(model).display().to_string() }
+}
+
+async fn score(model: &Path, job: &Job, shutdown: &Shutdown, signals: &Signals) -> Result<Evaluation, Failure> {
+    let saved = SavedModel::find(model, TIMEOUT)?;
+    let of_model = saved.job(&[])?;
+    // The job that trains vouches for its module.
+    let trusted = match &job.model {
+        Model::TorchScript { sha256, .. } => Some(sha256.as_str()),
+        _ => None,
+    };
+    check_trust(&of_model, trusted)?;
+    let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&of_model).await?;
+    let terminal = Arc::new(Terminal::new(false));
+    let evaluate = Evaluate {
+        job: of_model,
+        model: saved.folder,
+        files: Some(job.data.train.clone()),
+        control,
+        connect,
+        observer: terminal.clone(),
+        shutdown: shutdown.clone(),
+    };
+    let evaluation = evaluate.run().await;
+    terminal.finish();
+    evaluation.map_err(|error| report::failure(error, signals))
+}
+
+async fn train(job: &Job, start: Start, shutdown: &Shutdown, signals: &Signals) -> Result<Summary, Failure> {
+    let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(job).await?;
+    let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
+    let terminal = Arc::new(Terminal::new(false));
+    let worker = Worker::alone(job.clone(), control, connect, registry);
+    let worker = Worker { folder, resume, shutdown: shutdown.clone(), observer: terminal.clone(), ..worker };
+    let trained = worker.run().await;
+    terminal.finish();
+    trained.map_err(|error| report::failure(error, signals))
+}
+
+/// Whether a model is there, and learned what this job learns.
+fn was_trained_so(model: &str, job: &Job) -> bool {
+    let of_model = SavedModel::find(Path::new(model), TIMEOUT).and_then(|saved| saved.job(&[]));
+    of_model.is_ok_and(|of_model| !job.changes_since(&of_model).iter().any(KeyChange::is_learning))
+}

@@ -1,0 +1,181 @@
+//! The saved model that a new run starts from (`train.start_from`): yesterday's rows and dense network, today's data.
+//!
+//! | of the model | of this run |
+//! |---|---|
+//! | a table of the same name and shape | has its rows and their optimiser state |
+//! | a table that this job does not have | is dropped, with a word |
+//! | a table that the model does not have | begins empty, with a word |
+//! | a tensor of the same name and shape | has its values |
+//! | a tensor of another shape, because features or layers were added or removed | begins anew, with a word |
+//! | the dense optimiser's state | is taken if no tensor begins anew |
+//! | how a numeric column is standardised | stays, so that the network sees the same numbers |
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zagros_embedding_client::Shard;
+use zagros_job::{Job, Overrides, Standardise, StartSteps};
+use zagros_protocol::control::{LoadRequest, LoadResponse};
+use zagros_store::Folder;
+
+use super::blocking::blocking;
+use super::row_servers::{RowServers, on_all};
+use super::saved_model::{JOB, MODEL, OPTIMIZER, SavedModel};
+use crate::datapath::dense::{Dense, DenseThread};
+use crate::error::WorkerError;
+use crate::model::{ModelError, SameInputs};
+
+/// A model to start from.
+#[derive(Clone, Debug)]
+pub(crate) struct StartModel {
+    saved: SavedModel,
+    /// As it was trained, standardisation fitted.
+    job: Job,
+    steps: StartSteps,
+}
+
+/// What a run has of the model that it starts from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Started {
+    /// The model's folder.
+    pub(crate) folder: String,
+    /// Steps from which this run counts on.
+    pub(crate) step: u64,
+    pub(crate) rows: u64,
+    /// What differs, in words; a line each.
+    pub(crate) differences: Vec<String>,
+}
+
+impl StartModel {
+    /// The model that a job names: by its own folder or its run's.
+    ///
+    /// # Errors
+    /// When there is no model, it is damaged, or mode `async` cannot start from it.
+    pub(crate) async fn of(job: &Job) -> Result<Option<Self>, WorkerError> {
+        let Some(named) = job.train.start_from.clone() else { return Ok(None) };
+        let (timeout, steps) = (job.cluster.timeout, job.train.start_steps);
+        let find = move || -> Result<Folder, WorkerError> {
+            let folder = Folder::open(&named, timeout)?;
+            let of_run = folder.join(MODEL);
+            Ok(if SavedModel::is_in(&folder)? || !SavedModel::is_in(&of_run)? { folder } else { of_run })
+        };
+        let saved = SavedModel::open(&blocking("model files", find).await??).await?;
+        let text = saved.read_file(JOB).await?;
+        let wrong = |reason: String| WorkerError::SavedModel { folder: saved.folder().to_string(), reason };
+        let text = String::from_utf8(text).map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
+        let path = PathBuf::from(format!("{}/{JOB}", saved.folder()));
+        let of_model = Job::parse(&text, &path, &Overrides::none()).map_err(|errors| wrong(errors.to_string()))?;
+        let weights_differ = job.dense_table() != of_model.dense_table()
+            || (job.train.seed, &job.model) != (of_model.train.seed, &of_model.model)
+            || same_inputs(job, &of_model) != (SameInputs { numeric: true, categorical: true });
+        if job.dense_table().is_some() && weights_differ {
+            return Err(wrong(
+                "mode `async` starts only from a model of mode `async` with the same seed, features and network, because its \
+                 embedding servers hold the weights as differences from the first ones; train.mode = \"hybrid\" starts from this \
+                 model"
+                    .to_owned(),
+            ));
+        }
+        Ok(Some(Self { saved, job: of_model, steps }))
+    }
+
+    /// Numeric columns that this job would measure keep the mean and deviation that the model was trained with.
+    pub(crate) fn prepare(&self, job: &mut Job) {
+        for column in job.features.numeric.iter_mut().filter(|column| column.standardise == Standardise::Fit) {
+            let before = self.job.features.numeric.iter().find(|before| before.column == column.column);
+            if let Some(Standardise::Given { mean, deviation }) = before.map(|before| before.standardise) {
+                column.standardise = Standardise::Given { mean, deviation };
+            }
+        }
+    }
+
+    /// Gives network and servers, which hold nothing yet or what an earlier process of this run had begun with, the model's state.
+    ///
+    /// # Errors
+    /// When a file is damaged, a table or the network has another form, or a server does not answer.
+    pub(crate) async fn load(
+        &self,
+        job: &Job,
+        dense: &DenseThread,
+        servers: &dyn RowServers,
+    ) -> Result<Started, WorkerError> {
+        let (_, loaded) = on_all(servers, |_, server| self.load_rows(server)).await?;
+        let rows = loaded.iter().map(|loaded| loaded.rows).sum();
+        let mut differences = self.tables(job, &loaded);
+        if differences.is_empty() && rows != self.saved.manifest().rows {
+            let saved = self.saved.manifest().rows;
+            let reason = format!("{saved} rows were saved, but the embedding servers took {rows}; is a file missing?");
+            return Err(WorkerError::SavedModel { folder: self.saved.folder().to_string(), reason });
+        }
+        differences.extend(self.load_dense(job, dense).await?);
+        let step = match self.steps {
+            StartSteps::Restart => 0,
+            StartSteps::Continue => self.saved.manifest().steps,
+        };
+        Ok(Started { folder: self.saved.folder().to_string(), step, rows, differences })
+    }
+
+    async fn load_rows(&self, server: Arc<dyn Shard>) -> Result<LoadResponse, WorkerError> {
+        let request = LoadRequest {
+            folder: self.saved.folder().to_string(),
+            files: self.saved.manifest().row_digests(),
+            replace: true,
+            other_run: true,
+            restart_steps: self.steps == StartSteps::Restart,
+            ..LoadRequest::default()
+        };
+        let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
+        server.load(request).await.map_err(refused)
+    }
+
+    fn tables(&self, job: &Job, loaded: &[LoadResponse]) -> Vec<String> {
+        let mut dropped: Vec<&String> = loaded.iter().flat_map(|loaded| &loaded.dropped).collect();
+        dropped.sort_unstable();
+        dropped.dedup();
+        let gone = dropped.into_iter().map(|name| format!("table `{name}` of the model is dropped: this job has none"));
+        let is_new = |name: &&String| self.job.tables.iter().all(|table| table.name != **name);
+        let new = job.tables.iter().map(|table| &table.name).filter(is_new);
+        gone.chain(new.map(|name| format!("table `{name}` begins empty: the model has none"))).collect()
+    }
+
+    /// The weights, and the state of their optimiser if all of them fit.
+    async fn load_dense(&self, job: &Job, dense: &DenseThread) -> Result<Vec<String>, WorkerError> {
+        let (weights, state) = (self.saved.read_file(&self.saved.manifest().dense).await?, self.optimizer().await?);
+        let (same, steps) = (same_inputs(&self.job, job), self.steps);
+        let load = move |dense: &mut Dense| -> Result<Vec<String>, ModelError> {
+            let anew = dense.model.start_from(&weights, same)?;
+            let taken = match state.filter(|_| anew.is_empty()) {
+                Some(state) if steps == StartSteps::Restart => dense.model.restore_optimizer_at_step_0(&state),
+                Some(state) => dense.model.restore_optimizer(&state),
+                None => Ok(()),
+            };
+            let layers = anew.into_iter().map(|layer| format!("layer `{layer}` of the dense network begins anew"));
+            let optimizer = taken.err().map(|error| format!("the dense network's optimiser begins anew: {error}"));
+            Ok(layers.chain(optimizer).collect())
+        };
+        let wrong = |error: ModelError| WorkerError::SavedModel {
+            folder: self.saved.folder().to_string(),
+            reason: format!("{}: {error}", self.saved.manifest().dense),
+        };
+        dense.call(load).await?.map_err(wrong)
+    }
+
+    /// `None` in a model of a release that did not save it.
+    async fn optimizer(&self) -> Result<Option<Vec<u8>>, WorkerError> {
+        match self.saved.manifest().has(OPTIMIZER) {
+            true => self.saved.read_file(OPTIMIZER).await.map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+/// Whether the networks of two jobs read the same features.
+fn same_inputs(one: &Job, other: &Job) -> SameInputs {
+    let numeric =
+        |job: &Job| -> Vec<String> { job.features.numeric.iter().map(|feature| feature.column.clone()).collect() };
+    let categorical = |job: &Job| -> Vec<(String, usize)> {
+        let features = job.features.categorical.iter();
+        features.map(|feature| (feature.column.clone(), job.tables[feature.table].dim)).collect()
+    };
+    SameInputs { numeric: numeric(one) == numeric(other), categorical: categorical(one) == categorical(other) }
+}

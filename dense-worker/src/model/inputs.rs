@@ -1,0 +1,115 @@
+//! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
+
+use super::{DenseModel, ModelError, Network, weights};
+
+/// What of the features of two networks is equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SameInputs {
+    /// The numeric columns and their order.
+    pub numeric: bool,
+    /// The categorical columns, their order and dims.
+    pub categorical: bool,
+}
+
+impl SameInputs {
+    /// Whether a layer that reads both still means the same.
+    fn both(self) -> bool {
+        self.numeric && self.categorical
+    }
+}
+
+impl Network {
+    /// Whether a tensor means the same if no more than this is equal.
+    fn keeps(&self, tensor: &str, same: SameInputs) -> bool {
+        let is_of = |layer: &str| tensor.strip_prefix(layer).is_some_and(|rest| rest.starts_with('.'));
+        match self {
+            Self::Dlrm(_) if is_of("bottom.0") => same.numeric,
+            Self::Dlrm(_) if is_of("top.0") => same.categorical,
+            Self::Ffnn(_) if is_of("layers.0") => same.both(),
+            Self::Dcnv2(_) if tensor.starts_with("cross") || is_of("deep.0") || is_of("output.0") => same.both(),
+            Self::DeepFm(_) if is_of("first_order") || is_of("factors") => same.numeric,
+            Self::DeepFm(_) if is_of("deep.0") => same.both(),
+            Self::WideDeep(_) if is_of("wide") => same.numeric,
+            Self::WideDeep(_) if is_of("deep.0") => same.both(),
+            Self::TorchScript(_) => same.both(),
+            _ => true,
+        }
+    }
+}
+
+impl DenseModel {
+    /// Takes those weights of another network that mean the same here: of equal name and shape, and not of a layer that reads other
+    /// inputs. Returns the names of the layers that keep their first weights.
+    ///
+    /// # Errors
+    /// When the bytes are damaged, or libtorch fails.
+    pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
+        let network = &self.network;
+        let others = weights::decode_fitting(bytes, &self.variables, |name| network.keeps(name, same))?;
+        self.weights.download()?;
+        let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();
+        let mut layers: Vec<String> = others.iter().map(layer).collect();
+        layers.dedup();
+        Ok(layers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Model;
+
+    use super::*;
+    use crate::testing::job;
+
+    const ALL: SameInputs = SameInputs { numeric: true, categorical: true };
+
+    fn dlrm() -> Model {
+        Model::Dlrm { bottom: vec![3], top: vec![8], dropout: 0.0 }
+    }
+
+    fn model(dims: &[usize], model: Model, seed: u64) -> DenseModel {
+        let mut job = job(2, dims, model);
+        job.train.seed = seed;
+        DenseModel::new(&job).unwrap()
+    }
+
+    #[test]
+    fn equal_inputs_take_every_weight() {
+        let trained = model(&[4, 4], dlrm(), 1).to_safetensors().unwrap();
+        let mut network = model(&[4, 4], dlrm(), 2);
+        assert_ne!(network.to_safetensors().unwrap(), trained);
+        assert_eq!(network.start_from(&trained, ALL).unwrap(), [""; 0]);
+        assert_eq!(network.to_safetensors().unwrap(), trained);
+    }
+
+    #[test]
+    fn layers_that_read_other_inputs_or_have_another_shape_keep_their_first_weights() {
+        let trained = model(&[4, 4], dlrm(), 1).to_safetensors().unwrap();
+        let other_tables = SameInputs { categorical: false, ..ALL };
+        assert_eq!(model(&[4, 4], dlrm(), 2).start_from(&trained, other_tables).unwrap(), ["top.0"]);
+        let other_columns = SameInputs { numeric: false, ..ALL };
+        assert_eq!(model(&[4, 4], dlrm(), 2).start_from(&trained, other_columns).unwrap(), ["bottom.0"]);
+        // One more table: the first layer above the interactions is wider.
+        assert_eq!(model(&[4, 4, 4], dlrm(), 2).start_from(&trained, other_tables).unwrap(), ["top.0"]);
+        // Another network has nothing of it.
+        let ffnn = || Model::Ffnn { hidden: vec![3], dropout: 0.0 };
+        assert_eq!(model(&[4, 4], ffnn(), 2).start_from(&trained, ALL).unwrap(), ["layers.0", "layers.1"]);
+        assert!(model(&[4, 4], dlrm(), 2).start_from(b"damaged", ALL).is_err());
+    }
+
+    /// A layer that is not named here would be taken with the columns of other features.
+    #[test]
+    fn every_network_names_the_layers_that_read_inputs() {
+        let networks = [
+            (dlrm(), vec!["bottom.0", "top.0"]),
+            (Model::Ffnn { hidden: vec![3], dropout: 0.0 }, vec!["layers.0"]),
+            (Model::DeepFm { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "factors", "first_order.0"]),
+            (Model::WideDeep { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "wide.0"]),
+        ];
+        let none = SameInputs { numeric: false, categorical: false };
+        for (of, expected) in networks {
+            let trained = model(&[4, 4], of.clone(), 1).to_safetensors().unwrap();
+            assert_eq!(model(&[4, 4], of, 2).start_from(&trained, none).unwrap(), expected);
+        }
+    }
+}

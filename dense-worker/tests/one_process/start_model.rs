@@ -1,0 +1,140 @@
+//! Runs that start from the model of another: yesterday's rows and dense network, today's data.
+
+use super::resume::{Break, Ended, run};
+use super::*;
+
+/// Everything that has a state, as for a run that resumes. The rows of both epochs come in the same order.
+const SETS: [&str; 7] = [
+    "train.mode=sync",
+    "model.dropout=0.25",
+    "optimizer.kind=adam",
+    "embedding.optimizer={kind='adam'}",
+    "embedding.admission={kind='count', min_count=2}",
+    "data.shuffle_rows=0",
+    "train.schedule={kind='cosine', warmup=10, decay=100}",
+];
+
+fn with(folder: &Path, more: &[&str]) -> Job {
+    job_over(rows(4000), folder, &[&SETS[..], more].concat())
+}
+
+/// The job of a run that starts from the model of another.
+fn after(first: &Ended, folder: &Path, more: &[&str]) -> Job {
+    let from = format!("train.start_from={:?}", first.run.path());
+    with(folder, &[&["train.epochs=1", from.as_str()], more].concat())
+}
+
+fn evaluation(ended: &Ended) -> Evaluation {
+    ended.summary.as_ref().unwrap().evaluation.unwrap()
+}
+
+fn dense(ended: &Ended) -> Vec<u8> {
+    std::fs::read(ended.run.model().join("dense.safetensors")).unwrap()
+}
+
+/// Of the event.
+struct Start {
+    step: u64,
+    rows: u64,
+    differences: Vec<String>,
+}
+
+async fn started(job: Job) -> (Result<Summary, WorkerError>, Option<Start>) {
+    let (trained, recorded, _) = train(job).await;
+    let events = recorded.0.lock().unwrap();
+    let start = events.iter().find_map(|event| match event {
+        Event::StartedFrom { step, rows, differences, .. } => {
+            Some(Start { step: *step, rows: *rows, differences: differences.clone() })
+        }
+        _ => None,
+    });
+    (trained, start)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counting_on_is_as_another_epoch_of_the_same_run_bit_by_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = run(with(folder.path(), &["train.epochs=2"]), None, Break::Never).await;
+    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let job = |more: &[&str]| after(&first, folder.path(), &[&["train.start_steps=continue"], more].concat());
+    for servers in ["cluster.servers=1", "cluster.servers=3"] {
+        let second = run(job(&[servers]), None, Break::Never).await;
+        assert_eq!((evaluation(&second), dense(&second)), (evaluation(&whole), dense(&whole)), "{servers}");
+        let rows_and_steps = |ended: &Ended| ended.summary.as_ref().map(|summary| (summary.rows, summary.steps));
+        assert_eq!(rows_and_steps(&second), rows_and_steps(&whole));
+        assert_eq!(second.losses.len() * 2, whole.losses.len());
+    }
+    // It is interrupted, and resumes.
+    let half = run(job(&[]), None, Break::Tidy(whole.losses.len() as u64 * 3 / 4)).await;
+    assert!(half.losses.len() * 2 < whole.losses.len(), "{} steps", half.losses.len());
+    let second = run(job(&[]), Some(&half.run), Break::Never).await;
+    assert_eq!((evaluation(&second), dense(&second)), (evaluation(&whole), dense(&whole)));
+
+    // Steps count from 0 again: the schedule starts over.
+    let (restarted, start) = started(after(&first, folder.path(), &[])).await;
+    let (restarted, start) = (restarted.unwrap(), start.expect("it starts from the model"));
+    assert_eq!((start.step, start.differences.len()), (0, 0), "{:?}", start.differences);
+    assert_eq!((restarted.steps * 2, start.rows), (whole.losses.len() as u64, first.summary.as_ref().unwrap().rows));
+    assert!(restarted.evaluation.unwrap().logloss < evaluation(&first).logloss);
+    assert_ne!(restarted.evaluation.unwrap(), evaluation(&whole));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_workers_start_from_one_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    for steps in ["restart", "continue"] {
+        let start_steps = format!("train.start_steps={steps}");
+        let sets = ["cluster.workers=2", "cluster.servers=2", "train.mode=hybrid", start_steps.as_str()];
+        let second = run(after(&first, folder.path(), &sets), None, Break::Never).await;
+        assert_eq!(second.outcomes, [Outcome::Finished; 2]);
+        assert!(evaluation(&second).logloss < evaluation(&first).logloss, "{steps}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_one_of_the_two_has_is_dropped_or_begins_anew_with_a_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let other = "features.categorical=['city', 'age']";
+    let (trained, start) = started(after(&first, folder.path(), &[other])).await;
+    assert!(trained.unwrap().evaluation.unwrap().auc.unwrap() > 0.6);
+    assert_eq!(
+        start.expect("it starts from the model").differences,
+        [
+            "table `tags` of the model is dropped: this job has none",
+            "table `age` begins empty: the model has none",
+            "layer `top.0` of the dense network begins anew",
+        ]
+    );
+    // A model that was standardised so is trained on so, although the data is other data.
+    let Standardise::Given { mean, .. } =
+        Job::load(&first.run.job_file(), &Overrides::none()).unwrap().features.numeric[1].standardise
+    else {
+        panic!("it was not measured");
+    };
+    let text = rows(4000).replace(",9", ",");
+    let (trained, _, run) = train(job_over(
+        text,
+        folder.path(),
+        &[&SETS[..], &["train.max_steps=1", &format!("train.start_from={:?}", first.run.path())]].concat(),
+    ))
+    .await;
+    assert!(trained.is_ok(), "{trained:?}");
+    let now = Job::load(&run.job_file(), &Overrides::none()).unwrap().features.numeric[1].standardise;
+    assert!(matches!(now, Standardise::Given { mean: now, .. } if now == mean), "{now:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_is_not_there_or_has_rows_of_another_shape_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (nowhere, _) = started(with(folder.path(), &["train.start_from='nowhere'"])).await;
+    let nowhere = nowhere.unwrap_err();
+    assert!(nowhere.exit_class() == ExitClass::Data && nowhere.to_string().contains("nowhere"), "{nowhere}");
+    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let (wider, _) = started(after(&first, folder.path(), &["embedding.dim=8"])).await;
+    assert!(wider.unwrap_err().to_string().contains("table `city` has dim 4 of f32"));
+    let (asynchronous, _) = started(after(&first, folder.path(), &["train.mode=async", "cluster.workers=1"])).await;
+    let asynchronous = asynchronous.unwrap_err().to_string();
+    assert!(asynchronous.contains("train.mode = \"hybrid\" starts from this model"), "{asynchronous}");
+}

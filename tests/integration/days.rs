@@ -1,0 +1,117 @@
+//! `zagros train --dates`: day after day, each day scored before it is learned.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use zagros_zip::ZipEq;
+
+use crate::fixture::Fixture;
+
+const DAYS: [&str; 4] = ["2026-11-01", "2026-11-02", "2026-11-03", "2026-11-04"];
+
+/// A fixture whose training rows are one file a day.
+fn fixture() -> Fixture {
+    let fixture = Fixture::new(8_000);
+    let rows = fixture.read("train.txt");
+    let rows: Vec<&str> = rows.lines().collect();
+    std::fs::create_dir(fixture.path("logs")).expect("a folder");
+    for (day, rows) in DAYS.iter().zip_eq(rows.chunks(2_000)) {
+        fixture.write(&format!("logs/{day}.txt"), rows.join("\n") + "\n");
+    }
+    fixture
+}
+
+/// The command, into a folder of its own.
+fn command<'a>(folder: &'a str, dates: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let fixed = ["train", "job.toml", "--set=data.train=logs/{date}.txt", "--set=train.mode=sync", folder];
+    fixed.into_iter().chain(["--dates", dates]).chain(more.iter().copied()).collect()
+}
+
+fn history(fixture: &Fixture, folder: &str) -> Value {
+    serde_json::from_str(&fixture.read(&format!("{folder}/small.days.json"))).expect("JSON")
+}
+
+/// What was measured and learned, without folders.
+fn learned(history: &Value) -> Vec<[Value; 4]> {
+    let record = |day: &&str| ["before", "samples", "steps", "rows"].map(|key| history["days"][day][key].clone());
+    DAYS.iter().map(record).collect()
+}
+
+/// The dense network of the last day.
+fn dense(fixture: &Fixture, history: &Value) -> Vec<u8> {
+    let model = history["days"][DAYS[3]]["model"].as_str().expect("a model");
+    std::fs::read(fixture.path(model).join("dense.safetensors")).expect("the network")
+}
+
+#[test]
+fn days_are_scored_then_learned_and_a_killed_command_goes_on_as_if_nothing_had_happened() {
+    let fixture = fixture();
+    let whole = fixture.zagros(command("--set=output.folder=whole", "2026-11-01..04", &[])).expect(0);
+    let all = history(&fixture, "whole");
+    let auc = |day: &str| all["days"][day]["before"]["auc"].as_f64();
+    assert_eq!(auc(DAYS[0]), None, "there is no model before the first day");
+    assert!(auc(DAYS[3]) > auc(DAYS[1]) && auc(DAYS[3]) > Some(0.6), "{all:#}");
+    assert!(whole.stdout.contains("Each day was scored by the model of the days before it."), "{}", whole.stdout);
+    let samples = DAYS.map(|day| all["days"][day]["samples"].as_u64());
+    assert_eq!((samples, all["days"][DAYS[3]]["steps"].as_u64()), ([Some(2_000); 4], Some(32)));
+
+    // Killed after the second day, in whatever it does then.
+    let mut killed = fixture.start(command("--set=output.folder=killed", "2026-11-01..04", &[]));
+    killed.wait_for_line("2026-11-02: scored before");
+    killed.kill();
+    let again = fixture.zagros(command("--set=output.folder=killed", "2026-11-01..04", &[])).expect(0);
+    let gone_on = history(&fixture, "killed");
+    assert_eq!((learned(&gone_on), dense(&fixture, &gone_on)), (learned(&all), dense(&fixture, &all)));
+    assert!(again.stderr.contains("are done (--fresh trains them again)"), "{}", again.stderr);
+
+    // Asked to stop, and resumed.
+    let mut stopped = fixture.start(command("--set=output.folder=stopped", "2026-11-01..04", &[]));
+    stopped.wait_for_line("2026-11-02: scoring it");
+    stopped.signal(Signal::INT);
+    stopped.finish().expect(130);
+    fixture.zagros(command("--set=output.folder=stopped", "2026-11-01..04", &[])).expect(0);
+    let gone_on = history(&fixture, "stopped");
+    assert_eq!((learned(&gone_on), dense(&fixture, &gone_on)), (learned(&all), dense(&fixture, &all)));
+}
+
+#[test]
+fn an_earlier_day_is_gone_back_to_and_old_models_are_deleted() {
+    let fixture = fixture();
+    let runs = "--set=output.folder=runs";
+    fixture.zagros(command(runs, "2026-11-01..04", &[])).expect(0);
+    let first = history(&fixture, "runs");
+    let second_day = first["days"][DAYS[1]]["model"].as_str().expect("a model").to_owned();
+    // The last two days once more, from the model of the second.
+    fixture.zagros(command(runs, "2026-11-03..04", &["--from", &second_day])).expect(0);
+    let again = history(&fixture, "runs");
+    assert_eq!((learned(&again), dense(&fixture, &again)), (learned(&first), dense(&fixture, &first)));
+    let run = |history: &Value, day: usize| history["days"][DAYS[day]]["run"].clone();
+    assert_eq!(run(&again, 3), run(&first, 3), "the same from the same model is done already");
+
+    fixture.zagros(command(runs, "2026-11-01..04", &["--keep-models", "2", "--fresh"])).expect(0);
+    let kept = history(&fixture, "runs");
+    let models = DAYS.map(|day| kept["days"][day]["model"].as_str().map(str::to_owned));
+    assert_eq!(models.each_ref().map(Option::is_some), [false, false, true, true]);
+    let model = models[2].as_deref().expect("kept");
+    assert!(fixture.path(model).join("manifest.json").is_file());
+    let gone = fixture.path(kept["days"][DAYS[0]]["run"].as_str().expect("a run")).join("model");
+    assert!(!gone.join("manifest.json").exists(), "{}", gone.display());
+    assert_eq!(learned(&kept), learned(&first));
+    // With two models gone all is still known to be done.
+    let done = fixture.zagros(command(runs, "2026-11-01..04", &["--keep-models", "2"])).expect(0);
+    assert!(done.stderr.contains("2026-11-01 to 2026-11-04 are done"), "{}", done.stderr);
+}
+
+#[test]
+fn paths_without_a_day_and_files_that_are_not_there_are_refused() {
+    let fixture = fixture();
+    let every = ["train", "job.toml", "--dates", "2026-11-01..02"];
+    fixture.zagros(every).expect(2).says(&["is the same for every day", "put {date} into it"]);
+    fixture
+        .zagros(["train", "job.toml", "--dates", "2026-11-02..01"])
+        .expect(2)
+        .says(&["2026-11-01 is before 2026-11-02"]);
+    let missing = fixture.zagros(command("--set=output.folder=runs", "2026-11-04..05", &[]));
+    missing.expect(3).says(&["2026-11-05.txt"]);
+    assert!(history(&fixture, "runs")["days"]["2026-11-04"]["model"].is_string(), "the first day stays done");
+    fixture.zagros(["train", "job.toml", "--from", "nowhere"]).expect(3).says(&["nowhere does not exist"]);
+}
