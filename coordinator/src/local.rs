@@ -309,15 +309,14 @@ fn config_of(job: &Job) -> CoreConfig {
 fn fixed_workers(job: &Job) -> Option<String> {
     let cluster = &job.cluster;
     match job.train.mode {
-        Mode::Hybrid if cluster.least_workers() == cluster.most_workers() => {
+        Mode::Hybrid | Mode::Async if cluster.least_workers() == cluster.most_workers() => {
             let why = "set `cluster.max_workers` above `cluster.workers`, or `cluster.min_workers` below it";
             Some(format!("the job allows no other number ({why}, and start the run again)"))
         }
-        Mode::Hybrid => None,
+        Mode::Hybrid | Mode::Async => None,
         Mode::Sync => {
             Some("a run of mode \"sync\" is equal bit for bit to the next one, with the same workers".to_owned())
         }
-        Mode::Async => Some("workers join and leave a run that trains in mode \"hybrid\" only".to_owned()),
     }
 }
 

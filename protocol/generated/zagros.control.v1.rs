@@ -581,7 +581,11 @@ pub struct Wait {
     pub reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct EpochDone {}
+pub struct EpochDone {
+    /// The run goes on without the sender, which gets no split of any epoch.
+    #[prost(bool, tag = "1")]
+    pub leave: bool,
+}
 /// The part of an earlier run's stream that was not trained on.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1098,6 +1102,8 @@ pub enum BarrierReason {
     Ready = 4,
     /// The first worker has saved what the run leaves. Another worker waits for that. Once all have voted so, nothing is left to do.
     Saved = 5,
+    /// The run goes on without it, and it has trained on all that it has read. Its counts are final.
+    Leave = 6,
 }
 impl BarrierReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1112,6 +1118,7 @@ impl BarrierReason {
             Self::Stop => "BARRIER_REASON_STOP",
             Self::Ready => "BARRIER_REASON_READY",
             Self::Saved => "BARRIER_REASON_SAVED",
+            Self::Leave => "BARRIER_REASON_LEAVE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1123,6 +1130,7 @@ impl BarrierReason {
             "BARRIER_REASON_STOP" => Some(Self::Stop),
             "BARRIER_REASON_READY" => Some(Self::Ready),
             "BARRIER_REASON_SAVED" => Some(Self::Saved),
+            "BARRIER_REASON_LEAVE" => Some(Self::Leave),
             _ => None,
         }
     }
@@ -1140,6 +1148,8 @@ pub enum BarrierDecision {
     Stop = 3,
     /// They go on.
     Continue = 4,
+    /// Those that voted to leave do so. The others form the next process group.
+    Regroup = 5,
 }
 impl BarrierDecision {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1153,6 +1163,7 @@ impl BarrierDecision {
             Self::EpochOver => "BARRIER_DECISION_EPOCH_OVER",
             Self::Stop => "BARRIER_DECISION_STOP",
             Self::Continue => "BARRIER_DECISION_CONTINUE",
+            Self::Regroup => "BARRIER_DECISION_REGROUP",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1163,6 +1174,7 @@ impl BarrierDecision {
             "BARRIER_DECISION_EPOCH_OVER" => Some(Self::EpochOver),
             "BARRIER_DECISION_STOP" => Some(Self::Stop),
             "BARRIER_DECISION_CONTINUE" => Some(Self::Continue),
+            "BARRIER_DECISION_REGROUP" => Some(Self::Regroup),
             _ => None,
         }
     }

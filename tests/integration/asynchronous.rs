@@ -61,6 +61,25 @@ fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
     assert!(summary["evaluation"]["auc"].as_f64().is_some_and(|auc| auc > 0.6), "{}", summary["evaluation"]);
 }
 
+/// Invariant RK-4. No epoch ends while worker 1 stands still, so training is not over when worker 2 is asked to end.
+#[test]
+fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_sample_counts_once() {
+    let fixture = Fixture::new(20_000);
+    let sets = ["train.mode=async", "train.epochs=15", "cluster.min_workers=2", "cluster.lease_seconds=60"];
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let mut run = fixture.start(["up", "job.toml", "--workers", "3"].into_iter().chain(sets));
+    run.wait_for_line("epoch 1/");
+    let pid = |name| crate::faults::pid(&fixture, name);
+    signal_process(pid("dense-worker-1"), Signal::STOP);
+    signal_process(pid("dense-worker-2"), Signal::TERM);
+    run.wait_for_line("asked to end, and the run goes on without this worker");
+    signal_process(pid("dense-worker-1"), Signal::CONT);
+    run.finish().expect(0).says(&["dense worker 2 left: the run goes on without it", "with dense workers 0, 1"]);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], &summary["samples"]), (&"finished".into(), &300_000.into()));
+    assert_eq!(summary["epochs"].as_array().map(Vec::len), Some(15));
+}
+
 /// Epoch that the newest complete checkpoint of the newest run is in.
 fn checkpointed_epoch(fixture: &Fixture) -> u64 {
     let entries = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("there are checkpoints");

@@ -179,8 +179,17 @@ fn workers_come_and_go_while_the_run_trains_and_a_stopped_run_resumes_with_anoth
 
 #[test]
 fn each_sample_counts_once_while_workers_come_and_go() {
+    come_and_go("--set=train.mode=hybrid");
+}
+
+#[test]
+fn each_sample_counts_once_while_asynchronous_workers_come_and_go() {
+    come_and_go("--set=train.mode=async");
+}
+
+fn come_and_go(mode: &str) {
     let fixture = Fixture::new(20_000);
-    let sets = ["--set=train.epochs=40", "--set=cluster.max_workers=3", "--set=data.shuffle_rows=2000"];
+    let sets = ["--set=train.epochs=40", "--set=cluster.max_workers=3", "--set=data.shuffle_rows=2000", mode];
     let mut run = fixture.start(["up", "job.toml"].into_iter().chain(sets));
     run.wait_for_line("dense worker 0     │ step ");
     fixture.zagros(["scale", "workers=3"]).expect(0);

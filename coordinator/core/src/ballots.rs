@@ -30,7 +30,7 @@ const LONGEST_COUNTS: usize = 4 << 10;
 
 /// What workers with votes for these reasons do next: the same for every order of the votes. An epoch is over once all
 /// workers came to end it; until then, those who did come again. `None` when the workers are not at the same point of their
-/// runs, and for no votes.
+/// runs, and for no votes. A checkpoint that was due when somebody leaves comes when the next one does.
 #[must_use]
 pub fn decide(reasons: &[BarrierReason]) -> Option<BarrierDecision> {
     let anyone = |reason| reasons.contains(&reason);
@@ -45,6 +45,9 @@ pub fn decide(reasons: &[BarrierReason]) -> Option<BarrierDecision> {
             return reasons.iter().all(|reason| *reason == alone).then_some(BarrierDecision::Continue);
         }
     }
+    if anyone(BarrierReason::Leave) {
+        return Some(BarrierDecision::Regroup);
+    }
     Some(if anyone(BarrierReason::Checkpoint) { BarrierDecision::Checkpoint } else { BarrierDecision::EpochOver })
 }
 
@@ -53,6 +56,23 @@ pub(crate) fn says_saved(request: &BarrierRequest, response: &BarrierResponse) -
     let votes_so = request.vote.as_ref().is_some_and(|vote| vote.reason() == BarrierReason::Saved);
     let Some(State::Result(result)) = &response.state else { return false };
     votes_so && result.decision() == BarrierDecision::Continue
+}
+
+/// Indices of the workers that leave by this answer: they have voted so, and the others have counted what they have done.
+pub(crate) fn leavers(response: &BarrierResponse) -> impl Iterator<Item = u32> {
+    let result = match &response.state {
+        Some(State::Result(result)) if result.decision() == BarrierDecision::Regroup => Some(result),
+        _ => None,
+    };
+    let leaves = |vote: &BarrierVote| vote.reason() == BarrierReason::Leave;
+    let votes = result.into_iter().flat_map(|result| &result.votes);
+    votes.filter(move |counted| counted.vote.as_ref().is_some_and(leaves)).map(|counted| counted.worker)
+}
+
+/// The answer to a worker that leaves and has not heard that it may. What the others have done is nothing to it.
+pub(crate) fn may_leave() -> BarrierResponse {
+    let result = BarrierResult { decision: BarrierDecision::Regroup.into(), votes: Vec::new() };
+    BarrierResponse { state: Some(State::Result(result)) }
 }
 
 /// Workers that an answer names of those that have not voted.
@@ -148,6 +168,18 @@ impl Ballots {
             }
         }
         Ok(BarrierResponse { state: Some(ballot.state.on_wire(voters)) })
+    }
+
+    /// The result of this ballot, where some of the workers leave by it. Whoever has missed it learns what these have done, also
+    /// once the others have formed the next group: nobody else says it again.
+    pub(crate) fn regrouping(&self, group: u64, number: u64) -> Option<BarrierResponse> {
+        let newest = self.newest.as_ref().filter(|ballot| (self.group, ballot.number) == (group, number))?;
+        match &newest.state {
+            BallotState::Decided(result) if result.decision() == BarrierDecision::Regroup => {
+                Some(BarrierResponse { state: Some(State::Result(result.clone())) })
+            }
+            _ => None,
+        }
     }
 
     /// The coordinator itself stood still for `gap` and could hear no worker.
@@ -332,7 +364,7 @@ mod tests {
 
     #[test]
     fn an_epoch_ends_once_all_came_to_end_it_and_whoever_stops_has_all_stop() {
-        use BarrierReason::{Checkpoint, EpochEnd, Ready, Saved, Stop, Unspecified};
+        use BarrierReason::{Checkpoint, EpochEnd, Leave, Ready, Saved, Stop, Unspecified};
         assert_eq!(decide(&[EpochEnd; 3]), Some(BarrierDecision::EpochOver));
         assert_eq!(decide(&[EpochEnd, Checkpoint, EpochEnd]), Some(BarrierDecision::Checkpoint));
         assert_eq!(decide(&[Checkpoint, Stop, EpochEnd]), Some(BarrierDecision::Stop));
@@ -342,7 +374,16 @@ mod tests {
         assert_eq!([decide(&[Saved; 2]), decide(&[Saved, Stop])].map(Option::unwrap), {
             [BarrierDecision::Continue, BarrierDecision::Stop]
         });
-        let mixed = [&[Ready, EpochEnd][..], &[Checkpoint, Ready], &[Saved, Ready], &[EpochEnd, Saved]];
+        assert_eq!(decide(&[Checkpoint, Leave, EpochEnd]), Some(BarrierDecision::Regroup));
+        assert_eq!(decide(&[Leave, Stop]), Some(BarrierDecision::Stop));
+        let mixed = [
+            &[Ready, EpochEnd][..],
+            &[Leave, Ready],
+            &[Saved, Leave],
+            &[Checkpoint, Ready],
+            &[Saved, Ready],
+            &[EpochEnd, Saved],
+        ];
         for nonsense in mixed.into_iter().chain([&[EpochEnd, Unspecified][..], &[]]) {
             assert_eq!(decide(nonsense), None, "{nonsense:?}");
         }

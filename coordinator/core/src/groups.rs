@@ -67,17 +67,19 @@ impl ProcessGroups {
         if let Some(waiting_for) = roster.missing_workers() {
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
         }
-        let store = roster.alive_workers().next().map(|(_, first)| first.address.clone()).unwrap_or_default();
+        let store = roster.group_workers().next().map(|(_, first)| first.address.clone()).unwrap_or_default();
         if store.is_empty() && roster.config.has_groups() {
             return Err(Refusal::invalid(format!("{} does not say where it listens", MemberSlot::worker(0))));
         }
         let members: Vec<GroupMember> = roster
-            .alive_workers()
+            .group_workers()
             .map(|(slot, member)| GroupMember { index: slot.index, incarnation: member.incarnation })
             .collect();
         let workers: Vec<u32> = members.iter().map(|member| member.index).collect();
         // The asker is alive, or it would have been refused.
-        let rank = workers.iter().position(|index| *index == slot.index).unwrap_or_default();
+        let Some(rank) = workers.iter().position(|index| *index == slot.index) else {
+            return Err(Refusal::invalid(format!("{slot} leaves the run, and is in no process group any more")));
+        };
         let generation = match roster.config.asynchronous {
             true => self.generation_of_any(members, after),
             false => self.generation_of(members, rank, after),

@@ -74,7 +74,7 @@ impl SplitLedger {
                 let reason = format!("{splits} splits of epoch {epoch} are held by others, one by {holder}");
                 Work::Wait(Wait { retry_ms: RETRY_MS, reason })
             }
-            SplitDeal::Nothing => Work::EpochDone(EpochDone {}),
+            SplitDeal::Nothing => Work::EpochDone(EpochDone { leave: false }),
         };
         Ok(AssignResponse { work: Some(work) })
     }

@@ -48,8 +48,7 @@ pub(crate) struct MemberRecord {
     pub(crate) progress: Option<Progress>,
     /// What the earlier processes in the slot had reported when they were lost, added up: steps and samples.
     pub(crate) before: (u64, u64),
-    /// It was asked to end, and the run goes on without it.
-    pub(crate) leaving: bool,
+    pub(crate) departure: Departure,
     pub(crate) load: Option<ServerLoad>,
     pub(crate) waits: Vec<ServerWait>,
     /// Only for the status. A journal does not keep it: the next heartbeat has it again.
@@ -60,6 +59,17 @@ pub(crate) struct MemberRecord {
     pub(crate) stepped: Option<Duration>,
     /// Its epoch, and the ids of that epoch's splits that were reported as complete in its name.
     completed: (u32, BTreeSet<u64>),
+}
+
+/// How far a worker is on its way out of a run that goes on without it (invariant RK-4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Departure {
+    /// It stays.
+    Stays,
+    /// It gets no more splits, and trains on what it has read.
+    Leaves,
+    /// The others have counted what it has done, at a barrier of asynchronous workers. It is in no process group from then on.
+    Counted,
 }
 
 /// Whether a member still holds its slot.
@@ -137,7 +147,7 @@ impl Members {
             heard: now,
             progress: None,
             before,
-            leaving: false,
+            departure: Departure::Stays,
             load: None,
             waits: Vec::new(),
             long_waits: Vec::new(),
@@ -256,13 +266,25 @@ impl Members {
     /// Notes that a worker was asked to end, and that the run goes on without it.
     pub(crate) fn let_go(&mut self, slot: MemberSlot) {
         if let Some(member) = self.by_slot.get_mut(&slot) {
-            member.leaving = true;
+            member.departure = member.departure.max(Departure::Leaves);
         }
     }
 
     /// Whether a worker was asked to end, and the run goes on without it.
     pub(crate) fn is_leaving(&self, slot: MemberSlot) -> bool {
-        self.by_slot.get(&slot).is_some_and(|member| member.leaving)
+        self.by_slot.get(&slot).is_some_and(MemberRecord::leaves)
+    }
+
+    /// Notes that the others have counted what a worker has done that leaves.
+    pub(crate) fn note_counted(&mut self, slot: MemberSlot) {
+        if let Some(member) = self.by_slot.get_mut(&slot).filter(|member| member.leaves()) {
+            member.departure = Departure::Counted;
+        }
+    }
+
+    /// Whether the others have counted what a worker has done that leaves: it is in no process group any more.
+    pub(crate) fn is_counted(&self, slot: MemberSlot) -> bool {
+        self.by_slot.get(&slot).is_some_and(|member| member.departure == Departure::Counted)
     }
 
     /// Marks each member whose lease has expired as silent, or as away.
@@ -353,6 +375,11 @@ impl Members {
 }
 
 impl MemberRecord {
+    /// Whether it is on its way out of a run that goes on without it.
+    pub(crate) fn leaves(&self) -> bool {
+        self.departure > Departure::Stays
+    }
+
     /// The process that it is in.
     pub(crate) fn process(&self) -> u64 {
         if self.host == 0 { self.instance } else { self.host }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::config::CoreConfig;
-use crate::members::{ExpiredLease, MemberRecord, MemberState, Members};
+use crate::members::{Departure, ExpiredLease, MemberRecord, MemberState, Members};
 use crate::run::RunState;
 use crate::{MemberSlot, Role};
 
@@ -51,6 +51,11 @@ impl<'a> Roster<'a> {
         self.members
             .iter()
             .filter(|(slot, member)| slot.role == Role::DenseWorker && member.state == MemberState::Alive)
+    }
+
+    /// The workers that the next process group is of, by index.
+    pub(crate) fn group_workers(self) -> impl Iterator<Item = (MemberSlot, &'a MemberRecord)> {
+        self.alive_workers().filter(|(_, member)| member.departure != Departure::Counted)
     }
 
     /// How many workers hold their slot.
@@ -110,19 +115,23 @@ impl<'a> Roster<'a> {
         self.members.overdue(now, self.config.timeout)
     }
 
-    /// Whether a worker that was asked to end may leave while the run goes on: in mode `hybrid`, if enough workers stay.
+    /// Whether a worker that was asked to end may leave while the run goes on: not in mode `sync`, and only if enough
+    /// workers stay.
     pub(crate) fn can_let_go(self, slot: MemberSlot) -> bool {
-        let CoreConfig { asynchronous, fixed_splits, min_workers, .. } = *self.config;
-        let others = self.alive_workers().filter(|(other, member)| *other != slot && !member.leaving).count();
+        let CoreConfig { fixed_splits, min_workers, .. } = *self.config;
+        let others = self.alive_workers().filter(|(other, member)| *other != slot && !member.leaves()).count();
         let is_spared = slot.role == Role::DenseWorker && slot.index > 0;
-        is_spared && !asynchronous && !fixed_splits && !self.is_trained() && others >= min_workers as usize
+        is_spared && !fixed_splits && !self.is_trained() && others >= min_workers as usize
     }
 
-    /// A worker that was to leave, because the run is to have `wanted` workers, and that is lost: nobody waits for it.
+    /// A worker that was to leave, and that is lost: nobody waits for it. It was to leave because the run is to have `wanted`
+    /// workers, or it had nothing left to do but that.
     pub(crate) fn released_and_lost(self, wanted: u32) -> Option<MemberSlot> {
-        let is_released = |slot: MemberSlot| slot.role == Role::DenseWorker && slot.index >= wanted;
-        let is_gone = |member: &MemberRecord| member.leaving && member.state.is_missing();
-        self.members.iter().find(|(slot, member)| is_released(*slot) && is_gone(member)).map(|(slot, _)| slot)
+        let is_released = |(slot, member): &(MemberSlot, &MemberRecord)| {
+            slot.role == Role::DenseWorker && (slot.index >= wanted || member.departure == Departure::Counted)
+        };
+        let is_gone = |member: &MemberRecord| member.leaves() && member.state.is_missing();
+        self.members.iter().find(|found| is_released(found) && is_gone(found.1)).map(|(slot, _)| slot)
     }
 
     /// Whether the run continues without a lost worker.

@@ -115,7 +115,7 @@ impl StatusView<'_> {
         let change = |index: u32| {
             let slot = MemberSlot::worker(index);
             match self.roster.members.alive(slot) {
-                Some(member) if member.leaving => Some(format!("{slot} leaves")),
+                Some(member) if member.leaves() => Some(format!("{slot} leaves")),
                 Some(_) if training.contains(&index) => None,
                 Some(_) => Some(format!("{slot} joins")),
                 None if index >= self.workers.wanted => None,

@@ -3,16 +3,18 @@
 //!
 //! In every run these hold. Whoever gets a final answer of a ballot gets the same one. A decision comes after every worker has
 //! voted or left, and it is the function of the votes ([`decide`]). A failure names workers that have not voted, and none that
-//! said in time that it is on its way. Nobody waits for a silent worker longer than the timeout.
+//! said in time that it is on its way. Nobody waits for a silent worker longer than the timeout. Once all know that a worker
+//! leaves, the next group is without it, also while its process is still there (RK-4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder, decide};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Role, SplitOrder, decide};
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{
-    BarrierReason, BarrierRequest, BarrierVote, DataFile, GroupRequest, HeartbeatRequest, JoinRequest, JoinResponse,
+    BarrierDecision, BarrierReason, BarrierRequest, BarrierVote, DataFile, GroupRequest, HeartbeatRequest, JoinRequest,
+    JoinResponse,
 };
 use zagros_protocol::{PROTOCOL_VERSION, RunId};
 use zagros_zip::number_from;
@@ -39,6 +41,8 @@ enum BallotAction {
     Replace(usize),
     /// A worker is heard no more.
     Mute(usize),
+    /// The process of a worker is asked to end, and the run goes on without it.
+    AskToEnd(usize),
     Wait(u8),
     /// The coordinator's process is replaced by one that has its state.
     Restart,
@@ -51,7 +55,8 @@ fn actions() -> impl Strategy<Value = Vec<BallotAction>> {
         12 => vote.prop_map(|(worker, reason, answer_lost)| BallotAction::Vote { worker, reason, answer_lost }),
         3 => (worker.clone(), 1_u8..9).prop_map(|(worker, times)| BallotAction::OnTheWay { worker, times }),
         1 => worker.clone().prop_map(BallotAction::Replace),
-        1 => worker.prop_map(BallotAction::Mute),
+        1 => worker.clone().prop_map(BallotAction::Mute),
+        1 => worker.prop_map(BallotAction::AskToEnd),
         3 => (1_u8..8).prop_map(BallotAction::Wait),
         1 => Just(BallotAction::Restart),
     ];
@@ -63,7 +68,10 @@ struct VotingWorker {
     joined: JoinResponse,
     ballot: u64,
     is_muted: bool,
-    has_failed: bool,
+    /// The group is over for it.
+    is_done: bool,
+    /// The run goes on without it.
+    leaves: bool,
 }
 
 /// What the workers have sent for one ballot.
@@ -82,19 +90,24 @@ struct VotingRun {
     finals: BTreeMap<u64, State>,
     /// Workers that were replaced, and the processes in their slots.
     gone: BTreeSet<u32>,
+    /// And the embedding server.
     replacements: Vec<JoinResponse>,
     instances: u64,
+    /// Workers that leave by the last ballot of the group.
+    left_by: BTreeSet<u32>,
+    is_elastic: bool,
 }
 
 impl VotingRun {
-    fn new(workers: u32) -> Self {
+    /// In an `elastic` run workers may leave, and none is silent: nobody waits for ever for one that is.
+    fn new(workers: u32, elastic: bool) -> Self {
         let config = CoreConfig {
             run: RunId(1),
             job: "ballots".to_owned(),
-            servers: 0,
-            min_servers: 0,
+            servers: 1,
+            min_servers: 1,
             workers,
-            min_workers: workers,
+            min_workers: if elastic { 1 } else { workers },
             max_workers: workers,
             fixed_workers: None,
             buckets: 16,
@@ -117,10 +130,14 @@ impl VotingRun {
             gone: BTreeSet::new(),
             replacements: Vec::new(),
             instances: 0,
+            left_by: BTreeSet::new(),
+            is_elastic: elastic,
         };
+        let server = run.join(MemberSlot::server(0));
+        run.replacements.push(server);
         for index in 0..workers {
-            let joined = run.join(index);
-            run.workers.push(VotingWorker { joined, ballot: 1, is_muted: false, has_failed: false });
+            let joined = run.join(MemberSlot::worker(index));
+            run.workers.push(VotingWorker { joined, ballot: 1, is_muted: false, is_done: false, leaves: false });
         }
         for worker in &run.workers {
             let JoinResponse { member, incarnation, .. } = worker.joined;
@@ -130,17 +147,17 @@ impl VotingRun {
         run
     }
 
-    fn join(&mut self, index: u32) -> JoinResponse {
+    fn join(&mut self, slot: MemberSlot) -> JoinResponse {
         self.instances += 1;
         let file = DataFile { path: "train".to_owned(), bytes: 9, splittable: true, fingerprint: 0 };
         let request = JoinRequest {
-            role: MemberSlot::worker(index).role.to_wire(),
-            index,
+            role: slot.role.to_wire(),
+            index: slot.index,
             address: format!("host:{}", self.instances),
             instance: self.instances,
             job_fingerprint: 1,
             protocol_version: PROTOCOL_VERSION,
-            files: vec![file],
+            files: if slot.role == Role::DenseWorker { vec![file] } else { Vec::new() },
             supersede: true,
             ..JoinRequest::default()
         };
@@ -158,11 +175,12 @@ impl VotingRun {
             BallotAction::Replace(worker) => {
                 let index = (worker % count) as u32;
                 if self.core.outcome().is_none() && self.gone.insert(index) {
-                    let joined = self.join(index);
+                    let joined = self.join(MemberSlot::worker(index));
                     self.replacements.push(joined);
                 }
             }
-            BallotAction::Mute(worker) => self.workers[worker % count].is_muted = true,
+            BallotAction::Mute(worker) => self.workers[worker % count].is_muted = !self.is_elastic,
+            BallotAction::AskToEnd(worker) => self.ask_to_end(worker % count),
             BallotAction::Restart => {
                 let state = postcard::to_allocvec(&self.core).expect("a state can be written");
                 self.core = postcard::from_bytes(&state).expect("a state can be read");
@@ -171,6 +189,34 @@ impl VotingRun {
             BallotAction::Wait(seconds) => (0..seconds).for_each(|_| self.pass()),
         }
         self.pass();
+    }
+
+    /// Worker 0 stays, and nobody ends the run with the request.
+    fn ask_to_end(&mut self, worker: usize) {
+        let others = number_from(0, &self.workers).filter(|(index, other)| {
+            *index != worker as u32 && !other.is_muted && !other.leaves && !self.gone.contains(index)
+        });
+        let is_spared = self.is_elastic && worker > 0 && others.count() > 0;
+        let VotingWorker { joined, is_muted, .. } = &self.workers[worker];
+        if !is_spared || *is_muted || self.gone.contains(&(worker as u32)) || self.core.outcome().is_some() {
+            return;
+        }
+        let JoinResponse { member, incarnation, .. } = *joined;
+        let request = HeartbeatRequest { member, incarnation, leaving: true, ..HeartbeatRequest::default() };
+        let answer = self.core.heartbeat(self.now, &request).expect("a member is heard");
+        assert!(answer.leave && answer.draining.is_empty(), "{answer:?}");
+        self.workers[worker].leaves = true;
+    }
+
+    /// A worker that stays has heard that others leave.
+    fn regroup(&mut self, worker: usize) {
+        let JoinResponse { member, incarnation, .. } = self.workers[worker].joined;
+        let group = self.core.group(self.now, &GroupRequest { member, incarnation, after: 1 }).expect("an answer");
+        let leaves = |index: &u32| self.workers[*index as usize].leaves && !self.gone.contains(index);
+        assert!(group.generation > 1 || !group.waiting_for.is_empty(), "{group:?}");
+        assert!(!group.waiting_for.contains("give up"), "{group:?}");
+        let leavers = self.left_by.iter().filter(|index| leaves(index));
+        leavers.for_each(|index| assert!(!group.workers.contains(index), "{index} leaves: {group:?}"));
     }
 
     fn pass(&mut self) {
@@ -190,6 +236,7 @@ impl VotingRun {
         let reason = match (ballot % 2 == 1, reason) {
             (_, 0) => BarrierReason::Stop,
             (true, _) => BarrierReason::Ready,
+            (false, _) if self.workers[worker].leaves => BarrierReason::Leave,
             (false, 1..=3) => BarrierReason::Checkpoint,
             (false, _) => BarrierReason::EpochEnd,
         };
@@ -199,8 +246,8 @@ impl VotingRun {
 
     fn ask(&mut self, worker: usize, vote: Option<BarrierVote>, answer_lost: bool) {
         let index = worker as u32;
-        let VotingWorker { joined, ballot, is_muted, has_failed } = &self.workers[worker];
-        if *is_muted || *has_failed || self.gone.contains(&index) || self.core.outcome().is_some() {
+        let VotingWorker { joined, ballot, is_muted, is_done, .. } = &self.workers[worker];
+        if *is_muted || *is_done || self.gone.contains(&index) || self.core.outcome().is_some() {
             return;
         }
         let (ballot, JoinResponse { member, incarnation, .. }) = (*ballot, *joined);
@@ -223,11 +270,24 @@ impl VotingRun {
                 return;
             }
         };
+        let regroups = matches!(&state, State::Result(result) if result.decision() == BarrierDecision::Regroup);
+        if regroups && is_final_already && self.left_by.contains(&index) {
+            // What the others have done is nothing to it.
+            self.workers[worker].is_done |= !answer_lost;
+            return;
+        }
         self.check(ballot, &state);
+        if regroups {
+            let leave = |(_, reason): &(&u32, &BarrierReason)| **reason == BarrierReason::Leave;
+            self.left_by = self.sent[&ballot].reasons.iter().filter(leave).map(|(index, _)| *index).collect();
+            if !answer_lost && !self.left_by.contains(&index) {
+                self.regroup(worker);
+            }
+        }
         let worker = &mut self.workers[worker];
         match state {
-            State::Result(_) if !answer_lost => worker.ballot += 1,
-            State::Failure(_) => worker.has_failed = true,
+            State::Result(_) if !answer_lost => (worker.ballot, worker.is_done) = (ballot + 1, regroups),
+            State::Failure(_) => worker.is_done = true,
             State::Result(_) | State::Wait(_) => {}
         }
     }
@@ -279,8 +339,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_worker_learns_the_same_decision_and_nobody_waits_for_ever(actions in actions(), workers in 1_u32..5) {
-        let mut run = VotingRun::new(workers);
+    fn every_worker_learns_the_same_decision_and_nobody_waits_for_ever(
+        actions in actions(),
+        workers in 1_u32..5,
+        elastic in any::<bool>(),
+    ) {
+        let mut run = VotingRun::new(workers, elastic);
         for action in actions {
             run.play(action);
         }

@@ -9,7 +9,7 @@ use crate::JournalError;
 use crate::record::{JournalTime, decode, encode};
 
 /// Version of the keys, the records and the snapshot.
-const FORMAT: u32 = 6;
+const FORMAT: u32 = 7;
 /// Bytes of inputs after which a snapshot is due, at least: replaying them takes well under a second.
 const SNAPSHOT_BYTES: u64 = 4 << 20;
 

@@ -1,4 +1,4 @@
-//! Barriers of asynchronous workers: for a checkpoint, at the end of an epoch, to stop.
+//! Barriers of asynchronous workers: for a checkpoint, at the end of an epoch, to stop, when a worker leaves.
 //!
 //! Asynchronous workers share no step. One asks the coordinator for a checkpoint barrier. All hear of it with their next
 //! heartbeats, finish their step by then and come, also those that wait for data. Each votes. The coordinator decides, and
@@ -13,6 +13,8 @@ pub enum BarrierReason {
     EpochEnd,
     /// It was asked to stop.
     Stop,
+    /// The run goes on without it, and it has trained on all that it has read.
+    Leave,
 }
 
 /// What all workers do after a barrier: a function of all votes.
@@ -24,6 +26,8 @@ pub enum BarrierDecision {
     EpochOver,
     /// They make the last checkpoint.
     Stop,
+    /// Those that came to leave do so. The others form the next group.
+    Regroup,
 }
 
 /// The checkpoint barriers so far.
@@ -51,9 +55,10 @@ impl BarrierLog {
     }
 
     /// A checkpoint barrier counts for every worker, whatever reason each one gave. `called` is the newest that any of the
-    /// workers had heard of. One that was only called when an epoch ends or training stops is still to come.
+    /// workers had heard of. One that was only called when an epoch ends or training stops is still to come. One that a worker
+    /// has called to leave is over.
     pub fn attend(&mut self, decision: BarrierDecision, called: u64) {
-        if decision == BarrierDecision::Checkpoint {
+        if matches!(decision, BarrierDecision::Checkpoint | BarrierDecision::Regroup) {
             self.attended = self.attended.max(called);
         }
     }
@@ -73,5 +78,7 @@ mod tests {
         log.attend(BarrierDecision::Checkpoint, 2);
         log.attend(BarrierDecision::Stop, 3);
         assert_eq!((log.attended(), log.next()), (2, 3));
+        log.attend(BarrierDecision::Regroup, 3);
+        assert_eq!(log.next(), 4);
     }
 }

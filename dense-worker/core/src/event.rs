@@ -32,6 +32,8 @@ pub enum Event {
     },
     /// Reply to `FindStream`: every split of the epoch is complete.
     NoSplits,
+    /// Reply to `FindStream`: the run goes on without this worker, which has read all that it will ever get.
+    LetGo,
     /// Reply to `WaitForSplits`: it is time to ask again.
     WaitOver,
     /// Reply to `NextBatch`: a batch with samples and its rows are there.

@@ -92,6 +92,8 @@ pub enum BarrierPoint {
     EpochEnd(RoundEnd),
     /// Before the last checkpoint.
     Stop,
+    /// Before this worker leaves the run.
+    Leaving,
 }
 
 /// Parts of [`State::Draining`].

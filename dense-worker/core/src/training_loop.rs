@@ -24,7 +24,7 @@ pub struct TrainingLoop {
     barriers: BarrierLog,
     round: Round,
     group: GroupTrial,
-    /// Its last vote says that it leaves the run.
+    /// It leaves the run: in a synchronous group its last vote says so, of asynchronous workers all have decided so.
     leaving: bool,
 }
 

@@ -103,6 +103,23 @@ proptest! {
         prop_assert_eq!(world.pushed(), plan.batches());
     }
 
+    /// One leaves in the middle, beside others that are lost or join. No batch is skipped or pushed twice, and where nobody is lost
+    /// the counts of the first worker are those of all, also of the one that has left.
+    #[test]
+    fn an_asynchronous_worker_leaves_and_every_batch_is_trained_and_counted_once(plan in plans(Policy::AsynchronousWorkers)) {
+        let losses = plan.losses.min(2 - u32::from(plan.late_joiner));
+        let whole =
+            Plan { evaluate_every: None, max_steps: None, early_stop: None, stops: false, losses, leaver: true, ..plan };
+        let world = World::run(whole);
+        let ended_well = |ending: &&Ending| matches!(ending, Ending::Finished | Ending::Left);
+        let ended_well = world.endings().iter().filter(ended_well).count();
+        prop_assert!(ended_well + usize::from(whole.late_joiner) >= whole.workers, "{:?}", world.endings());
+        prop_assert_eq!(world.pushed(), whole.batches());
+        if losses == 0 {
+            prop_assert_eq!(world.steps_of_all(), whole.batches().len() as u64);
+        }
+    }
+
     /// With early stopping all still end alike.
     #[test]
     fn asynchronous_workers_that_settle_end_alike_whoever_is_lost(plan in plans(Policy::AsynchronousWorkers)) {

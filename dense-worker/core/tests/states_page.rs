@@ -88,8 +88,10 @@ fn events(policy: Policy) -> Vec<Event> {
         events.push(Event::StreamDry(StepFacts { leaves: true, ..facts(1) }));
     }
     if policy.is_asynchronous() {
-        events.extend([Event::BarrierDue, Event::GroupDue]);
-        events.extend([BarrierDecision::Checkpoint, BarrierDecision::EpochOver, BarrierDecision::Stop].map(decided));
+        events.extend([Event::BarrierDue, Event::GroupDue, Event::LetGo]);
+        let all =
+            [BarrierDecision::Checkpoint, BarrierDecision::EpochOver, BarrierDecision::Stop, BarrierDecision::Regroup];
+        events.extend(all.map(decided));
     }
     events
 }

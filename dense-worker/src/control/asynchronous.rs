@@ -22,6 +22,7 @@ impl Trainer {
             BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
             BarrierReason::EpochEnd => control::BarrierReason::EpochEnd,
             BarrierReason::Stop => control::BarrierReason::Stop,
+            BarrierReason::Leave => control::BarrierReason::Leave,
         };
         let mine = WorkerCounts { untrained_rows: self.stream.untrained_rows, ..self.tracker.counts() };
         // Numbers can always be written.
@@ -32,11 +33,15 @@ impl Trainer {
             control::BarrierDecision::Checkpoint => BarrierDecision::Checkpoint,
             control::BarrierDecision::EpochOver => BarrierDecision::EpochOver,
             control::BarrierDecision::Stop => BarrierDecision::Stop,
+            control::BarrierDecision::Regroup => BarrierDecision::Regroup,
             other => return Err(inconsistent(0, format!("a vote for {reason:?} is decided as {other:?}"))),
         };
         self.group.counted.note(counts_of(&result.votes)?);
         let others = self.group.counted.others(self.group.index());
         self.tracker.set_others(others);
+        if decision == BarrierDecision::Regroup {
+            self.take_over_measures(&result.votes).await;
+        }
         let called = result.votes.iter().flat_map(|counted| &counted.vote).map(|vote| vote.called).max().unwrap_or(0);
         Ok(Event::BarrierDecided { decision, called, others_steps: others.steps })
     }

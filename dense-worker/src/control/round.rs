@@ -30,6 +30,7 @@ impl Trainer {
             }
             Assigned::Remainder(remainder) => remainder,
             Assigned::EpochDone => return Ok(Event::NoSplits),
+            Assigned::LetGo => return Ok(Event::LetGo),
             Assigned::Later { pause, reason } => {
                 // A rank of a group does not wait: it steps with the others.
                 if self.group.in_step().is_none() {
@@ -48,7 +49,7 @@ impl Trainer {
             return Ok(Assigned::Remainder(remainder));
         }
         match self.run.splits.ask(epoch, Asking::ForAStream).await? {
-            Assigned::EpochDone => self.never_given_or(Assigned::EpochDone, epoch).await,
+            nothing @ (Assigned::EpochDone | Assigned::LetGo) => self.never_given_or(nothing, epoch).await,
             // Two workers that were never given a split each would wait for each other.
             later @ Assigned::Later { .. } if self.stream.is_due_to_ask_for_its_own() => {
                 self.never_given_or(later, epoch).await

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use zagros_coordinator_client::{ControlPlane, Waiting, Waits};
 use zagros_ingest::{SplitSource, SplitTask, StreamStart};
 use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::control::{AssignRequest, ResumeCursor, Split, WaitKind, assign_response::Work};
+use zagros_protocol::control::{AssignRequest, EpochDone, ResumeCursor, Split, WaitKind, assign_response::Work};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use super::stop::Stop;
@@ -45,6 +45,8 @@ pub(crate) enum Assigned {
         reason: String,
     },
     EpochDone,
+    /// The run goes on without this worker.
+    LetGo,
 }
 
 /// What is left of a stream that was started before, in the order of rows of the worker that started it.
@@ -88,7 +90,8 @@ impl Splits {
                 let pause = Duration::from_millis(u64::from(wait.retry_ms)).max(Duration::from_millis(1));
                 Ok(Assigned::Later { pause, reason: wait.reason })
             }
-            Some(Work::EpochDone(_)) => Ok(Assigned::EpochDone),
+            Some(Work::EpochDone(EpochDone { leave: true })) => Ok(Assigned::LetGo),
+            Some(Work::EpochDone(EpochDone { leave: false })) => Ok(Assigned::EpochDone),
             None => {
                 let empty = Refusal::new(RefusalKind::Mismatch, "an empty answer; are both ends the same release?");
                 Err(self.refused("assign a split", deadline, empty))
@@ -164,7 +167,7 @@ impl SplitSource for Leased {
             Ok(Assigned::Remainder(_)) => {
                 return Err("the coordinator gave a rest in the middle of a stream".to_owned());
             }
-            Ok(Assigned::Later { .. } | Assigned::EpochDone) | Err(WorkerError::Interrupted) => None,
+            Ok(Assigned::Later { .. } | Assigned::EpochDone | Assigned::LetGo) | Err(WorkerError::Interrupted) => None,
             Err(error) => return Err(error.to_string()),
         };
         self.dealt.send_modify(|dealt| dealt.extend(task.clone()));
@@ -176,14 +179,14 @@ impl SplitSource for Leased {
 mod tests {
     use zagros_fakes::FakeControlPlane;
     use zagros_plumbing::Shutdown;
-    use zagros_protocol::control::{AssignResponse, EpochDone, Wait};
+    use zagros_protocol::control::{AssignResponse, Wait};
 
     use super::*;
 
     fn splits(work: impl IntoIterator<Item = Result<Work, Refusal>>) -> Splits {
         let control = FakeControlPlane::default();
         let answers = work.into_iter().map(|work| work.map(|work| AssignResponse { work: Some(work) }));
-        let epoch_done = AssignResponse { work: Some(Work::EpochDone(EpochDone {})) };
+        let epoch_done = AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) };
         control.assign.respond_in_order(answers.chain([Ok(epoch_done)]));
         Splits {
             control: Arc::new(control),
@@ -219,7 +222,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_coordinator_that_comes_back_is_asked_again() {
         let away = || Err(Refusal::new(RefusalKind::Unavailable, "connection refused"));
-        let splits = splits([away(), away(), Ok(Work::EpochDone(EpochDone {}))]);
+        let splits = splits([away(), away(), Ok(Work::EpochDone(EpochDone::default()))]);
         assert_eq!(splits.ask(0, Asking::ForAStream).await.unwrap(), Assigned::EpochDone);
     }
 

@@ -179,6 +179,12 @@ impl Tracker {
         &self.overall
     }
 
+    /// Adds the measures of the epoch so far of other workers' rows.
+    pub(crate) fn take_over(&mut self, of_others: &[Overall]) {
+        let mine = std::slice::from_ref(&self.overall);
+        self.overall = Overall::sum(&[mine, of_others].concat());
+    }
+
     /// The same over about the last 100,000 samples.
     pub(crate) fn recent(&self) -> Evaluation {
         self.recent.report()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::rejoin::{Killer, Run, job_with, unharmed, within};
+use super::rejoin::{Killer, LONG_LEASE, Run, job_with, unharmed, within};
 use super::*;
 
 /// As soon as nobody comes for so long.
@@ -211,4 +211,107 @@ async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on
     assert_eq!(other, 0, "of {} rows", own.len());
     let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
     assert!((auc(&first) - auc(&whole)).abs() < 0.02, "{} and {}", auc(&first), auc(&whole));
+}
+
+/// Invariant RK-4 of asynchronous workers. Worker 0 makes no more steps until the coordinator lets the other go, so that all are in
+/// the first epoch by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_row_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = || {
+        let mut job = job_with(folder.path(), 3, &["train.mode=async", "data.shuffle_rows=3000", LONG_LEASE]);
+        job.cluster.min_workers = Some(2);
+        job
+    };
+    let (own, whole) = unharmed(job()).await;
+    let run = Run::new(job()).await;
+    let (gate, reported) = (Gate::after(10), Arc::new(Recording::default()));
+    let mut first = run.start(0, vec![reported.clone(), gate.clone()]);
+    let shutdown = Shutdown::new();
+    let (mut leaver, mut third) = (run.start_stoppable(1, shutdown.clone()), run.start(2, Vec::new()));
+    gate.is_reached().await;
+    shutdown.request();
+    run.is_leaving(1).await;
+    gate.open();
+    let left = within(&mut leaver).await.unwrap().unwrap();
+    assert_eq!(left.outcome, Outcome::Left);
+    let (first, third) = (within(&mut first).await.unwrap().unwrap(), within(&mut third).await.unwrap().unwrap());
+    assert_eq!((first.outcome, third.outcome), (Outcome::Finished, Outcome::Finished));
+    assert_eq!(groups(&reported), [vec![0, 2]]);
+    assert_eq!((first.samples, third.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
+    let measured = |summary: &Summary| summary.epochs.iter().map(|epoch| epoch.samples).collect::<Vec<_>>();
+    assert_eq!(measured(&first), measured(&whole), "rows that the measures of the epochs are of");
+    let pushes = run.tally.by_id();
+    let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
+    assert_eq!(other, 0, "of {} rows", own.len());
+}
+
+/// Invariant RK-5 of asynchronous workers: workers 1 → 3 → 2, and each sample counts once.
+#[tokio::test(flavor = "multi_thread")]
+async fn asynchronous_workers_join_and_leave_while_the_run_trains_and_every_row_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = || {
+        let mut job = job_with(folder.path(), 1, &["train.mode=async", "data.shuffle_rows=3000", LONG_LEASE]);
+        job.cluster.max_workers = Some(3);
+        job
+    };
+    let (own, whole) = unharmed(job()).await;
+    let run = Run::new(job()).await;
+    let (gate, later, reported) = (Gate::after(10), Gate::after(20), Arc::new(Recording::default()));
+    let mut first = run.start(0, vec![reported.clone(), gate.clone(), later.clone()]);
+    gate.is_reached().await;
+    assert_eq!(run.scale(3).await.unwrap().workers, 3);
+    let (mut second, mut third) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
+    run.has_workers(3).await;
+    gate.open();
+    later.is_reached().await;
+    run.scale(2).await.unwrap();
+    later.open();
+    let left = within(&mut third).await.unwrap().unwrap();
+    assert_eq!(left.outcome, Outcome::Left);
+    let (first, second) = (within(&mut first).await.unwrap().unwrap(), within(&mut second).await.unwrap().unwrap());
+    assert_eq!((first.outcome, second.outcome), (Outcome::Finished, Outcome::Finished));
+    assert_eq!(groups(&reported).last(), Some(&vec![0, 1]));
+    assert!(second.steps == first.steps && groups(&reported).contains(&vec![0, 1, 2]), "{:?}", groups(&reported));
+    assert_eq!((first.samples, second.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
+    let pushes = run.tally.by_id();
+    let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
+    assert_eq!(other, 0, "of {} rows", own.len());
+}
+
+/// Lets a worker make no more steps after one of them, until it is opened.
+struct Gate {
+    step: u64,
+    is_reached: watch::Sender<bool>,
+    is_open: watch::Sender<bool>,
+}
+
+impl Gate {
+    fn after(step: u64) -> Arc<Self> {
+        Arc::new(Self { step, is_reached: watch::Sender::new(false), is_open: watch::Sender::new(false) })
+    }
+
+    async fn is_reached(&self) {
+        let mut reached = self.is_reached.subscribe();
+        let reached = reached.wait_for(|is_reached| *is_reached);
+        tokio::time::timeout(LATE, reached).await.expect("the run stands still").expect("a run");
+    }
+
+    fn open(&self) {
+        self.is_open.send_replace(true);
+    }
+}
+
+impl Observer for Gate {
+    fn on(&self, event: &Event) {
+        if matches!(event, Event::Step(report) if report.step >= self.step) {
+            self.is_reached.send_replace(true);
+            tokio::task::block_in_place(|| {
+                let started = std::time::Instant::now();
+                while !*self.is_open.borrow() && started.elapsed() < LATE {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+    }
 }

@@ -8,7 +8,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use zagros_collective::{Collective, CollectiveError, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
 
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{ScaleRequest, ScaleResponse};
+use zagros_protocol::control::{HeartbeatRequest, Role, ScaleRequest, ScaleResponse, StatusRequest};
 
 use super::tally::Tally;
 use super::*;
@@ -88,6 +88,19 @@ impl Run {
         self.cluster.control.scale(ScaleRequest { servers: 0, workers }).await
     }
 
+    /// Waits until the coordinator lets the first process of a worker go.
+    pub(super) async fn is_leaving(&self, index: u32) {
+        let member = (Role::DenseWorker as u64) << 32 | u64::from(index);
+        let beat = HeartbeatRequest { member, incarnation: 1, ..HeartbeatRequest::default() };
+        until(async || self.cluster.control.heartbeat(beat.clone()).await.is_ok_and(|answer| answer.leave)).await;
+    }
+
+    /// Waits until the newest process group has so many workers. Somebody has asked for this number.
+    pub(super) async fn has_workers(&self, workers: u32) {
+        let scale = async || self.cluster.control.status(StatusRequest {}).await.ok().and_then(|status| status.scale);
+        until(async || scale().await.is_some_and(|scale| scale.workers == workers)).await;
+    }
+
     /// Starts another process in the place of a worker whose end was seen: it need not wait for the lease of that one.
     fn restart(&self, index: u32) -> JoinHandle<Result<Summary, WorkerError>> {
         let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
@@ -151,13 +164,22 @@ impl Run {
     }
 }
 
+async fn until(is_so: impl AsyncFn() -> bool) {
+    let asking = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LATE, asking).await.expect("the coordinator says something else");
+}
+
 pub(super) async fn within<T>(task: &mut JoinHandle<T>) -> Result<T, tokio::task::JoinError> {
     tokio::time::timeout(LATE, task).await.expect("a worker hangs")
 }
 
 /// A lease that no worker of a busy machine loses. With a short one a worker that gets no processor for a second is lost, and
 /// fenced where another one reads its splits; nobody starts a third one in its place, and the others wait for their timeout.
-const LONG_LEASE: &str = "cluster.lease_seconds=60";
+pub(super) const LONG_LEASE: &str = "cluster.lease_seconds=60";
 
 /// How often the ids that only one row has are trained on in a run without a loss: those and the epochs.
 pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {

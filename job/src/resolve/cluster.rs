@@ -64,10 +64,10 @@ impl Resolver<'_> {
             let message = format!("`cluster.max_workers` is {most}, but the job has {workers} dense workers");
             let help = "set it to `cluster.workers` or more";
             self.problem("cluster.max_workers", message, "fewer than there are", help);
-        } else if most > workers && mode != Mode::Hybrid {
+        } else if most > workers && mode == Mode::Sync {
             let message = "`cluster.max_workers` has no effect in this mode".to_owned();
-            let help = "only in mode \"hybrid\" do workers join a run that trains; remove the key";
-            self.problem("cluster.max_workers", message, "in mode hybrid only", help);
+            let help = "only in modes \"hybrid\" and \"async\" do workers join a run that trains; remove the key";
+            self.problem("cluster.max_workers", message, "not in mode sync", help);
         }
     }
 
@@ -190,18 +190,19 @@ mod tests {
     }
 
     #[test]
-    fn max_workers_needs_mode_hybrid_and_is_at_least_the_number_of_workers() {
+    fn max_workers_needs_another_mode_than_sync_and_is_at_least_the_number_of_workers() {
         let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
         let elastic = job(CRITEO, &workers("max_workers = 4")).cluster;
         assert_eq!((elastic.least_workers(), elastic.workers, elastic.most_workers()), (2, 2, 4));
         assert_eq!(job(CRITEO, &workers("")).cluster.most_workers(), 2);
         let found = problems(CRITEO, &workers("max_workers = 1"));
         assert_eq!(found, ["`cluster.max_workers` is 1, but the job has 2 dense workers"]);
-        for mode in ["mode = 'sync'\nstaleness = 0", "mode = 'async'"] {
-            let found = problems(CRITEO, &workers(&format!("max_workers = 3\n[train]\n{mode}")));
-            assert_eq!(found, ["`cluster.max_workers` has no effect in this mode"]);
-            job(CRITEO, &workers(&format!("max_workers = 2\n[train]\n{mode}")));
-        }
+        let sync = "[train]\nmode = 'sync'\nstaleness = 0";
+        let found = problems(CRITEO, &workers(&format!("max_workers = 3\n{sync}")));
+        assert_eq!(found, ["`cluster.max_workers` has no effect in this mode"]);
+        job(CRITEO, &workers(&format!("max_workers = 2\n{sync}")));
+        let asynchronous = job(CRITEO, &workers("max_workers = 3\n[train]\nmode = 'async'"));
+        assert_eq!(asynchronous.cluster.most_workers(), 3);
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub struct Cluster {
     #[schemars(range(min = 1, max = 1024))]
     pub min_workers: Option<u32>,
     /// Dense workers that the run takes at most. Up to so many may join while it trains: `zagros scale workers=N` asks for them,
-    /// or you start one more `zagros dense-worker`. Each step then has the samples of all, so the global batch grows. In mode
-    /// `hybrid` only. Default: `workers`, so that none joins.
+    /// or you start one more `zagros dense-worker`. In mode `hybrid` each step then has the samples of all, so the global batch
+    /// grows. In modes `hybrid` and `async` only. Default: `workers`, so that none joins.
     #[schemars(range(min = 1, max = 1024))]
     pub max_workers: Option<u32>,
     /// Buckets that rows are placed by, at least one per server. The number is fixed for the life of a model.

@@ -77,7 +77,7 @@ impl FakeControlPlane {
             placement: Script::new(move |_| Ok(placed.clone())),
             group: Script::unexpected("group"),
             barrier: Script::unexpected("barrier"),
-            assign: Script::new(|_| Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone {})) })),
+            assign: Script::new(|_| Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) })),
             position: Script::unexpected("position"),
             transforms: Script::new(|_| Ok(TransformsResponse::default())),
             complete: Script::new(|_| Ok(CompleteResponse::default())),

@@ -13,7 +13,7 @@ use crate::{MemberSlot, Role, RunEvent, RunOutcome};
 
 /// The answer to a worker that leaves and asks for a split.
 pub(super) fn nothing_more() -> AssignResponse {
-    AssignResponse { work: Some(Work::EpochDone(EpochDone {})) }
+    AssignResponse { work: Some(Work::EpochDone(EpochDone { leave: true })) }
 }
 
 impl Core {
@@ -34,7 +34,9 @@ impl Core {
     pub(super) fn departs(&mut self, slot: MemberSlot, request: &LeaveRequest) -> bool {
         let has_departed = self.members.state(slot) == Some(MemberState::GivenUp);
         let is_interrupted = request.outcome == Outcome::Interrupted as i32;
-        if !self.members.is_leaving(slot) || !is_interrupted || !self.run.trains() {
+        // Whoever was counted takes no part in a drain.
+        let goes_on = self.run.trains() || (self.run.draining().is_some() && self.members.is_counted(slot));
+        if !self.members.is_leaving(slot) || !is_interrupted || !goes_on {
             return false;
         }
         if !has_departed {

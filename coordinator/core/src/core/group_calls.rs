@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use zagros_protocol::Refusal;
 use zagros_protocol::control::barrier_response::State;
-use zagros_protocol::control::{BarrierFailure, BarrierRequest, BarrierResponse, GroupRequest, GroupResponse};
+use zagros_protocol::control::{
+    BarrierFailure, BarrierReason, BarrierRequest, BarrierResponse, GroupRequest, GroupResponse,
+};
 
 use super::Core;
-use crate::ballots::says_saved;
+use crate::MemberSlot;
+use crate::ballots::{leavers, may_leave, says_saved};
 use crate::roster::Roster;
 use crate::run::RunState;
 
@@ -40,15 +43,40 @@ impl Core {
         let now = self.advance(now);
         self.run.check_not_ended()?;
         let slot = self.worker(request.member, request.incarnation)?;
+        if self.members.is_counted(slot) {
+            return Ok(may_leave());
+        }
+        self.check_leave(slot, request)?;
         if self.groups.is_outdated(request.group) {
-            return Ok(outdated(request.group, self.groups.generation()));
+            let missed = self.ballots.regrouping(request.group, request.ballot);
+            return Ok(missed.unwrap_or_else(|| outdated(request.group, self.groups.generation())));
         }
         let (voters, rank) = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
         let response = self.ballots.take((now, self.config.timeout), (request.group, &voters), rank, request)?;
         if self.run == RunState::Training && says_saved(request, &response) {
             self.run = RunState::Saved;
         }
+        self.count_leavers(&response);
         Ok(response)
+    }
+
+    /// A worker votes to leave only where the run goes on without it.
+    fn check_leave(&self, slot: MemberSlot, request: &BarrierRequest) -> Result<(), Refusal> {
+        let wants = request.vote.as_ref().is_some_and(|vote| vote.reason() == BarrierReason::Leave);
+        if wants && !self.members.is_leaving(slot) {
+            return Err(Refusal::invalid(format!("{slot} votes to leave, and the run does not go on without it")));
+        }
+        Ok(())
+    }
+
+    /// All have voted, and some of them to leave: these are in no process group any more. They only have to end.
+    fn count_leavers(&mut self, response: &BarrierResponse) {
+        for slot in leavers(response).map(MemberSlot::worker) {
+            // Not a process that has taken the slot since.
+            if self.members.get(slot).is_some_and(|holder| self.groups.has(slot, holder.incarnation)) {
+                self.members.note_counted(slot);
+            }
+        }
     }
 }
 

@@ -135,7 +135,7 @@ fn a_refused_join_names_both_values_and_changes_nothing() {
         assert!(core.status(at(0)).members.is_empty() && core.take_events().is_empty());
     };
     let spoken = format!("speaks {PROTOCOL_VERSION}");
-    refused(|r| r.protocol_version = 9, RefusalKind::Mismatch, &["protocol 9", &spoken, "same release"]);
+    refused(|r| r.protocol_version = 99, RefusalKind::Mismatch, &["protocol 99", &spoken, "same release"]);
     refused(|r| r.job_fingerprint = 2, RefusalKind::Mismatch, &["0000000000000002", "000000000000feed", "job file"]);
     refused(|r| r.index = 1, RefusalKind::Invalid, &["no dense worker 1", "the job has 1"]);
     refused(|r| r.role = 9, RefusalKind::Invalid, &["unknown role 9"]);

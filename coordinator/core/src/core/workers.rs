@@ -69,7 +69,7 @@ impl Core {
 
     /// A worker that was to leave and is lost is not waited for. Others read its splits.
     pub(super) fn give_up_released(&mut self, now: Duration) {
-        let Some(wanted) = self.wanted_workers else { return };
+        let wanted = self.wanted_workers.unwrap_or(u32::MAX);
         while let Some(slot) = self.roster().released_and_lost(wanted) {
             debug_assert_ne!(self.members.state(slot), Some(MemberState::Alive));
             let silence = self.members.lose(now, slot);

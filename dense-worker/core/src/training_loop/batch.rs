@@ -175,6 +175,7 @@ impl TrainingLoop {
             BarrierPoint::BetweenSteps | BarrierPoint::WhileWaiting => BarrierReason::Checkpoint,
             BarrierPoint::EpochEnd(_) => BarrierReason::EpochEnd,
             BarrierPoint::Stop => BarrierReason::Stop,
+            BarrierPoint::Leaving => BarrierReason::Leave,
         };
         self.go(State::AtBarrier(point), Action::Vote(reason))
     }

@@ -25,8 +25,15 @@ impl TrainingLoop {
         match event {
             Event::StreamFound => self.start_round(true),
             // The others step, and so must this worker, until no rank has a batch left: then the epoch is over.
-            Event::NoSplits | Event::SplitsHeld { .. } | Event::Interrupted if self.config.policy.is_group() => {
+            Event::NoSplits | Event::SplitsHeld { .. } | Event::LetGo | Event::Interrupted
+                if self.config.policy.is_group() =>
+            {
                 self.start_round(false)
+            }
+            // All come, and count what it has done. Its next vote is its last.
+            Event::LetGo if self.config.policy.is_asynchronous() => {
+                let then = self.vote(BarrierPoint::Leaving);
+                self.asking_for_barrier(then)
             }
             Event::NoSplits => self.epoch_over(RoundEnd::Data),
             Event::SplitsHeld { pause, checkpoint_by_time } => {
@@ -110,6 +117,12 @@ impl TrainingLoop {
         self.barriers.attend(decision, called);
         match (decision, point) {
             (_, BarrierPoint::Stop) => self.last_checkpoint(),
+            (BarrierDecision::Regroup, point) => {
+                self.leaving = point == BarrierPoint::Leaving;
+                self.on_newer_group()
+            }
+            // This worker came to leave, so its own vote was not counted.
+            (BarrierDecision::Checkpoint, BarrierPoint::Leaving) => self.end(Ending::Failed(Cause::Unexpected)),
             (BarrierDecision::Checkpoint, point) if self.config.keeps_checkpoints => {
                 self.go(State::Checkpointing(CheckpointPoint::AtBarrier(point)), Action::Checkpoint)
             }
@@ -126,7 +139,7 @@ impl TrainingLoop {
         match point {
             BarrierPoint::BetweenSteps => self.next_batch(None),
             BarrierPoint::WhileWaiting => self.find_stream(),
-            BarrierPoint::EpochEnd(_) => self.vote(point),
+            BarrierPoint::EpochEnd(_) | BarrierPoint::Leaving => self.vote(point),
             BarrierPoint::Stop => self.last_checkpoint(),
         }
     }

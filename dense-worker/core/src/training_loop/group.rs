@@ -60,8 +60,9 @@ impl TrainingLoop {
     /// A call of the group has failed: those that are left form the next one, unless the mode is `sync`.
     pub(super) fn on_loss(&mut self, loss: Loss) -> Vec<Action> {
         self.member.generation = loss.generation;
-        // Its state may be the most advanced, so it goes to the next group first.
-        self.leaving = false;
+        // Its state may be the most advanced, so it goes to the next group first. What an asynchronous worker that leaves has
+        // done is counted, and the others have the same weights.
+        self.leaving &= self.config.policy.is_asynchronous();
         let is_known = self.has_trained || self.config.is_replacement;
         if !(loss.about_others && is_known) || self.config.from_memory {
             return self.end(Ending::Failed(Cause::LastEvent));
@@ -88,7 +89,7 @@ impl TrainingLoop {
         super::after(Action::ReportJoin, self.leave_group(Cause::OnlyJoins))
     }
 
-    /// An asynchronous worker leaves its group between two steps, once a newer one has formed.
+    /// An asynchronous worker leaves its group between two steps: once a newer one has formed, and when one of them leaves the run.
     pub(super) fn on_newer_group(&mut self) -> Vec<Action> {
         let then = self.go(State::Regrouping(Regroup::Leaving), Action::LeaveGroup);
         super::after(Action::ReportJoin, then)

@@ -151,14 +151,17 @@ impl World {
     }
 
     fn count_those_that_are_gone(&mut self, ranks: &[usize]) {
-        for index in ranks {
-            if !self.worker(*index).training.progress().has_trained {
-                self.gone += self.voted.remove(index).unwrap_or(0);
+        let is_gone = |world: &mut Self, index: usize| {
+            !ranks.contains(&index) || !world.worker(index).training.progress().has_trained
+        };
+        for index in self.voted.keys().copied().collect::<Vec<_>>() {
+            if is_gone(self, index) {
+                self.gone += self.voted.remove(&index).unwrap_or(0);
             }
         }
     }
 
-    fn others_steps(&self, index: usize) -> u64 {
+    pub(super) fn others_steps(&self, index: usize) -> u64 {
         self.gone + self.voted.iter().filter(|(other, _)| **other != index).map(|(_, steps)| steps).sum::<u64>()
     }
 
@@ -207,6 +210,7 @@ impl World {
                 BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
                 BarrierReason::EpochEnd => control::BarrierReason::EpochEnd,
                 BarrierReason::Stop => control::BarrierReason::Stop,
+                BarrierReason::Leave => control::BarrierReason::Leave,
             }
         };
         let reasons: Vec<control::BarrierReason> = ranks.iter().map(|index| reason(self, *index)).collect();
@@ -214,6 +218,7 @@ impl World {
             Some(control::BarrierDecision::Checkpoint) => BarrierDecision::Checkpoint,
             Some(control::BarrierDecision::EpochOver) => BarrierDecision::EpochOver,
             Some(control::BarrierDecision::Stop) => BarrierDecision::Stop,
+            Some(control::BarrierDecision::Regroup) => BarrierDecision::Regroup,
             other => panic!("{reasons:?} are decided as {other:?}"),
         };
         let called = ranks.iter().map(|index| self.worker(*index).heard).max().unwrap_or(0);
@@ -324,7 +329,7 @@ impl World {
             return Event::StreamFound;
         }
         if self.worker(index).leaves {
-            return Event::NoSplits;
+            return Event::LetGo;
         }
         let count = self.plan.splits as usize;
         let most = 1 + self.draw(3) as usize;

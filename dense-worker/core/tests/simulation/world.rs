@@ -5,7 +5,9 @@ mod calls;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use zagros_worker_core::{Action, EarlyStopRule, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
+use zagros_worker_core::{
+    Action, BarrierDecision, EarlyStopRule, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop,
+};
 use zagros_zip::ZipEq;
 
 /// More events than any run of these sizes takes.
@@ -133,6 +135,12 @@ impl World {
 
     pub(crate) fn steps(&self) -> u64 {
         self.workers.iter().flatten().map(|worker| worker.steps).max().unwrap_or(0)
+    }
+
+    /// Steps of the run, as the first of the asynchronous workers counts them.
+    pub(crate) fn steps_of_all(&self) -> u64 {
+        let own = self.workers[0].as_ref().map_or(0, |worker| worker.steps);
+        own + self.others_steps(0)
     }
 
     fn states(&self) -> Vec<String> {
@@ -348,7 +356,9 @@ impl World {
         }
         let events = self.events_of_all(live);
         for (other, event) in live.iter().copied().zip_eq(events) {
-            if other != lost && self.draw(2) == 0 {
+            // Where some leave, the coordinator keeps the result for whoever has missed it.
+            let is_kept = matches!(event, Event::BarrierDecided { decision: BarrierDecision::Regroup, .. });
+            if other != lost && (is_kept || self.draw(2) == 0) {
                 self.report(other, event);
             }
         }

@@ -196,3 +196,74 @@ fn time_in_which_the_coordinator_stood_still_is_no_lateness() {
     comes(&mut core, 1, &workers[0], BarrierReason::Ready);
     assert_eq!(waits_for(comes(&mut core, 90, &workers[0], BarrierReason::Ready)), "dense worker 1");
 }
+
+/// One server, and three asynchronous workers of which one may leave.
+fn of_three() -> (Core, Vec<JoinResponse>) {
+    let (mut core, workers) = group_of(3);
+    (core.config.asynchronous, core.config.min_workers) = (true, 2);
+    (core, workers)
+}
+
+fn asked_to_end(core: &mut Core, seconds: u64, member: &JoinResponse) -> bool {
+    let JoinResponse { member, incarnation, .. } = *member;
+    let request = HeartbeatRequest { member, incarnation, leaving: true, ..HeartbeatRequest::default() };
+    core.heartbeat(at(seconds), &request).unwrap().leave
+}
+
+/// Who is in the next group, as far as there is one.
+fn next_group(core: &mut Core, seconds: u64, member: &JoinResponse) -> Vec<u32> {
+    core.group(at(seconds), &ask_after(member, 1)).unwrap().workers
+}
+
+/// Invariant RK-4 of asynchronous workers.
+#[test]
+fn a_worker_that_leaves_is_counted_by_all_and_in_no_group_after_that() {
+    let (mut core, workers) = of_three();
+    let early = core.barrier(at(1), &ask(&workers[2], 1, Some(vote(BarrierReason::Leave, "")))).unwrap_err();
+    assert!(early.message.ends_with("votes to leave, and the run does not go on without it"), "{early}");
+    assert!(asked_to_end(&mut core, 1, &workers[2]));
+    comes(&mut core, 2, &workers[0], BarrierReason::Checkpoint);
+    let leaves = ask(&workers[2], 1, Some(vote(BarrierReason::Leave, "its counts")));
+    assert_eq!(waits_for(core.barrier(at(2), &leaves).unwrap().state.unwrap()), "dense worker 1");
+    let decided = comes(&mut core, 3, &workers[1], BarrierReason::EpochEnd);
+    assert_eq!(decision(&decided), Some(BarrierDecision::Regroup));
+    // The others have their next group while its process is still there, and before all have heard.
+    assert_eq!(next_group(&mut core, 4, &workers[1]), [0, 1]);
+    let missed = comes(&mut core, 4, &workers[0], BarrierReason::Checkpoint);
+    assert_eq!(missed, decided, "the counts of the one that leaves are lost");
+    let again = core.barrier(at(5), &leaves).unwrap().state.unwrap();
+    assert_eq!(decision(&again), Some(BarrierDecision::Regroup));
+    assert_eq!(core.group(at(5), &ask_after(&workers[2], 1)).unwrap_err().kind, RefusalKind::Invalid);
+    leave(&mut core, &workers[2], Outcome::Interrupted, "was asked to end").unwrap();
+    assert_eq!((next_group(&mut core, 6, &workers[0]), core.outcome()), (vec![0, 1], None));
+    // Another ballot of the group before waits for nobody, and has no counts of anybody that left.
+    assert!(matches!(comes_to(&mut core, 6, &workers[0], 2, BarrierReason::Ready), State::Failure(_)));
+}
+
+#[test]
+fn a_worker_that_is_lost_after_it_was_counted_is_not_waited_for() {
+    let (mut core, workers) = of_three();
+    assert!(asked_to_end(&mut core, 1, &workers[2]));
+    for (worker, reason) in [(2, BarrierReason::Leave), (0, BarrierReason::Checkpoint), (1, BarrierReason::Checkpoint)]
+    {
+        comes(&mut core, 1, &workers[worker], reason);
+    }
+    for seconds in (2..=14).step_by(2) {
+        workers[..2].iter().for_each(|worker| drop(beat(&mut core, seconds, worker).unwrap()));
+    }
+    assert_eq!(core.status(at(14)).members[3].state, "given up");
+    assert_eq!((next_group(&mut core, 14, &workers[0]), core.outcome()), (vec![0, 1], None));
+}
+
+#[test]
+fn a_run_that_drains_waits_for_those_that_stay_when_one_that_was_counted_leaves() {
+    let (mut core, workers) = of_three();
+    assert!(asked_to_end(&mut core, 1, &workers[2]));
+    for (worker, reason) in [(2, BarrierReason::Leave), (0, BarrierReason::Checkpoint), (1, BarrierReason::Checkpoint)]
+    {
+        comes(&mut core, 1, &workers[worker], reason);
+    }
+    core.drain(at(2), "somebody was asked to end");
+    leave(&mut core, &workers[2], Outcome::Interrupted, "was asked to end").unwrap();
+    assert_eq!(core.outcome(), None, "the others have not made their checkpoint");
+}

@@ -104,7 +104,7 @@ fn a_worker_that_the_run_can_do_without_leaves_and_the_others_go_on() {
     assert_eq!(leaving(&mut core, 1, third).draining, "");
     assert_eq!(
         assign(&mut core, 1, third, 0).unwrap(),
-        Work::EpochDone(zagros_protocol::control::EpochDone {}),
+        Work::EpochDone(zagros_protocol::control::EpochDone { leave: true }),
         "it gets no more"
     );
     core.complete(at(1), &completion(third, &held)).unwrap();
@@ -123,16 +123,16 @@ fn a_worker_that_the_run_can_do_without_leaves_and_the_others_go_on() {
 }
 
 #[test]
-fn the_first_worker_and_workers_of_other_modes_drain_the_run() {
+fn the_first_worker_and_workers_of_mode_sync_drain_the_run() {
     let (mut core, workers) = met(3, 1);
     assert!(leaving(&mut core, 1, &workers[0]).draining.contains("dense worker 0"));
-    for (fixed_splits, asynchronous) in [(true, false), (false, true)] {
+    for (fixed_splits, asynchronous, draining) in [(true, false, true), (false, true, false)] {
         let (core, _) = met(3, 1);
         let mut core = Core::new(CoreConfig { fixed_splits, asynchronous, ..core.config });
         join(&mut core, 0, MemberSlot::server(0));
         let joined: Vec<_> = (0..3).map(|index| core.join(at(0), &reachable(index, 1)).unwrap()).collect();
         core.group(at(0), &ask_after(&joined[0], 0)).unwrap();
-        assert!(leaving(&mut core, 1, &joined[2]).draining.contains("dense worker 2"));
+        assert_eq!(leaving(&mut core, 1, &joined[2]).draining.contains("dense worker 2"), draining);
     }
 }
 

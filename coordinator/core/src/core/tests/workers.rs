@@ -57,7 +57,7 @@ fn a_run_of_one_worker_takes_two_more_and_lets_one_go() {
     let released: Vec<bool> = workers.iter().map(|worker| beat(&mut core, 1, worker).unwrap().leave).collect();
     assert_eq!(released, [false, false, true]);
     assert_eq!(progress(&mut core).workers_doing, "dense worker 2 leaves");
-    assert_eq!(assign(&mut core, 1, &workers[2], 0).unwrap(), Work::EpochDone(EpochDone {}));
+    assert_eq!(assign(&mut core, 1, &workers[2], 0).unwrap(), Work::EpochDone(EpochDone { leave: true }));
     core.complete(at(1), &completion(&workers[2], &held)).unwrap();
     leave(&mut core, &workers[2], Outcome::Interrupted, "fewer are wanted").unwrap();
     assert_eq!((group(&mut core, &workers[0], 3), core.outcome()), (vec![0, 1], None));
