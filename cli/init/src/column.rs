@@ -1,0 +1,175 @@
+//! What a column holds.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::TimeForm;
+
+/// Texts that mean "missing", besides none.
+const MISSING: [&str; 9] = ["NA", "N/A", "NaN", "nan", "null", "NULL", "None", "\\N", "?"];
+
+/// Separators of values inside a field.
+const INNER_SEPARATORS: [char; 3] = ['|', ';', ','];
+
+/// Share of fields with an inner separator from which on a column counts as multi-valued.
+const MIN_MULTI_SHARE: f64 = 0.05;
+
+/// Distinct integers up to which a number is a category as well.
+const MAX_NUMBER_CATEGORIES: usize = 128;
+
+/// Share of distinct values from which on a column names its rows.
+const MIN_ROW_NAME_SHARE: f64 = 0.98;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// The same in every row.
+    Constant,
+    /// Another value in nearly every row.
+    RowName,
+    /// A time.
+    Time(TimeForm),
+    /// A number, with a long tail or not; and a category as well, if it has few values.
+    Number {
+        /// Whether its largest value is far from the middle.
+        has_tail: bool,
+        /// Whether it has few distinct integers.
+        is_category: bool,
+    },
+    /// One of many values.
+    Category,
+    /// Any number of values with this text between them.
+    MultiValued(char),
+}
+
+/// A column, as the sample shows it.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub kind: ColumnKind,
+    /// Texts found in it that mean "missing".
+    pub missing: Vec<&'static str>,
+    /// Distinct values in the sample; of a multi-valued column, of its parts.
+    pub distinct: usize,
+    /// Estimate of the distinct values in all rows (Chao 1984); a lower bound.
+    pub estimated: usize,
+    /// Its values and their rows, the most frequent first, if there are just two.
+    pub pair: Option<[(String, usize); 2]>,
+}
+
+impl Column {
+    /// Looks at the values of a column, one a row. `is_whole` says whether these are all rows there are.
+    pub(crate) fn of(name: &str, values: &[&str], separator: char, is_whole: bool) -> Self {
+        let missing: Vec<_> = MISSING.into_iter().filter(|mark| values.contains(mark)).collect();
+        let present: Vec<&str> =
+            values.iter().copied().filter(|value| !value.is_empty() && !MISSING.contains(value)).collect();
+        let counts = count(present.iter().copied());
+        let kind = kind(name, &present, counts.len(), separator);
+        let counts = match kind {
+            ColumnKind::MultiValued(inner) => count(present.iter().flat_map(|value| value.split(inner))),
+            _ => counts,
+        };
+        let distinct = counts.len();
+        let estimated = if is_whole { distinct } else { estimate(&counts) };
+        Self { name: name.into(), kind, missing, distinct, estimated, pair: pair(&counts) }
+    }
+}
+
+fn count<'a>(values: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> {
+    let mut counts = HashMap::new();
+    values.for_each(|value| *counts.entry(value).or_insert(0) += 1);
+    counts
+}
+
+/// Chao's estimate of the number of classes: those seen + f₁² / 2f₂, where f₁ values were seen once and f₂ twice
+/// (Chao 1984, "Nonparametric estimation of the number of classes in a population").
+fn estimate(counts: &HashMap<&str, usize>) -> usize {
+    let seen = |times| counts.values().filter(|count| **count == times).count();
+    counts.len() + seen(1).pow(2) / (2 * seen(2).max(1))
+}
+
+fn pair(counts: &HashMap<&str, usize>) -> Option<[(String, usize); 2]> {
+    let mut values: Vec<(String, usize)> = counts.iter().map(|(value, rows)| ((*value).to_owned(), *rows)).collect();
+    values.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    values.try_into().ok()
+}
+
+fn kind(name: &str, present: &[&str], distinct: usize, separator: char) -> ColumnKind {
+    if distinct < 2 {
+        return ColumnKind::Constant;
+    }
+    if let Some(form) = TimeForm::of(name, present.iter().copied()) {
+        return ColumnKind::Time(form);
+    }
+    let is_row_name = distinct as f64 >= MIN_ROW_NAME_SHARE * present.len() as f64;
+    let Some(mut numbers) = numbers(present) else {
+        let inner = INNER_SEPARATORS.into_iter().find(|inner| *inner != separator && is_multi_valued(present, *inner));
+        return match inner {
+            Some(inner) => ColumnKind::MultiValued(inner),
+            None if is_row_name => ColumnKind::RowName,
+            None => ColumnKind::Category,
+        };
+    };
+    let is_integer = numbers.iter().all(|number| number.fract() == 0.0);
+    if is_integer && is_id(name) {
+        return if is_row_name { ColumnKind::RowName } else { ColumnKind::Category };
+    }
+    numbers.sort_by(f64::total_cmp);
+    let (least, middle, most) = (numbers[0], numbers[numbers.len() / 2], numbers[numbers.len() - 1]);
+    let has_tail = least >= 0.0 && most > 20.0 * (middle + 1.0);
+    ColumnKind::Number { has_tail, is_category: is_integer && distinct <= MAX_NUMBER_CATEGORIES }
+}
+
+/// All values as finite numbers, if they are.
+fn numbers(present: &[&str]) -> Option<Vec<f64>> {
+    present.iter().map(|value| value.parse().ok().filter(|number: &f64| number.is_finite())).collect()
+}
+
+fn is_id(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name == "id" || name.ends_with("_id") || name.ends_with("id") && name.len() <= 8 || name.contains("hash")
+}
+
+/// Whether many fields hold several values: the parts repeat more than the fields do.
+fn is_multi_valued(present: &[&str], inner: char) -> bool {
+    let several = present.iter().filter(|value| value.contains(inner)).count();
+    let fields: HashSet<&str> = present.iter().copied().collect();
+    let parts: HashSet<&str> = present.iter().flat_map(|value| value.split(inner)).collect();
+    several as f64 >= MIN_MULTI_SHARE * present.len() as f64 && parts.len() < fields.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(name: &str, values: &[&str]) -> ColumnKind {
+        Column::of(name, values, ',', true).kind
+    }
+
+    #[test]
+    fn each_kind_is_recognised() {
+        assert_eq!(kind_of("x", &["a", "a"]), ColumnKind::Constant);
+        assert_eq!(kind_of("user_id", &["7", "8", "7"]), ColumnKind::Category);
+        assert_eq!(kind_of("id", &["7", "8", "9"]), ColumnKind::RowName);
+        assert_eq!(kind_of("age", &["30", "31", "30"]), ColumnKind::Number { has_tail: false, is_category: true });
+        assert_eq!(kind_of("gain", &["0.5", "0", "9000"]), ColumnKind::Number { has_tail: true, is_category: false });
+        assert_eq!(kind_of("genres", &["a|b", "b|a", "a", "b|a|b"]), ColumnKind::MultiValued('|'));
+        assert_eq!(kind_of("city", &["x", "y", "x"]), ColumnKind::Category);
+    }
+
+    #[test]
+    fn missing_marks_are_no_values() {
+        let column = Column::of("age", &["30", "?", "", "NA", "31", "30"], ',', true);
+        assert_eq!(column.missing, ["NA", "?"]);
+        assert_eq!(column.distinct, 2);
+        assert!(matches!(column.kind, ColumnKind::Number { .. }));
+    }
+
+    #[test]
+    fn a_sample_that_still_shows_new_values_is_extrapolated() {
+        let values = ["a", "a", "b", "b", "c", "d"];
+        assert_eq!(Column::of("x", &values, ',', true).estimated, 4);
+        assert_eq!(Column::of("x", &values, ',', false).estimated, 4 + 4 / 4);
+    }
+}

@@ -1,0 +1,93 @@
+//! Why no job could be made of the data.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why no job could be made of the data.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// The file cannot be read.
+    #[error("{} cannot be read: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The path is a folder, a pipe or the like.
+    #[error("{} is not a file; name one data file", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file is a Parquet file.
+    #[error("{} is a Parquet file, and `init` reads text files only; docs/how-to/parquet.md shows a job for it", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There are too few rows to learn anything from.
+    #[error("the data has {rows} rows; at least {needed} are needed to tell what its columns hold")]
+    TooFewRows {
+        /// Rows seen.
+        rows: usize,
+        /// Rows needed.
+        needed: usize,
+    },
+    /// No separator divides the lines into columns.
+    #[error(
+        "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}"
+    )]
+    NoSeparator {
+        /// The start of the first line.
+        line: String,
+    },
+    /// Too many rows have another number of fields.
+    #[error(
+        "{bad} of {rows} rows do not have {fields} fields; line {line} has {found}: the separator {separator:?} is wrong, or the file is damaged"
+    )]
+    Ragged {
+        /// Rows with another number of fields.
+        bad: usize,
+        /// Rows seen.
+        rows: usize,
+        /// Fields of most rows.
+        fields: usize,
+        /// The first line that differs, counted from 1.
+        line: usize,
+        /// Fields of that line.
+        found: usize,
+        /// The separator.
+        separator: char,
+    },
+    /// No column looks like a label.
+    #[error(
+        "no column has exactly two values, so none can be the label; columns and their values in the sample: {columns}; name one with `--label COLUMN`"
+    )]
+    NoLabel {
+        /// The columns that were looked at.
+        columns: String,
+    },
+    /// The label that the user names is no column.
+    #[error("there is no column {name:?}; the columns are {columns}")]
+    NoSuchColumn {
+        /// The name.
+        name: String,
+        /// The columns there are.
+        columns: String,
+    },
+    /// The label that the user names has more or fewer than two values.
+    #[error("column {name:?} has {values} values in the sample; a label has two")]
+    NotALabel {
+        /// The name.
+        name: String,
+        /// Its distinct values.
+        values: usize,
+    },
+    /// Nothing but the label is of use.
+    #[error("no column but the label {label:?} can be a feature: every other one is constant or differs in each row")]
+    NoFeature {
+        /// The label.
+        label: String,
+    },
+}
