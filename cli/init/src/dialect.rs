@@ -23,9 +23,19 @@ pub struct Dialect {
     pub ragged: usize,
 }
 
-impl Dialect {
-    /// Infers the dialect, and divides the lines: all rows with the right number of fields, without the header.
-    pub(crate) fn infer(lines: &[String]) -> Result<(Self, Vec<String>, Vec<Vec<String>>), InitError> {
+/// Lines divided into fields.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) dialect: Dialect,
+    /// Names of the columns.
+    pub(crate) names: Vec<String>,
+    /// All rows with the right number of fields, without the header.
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Infers the dialect of lines, and divides them.
+    pub(crate) fn infer(lines: &[String]) -> Result<Self, InitError> {
         let first = lines.first().map_or("", String::as_str);
         let (separator, fields) =
             best_separator(lines).ok_or_else(|| InitError::NoSeparator { line: first.chars().take(80).collect() })?;
@@ -45,7 +55,7 @@ impl Dialect {
         }
         let header = has_header(&rows);
         let names = if header { rows.remove(0) } else { (1..=fields).map(|column| format!("c{column}")).collect() };
-        Ok((Self { separator, fields, trim, header, ragged }, names, rows))
+        Ok(Self { dialect: Dialect { separator, fields, trim, header, ragged }, names, rows })
     }
 }
 
@@ -101,7 +111,7 @@ mod tests {
 
     fn infer(text: &str) -> Result<Dialect, InitError> {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        Ok(Dialect::infer(&lines)?.0)
+        Ok(Table::infer(&lines)?.dialect)
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! All that is known of the data.
 
+use crate::dialect::Table;
 use crate::{Column, ColumnKind, Dialect, InitError, Label, Sample};
 
 /// Rows that are needed at least.
@@ -30,7 +31,7 @@ pub fn sketch(sample: &Sample, label: Option<&str>) -> Result<Sketch, InitError>
     if sample.lines.len() < MIN_ROWS {
         return Err(InitError::TooFewRows { rows: sample.lines.len(), needed: MIN_ROWS });
     }
-    let (dialect, names, rows) = Dialect::infer(&sample.lines)?;
+    let Table { dialect, names, rows } = Table::infer(&sample.lines)?;
     let column = |(at, name): (usize, &String)| {
         let values: Vec<&str> = rows.iter().map(|row| row[at].as_str()).collect();
         Column::of(name, &values, dialect.separator, sample.is_whole)
