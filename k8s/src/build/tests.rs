@@ -77,7 +77,7 @@ fn the_hash_of_a_spec_is_the_same_in_every_version() {
     // During an attempt the number of servers is that with which the attempt started.
     let mut scaled = hybrid_job().spec;
     scaled.embedding_servers.replicas = 9;
-    assert_eq!(crate::spec_hash::SpecHash::during(&scaled, 3).template, value(json!({})));
+    assert_eq!(crate::spec_hash::SpecHash::during(&scaled, 3, 2).template, value(json!({})));
     assert_eq!(value(json!({"runPolicy": {"backoffLimit": 9}, "networkPolicy": false})), value(json!({})));
     for change in [json!({"podSecurityContext": {}}), json!({"denseWorkers": {"pod": {"labels": {"a": "b"}}}})] {
         assert_ne!(value(change), value(json!({})));

@@ -1,10 +1,12 @@
 //! Decisions, by value.
 
 use super::*;
-use crate::crd::{CleanPodPolicy, Elasticity, ExitCodes, HybridJobSpec, Progress};
+use zagros_protocol::control::ScaleRequest;
+
+use crate::crd::{CleanPodPolicy, ExitCodes, HybridJobSpec, Progress, ServerScaling};
 use crate::fixture::{hybrid_job, pod};
 use crate::observe::{JobEnd, JobState, OwnedKind, OwnedObject, PodExit, PodState, RemainingPod};
-use crate::scale::ServerScale;
+use crate::scale::{ServerScale, WorkerScale};
 
 /// A job whose status goes from decision to decision, as in the operator.
 struct DecisionCase {
@@ -17,6 +19,7 @@ struct DecisionCase {
     rejoins: bool,
     progress: Option<Progress>,
     servers: ServerScale,
+    workers: WorkerScale,
     now: i64,
 }
 
@@ -33,6 +36,7 @@ impl DecisionCase {
             rejoins: false,
             progress: None,
             servers: ServerScale { wanted: 3, started: 3, known: None },
+            workers: WorkerScale { wanted: 2, started: 2, known: None },
             now: 1_000,
         }
     }
@@ -58,6 +62,7 @@ impl DecisionCase {
     fn present(&self) -> HybridJobSpec {
         let mut present = self.spec.clone();
         present.embedding_servers.replicas = self.servers.staying();
+        present.dense_workers.replicas = self.workers.pods();
         present
     }
 
@@ -68,6 +73,7 @@ impl DecisionCase {
             spec: &self.spec,
             present: &self.present(),
             servers: &self.servers,
+            workers: &self.workers,
             generation: Some(4),
             status: &self.status,
             next: &self.hash(),
@@ -295,16 +301,48 @@ fn nothing_of_an_attempt_is_made_while_a_worker_of_another_runs() {
 }
 
 #[test]
-fn scaling_restarts_the_whole_group() {
+fn another_number_of_workers_is_asked_for_and_restarts_nothing() {
     let mut case = DecisionCase::running();
-    case.spec.elasticity = Some(Elasticity { min_workers: 1, max_workers: 4 });
-    assert_eq!(case.step().status.attempt, 1);
-    case.spec.dense_workers.replicas = 4;
-    case.template = "t2".to_owned();
-    let scaled = case.step();
-    assert_eq!((scaled.status.attempt, scaled.status.restarts, scaled.work), (2, 0, OperatorWork::Record));
-    assert_eq!(scaled.news.map(|news| news.reason), Some("SpecChanged"));
-    assert!(scaled.status.selector.unwrap().contains("zagros.dev/attempt=2"));
+    case.workers.wanted = 4;
+    assert_eq!(case.step().asks_for, None, "the coordinator has not answered");
+    case.progress = Some(Progress { state: "training".to_owned(), ..Progress::default() });
+    let asked = case.step();
+    assert_eq!(asked.asks_for, Some(ScaleRequest { servers: 0, workers: 4 }), "the number of servers stays");
+    assert_eq!((asked.status.attempt, asked.work), (1, OperatorWork::Run(BuildStage::Everything)));
+    assert_eq!(case.condition("Scaled"), (false, "Scaling".to_owned()));
+    case.servers.wanted = 5;
+    assert_eq!(case.step().asks_for, Some(ScaleRequest { servers: 5, workers: 4 }));
+}
+
+/// New workers have no pods yet: nobody is lost. Of four that train, one that is gone is.
+#[test]
+fn a_worker_that_has_not_joined_is_not_lost() {
+    let mut case = DecisionCase::running();
+    case.rejoins = true;
+    let worker = |index: i32| pod(&format!("ctr-1-worker-{index}-x7k2p"), Role::Worker);
+    case.observed.pods = vec![worker(0), worker(1)];
+    let known =
+        |workers| Some(ServerScaling { servers: 3, wanted: 3, workers, workers_wanted: 4, ..Default::default() });
+    case.workers = WorkerScale { wanted: 4, started: 2, known: known(2) };
+    assert!(case.step().status.workers_lost.is_none());
+    case.workers.known = known(4);
+    assert!(case.step().status.workers_lost.is_some());
+}
+
+/// A worker that is not wanted any more is asked to end: nothing follows from how it does.
+#[test]
+fn a_worker_that_leaves_is_judged_by_nobody() {
+    for (wanted, is_lost) in [(2, true), (1, false)] {
+        let mut case = DecisionCase::running();
+        case.rejoins = true;
+        let known = ServerScaling { servers: 3, wanted: 3, workers: 2, workers_wanted: wanted, ..Default::default() };
+        case.workers = WorkerScale { wanted, started: 2, known: Some(known) };
+        let at = Some(Timestamp::from_second(case.now).unwrap());
+        let exit = PodExit { code: 143, reason: "Error".to_owned(), message: String::new(), at };
+        let left = PodState { exit: Some(exit), ..pod("ctr-1-worker-1-x7k2p", Role::Worker) };
+        case.observed.pods = vec![pod("ctr-1-worker-0-x7k2p", Role::Worker), left];
+        assert_eq!(case.step().status.workers_lost.is_some(), is_lost, "{wanted} are wanted");
+    }
 }
 
 #[test]

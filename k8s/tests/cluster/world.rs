@@ -317,7 +317,7 @@ impl ClusterWorld {
     /// pods, and marks a failing Job as failed once no pod is left.
     fn job_controller(&self, name: &str) {
         let place = key("batch", "jobs", name);
-        let job = self.api.store().get(&place).unwrap();
+        let job = self.forget_beyond(&place);
         let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let is_over = !conditions.is_empty();
         let pods: Vec<Value> = self.api.store().prefixed("", "pods", ADS, &format!("{name}-"));
@@ -326,9 +326,12 @@ impl ClusterWorld {
         let mut is_left = false;
         for mut pod in ours {
             let pod_place = key("", "pods", pod["metadata"]["name"].as_str().unwrap());
+            let is_beyond = is_beyond(&job, &pod_place.name);
             if !has_ended(&pod) {
                 is_left = true;
-                if (is_over || job["spec"]["suspend"] == true) && pod["metadata"]["deletionTimestamp"].is_null() {
+                if (is_over || is_beyond || job["spec"]["suspend"] == true)
+                    && pod["metadata"]["deletionTimestamp"].is_null()
+                {
                     self.delete(&pod_place);
                 }
             } else if pod["metadata"]["finalizers"].is_array() {
@@ -338,7 +341,7 @@ impl ClusterWorld {
                 let is_disrupted = pod["status"]["conditions"].to_string().contains("DisruptionTarget");
                 pod["metadata"].as_object_mut().unwrap().remove("finalizers");
                 self.write(&pod_place, pod);
-                if !is_over && job["spec"]["suspend"] != true {
+                if !is_over && !is_beyond && job["spec"]["suspend"] != true {
                     self.job_of_pod_ends(&pod_place.name, code.map(|code| i32::try_from(code).unwrap()), is_disrupted);
                 }
             }
@@ -353,6 +356,24 @@ impl ClusterWorld {
             job["status"]["conditions"] = json!([only, failed]);
             self.write(&place, job);
         }
+    }
+
+    /// Kubernetes forgets the indices of a Job that it has no more: they are done again if they come back.
+    fn forget_beyond(&self, place: &ObjectKey) -> Value {
+        let mut job = self.api.store().get(place).unwrap();
+        let Some(done) = job["status"]["completedIndexes"].as_str() else { return job };
+        let most = job["spec"]["completions"].as_i64().unwrap();
+        let kept: Vec<&str> =
+            done.split(',').filter(|index| index.parse::<i64>().is_ok_and(|index| index < most)).collect();
+        let (count, kept) = (kept.len(), kept.join(","));
+        if kept != done {
+            let forgotten = done.split(',').filter_map(|index| index.parse().ok()).filter(|index| *index >= most);
+            // Another pod of the index has another name.
+            forgotten.for_each(|index| self.replaced.is_disrupted(&place.name, index));
+            (job["status"]["succeeded"], job["status"]["completedIndexes"]) = (json!(count), json!(kept));
+            self.write(place, job.clone());
+        }
+        job
     }
 
     fn pod(&self, owner: &Value, name: &str) -> Value {
@@ -437,6 +458,9 @@ impl ClusterWorld {
     fn job_of_pod_ends(&self, pod: &str, code: Option<i32>, is_disrupted: bool) {
         let place = key("batch", "jobs", pod.rsplitn(3, '-').last().unwrap());
         let mut job = self.api.store().get(&place).unwrap();
+        if is_beyond(&job, pod) {
+            return;
+        }
         if is_disrupted && !job["spec"]["podFailurePolicy"].is_null() {
             self.replaced.is_disrupted(&place.name, pod.rsplit('-').nth(1).unwrap().parse().unwrap());
             return;
@@ -459,6 +483,12 @@ impl ClusterWorld {
             self.ends(pod, 0);
         }
     }
+}
+
+/// Whether a Job has no more the index of this pod of it: Kubernetes deletes the pod, and does not count how it ends.
+fn is_beyond(job: &Value, pod: &str) -> bool {
+    let index: i64 = pod.rsplit('-').nth(1).unwrap().parse().unwrap();
+    job["spec"]["completions"].as_i64().is_some_and(|most| index >= most)
 }
 
 pub(crate) fn key(group: &str, plural: &str, name: &str) -> ObjectKey {
