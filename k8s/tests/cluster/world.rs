@@ -19,7 +19,7 @@ use crate::api::{Api, ObjectKey};
 use crate::clock::ClusterClock;
 use crate::containers::{comes_back, containers, end, has_ended, is_of_job, is_ready, stop};
 use crate::disks;
-use crate::replaced::Replaced;
+use crate::replaced::{Replaced, is_beyond};
 use crate::scaling_run::ScalingRun;
 use crate::updates;
 
@@ -317,7 +317,10 @@ impl ClusterWorld {
     /// pods, and marks a failing Job as failed once no pod is left.
     fn job_controller(&self, name: &str) {
         let place = key("batch", "jobs", name);
-        let job = self.forget_beyond(&place);
+        let mut job = self.api.store().get(&place).unwrap();
+        if self.replaced.forget_beyond(&mut job) {
+            self.write(&place, job.clone());
+        }
         let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let is_over = !conditions.is_empty();
         let pods: Vec<Value> = self.api.store().prefixed("", "pods", ADS, &format!("{name}-"));
@@ -356,24 +359,6 @@ impl ClusterWorld {
             job["status"]["conditions"] = json!([only, failed]);
             self.write(&place, job);
         }
-    }
-
-    /// Kubernetes forgets the indices of a Job that it has no more: they are done again if they come back.
-    fn forget_beyond(&self, place: &ObjectKey) -> Value {
-        let mut job = self.api.store().get(place).unwrap();
-        let Some(done) = job["status"]["completedIndexes"].as_str() else { return job };
-        let most = job["spec"]["completions"].as_i64().unwrap();
-        let kept: Vec<&str> =
-            done.split(',').filter(|index| index.parse::<i64>().is_ok_and(|index| index < most)).collect();
-        let (count, kept) = (kept.len(), kept.join(","));
-        if kept != done {
-            let forgotten = done.split(',').filter_map(|index| index.parse().ok()).filter(|index| *index >= most);
-            // Another pod of the index has another name.
-            forgotten.for_each(|index| self.replaced.is_disrupted(&place.name, index));
-            (job["status"]["succeeded"], job["status"]["completedIndexes"]) = (json!(count), json!(kept));
-            self.write(place, job.clone());
-        }
-        job
     }
 
     fn pod(&self, owner: &Value, name: &str) -> Value {
@@ -483,12 +468,6 @@ impl ClusterWorld {
             self.ends(pod, 0);
         }
     }
-}
-
-/// Whether a Job has no more the index of this pod of it: Kubernetes deletes the pod, and does not count how it ends.
-fn is_beyond(job: &Value, pod: &str) -> bool {
-    let index: i64 = pod.rsplit('-').nth(1).unwrap().parse().unwrap();
-    job["spec"]["completions"].as_i64().is_some_and(|most| index >= most)
 }
 
 pub(crate) fn key(group: &str, plural: &str, name: &str) -> ObjectKey {
