@@ -96,7 +96,7 @@ impl WorkerScale {
         self.known.as_ref().filter(|known| known.workers_wanted > 0)
     }
 
-    /// How many pods there should be now, all of which stay. A pod that comes before the coordinator was asked would be told to leave. A pod beyond
+    /// How many pods there should be now, all of which stay. A pod that comes before the coordinator was asked would be asked to leave. A pod beyond
     /// this number is asked to end, and has its grace period to leave. How it ends is of no consequence.
     #[must_use]
     pub fn pods(&self) -> i32 {
