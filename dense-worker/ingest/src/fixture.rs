@@ -137,6 +137,8 @@ fn train() -> Train {
         threads: 1,
         precision: zagros_job::Precision::F32,
         device: zagros_job::Device::Cpu,
+        start_from: None,
+        start_steps: StartSteps::Restart,
         max_steps: None,
         evaluate_every: None,
         early_stop: None,
