@@ -347,9 +347,22 @@ pub(crate) struct WorkerArgs {
     /// process has ended.
     #[arg(long)]
     pub(crate) supersede: bool,
+    /// What SIGTERM and Ctrl-C mean where the run goes on without this worker (cluster.min_workers).
+    #[arg(long, value_enum, default_value_t = LeaveMeaning::Leave, value_name = "MEANING")]
+    pub(crate) on_stop: LeaveMeaning,
     /// Round the gradients of rows, and report each push to the socket of `zagros chaos`.
     #[arg(long, value_name = "SOCKET", hide = true)]
     pub(crate) push_recorder: Option<PathBuf>,
+}
+
+/// What SIGTERM and Ctrl-C mean for a dense worker without which the run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LeaveMeaning {
+    /// It leaves the run, and ends with 0.
+    Leave,
+    /// It leaves the run, and ends with the code of the signal, 143 or 130: whoever started it starts another process in its place, which
+    /// joins the run.
+    Restart,
 }
 
 #[derive(Debug, Subcommand)]

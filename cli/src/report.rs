@@ -43,8 +43,8 @@ impl Planted {
     }
 }
 
-/// Runs the worker to its end. Shows the live line, and then the report.
-pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Exit, Failure> {
+/// Runs the worker to its end. Shows the live line, and then the report. A worker that was too late for the run has finished.
+pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Outcome, Failure> {
     let leads = worker.index == 0;
     let terminal = Arc::new(terminal);
     worker.observer = if leads { terminal.clone() } else { Arc::new(Follower(terminal.clone())) };
@@ -58,14 +58,19 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
     let summary = match ended {
         Err(error) if error.exit_class() == ExitClass::NothingLeft => {
             err!("{error}");
-            return Ok(Exit::Success);
+            return Ok(Outcome::Finished);
         }
         ended => ended.map_err(|error| failure(error, signals))?,
     };
     if leads {
         Report { job: &job, summary: &summary, folder, page, planted: Planted::of(&job) }.print();
     }
-    Ok(if summary.outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success })
+    Ok(summary.outcome)
+}
+
+/// The exit code of a run that ended in order.
+pub(crate) fn exit(outcome: Outcome, signals: &Signals) -> Exit {
+    if outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success }
 }
 
 /// Writes the page. A failure here does not fail the run.

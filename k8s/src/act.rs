@@ -23,7 +23,7 @@ use crate::observe::ObservedObjects;
 use crate::removal::{RemovalScope, RemovalStep};
 use crate::reporting::{publish, record, refusal};
 use crate::rollout::ServerFacts;
-use crate::scale::answer::ask_for_servers;
+use crate::scale::answer::ask_for_numbers;
 use crate::validate::ValidJob;
 
 /// How soon a removal is looked at again, if no watch reports a change before.
@@ -48,7 +48,7 @@ pub(crate) async fn act(
     looked: &DecisionInput<'_>,
     decision: Decision,
 ) -> Result<Option<Action>, Error> {
-    let Decision { status: next, work, again, news, asks_for_servers, given_up } = decision;
+    let Decision { status: next, work, again, news, asks_for, given_up } = decision;
     if next.last_failure != status(job).last_failure {
         look.context.metrics.failed_attempts.inc();
     }
@@ -65,8 +65,8 @@ pub(crate) async fn act(
             let plan = BuildPlan { owner: &owner, job: valid, attempt: looked.attempt, servers: &servers };
             run(look, job, &plan, stage, observed).await?;
             give_up(look, job, number, &given_up).await?;
-            if asks_for_servers {
-                next = ask_for_servers(look, job, looked.attempt, next).await?;
+            if let Some(wanted) = asks_for {
+                next = ask_for_numbers(look, job, looked.attempt, wanted, next).await?;
             }
         }
         (OperatorWork::Drain | OperatorWork::Run(_), _) => {

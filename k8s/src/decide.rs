@@ -60,7 +60,10 @@ pub fn decide(facts: &DecisionFacts<'_>) -> Decision {
     if let Some(worker) = held_up_by(facts) {
         return drain(facts, &worker);
     }
-    let observed = facts.observed.without_replaced(back(facts)).without_servers_from(facts.servers.staying());
+    let observed = facts
+        .observed
+        .without_replaced(back(facts))
+        .without_members_from(facts.servers.staying(), facts.workers.pods());
     match judge(facts.status.attempt, &observed, &policy.exit_codes, facts.now) {
         AttemptVerdict::Going => going(facts, None),
         AttemptVerdict::Settling(left) => going(facts, Some(left)),
@@ -91,7 +94,7 @@ fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &
         work: OperatorWork::Record,
         again: Some(AT_ONCE),
         news: None,
-        asks_for_servers: false,
+        asks_for: None,
         given_up: Vec::new(),
     }
 }
@@ -176,7 +179,7 @@ fn begin(facts: &DecisionFacts<'_>, reason: &'static str) -> Decision {
         enter(status, facts, number, Phase::Starting, format!("attempt {number} starts"));
         Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, false, reason, "");
     });
-    decision.news = Some(news(false, reason, &format!("attempt {number} starts{}", change(facts, reason))));
+    decision.news = Some(news(false, reason, &format!("attempt {number} starts")));
     decision
 }
 
@@ -185,20 +188,6 @@ fn note_spec(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, hash: &Spe
     status.template_hash = Some(hash.template.clone());
     status.fixed_hash = Some(hash.fixed.clone());
     status.recovery = Some(facts.recovery);
-}
-
-/// The edit that starts an attempt. While a run is under way, the rules of the definition admit only another number of workers.
-fn change(facts: &DecisionFacts<'_>, reason: &str) -> String {
-    let before = facts.status.roles.as_ref().map(|roles| roles.dense_workers.desired);
-    let now = facts.spec.dense_workers.replicas;
-    match before {
-        Some(before) if reason == "SpecChanged" && before != now => {
-            format!(
-                ": spec.denseWorkers.replicas from {before} to {now}; the attempt continues from the newest checkpoint"
-            )
-        }
-        _ => String::new(),
-    }
 }
 
 /// Starts an attempt in the status.
@@ -250,10 +239,10 @@ fn drain(facts: &DecisionFacts<'_>, worker: &str) -> Decision {
 
 fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
     let stage = stage(facts);
-    let staying = facts.observed.without_servers_from(facts.servers.staying());
+    let staying = facts.observed.without_members_from(facts.servers.staying(), facts.workers.pods());
     let state = readiness::assess(facts.present, &staying, stage, facts.now);
-    let fleet = Fleet::of(facts, state.is_ready);
-    let step = facts.servers.step(facts.progress.as_ref());
+    let fleet = Fleet::of(facts, &staying, state.is_ready);
+    let step = scaling::step(facts);
     let state = state.waiting_for(fleet.loss().as_deref());
     let mut decision = record(facts, |status, facts| {
         let phase =
@@ -262,7 +251,7 @@ fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
         status.phase = Some(phase);
         status.message = Some(state.message.clone());
         status.roles = Some(readiness::counts(facts.present, facts.observed));
-        status.workers = facts.observed.ready(Role::Worker);
+        status.workers = staying.ready(Role::Worker);
         status.progress = facts.progress.clone().or(status.progress.take());
         status.last_checkpoint = last_checkpoint(facts);
         status.worker_restarts = worker_restarts(facts);
@@ -276,7 +265,7 @@ fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
         "spec.embeddingServers.pod was changed: the servers restart one after another, and the run waits for each";
     let update = is_edited(facts).then(|| news(false, "ServersUpdate", note));
     decision.news = update.or_else(|| scaling::news(facts, &step)).or_else(|| what_happened(facts, &fleet, &state));
-    decision.asks_for_servers = step == ScaleStep::Ask;
+    decision.asks_for = (step == ScaleStep::Ask).then(|| scaling::request(facts));
     decision.given_up = given_up(facts);
     let again = settling.unwrap_or(GLANCE).min(due(facts));
     Decision { work: OperatorWork::Run(stage), again: Some(again), ..decision }

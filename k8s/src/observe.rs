@@ -233,13 +233,23 @@ impl ObservedObjects {
         observed
     }
 
-    /// The same without servers of this index and above: they leave the run, and how they end is of no consequence.
+    /// The same without servers and workers of these indices and above: they leave the run, and how they end is of no
+    /// consequence.
     #[must_use]
-    pub fn without_servers_from(&self, index: i32) -> Self {
+    pub fn without_members_from(&self, server: i32, worker: i32) -> Self {
         let mut observed = self.clone();
-        observed.pods.retain(|pod| pod.role != Role::Server || pod.index().is_none_or(|one| one < index));
-        let leaving = count(&self.pods, Role::Server) - count(&observed.pods, Role::Server);
-        observed.servers = self.servers.map(|ready| ready - leaving);
+        let bound = |role: Role| match role {
+            Role::Coordinator => i32::MAX,
+            Role::Server => server,
+            Role::Worker => worker,
+        };
+        observed.pods.retain(|pod| pod.index().is_none_or(|index| index < bound(pod.role)));
+        let leaving = |role: Role| count(&self.pods, role) - count(&observed.pods, role);
+        let (servers, workers) = (leaving(Role::Server), leaving(Role::Worker));
+        observed.servers = self.servers.map(|ready| ready - servers);
+        if let Some(job) = &mut observed.workers {
+            job.ready -= workers;
+        }
         observed
     }
 
@@ -392,8 +402,9 @@ impl PodState {
     }
 
     /// The index of a server's pod.
+    /// Its number among the pods of its role. The name of a worker's pod ends with a part that is new for each pod.
     fn index(&self) -> Option<i32> {
-        self.name.rsplit('-').next()?.parse().ok()
+        self.name.rsplit('-').nth(usize::from(self.role == Role::Worker))?.parse().ok()
     }
 
     fn ended_after(&self, moment: Option<Timestamp>) -> bool {

@@ -51,12 +51,17 @@ struct ProbedScale {
     servers: i32,
     servers_wanted: i32,
     buckets_left: i32,
+    #[serde(default)]
+    workers: i32,
+    #[serde(default)]
+    workers_wanted: i32,
     text: String,
 }
 
 impl From<ProbedScale> for ServerScaling {
-    fn from(ProbedScale { servers, servers_wanted, buckets_left, text }: ProbedScale) -> Self {
-        Self { servers, wanted: servers_wanted, buckets_left, text }
+    fn from(scale: ProbedScale) -> Self {
+        let ProbedScale { servers, servers_wanted, buckets_left, workers, workers_wanted, text } = scale;
+        Self { servers, wanted: servers_wanted, buckets_left, workers, workers_wanted, text }
     }
 }
 

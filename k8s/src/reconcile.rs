@@ -23,7 +23,7 @@ use crate::names::Attempt;
 use crate::observe::ObservedObjects;
 use crate::refuse::refuse;
 use crate::reporting::{report_error, unreadable};
-use crate::scale::ServerScale;
+use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
 use crate::validate::{JobText, SpecProblem, ValidJob, validate};
 
@@ -110,18 +110,19 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         valid => valid.ok(),
     };
     let report = progress(look, job, valid.as_ref(), &attempt, &observed).await;
-    let servers = server_scale(job, valid.as_ref(), report.as_ref());
-    let valid = valid.map(|valid| valid.with_servers(servers.pods()));
+    let (servers, workers) = scales(job, valid.as_ref(), report.as_ref());
+    let valid = valid.map(|valid| valid.with_numbers(servers.pods(), workers.pods()));
     let decision = decide(&DecisionFacts {
         job: &attempt.job,
         namespace: &attempt.namespace,
         spec: &job.spec,
-        present: &present(job, &servers),
+        present: &present(job, &servers, &workers),
         servers: &servers,
+        workers: &workers,
         generation: job.meta().generation,
         status: &status(job),
         next: &SpecHash::of(&job.spec),
-        running: &SpecHash::during(&job.spec, servers.started),
+        running: &SpecHash::during(&job.spec, servers.started, workers.started),
         recovery: valid.as_ref().map_or(Recovery::Checkpoint, ValidJob::recovery),
         observed: &observed,
         rejoins: valid.as_ref().is_some_and(ValidJob::rejoins),
@@ -155,18 +156,23 @@ async fn text(look: &Reconciliation<'_>, job: &HybridJob, attempt: &Attempt) -> 
     Ok(text.map(JobText::OfSpec))
 }
 
-/// The number of embedding servers. `report` is newer than the one that the status keeps.
-fn server_scale(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&Progress>) -> ServerScale {
-    let wanted = job.spec.embedding_servers.replicas;
+/// The numbers of embedding servers and of dense workers. `report` is newer than the one that the status keeps.
+fn scales(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&Progress>) -> (ServerScale, WorkerScale) {
+    let (servers, workers) = (job.spec.embedding_servers.replicas, job.spec.dense_workers.replicas);
     let recorded = status(job).progress;
     let known = report.or(recorded.as_ref()).and_then(|progress| progress.scaling.clone());
-    ServerScale { wanted, started: valid.map_or(wanted, ValidJob::started_servers), known }
+    let started = |number, of: fn(&ValidJob) -> i32| valid.map_or(number, of);
+    let (started_servers, started_workers) =
+        (started(servers, ValidJob::started_servers), started(workers, ValidJob::started_workers));
+    let scale = ServerScale { wanted: servers, started: started_servers, known: known.clone() };
+    (scale, WorkerScale { wanted: workers, started: started_workers, known })
 }
 
-/// The spec with as many servers as stay in the run.
-fn present(job: &HybridJob, servers: &ServerScale) -> HybridJobSpec {
+/// The spec with as many servers and workers as stay in the run.
+fn present(job: &HybridJob, servers: &ServerScale, workers: &WorkerScale) -> HybridJobSpec {
     let mut present = job.spec.clone();
     present.embedding_servers.replicas = servers.staying();
+    present.dense_workers.replicas = workers.pods();
     present
 }
 

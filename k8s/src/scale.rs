@@ -1,11 +1,19 @@
-//! The number of embedding servers changes while the run trains (ADR 55).
+//! The numbers of embedding servers (ADR 55) and dense workers (ADR 59) change while the run trains.
 //!
-//! The number belongs to the coordinator: it admits new servers, moves buckets, and lets a server go that owns none any more.
-//! The operator asks it for the number of the spec, and makes as many pods as the coordinator then reports:
+//! The numbers belong to the coordinator: it admits new servers, moves buckets, and lets a server go that owns none any more.
+//! The operator asks it for the numbers of the spec, and makes as many pods as the coordinator then reports:
 //!
 //! ```text
 //!  spec 5, run 3:  ask ──► run 5: two more pods ──► buckets move to them ──► settled
 //!  spec 3, run 5:  ask ──► run 5: five pods stay ──► buckets move away  ──► run 3: two pods go ──► settled
+//! ```
+//!
+//! Workers have no rows. A worker that is not wanted any more trains on what it has read, and leaves, once its pod or the
+//! coordinator asks it to. So the operator asks the coordinator, and then makes as many pods as it wants:
+//!
+//! ```text
+//!  spec 4, run 2:  ask ──► coordinator wants 4: two more pods ──► they join ──► settled
+//!  spec 2, run 4:  ask ──► coordinator wants 2: two pods are asked to end ──► they leave ──► settled
 //! ```
 //!
 //! Each look derives the step from the report that the status keeps. An operator that takes over thus continues there.
@@ -29,7 +37,18 @@ pub struct ServerScale {
     pub known: Option<ServerScaling>,
 }
 
-/// What a change of the number waits for.
+/// The number of dense workers: as it is wanted, and as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerScale {
+    /// What the spec says.
+    pub wanted: i32,
+    /// With how many the attempt started.
+    pub started: i32,
+    /// The coordinator's last report, once somebody has changed a number of the run.
+    pub known: Option<ServerScaling>,
+}
+
+/// What a change of a number waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScaleStep {
     /// The run has the wanted number.
@@ -60,14 +79,63 @@ impl ServerScale {
     pub fn step(&self, heard: Option<&Progress>) -> ScaleStep {
         let asked = self.known.as_ref().map_or(self.started, |known| known.wanted);
         if asked != self.wanted {
-            let trains = heard.is_some_and(|report| report.state == TRAINING);
-            return if trains { ScaleStep::Ask } else { ScaleStep::Wait };
+            return ScaleStep::asking(heard);
         }
         match &self.known {
             Some(known) if known.servers != known.wanted || known.buckets_left > 0 => {
                 ScaleStep::Moving(known.text.clone())
             }
             _ => ScaleStep::Settled,
+        }
+    }
+}
+
+impl WorkerScale {
+    /// What the coordinator reports of the workers, once somebody has changed their number.
+    fn changed(&self) -> Option<&ServerScaling> {
+        self.known.as_ref().filter(|known| known.workers_wanted > 0)
+    }
+
+    /// How many pods there should be now, all of which stay. A pod that comes before the coordinator was asked would be asked to leave. A pod beyond
+    /// this number is asked to end, and has its grace period to leave. How it ends is of no consequence.
+    #[must_use]
+    pub fn pods(&self) -> i32 {
+        self.changed().map_or(self.started, |known| known.workers_wanted)
+    }
+
+    /// How many workers train for certain: new ones that have not joined yet are not lost.
+    #[must_use]
+    pub fn joined(&self) -> i32 {
+        self.changed().map_or(self.started, |known| known.workers).min(self.pods())
+    }
+
+    /// The next step. `heard` is what the coordinator reported just now.
+    #[must_use]
+    pub fn step(&self, heard: Option<&Progress>) -> ScaleStep {
+        if self.pods() != self.wanted {
+            return ScaleStep::asking(heard);
+        }
+        match self.changed() {
+            Some(known) if known.workers != known.workers_wanted => ScaleStep::Moving(known.text.clone()),
+            _ => ScaleStep::Settled,
+        }
+    }
+}
+
+impl ScaleStep {
+    fn asking(heard: Option<&Progress>) -> Self {
+        let trains = heard.is_some_and(|report| report.state == TRAINING);
+        if trains { Self::Ask } else { Self::Wait }
+    }
+
+    /// The step of both numbers together. They are one request, and one report.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Ask, _) | (_, Self::Ask) => Self::Ask,
+            (Self::Wait, _) | (_, Self::Wait) => Self::Wait,
+            (Self::Moving(text), _) | (_, Self::Moving(text)) => Self::Moving(text),
+            (Self::Settled, Self::Settled) => Self::Settled,
         }
     }
 }
@@ -82,8 +150,50 @@ mod tests {
             wanted,
             buckets_left,
             text: "4 buckets still move".to_owned(),
+            ..ServerScaling::default()
         });
         ServerScale { wanted, started: 3, known }
+    }
+
+    /// Of a run that started with two workers. `known` are those that train and those that the coordinator wants.
+    fn workers(wanted: i32, known: Option<(i32, i32)>) -> WorkerScale {
+        let text = "worker 2 has not joined".to_owned();
+        let known = known.map(|(workers, workers_wanted)| ServerScaling {
+            workers,
+            workers_wanted,
+            text,
+            ..ServerScaling::default()
+        });
+        WorkerScale { wanted, started: 2, known }
+    }
+
+    #[test]
+    fn pods_of_workers_follow_what_the_coordinator_wants() {
+        let pods = |wanted, known| {
+            let scale = workers(wanted, known);
+            (scale.pods(), scale.joined())
+        };
+        assert_eq!(pods(4, None), (2, 2), "it was not asked yet");
+        assert_eq!(pods(4, Some((0, 0))), (2, 2), "only the servers' number was changed");
+        assert_eq!(pods(4, Some((2, 4))), (4, 2), "two have not joined yet");
+        assert_eq!(pods(4, Some((4, 4))), (4, 4));
+        assert_eq!(pods(1, Some((4, 4))), (4, 4), "it was not asked yet, or refuses");
+        assert_eq!(pods(1, Some((4, 1))), (1, 1));
+    }
+
+    #[test]
+    fn a_change_of_the_workers_is_asked_for_and_waited_for() {
+        let training = report("training");
+        assert_eq!(workers(2, None).step(Some(&training)), ScaleStep::Settled);
+        assert_eq!(workers(3, None).step(Some(&report("waiting"))), ScaleStep::Wait);
+        assert_eq!(workers(3, None).step(Some(&training)), ScaleStep::Ask);
+        assert_eq!(workers(3, Some((2, 3))).step(None), ScaleStep::Moving("worker 2 has not joined".to_owned()));
+        assert_eq!(workers(3, Some((3, 3))).step(None), ScaleStep::Settled);
+        assert_eq!(workers(2, Some((3, 3))).step(Some(&training)), ScaleStep::Ask);
+        let moving = || ScaleStep::Moving("4 buckets".to_owned());
+        assert_eq!(ScaleStep::Settled.with(ScaleStep::Ask), ScaleStep::Ask);
+        assert_eq!(ScaleStep::Wait.with(moving()), ScaleStep::Wait);
+        assert_eq!(ScaleStep::Settled.with(moving()), moving());
     }
 
     fn report(state: &str) -> Progress {

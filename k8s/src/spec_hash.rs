@@ -23,12 +23,13 @@ impl SpecHash {
         Self { template: template(spec), fixed: template(&fixed) }
     }
 
-    /// The hashes of a spec during an attempt that started with this many servers. The spec may have another number: it is
-    /// changed without another attempt.
+    /// The hashes of a spec during an attempt that started with so many servers and workers. The spec may have other numbers:
+    /// they are changed without another attempt.
     #[must_use]
-    pub fn during(spec: &HybridJobSpec, servers: i32) -> Self {
+    pub fn during(spec: &HybridJobSpec, servers: i32, workers: i32) -> Self {
         let mut spec = spec.clone();
         spec.embedding_servers.replicas = servers;
+        spec.dense_workers.replicas = workers;
         Self::of(&spec)
     }
 }

@@ -23,7 +23,7 @@ const DURABILITY: &str = "process";
 /// A HybridJob that can be built. Only [`validate`] makes one.
 #[derive(Clone, Debug)]
 pub struct ValidJob {
-    /// The spec, for fields that need no check, with as many servers as the run has now.
+    /// The spec, for fields that need no check, with as many servers and workers as the run has now.
     pub spec: HybridJobSpec,
     /// The text of the job file that every role of the attempt gets.
     pub rendered: String,
@@ -52,10 +52,11 @@ impl ValidJob {
         }
     }
 
-    /// The same with this many embedding servers, as a run has that was scaled.
+    /// The same with so many embedding servers and dense workers, as a run has that was scaled.
     #[must_use]
-    pub fn with_servers(mut self, servers: i32) -> Self {
+    pub fn with_numbers(mut self, servers: i32, workers: i32) -> Self {
         self.spec.embedding_servers.replicas = servers;
+        self.spec.dense_workers.replicas = workers;
         self
     }
 
@@ -65,10 +66,18 @@ impl ValidJob {
         i32::try_from(self.job.cluster.servers).unwrap_or(i32::MAX)
     }
 
-    /// Whether the others wait for a lost worker and continue once it is replaced (invariant RK-3).
+    /// Dense workers with which the attempt starts.
+    #[must_use]
+    pub fn started_workers(&self) -> i32 {
+        i32::try_from(self.job.cluster.workers).unwrap_or(i32::MAX)
+    }
+
+    /// Whether the others wait for a lost worker and continue once it is replaced (invariant RK-3). The same throughout an
+    /// attempt, whatever its number of workers is: Kubernetes keeps the rules of a Job for good.
     #[must_use]
     pub fn rejoins(&self) -> bool {
-        self.job.train.mode != Mode::Sync && self.replicas(Role::Worker) > 1
+        let cluster = &self.job.cluster;
+        self.job.train.mode != Mode::Sync && cluster.max_workers.unwrap_or(cluster.workers).max(cluster.workers) > 1
     }
 
     /// Whether the processes of the run prove that they belong to it, by the Secret that the operator makes. Not if the job
@@ -163,8 +172,8 @@ fn render(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Rendered {
             None => missing = Some(format!("`{section}` is not a section")),
         }
     }
-    let least = if keeps_sizes { None } else { least_workers(object, &document) };
-    for (section, key, item) in fallbacks().into_iter().chain(least) {
+    let bounds = if keeps_sizes { Vec::new() } else { worker_bounds(object, &document) };
+    for (section, key, item) in fallbacks().into_iter().chain(bounds) {
         if let Some(table) = table(&mut document, section) {
             table.entry(key).or_insert(item);
         }
@@ -205,14 +214,16 @@ fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
     ]
 }
 
-/// The lower bound of `elasticity` as a key of the job file. A run in mode `hybrid` or `async` continues without lost
-/// workers down to it.
-fn least_workers(object: &HybridJob, document: &DocumentMut) -> Option<(&'static str, &'static str, Item)> {
-    let least = object.spec.elasticity.as_ref()?.min_workers;
+/// The bounds of `elasticity` as keys of the job file. In modes `hybrid` and `async` a run continues without lost workers down to
+/// the lower one, and takes more workers up to the upper one. In mode `sync` the number of workers never changes.
+fn worker_bounds(object: &HybridJob, document: &DocumentMut) -> Vec<(&'static str, &'static str, Item)> {
     let mode = document.get("train").and_then(|train| train.get("mode")).and_then(Item::as_str);
     let workers = object.spec.dense_workers.replicas;
-    let may = mode.is_none_or(|mode| mode != "sync") && workers > 1 && least <= workers;
-    may.then(|| ("cluster", "min_workers", value(i64::from(least))))
+    let Some(elasticity) = object.spec.elasticity.as_ref().filter(|_| mode != Some("sync")) else { return Vec::new() };
+    let bound = |key, number: i32| ("cluster", key, value(i64::from(number)));
+    let least = (elasticity.min_workers <= workers).then(|| bound("min_workers", elasticity.min_workers));
+    let most = (elasticity.max_workers >= workers).then(|| bound("max_workers", elasticity.max_workers));
+    least.into_iter().chain(most).collect()
 }
 
 fn parse(text: &str) -> Result<Job, String> {

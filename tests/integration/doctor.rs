@@ -76,19 +76,22 @@ fn a_stopped_process_is_named_whoever_it_is() {
     let run = up(&fixture, "2", &SETS);
     wait_until_healthy(&fixture);
 
-    let worker = pid(&fixture, "dense-worker-1");
-    signal_process(worker, Signal::STOP);
-    let found = wait_for(&fixture, &[], "member_silent", "dense worker 1");
-    let next = found["next"].as_str().expect("text").to_owned();
-    assert_eq!(next, format!("let it go on: kill -CONT {worker}"));
-    // The other worker waits for it in a call of all: the doctor names which, once it has waited for three seconds.
-    let deadline = Instant::now() + TIMEOUT;
-    let waits = "dense worker 0 waits in the ";
-    while !lines(&wait_for(&fixture, &[], "member_silent", "dense worker 1")).contains(waits) {
-        assert!(Instant::now() < deadline, "nobody waits for the worker");
+    for (stopped, other) in [(1, 0), (0, 1)] {
+        let worker = pid(&fixture, &format!("dense-worker-{stopped}"));
+        let subject = format!("dense worker {stopped}");
+        signal_process(worker, Signal::STOP);
+        let found = wait_for(&fixture, &[], "member_silent", &subject);
+        let next = found["next"].as_str().expect("text").to_owned();
+        assert_eq!(next, format!("let it go on: kill -CONT {worker}"));
+        // The other worker waits for it in a call of all: the doctor names which, once it has waited for three seconds.
+        let deadline = Instant::now() + TIMEOUT;
+        let waits = format!("dense worker {other} waits in ");
+        while !lines(&wait_for(&fixture, &[], "member_silent", &subject)).contains(&waits) {
+            assert!(Instant::now() < deadline, "nobody waits for {subject}");
+        }
+        signal_process(worker, Signal::CONT);
+        wait_until_healthy(&fixture);
     }
-    signal_process(worker, Signal::CONT);
-    wait_until_healthy(&fixture);
 
     let server = pid(&fixture, "embedding-server-1");
     signal_process(server, Signal::STOP);

@@ -48,9 +48,10 @@ impl<'a> Roles<'a> {
         (roles, workers)
     }
 
+    /// As Kubernetes does: another process follows one that is asked to end.
     pub(crate) fn start_worker(&self, index: u32, sets: &[&str]) -> RunningCommand {
         let (announce, index) = (format!("roles/{index}.json"), index.to_string());
-        self.role(&["dense-worker", "--index", &index, "--announce", &announce], sets)
+        self.role(&["dense-worker", "--index", &index, "--announce", &announce, "--on-stop", "restart"], sets)
     }
 
     /// Signals servers and coordinator.
@@ -161,6 +162,29 @@ fn workers_without_a_row_among_them_say_so() {
     fixture.write("train.txt", "\n\n");
     let run = fixture.zagros(["up", "job.toml", "--workers", "2"]).expect(3);
     run.says(&["train.txt", "no rows", "data.train"]);
+}
+
+/// As on Kubernetes, when a node is drained: the worker says by its exit code that another process is to take its place, which joins.
+/// Worker 0 stands still meanwhile, so training is not over.
+#[test]
+fn a_worker_that_is_asked_to_end_comes_back_and_every_sample_is_trained_once() {
+    let fixture = Fixture::new(20_000);
+    let sets = ["train.epochs=10", "cluster.min_workers=1", "cluster.max_workers=2", "cluster.lease_seconds=60"];
+    let (mut roles, [mut first, second]) = Roles::start_with_journal(&fixture, &sets);
+    first.wait_for_line("epoch 1/");
+    signal_process(roles.worker(1), Signal::TERM);
+    second.finish().expect(143).says(&["asked to end, and the run goes on without this worker"]);
+    signal_process(roles.worker(0), Signal::STOP);
+    let mut third = roles.start_worker(1, &sets);
+    third.wait_for_line("waiting for the other dense workers");
+    signal_process(roles.worker(0), Signal::CONT);
+    third.wait_for_line("training continues after step");
+    first.wait_for_line("with dense workers 0, 1");
+    for process in [first, third].into_iter().chain(roles.take_others()) {
+        process.finish().expect(0);
+    }
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], &summary["samples"]), (&"finished".into(), &200_000.into()));
 }
 
 #[test]

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use zagros_chaos::PushRecorder;
 use zagros_collective::{CollectiveBackend, Rendezvous, StoreRendezvous};
 use zagros_coordinator_client::Waits;
-use zagros_dense_worker::{RunFolder, SilentObserver, Worker, WorkerError};
+use zagros_dense_worker::{Outcome, RunFolder, SilentObserver, Worker, WorkerError};
 use zagros_doctor::OwnWaits;
 use zagros_embedding_client::GrpcShard;
 use zagros_job::{Collective, Job};
 use zagros_plumbing::admin;
 use zagros_shell::{Exit, Failure, OrInternal, Port, Role};
 
-use crate::args::WorkerArgs;
+use crate::args::{LeaveMeaning, WorkerArgs};
 use crate::memory;
+use crate::report;
 use crate::resume::{ResumeChoice, Start, failed};
 use crate::terminal::Terminal;
 
@@ -59,7 +60,12 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         resume: start.as_ref().and_then(|start| start.point.clone()),
         shutdown: role.shutdown.clone(),
     };
-    crate::report::finish(worker, Terminal::new(true), &role.signals).await
+    let outcome = report::finish(worker, Terminal::new(true), &role.signals).await?;
+    let comes_back = args.on_stop == LeaveMeaning::Restart && role.signals.exit_code().is_some();
+    Ok(match outcome {
+        Outcome::Left if comes_back => report::interrupted(&role.signals),
+        outcome => report::exit(outcome, &role.signals),
+    })
 }
 
 /// The folder that the command line names. One that is not there is no fault of the disk.

@@ -45,7 +45,8 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     }
     let start = Start::of(&job, choice)?;
     let worker = worker(job, &start, shutdown).await?;
-    report::finish(worker, Terminal::new(false), &signals).await
+    let outcome = report::finish(worker, Terminal::new(false), &signals).await?;
+    Ok(report::exit(outcome, &signals))
 }
 
 async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, Failure> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use zagros_job::{
     Categorical, Cluster, Data, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job,
-    Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, Table, TableOptimizer, TableSettings, TestPart,
-    Train, ValidationPart, Values, Wire,
+    Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table, TableOptimizer,
+    TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -137,6 +137,8 @@ fn train() -> Train {
         threads: 1,
         precision: zagros_job::Precision::F32,
         device: zagros_job::Device::Cpu,
+        start_from: None,
+        start_steps: StartSteps::Restart,
         max_steps: None,
         evaluate_every: None,
         early_stop: None,

@@ -13,7 +13,7 @@ use crate::names::Role;
 /// Otherwise the operator restarts the whole group.
 pub(super) fn workers(plan: &BuildPlan<'_>) -> Job {
     let workers = plan.job.replicas(Role::Worker);
-    let replacing = if plan.job.rejoins() { replacing(plan) } else { None };
+    let replacing = plan.replaces_workers().then(|| replacing(plan));
     let once = || JobSpec { backoff_limit: Some(0), ..JobSpec::default() };
     Job {
         metadata: plan.metadata(plan.attempt.workload(Role::Worker)),
@@ -28,21 +28,13 @@ pub(super) fn workers(plan: &BuildPlan<'_>) -> Job {
     }
 }
 
-/// Whether Kubernetes restarts a lost worker.
-pub(super) fn replaces_workers(plan: &BuildPlan<'_>) -> bool {
-    plan.job.rejoins() && replacing(plan).is_some()
-}
-
 /// Each worker restarts as often as the run policy says, unless its exit code says that it would fail again. Evictions are
-/// not counted. `None` if no worker is ever replaced.
-fn replacing(plan: &BuildPlan<'_>) -> Option<JobSpec> {
+/// not counted.
+fn replacing(plan: &BuildPlan<'_>) -> JobSpec {
     let policy = &plan.job.spec.run_policy;
     let mut retryable = policy.exit_codes.retryable.clone();
     retryable.sort_unstable();
     retryable.dedup();
-    if retryable.is_empty() || policy.backoff_limit == 0 {
-        return None;
-    }
     let hopeless = PodFailurePolicyOnExitCodesRequirement {
         container_name: Some(Role::Worker.word().to_owned()),
         operator: "NotIn".to_owned(),
@@ -62,13 +54,13 @@ fn replacing(plan: &BuildPlan<'_>) -> Option<JobSpec> {
             ..PodFailurePolicyRule::default()
         },
     ];
-    Some(JobSpec {
+    JobSpec {
         backoff_limit_per_index: Some(policy.backoff_limit),
         // The others could not continue with fewer.
         max_failed_indexes: Some(dispensable(plan)),
         pod_failure_policy: Some(PodFailurePolicy { rules }),
         ..JobSpec::default()
-    })
+    }
 }
 
 /// How many workers the run can lose for good.

@@ -66,6 +66,14 @@ pub struct BuildPlan<'a> {
     pub servers: &'a ServerFacts,
 }
 
+impl BuildPlan<'_> {
+    /// Whether Kubernetes starts another pod for a worker that is lost, or that leaves although it is wanted.
+    fn replaces_workers(&self) -> bool {
+        let policy = &self.job.spec.run_policy;
+        self.job.rejoins() && policy.backoff_limit > 0 && !policy.exit_codes.retryable.is_empty()
+    }
+}
+
 /// All objects of an attempt up to a stage, in the order in which they are applied.
 #[must_use]
 pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
-use super::{BuildPlan, jobs};
+use super::BuildPlan;
 use crate::names::{ADMIN_PORT, MANAGER, ROLE_LABEL, Role, job_labels};
 
 /// Gives each pod of a role a name. Unready pods have one too: members find each other in order to become ready.
@@ -110,7 +110,7 @@ fn selects(plan: &BuildPlan<'_>, roles: &[Role]) -> LabelSelector {
 fn may_move(plan: &BuildPlan<'_>, role: Role) -> bool {
     match role {
         Role::Coordinator | Role::Server => plan.job.is_durable(),
-        Role::Worker => jobs::replaces_workers(plan),
+        Role::Worker => plan.replaces_workers(),
     }
 }
 

@@ -178,6 +178,9 @@ fn secrets(sources: &[EnvName]) -> Option<Vec<EnvFromSource>> {
     (!sources.is_empty()).then(|| sources.iter().map(secret).collect())
 }
 
+/// The exit code of a process that SIGTERM has ended.
+const ASKED_TO_END: i32 = 143;
+
 fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
     let mut arguments = vec![role.command().to_owned(), "--config".to_owned(), JOB_FILE.to_owned()];
     let host = plan.attempt.host(role);
@@ -194,8 +197,15 @@ fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
             arguments.extend(more.map(str::to_owned));
         }
     }
-    // A pod that is asked to end is made again with its volume.
-    if plan.job.is_durable() && role != Role::Worker {
+    // A pod that is asked to end is made again: of a server or the coordinator with its volume, of a worker under its index. An index
+    // that has ended with 0 is complete, and never gets another pod.
+    let comes_back = match role {
+        Role::Coordinator | Role::Server => plan.job.is_durable(),
+        Role::Worker => {
+            plan.replaces_workers() && plan.job.spec.run_policy.exit_codes.retryable.contains(&ASKED_TO_END)
+        }
+    };
+    if comes_back {
         arguments.extend(["--on-stop", "restart"].map(str::to_owned));
     }
     arguments.push("--log-json".to_owned());

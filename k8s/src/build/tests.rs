@@ -77,7 +77,7 @@ fn the_hash_of_a_spec_is_the_same_in_every_version() {
     // During an attempt the number of servers is that with which the attempt started.
     let mut scaled = hybrid_job().spec;
     scaled.embedding_servers.replicas = 9;
-    assert_eq!(crate::spec_hash::SpecHash::during(&scaled, 3).template, value(json!({})));
+    assert_eq!(crate::spec_hash::SpecHash::during(&scaled, 3, 2).template, value(json!({})));
     assert_eq!(value(json!({"runPolicy": {"backoffLimit": 9}, "networkPolicy": false})), value(json!({})));
     for change in [json!({"podSecurityContext": {}}), json!({"denseWorkers": {"pod": {"labels": {"a": "b"}}}})] {
         assert_ne!(value(change), value(json!({})));
@@ -122,7 +122,11 @@ fn each_role_starts_with_its_command_line() {
         json!([&[role][..], &job, &index, end].concat())
     };
     assert_eq!(container(POD_OWNERS[1])["args"], member("embedding-server", "server", 7701, &restart));
-    assert_eq!(container(POD_OWNERS[2])["args"], member("dense-worker", "worker", 7702, &["--log-json"]));
+    assert_eq!(container(POD_OWNERS[2])["args"], member("dense-worker", "worker", 7702, &restart));
+    // A Job that fails with its first pod: a worker that leaves must not end it.
+    let once = all(|job| job.spec.run_policy.backoff_limit = 0);
+    let args = once(POD_OWNERS[2])["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+    assert!(!args.contains("--on-stop"), "{args}");
     // Without a log, a server that ends takes its rows along: then the run is drained.
     let volatile = all(spec_of(json!({"job": {"inline": VOLATILE}})));
     for title in &POD_OWNERS[..2] {

@@ -4,7 +4,7 @@
 //! refused while the run is under way. Embedding servers with a log are restarted one by one with another template; without a log
 //! they would lose the rows in their memory. It is admitted while nothing of the run exists: before its first attempt, while it is suspended, and while it is
 //! invalid. All other edits are applied at once, without a restart: also another number of embedding servers, between which
-//! rows move. Only another number of workers within `elasticity` restarts the run.
+//! rows move, and another number of workers within `elasticity`.
 
 use kube::core::Rule;
 

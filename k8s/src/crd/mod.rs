@@ -119,7 +119,8 @@ pub struct HybridJobSpec {
     /// How the run ends, and when it is tried again.
     #[serde(default)]
     pub run_policy: RunPolicy,
-    /// How many workers the run may have when it is scaled. Scaling restarts all roles at the new size.
+    /// How many workers the run may have. `kubectl scale` changes their number while the run trains, in modes `hybrid` and
+    /// `async`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elasticity: Option<Elasticity>,
     /// How the pods are scheduled as a group.

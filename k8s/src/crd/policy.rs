@@ -85,7 +85,8 @@ pub struct Elasticity {
     /// this many workers are left. Sets `cluster.min_workers` unless the job file does.
     #[schemars(range(min = 1, max = 1024))]
     pub min_workers: i32,
-    /// The most workers.
+    /// The most workers. In modes `hybrid` and `async` it sets `cluster.max_workers` unless the job file does: up to so many join
+    /// the attempt while it trains.
     #[schemars(range(min = 1, max = 1024))]
     pub max_workers: i32,
 }

@@ -154,7 +154,7 @@ pub struct Progress {
     /// Embedding servers that the coordinator counts as alive.
     #[serde(default)]
     pub servers: i32,
-    /// A change of their number; absent until somebody has asked for one.
+    /// A change of their number or of that of the workers; absent until somebody has asked for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling: Option<ServerScaling>,
     /// Epoch over the data, from 1.
@@ -179,7 +179,7 @@ pub struct Progress {
     pub reason: String,
 }
 
-/// A change of the number of embedding servers while the run trains, as the coordinator reports it.
+/// A change of the numbers of embedding servers and dense workers while the run trains, as the coordinator reports it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerScaling {
@@ -189,6 +189,12 @@ pub struct ServerScaling {
     pub wanted: i32,
     /// Buckets that still have to move.
     pub buckets_left: i32,
+    /// Dense workers that train.
+    #[serde(default)]
+    pub workers: i32,
+    /// Dense workers that the run is to have; 0 while nobody has asked for another number than that of the attempt's job file.
+    #[serde(default)]
+    pub workers_wanted: i32,
     /// All of it in one sentence.
     pub text: String,
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use zagros_protocol::control::ScaleRequest;
 
 use crate::build::BuildStage;
 use crate::crd::{CleanPodPolicy, HybridJobSpec, HybridJobStatus, Progress, Recovery};
 use crate::observe::ObservedObjects;
-use crate::scale::ServerScale;
+use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
 
 /// The input of a decision.
@@ -19,10 +20,12 @@ pub struct DecisionFacts<'a> {
     pub namespace: &'a str,
     /// Its spec, checked.
     pub spec: &'a HybridJobSpec,
-    /// The spec with as many servers as stay in the run: another number that it says is not reached yet.
+    /// The spec with as many servers and workers as stay in the run: another number that it says is not reached yet.
     pub present: &'a HybridJobSpec,
     /// The number of servers.
     pub servers: &'a ServerScale,
+    /// The number of workers.
+    pub workers: &'a WorkerScale,
     /// Generation of the spec.
     pub generation: Option<i64>,
     /// Its recorded status.
@@ -54,8 +57,8 @@ pub struct Decision {
     pub again: Option<Duration>,
     /// What to publish as an Event.
     pub news: Option<EventNote>,
-    /// Whether the coordinator is asked for the wanted number of servers.
-    pub asks_for_servers: bool,
+    /// The numbers of servers and workers that the coordinator is asked for; one that stays is 0.
+    pub asks_for: Option<ScaleRequest>,
     /// Workers' pods on nodes that do not report, for which their Job waits.
     pub given_up: Vec<String>,
 }

@@ -7,7 +7,7 @@ use super::DecisionFacts;
 use crate::crd::{HybridJobStatus, Phase};
 use crate::judge::end_of;
 use crate::names::Role;
-use crate::observe::PodState;
+use crate::observe::{ObservedObjects, PodState};
 
 /// When all workers were back after the last loss.
 pub(super) fn back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
@@ -28,18 +28,19 @@ pub(super) enum Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    pub(super) fn of(facts: &DecisionFacts<'a>, is_ready: bool) -> Self {
+    /// `staying` is what is observed of the members that stay in the run.
+    pub(super) fn of(facts: &DecisionFacts<'_>, staying: &'a ObservedObjects, is_ready: bool) -> Self {
         let reported = facts.status.workers_lost.as_ref().map(|time| time.0);
         if !facts.rejoins {
             return Self::Whole;
         }
-        let ended = facts.observed.lost_worker(back(facts));
+        let ended = staying.lost_worker(back(facts));
         let is_newer = |pod: &PodState| pod.exit.as_ref().and_then(|exit| exit.at) > reported;
         match reported {
-            Some(_) if is_ready && every_worker_is_ready(facts) => Self::Back,
+            Some(_) if is_ready && every_worker_is_ready(facts, staying) => Self::Back,
             Some(_) if ended.is_some_and(is_newer) => Self::Lost(ended),
             Some(_) => Self::Waiting(ended),
-            None if ended.is_some() || a_worker_is_gone(facts) => Self::Lost(ended),
+            None if ended.is_some() || a_worker_is_gone(facts, staying) => Self::Lost(ended),
             None => Self::Whole,
         }
     }
@@ -71,16 +72,16 @@ impl<'a> Fleet<'a> {
 
 /// Whether a worker of a ready run is missing without an exit code: it was deleted, or evicted, which its Job does not even
 /// count.
-fn a_worker_is_gone(facts: &DecisionFacts<'_>) -> bool {
+fn a_worker_is_gone(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -> bool {
     let is_present = |pod: &&PodState| pod.role == Role::Worker && pod.exit.is_none() && pod.departure.is_none();
-    let present = i32::try_from(facts.observed.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
+    let present = i32::try_from(staying.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
     let is_up = facts.status.phase == Some(Phase::Running);
-    is_up && (present < facts.present.dense_workers.replicas || worker_restarts(facts) > facts.status.worker_restarts)
+    is_up && (present < facts.workers.joined() || worker_restarts(facts) > facts.status.worker_restarts)
 }
 
 /// Counts the pods themselves, because a Job counts a pod as ready for a moment after it has ended.
-fn every_worker_is_ready(facts: &DecisionFacts<'_>) -> bool {
-    let ready = facts.observed.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready).count();
+fn every_worker_is_ready(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -> bool {
+    let ready = staying.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready).count();
     let ended_well = facts.observed.workers.as_ref().map_or(0, |workers| workers.succeeded);
     i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.present.dense_workers.replicas
 }

@@ -1,4 +1,6 @@
-//! What the status says about a change of the number of embedding servers.
+//! What a change of the numbers of embedding servers and dense workers asks for, and what the status says about it.
+
+use zagros_protocol::control::ScaleRequest;
 
 use super::{DecisionFacts, EventNote};
 use crate::conditions::{Conditions, SCALED};
@@ -11,6 +13,25 @@ const DONE: &str = "Done";
 const SCALING: &str = "Scaling";
 /// Reason of a run whose coordinator refuses the wanted number.
 pub(crate) const REFUSED: &str = "ScaleRefused";
+
+/// What the change of both numbers waits for.
+pub(super) fn step(facts: &DecisionFacts<'_>) -> ScaleStep {
+    let heard = facts.progress.as_ref();
+    facts.servers.step(heard).with(facts.workers.step(heard))
+}
+
+/// What the coordinator is asked for: only numbers that it does not want already.
+pub(super) fn request(facts: &DecisionFacts<'_>) -> ScaleRequest {
+    let heard = facts.progress.as_ref();
+    let asks = |step: ScaleStep, wanted: i32| if step == ScaleStep::Ask { wanted.unsigned_abs() } else { 0 };
+    let servers = asks(facts.servers.step(heard), facts.servers.wanted);
+    ScaleRequest { servers, workers: asks(facts.workers.step(heard), facts.workers.wanted) }
+}
+
+/// The numbers of the spec, in words.
+fn numbers(facts: &DecisionFacts<'_>) -> String {
+    format!("{} embedding servers and {} dense workers", facts.servers.wanted, facts.workers.wanted)
+}
 
 fn condition(status: &HybridJobStatus) -> Option<&Condition> {
     status.conditions.iter().find(|one| one.type_ == SCALED)
@@ -29,10 +50,9 @@ pub(super) fn record(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, st
     let (holds, reason, message) = match step {
         ScaleStep::Settled if before.is_none() => return,
         ScaleStep::Ask | ScaleStep::Wait if is_refused => return,
-        ScaleStep::Settled => (true, DONE, format!("the run has {} embedding servers", facts.servers.wanted)),
+        ScaleStep::Settled => (true, DONE, format!("the run has {}", numbers(facts))),
         ScaleStep::Ask | ScaleStep::Wait => {
-            let wanted = facts.servers.wanted;
-            (false, SCALING, format!("the coordinator is asked for {wanted} embedding servers once the run trains"))
+            (false, SCALING, format!("the coordinator is asked for {} once the run trains", numbers(facts)))
         }
         ScaleStep::Moving(text) => (false, SCALING, text.clone()),
     };

@@ -1,10 +1,12 @@
 //! Decisions, by value.
 
 use super::*;
-use crate::crd::{CleanPodPolicy, Elasticity, ExitCodes, HybridJobSpec, Progress};
+use crate::crd::{CleanPodPolicy, ExitCodes, HybridJobSpec, Progress};
 use crate::fixture::{hybrid_job, pod};
 use crate::observe::{JobEnd, JobState, OwnedKind, OwnedObject, PodExit, PodState, RemainingPod};
-use crate::scale::ServerScale;
+use crate::scale::{ServerScale, WorkerScale};
+
+mod workers;
 
 /// A job whose status goes from decision to decision, as in the operator.
 struct DecisionCase {
@@ -17,6 +19,7 @@ struct DecisionCase {
     rejoins: bool,
     progress: Option<Progress>,
     servers: ServerScale,
+    workers: WorkerScale,
     now: i64,
 }
 
@@ -33,6 +36,7 @@ impl DecisionCase {
             rejoins: false,
             progress: None,
             servers: ServerScale { wanted: 3, started: 3, known: None },
+            workers: WorkerScale { wanted: 2, started: 2, known: None },
             now: 1_000,
         }
     }
@@ -58,6 +62,7 @@ impl DecisionCase {
     fn present(&self) -> HybridJobSpec {
         let mut present = self.spec.clone();
         present.embedding_servers.replicas = self.servers.staying();
+        present.dense_workers.replicas = self.workers.pods();
         present
     }
 
@@ -68,6 +73,7 @@ impl DecisionCase {
             spec: &self.spec,
             present: &self.present(),
             servers: &self.servers,
+            workers: &self.workers,
             generation: Some(4),
             status: &self.status,
             next: &self.hash(),
@@ -292,19 +298,6 @@ fn nothing_of_an_attempt_is_made_while_a_worker_of_another_runs() {
     pod.until = Some(Timestamp::from_second(case.now - 30).unwrap());
     case.observed = ObservedObjects { remaining: vec![pod], ..ObservedObjects::default() };
     assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Servers));
-}
-
-#[test]
-fn scaling_restarts_the_whole_group() {
-    let mut case = DecisionCase::running();
-    case.spec.elasticity = Some(Elasticity { min_workers: 1, max_workers: 4 });
-    assert_eq!(case.step().status.attempt, 1);
-    case.spec.dense_workers.replicas = 4;
-    case.template = "t2".to_owned();
-    let scaled = case.step();
-    assert_eq!((scaled.status.attempt, scaled.status.restarts, scaled.work), (2, 0, OperatorWork::Record));
-    assert_eq!(scaled.news.map(|news| news.reason), Some("SpecChanged"));
-    assert!(scaled.status.selector.unwrap().contains("zagros.dev/attempt=2"));
 }
 
 #[test]

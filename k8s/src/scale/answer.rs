@@ -1,7 +1,8 @@
-//! What the coordinator answers when it is asked for the number of the spec, and what the status says of it.
+//! What the coordinator answers when it is asked for the numbers of the spec, and what the status says of it.
 
 use kube::Resource;
 use tracing::{debug, info};
+use zagros_protocol::control::ScaleRequest;
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::conditions::{Conditions, SCALED};
@@ -12,34 +13,31 @@ use crate::error::Error;
 use crate::names::Attempt;
 use crate::reporting::{publish, record};
 
-/// Asks for the number of the spec. A refusal stands in the status until the spec changes. Everything else is asked again with
+/// Asks for numbers of the spec: those of `wanted` that are not 0. A refusal stands in the status until the spec changes. Everything else is asked again with
 /// the next report of the coordinator.
-pub(crate) async fn ask_for_servers(
+pub(crate) async fn ask_for_numbers(
     look: &Reconciliation<'_>,
     job: &mut HybridJob,
     attempt: &Attempt,
+    wanted: ScaleRequest,
     mut next: HybridJobStatus,
 ) -> Result<HybridJobStatus, Error> {
-    let wanted = job.spec.embedding_servers.replicas;
     let credentials = look.memory(job, |memory| memory.access()).map(|access| access.credentials).unwrap_or_default();
-    let asked = (look.context.scaler)(attempt.clone(), credentials, wanted.unsigned_abs()).await;
+    let asked = (look.context.scaler)(attempt.clone(), credentials, wanted).await;
     match asked {
         Ok(()) => {
-            info!(
-                job = attempt.job,
-                servers = wanted,
-                "the coordinator is to have another number of embedding servers"
-            );
+            let ScaleRequest { servers, workers } = wanted;
+            info!(job = attempt.job, servers, workers, "the coordinator is to have other numbers; 0 is unchanged");
             look.memory(job, |memory| memory.ask_again());
-            let note = format!(
-                "spec.embeddingServers.replicas is {wanted}: rows move between the servers, and the run goes on"
-            );
+            let note = format!("{}, and the run goes on", changes(&wanted).join("; "));
             publish(look, job, attempt.number, &EventNote { is_warning: false, reason: "Scaling", note }).await;
         }
         Err(refusal) if needs_a_person(&refusal) => {
             let message = format!(
-                "the coordinator does not admit {wanted} embedding servers: {}; correct spec.embeddingServers.replicas",
-                refusal.message
+                "the coordinator does not admit {}: {}; correct {}",
+                numbers(&wanted).join(" and "),
+                refusal.message,
+                fields(&wanted).join(" or ")
             );
             let is_news = !next.conditions.iter().any(|one| one.type_ == SCALED && one.message == message);
             let generation = job.meta().generation;
@@ -51,10 +49,33 @@ pub(crate) async fn ask_for_servers(
             }
         }
         Err(refusal) => {
-            debug!(job = attempt.job, %refusal, "the coordinator was not asked for another number of servers")
+            debug!(job = attempt.job, %refusal, "the coordinator was not asked for other numbers")
         }
     }
     Ok(next)
+}
+
+/// What somebody asks for, one text for each role that is asked for.
+fn of_roles(wanted: &ScaleRequest, servers: impl Fn(u32) -> String, workers: impl Fn(u32) -> String) -> Vec<String> {
+    let servers = (wanted.servers > 0).then(|| servers(wanted.servers));
+    let workers = (wanted.workers > 0).then(|| workers(wanted.workers));
+    servers.into_iter().chain(workers).collect()
+}
+
+fn numbers(wanted: &ScaleRequest) -> Vec<String> {
+    of_roles(wanted, |servers| format!("{servers} embedding servers"), |workers| format!("{workers} dense workers"))
+}
+
+fn fields(wanted: &ScaleRequest) -> Vec<String> {
+    of_roles(wanted, |_| "spec.embeddingServers.replicas".to_owned(), |_| "spec.denseWorkers.replicas".to_owned())
+}
+
+fn changes(wanted: &ScaleRequest) -> Vec<String> {
+    of_roles(
+        wanted,
+        |servers| format!("spec.embeddingServers.replicas is {servers}: rows move between the servers"),
+        |workers| format!("spec.denseWorkers.replicas is {workers}: workers join or leave between two steps"),
+    )
 }
 
 /// Whether asking again would be answered alike.

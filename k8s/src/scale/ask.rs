@@ -1,4 +1,4 @@
-//! Asks the coordinator for another number of embedding servers.
+//! Asks the coordinator for other numbers of embedding servers and dense workers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,15 +15,18 @@ use crate::names::Attempt;
 /// How long a coordinator may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks the coordinator of an attempt for a number of servers, with the proof that this is allowed.
-pub type CoordinatorScale =
-    Arc<dyn Fn(Attempt, Credentials, u32) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>> + Send + Sync>;
+/// Asks the coordinator of an attempt for these numbers, with the proof that this is allowed. A number that is 0 stays.
+pub type CoordinatorScale = Arc<
+    dyn Fn(Attempt, Credentials, ScaleRequest) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>
+        + Send
+        + Sync,
+>;
 
 /// Asks coordinators by the names of their Services.
 #[must_use]
 pub fn scale_by_coordinator() -> CoordinatorScale {
-    Arc::new(|attempt: Attempt, credentials: Credentials, servers: u32| {
-        Box::pin(async move { scale(&attempt.coordinator(), &credentials, servers).await })
+    Arc::new(|attempt: Attempt, credentials: Credentials, wanted: ScaleRequest| {
+        Box::pin(async move { scale(&attempt.coordinator(), &credentials, wanted).await })
     })
 }
 
@@ -31,8 +34,8 @@ pub fn scale_by_coordinator() -> CoordinatorScale {
 ///
 /// # Errors
 /// When it refuses or does not answer.
-pub async fn scale(address: &str, credentials: &Credentials, servers: u32) -> Result<(), Refusal> {
+pub async fn scale(address: &str, credentials: &Credentials, wanted: ScaleRequest) -> Result<(), Refusal> {
     let control = GrpcControlPlane::connect(address, TIMEOUT, credentials);
     let control = control.map_err(|error| Refusal::invalid(error.to_string()))?;
-    control.scale(ScaleRequest { servers, workers: 0 }).await.map(|_| ())
+    control.scale(wanted).await.map(|_| ())
 }

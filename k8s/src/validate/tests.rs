@@ -42,8 +42,26 @@ fn a_hybrid_run_continues_down_to_the_lower_bound_of_elasticity() {
     assert_eq!(least(JOB_TEXT, 4), Some(1));
     assert_eq!(least(&format!("{JOB_TEXT}[cluster]\nmin_workers = 3\n"), 4), Some(3), "the user's own stays");
     assert_eq!(least(&format!("{JOB_TEXT}mode = \"sync\"\n"), 4), None);
-    assert_eq!(least(JOB_TEXT, 1), None);
+    assert_eq!(least(JOB_TEXT, 1), Some(1));
     assert_eq!(validate(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(1)).unwrap().job.cluster.min_workers, None);
+}
+
+/// A lone worker that others may join is replaced as one of several is: Kubernetes keeps the rules of a Job for good.
+#[test]
+fn a_hybrid_run_takes_workers_up_to_the_upper_bound_of_elasticity() {
+    let most = |text: &str, elasticity| {
+        let mut object = hybrid_job();
+        object.spec.dense_workers.replicas = 1;
+        object.spec.elasticity = elasticity;
+        let valid = validate(&object, &of_spec(text), &attempt(1)).unwrap();
+        (valid.job.cluster.max_workers, valid.rejoins(), valid.with_numbers(3, 8).rejoins())
+    };
+    let elastic = || Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
+    assert_eq!(most(JOB_TEXT, elastic()), (Some(8), true, true));
+    assert_eq!(most(JOB_TEXT, None), (None, false, false));
+    assert_eq!(most(&format!("{JOB_TEXT}mode = \"sync\"\n"), elastic()), (None, false, false));
+    let own = format!("{JOB_TEXT}[cluster]\nmax_workers = 3\n");
+    assert_eq!(most(&own, elastic()).0, Some(3), "the user's own stays");
 }
 
 /// Roles do not compare addresses and folders, so the pods of one attempt agree.

@@ -121,7 +121,7 @@ async fn an_invalid_job_is_corrected_in_place() {
     operator.stop().await;
 }
 
-/// Of all edits that the rules admit while a job runs, only a new size of an elastic job starts an attempt.
+/// Edits that the rules admit while a job runs. Those of the numbers of servers and workers are in `scale`.
 #[tokio::test(start_paused = true)]
 async fn no_admitted_edit_restarts_the_run() {
     let edits: Vec<(&str, Value)> = vec![
@@ -155,23 +155,5 @@ async fn no_admitted_edit_restarts_the_run() {
         assert_eq!((world.status("/attempt"), world.phase().as_str()), (json!(1), "Running"), "{pointer}");
     }
     assert_eq!(admitted, ["activeDeadlineSeconds", "cleanPodPolicy", "networkPolicy", "disruptionBudget"]);
-    operator.stop().await;
-}
-
-/// The edit that restarts the run is named in an Event and in the status.
-#[tokio::test(start_paused = true)]
-async fn an_edit_that_restarts_says_which_field_it_was() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
-    world.until_running().await;
-    world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(4)).unwrap();
-    world.until("second attempt", |world| world.status("/attempt") == 2).await;
-    let events = world.api.store().list("events.k8s.io", "events", None, "");
-    let message = events.iter().find(|event| event["reason"] == "SpecChanged").unwrap()["note"].to_string();
-    assert!(
-        message.contains("attempt 2 starts") && message.contains("spec.denseWorkers.replicas from 2 to 4"),
-        "{message}"
-    );
     operator.stop().await;
 }

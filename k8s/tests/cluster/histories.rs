@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::containers::is_ready;
 use crate::rolling::servers_are_alive;
 use crate::scale::{buckets_move, wants};
+use crate::worker_scale;
 use crate::world::{ADS, ClusterWorld, RunningOperator, key};
 
 /// A generator of numbers (xorshift64*).
@@ -56,7 +57,7 @@ fn keeps(world: &ClusterWorld, before: &BTreeMap<String, String>) -> bool {
 async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, dice: &mut Dice) -> String {
     let codes = [1, 7, 134, 137, 139, 143];
     let code = codes[usize::try_from(dice.roll(6)).unwrap()];
-    match dice.roll(10) {
+    match dice.roll(11) {
         0 => {
             let Some(pod) = dice.pick(&working(world, "-server-")) else { return String::new() };
             world.dies(&pod, code);
@@ -103,6 +104,11 @@ async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, d
             format!("{servers} servers are wanted")
         }
         8 => {
+            let workers = 1 + i32::try_from(dice.roll(4)).unwrap();
+            worker_scale::wants(world, workers);
+            format!("{workers} workers are wanted")
+        }
+        9 => {
             let is_on = dice.roll(2) == 0;
             let field = if dice.roll(2) == 0 { "networkPolicy" } else { "disruptionBudget" };
             world.edit(|job| job["spec"][field] = json!(is_on)).unwrap();
@@ -138,7 +144,10 @@ async fn history(seed: u64) {
     let mut dice = Dice(seed * 0x9e37_79b9 + 1);
     let world = ClusterWorld::new();
     let mut operator = Some(world.operator(None).await);
-    world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 1000}));
+    world.create(|job| {
+        job["spec"]["runPolicy"] = json!({"backoffLimit": 1000});
+        job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4});
+    });
     servers_are_alive(&world, 100);
     world.run.start(3);
     world.until_running().await;
@@ -169,10 +178,15 @@ async fn history(seed: u64) {
             .as_array()
             .is_none_or(|env| env.iter().all(|one| image.as_array().is_some_and(|all| all.contains(one))));
         let servers = job["spec"]["embeddingServers"]["replicas"].as_u64().unwrap();
+        let workers = job["spec"]["denseWorkers"]["replicas"].as_u64().unwrap();
         let is_scaled = world.condition("Scaled").is_null() || world.condition("Scaled")["status"] == "True";
         buckets_move(world);
         let pods = working(world, "ctr-1-").len() as u64;
-        is_updated && has_env && is_scaled && world.condition("Ready")["status"] == "True" && pods == 3 + servers
+        is_updated
+            && has_env
+            && is_scaled
+            && world.condition("Ready")["status"] == "True"
+            && pods == 1 + servers + workers
     };
     world.until("as it should be", wanted).await;
     assert!(keeps(&world, &before));

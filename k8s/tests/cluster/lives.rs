@@ -88,23 +88,6 @@ async fn a_suspended_job_has_no_pods_and_may_be_edited() {
     operator.stop().await;
 }
 
-/// The scale subresource writes `denseWorkers.replicas`.
-#[tokio::test(start_paused = true)]
-async fn an_elastic_job_is_scaled_as_a_whole() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
-    world.until_running().await;
-    assert!(world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(5)).is_err());
-    world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(4)).unwrap();
-    world.until("four workers", |world| world.status("/workers") == 4).await;
-    assert_eq!(world.status("/attempt"), 2);
-    world.until("first gone", |world| world.pods().iter().all(|pod| pod.starts_with("ctr-2-"))).await;
-    let text = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap()["data"]["job.toml"].to_string();
-    assert!(text.contains("workers = 4"), "{text}");
-    operator.stop().await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_leaves_nothing() {
     let world = ClusterWorld::new();

@@ -22,4 +22,5 @@ mod scale;
 mod scaling_run;
 mod updates;
 mod user_errors;
+mod worker_scale;
 mod world;

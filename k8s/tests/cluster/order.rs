@@ -72,20 +72,6 @@ async fn a_suspended_run_ends_workers_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scaled_run_ends_workers_first_and_then_starts() {
-    let world = ClusterWorld::new();
-    let operator = world.operator(None).await;
-    world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
-    world.until_running().await;
-    workers_take_long(&world);
-    world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(3)).unwrap();
-    ends_in_order(&world).await;
-    world.until_running().await;
-    assert_eq!((world.status("/attempt"), world.status("/workers")), (json!(2), json!(3)));
-    operator.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_operator_that_takes_over_keeps_the_order() {
     let world = ClusterWorld::new();
     let first = world.operator(None).await;

@@ -69,6 +69,23 @@ impl Replaced {
         (one.pods, one.last) = (one.pods + 1, last);
     }
 
+    /// Forgets the indices that a Job has no more: they are done again if they come back, by pods with other names. Returns
+    /// whether there were any.
+    pub(crate) fn forget_beyond(&self, job: &mut Value) -> bool {
+        let done = job["status"]["completedIndexes"].as_str().unwrap_or_default();
+        let done: Vec<i64> = done.split(',').filter_map(|index| index.parse().ok()).collect();
+        let most = job["spec"]["completions"].as_i64().unwrap();
+        let (kept, gone): (Vec<i64>, Vec<i64>) = done.into_iter().partition(|index| *index < most);
+        let name = job["metadata"]["name"].as_str().unwrap().to_owned();
+        gone.iter().for_each(|index| self.is_disrupted(&name, *index));
+        if !gone.is_empty() {
+            let text: Vec<String> = kept.iter().map(ToString::to_string).collect();
+            job["status"]["succeeded"] = json!(kept.len());
+            job["status"]["completedIndexes"] = json!(text.join(","));
+        }
+        !gone.is_empty()
+    }
+
     fn fails(&self, spec: &Value, job: &str, index: i64, code: Option<i32>) -> Option<&'static str> {
         let Some(limit) = spec["backoffLimitPerIndex"].as_u64() else { return Some("BackoffLimitExceeded") };
         let retryable = &spec["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"];
@@ -87,4 +104,10 @@ impl Replaced {
         let failures = self.failures.lock().unwrap();
         failures.iter().filter(|((name, _), failures)| name == job && failures.is_given_up).count() as u64
     }
+}
+
+/// Whether a Job has no more the index of this pod of it: Kubernetes deletes the pod, and does not count how it ends.
+pub(crate) fn is_beyond(job: &Value, pod: &str) -> bool {
+    let index: i64 = pod.rsplit('-').nth(1).unwrap().parse().unwrap();
+    job["spec"]["completions"].as_i64().is_some_and(|most| index >= most)
 }

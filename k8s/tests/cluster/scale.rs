@@ -26,11 +26,13 @@ pub(crate) fn wants(world: &ClusterWorld, servers: i32) -> Result<(), String> {
 /// Indices of the servers that are ready. The coordinator moves a bucket if it has all of them.
 pub(crate) fn buckets_move(world: &ClusterWorld) -> Vec<i32> {
     let pods = world.api.store().list("", "pods", Some(ADS), "");
-    let ready = pods.iter().filter(|pod| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null());
-    let names = ready.filter_map(|pod| pod["metadata"]["name"].as_str());
+    let ready: Vec<&Value> =
+        pods.iter().filter(|pod| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null()).collect();
+    let workers = ready.iter().filter(|pod| pod["metadata"]["labels"]["zagros.dev/role"] == "worker").count();
+    let names = ready.iter().filter_map(|pod| pod["metadata"]["name"].as_str());
     let index = |name: &str| name.strip_prefix("ctr-1-server-")?.parse().ok();
     let ready: Vec<i32> = names.filter_map(index).collect();
-    world.run.advance(&ready);
+    world.run.advance(&ready, i32::try_from(workers).unwrap());
     ready
 }
 

@@ -1,24 +1,29 @@
-//! What a coordinator does with the number of its embedding servers: it admits more, moves buckets one after another while all
-//! servers are there, and lets the servers go that own none any more.
+//! What a coordinator does with the numbers of its embedding servers and dense workers: it admits more, moves buckets one after
+//! another while all servers are there, and lets the servers go that own none any more. A worker trains while its pod is ready.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use zagros_operator::crd::{Progress, ServerScaling};
 use zagros_operator::scale::ask::CoordinatorScale;
 use zagros_protocol::Refusal;
+use zagros_protocol::control::ScaleRequest;
 use zagros_transport::Credentials;
 
+/// Workers with which a run of these tests starts.
+const STARTED: i32 = 2;
 /// Buckets that have to move for another number.
 const BUCKETS: i32 = 4;
 
-/// A run whose number of servers changes.
+/// A run whose numbers of servers and workers change.
 #[derive(Clone, Default)]
 pub(crate) struct ScalingRun(Arc<Mutex<State>>);
 
 #[derive(Default)]
 pub(crate) struct State {
-    /// The numbers that it was asked for.
+    /// The numbers of servers that it was asked for.
     pub(crate) asked: Vec<u32>,
+    /// The numbers of workers that it was asked for.
+    pub(crate) asked_workers: Vec<u32>,
     /// Why it refuses another number.
     pub(crate) refuses: Option<String>,
     /// Whether every call had the run's secret.
@@ -47,29 +52,40 @@ impl ScalingRun {
 
     pub(crate) fn scaler(&self) -> CoordinatorScale {
         let run = self.clone();
-        Arc::new(move |_, credentials, servers| {
-            let answer = run.scale(&credentials, servers);
+        Arc::new(move |_, credentials, wanted| {
+            let answer = run.scale(&credentials, wanted);
             Box::pin(async move { answer })
         })
     }
 
-    fn scale(&self, credentials: &Credentials, servers: u32) -> Result<(), Refusal> {
+    fn scale(&self, credentials: &Credentials, request: ScaleRequest) -> Result<(), Refusal> {
         let mut state = self.state();
-        state.asked.push(servers);
+        state.asked.extend((request.servers > 0).then_some(request.servers));
+        state.asked_workers.extend((request.workers > 0).then_some(request.workers));
         state.is_proven = Some(state.is_proven.unwrap_or(true) && credentials.is_checked());
         if let Some(why) = &state.refuses {
             return Err(Refusal::invalid(why.clone()));
         }
-        let wanted = i32::try_from(servers).unwrap();
-        let before = state.scaling.as_ref().map_or(state.owners, |scaling| scaling.servers);
-        let buckets_left = if wanted == state.owners { 0 } else { BUCKETS };
-        let text = format!("{buckets_left} buckets left");
-        state.scaling = Some(ServerScaling { servers: before.max(wanted), wanted, buckets_left, text });
+        let owners = state.owners;
+        let unchanged = || ServerScaling { servers: owners, wanted: owners, ..ServerScaling::default() };
+        let mut scaling = state.scaling.clone().unwrap_or_else(unchanged);
+        if request.servers > 0 {
+            scaling.wanted = i32::try_from(request.servers).unwrap();
+            scaling.servers = scaling.servers.max(scaling.wanted);
+            scaling.buckets_left = if scaling.wanted == owners { 0 } else { BUCKETS };
+        }
+        if request.workers > 0 {
+            // Those that leave train until then, and new ones have not joined.
+            scaling.workers = if scaling.workers_wanted == 0 { STARTED } else { scaling.workers };
+            scaling.workers_wanted = i32::try_from(request.workers).unwrap();
+        }
+        scaling.text = format!("{} buckets left", scaling.buckets_left);
+        state.scaling = Some(scaling);
         Ok(())
     }
 
-    /// A bucket moves if all servers are there. `ready` are those that are, by their index.
-    pub(crate) fn advance(&self, ready: &[i32]) {
+    /// A bucket moves if all servers are there. `ready` are those that are, by their index; `workers` is how many workers train.
+    pub(crate) fn advance(&self, ready: &[i32], workers: i32) {
         let mut state = self.state();
         let (is_stalled, before) = (state.is_stalled, state.owners);
         let Some(scaling) = state.scaling.as_mut() else { return };
@@ -81,6 +97,9 @@ impl ScalingRun {
         }
         if scaling.buckets_left == 0 {
             (owners, scaling.servers) = (scaling.wanted, scaling.wanted);
+        }
+        if scaling.workers_wanted > 0 {
+            scaling.workers = workers;
         }
         scaling.text = format!("{} buckets left", scaling.buckets_left);
         state.owners = owners;

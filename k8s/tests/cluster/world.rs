@@ -19,7 +19,7 @@ use crate::api::{Api, ObjectKey};
 use crate::clock::ClusterClock;
 use crate::containers::{comes_back, containers, end, has_ended, is_of_job, is_ready, stop};
 use crate::disks;
-use crate::replaced::Replaced;
+use crate::replaced::{Replaced, is_beyond};
 use crate::scaling_run::ScalingRun;
 use crate::updates;
 
@@ -317,7 +317,10 @@ impl ClusterWorld {
     /// pods, and marks a failing Job as failed once no pod is left.
     fn job_controller(&self, name: &str) {
         let place = key("batch", "jobs", name);
-        let job = self.api.store().get(&place).unwrap();
+        let mut job = self.api.store().get(&place).unwrap();
+        if self.replaced.forget_beyond(&mut job) {
+            self.write(&place, job.clone());
+        }
         let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let is_over = !conditions.is_empty();
         let pods: Vec<Value> = self.api.store().prefixed("", "pods", ADS, &format!("{name}-"));
@@ -326,9 +329,12 @@ impl ClusterWorld {
         let mut is_left = false;
         for mut pod in ours {
             let pod_place = key("", "pods", pod["metadata"]["name"].as_str().unwrap());
+            let is_beyond = is_beyond(&job, &pod_place.name);
             if !has_ended(&pod) {
                 is_left = true;
-                if (is_over || job["spec"]["suspend"] == true) && pod["metadata"]["deletionTimestamp"].is_null() {
+                if (is_over || is_beyond || job["spec"]["suspend"] == true)
+                    && pod["metadata"]["deletionTimestamp"].is_null()
+                {
                     self.delete(&pod_place);
                 }
             } else if pod["metadata"]["finalizers"].is_array() {
@@ -338,7 +344,7 @@ impl ClusterWorld {
                 let is_disrupted = pod["status"]["conditions"].to_string().contains("DisruptionTarget");
                 pod["metadata"].as_object_mut().unwrap().remove("finalizers");
                 self.write(&pod_place, pod);
-                if !is_over && job["spec"]["suspend"] != true {
+                if !is_over && !is_beyond && job["spec"]["suspend"] != true {
                     self.job_of_pod_ends(&pod_place.name, code.map(|code| i32::try_from(code).unwrap()), is_disrupted);
                 }
             }
@@ -437,6 +443,9 @@ impl ClusterWorld {
     fn job_of_pod_ends(&self, pod: &str, code: Option<i32>, is_disrupted: bool) {
         let place = key("batch", "jobs", pod.rsplitn(3, '-').last().unwrap());
         let mut job = self.api.store().get(&place).unwrap();
+        if is_beyond(&job, pod) {
+            return;
+        }
         if is_disrupted && !job["spec"]["podFailurePolicy"].is_null() {
             self.replaced.is_disrupted(&place.name, pod.rsplit('-').nth(1).unwrap().parse().unwrap());
             return;

@@ -14,16 +14,15 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 });
 
-/// Fields of a Job's spec that never change.
-const IMMUTABLE_OF_JOBS: [&str; 8] = [
+/// Fields of a Job's spec that never change (ValidateJobSpecUpdate of Kubernetes). `completions` has a rule of its own.
+const IMMUTABLE_OF_JOBS: [&str; 7] = [
     "template",
-    "completions",
     "completionMode",
     "selector",
     "backoffLimitPerIndex",
-    "maxFailedIndexes",
     "podFailurePolicy",
-    "podReplacementPolicy",
+    "managedBy",
+    "successPolicy",
 ];
 /// Fields of a StatefulSet's spec that may change. Kubernetes refuses a change of any other.
 const MUTABLE_OF_SETS: [&str; 7] = [
@@ -324,6 +323,9 @@ fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(),
     {
         return Err(invalid("spec.podReplacementPolicy: must be Failed with a podFailurePolicy".to_owned()));
     }
+    if key.plural == "jobs" {
+        completions_fit(spec, old.map(|old| &old["spec"])).map_err(invalid)?;
+    }
     let Some(old) = old else { return Ok(()) };
     let fixed: &[&str] = match key.plural.as_str() {
         "jobs" => &IMMUTABLE_OF_JOBS,
@@ -349,4 +351,62 @@ fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(),
         return Err(invalid("data: field is immutable when `immutable` is set".to_owned()));
     }
     Ok(())
+}
+
+/// Kubernetes' rules about how many indices a Job has. Those of an indexed Job change together with its parallelism.
+fn completions_fit(spec: &Value, old: Option<&Value>) -> Result<(), String> {
+    let completions = &spec["completions"];
+    if spec["maxFailedIndexes"].as_i64() > completions.as_i64().or(Some(i64::MAX)) {
+        return Err("spec.maxFailedIndexes: must be less than or equal to completions".to_owned());
+    }
+    if old.is_none_or(|old| old["completions"] == *completions) {
+        return Ok(());
+    }
+    if spec["completionMode"] != "Indexed" {
+        return Err("spec.completions: field is immutable".to_owned());
+    }
+    if spec["parallelism"] != *completions {
+        return Err("spec.completions: can only be modified in tandem with spec.parallelism".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_indices_changes_with_the_parallelism_of_an_indexed_job() {
+        let key = ObjectKey {
+            group: "batch".to_owned(),
+            plural: "jobs".to_owned(),
+            namespace: "ads".to_owned(),
+            name: "w".to_owned(),
+        };
+        let job = |mode: &str, completions: i64, parallelism: i64| {
+            json!({"spec": {"completionMode": mode, "completions": completions, "parallelism": parallelism,
+                "backoffLimitPerIndex": 3, "maxFailedIndexes": 1}})
+        };
+        let change =
+            |old: Value, mut new: Value| admit(&key, &mut new, Some(&old)).err().map(|refusal| refusal.message);
+        let indexed = || job("Indexed", 2, 2);
+        assert_eq!(change(indexed(), job("Indexed", 4, 4)), None);
+        assert_eq!(change(indexed(), job("Indexed", 1, 1)), None);
+        assert_eq!(change(indexed(), job("Indexed", 2, 1)), None, "the parallelism alone may change");
+        let refused = |old, new, why: &str| {
+            let message = change(old, new).unwrap_or_default();
+            assert!(message.contains(why), "{message}");
+        };
+        refused(indexed(), job("Indexed", 4, 2), "in tandem with spec.parallelism");
+        refused(job("NonIndexed", 2, 2), job("NonIndexed", 4, 4), "spec.completions: field is immutable");
+        refused(indexed(), job("NonIndexed", 2, 2), "spec.completionMode: field is immutable");
+        let mut other = indexed();
+        other["spec"]["backoffLimitPerIndex"] = json!(4);
+        refused(indexed(), other, "spec.backoffLimitPerIndex: field is immutable");
+        let mut more = indexed();
+        more["spec"]["maxFailedIndexes"] = json!(2);
+        assert_eq!(change(indexed(), more.clone()), None, "it may change, up to the completions");
+        more["spec"]["maxFailedIndexes"] = json!(3);
+        refused(indexed(), more, "spec.maxFailedIndexes: must be less than or equal to completions");
+    }
 }

@@ -1,0 +1,51 @@
+//! Decisions about another number of dense workers (ADR 59).
+
+use zagros_protocol::control::ScaleRequest;
+
+use super::*;
+use crate::crd::ServerScaling;
+
+#[test]
+fn another_number_of_workers_is_asked_for_and_restarts_nothing() {
+    let mut case = DecisionCase::running();
+    case.workers.wanted = 4;
+    assert_eq!(case.step().asks_for, None, "the coordinator has not answered");
+    case.progress = Some(Progress { state: "training".to_owned(), ..Progress::default() });
+    let asked = case.step();
+    assert_eq!(asked.asks_for, Some(ScaleRequest { servers: 0, workers: 4 }), "the number of servers stays");
+    assert_eq!((asked.status.attempt, asked.work), (1, OperatorWork::Run(BuildStage::Everything)));
+    assert_eq!(case.condition("Scaled"), (false, "Scaling".to_owned()));
+    case.servers.wanted = 5;
+    assert_eq!(case.step().asks_for, Some(ScaleRequest { servers: 5, workers: 4 }));
+}
+
+/// New workers have no pods yet: nobody is lost. Of four that train, one that is gone is.
+#[test]
+fn a_worker_that_has_not_joined_is_not_lost() {
+    let mut case = DecisionCase::running();
+    case.rejoins = true;
+    let worker = |index: i32| pod(&format!("ctr-1-worker-{index}-x7k2p"), Role::Worker);
+    case.observed.pods = vec![worker(0), worker(1)];
+    let known =
+        |workers| Some(ServerScaling { servers: 3, wanted: 3, workers, workers_wanted: 4, ..Default::default() });
+    case.workers = WorkerScale { wanted: 4, started: 2, known: known(2) };
+    assert!(case.step().status.workers_lost.is_none());
+    case.workers.known = known(4);
+    assert!(case.step().status.workers_lost.is_some());
+}
+
+/// A worker that is not wanted any more is asked to end: nothing follows from how it does.
+#[test]
+fn a_worker_that_leaves_is_judged_by_nobody() {
+    for (wanted, is_lost) in [(2, true), (1, false)] {
+        let mut case = DecisionCase::running();
+        case.rejoins = true;
+        let known = ServerScaling { servers: 3, wanted: 3, workers: 2, workers_wanted: wanted, ..Default::default() };
+        case.workers = WorkerScale { wanted, started: 2, known: Some(known) };
+        let at = Some(Timestamp::from_second(case.now).unwrap());
+        let exit = PodExit { code: 143, reason: "Error".to_owned(), message: String::new(), at };
+        let left = PodState { exit: Some(exit), ..pod("ctr-1-worker-1-x7k2p", Role::Worker) };
+        case.observed.pods = vec![pod("ctr-1-worker-0-x7k2p", Role::Worker), left];
+        assert_eq!(case.step().status.workers_lost.is_some(), is_lost, "{wanted} are wanted");
+    }
+}
