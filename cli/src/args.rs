@@ -18,6 +18,7 @@ use crate::logs::Level;
 
 const EXAMPLES: &str = "\
 Examples:
+  zagros init rows.csv -o job.toml              write a job file for a data file
   zagros data generate data/quickstart          write a Criteo-format data set with a known best AUC
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
@@ -47,6 +48,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Look at a data file and write a job file for it, with comments on what is unsure.
+    Init(InitArgs),
     /// Train in one process: embedded servers, no sockets.
     Train(TrainArgs),
     /// Train as separate processes on this machine: coordinator, embedding servers, dense workers.
@@ -89,6 +92,19 @@ pub(crate) struct JobArgs {
     /// Change a key: `--set train.seed=3` (again for more). Environment: ZAGROS__TRAIN__SEED=3.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// A CSV or TSV file, also gzip. Its first 100,000 rows are looked at.
+    #[arg(value_name = "DATA")]
+    pub(crate) data: PathBuf,
+    /// The column to predict, which has two values. Without this, the likeliest is taken.
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) label: Option<String>,
+    /// Write the job to this file, which must not exist. Without this, it is printed.
+    #[arg(short, long, value_name = "JOB")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

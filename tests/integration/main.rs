@@ -19,6 +19,7 @@ mod ending;
 mod faults;
 mod fixture;
 mod help;
+mod init;
 mod inspect;
 mod memory;
 mod monitoring;

@@ -13,6 +13,9 @@ const INNER_SEPARATORS: [char; 3] = ['|', ';', ','];
 /// Share of fields with an inner separator from which on a column counts as multi-valued.
 const MIN_MULTI_SHARE: f64 = 0.05;
 
+/// How often a part of a multi-valued field occurs on average, at least.
+const MIN_REPEATS: usize = 2;
+
 /// Distinct integers up to which a number is a category as well.
 const MAX_NUMBER_CATEGORIES: usize = 128;
 
@@ -131,12 +134,12 @@ fn is_id(name: &str) -> bool {
     name == "id" || name.ends_with("_id") || name.ends_with("id") && name.len() <= 8 || name.contains("hash")
 }
 
-/// Whether many fields hold several values: the parts repeat more than the fields do.
+/// Whether many fields hold several values: the parts come again and again, as those of a sentence do not.
 fn is_multi_valued(present: &[&str], inner: char) -> bool {
-    let several = present.iter().filter(|value| value.contains(inner)).count();
-    let fields: HashSet<&str> = present.iter().copied().collect();
-    let parts: HashSet<&str> = present.iter().flat_map(|value| value.split(inner)).collect();
-    several as f64 >= MIN_MULTI_SHARE * present.len() as f64 && parts.len() < fields.len()
+    let several: Vec<&str> = present.iter().copied().filter(|value| value.contains(inner)).collect();
+    let parts: Vec<&str> = several.iter().flat_map(|value| value.split(inner)).collect();
+    let distinct: HashSet<&str> = parts.iter().copied().collect();
+    several.len() as f64 >= MIN_MULTI_SHARE * present.len() as f64 && distinct.len() * MIN_REPEATS <= parts.len()
 }
 
 #[cfg(test)]
@@ -155,6 +158,10 @@ mod tests {
         assert_eq!(kind_of("age", &["30", "31", "30"]), ColumnKind::Number { has_tail: false, is_category: true });
         assert_eq!(kind_of("gain", &["0.5", "0", "9000"]), ColumnKind::Number { has_tail: true, is_category: false });
         assert_eq!(kind_of("genres", &["a|b", "b|a", "a", "b|a|b"]), ColumnKind::MultiValued('|'));
+        // More distinct parts than distinct fields, and still parts that repeat.
+        let tags = ["a|b", "c|d|e", "a|b", "c|d|e"].repeat(3);
+        assert_eq!(kind_of("tags", &tags), ColumnKind::MultiValued('|'));
+        assert_eq!(kind_of("title", &["Heat; a film", "Casino; another", "Heat; a film"]), ColumnKind::Category);
         assert_eq!(kind_of("city", &["x", "y", "x"]), ColumnKind::Category);
     }
 

@@ -44,7 +44,7 @@ pub enum InitError {
     },
     /// Too many rows have another number of fields.
     #[error(
-        "{bad} of {rows} rows do not have {fields} fields; line {line} has {found}: the separator {separator:?} is wrong, or the file is damaged"
+        "{bad} of {rows} rows do not have {fields} fields; number {line} of the rows has {found}: the separator {separator:?} is wrong, or the file is damaged"
     )]
     Ragged {
         /// Rows with another number of fields.

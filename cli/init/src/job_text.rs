@@ -5,6 +5,22 @@ use std::path::Path;
 
 use crate::{Column, ColumnKind, Sketch, TimeForm};
 
+/// The parts that are the same for all data.
+const END: &str = "
+[embedding]
+dim = 16                       # of tables that name no `dim`
+
+[model]
+kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md
+hidden = [256, 128]
+dropout = 0.3
+
+[train]
+batch_size = 1024
+epochs = 20                    # at most
+early_stop = { metric = \"auc\", patience = 3 }  # evaluations without a better one; the best state is saved
+";
+
 /// Values per row of a table with this many rows: fastai's rule, 1.6 n^0.56, here as a power of two from 4 to 64.
 fn dim(rows: usize) -> usize {
     let rule = (1.6 * (rows as f64).powf(0.56)).round() as usize;
@@ -26,11 +42,9 @@ fn write_all(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
     if !sketch.is_criteo {
         write_numeric(text, sketch)?;
         write_categorical(text, sketch)?;
-        write_left_out(text, sketch)?;
+        write_dropped(text, sketch)?;
     }
-    text.push_str(
-        "\n[embedding]\ndim = 16                       # of tables that name no `dim`\n\n[model]\nkind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/job-file.md\nhidden = [256, 128]\ndropout = 0.3\n\n[train]\nbatch_size = 1024\nepochs = 20                    # at most\nearly_stop = { metric = \"auc\", patience = 3 }  # evaluations without a better one; the best state is saved\n",
-    );
+    text.push_str(END);
     Ok(())
 }
 
@@ -50,6 +64,10 @@ fn write_data(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
     writeln!(text, "\n[data]\nformat = {format:?}\ntrain = {}", quoted(&data.to_string_lossy()))?;
     text.push_str("test_fraction = 0.1            # rows that a hash chooses; or `test = \"FILE\"`\n");
     text.push_str("validation_share = 0.1         # decides when to stop\n");
+    text.push_str("shuffle_rows = 100_000         # files are often sorted; a batch should not be\n");
+    if sketch.has_comments {
+        text.push_str("comment = \"#\"\n");
+    }
     for column in sketch.inputs() {
         if let ColumnKind::Time(_) = column.kind {
             writeln!(
@@ -156,7 +174,7 @@ fn count(column: &Column) -> String {
     }
 }
 
-fn write_left_out(text: &mut String, sketch: &Sketch) -> fmt::Result {
+fn write_dropped(text: &mut String, sketch: &Sketch) -> fmt::Result {
     for column in sketch.inputs() {
         let why = match column.kind {
             ColumnKind::Constant => "it has one value",
@@ -164,7 +182,7 @@ fn write_left_out(text: &mut String, sketch: &Sketch) -> fmt::Result {
             ColumnKind::Time(TimeForm::Iso | TimeForm::DateHour) => "it is a date, and rows to come have later ones",
             _ => continue,
         };
-        writeln!(text, "# Left out: {}, because {why}.", comment(&column.name))?;
+        writeln!(text, "# Not a feature: {}, because {why}.", comment(&column.name))?;
     }
     Ok(())
 }
@@ -229,7 +247,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(r#"{ column = "timestamp", standardise = true }"#), "{text}");
-        assert!(text.contains("# Left out: day, because it is a date"), "{text}");
+        assert!(text.contains("# Not a feature: day, because it is a date"), "{text}");
         assert!(text.contains("UNSURE: timestamp is a time"), "{text}");
     }
 
@@ -243,7 +261,7 @@ mod tests {
         let text = job(&data, Some("c4"));
         assert!(text.contains("header = false") && text.contains("trim = true"), "{text}");
         assert!(text.contains(r#"missing = ["?"]"#) && text.contains("UNSURE: the rarer text"), "{text}");
-        assert!(text.contains("# Left out: c3, because it has one value"), "{text}");
+        assert!(text.contains("# Not a feature: c3, because it has one value"), "{text}");
     }
 
     #[test]

@@ -14,6 +14,9 @@ const SAMPLE_BYTES: u64 = 32 << 20;
 /// Lines that are kept at most.
 const SAMPLE_LINES: usize = 100_000;
 
+/// What a comment starts with.
+const COMMENT: char = '#';
+
 /// Whole lines from the start of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -21,6 +24,8 @@ pub struct Sample {
     pub lines: Vec<String>,
     /// Whether these are all lines of the file.
     pub is_whole: bool,
+    /// Whether lines that start with `#` are comments. They are not kept.
+    pub has_comments: bool,
 }
 
 impl Sample {
@@ -30,9 +35,12 @@ impl Sample {
     pub fn of(text: &str, is_whole: bool) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let complete = if is_whole { text } else { text.rsplit_once('\n').map_or("", |(lines, _)| lines) };
-        let mut lines = complete.lines().filter(|line| !line.is_empty()).map(str::to_owned);
+        // A header or a first row does not start so.
+        let has_comments = complete.lines().find(|line| !line.is_empty()).is_some_and(|line| line.starts_with(COMMENT));
+        let is_kept = |line: &&str| !(line.is_empty() || has_comments && line.starts_with(COMMENT));
+        let mut lines = complete.lines().filter(is_kept).map(str::to_owned);
         let kept: Vec<String> = lines.by_ref().take(SAMPLE_LINES).collect();
-        Self { lines: kept, is_whole: is_whole && lines.next().is_none() }
+        Self { lines: kept, is_whole: is_whole && lines.next().is_none(), has_comments }
     }
 }
 
@@ -67,6 +75,13 @@ mod tests {
     fn a_part_of_a_file_loses_its_last_line() {
         assert_eq!(Sample::of("a,1\nb,2\nc", false).lines, ["a,1", "b,2"]);
         assert_eq!(Sample::of("a,1\nb,2\nc", true).lines, ["a,1", "b,2", "c"]);
+    }
+
+    #[test]
+    fn comments_are_no_rows_where_the_file_starts_with_one() {
+        let sample = Sample::of("# from a log\na,1\n#b,2\n", true);
+        assert_eq!((sample.lines, sample.has_comments), (vec!["a,1".to_owned()], true));
+        assert!(!Sample::of("a,1\n#b,2\n", true).has_comments);
     }
 
     #[test]

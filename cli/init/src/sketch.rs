@@ -21,6 +21,8 @@ pub struct Sketch {
     pub rows: usize,
     /// Whether the sample is the whole file.
     pub is_whole: bool,
+    /// Whether lines that start with `#` are comments.
+    pub has_comments: bool,
 }
 
 /// Infers what the data is. `label` is the column that the user names.
@@ -40,7 +42,15 @@ pub fn sketch(sample: &Sample, label: Option<&str>) -> Result<Sketch, InitError>
     let is_criteo = is_criteo(&dialect, &rows) && label.is_none();
     let named = if is_criteo { Some(names[0].as_str()) } else { label };
     let label = Label::choose(&columns, named)?;
-    let sketch = Sketch { dialect, is_criteo, columns, label, rows: rows.len(), is_whole: sample.is_whole };
+    let sketch = Sketch {
+        dialect,
+        is_criteo,
+        columns,
+        label,
+        rows: rows.len(),
+        is_whole: sample.is_whole,
+        has_comments: sample.has_comments,
+    };
     if sketch.categories().next().is_none() && !is_criteo {
         return Err(InitError::NoFeature { label: sketch.columns[sketch.label.column].name.clone() });
     }

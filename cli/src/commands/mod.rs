@@ -4,6 +4,7 @@ mod chaos;
 mod data;
 pub(crate) mod dense_worker;
 mod eval;
+mod init;
 mod inspect;
 mod logs;
 mod predict;
@@ -20,6 +21,7 @@ use crate::up;
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     arguments.logging.install(log_level(&arguments.command));
     match arguments.command {
+        Command::Init(args) => init::run(&args),
         Command::Train(args) => block_on(train::run(args)),
         Command::Up(args) => block_on(up::run(args, arguments.logging)),
         Command::Chaos(args) => block_on(chaos::run(args, arguments.logging)),

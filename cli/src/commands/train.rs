@@ -6,6 +6,7 @@ use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, describe_threads, is_key_given, load_job, note, watch_signals};
 
+use super::init;
 use crate::args::TrainArgs;
 use crate::days::DailyTraining;
 use crate::memory;
@@ -18,6 +19,11 @@ use zagros_launch::EmbeddedCluster;
 
 /// Trains and prints the report.
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
+    let mut args = args;
+    if let Some(job) = init::job_for(&args.job.job)? {
+        note!("the job is {}; edit it to change what is learned", job.display());
+        args.job.job = job;
+    }
     let mut sets = args.job.sets;
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
     saved::start_from(args.from.as_deref(), &mut sets)?;

@@ -163,7 +163,7 @@ pub enum PoolAt {
     /// Wherever fewer bytes are sent, batch by batch. Always the worker if `train.staleness` is 0 or nothing is learned.
     Auto,
     /// At the embedding servers. The order of the additions depends on the number of servers, so results for different
-    /// numbers are equal only up to rounding. of them only up to rounding.
+    /// numbers are equal only up to rounding.
     Server,
     /// At the dense worker.
     Worker,
