@@ -95,7 +95,7 @@ fn what_cannot_be_inspected_is_an_error() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&file, bytes).expect("it is written");
-    let run = trained.inspect(["--verify"]).expect(3).says(&["1 of 4 file(s) cannot be used"]);
+    let run = trained.inspect(["--verify"]).expect(3).says(&["1 of 5 file(s) cannot be used"]);
     assert!(run.stdout.contains("should have CRC-32") && run.stdout.contains("rows-1-of-2.zrows"), "{}", run.stdout);
     // A whole file, but of another save.
     std::fs::copy(file.with_file_name("rows-0-of-2.zrows"), &file).expect("it is copied");

@@ -8,6 +8,16 @@ use zagros_fake_s3::{FakeS3, S3Fault};
 use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;
+
+/// The files of a model of two embedding servers.
+const FILES: [&str; 6] = [
+    "dense.safetensors",
+    "job.toml",
+    "manifest.json",
+    "optimizer.safetensors",
+    "rows-0-of-2.zrows",
+    "rows-1-of-2.zrows",
+];
 use crate::resume::end;
 
 /// A store, and runs that know of it.
@@ -162,8 +172,7 @@ fn servers_send_the_model_to_a_store_and_the_run_says_where_it_is() {
     let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
     let url = format!("s3://models/ads/{name}/model");
     ran.says(&[&url]);
-    let files = ["dense.safetensors", "job.toml", "manifest.json", "rows-0-of-2.zrows", "rows-1-of-2.zrows"];
-    assert_eq!(model(&store), files.map(|file| format!("ads/{name}/model/{file}")));
+    assert_eq!(model(&store), FILES.map(|file| format!("ads/{name}/model/{file}")));
     assert!(!folder.join("model").exists());
     let summary = fixture.summary();
     assert_eq!(summary["model"], url.as_str());
@@ -212,7 +221,7 @@ fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
     let whole = Fixture::new(20_000);
     whole.zagros(["train", "job.toml", "--set", "train.mode=sync"]).expect(0);
     assert_eq!(end(&fixture), end(&whole));
-    assert_eq!(model(&store).len(), 5);
+    assert_eq!(model(&store).len(), FILES.len());
     assert_eq!(store.open_uploads(), 0);
 }
 
