@@ -1,5 +1,6 @@
 //! From files to blocks of whole lines.
 
+pub(crate) mod compression;
 pub(crate) mod layout;
 pub(crate) mod line_blocks;
 pub(crate) mod reader;

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct Data {
     /// Layout of a line.
     pub format: Format,
-    /// Training files, in reading order. Gzip is recognised by its magic bytes.
+    /// Training files, folders and patterns, in reading order.
     pub train: Vec<PathBuf>,
     /// Held-out part.
     pub test: TestPart,

@@ -10,7 +10,7 @@ use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
 use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
-use crate::read::layout::{ColumnPositions, syntax};
+use crate::read::layout::{ColumnPositions, syntax, usual_separators};
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
@@ -141,7 +141,7 @@ impl RowParser {
         }
         self.fields.tokenize(line, self.syntax).map_err(quote_fault)?;
         if self.fields.len() != positions.fields {
-            return Err(self.wrong_count(positions.fields));
+            return Err(self.wrong_count(line, positions.fields));
         }
         for field in &positions.keys {
             sink.key(self.fields.get(line, *field));
@@ -244,11 +244,15 @@ impl RowParser {
     }
 
     #[cold]
-    fn wrong_count(&self, expected: usize) -> Box<FieldFault> {
+    fn wrong_count(&self, line: &[u8], expected: usize) -> Box<FieldFault> {
         let found = self.fields.len();
         let delimiter = shown(&[self.syntax.delimiter]);
         let expected_text = format!("{expected} fields separated by {delimiter}");
-        Box::new(FieldFault { column: found.min(expected) + 1, expected: expected_text, found: format!("{found}") })
+        let other = usual_separators(self.syntax.delimiter)
+            .find(|separator| found == 1 && memchr::memchr_iter(*separator, line).count() + 1 == expected);
+        let hint = other.map(|separator| format!(" (is the separator {}?)", shown(&[separator])));
+        let found_text = format!("{found}{}", hint.unwrap_or_default());
+        Box::new(FieldFault { column: found.min(expected) + 1, expected: expected_text, found: found_text })
     }
 
     #[cold]
@@ -372,6 +376,8 @@ mod tests {
         let bad = |text: &[u8]| fault(&job, text);
         assert_eq!(bad(b"1,2,x\n"), "0:4: expected 4 fields separated by \",\", found 3");
         assert_eq!(bad(b"1,2,x,y,z\n"), "0:5: expected 4 fields separated by \",\", found 5");
+        assert_eq!(bad(b"1;2;x;y\n"), "0:2: expected 4 fields separated by \",\", found 1 (is the separator \";\"?)");
+        assert_eq!(bad(b"1;2;x\n"), "0:2: expected 4 fields separated by \",\", found 1");
         assert_eq!(bad(b"1,old,x,y\n"), "0:2: expected a number in column \"age\", found \"old\"");
         assert_eq!(bad(b"1,nan,x,y\n"), "0:2: expected a number in column \"age\", found \"nan\"");
         assert_eq!(bad(b"1,2,a\xffb,y\n"), "0:3: expected UTF-8, found \"a\u{fffd}b\"");
