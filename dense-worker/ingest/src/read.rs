@@ -3,5 +3,6 @@
 pub(crate) mod compression;
 pub(crate) mod layout;
 pub(crate) mod line_blocks;
+pub(crate) mod objects;
 pub(crate) mod reader;
 pub(crate) mod text;

@@ -76,6 +76,9 @@ pub(crate) enum Layout {
     Delimited,
     /// Parquet: columns with names and types. A column inside another is named by its path, such as `user.id`.
     Parquet,
+    /// JSON lines: an object on each line, whose keys are the columns. A key of an object inside is named by its path, such as
+    /// `user.id`. An array holds the values of a multi-valued feature.
+    Jsonl,
 }
 
 /// One path or a list of them.
@@ -120,6 +123,7 @@ impl DataFile {
             Format::Criteo => (Layout::Criteo, None, None),
             Format::Delimited(delimited) => (Layout::Delimited, Some(delimited), Some(&delimited.missing)),
             Format::Parquet(columnar) => (Layout::Parquet, None, Some(&columnar.missing)),
+            Format::Jsonl(columnar) => (Layout::Jsonl, None, Some(&columnar.missing)),
         };
         Self {
             format,

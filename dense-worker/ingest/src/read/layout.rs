@@ -1,5 +1,6 @@
 //! The layout of a data file: where its rows start, and which field is which column.
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use crate::IngestError;
 use crate::columnar::file::{ParquetFooter, RowGroups};
 use crate::columnar::shapes::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
+use crate::read::objects::check_objects;
 use crate::read::text::Text;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -72,6 +74,11 @@ impl FileLayout {
                 (head, names)
             }
             Format::Parquet(_) => return Self::of_columns(job, path),
+            Format::Jsonl(_) => {
+                let head = head()?;
+                check_objects(job, path, cancel)?;
+                (head, used_columns(job))
+            }
         };
         let positions = ColumnPositions::find(job, path, &names).map_err(|error| with_separator(error, job, &names))?;
         Ok(Self {
@@ -124,6 +131,19 @@ impl ColumnPositions {
     }
 }
 
+/// Names of the columns that a job uses, each once.
+pub(crate) fn used_columns(job: &Job) -> Vec<String> {
+    let (features, predict) = (&job.features, job.eval.predict.as_ref());
+    let label = predict.is_none().then_some(&features.label.column);
+    let group = job.eval.group_by.as_ref().filter(|_| predict.is_none());
+    let numeric = features.numeric.iter().map(|feature| &feature.column);
+    let categorical = features.categorical.iter().map(|feature| &feature.column);
+    let keys = predict.map_or(&[][..], |rows| &rows.keys);
+    let mut seen = HashSet::new();
+    let all = label.into_iter().chain(numeric).chain(categorical).chain(group).chain(keys);
+    all.filter(|column| seen.insert(*column)).cloned().collect()
+}
+
 /// Names of Criteo's columns: `label`, `I1`–`I13`, `C1`–`C26`.
 #[must_use]
 pub fn criteo_columns() -> Vec<String> {
@@ -134,7 +154,9 @@ pub fn criteo_columns() -> Vec<String> {
 /// How the fields of a format are written.
 pub(crate) fn syntax(format: &Format) -> Syntax {
     match format {
-        Format::Criteo | Format::Parquet(_) => Syntax { delimiter: b'\t', quotes: false, trim: false },
+        Format::Criteo | Format::Parquet(_) | Format::Jsonl(_) => {
+            Syntax { delimiter: b'\t', quotes: false, trim: false }
+        }
         Format::Delimited(format) => Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
     }
 }
@@ -182,7 +204,7 @@ pub(crate) fn usual_separators(delimiter: u8) -> impl Iterator<Item = u8> {
     b",\t;|: ".iter().copied().filter(move |separator| *separator != delimiter)
 }
 
-fn most_similar(names: &[String], column: &str) -> Option<String> {
+pub(crate) fn most_similar(names: &[String], column: &str) -> Option<String> {
     let score = |name: &String| strsim::jaro_winkler(&name.to_lowercase(), &column.to_lowercase());
     let nearest = names.iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
     (score(nearest) > 0.8).then(|| nearest.clone())
