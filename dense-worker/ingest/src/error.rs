@@ -15,8 +15,8 @@ pub enum IngestError {
         /// Why.
         source: io::Error,
     },
-    /// A data file is a folder, a socket, …
-    #[error("{} is not a file; name the files themselves in data.train, data.validation and data.test", path.display())]
+    /// A data file is a pipe, a socket, …
+    #[error("{} is neither a file nor a folder; name files, folders or patterns in data.train, data.validation and data.test", path.display())]
     NotAFile {
         /// The named path.
         path: PathBuf,
@@ -26,6 +26,17 @@ pub enum IngestError {
     EmptyFile {
         /// The file.
         path: PathBuf,
+    },
+    /// A folder or a pattern that stands for no file.
+    #[error(
+        "{} {reason}; empty files, and in folders names that begin with . or _, are passed over; check data.train, data.validation and data.test",
+        path.display()
+    )]
+    NoDataFiles {
+        /// The folder or pattern.
+        path: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// No data files, although some are needed.
     #[error("no data files given; name at least one in data.{key}")]
@@ -49,6 +60,20 @@ pub enum IngestError {
         similar: Option<String>,
         /// All existing names.
         found: Vec<String>,
+    },
+    /// A header is one field, and another separator divides it into columns.
+    #[error(
+        "{}: no column \"{column}\", and the header is one field: is the separator {separator:?}? set data.delimiter = {separator:?}",
+        path.display(),
+        separator = separator.to_string()
+    )]
+    OtherSeparator {
+        /// The file.
+        path: PathBuf,
+        /// The column wanted.
+        column: String,
+        /// The separator that divides the header.
+        separator: char,
     },
     /// A header that differs from the job's list of columns.
     #[error(
@@ -123,12 +148,14 @@ pub enum IngestError {
     },
     /// A compressed file ends early.
     #[error(
-        "{}: the gzip data ends early, after {compressed} compressed bytes ({text} bytes of text); the file was cut off, fetch it again",
+        "{}: the {format} data ends early, after {compressed} compressed bytes ({text} bytes of text); the file was cut off, fetch it again",
         path.display()
     )]
-    TruncatedGzip {
+    TruncatedFile {
         /// The file.
         path: PathBuf,
+        /// Name of the compression.
+        format: &'static str,
         /// Compressed bytes read.
         compressed: u64,
         /// Bytes of text that were decompressed.
@@ -136,12 +163,14 @@ pub enum IngestError {
     },
     /// A compressed file is damaged.
     #[error(
-        "{}: damaged gzip data near compressed byte {compressed} ({text} bytes of text read): {source}; fetch the file again",
+        "{}: damaged {format} data near compressed byte {compressed} ({text} bytes of text read): {source}; fetch the file again",
         path.display()
     )]
-    DamagedGzip {
+    DamagedFile {
         /// The file.
         path: PathBuf,
+        /// Name of the compression.
+        format: &'static str,
         /// Compressed bytes read.
         compressed: u64,
         /// Bytes of text that were decompressed.
@@ -150,7 +179,7 @@ pub enum IngestError {
         source: io::Error,
     },
     /// A compressed file can only be read from its start.
-    #[error("{}: a gzip file cannot be read from byte {start} on; give it as one split", path.display())]
+    #[error("{}: a compressed file cannot be read from byte {start} on; give it as one split", path.display())]
     UnsplittableFile {
         /// The file.
         path: PathBuf,

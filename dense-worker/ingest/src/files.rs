@@ -8,6 +8,7 @@ use zagros_job::Job;
 use zagros_zip::ZipEq;
 
 use crate::columnar::file::UsedColumn;
+use crate::find::find;
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;
 use crate::parse::sink::Nowhere;
@@ -18,13 +19,15 @@ use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 /// Text of a file that is parsed before the first step: a few hundred rows, a millisecond.
 const FIRST_BYTES: usize = 64 << 10;
 
-/// Checks every file: it exists, is a file, is not empty, can be read, and has the job's columns.
+/// Finds the files that `paths` name (files, folders, patterns), and checks each: it exists, is a file, is not empty, can be
+/// read, and has the job's columns.
 ///
 /// # Errors
 /// The first file that fails.
 pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError> {
+    let paths = find(paths)?;
     let (mut infos, mut first) = (Vec::with_capacity(paths.len()), None);
-    for path in paths {
+    for path in &paths {
         let (info, layout) = look_at(job, path)?;
         infos.push(info);
         match &first {
@@ -118,7 +121,8 @@ mod tests {
         let refused = |path: &Path| files(&fixture::criteo(), &[path.into()]).unwrap_err().to_string();
         assert!(refused(&missing).contains("missing.txt: No such file"), "{}", refused(&missing));
         assert!(refused(&empty).ends_with("is empty; remove it from the job file or write it again"));
-        assert!(refused(folder.path()).contains("is not a file"));
+        let whole = refused(folder.path());
+        assert!(whole.contains("is a folder without data files"), "{whole}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod validate;
 mod assemble;
 mod columnar;
 mod cursor;
+mod find;
 #[cfg(test)]
 mod fixture;
 mod moments;

@@ -1,6 +1,8 @@
 //! From files to blocks of whole lines.
 
+pub(crate) mod compression;
 pub(crate) mod layout;
 pub(crate) mod line_blocks;
+pub(crate) mod objects;
 pub(crate) mod reader;
 pub(crate) mod text;

@@ -30,7 +30,8 @@ pub struct Validation {
 /// When a file cannot be read. Malformed rows are not an error here.
 pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
     let paths: Vec<_> = job.data_files().into_iter().map(Path::to_owned).collect();
-    let splits = Box::new(WholeFiles::new(&files(job, &paths)?));
+    let found = files(job, &paths)?;
+    let splits = Box::new(WholeFiles::new(&found));
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &Nowhere)?;
@@ -40,7 +41,7 @@ pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
         bad.add(&parsed.outcome.bad, &parsed.layout, parsed.place)?;
         good += parsed.outcome.rows;
     }
-    Ok(Validation { files: paths.len(), good, bad: bad.count(), first_bad: bad.first()? })
+    Ok(Validation { files: found.len(), good, bad: bad.count(), first_bad: bad.first()? })
 }
 
 impl fmt::Display for Validation {

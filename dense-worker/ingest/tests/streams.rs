@@ -134,7 +134,7 @@ fn a_truncated_file_ends_the_stream_with_its_name() {
     let whole = fs::read(bench.path("b.csv")).unwrap();
     bench.write("b.csv", &whole[..bytes as usize - 20]);
     let error = read(&bench.job(), DataPart::All).unwrap_err();
-    assert!(matches!(&error, IngestError::TruncatedGzip { path, .. } if path.ends_with("b.csv")), "{error}");
+    assert!(matches!(&error, IngestError::TruncatedFile { path, .. } if path.ends_with("b.csv")), "{error}");
 }
 
 #[test]

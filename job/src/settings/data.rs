@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct Data {
     /// Layout of a line.
     pub format: Format,
-    /// Training files, in reading order. Gzip is recognised by its magic bytes.
+    /// Training files, folders and patterns, in reading order.
     pub train: Vec<PathBuf>,
     /// Held-out part.
     pub test: TestPart,
@@ -64,9 +64,11 @@ pub enum Format {
     Delimited(Delimited),
     /// Parquet files.
     Parquet(Columnar),
+    /// A JSON object on each line.
+    Jsonl(Columnar),
 }
 
-/// Files that hold columns with names and types.
+/// Rows whose values have names and types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Columnar {
     /// Texts that mean "missing", besides the empty one and null.

@@ -67,7 +67,7 @@ impl ColumnarParser {
     pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
         let missing = match &job.data.format {
             Format::Parquet(columnar) => bytes(&columnar.missing),
-            Format::Criteo | Format::Delimited(_) => Vec::new(),
+            Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => Vec::new(),
         };
         let (hold_out, groups) = (hold_out(job, part), wants_groups(job, part));
         Self { job: Arc::clone(job), hold_out, groups, missing, open: None }

@@ -7,10 +7,11 @@ use crate::DataPart;
 use crate::hash::HashSplit;
 use crate::parse::bad::{BadRows, FieldFault, shown};
 use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
+use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
-use crate::read::layout::{ColumnPositions, syntax};
+use crate::read::layout::{ColumnPositions, syntax, used_columns, usual_separators};
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
@@ -20,12 +21,14 @@ pub(crate) struct RowParser {
     missing: Vec<Vec<u8>>,
     max_line_bytes: usize,
     hold_out: Option<HoldOut>,
-    label: LabelTexts,
-    numeric: Vec<String>,
-    categorical: Vec<Cell>,
+    pub(super) label: LabelTexts,
+    pub(super) numeric: Vec<String>,
+    pub(super) categorical: Vec<Cell>,
     /// Whether rows are read with their group.
-    groups: bool,
+    pub(super) groups: bool,
     fields: Fields,
+    /// Where a line is a JSON object, its values.
+    object: Option<JsonFields>,
 }
 
 /// The wanted part of a hash split.
@@ -37,8 +40,8 @@ pub(crate) struct HoldOut {
 
 /// A categorical column. With a separator it holds many values.
 #[derive(Clone, Debug)]
-struct Cell {
-    separator: Option<Finder<'static>>,
+pub(super) struct Cell {
+    pub(super) separator: Option<Finder<'static>>,
 }
 
 /// The counts of a block's lines.
@@ -58,6 +61,7 @@ impl RowParser {
     pub(crate) fn new(job: &Job, part: DataPart) -> Self {
         let (comment, missing) = match &job.data.format {
             Format::Criteo | Format::Parquet(_) => (Vec::new(), Vec::new()),
+            Format::Jsonl(format) => (Vec::new(), bytes(&format.missing)),
             Format::Delimited(format) => {
                 (format.comment.clone().unwrap_or_default().into_bytes(), bytes(&format.missing))
             }
@@ -73,6 +77,7 @@ impl RowParser {
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&feature.values)).collect(),
             groups: wants_groups(job, part),
             fields: Fields::default(),
+            object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
         }
     }
 
@@ -136,12 +141,17 @@ impl RowParser {
             return Err(self.too_long(line));
         }
         let line = without_return(line);
+        if let Some(mut object) = self.object.take() {
+            let read = object.read(line).and_then(|()| self.read_object(&object, positions, sink));
+            self.object = Some(object);
+            return read;
+        }
         if !is_clean {
             self.check_text(line)?;
         }
         self.fields.tokenize(line, self.syntax).map_err(quote_fault)?;
         if self.fields.len() != positions.fields {
-            return Err(self.wrong_count(positions.fields));
+            return Err(self.wrong_count(line, positions.fields));
         }
         for field in &positions.keys {
             sink.key(self.fields.get(line, *field));
@@ -202,7 +212,7 @@ impl RowParser {
         }
     }
 
-    fn read_bag<S: RowSink>(&self, feature: usize, text: &[u8], separator: &Finder<'static>, sink: &mut S) {
+    pub(super) fn read_bag<S: RowSink>(&self, feature: usize, text: &[u8], separator: &Finder<'static>, sink: &mut S) {
         let width = separator.needle().len();
         let ends = separator.find_iter(text).chain(std::iter::once(text.len()));
         let mut start = 0;
@@ -216,7 +226,7 @@ impl RowParser {
     }
 
     #[inline]
-    fn is_missing(&self, text: &[u8]) -> bool {
+    pub(super) fn is_missing(&self, text: &[u8]) -> bool {
         text.is_empty() || self.missing.iter().any(|missing| missing == text)
     }
 
@@ -244,11 +254,15 @@ impl RowParser {
     }
 
     #[cold]
-    fn wrong_count(&self, expected: usize) -> Box<FieldFault> {
+    fn wrong_count(&self, line: &[u8], expected: usize) -> Box<FieldFault> {
         let found = self.fields.len();
         let delimiter = shown(&[self.syntax.delimiter]);
         let expected_text = format!("{expected} fields separated by {delimiter}");
-        Box::new(FieldFault { column: found.min(expected) + 1, expected: expected_text, found: format!("{found}") })
+        let other = usual_separators(self.syntax.delimiter)
+            .find(|separator| found == 1 && memchr::memchr_iter(*separator, line).count() + 1 == expected);
+        let hint = other.map(|separator| format!(" (is the separator {}?)", shown(&[separator])));
+        let found_text = format!("{found}{}", hint.unwrap_or_default());
+        Box::new(FieldFault { column: found.min(expected) + 1, expected: expected_text, found: found_text })
     }
 
     #[cold]
@@ -372,6 +386,8 @@ mod tests {
         let bad = |text: &[u8]| fault(&job, text);
         assert_eq!(bad(b"1,2,x\n"), "0:4: expected 4 fields separated by \",\", found 3");
         assert_eq!(bad(b"1,2,x,y,z\n"), "0:5: expected 4 fields separated by \",\", found 5");
+        assert_eq!(bad(b"1;2;x;y\n"), "0:2: expected 4 fields separated by \",\", found 1 (is the separator \";\"?)");
+        assert_eq!(bad(b"1;2;x\n"), "0:2: expected 4 fields separated by \",\", found 1");
         assert_eq!(bad(b"1,old,x,y\n"), "0:2: expected a number in column \"age\", found \"old\"");
         assert_eq!(bad(b"1,nan,x,y\n"), "0:2: expected a number in column \"age\", found \"nan\"");
         assert_eq!(bad(b"1,2,a\xffb,y\n"), "0:3: expected UTF-8, found \"a\u{fffd}b\"");

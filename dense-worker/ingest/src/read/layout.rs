@@ -1,5 +1,6 @@
 //! The layout of a data file: where its rows start, and which field is which column.
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use crate::IngestError;
 use crate::columnar::file::{ParquetFooter, RowGroups};
 use crate::columnar::shapes::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
+use crate::read::objects::check_objects;
 use crate::read::text::Text;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -22,7 +24,7 @@ pub(crate) struct FileLayout {
     pub(crate) path: PathBuf,
     /// Its size, bytes.
     pub(crate) bytes: u64,
-    /// Whether it is gzip.
+    /// Whether it is compressed.
     pub(crate) is_compressed: bool,
     /// Offset in the text of the first line that can be a row: after a byte order mark and the header.
     pub(crate) data_start: u64,
@@ -72,15 +74,21 @@ impl FileLayout {
                 (head, names)
             }
             Format::Parquet(_) => return Self::of_columns(job, path),
+            Format::Jsonl(_) => {
+                let head = head()?;
+                check_objects(job, path, cancel)?;
+                (head, used_columns(job))
+            }
         };
+        let positions = ColumnPositions::find(job, path, &names).map_err(|error| with_separator(error, job, &names))?;
         Ok(Self {
             row_groups: None,
             path: path.into(),
-            bytes: head.text.get_ref().file_bytes()?,
-            is_compressed: head.text.get_ref().is_compressed(),
+            bytes: head.text.get_ref().file_bytes(),
+            is_compressed: head.text.get_ref().compression().is_some(),
             data_start: head.offset,
             first_line: head.line,
-            positions: ColumnPositions::find(job, path, &names)?,
+            positions,
         })
     }
 }
@@ -123,6 +131,19 @@ impl ColumnPositions {
     }
 }
 
+/// Names of the columns that a job uses, each once.
+pub(crate) fn used_columns(job: &Job) -> Vec<String> {
+    let (features, predict) = (&job.features, job.eval.predict.as_ref());
+    let label = predict.is_none().then_some(&features.label.column);
+    let group = job.eval.group_by.as_ref().filter(|_| predict.is_none());
+    let numeric = features.numeric.iter().map(|feature| &feature.column);
+    let categorical = features.categorical.iter().map(|feature| &feature.column);
+    let keys = predict.map_or(&[][..], |rows| &rows.keys);
+    let mut seen = HashSet::new();
+    let all = label.into_iter().chain(numeric).chain(categorical).chain(group).chain(keys);
+    all.filter(|column| seen.insert(*column)).cloned().collect()
+}
+
 /// Names of Criteo's columns: `label`, `I1`–`I13`, `C1`–`C26`.
 #[must_use]
 pub fn criteo_columns() -> Vec<String> {
@@ -133,7 +154,9 @@ pub fn criteo_columns() -> Vec<String> {
 /// How the fields of a format are written.
 pub(crate) fn syntax(format: &Format) -> Syntax {
     match format {
-        Format::Criteo | Format::Parquet(_) => Syntax { delimiter: b'\t', quotes: false, trim: false },
+        Format::Criteo | Format::Parquet(_) | Format::Jsonl(_) => {
+            Syntax { delimiter: b'\t', quotes: false, trim: false }
+        }
         Format::Delimited(format) => Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
     }
 }
@@ -154,7 +177,34 @@ fn position(path: &Path, names: &[String], column: &str) -> Result<usize, Ingest
     }
 }
 
-fn most_similar(names: &[String], column: &str) -> Option<String> {
+/// Names the separator of a header that is one field with the job's separator, if another one divides it into columns among
+/// which the missing one is.
+fn with_separator(error: IngestError, job: &Job, names: &[String]) -> IngestError {
+    let (IngestError::MissingColumn { path, column, .. }, Format::Delimited(format), [header]) =
+        (&error, &job.data.format, names)
+    else {
+        return error;
+    };
+    let has_column = |separator: u8| {
+        let syntax = Syntax { delimiter: separator, quotes: true, trim: true };
+        let mut fields = Fields::default();
+        let divided = fields.tokenize(header.as_bytes(), syntax).is_ok();
+        divided && (0..fields.len()).any(|field| fields.get(header.as_bytes(), field) == column.as_bytes())
+    };
+    match usual_separators(format.delimiter).find(|separator| has_column(*separator)) {
+        Some(separator) => {
+            IngestError::OtherSeparator { path: path.clone(), column: column.clone(), separator: char::from(separator) }
+        }
+        None => error,
+    }
+}
+
+/// The separators that files usually have, without `delimiter`.
+pub(crate) fn usual_separators(delimiter: u8) -> impl Iterator<Item = u8> {
+    b",\t;|: ".iter().copied().filter(move |separator| *separator != delimiter)
+}
+
+pub(crate) fn most_similar(names: &[String], column: &str) -> Option<String> {
     let score = |name: &String| strsim::jaro_winkler(&name.to_lowercase(), &column.to_lowercase());
     let nearest = names.iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
     (score(nearest) > 0.8).then(|| nearest.clone())
@@ -249,7 +299,12 @@ impl Head {
     fn names(&self, line: &[u8], format: &Delimited) -> Result<Vec<String>, IngestError> {
         let syntax = Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
         let mut fields = Fields::default();
-        fields.tokenize(line, syntax).map_err(|_| self.bad_header("its quotes do not pair up".into()))?;
+        if fields.tokenize(line, syntax).is_err() {
+            let divides = |delimiter: &u8| fields.tokenize(line, Syntax { delimiter: *delimiter, ..syntax }).is_ok();
+            let other = usual_separators(format.delimiter).find(divides).map(|other| char::from(other).to_string());
+            let hint = other.map(|other| format!(" with the separator of the job; set data.delimiter = {other:?}?"));
+            return Err(self.bad_header(format!("its quotes do not pair up{}", hint.unwrap_or_default())));
+        }
         (0..fields.len())
             .map(|field| String::from_utf8(fields.get(line, field).to_vec()))
             .collect::<Result<_, _>>()
@@ -316,6 +371,24 @@ mod tests {
             error.ends_with("no column \"city\", did you mean \"City\"?; its columns are: click, age, City, tags"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_header_with_another_separator_proposes_it() {
+        let refused = |header: &[u8]| layout(&job(), header).unwrap_err().to_string();
+        let error = refused(b"click;age;city;tags\n");
+        assert!(
+            error.ends_with(
+                "no column \"click\", and the header is one field: is the separator \";\"? set data.delimiter = \";\""
+            ),
+            "{error}"
+        );
+        let error = refused(b"\"click\"\t\"age\"\t\"city\"\t\"tags\"\n");
+        assert!(
+            error.contains("do not pair up with the separator of the job; set data.delimiter = \"\\t\"?"),
+            "{error}"
+        );
+        assert!(refused(b"tag\n").ends_with("its columns are: tag"));
     }
 
     #[test]

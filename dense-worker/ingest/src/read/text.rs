@@ -1,73 +1,80 @@
 //! The text of a data file, compressed or not.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use flate2::bufread::MultiGzDecoder;
 use rustix::fs::OFlags;
 
 use crate::IngestError;
-
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+use crate::read::compression::{Compression, MAGIC_BYTES, ends_early};
 
 /// Compressed bytes read at a time.
-const GZIP_BUFFER: usize = 256 << 10;
+const COMPRESSED_BUFFER: usize = 256 << 10;
 
 /// An open data file, read as text. A read fails once `cancel` is set.
 #[derive(Debug)]
 pub(crate) struct Text {
     path: PathBuf,
+    /// Size of the file.
+    bytes: u64,
     source: TextSource,
     /// Bytes of text returned so far.
     given: u64,
     cancel: Arc<AtomicBool>,
 }
 
-#[derive(Debug)]
 enum TextSource {
     Plain(File),
-    Gzip(Box<MultiGzDecoder<BufReader<Counting>>>),
+    Compressed { compression: Compression, decoder: Box<dyn Read + Send>, progress: Arc<ReadProgress> },
 }
 
-/// A file that counts how much of it was read.
-#[derive(Debug)]
+/// What happened to a file below its decoder.
+#[derive(Debug, Default)]
+struct ReadProgress {
+    bytes: AtomicU64,
+    failed: AtomicBool,
+}
+
+/// A file that notes how much of it was read.
 struct Counting {
     file: File,
-    read: u64,
+    progress: Arc<ReadProgress>,
 }
 
 impl Text {
-    /// Opens a file. Gzip is recognised by its first bytes, not by its name.
+    /// Opens a file. Compression is recognised by the first bytes, not by the name.
     pub(crate) fn open(path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
+        let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
+        let file = open_file(path).map_err(unreadable)?;
         let file = file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?;
-        let source = detect(file).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
-        Ok(Self { path: path.into(), source, given: 0, cancel: Arc::clone(cancel) })
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        let source = detect(file).map_err(unreadable)?;
+        Ok(Self { path: path.into(), bytes, source, given: 0, cancel: Arc::clone(cancel) })
     }
 
-    /// Whether the file can only be read from its start.
-    pub(crate) fn is_compressed(&self) -> bool {
-        matches!(self.source, TextSource::Gzip(_))
+    /// How the file is compressed, if it is. A compressed file can only be read from its start.
+    pub(crate) fn compression(&self) -> Option<Compression> {
+        match self.source {
+            TextSource::Plain(_) => None,
+            TextSource::Compressed { compression, .. } => Some(compression),
+        }
     }
 
     /// Size of the file on disk.
-    pub(crate) fn file_bytes(&self) -> Result<u64, IngestError> {
-        let file = match &self.source {
-            TextSource::Plain(file) => file,
-            TextSource::Gzip(decoder) => &decoder.get_ref().get_ref().file,
-        };
-        Ok(file.metadata().map_err(|error| self.explain(error))?.len())
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Bytes of a compressed file read so far.
     pub(crate) fn compressed_bytes(&self) -> u64 {
         match &self.source {
             TextSource::Plain(_) => 0,
-            TextSource::Gzip(decoder) => decoder.get_ref().get_ref().read,
+            TextSource::Compressed { progress, .. } => progress.bytes.load(Ordering::Relaxed),
         }
     }
 
@@ -75,7 +82,7 @@ impl Text {
     pub(crate) fn skip_to(&mut self, offset: u64) -> Result<(), IngestError> {
         let moved = match &mut self.source {
             TextSource::Plain(file) => file.seek(SeekFrom::Start(offset)).map(drop),
-            TextSource::Gzip(_) => io::copy(&mut self.by_ref().take(offset), &mut io::sink()).map(drop),
+            TextSource::Compressed { .. } => io::copy(&mut self.by_ref().take(offset), &mut io::sink()).map(drop),
         };
         moved.map_err(|error| self.explain(error))
     }
@@ -86,12 +93,13 @@ impl Text {
         if self.cancel.load(Ordering::Relaxed) {
             return IngestError::Cancelled;
         }
-        match (&self.source, source.kind()) {
-            (TextSource::Gzip(_), io::ErrorKind::UnexpectedEof) => {
-                IngestError::TruncatedGzip { path, compressed, text }
-            }
-            (TextSource::Gzip(_), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
-                IngestError::DamagedGzip { path, compressed, text, source }
+        match &self.source {
+            TextSource::Compressed { compression, progress, .. } if !progress.failed.load(Ordering::Relaxed) => {
+                let format = compression.name();
+                match ends_early(&source) {
+                    true => IngestError::TruncatedFile { path, format, compressed, text },
+                    false => IngestError::DamagedFile { path, format, compressed, text, source },
+                }
             }
             _ => IngestError::Unreadable { path, source },
         }
@@ -105,7 +113,7 @@ impl Read for Text {
         }
         let read = match &mut self.source {
             TextSource::Plain(file) => file.read(buffer),
-            TextSource::Gzip(decoder) => decoder.read(buffer),
+            TextSource::Compressed { decoder, .. } => decoder.read(buffer),
         }?;
         self.given += read as u64;
         Ok(read)
@@ -114,8 +122,8 @@ impl Read for Text {
 
 impl Read for Counting {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read(buffer)?;
-        self.read += read as u64;
+        let read = self.file.read(buffer).inspect_err(|_| self.progress.failed.store(true, Ordering::Relaxed))?;
+        self.progress.bytes.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
 }
@@ -129,14 +137,23 @@ pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
 }
 
 fn detect(mut file: File) -> io::Result<TextSource> {
-    let mut magic = Vec::new();
-    file.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
+    let mut start = Vec::new();
+    file.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut start)?;
     file.seek(SeekFrom::Start(0))?;
-    if magic != GZIP_MAGIC {
-        return Ok(TextSource::Plain(file));
+    let Some(compression) = Compression::of(&start) else { return Ok(TextSource::Plain(file)) };
+    let progress = Arc::new(ReadProgress::default());
+    let compressed = Counting { file, progress: Arc::clone(&progress) };
+    let decoder = compression.decode(BufReader::with_capacity(COMPRESSED_BUFFER, compressed));
+    Ok(TextSource::Compressed { compression, decoder, progress })
+}
+
+impl fmt::Debug for TextSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(file) => f.debug_tuple("Plain").field(file).finish(),
+            Self::Compressed { compression, .. } => f.debug_tuple("Compressed").field(compression).finish(),
+        }
     }
-    let compressed = BufReader::with_capacity(GZIP_BUFFER, Counting { file, read: 0 });
-    Ok(TextSource::Gzip(Box::new(MultiGzDecoder::new(compressed))))
 }
 
 #[cfg(test)]
@@ -172,16 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn several_gzip_members_are_one_text() {
-        assert_eq!(read(&[gzip(b"a\nb"), gzip(b"c\n")].concat()).unwrap(), b"a\nbc\n");
-    }
-
-    #[test]
     fn a_cut_off_gzip_file_is_named_with_its_position() {
         let whole = gzip(&long_text());
         let half = whole.len() / 2;
         let error = read(&whole[..half]).unwrap_err();
-        assert!(matches!(error, IngestError::TruncatedGzip { compressed, .. } if compressed == half as u64), "{error}");
+        assert!(matches!(error, IngestError::TruncatedFile { compressed, .. } if compressed == half as u64), "{error}");
         assert!(error.to_string().contains("a.gz: the gzip data ends early"), "{error}");
     }
 
@@ -191,7 +203,7 @@ mod tests {
         let last = bytes.len() - 6;
         bytes[last] ^= 0xff;
         let error = read(&bytes).unwrap_err();
-        assert!(matches!(error, IngestError::DamagedGzip { .. }), "{error}");
+        assert!(matches!(error, IngestError::DamagedFile { .. }), "{error}");
     }
 
     #[test]

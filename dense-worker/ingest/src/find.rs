@@ -1,0 +1,171 @@
+//! From the paths of a job to data files: a path is a file, a folder or a pattern.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use glob::{MatchOptions, glob_with};
+use walkdir::{DirEntry, WalkDir};
+
+use crate::IngestError;
+
+/// Characters that make a path a pattern.
+const WILDCARDS: [char; 3] = ['*', '?', '['];
+
+/// `*` stands for a part of one name, as in a shell, and not for a hidden name.
+const MATCHES: MatchOptions =
+    MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
+
+/// The files that `paths` name, in the order of the paths. A folder stands for all files below it, in the order of their
+/// names, and a pattern for all files and folders that match it. In both, empty files are passed over, and in folders also
+/// names that begin with a dot or an underscore: programs that write data in parts name their marks and unfinished files so.
+///
+/// # Errors
+/// When a folder or a pattern stands for no file, or cannot be read.
+pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestError> {
+    let mut found = Vec::with_capacity(paths.len());
+    for path in paths {
+        match NamedPath::of(path) {
+            NamedPath::File => found.push(path.clone()),
+            NamedPath::Folder => found.extend(some(below(path)?, path, "is a folder without data files")?),
+            NamedPath::Pattern(text) => found.extend(some(matching(path, text)?, path, "matches no data file")?),
+        }
+    }
+    Ok(found)
+}
+
+/// What a path names.
+enum NamedPath<'a> {
+    /// A file, or something else that opening it will tell.
+    File,
+    Folder,
+    /// A pattern. A file whose name has wildcards comes first.
+    Pattern(&'a str),
+}
+
+impl<'a> NamedPath<'a> {
+    fn of(path: &'a Path) -> Self {
+        match (fs::metadata(path), path.to_str()) {
+            (Ok(metadata), _) if metadata.is_dir() => Self::Folder,
+            (Err(_), Some(text)) if text.contains(WILDCARDS) => Self::Pattern(text),
+            _ => Self::File,
+        }
+    }
+}
+
+fn some(files: Vec<PathBuf>, path: &Path, reason: &'static str) -> Result<Vec<PathBuf>, IngestError> {
+    if files.is_empty() {
+        return Err(IngestError::NoDataFiles { path: path.into(), reason: reason.into() });
+    }
+    Ok(files)
+}
+
+/// All data files of a folder and the folders in it.
+fn below(folder: &Path) -> Result<Vec<PathBuf>, IngestError> {
+    let is_data = |entry: &DirEntry| entry.depth() == 0 || !is_mark(entry);
+    let entries = WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_data);
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| unreadable(folder, error.path(), error.to_string()))?;
+        let metadata = entry.metadata().map_err(|error| unreadable(folder, error.path(), error.to_string()))?;
+        if metadata.is_file() && metadata.len() > 0 {
+            files.push(entry.into_path());
+        }
+    }
+    Ok(files)
+}
+
+/// Whether a name is that of a mark (`_SUCCESS`), of a folder of unfinished files (`_temporary`), or hidden.
+fn is_mark(entry: &DirEntry) -> bool {
+    entry.file_name().as_encoded_bytes().starts_with(b".") || entry.file_name().as_encoded_bytes().starts_with(b"_")
+}
+
+/// The files that match a pattern, and those of the folders that do.
+fn matching(path: &Path, pattern: &str) -> Result<Vec<PathBuf>, IngestError> {
+    let wrong = |error: glob::PatternError| IngestError::NoDataFiles {
+        path: path.into(),
+        reason: format!("is not a pattern: {} at character {}", error.msg, error.pos + 1),
+    };
+    let mut files = Vec::new();
+    for entry in glob_with(pattern, MATCHES).map_err(wrong)? {
+        let entry = entry.map_err(|error| unreadable(path, Some(error.path()), error.error().to_string()))?;
+        match fs::metadata(&entry) {
+            Ok(metadata) if metadata.is_dir() => files.extend(below(&entry)?),
+            Ok(metadata) if metadata.len() == 0 => {}
+            _ => files.push(entry),
+        }
+    }
+    Ok(files)
+}
+
+fn unreadable(path: &Path, place: Option<&Path>, reason: String) -> IngestError {
+    IngestError::Unreadable { path: place.unwrap_or(path).into(), source: std::io::Error::other(reason) }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A folder with these files, a byte each; empty if their name ends in `0`.
+    fn folder(names: &[&str]) -> TempDir {
+        let folder = TempDir::new().unwrap();
+        for name in names {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, if name.ends_with('0') { "" } else { "x" }).unwrap();
+        }
+        folder
+    }
+
+    fn found(folder: &TempDir, names: &[&str]) -> Result<Vec<String>, String> {
+        let paths: Vec<_> = names.iter().map(|name| folder.path().join(name)).collect();
+        let files = find(&paths).map_err(|error| error.to_string())?;
+        let name = |path: &PathBuf| path.strip_prefix(folder.path()).unwrap().display().to_string();
+        Ok(files.iter().map(name).collect())
+    }
+
+    #[test]
+    fn a_folder_stands_for_all_files_below_it() {
+        let folder = folder(&["b/part-1", "b/part-0", "b/_SUCCESS", "b/_temporary/x", ".hidden", "a/x/part-2", "c"]);
+        assert_eq!(found(&folder, &["."]).unwrap(), ["a/x/part-2", "b/part-1", "c"]);
+        assert_eq!(found(&folder, &["c", "b", "c"]).unwrap(), ["c", "b/part-1", "c"]);
+    }
+
+    #[test]
+    fn a_pattern_stands_for_what_matches_it() {
+        let folder = folder(&["d-2/x", "d-1/y", "d-1/_z", "part-1.csv", "part-2.csv", "part-2.csv.bak", "part-.csv0"]);
+        assert_eq!(found(&folder, &["part-*.csv"]).unwrap(), ["part-1.csv", "part-2.csv"]);
+        assert_eq!(found(&folder, &["part-[2-9].csv", "d-?"]).unwrap(), ["part-2.csv", "d-1/y", "d-2/x"]);
+        assert_eq!(found(&folder, &["**/y"]).unwrap(), ["d-1/y"]);
+    }
+
+    #[test]
+    fn a_file_whose_name_has_wildcards_is_that_file() {
+        let folder = folder(&["a[1].csv", "a1.csv"]);
+        assert_eq!(found(&folder, &["a[1].csv"]).unwrap(), ["a[1].csv"]);
+    }
+
+    #[test]
+    fn a_folder_or_pattern_without_files_is_refused() {
+        let folder = folder(&["empty/_SUCCESS", "none/part-0"]);
+        let refused = |name: &str| found(&folder, &[name]).unwrap_err();
+        assert!(refused("empty").contains("empty is a folder without data files"), "{}", refused("empty"));
+        assert!(refused("none").contains("none is a folder without data files"), "{}", refused("none"));
+        assert!(refused("*.csv").contains("*.csv matches no data file"), "{}", refused("*.csv"));
+        assert!(refused("a[").contains("a[ is not a pattern: invalid range pattern"), "{}", refused("a["));
+    }
+
+    #[test]
+    fn a_folder_that_holds_itself_is_an_error_and_no_endless_walk() {
+        let folder = folder(&["a/x"]);
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("a/loop")).unwrap();
+        let error = found(&folder, &["."]).unwrap_err();
+        assert!(error.contains("cannot read") && error.contains("loop"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_does_not_exist_is_left_to_be_opened() {
+        assert_eq!(found(&folder(&[]), &["missing.csv"]).unwrap(), ["missing.csv"]);
+    }
+}
