@@ -10,6 +10,7 @@ mod plan;
 mod report;
 mod resume;
 mod saved;
+mod slices;
 mod terminal;
 mod up;
 

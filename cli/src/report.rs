@@ -12,6 +12,7 @@ use zagros_plumbing::lifecycle::Signals;
 use zagros_shell::{Exit, Failure, err, out};
 
 use crate::page;
+use crate::slices;
 use crate::terminal::{Follower, Terminal};
 
 /// The known measures of a generated data set: `planted.json` beside its files.
@@ -129,6 +130,7 @@ impl Report<'_> {
         self.print_validation();
         self.print_measures();
         self.print_cost();
+        slices::print(&self.summary.slices);
         self.print_next();
     }
 

@@ -1,6 +1,7 @@
 //! The summary of a worker's run, in numbers.
 
 use serde::{Deserialize, Serialize};
+use zagros_eval::ColumnSlices;
 use zagros_plumbing::process::MachineInfo;
 
 use crate::event::Evaluation;
@@ -45,6 +46,9 @@ pub struct Summary {
     /// Evaluation of the validation part with the state that is the model.
     #[serde(default)]
     pub validation: Option<Evaluation>,
+    /// Measures by the columns of `eval.slices`, of the test part, or else of the validation part, with the state that is the model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<ColumnSlices>,
     /// Steps before the state that is the model.
     #[serde(default)]
     pub model_step: u64,

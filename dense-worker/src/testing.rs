@@ -41,7 +41,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             early_stop: None,
             updates: DenseUpdates::default(),
         },
-        eval: Eval { group_by: None, group_samples: 1000, predict: None },
+        eval: Eval { group_samples: 1000, ..Eval::default() },
         checkpoint: Checkpoint { every: None, every_steps: None, folder: None, keep: 2, deltas: 0 },
         cluster: cluster(),
         output: Output {

@@ -158,7 +158,7 @@ fn any_job() -> impl Strategy<Value = String> {
             "model": any_model(model),
             "optimizer": any_optimizer(optimizer, &train),
             "train": any_train(train),
-            "eval": with(eval, json!({ "group_by": "user" })),
+            "eval": with(eval, json!({ "group_by": "user", "slices": ["tag", "age"] })),
             "checkpoint": checkpoint,
             "cluster": with(cluster, fixed_cluster.clone()),
             "output": with(output, json!({ "keep_best": kept })),

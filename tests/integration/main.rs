@@ -33,6 +33,7 @@ mod saved_model;
 mod scale;
 mod servers;
 mod signals;
+mod slices;
 mod stop;
 mod store;
 mod streaming;

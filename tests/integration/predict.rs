@@ -3,6 +3,8 @@
 use std::process::Command;
 
 use serde_json::Value;
+use zagros_eval::Scores;
+use zagros_eval::measure::sigmoid;
 use zagros_tests::Program;
 use zagros_zip::ZipEq;
 
@@ -31,31 +33,52 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-#[test]
-fn scores_are_those_of_eval_row_by_row() {
-    let (fixture, run) = trained();
-    let measured = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
-    fixture.zagros(["predict", &run, "test.txt", "-o", "s.csv", "--keys", "label,C1"]).expect(0).says(&["800 rows"]);
-    let scores = lines(&fixture.read("s.csv"));
-    assert_eq!(scores.len(), 800);
-    let (mut logloss, mut classes) = (0.0, [Vec::new(), Vec::new()]);
-    for (row, line) in scores.iter().zip_eq(fixture.read("test.txt").lines().collect::<Vec<_>>()) {
-        let fields: Vec<&str> = line.split('\t').collect();
-        assert_eq!((row[0].as_str(), row[1].as_str()), (fields[0], fields[14]), "rows keep their order");
-        let score: f64 = row[2].parse().expect("a number");
-        let positive = row[0] == "1";
-        logloss -= if positive { score.ln() } else { (1.0 - score).ln() };
-        classes[usize::from(positive)].push(score);
+/// The measures of predicted logits with the labels of their rows, as `zagros eval --json` prints them.
+fn measured(predictions: &str) -> Value {
+    let mut scores = Scores::new();
+    for row in lines(predictions) {
+        scores.push(row[0].parse().expect("a label"), row[1].parse().expect("a logit"));
     }
-    let near = |found: f64, measure: &str| (found - measured[measure].as_f64().expect("a number")).abs() < 1e-9;
-    assert!(near(logloss / 800.0, "logloss"), "{logloss} {measured}");
-    let pairs = classes[1].iter().flat_map(|positive| classes[0].iter().map(move |negative| (positive, negative)));
-    let won: f64 = pairs
-        .map(|(positive, negative)| {
-            f64::from(u8::from(positive > negative)) + f64::from(u8::from(positive == negative)) / 2.0
-        })
-        .sum();
-    assert!(near(won / (classes[0].len() * classes[1].len()) as f64, "auc"), "{measured}");
+    serde_json::to_value(scores.report()).expect("JSON")
+}
+
+#[test]
+fn measures_of_predictions_are_those_of_eval_to_the_last_bit() {
+    let (fixture, run) = trained();
+    let eval = |batch: &str| json(&fixture.zagros(["eval", &run, "--json", "--set", batch]).expect(0).stdout);
+    let (expected, same) = (eval("train.batch_size=256"), eval("train.batch_size=100"));
+    assert_eq!(expected["samples"], 800);
+    assert_eq!(same, expected, "in other batches");
+    for (index, sets) in [
+        ["train.batch_size=256", "data.threads=1"],
+        ["train.batch_size=7", "data.threads=3"],
+        ["train.batch_size=1000", "cluster.servers=2"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let to = format!("{index}.csv");
+        let command = ["predict", &run, "test.txt", "-o", &to, "--keys", "label", "--logits"];
+        fixture.zagros([&command[..], &["--set", sets[0], "--set", sets[1]]].concat()).expect(0);
+        assert_eq!(measured(&fixture.read(&to)), expected, "{sets:?}");
+        assert_eq!(fixture.read(&to), fixture.read("0.csv"), "{sets:?}");
+    }
+}
+
+#[test]
+fn scores_are_those_of_their_rows() {
+    let (fixture, run) = trained();
+    fixture.zagros(["predict", &run, "test.txt", "-o", "s.csv", "--keys", "label,C1"]).expect(0).says(&["800 rows"]);
+    fixture.zagros(["predict", &run, "test.txt", "-o", "z.csv", "--keys", "label", "--logits"]).expect(0);
+    let (scores, logits) = (lines(&fixture.read("s.csv")), lines(&fixture.read("z.csv")));
+    assert_eq!(scores.len(), 800);
+    let rows = fixture.read("test.txt");
+    for ((score, logit), line) in scores.iter().zip_eq(&logits).zip_eq(rows.lines().collect::<Vec<_>>()) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        assert_eq!((score[0].as_str(), score[1].as_str()), (fields[0], fields[14]), "rows keep their order");
+        let logit: f32 = logit[1].parse().expect("a number");
+        assert_eq!(score[2].parse(), Ok(sigmoid(f64::from(logit))), "a score is that of its logit");
+    }
 }
 
 #[test]

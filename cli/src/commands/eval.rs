@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zagros_dense_worker::{Evaluate, Evaluation};
+use zagros_dense_worker::{Evaluate, Measures};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
 
 use crate::args::EvalArgs;
 use crate::report;
 use crate::saved::{SavedModel, check_trust};
+use crate::slices;
 use crate::terminal::Terminal;
 use zagros_launch::EmbeddedCluster;
 
@@ -31,16 +32,17 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
         observer: terminal.clone(),
         shutdown,
     };
-    let evaluation = evaluate.run().await;
+    let measures = evaluate.run().await;
     terminal.finish();
-    print(&evaluation.map_err(|error| report::failure(error, &signals))?, args.json)?;
+    print(&measures.map_err(|error| report::failure(error, &signals))?, args.json)?;
     Ok(Exit::Success)
 }
 
-fn print(evaluation: &Evaluation, json: bool) -> Result<(), Failure> {
+fn print(measures: &Measures, json: bool) -> Result<(), Failure> {
     if json {
-        return answer(&serde_json::to_string(evaluation).or_internal()?);
+        return answer(&serde_json::to_string(measures).or_internal()?);
     }
+    let evaluation = &measures.evaluation;
     let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
     out!("samples              {}", indicatif::HumanCount(evaluation.samples));
     out!("AUC                  {}", measure(evaluation.auc));
@@ -50,5 +52,6 @@ fn print(evaluation: &Evaluation, json: bool) -> Result<(), Failure> {
     out!("logloss              {}", measure(evaluation.logloss));
     out!("normalised entropy   {}", measure(evaluation.normalised_entropy));
     out!("calibration          {}", measure(evaluation.calibration));
+    slices::print(&measures.slices);
     Ok(())
 }

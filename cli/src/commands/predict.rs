@@ -103,7 +103,8 @@ fn identity(args: &PredictArgs, job: &Job, manifest: &Manifest) -> String {
         // Text in memory takes everything.
         let _ = write!(identity, " {file:?} {:?} {changed:?}", found.map(|data| data.len()));
     }
-    let _ = write!(identity, " {:?} {:?} {} {}", args.keys, args.bad_rows, job.train.batch_size, job.fingerprint());
+    let _ = write!(identity, " {:?} {:?} {:?}", args.keys, args.bad_rows, (job.train.batch_size, job.train.threads));
+    let _ = write!(identity, " {}", job.fingerprint());
     identity
 }
 

@@ -259,7 +259,7 @@ async fn score(model: &Path, job: &Job, shutdown: &Shutdown, signals: &Signals) 
     };
     let evaluation = evaluate.run().await;
     terminal.finish();
-    evaluation.map_err(|error| report::failure(error, signals))
+    evaluation.map(|measures| measures.evaluation).map_err(|error| report::failure(error, signals))
 }
 
 async fn train(job: &Job, start: Start, shutdown: &Shutdown, signals: &Signals) -> Result<Summary, Failure> {

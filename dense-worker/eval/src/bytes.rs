@@ -1,13 +1,13 @@
 //! Scores as bytes, to be sent from one worker to another.
 //!
-//! `[positives][negatives][grouped samples][halvings + 1, or 0 for no groups][capacity]`, each a u64, then the logits as
-//! f32 and the grouped samples as (group u64, logit f32, class u32); little-endian.
+//! `[positives][negatives][grouped samples][halvings + 1, or 0 for no groups][capacity][bytes of slices]`, each a u64, then the
+//! logits as f32, the grouped samples as (group u64, logit f32, class u32), and the slices; little-endian.
 
-use crate::Scores;
 use crate::grouped::{GroupedScores, Sample};
+use crate::{Scores, SlicedScores};
 
 const WORD: usize = size_of::<u64>();
-const HEAD: usize = 5 * WORD;
+const HEAD: usize = 6 * WORD;
 const LOGIT: usize = size_of::<f32>();
 const SAMPLE: usize = 16;
 
@@ -20,14 +20,17 @@ impl Scores {
             None => (&[], [0; 2]),
         };
         let mut bytes = Vec::with_capacity(HEAD + LOGIT * self.len() + SAMPLE * samples.len());
+        let slices = self.sliced.as_ref().map_or_else(Vec::new, SlicedScores::to_bytes);
         let counts = [self.positives.len(), self.negatives.len(), samples.len()].map(|count| count as u64);
-        bytes.extend(counts.iter().chain(&form).flat_map(|word| word.to_le_bytes()));
+        let head = counts.iter().chain(&form).copied().chain([slices.len() as u64]);
+        bytes.extend(head.flat_map(u64::to_le_bytes));
         bytes.extend(self.positives.iter().chain(&self.negatives).flat_map(|logit| logit.to_le_bytes()));
         for sample in samples {
             bytes.extend(sample.group.to_le_bytes());
             bytes.extend(sample.logit.to_le_bytes());
             bytes.extend(u32::from(sample.is_positive).to_le_bytes());
         }
+        bytes.extend(slices);
         bytes
     }
 
@@ -42,6 +45,7 @@ impl Scores {
         let (positives, negatives, samples, halved, capacity) = (word(0)?, word(1)?, word(2)?, word(3)?, word(4)?);
         let logits = positives.checked_add(negatives)?.checked_mul(LOGIT)?;
         let (logits, rest) = rest.split_at_checked(logits)?;
+        let (rest, slices) = rest.split_at_checked(rest.len().checked_sub(word(5)?)?)?;
         let (entries, odd) = rest.as_chunks::<SAMPLE>();
         if entries.len() != samples || !odd.is_empty() || (halved == 0 && samples > 0) {
             return None;
@@ -50,6 +54,9 @@ impl Scores {
         if let Some(halvings) = halved.checked_sub(1) {
             let samples = entries.iter().map(sample).collect::<Option<Vec<_>>>()?;
             scores.grouped = Some(GroupedScores { capacity, halvings: u32::try_from(halvings).ok()?, samples });
+        }
+        if !slices.is_empty() {
+            scores.sliced = Some(SlicedScores::from_bytes(slices)?);
         }
         let words = logits.as_chunks::<LOGIT>().0.iter().map(|word| f32::from_le_bytes(*word));
         scores.positives.extend(words.clone().take(positives));
@@ -76,10 +83,13 @@ mod tests {
     use super::*;
 
     fn scores(samples: &[(u64, bool, f32)], grouped: bool) -> Scores {
-        let mut scores = if grouped { Scores::by_group(20) } else { Scores::new() };
+        let mut scores = if grouped { Scores::by_group(20).by_slice(1) } else { Scores::new() };
         for (group, label, logit) in samples {
             let groups: &[u64] = if grouped { &[*group] } else { &[] };
             scores.extend_grouped(&[f32::from(*label)], &[*logit], groups).unwrap();
+            if let Some(slices) = scores.slices_mut() {
+                slices.push(0, group.to_string().as_bytes(), f32::from(*label), *logit);
+            }
         }
         scores
     }
@@ -94,6 +104,7 @@ mod tests {
             let bytes = scores(&samples, grouped).to_bytes();
             let mut back = Scores::from_bytes(&bytes).unwrap();
             prop_assert_eq!(back.report(), scores(&samples, grouped).report());
+            prop_assert_eq!(back.sliced, scores(&samples, grouped).sliced);
             prop_assert!(Scores::from_bytes(&bytes[..bytes.len() - removed.min(bytes.len())]).is_none());
             prop_assert!(Scores::from_bytes(&[&bytes[..], &[0]].concat()).is_none());
         }

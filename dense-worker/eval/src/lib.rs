@@ -1,11 +1,18 @@
 //! Measures of a click model: AUC, AUC by group, logloss, normalised entropy, calibration. Pure, exact, mergeable.
 
+pub mod binned;
 mod bytes;
+pub mod calibrator;
 pub mod grouped;
 pub mod measure;
 pub mod scores;
+mod slice_bytes;
+pub mod slices;
 pub mod sums;
 
+pub use binned::BinnedScores;
+pub use calibrator::{CalibrationMethod, Calibrator};
 pub use grouped::{Gauc, GroupedScores};
 pub use scores::{Evaluation, LengthsDiffer, Scores};
+pub use slices::{ColumnSlices, Slice, SlicedScores};
 pub use sums::Sums;

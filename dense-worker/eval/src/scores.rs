@@ -5,8 +5,8 @@ use zagros_zip::ZipEq;
 
 use std::fmt;
 
-use crate::GroupedScores;
 use crate::measure;
+use crate::{GroupedScores, SlicedScores};
 
 /// Logits by class. 4 bytes per sample, so 100 M test samples take 400 MB. The order of samples is not kept.
 ///
@@ -19,6 +19,8 @@ pub struct Scores {
     is_sorted: bool,
     /// The same samples by group, if groups are wanted.
     pub(crate) grouped: Option<GroupedScores>,
+    /// The same samples by their values in some columns, if slices are wanted.
+    pub(crate) sliced: Option<SlicedScores>,
 }
 
 /// All measures of a scored part. `None` if a measure is undefined (no samples, or one class only).
@@ -58,6 +60,29 @@ impl Scores {
     #[must_use]
     pub fn by_group(capacity: usize) -> Self {
         Self { grouped: Some(GroupedScores::new(capacity)), ..Self::default() }
+    }
+
+    /// Samples are also added with their values in so many columns ([`Self::slices_mut`]).
+    #[must_use]
+    pub fn by_slice(self, columns: usize) -> Self {
+        Self { sliced: Some(SlicedScores::new(columns)), ..self }
+    }
+
+    /// The samples by their values, if slices are wanted.
+    #[must_use]
+    pub fn slices(&self) -> Option<&SlicedScores> {
+        self.sliced.as_ref()
+    }
+
+    /// Takes samples with their values, if slices are wanted.
+    pub fn slices_mut(&mut self) -> Option<&mut SlicedScores> {
+        self.sliced.as_mut()
+    }
+
+    /// Logits of positive and of negative samples, ascending.
+    pub(crate) fn sorted(&mut self) -> (&[f32], &[f32]) {
+        self.sort();
+        (&self.positives, &self.negatives)
     }
 
     /// Adds a sample: positive when `label` is above one half.
@@ -106,6 +131,9 @@ impl Scores {
         if let (Some(grouped), Some(others)) = (&mut self.grouped, other.grouped.take()) {
             grouped.merge(others);
         }
+        if let (Some(sliced), Some(others)) = (&mut self.sliced, other.sliced.take()) {
+            sliced.merge(others);
+        }
         self.positives.append(&mut other.positives);
         self.negatives.append(&mut other.negatives);
         self.is_sorted = false;
@@ -129,6 +157,7 @@ impl Scores {
         self.negatives.clear();
         self.is_sorted = false;
         self.grouped.iter_mut().for_each(GroupedScores::clear);
+        self.sliced.iter_mut().for_each(SlicedScores::clear);
     }
 
     /// Area under the ROC curve, see [`measure::auc`]. O(n log n), in place.

@@ -113,7 +113,7 @@ fn job(format: Format, features: Features) -> Job {
         model: Model::Ffnn { hidden: vec![8], dropout: 0.0 },
         dense_optimizer: DenseOptimizer::Adam { lr: 1e-3, weight_decay: 0.0 },
         train: train(),
-        eval: Eval { group_by: None, group_samples: 1000, predict: None },
+        eval: Eval { group_samples: 1000, ..Eval::default() },
         cluster: cluster(),
         checkpoint: zagros_job::Checkpoint { every: None, every_steps: None, folder: None, keep: 0, deltas: 0 },
         output: Output {

@@ -126,8 +126,8 @@ impl InputRows {
         if !samples.is_empty() {
             let end = other.samples[samples.end - 1] + 1;
             self.append_rows(other, other.after(samples.start)..end);
-            let shift = self.rows - end;
-            self.samples.extend(other.samples[samples].iter().map(|row| row + shift));
+            let rows = self.rows;
+            self.samples.extend(other.samples[samples].iter().map(|row| row + rows - end));
         }
     }
 

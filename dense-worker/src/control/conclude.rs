@@ -1,5 +1,6 @@
 //! The end of training: the best state becomes the model, and the test part is scored.
 
+use zagros_eval::ColumnSlices;
 use zagros_worker_core::{Event, MeasuredState};
 
 use super::best_states::BestStates;
@@ -7,6 +8,7 @@ use super::early_stopping::{StateUse, explain, measure};
 use super::group_session::GroupRank;
 use super::model_choice::{EvaluatedState, ModelChoice, better_than_last};
 use super::saved_model::Trained;
+use super::scoring::MeasuredSlices;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event as WorkerEvent};
@@ -118,6 +120,12 @@ impl Trainer {
     pub(crate) fn model_age(&self) -> (u64, u64) {
         let last = (self.tracker.steps_of_all(), self.tracker.samples_of_all());
         self.scoring.model.chosen.map_or(last, |state| (state.step, state.samples))
+    }
+
+    /// Slices of the part that was scored last, if it was scored with the state that is the model.
+    pub(crate) fn slices(&self) -> Vec<ColumnSlices> {
+        let MeasuredSlices { step, slices } = &self.scoring.slices;
+        if *step == self.model_age().0 { slices.clone() } else { Vec::new() }
     }
 
     /// Measures of the model on the part that it is judged by, and on the validation part.

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Registry;
+use serde::Serialize;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
-use zagros_eval::Scores;
+use zagros_eval::{ColumnSlices, Scores, SlicedScores};
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
-    files,
+    Batch, BatchStream, DataPart, FileInfo, IngestError, InputRows, StreamOptions, StreamStart, WholeFiles,
+    check_first_rows, files,
 };
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
@@ -30,6 +31,7 @@ use crate::datapath::read::{Open, Reader};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event, HeldOutPart, Observer};
 use crate::metrics::Metrics;
+use crate::model::batch_of_blocks;
 
 /// Batches looked up ahead: enough to hide a round trip, few enough to stay small.
 const AHEAD: usize = 3;
@@ -57,7 +59,7 @@ impl Evaluate {
     ///
     /// # Errors
     /// When the model or the data cannot be read or do not fit the job, or there is nothing to score.
-    pub async fn run(self) -> Result<Evaluation, WorkerError> {
+    pub async fn run(self) -> Result<Measures, WorkerError> {
         let job = Arc::new(self.job);
         let held_out = match self.files {
             Some(files) => Some(whole_files(Arc::clone(&job), files).await?),
@@ -162,6 +164,17 @@ pub(crate) async fn look_at_files(
     Ok(blocking("data files", look).await??)
 }
 
+/// Measures of a held-out part.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measures {
+    /// Of all its rows.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// By the columns of `eval.slices`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<ColumnSlices>,
+}
+
 /// What becomes of a scoring worker's turn.
 enum ScoringTurn {
     /// With its batch, or along with others that have one.
@@ -187,7 +200,7 @@ impl Scorer {
     ///
     /// # Errors
     /// When data, servers or libtorch fail, or training must stop.
-    async fn score(mut self, held_out: &HeldOut, step: u64) -> Result<Evaluation, WorkerError> {
+    async fn score(mut self, held_out: &HeldOut, step: u64) -> Result<Measures, WorkerError> {
         let scores = self.score_share(held_out, step).await?;
         self.report(scores).await
     }
@@ -228,10 +241,15 @@ impl Scorer {
     ///
     /// # Errors
     /// When another worker is lost.
-    pub(crate) async fn report(&self, scores: Scores) -> Result<Evaluation, WorkerError> {
+    pub(crate) async fn report(&self, scores: Scores) -> Result<Measures, WorkerError> {
         let mut scores = self.merge(scores).await?;
+        let (columns, most) = (self.job.eval.slices.clone(), self.job.eval.slice_values);
+        let report = move || {
+            let slices = scores.slices().map_or_else(Vec::new, |slices| slices.report(&columns, most));
+            Measures { evaluation: scores.report(), slices }
+        };
         // Sorts all scores.
-        blocking("measures", move || scores.report()).await
+        blocking("measures", report).await
     }
 
     /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
@@ -290,6 +308,9 @@ impl Scorer {
         let (batch, logits) = self.logits(fetched).await?;
         let added = scores.extend_grouped(&batch.labels, &logits, &batch.groups);
         added.map_err(|error| inconsistent(seq, error.to_string()))?;
+        if let (Some(slices), Some(input)) = (scores.slices_mut(), &batch.input) {
+            add_slices(slices, input, &batch.labels, &logits);
+        }
         Ok(scores)
     }
 
@@ -307,11 +328,14 @@ impl Scorer {
 
     fn no_scores(&self) -> Scores {
         let eval = &self.job.eval;
-        if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() }
+        let scores = if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() };
+        if eval.slices.is_empty() { scores } else { scores.by_slice(eval.slices.len()) }
     }
 
     fn open(&self, held_out: &HeldOut, start: StreamStart) -> Open {
-        let (job, part) = (Arc::clone(&self.job), held_out.part);
+        let (mut job, part) = (Job::clone(&self.job), held_out.part);
+        // Wherever batches of training end, and wherever reading starts, a row is at the same place in its block.
+        job.train.batch_size = batch_of_blocks(job.train.batch_size);
         let source = match self.group {
             Some(group) => WholeFiles::share(&held_out.files, group.rank, group.world),
             None => WholeFiles::new(&held_out.files),
@@ -320,5 +344,15 @@ impl Scorer {
             let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
+    }
+}
+
+/// Adds the samples among the rows, each with the texts of its columns.
+fn add_slices(slices: &mut SlicedScores, rows: &InputRows, labels: &[f32], logits: &[f32]) {
+    for row in rows.iter() {
+        let Some(sample) = row.sample else { continue };
+        for column in 0..slices.columns() {
+            slices.push(column, row.key(column), labels[sample], logits[sample]);
+        }
     }
 }

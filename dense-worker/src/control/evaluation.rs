@@ -10,9 +10,10 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_worker_core::{Event, MeasuredState};
 
-use super::evaluate::{HeldOut, Scorer};
+use super::evaluate::{HeldOut, Measures, Scorer};
 use super::group_session::GroupRank;
 use super::interruption::is_interruption;
+use super::scoring::MeasuredSlices;
 use super::splits::control_error;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
@@ -65,7 +66,8 @@ impl Trainer {
         } else {
             scorer.score_share(held_out, step).await?
         };
-        let evaluation = scorer.report(scores).await?;
+        let Measures { evaluation, slices } = scorer.report(scores).await?;
+        self.scoring.slices = MeasuredSlices { step, slices };
         self.run.metrics.evaluated(part, &evaluation);
         self.run.observer.on(&WorkerEvent::Evaluated { step, part, epoch, evaluation });
         if self.group.rank.is_none_or(GroupRank::leads) {

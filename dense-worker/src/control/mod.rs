@@ -57,7 +57,7 @@ mod transforms;
 mod worker;
 mod worker_counts;
 
-pub use evaluate::Evaluate;
+pub use evaluate::{Evaluate, Measures};
 pub use manifest::{FileRecord, MANIFEST, Manifest};
 pub use predict::{Predict, ScoredRows};
 pub use resume::{Earlier, LastRun, ResumePoint};

@@ -100,6 +100,7 @@ impl Trainer {
             train_auc: recent.auc,
             evaluation,
             validation,
+            slices: self.slices(),
             model_step: self.model_age().0,
             model: saved.as_ref().ok().cloned().flatten(),
             choice: self.scoring.model.message().map(str::to_owned),

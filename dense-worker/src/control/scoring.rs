@@ -1,5 +1,7 @@
 //! What is scored while training, and the model that the measures choose.
 
+use zagros_eval::ColumnSlices;
+
 use super::evaluate::HeldOutParts;
 use super::model_choice::ModelChoice;
 use crate::event::Evaluation;
@@ -12,6 +14,16 @@ pub(crate) struct Scoring {
     pub(crate) evaluated: Option<(u64, Evaluation)>,
     /// Measures of the training rows of each epoch that is over.
     pub(crate) of_epochs: Vec<Evaluation>,
+    /// The slices of the part that was scored last.
+    pub(crate) slices: MeasuredSlices,
     /// Which state becomes the model, and when training ends early.
     pub(crate) model: ModelChoice,
+}
+
+/// Measures of slices, and the state that has them.
+#[derive(Debug, Default)]
+pub(crate) struct MeasuredSlices {
+    /// Steps before that state.
+    pub(crate) step: u64,
+    pub(crate) slices: Vec<ColumnSlices>,
 }

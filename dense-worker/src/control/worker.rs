@@ -27,7 +27,7 @@ use super::group_session::GroupSession;
 use super::measured_columns::measured_columns;
 use super::model_choice::ModelChoice;
 use super::resume::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
-use super::scoring::Scoring;
+use super::scoring::{MeasuredSlices, Scoring};
 use super::slow::SlowServers;
 use super::splits::Splits;
 use super::start_model::StartModel;
@@ -331,6 +331,7 @@ impl Worker {
                 held_out: data.held_out,
                 evaluated: None,
                 of_epochs: Vec::new(),
+                slices: MeasuredSlices::default(),
                 model: ModelChoice::new(&job, checkpoints.clone()),
             },
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),

@@ -16,6 +16,7 @@ mod inputs;
 mod loss_scale;
 mod mlp;
 mod optimizer;
+mod scoring;
 mod shared;
 mod state;
 mod torchscript;
@@ -42,6 +43,7 @@ pub use inputs::SameInputs;
 use loss_scale::LossScale;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
+pub(crate) use scoring::batch_of_blocks;
 pub use shared::Final;
 use torchscript::TorchScript;
 use wide_deep::WideDeep;
@@ -286,19 +288,6 @@ impl DenseModel {
             unscale(&mut gradients);
         }
         Ok(StepOutput { loss: loss.f_double_value(&[])? as f32, logits: to_vec(&logits.f_detach()?)?, gradients })
-    }
-
-    /// Logits of a batch, `[batch]`, without dropout. Inputs as for [`Self::step`].
-    ///
-    /// # Errors
-    /// When lengths disagree or libtorch fails.
-    pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
-        self.check_lengths(numeric, embeddings, batch)?;
-        use_threads(self.threads);
-        let (numeric, embeddings) = self.inputs(numeric, embeddings, batch)?;
-        self.weights.upload()?;
-        self.network.lend(&self.buffers)?;
-        to_vec(&tch::no_grad(|| self.network.forward(&numeric, &embeddings, None))?)
     }
 
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32.

@@ -4,6 +4,7 @@
 mod device;
 mod fixtures;
 mod loss_scale;
+mod scoring;
 mod torchscript;
 
 use std::collections::HashMap;
@@ -66,6 +67,7 @@ fn reference_logit(job: &Job, weights: &Stored, numeric: &[f64], embeddings: &[f
     reference_mlp(weights, "top", &input, false)[0]
 }
 
+#[derive(Clone)]
 struct Samples {
     numeric: Vec<f32>,
     embeddings: Vec<f32>,

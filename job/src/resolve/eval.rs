@@ -16,7 +16,24 @@ impl Resolver<'_> {
                 self.column_exists(&path, column, known);
             }
         }
+        self.slices(&eval.slices, label, known);
         eval
+    }
+
+    fn slices(&mut self, columns: &[String], label: &Label, known: Option<&[String]>) {
+        for (index, column) in columns.iter().enumerate() {
+            let path = Path::from("eval.slices");
+            if *column == label.column {
+                let message =
+                    format!("slices by the label \"{column}\" have one class each: no AUC and no calibration");
+                self.problem(path, message, "this is the label", "name a column such as the country");
+            } else if columns[..index].contains(column) {
+                let message = format!("the column \"{column}\" is named twice");
+                self.problem(path, message, "named twice", "name it once");
+            } else {
+                self.column_exists(&path, column, known);
+            }
+        }
     }
 
     /// Checks that early stopping and the choice of a state have a validation part.
@@ -77,11 +94,22 @@ mod tests {
     #[test]
     fn groups_are_a_column_that_exists_and_is_not_the_label() {
         let with = |column: &str| format!("{FEATURES}[eval]\ngroup_by = '{column}'\n");
-        let expected = Eval { group_by: Some("b".to_owned()), group_samples: 10_000_000, predict: None };
+        let expected = Eval { group_by: Some("b".to_owned()), ..Eval::default() };
         assert_eq!(job(DELIMITED, &with("b")).eval, expected);
         assert_eq!(problems(DELIMITED, &with("usr")), ["no column is named \"usr\""]);
         let label = problems(DELIMITED, &with("y"));
         assert_eq!(label, ["the label \"y\" cannot group samples: each group would have one class"]);
+    }
+
+    #[test]
+    fn slices_are_by_columns_that_exist_and_are_not_the_label() {
+        let with = |columns: &str| format!("{FEATURES}[eval]\nslices = [{columns}]\n");
+        let expected = Eval { slices: vec!["b".to_owned(), "a".to_owned()], slice_values: 10, ..Eval::default() };
+        assert_eq!(job(DELIMITED, &with("'b', 'a'")).eval, expected);
+        assert_eq!(problems(DELIMITED, &with("'b', 'usr'")), ["no column is named \"usr\""]);
+        assert_eq!(problems(DELIMITED, &with("'b', 'b'")), ["the column \"b\" is named twice"]);
+        let label = problems(DELIMITED, &with("'y'"));
+        assert_eq!(label, ["slices by the label \"y\" have one class each: no AUC and no calibration"]);
     }
 
     #[test]

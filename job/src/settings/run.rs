@@ -20,6 +20,13 @@ pub struct Eval {
     /// them at a time, and the report says what share was measured.
     #[schemars(range(min = 1, max = 10_000_000_000_u64))]
     pub group_samples: usize,
+    /// Columns that divide held-out rows into slices by their value, such as `country`; they need not be features. At the end of
+    /// training, and in `zagros eval`, each slice is also measured on its own. Default: none.
+    #[schemars(length(max = 32), inner(length(min = 1)))]
+    pub slices: Vec<String>,
+    /// Values of each of these columns that are measured on their own: the most frequent ones. All others are one slice.
+    #[schemars(range(min = 1, max = 1000))]
+    pub slice_values: usize,
     /// What `zagros predict` reads of a row besides its features. No job file has it.
     #[serde(skip)]
     pub predict: Option<PredictRows>,
@@ -34,9 +41,17 @@ pub struct PredictRows {
     pub keep_bad: bool,
 }
 
+impl Eval {
+    /// The columns whose texts are read beside each row that is scored: those of predictions, else those of slices.
+    #[must_use]
+    pub fn noted_columns(&self) -> &[String] {
+        self.predict.as_ref().map_or(&self.slices, |predict| &predict.keys)
+    }
+}
+
 impl Default for Eval {
     fn default() -> Self {
-        Self { group_by: None, group_samples: 10_000_000, predict: None }
+        Self { group_by: None, group_samples: 10_000_000, slices: Vec::new(), slice_values: 10, predict: None }
     }
 }
 

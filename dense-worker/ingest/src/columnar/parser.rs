@@ -18,7 +18,7 @@ use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
 use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::row::{HoldOut, ParseOutcome, hold_out, wants_groups};
-use crate::parse::sink::{BatchSink, RowSink};
+use crate::parse::sink::{BatchSink, RowSink, notes_rows};
 use crate::read::layout::FileLayout;
 use crate::read::text::open_file;
 use crate::{DataPart, IngestError};
@@ -30,6 +30,8 @@ pub(crate) struct ColumnarParser {
     hold_out: Option<HoldOut>,
     /// Whether rows are read with their group.
     groups: bool,
+    /// Whether rows are read with the texts of their keys.
+    notes: bool,
     missing: Vec<Vec<u8>>,
     open: Option<OpenGroup>,
 }
@@ -69,8 +71,8 @@ impl ColumnarParser {
             Format::Parquet(columnar) => bytes(&columnar.missing),
             Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => Vec::new(),
         };
-        let (hold_out, groups) = (hold_out(job, part), wants_groups(job, part));
-        Self { job: Arc::clone(job), hold_out, groups, missing, open: None }
+        let (hold_out, groups, notes) = (hold_out(job, part), wants_groups(job, part), notes_rows(job, part));
+        Self { job: Arc::clone(job), hold_out, groups, notes, missing, open: None }
     }
 
     /// Gives the rows of a slice to `sink`.
@@ -134,8 +136,9 @@ impl ColumnarParser {
         let first = first + features.categorical.len();
         let grouping =
             (self.groups && predict.is_none()).then(|| columns.decoded(first, |column| IdCells::new(texts(column))));
-        // Either groups or keys follow the features.
-        let keys = predict.map_or(0, |rows| rows.keys.len());
+        // The column of groups is there also where it is not read.
+        let first = first + usize::from(layout.positions.group.is_some());
+        let keys = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
         let keys = (first..first + keys).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
         let keys = keys.collect();
         Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, label, numeric, categorical, grouping, keys })

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use zagros_job::{Features, PredictRows, Values};
+use zagros_job::{Features, Job, Values};
 use zagros_zip::ZipEq;
 
 use crate::transform::Transform;
-use crate::{Batch, InputRows, hash_value};
+use crate::{Batch, DataPart, InputRows, hash_value};
 
 /// Takes rows value by value: first [`Self::key`] for each key column, then [`Self::numeric`] for each numeric feature in order, then the values of each
 /// categorical feature in order, then [`Self::group`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
@@ -52,6 +52,11 @@ impl RowSink for Nowhere {
     fn clear(&mut self) {}
 }
 
+/// Whether the rows of a part are noted one by one: those that are predicted, and held-out ones if slices are wanted.
+pub(crate) fn notes_rows(job: &Job, part: DataPart) -> bool {
+    job.eval.predict.is_some() || (part != DataPart::Train && !job.eval.slices.is_empty())
+}
+
 /// Rows for training or scoring: transformed numbers and hashed categories, in columns.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchSink {
@@ -69,9 +74,10 @@ impl BatchSink {
 }
 
 impl BatchSink {
-    /// Notes which row of the input each sample is, with its keys.
-    pub(crate) fn predicting(mut self, predict: Option<&PredictRows>) -> Self {
-        self.rows.input = predict.map(|rows| InputRows::new(rows.keys.len(), rows.keep_bad));
+    /// Notes which row of the input each sample is, with its keys, where that is wanted.
+    pub(crate) fn noting(mut self, job: &Job, part: DataPart) -> Self {
+        let keep_bad = job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad);
+        self.rows.input = notes_rows(job, part).then(|| InputRows::new(job.eval.noted_columns().len(), keep_bad));
         self
     }
 }
@@ -115,7 +121,7 @@ impl BatchSink {
 
 impl RowSink for BatchSink {
     fn by_columns(&mut self) -> Option<&mut BatchSink> {
-        // Rows that are predicted are noted one by one.
+        // Rows whose texts are noted go one by one.
         Some(self).filter(|sink| sink.rows.input.is_none())
     }
 

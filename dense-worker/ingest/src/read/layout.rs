@@ -49,7 +49,7 @@ pub(crate) struct ColumnPositions {
     pub(crate) categorical: Vec<usize>,
     /// The column that groups samples, if one does.
     pub(crate) group: Option<usize>,
-    /// The columns that go with the score of a row that is predicted.
+    /// The columns whose texts are read beside a row that is scored.
     pub(crate) keys: Vec<usize>,
 }
 
@@ -126,7 +126,7 @@ impl ColumnPositions {
             numeric: features.numeric.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             categorical: features.categorical.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
-            keys: predict.map_or(&[][..], |rows| &rows.keys).iter().map(find).collect::<Result<_, _>>()?,
+            keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -138,7 +138,7 @@ pub(crate) fn used_columns(job: &Job) -> Vec<String> {
     let group = job.eval.group_by.as_ref().filter(|_| predict.is_none());
     let numeric = features.numeric.iter().map(|feature| &feature.column);
     let categorical = features.categorical.iter().map(|feature| &feature.column);
-    let keys = predict.map_or(&[][..], |rows| &rows.keys);
+    let keys = job.eval.noted_columns();
     let mut seen = HashSet::new();
     let all = label.into_iter().chain(numeric).chain(categorical).chain(group).chain(keys);
     all.filter(|column| seen.insert(*column)).cloned().collect()

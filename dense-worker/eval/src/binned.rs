@@ -1,0 +1,152 @@
+//! Measures in memory that does not grow with the samples: logits in bins, and sums.
+
+use std::collections::BTreeMap;
+
+use crate::{Sums, measure};
+
+/// Low bits of a logit that its bin ignores: logits of a bin differ by less than 1/2048 of their value.
+const IGNORED_BITS: u32 = 12;
+
+/// Samples of each class by the bin of their logit, and their sums.
+///
+/// Logloss and calibration are those of the logits themselves. The AUC takes logits of one bin for equal: it differs from the
+/// exact one by at most half the share of the (positive, negative) pairs within a bin.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BinnedScores {
+    pub(crate) sums: Sums,
+    /// `[negatives, positives]`, in the order of the logits.
+    pub(crate) bins: BTreeMap<u32, [u64; 2]>,
+}
+
+impl BinnedScores {
+    /// Adds a sample: positive when `label` is above one half.
+    #[inline]
+    pub fn push(&mut self, label: f32, logit: f32) {
+        let is_positive = label > 0.5;
+        self.sums.push(is_positive, logit);
+        self.bins.entry(bin(logit)).or_default()[usize::from(is_positive)] += 1;
+    }
+
+    /// Adds the samples of another part.
+    pub fn merge(&mut self, other: Self) {
+        self.sums.add(other.sums);
+        for (bin, [negatives, positives]) in other.bins {
+            let counts = self.bins.entry(bin).or_default();
+            counts[0] += negatives;
+            counts[1] += positives;
+        }
+    }
+
+    /// Sums over the samples, from which means are computed.
+    #[must_use]
+    pub fn sums(&self) -> Sums {
+        self.sums
+    }
+
+    /// Bins that have a sample.
+    #[must_use]
+    pub fn bins(&self) -> usize {
+        self.bins.len()
+    }
+
+    /// Area under the ROC curve, samples of one bin counting as ties; `None` when a class has no sample or a score is NaN.
+    #[must_use]
+    pub fn auc(&self) -> Option<f64> {
+        let positives = self.sums.positives;
+        let negatives = self.sums.samples - positives;
+        if positives == 0 || negatives == 0 || self.sums.loss.is_nan() {
+            return None;
+        }
+        let (mut below, mut doubled) = (0_u64, 0_u128);
+        for [negatives, positives] in self.bins.values() {
+            doubled += u128::from(*positives) * u128::from(2 * below + negatives);
+            below += negatives;
+        }
+        Some(doubled as f64 / 2.0 / (positives as f64 * negatives as f64))
+    }
+
+    /// Mean binary cross-entropy, nats; `None` without samples.
+    #[must_use]
+    pub fn logloss(&self) -> Option<f64> {
+        self.sums.logloss()
+    }
+}
+
+/// The bin of a logit. Bins are in the order of their logits.
+fn bin(logit: f32) -> u32 {
+    // −0 becomes +0.
+    let bits = (logit + 0.0).to_bits();
+    let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
+    ordered >> IGNORED_BITS
+}
+
+impl Sums {
+    /// Adds a sample.
+    #[inline]
+    pub fn push(&mut self, is_positive: bool, logit: f32) {
+        let logit = f64::from(logit);
+        let loss = measure::softplus(if is_positive { -logit } else { logit });
+        self.add(Self { samples: 1, positives: u64::from(is_positive), loss, predicted: measure::sigmoid(logit) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Scores;
+
+    fn both(samples: &[(bool, f32)]) -> (BinnedScores, Scores) {
+        let (mut binned, mut exact) = (BinnedScores::default(), Scores::new());
+        for (label, logit) in samples {
+            binned.push(f32::from(u8::from(*label)), *logit);
+            exact.push(f32::from(u8::from(*label)), *logit);
+        }
+        (binned, exact)
+    }
+
+    /// The share of pairs of both classes whose logits are nearer than a bin is wide.
+    fn near_pairs(samples: &[(bool, f32)]) -> f64 {
+        let of = |class: bool| samples.iter().filter(move |sample| sample.0 == class).map(|sample| sample.1);
+        let pairs = of(true).flat_map(|positive| of(false).map(move |negative| (positive, negative)));
+        let is_near =
+            |pair: &(f32, f32)| pair.0 != pair.1 && (pair.0 - pair.1).abs() <= pair.0.abs().max(pair.1.abs()) / 2048.0;
+        let (all, near) =
+            pairs.fold((0.0, 0.0), |(all, near), pair| (all + 1.0, near + f64::from(u8::from(is_near(&pair)))));
+        if all > 0.0 { near / all } else { 0.0 }
+    }
+
+    #[test]
+    fn a_score_that_is_not_a_number_has_no_auc() {
+        assert_eq!(both(&[(true, f32::NAN), (false, 0.0)]).0.auc(), None);
+        assert_eq!(both(&[(true, 0.0), (false, -0.0)]).0.auc(), Some(0.5));
+        assert_eq!(both(&[(true, 0.0)]).0.auc(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn bins_are_in_the_order_of_logits(a in -1e30_f32..1e30, b in -30_f32..30.0) {
+            prop_assert_eq!(a < b, if bin(a) == bin(b) { a < b } else { bin(a) < bin(b) });
+            prop_assert!(bin(f32::NEG_INFINITY) <= bin(a) && bin(a) <= bin(f32::INFINITY));
+        }
+
+        #[test]
+        fn measures_are_those_of_the_logits(samples in prop::collection::vec((any::<bool>(), -9_f32..9.0), 0..80), middle in 0_usize..80) {
+            let (binned, mut exact) = both(&samples);
+            let expected = exact.report();
+            prop_assert_eq!(binned.auc().is_some(), expected.auc.is_some());
+            if let (Some(found), Some(expected)) = (binned.auc(), expected.auc) {
+                prop_assert!((found - expected).abs() <= near_pairs(&samples) / 2.0 + 1e-12, "{} {}", found, expected);
+            }
+            if let (Some(found), Some(expected)) = (binned.logloss(), expected.logloss) {
+                prop_assert!((found - expected).abs() < 1e-9);
+            }
+            let (left, right) = samples.split_at(middle.min(samples.len()));
+            let (mut merged, right) = (both(left).0, both(right).0);
+            merged.merge(right);
+            prop_assert_eq!(merged.auc(), binned.auc());
+            prop_assert_eq!(merged.bins(), binned.bins());
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Calibration: a function of the logit after which predicted probabilities are frequencies.
+//!
+//! A calibrator is fitted on rows that were not trained on, and never changes which of two samples has the higher score.
+//!
+//! - **Temperature** (Guo et al. 2017, "On Calibration of Modern Neural Networks"): all logits are divided by one number, which
+//!   minimises the logloss. The loss is convex in the number's inverse, so Newton's steps between two bounds find it.
+//! - **Isotonic** (Zadrozny and Elkan 2002, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates"):
+//!   the increasing step function of the logit with the least logloss. Samples are put into bins by their logit. Neighbouring
+//!   bins are pooled until their frequencies increase (pool adjacent violators, Ayer et al. 1955):
+//!
+//! ```text
+//! frequencies of bins  0.1  0.3  0.2  0.6      0.3 > 0.2: pooled
+//!                      0.1  0.25 0.25 0.6
+//! ```
+
+use serde::{Deserialize, Serialize};
+use zagros_zip::ZipEq;
+
+use crate::Scores;
+use crate::measure::sigmoid;
+
+/// Most bins of samples that isotonic calibration starts from, and so most knots divided by two.
+const BINS: usize = 4096;
+
+/// Bounds of the inverse of a temperature.
+const SCALES: (f64, f64) = (1e-3, 1e3);
+
+/// Halvings of the interval that is left for the scale: 2⁻⁶⁰ of it is less than its rounding.
+const MOST_STEPS: usize = 60;
+
+/// How a calibrator is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CalibrationMethod {
+    /// One factor for all logits.
+    Temperature,
+    /// An increasing function.
+    Isotonic,
+}
+
+/// Maps logits to logits of calibrated probabilities. Increasing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "method", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Calibrator {
+    /// Divides by a temperature: above 1 the model was too certain.
+    Temperature {
+        /// The temperature.
+        temperature: f64,
+    },
+    /// Linear between knots, constant before the first and after the last.
+    Isotonic {
+        /// By ascending logit.
+        knots: Vec<Knot>,
+    },
+}
+
+/// A point of an isotonic calibrator.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Knot {
+    /// What the network says.
+    pub logit: f32,
+    /// What becomes of it.
+    pub calibrated: f32,
+}
+
+/// Samples whose logits lie in one interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Block {
+    low: f32,
+    high: f32,
+    samples: u64,
+    positives: u64,
+}
+
+impl Block {
+    /// Whether its frequency of positives is at least that of a later block. In integers: exact.
+    fn violates(&self, later: &Self) -> bool {
+        u128::from(self.positives) * u128::from(later.samples) >= u128::from(later.positives) * u128::from(self.samples)
+    }
+
+    fn pool(&mut self, later: Self) {
+        self.high = later.high;
+        self.samples += later.samples;
+        self.positives += later.positives;
+    }
+}
+
+impl Calibrator {
+    /// Fits one to samples that were not trained on; `None` when a class has no sample or a score is not finite.
+    #[must_use]
+    pub fn fit(method: CalibrationMethod, scores: &mut Scores) -> Option<Self> {
+        let (positives, negatives) = scores.sorted();
+        let is_finite = |logits: &[f32]| logits.iter().all(|logit| logit.is_finite());
+        if positives.is_empty() || negatives.is_empty() || !is_finite(positives) || !is_finite(negatives) {
+            return None;
+        }
+        Some(match method {
+            CalibrationMethod::Temperature => Self::Temperature { temperature: 1.0 / best_scale(positives, negatives) },
+            CalibrationMethod::Isotonic => Self::Isotonic { knots: knots(&pooled(bins(positives, negatives, BINS))) },
+        })
+    }
+
+    /// The logit of the calibrated probability.
+    #[must_use]
+    pub fn apply(&self, logit: f32) -> f32 {
+        match self {
+            Self::Temperature { temperature } => (f64::from(logit) / temperature) as f32,
+            Self::Isotonic { knots } => interpolate(knots, logit),
+        }
+    }
+
+    /// Whether it is one that [`Self::fit`] makes: a positive temperature; increasing, finite knots.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        match self {
+            Self::Temperature { temperature } => temperature.is_finite() && *temperature > 0.0,
+            Self::Isotonic { knots } => {
+                let is_finite = |knot: &Knot| knot.logit.is_finite() && knot.calibrated.is_finite();
+                let increases =
+                    |pair: &[Knot]| pair[0].logit <= pair[1].logit && pair[0].calibrated <= pair[1].calibrated;
+                !knots.is_empty() && knots.iter().all(is_finite) && knots.windows(2).all(increases)
+            }
+        }
+    }
+}
+
+/// The factor of all logits with the least logloss, between [`SCALES`].
+fn best_scale(positives: &[f32], negatives: &[f32]) -> f64 {
+    let (mut low, mut high) = SCALES;
+    let mut scale = 1.0;
+    for _ in 0..MOST_STEPS {
+        let (slope, curvature) = slope(positives, negatives, scale);
+        if slope > 0.0 {
+            high = scale;
+        } else {
+            low = scale;
+        }
+        let newton = scale - slope / curvature;
+        // Newton's step can leave the interval in which the slope changes its sign. Its geometric middle cannot.
+        let next = if newton > low && newton < high { newton } else { (low * high).sqrt() };
+        if (next - scale).abs() <= 1e-12 * scale {
+            return next;
+        }
+        scale = next;
+    }
+    scale
+}
+
+/// First and second derivative of the summed loss by the scale.
+fn slope(positives: &[f32], negatives: &[f32], scale: f64) -> (f64, f64) {
+    let mut sums = (0.0, 0.0);
+    for (logits, label) in [(positives, 1.0), (negatives, 0.0)] {
+        for logit in logits {
+            let logit = f64::from(*logit);
+            let predicted = sigmoid(scale * logit);
+            sums.0 += logit * (predicted - label);
+            sums.1 += logit * logit * predicted * (1.0 - predicted);
+        }
+    }
+    sums
+}
+
+/// Samples in ascending bins of about equal size, at most `most` and one. Equal logits are in the same bin.
+fn bins(positives: &[f32], negatives: &[f32], most: usize) -> Vec<Block> {
+    let full = (positives.len() + negatives.len()).div_ceil(most) as u64;
+    let (mut positives, mut negatives) = (positives, negatives);
+    let mut bins: Vec<Block> = Vec::new();
+    while let Some(low) = [positives.first(), negatives.first()].into_iter().flatten().copied().reduce(f32::min) {
+        let equal = |logits: &[f32]| logits.partition_point(|logit| *logit <= low);
+        let (of_positives, of_negatives) = (equal(positives), equal(negatives));
+        (positives, negatives) = (&positives[of_positives..], &negatives[of_negatives..]);
+        let samples = (of_positives + of_negatives) as u64;
+        let next = Block { low, high: low, samples, positives: of_positives as u64 };
+        match bins.last_mut().filter(|bin| bin.samples < full) {
+            Some(bin) => bin.pool(next),
+            None => bins.push(next),
+        }
+    }
+    bins
+}
+
+/// Blocks of strictly increasing frequency: pool adjacent violators.
+fn pooled(bins: Vec<Block>) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for mut block in bins {
+        while let Some(before) = blocks.pop_if(|before| before.violates(&block)) {
+            let later = std::mem::replace(&mut block, before);
+            block.pool(later);
+        }
+        blocks.push(block);
+    }
+    blocks
+}
+
+/// Where each block starts and ends.
+fn knots(blocks: &[Block]) -> Vec<Knot> {
+    let samples: u64 = blocks.iter().map(|block| block.samples).sum();
+    // A frequency of 0 or 1 would make the loss of the first mistake infinite.
+    let least = 0.5 / (samples as f64 + 1.0);
+    let mut knots = Vec::with_capacity(2 * blocks.len());
+    for block in blocks {
+        let frequency = (block.positives as f64 / block.samples as f64).clamp(least, 1.0 - least);
+        let calibrated = (frequency / (1.0 - frequency)).ln() as f32;
+        knots.push(Knot { logit: block.low, calibrated });
+        if block.high > block.low {
+            knots.push(Knot { logit: block.high, calibrated });
+        }
+    }
+    knots
+}
+
+fn interpolate(knots: &[Knot], logit: f32) -> f32 {
+    let after = knots.partition_point(|knot| knot.logit <= logit);
+    match (after.checked_sub(1).map(|before| knots[before]), knots.get(after)) {
+        _ if logit.is_nan() => logit,
+        (Some(before), Some(next)) => {
+            let share =
+                (f64::from(logit) - f64::from(before.logit)) / (f64::from(next.logit) - f64::from(before.logit));
+            let (from, to) = (f64::from(before.calibrated), f64::from(next.calibrated));
+            (from + share * (to - from)) as f32
+        }
+        (Some(last), None) => last.calibrated,
+        (None, Some(first)) => first.calibrated,
+        (None, None) => logit,
+    }
+}
+
+impl Scores {
+    /// The same samples with calibrated logits. Groups and slices are left out.
+    #[must_use]
+    pub fn calibrated(&self, calibrator: &Calibrator) -> Self {
+        let mut scores = Self::new();
+        for (logits, label) in [(&self.positives, 1.0), (&self.negatives, 0.0)] {
+            let labels = vec![label; logits.len()];
+            labels.iter().zip_eq(logits).for_each(|(label, logit)| scores.push(*label, calibrator.apply(*logit)));
+        }
+        scores
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const METHODS: [CalibrationMethod; 2] = [CalibrationMethod::Temperature, CalibrationMethod::Isotonic];
+
+    fn scores(samples: &[(bool, f32)]) -> Scores {
+        let mut scores = Scores::new();
+        samples.iter().for_each(|(label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
+        scores
+    }
+
+    fn samples() -> impl Strategy<Value = Vec<(bool, f32)>> {
+        let logit = (-12_i8..12).prop_map(|step| f32::from(step) / 4.0);
+        prop::collection::vec((any::<bool>(), logit), 2..60)
+    }
+
+    /// Ten samples at each of nine probabilities, as many of them positive as the probability says; logits multiplied.
+    fn nine_probabilities(factor: f32) -> Vec<(bool, f32)> {
+        let sample = |tenths: u8, sample: u8| {
+            let odds = f32::from(tenths) / f32::from(10 - tenths);
+            (sample < tenths, odds.ln() * factor)
+        };
+        (1..10).flat_map(|tenths| (0..10).map(move |index| sample(tenths, index))).collect()
+    }
+
+    #[test]
+    fn calibrated_scores_stay_what_they_are() {
+        for method in METHODS {
+            let calibrator = Calibrator::fit(method, &mut scores(&nine_probabilities(1.0))).unwrap();
+            for (_, logit) in nine_probabilities(1.0) {
+                let found = calibrator.apply(logit);
+                assert!((found - logit).abs() < 1e-5, "{method:?}: {logit} becomes {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_model_that_is_three_times_too_certain_is_found_out() {
+        let fitted = Calibrator::fit(CalibrationMethod::Temperature, &mut scores(&nine_probabilities(3.0))).unwrap();
+        let Calibrator::Temperature { temperature } = fitted else { panic!("{fitted:?}") };
+        assert!((temperature - 3.0).abs() < 1e-6, "{temperature}");
+        let fitted = Calibrator::fit(CalibrationMethod::Isotonic, &mut scores(&nine_probabilities(3.0))).unwrap();
+        for (_, logit) in nine_probabilities(3.0) {
+            assert!((fitted.apply(logit) - logit / 3.0).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn scores_of_one_class_or_without_a_number_are_not_fitted() {
+        for method in METHODS {
+            assert_eq!(Calibrator::fit(method, &mut scores(&[(true, 0.5), (true, 1.0)])), None);
+            assert_eq!(Calibrator::fit(method, &mut scores(&[(true, f32::NAN), (false, 1.0)])), None);
+            assert_eq!(Calibrator::fit(method, &mut scores(&[(true, f32::INFINITY), (false, 1.0)])), None);
+        }
+    }
+
+    #[test]
+    fn perfectly_ordered_scores_have_finite_losses() {
+        for method in METHODS {
+            let ordered = [(false, -1.0), (false, -0.5), (true, 0.5), (true, 1.0)];
+            let calibrator = Calibrator::fit(method, &mut scores(&ordered)).unwrap();
+            assert!(calibrator.is_valid(), "{calibrator:?}");
+            let mistaken = scores(&[(true, -9.0), (false, 9.0)]).calibrated(&calibrator).report();
+            assert!(mistaken.logloss.unwrap().is_finite(), "{calibrator:?}");
+        }
+    }
+
+    #[test]
+    fn many_samples_are_put_into_bins() {
+        let many: Vec<_> = (0..100_000).map(|n| ((n * 7919) % 100_000 < n, n as f32 / 1e4 - 5.0)).collect();
+        let mut many = scores(&many);
+        let (positives, negatives) = many.sorted();
+        let found = bins(positives, negatives, BINS);
+        assert!(found.len() <= BINS && found.len() > BINS / 2, "{}", found.len());
+        assert_eq!(found.iter().map(|bin| bin.samples).sum::<u64>(), 100_000);
+        assert!(found.windows(2).all(|pair| pair[0].high < pair[1].low));
+    }
+
+    #[test]
+    fn what_is_no_calibrator_is_told() {
+        let knots = |logits: &[f32]| Calibrator::Isotonic {
+            knots: logits.iter().map(|logit| Knot { logit: *logit, calibrated: 0.0 }).collect(),
+        };
+        assert!(knots(&[0.0, 1.0]).is_valid());
+        for wrong in [knots(&[]), knots(&[1.0, 0.0]), knots(&[f32::NAN]), Calibrator::Temperature { temperature: 0.0 }]
+        {
+            assert!(!wrong.is_valid(), "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn calibrators_are_increasing(samples in samples(), a in -9_f32..9.0, b in -9_f32..9.0) {
+            for method in METHODS {
+                let Some(calibrator) = Calibrator::fit(method, &mut scores(&samples)) else { continue };
+                prop_assert!(calibrator.is_valid());
+                prop_assert!(calibrator.apply(a.min(b)) <= calibrator.apply(a.max(b)), "{:?}", calibrator);
+            }
+        }
+
+        /// Isotonic regression by its definition: max over the first, min over the last, of the mean between them
+        /// (Robertson et al. 1988).
+        #[test]
+        fn pooled_blocks_are_the_isotonic_regression(samples in samples()) {
+            let mut scores = scores(&samples);
+            let (positives, negatives) = scores.sorted();
+            let bins = bins(positives, negatives, BINS);
+            let mean = |from: usize, to: usize| {
+                let (samples, positives) = bins[from..=to].iter().fold((0, 0), |sum, bin| (sum.0 + bin.samples, sum.1 + bin.positives));
+                positives as f64 / samples as f64
+            };
+            let blocks = pooled(bins.clone());
+            for (index, bin) in bins.iter().enumerate() {
+                let least = |from: usize| (index..bins.len()).map(|to| mean(from, to)).fold(f64::INFINITY, f64::min);
+                let expected = (0..=index).map(least).fold(f64::NEG_INFINITY, f64::max);
+                let block = blocks.iter().find(|block| block.low <= bin.low && bin.high <= block.high).unwrap();
+                prop_assert!((block.positives as f64 / block.samples as f64 - expected).abs() < 1e-12);
+            }
+        }
+
+        #[test]
+        fn no_temperature_is_better(samples in samples(), other in 0.01_f64..100.0) {
+            let mut scores = scores(&samples);
+            let Some(best) = Calibrator::fit(CalibrationMethod::Temperature, &mut scores) else { return Ok(()) };
+            let other = Calibrator::Temperature { temperature: other };
+            let loss = |calibrator| scores.calibrated(calibrator).logloss().unwrap();
+            prop_assert!(loss(&best) <= loss(&other) + 1e-6, "{:?} {:?}", best, other);
+        }
+
+        /// But for the bound on frequencies of 0 and 1.
+        #[test]
+        fn isotonic_calibration_does_not_add_loss(samples in samples()) {
+            let mut scores = scores(&samples);
+            let Some(calibrator) = Calibrator::fit(CalibrationMethod::Isotonic, &mut scores) else { return Ok(()) };
+            let (before, after) = (scores.logloss().unwrap(), scores.calibrated(&calibrator).report());
+            prop_assert!(after.logloss.unwrap() <= before + 0.5 / samples.len() as f64 + 1e-6);
+            prop_assert!((after.calibration.unwrap() - 1.0).abs() < 0.6 , "{:?}", after);
+        }
+    }
+}

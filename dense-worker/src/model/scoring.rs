@@ -1,0 +1,56 @@
+//! Scoring: the logit of a sample has the same bits in batches of any size.
+//!
+//! The libraries below libtorch choose the order of a matrix product's sums by the shape of the matrices, and, for a few small
+//! shapes, also by a row's place. Every product of scoring therefore has the same shape: samples are scored in blocks of a fixed
+//! size, and the last block is filled up with zeros. A sample has the same place in a block wherever batches end, because a
+//! batch that is scored is a whole number of blocks ([`batch_of_blocks`]). Another number of threads (`train.threads`) divides the
+//! products differently.
+//!
+//! ```text
+//! last batch of 600   │ 256 samples │ 256 samples │ 88 samples, 168 × zero │
+//! ```
+
+use tch::Tensor;
+
+use super::{DenseModel, ModelError, int, to_vec, use_threads};
+
+/// Samples of a block. With fewer, the weights are read more often; with more, a short batch is filled up with more zeros.
+const BLOCK: usize = 256;
+
+/// The size of the batches that are scored: `batch`, made up to whole blocks.
+pub(crate) fn batch_of_blocks(batch: usize) -> usize {
+    batch.max(1).next_multiple_of(BLOCK)
+}
+
+impl DenseModel {
+    /// Logits of a batch, `[batch]`, without dropout. Inputs as for [`Self::step`]. The logit of a sample depends neither on
+    /// the other samples nor on their number, only on the sample and its place in its block.
+    ///
+    /// # Errors
+    /// When lengths disagree or libtorch fails.
+    pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
+        self.check_lengths(numeric, embeddings, batch)?;
+        use_threads(self.threads);
+        self.weights.upload()?;
+        let (columns, width) = (self.shape.numeric, self.shape.width());
+        let mut logits = Vec::with_capacity(batch);
+        for start in (0..batch).step_by(BLOCK) {
+            let end = batch.min(start + BLOCK);
+            let numeric = self.block(&numeric[start * columns..end * columns], columns)?;
+            let embeddings = self.block(&embeddings[start * width..end * width], width)?;
+            self.network.lend(&self.buffers)?;
+            let block: Vec<f32> = to_vec(&tch::no_grad(|| self.network.forward(&numeric, &embeddings, None))?)?;
+            logits.extend_from_slice(&block[..end - start]);
+        }
+        Ok(logits)
+    }
+
+    /// `[BLOCK, columns]`: the given rows, and zeros.
+    fn block(&self, values: &[f32], columns: usize) -> Result<Tensor, ModelError> {
+        let shape = [int(BLOCK), int(columns)];
+        let rows = Tensor::f_from_slice::<f32>(values)?;
+        let missing = BLOCK * columns - values.len();
+        let rows = if missing > 0 { rows.f_constant_pad_nd([0, int(missing)])? } else { rows };
+        Ok(rows.f_reshape(shape)?.f_to_device(self.variables.device())?)
+    }
+}

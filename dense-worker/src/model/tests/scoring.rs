@@ -1,0 +1,92 @@
+//! A sample's logit has the same bits in every batch.
+
+use std::collections::HashSet;
+
+use zagros_job::{Job, Model, Precision, Structure};
+
+use super::{Samples, dlrm, ffnn};
+use crate::model::{DenseModel, batch_of_blocks};
+use crate::testing::{job, normed_net};
+
+/// Samples that are compared: two blocks and a part.
+const SAMPLES: usize = 600;
+
+fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|logit| logit.to_bits()).collect()
+}
+
+/// The logits of the samples from `start` on, in batches of `size`.
+fn in_batches(model: &DenseModel, samples: &Samples, start: usize, size: usize) -> Vec<u32> {
+    let (numeric, width) = (model.shape().numeric, model.shape().width());
+    let mut logits = Vec::new();
+    for from in (start..SAMPLES).step_by(size) {
+        let to = SAMPLES.min(from + size);
+        let (numbers, rows) =
+            (&samples.numeric[from * numeric..to * numeric], &samples.embeddings[from * width..to * width]);
+        logits.extend(bits(&model.predict(numbers, rows, to - from).unwrap()));
+    }
+    logits
+}
+
+fn check(job: &Job) {
+    let samples = Samples::random(job, SAMPLES);
+    let model = DenseModel::new(job).unwrap();
+    let expected = in_batches(&model, &samples, 0, SAMPLES);
+    for size in [1, 256, 300, 512].map(batch_of_blocks) {
+        assert_eq!(in_batches(&model, &samples, 0, size), expected, "{:?} in batches of {size}", job.model);
+    }
+    for start in [256, 512] {
+        assert_eq!(in_batches(&model, &samples, start, SAMPLES), expected[start..], "{:?} from {start}", job.model);
+    }
+    // The other samples of a block, or their lack, change nothing.
+    for count in [1, 7, 100, 255] {
+        let few = &in_batches(&model, &samples, SAMPLES - count, count)[..];
+        let (mut shifted, width) = (samples.clone(), model.shape().width());
+        shifted.embeddings[..count * width].copy_from_slice(&samples.embeddings[(SAMPLES - count) * width..]);
+        let numeric = model.shape().numeric;
+        shifted.numeric[..count * numeric].copy_from_slice(&samples.numeric[(SAMPLES - count) * numeric..]);
+        assert_eq!(in_batches(&model, &shifted, 0, SAMPLES)[..count], *few, "{:?}, {count} samples", job.model);
+    }
+    let distinct = expected.iter().collect::<HashSet<_>>().len();
+    assert!(distinct > 20, "the logits differ between samples: {distinct}");
+}
+
+#[test]
+fn a_logit_has_the_same_bits_in_every_batch() {
+    let cross = |structure, rank| Model::Dcnv2 { cross_layers: 2, rank, structure, hidden: vec![17, 5], dropout: 0.0 };
+    let wide = |hidden: &[i64]| Model::Ffnn { hidden: hidden.to_vec(), dropout: 0.0 };
+    let networks = [
+        dlrm(),
+        Model::Dlrm { bottom: vec![512, 256], top: vec![512, 33], dropout: 0.0 },
+        ffnn(),
+        wide(&[1]),
+        wide(&[300, 129]),
+        cross(Structure::Stacked, None),
+        cross(Structure::Parallel, Some(3)),
+        Model::DeepFm { hidden: vec![64, 19], dropout: 0.0 },
+        Model::WideDeep { hidden: vec![64, 19], dropout: 0.0 },
+        Model::Wukong {
+            layers: 2,
+            fmb: 3,
+            lcb: 4,
+            rank: 3,
+            fmb_hidden: vec![17],
+            bottom: vec![9],
+            top: vec![33, 5],
+            dropout: 0.0,
+        },
+    ];
+    for network in networks {
+        for (numeric, dims) in [(0, vec![5, 5]), (1, vec![2]), (13, vec![16; 26])] {
+            if numeric == 1 && matches!(network, Model::DeepFm { .. }) {
+                continue;
+            }
+            for precision in [Precision::F32, Precision::Bf16] {
+                let mut job = job(numeric, &dims, network.clone());
+                job.train.precision = precision;
+                check(&job);
+            }
+        }
+    }
+    check(&job(1, &[2], normed_net()));
+}
