@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-use crate::columnar::file::UsedColumn;
+use crate::columnar::parquet::file::UsedColumn;
 use crate::find::find;
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;

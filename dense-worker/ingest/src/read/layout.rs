@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use zagros_job::{Delimited, Format, Job};
 
 use crate::IngestError;
-use crate::columnar::file::{ParquetFooter, RowGroups};
+use crate::columnar::parquet::file::{ParquetFooter, RowGroups};
 use crate::columnar::shapes::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
 use crate::read::text::Text;
@@ -90,7 +90,7 @@ impl FileLayout {
     /// Reads the footer of a Parquet file.
     fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
         let footer = ParquetFooter::open(path)?;
-        let positions = ColumnPositions::find(job, path, &footer.names())?;
+        let positions = ColumnPositions::find(job, path, footer.names())?;
         let ColumnPositions { label, numeric, categorical, group, keys, .. } = &positions;
         let used = label.iter().chain(numeric).chain(categorical).chain(group).chain(keys).copied();
         let row_groups = footer.row_groups(path, used)?;
