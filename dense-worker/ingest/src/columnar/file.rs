@@ -14,7 +14,7 @@ use super::kind::{Kind, Physical};
 use super::pages::ChunkPlace;
 use super::schema::{self, Leaf, Levels};
 use crate::IngestError;
-use crate::read::text::open_file;
+use crate::source::open_file;
 
 /// The first and the last bytes of every file.
 pub(crate) const MAGIC: &[u8; 4] = b"PAR1";

@@ -20,7 +20,7 @@ use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::row::{HoldOut, ParseOutcome, hold_out, wants_groups};
 use crate::parse::sink::{BatchSink, RowSink};
 use crate::read::layout::FileLayout;
-use crate::read::text::open_file;
+use crate::source::open_file;
 use crate::{DataPart, IngestError};
 
 /// Parses rows of a job from columns. Each thread has its own.
