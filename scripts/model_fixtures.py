@@ -110,6 +110,33 @@ def wide_deep(case, x, e, hidden):
     return logit + case.mlp("deep", deep, hidden + [1], False)
 
 
+def layer_norm(case, name, x):
+    scale, shift = case.weight(f"{name}.weight", x.numel()), case.weight(f"{name}.bias", x.numel())
+    return (x - x.mean()) / torch.sqrt(x.var(correction=0) + 1e-5) * scale + shift
+
+
+def wukong(case, x, e, layers, fmb, lcb, rank, fmb_hidden, bottom, top):
+    dim = case.dims[0]
+    vectors = case.vectors(e)
+    if case.numeric:
+        vectors = [case.mlp("bottom", x, bottom + [dim], True)] + vectors
+    for layer in range(layers):
+        n = len(vectors)
+        y = case.weight(f"fmb_projection.{layer}.weight", rank, n)
+        dots = [[vectors[i].dot(vectors[j]) for j in range(n)] for i in range(n)]
+        products = [sum(dots[i][j] * y[k][j] for j in range(n)) for i in range(n) for k in range(rank)]
+        normed = layer_norm(case, f"fmb_norm.{layer}", torch.stack(products))
+        made = list(torch.split(case.mlp(f"fmb_{layer}", normed, fmb_hidden + [fmb * dim], False), dim))
+        compress = case.weight(f"lcb.{layer}.weight", lcb, n)
+        made += [sum(compress[i][j] * vectors[j] for j in range(n)) for i in range(lcb)]
+        kept = vectors
+        if n != fmb + lcb:
+            residual = case.weight(f"residual.{layer}.weight", fmb + lcb, n)
+            kept = [sum(residual[i][j] * vectors[j] for j in range(n)) for i in range(fmb + lcb)]
+        vectors = [layer_norm(case, f"norm.{layer}", made[i] + kept[i]) for i in range(fmb + lcb)]
+    return case.mlp("top", torch.cat(vectors), top + [1], False)
+
+
 CASES = {
     "dlrm": (3, [4, 4, 4], lambda c, x, e: dlrm(c, x, e, [5], [6, 4])),
     "dlrm_without_numbers": (0, [4, 4, 4], lambda c, x, e: dlrm(c, x, e, [5], [6, 4])),
@@ -121,6 +148,8 @@ CASES = {
     "deepfm_without_numbers": (0, [3, 3], lambda c, x, e: deepfm(c, x, e, [5])),
     "wide_deep": (2, [4, 1, 3], lambda c, x, e: wide_deep(c, x, e, [6, 4])),
     "wide_deep_without_numbers": (0, [4, 1, 3], lambda c, x, e: wide_deep(c, x, e, [5])),
+    "wukong": (3, [4, 4, 4], lambda c, x, e: wukong(c, x, e, 2, 3, 2, 2, [7], [5], [6, 4])),
+    "wukong_without_numbers": (0, [4, 4, 4], lambda c, x, e: wukong(c, x, e, 1, 2, 1, 2, [], [5], [6, 4])),
 }
 
 

@@ -126,6 +126,10 @@ fn model(job: &Job) -> String {
         }
         Model::DeepFm { hidden, .. } => format!("DeepFM, deep {hidden:?}"),
         Model::WideDeep { hidden, .. } => format!("Wide & Deep, deep {hidden:?}"),
+        Model::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => format!(
+            "Wukong, {layers} layers of {fmb} FMB vectors (rank {rank}, MLP {fmb_hidden:?}) and {lcb} LCB vectors, \
+             bottom {bottom:?}, top {top:?}"
+        ),
         // The module is not loaded, because a plan must not run its code.
         Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
     };
@@ -174,6 +178,9 @@ mod tests {
             "kind = 'dcnv2'\nhidden = []\nstructure = 'parallel'",
             "kind = 'deepfm'\nhidden = [8, 6]",
             "kind = 'wide_deep'\nhidden = [8, 6]",
+            "kind = 'wukong'\nlayers = 3\nfmb = 3\nlcb = 2\nrank = 4\nfmb_hidden = [7]\nbottom = [8]\ntop = [6]",
+            // Each layer gives as many vectors as it takes: 27.
+            "kind = 'wukong'\nlayers = 1\nfmb = 20\nlcb = 7\nfmb_hidden = []\nbottom = []\ntop = []",
         ];
         for network in networks {
             let text = format!(

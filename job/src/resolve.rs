@@ -52,7 +52,7 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn job(&mut self, file: JobFile) -> Job {
         self.early_stop_fits(&file);
-        self.has_lists = file.data.format == Layout::Parquet;
+        self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Jsonl);
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
         let (tables, categorical) = self.tables(&features.categorical, &file.embedding, &file.tables);

@@ -5,8 +5,8 @@
 //! PYARROW=/path/to/python cargo bench -p zagros-ingest --bench formats -- [FILE …]
 //! ```
 //!
-//! Files have the columns of Criteo's data set, `label`, `I1` to `I13` and `C1` to `C26`, and end in `.csv` (with a header) or
-//! `.parquet`. Without a file it makes 200,000 such rows in both formats. `PYARROW` is a Python that has pyarrow.
+//! Files have the columns of Criteo's data set, `label`, `I1` to `I13` and `C1` to `C26`, and end in `.csv` (with a header),
+//! `.jsonl` or `.parquet`. Without a file it makes 200,000 such rows in all three formats. `PYARROW` is a Python that has pyarrow.
 //!
 //! What is compared is not quite equal. Here a row is read, parsed, hashed and put into a batch. pyarrow makes arrays of
 //! the values and hashes nothing; it uses one thread.
@@ -62,7 +62,8 @@ fn main() {
 
 /// Rows, and rows a second of processor time of the reading and the parsing thread.
 fn zagros(path: &Path) -> (u64, f64) {
-    let format = if path.extension().is_some_and(|end| end == "parquet") { "parquet" } else { "delimited" };
+    let end = path.extension().and_then(|end| end.to_str());
+    let format = end.filter(|end| ["parquet", "jsonl"].contains(end)).unwrap_or("delimited");
     let list = |letter: char, last: u32| (1..=last).map(|n| format!("'{letter}{n}'")).collect::<Vec<_>>().join(", ");
     let text = format!(
         "[data]\nformat = '{format}'\ntrain = '{}'\nthreads = 1\nshuffle_rows = 0\n[features]\nlabel = 'label'\nnumeric = [{}]\n\
@@ -91,12 +92,13 @@ fn zagros(path: &Path) -> (u64, f64) {
 
 /// Rows a second of pyarrow with one thread.
 fn pyarrow(python: &Path, path: &Path) -> f64 {
-    let script = "import sys, time, pyarrow as pa, pyarrow.csv, pyarrow.parquet\n\
+    let script = "import sys, time, pyarrow as pa, pyarrow.csv, pyarrow.json, pyarrow.parquet\n\
         pa.set_cpu_count(1); pa.set_io_thread_count(1)\n\
         path, best = sys.argv[1], 0\n\
         for _ in range(3):\n\
         \x20   start = time.process_time()\n\
         \x20   if path.endswith('.parquet'): table = pyarrow.parquet.read_table(path, use_threads=False, memory_map=True)\n\
+        \x20   elif path.endswith('.jsonl'): table = pyarrow.json.read_json(path, pyarrow.json.ReadOptions(use_threads=False))\n\
         \x20   else: table = pyarrow.csv.read_csv(path, pyarrow.csv.ReadOptions(use_threads=False))\n\
         \x20   best = max(best, table.num_rows / (time.process_time() - start))\n\
         print(best)";
@@ -107,7 +109,7 @@ fn pyarrow(python: &Path, path: &Path) -> f64 {
 
 /// Rows whose numbers and categories are skewed as in logs of clicks.
 fn generate(folder: &Path) -> Vec<PathBuf> {
-    let (csv, columns) = (folder.join("rows.csv"), folder.join("rows.snappy.parquet"));
+    let [csv, objects, columns] = ["rows.csv", "rows.jsonl", "rows.snappy.parquet"].map(|name| folder.join(name));
     let mut random = Pcg64::seed_from_u64(1);
     let mut skewed = |most: f64| (most.powf(random.random::<f64>().powi(2)) as u64).saturating_sub(1);
     let rows: Vec<Vec<u64>> = (0..ROWS.0)
@@ -124,8 +126,23 @@ fn generate(folder: &Path) -> Vec<PathBuf> {
         lines.push_str(&(fields.join(",") + "\n"));
     }
     fs::write(&csv, lines).expect("room for the rows");
+    fs::write(&objects, objects_of(&rows, &text)).expect("room for the rows");
     write_columns(&columns, &rows, &text);
-    vec![csv, columns]
+    vec![csv, objects, columns]
+}
+
+/// The rows as JSON lines.
+fn objects_of(rows: &[Vec<u64>], text: &dyn Fn(usize, u64) -> String) -> String {
+    let names = criteo_columns();
+    let mut objects = String::new();
+    for row in rows {
+        let field = |(column, value): (usize, &u64)| {
+            let quote = if column > 13 { "\"" } else { "" };
+            format!("\"{}\":{quote}{}{quote}", names[column], text(column, *value))
+        };
+        objects.push_str(&format!("{{{}}}\n", row.iter().enumerate().map(field).collect::<Vec<_>>().join(",")));
+    }
+    objects
 }
 
 fn write_columns(path: &Path, rows: &[Vec<u64>], text: &dyn Fn(usize, u64) -> String) {

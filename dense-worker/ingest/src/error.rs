@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use zagros_store::StoreError;
+
 /// Why no batch came.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
@@ -14,6 +16,13 @@ pub enum IngestError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// An object store refused or did not answer. Its error names the object.
+    #[error(transparent)]
+    Store {
+        /// The error of the store.
+        #[from]
+        source: StoreError,
     },
     /// A data file is a pipe, a socket, …
     #[error("{} is neither a file nor a folder; name files, folders or patterns in data.train, data.validation and data.test", path.display())]

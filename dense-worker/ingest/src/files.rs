@@ -1,6 +1,5 @@
 //! Checks of a job's data files before the first step.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use crate::parse::block::BlockParser;
 use crate::parse::sink::Nowhere;
 use crate::read::layout::FileLayout;
 use crate::read::reader::{Block, BlockReader};
+use crate::source::Source;
 use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 
 /// Text of a file that is parsed before the first step: a few hundred rows, a millisecond.
@@ -58,11 +58,7 @@ pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result
 }
 
 fn look_at(job: &Job, path: &Path) -> Result<(FileInfo, FileLayout), IngestError> {
-    let metadata = fs::metadata(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
-    if !metadata.is_file() {
-        return Err(IngestError::NotAFile { path: path.into() });
-    }
-    if metadata.len() == 0 {
+    if Source::open(path)?.1 == 0 {
         return Err(IngestError::EmptyFile { path: path.into() });
     }
     let layout = FileLayout::read(job, path, &Arc::default())?;
@@ -92,6 +88,7 @@ fn same_columns(first: &FileLayout, other: &FileLayout) -> Result<(), IngestErro
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write;
 
     use flate2::Compression;

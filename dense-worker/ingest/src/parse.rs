@@ -3,7 +3,9 @@
 pub(crate) mod bad;
 pub(crate) mod block;
 pub(crate) mod fields;
+pub(crate) mod json;
 pub(crate) mod label;
 pub(crate) mod number;
+pub(crate) mod object;
 pub(crate) mod row;
 pub(crate) mod sink;

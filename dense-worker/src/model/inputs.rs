@@ -31,6 +31,13 @@ impl Network {
             Self::DeepFm(_) if is_of("deep.0") => same.both(),
             Self::WideDeep(_) if is_of("wide") => same.numeric,
             Self::WideDeep(_) if is_of("deep.0") => same.both(),
+            Self::Wukong(_) if is_of("bottom.0") => same.numeric,
+            // The layers that read the vectors in their order.
+            Self::Wukong(_)
+                if ["fmb_projection.0", "fmb_norm.0", "fmb_0.0", "lcb.0", "residual.0"].map(is_of).contains(&true) =>
+            {
+                same.categorical
+            }
             Self::TorchScript(_) => same.both(),
             _ => true,
         }
@@ -65,6 +72,11 @@ mod tests {
 
     fn dlrm() -> Model {
         Model::Dlrm { bottom: vec![3], top: vec![8], dropout: 0.0 }
+    }
+
+    fn wukong() -> Model {
+        let (fmb_hidden, bottom, top) = (vec![3], vec![3], vec![3]);
+        Model::Wukong { layers: 2, fmb: 2, lcb: 2, rank: 2, fmb_hidden, bottom, top, dropout: 0.0 }
     }
 
     fn model(dims: &[usize], model: Model, seed: u64) -> DenseModel {
@@ -105,6 +117,7 @@ mod tests {
             (Model::Ffnn { hidden: vec![3], dropout: 0.0 }, vec!["layers.0"]),
             (Model::DeepFm { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "factors", "first_order.0"]),
             (Model::WideDeep { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "wide.0"]),
+            (wukong(), vec!["bottom.0", "fmb_0.0", "fmb_norm.0", "fmb_projection.0", "lcb.0", "residual.0"]),
         ];
         let none = SameInputs { numeric: false, categorical: false };
         for (of, expected) in networks {

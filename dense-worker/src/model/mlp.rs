@@ -59,6 +59,13 @@ impl<'a> Weights<'a> {
         Ok(path.f_var_copy("weight", &values)?)
     }
 
+    /// `stack.index.weight` of ones and `stack.index.bias` of zeros, `[width]` each.
+    pub(super) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<Norm, ModelError> {
+        let (path, of) = (&self.root / stack / index, (Kind::Float, Device::Cpu));
+        let weight = path.f_var_copy("weight", &Tensor::f_ones([int(width)], of)?)?;
+        Ok(Norm { weight, bias: path.f_var_copy("bias", &Tensor::f_zeros([int(width)], of)?)? })
+    }
+
     /// Indices of columns, on the device of the weights.
     pub(super) fn columns(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
         Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
@@ -81,6 +88,24 @@ impl Linear {
     /// `[batch, inputs]` to `[batch, outputs]`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
         Ok(x.f_linear(&self.weight, Some(&self.bias))?)
+    }
+}
+
+/// Layer norm (Ba et al. 2016): each vector gets mean 0 and variance 1, then a learned scale and shift of each value.
+#[derive(Debug)]
+pub(super) struct Norm {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Norm {
+    /// Added to the variance, as in PyTorch's `nn.LayerNorm`.
+    const EPSILON: f64 = 1e-5;
+
+    /// `[…, width]` to the same shape.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        let (width, weight, bias) = (self.weight.size(), Some(&self.weight), Some(&self.bias));
+        Ok(x.f_layer_norm(width, weight, bias, Self::EPSILON, true)?)
     }
 }
 
@@ -112,8 +137,17 @@ impl Mlp {
         hidden: &[usize],
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
-        let widths = [hidden, &[1]].concat();
-        let layers = stack(name, inputs, &widths, weights)?;
+        Self::linear_last(name, inputs, &[hidden, &[1]].concat(), weights)
+    }
+
+    /// As [`Self::hidden`], but nothing follows the last layer.
+    pub(super) fn linear_last(
+        name: &str,
+        inputs: usize,
+        widths: &[usize],
+        weights: &mut Weights,
+    ) -> Result<Self, ModelError> {
+        let layers = stack(name, inputs, widths, weights)?;
         Ok(Self { layers, activate_last: false, precision: weights.precision })
     }
 

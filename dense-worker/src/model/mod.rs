@@ -21,6 +21,7 @@ mod state;
 mod torchscript;
 mod weights;
 mod wide_deep;
+mod wukong;
 
 use tch::kind::Element;
 use tch::nn::VarStore;
@@ -44,6 +45,7 @@ use optimizer::Updater;
 pub use shared::Final;
 use torchscript::TorchScript;
 use wide_deep::WideDeep;
+use wukong::{Wukong, WukongForm};
 
 /// The network's input for one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +122,7 @@ enum Network {
     Dcnv2(Dcnv2),
     DeepFm(DeepFm),
     WideDeep(WideDeep),
+    Wukong(Wukong),
     TorchScript(TorchScript),
 }
 
@@ -360,6 +363,14 @@ impl Network {
             }
             Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
             Model::WideDeep { hidden, .. } => Self::WideDeep(WideDeep::new(shape, hidden, weights)?),
+            Model::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => {
+                let (layers, fmb, lcb, rank) = (*layers, *fmb, *lcb, *rank);
+                Self::Wukong(Wukong::new(
+                    shape,
+                    WukongForm { layers, fmb, lcb, rank, fmb_hidden, bottom, top },
+                    weights,
+                )?)
+            }
             Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, variables)?;
                 return Ok((Self::TorchScript(module), buffers));
@@ -397,6 +408,7 @@ impl Network {
             Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, dropout)?,
             Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout)?,
             Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout)?,
+            Self::Wukong(wukong) => wukong.forward(numeric, embeddings, dropout)?,
             Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some())?,
         };
         Ok(logits.f_squeeze_dim(1)?)
@@ -409,7 +421,8 @@ fn dropout_of(model: &Model) -> f64 {
         | Model::Ffnn { dropout, .. }
         | Model::Dcnv2 { dropout, .. }
         | Model::DeepFm { dropout, .. }
-        | Model::WideDeep { dropout, .. } => *dropout,
+        | Model::WideDeep { dropout, .. }
+        | Model::Wukong { dropout, .. } => *dropout,
         // The module has its own dropout.
         Model::TorchScript { .. } => 0.0,
     }

@@ -15,7 +15,7 @@ pub(crate) struct DataFile {
     /// Layout of a line.
     pub(crate) format: Layout,
     /// Training files, read in this order. A folder stands for all files below it, a pattern such as `logs/2026-11-*/part-*.csv` for
-    /// all that match it. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
+    /// all that match it; `s3://bucket/key`, a prefix or a pattern of keys for objects in a store. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
     /// one given by `--set` or the environment starts at the current directory.
     pub(crate) train: Paths,
     /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction`.
@@ -76,6 +76,9 @@ pub(crate) enum Layout {
     Delimited,
     /// Parquet: columns with names and types. A column inside another is named by its path, such as `user.id`.
     Parquet,
+    /// JSON lines: an object on each line, whose keys are the columns. A key of an object inside is named by its path, such as
+    /// `user.id`. An array holds the values of a multi-valued feature.
+    Jsonl,
 }
 
 /// One path or a list of them.
@@ -120,6 +123,7 @@ impl DataFile {
             Format::Criteo => (Layout::Criteo, None, None),
             Format::Delimited(delimited) => (Layout::Delimited, Some(delimited), Some(&delimited.missing)),
             Format::Parquet(columnar) => (Layout::Parquet, None, Some(&columnar.missing)),
+            Format::Jsonl(columnar) => (Layout::Jsonl, None, Some(&columnar.missing)),
         };
         Self {
             format,

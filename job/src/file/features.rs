@@ -52,11 +52,11 @@ pub(crate) struct CategoricalFile {
     /// Values per row of the table: short for `dim` in `[tables.<name>]`. Default: `embedding.dim`.
     #[schemars(range(min = 1, max = 4096))]
     pub(crate) dim: Option<usize>,
-    /// Text between the values of a cell, for a column that holds any number of them. A Parquet column of lists needs none, `pooling`
+    /// Text between the values of a cell, for a column that holds any number of them. A column of lists (Parquet, JSON) needs none, `pooling`
     /// is enough. Default: none, a cell is one value.
     pub(crate) separator: Option<String>,
     /// How the rows of several values become one vector. Default: `sum`; needs `separator`, or a
-    /// Parquet column of lists.
+    /// column of lists.
     pub(crate) pooling: Option<Pooling>,
     /// Who adds up the rows of a cell. With many rare values a sum is fewer bytes than its rows; with few values that all samples
     /// share it is more. Default: `auto`; needs `separator`.

@@ -19,7 +19,7 @@ pub(super) fn criteo_columns() -> Vec<String> {
 pub(super) fn columns(file: &DataFile) -> Option<Vec<String>> {
     match file.format {
         Layout::Criteo => Some(criteo_columns()),
-        Layout::Parquet => None,
+        Layout::Parquet | Layout::Jsonl => None,
         Layout::Delimited => file.columns.clone().filter(|columns| !columns.is_empty()),
     }
 }
@@ -96,10 +96,25 @@ impl Resolver<'_> {
             Paths::One(_) => whole.clone(),
             Paths::Many(_) => whole.index(index),
         };
-        paths.as_slice().iter().enumerate().map(|(index, path)| self.path(&path_of(index), path)).collect()
+        paths.as_slice().iter().enumerate().map(|(index, path)| self.data_path(&path_of(index), path)).collect()
     }
 
-    /// Makes a path absolute, so that the resolved job names the same files wherever it is read.
+    /// Makes a path absolute, so that the resolved job names the same files wherever it is read. The URL of an object stays as it is.
+    fn data_path(&mut self, key: &Path, path: &str) -> PathBuf {
+        match path.split_once("://") {
+            Some(("s3", rest)) if !rest.is_empty() && !rest.starts_with('/') => PathBuf::from(path),
+            Some(("file", rest)) if rest.starts_with('/') => PathBuf::from(rest),
+            Some((scheme, _)) => {
+                let help = "give a path, or s3://bucket/key; AWS_ENDPOINT_URL in the environment gives the endpoint";
+                let label = if scheme == "s3" { "no bucket" } else { "neither s3:// nor a path" };
+                self.problem(key.clone(), format!("`{key}` names no file"), label, help);
+                PathBuf::from(path)
+            }
+            None => self.path(key, path),
+        }
+    }
+
+    /// Makes a path absolute.
     pub(super) fn path(&mut self, key: &Path, path: &str) -> PathBuf {
         if path.is_empty() {
             self.problem(key.clone(), format!("`{key}` is an empty path"), "empty", "name a file");
@@ -121,6 +136,11 @@ impl Resolver<'_> {
                 let help = "a Parquet file says itself what its columns are; remove the key";
                 self.refuse_keys(file, "parquet", false, help);
                 Format::Parquet(Columnar { missing: file.missing.clone().unwrap_or_default() })
+            }
+            Layout::Jsonl => {
+                let help = "the keys of an object are its columns; remove the key";
+                self.refuse_keys(file, "jsonl", false, help);
+                Format::Jsonl(Columnar { missing: file.missing.clone().unwrap_or_default() })
             }
             Layout::Delimited => Format::Delimited(self.delimited(file)),
         }

@@ -16,6 +16,7 @@ impl Resolver<'_> {
                 self.needs_one_dim("DeepFM", features, tables);
                 self.deepfm_needs_factors(features, tables);
             }
+            Model::Wukong { .. } => self.needs_one_dim("Wukong", features, tables),
             Model::Dcnv2 { rank: Some(rank), .. } => self.rank_is_below(*rank, features, tables),
             Model::TorchScript { file, sha256, trust } => {
                 self.torchscript(sha256, *trust);
@@ -175,7 +176,10 @@ mod tests {
         let low = Model::Dcnv2 { cross_layers: 2, rank: Some(428), structure, hidden: vec![], dropout: 0.5 };
         assert_eq!(model(text), low);
         assert_eq!(model("kind = 'deepfm'"), Model::DeepFm { hidden: hidden.clone(), dropout });
-        assert_eq!(model("kind = 'wide_deep'"), Model::WideDeep { hidden, dropout });
+        assert_eq!(model("kind = 'wide_deep'"), Model::WideDeep { hidden: hidden.clone(), dropout });
+        let (fmb_hidden, bottom) = (vec![256], vec![256, 64]);
+        let wukong = Model::Wukong { layers: 3, fmb: 8, lcb: 8, rank: 8, fmb_hidden, bottom, top: hidden, dropout };
+        assert_eq!(model("kind = 'wukong'"), wukong);
     }
 
     #[test]
@@ -184,6 +188,8 @@ mod tests {
         assert_eq!(one, ["a DeepFM needs tables of dim 2 or more: \"C1\" has 1"]);
         let differ = problems(CRITEO, "[model]\nkind = 'deepfm'\n[tables]\nC2 = { dim = 8 }\n");
         assert_eq!(differ, ["a DeepFM needs tables of one dim: \"C1\" has 16, \"C2\" has 8"]);
+        let differ = problems(CRITEO, "[model]\nkind = 'wukong'\n[tables]\nC2 = { dim = 8 }\n");
+        assert_eq!(differ, ["a Wukong needs tables of one dim: \"C1\" has 16, \"C2\" has 8"]);
         // 13 numbers and 26 vectors of 16 values.
         let rank = problems(CRITEO, "[model]\nkind = 'dcnv2'\nrank = 429\n");
         assert_eq!(rank, ["rank 429 is not below 429, the width of the cross layers' input"]);

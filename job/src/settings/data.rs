@@ -64,9 +64,11 @@ pub enum Format {
     Delimited(Delimited),
     /// Parquet files.
     Parquet(Columnar),
+    /// A JSON object on each line.
+    Jsonl(Columnar),
 }
 
-/// Files that hold columns with names and types.
+/// Rows whose values have names and types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Columnar {
     /// Texts that mean "missing", besides the empty one and null.

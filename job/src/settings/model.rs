@@ -88,6 +88,43 @@ pub enum Model {
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         dropout: f64,
     },
+    /// Wukong, Zhang et al. 2024: a stack of layers, each with a factorisation machine block (FMB) over all vectors and a
+    /// linear compress block (LCB). It grows by `layers`, `fmb` and `lcb`. All tables share one `dim`.
+    Wukong {
+        /// Layers of the stack; layer l holds products of up to 2^l features.
+        #[serde(default = "wukong_layers")]
+        #[schemars(range(min = 1, max = 64))]
+        layers: usize,
+        /// Vectors that the factorisation machine block of a layer gives.
+        #[serde(default = "wukong_vectors")]
+        #[schemars(range(min = 1, max = 4096))]
+        fmb: usize,
+        /// Vectors that the linear compress block of a layer gives.
+        #[serde(default = "wukong_vectors")]
+        #[schemars(range(min = 1, max = 4096))]
+        lcb: usize,
+        /// Columns that are kept of the vectors' dot products: X·Xᵀ·Y with Y of n × rank.
+        #[serde(default = "wukong_vectors")]
+        #[schemars(range(min = 1, max = 4096))]
+        rank: usize,
+        /// Widths of the hidden layers of the MLP in a factorisation machine block, in order; its output layer is appended.
+        #[serde(default = "fmb_hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        fmb_hidden: Vec<i64>,
+        /// Widths of the hidden layers of the bottom MLP, which makes one vector of the numeric features, in order; a last layer
+        /// of the tables' `dim` is appended.
+        #[serde(default = "bottom")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        bottom: Vec<i64>,
+        /// Widths of the hidden layers of the top MLP, in order; the output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        top: Vec<i64>,
+        /// Share of the hidden units of the top MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
     /// A TorchScript module of your own: called with the numeric values `[batch, numeric]` and the feature vectors
     /// `[batch, ΣD]`, it gives the logits, `[batch]` or `[batch, 1]`.
     #[serde(rename = "torchscript")]
@@ -157,4 +194,16 @@ fn hidden() -> Vec<i64> {
 
 fn cross_layers() -> usize {
     3
+}
+
+fn wukong_layers() -> usize {
+    3
+}
+
+fn wukong_vectors() -> usize {
+    8
+}
+
+fn fmb_hidden() -> Vec<i64> {
+    vec![256]
 }

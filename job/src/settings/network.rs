@@ -32,6 +32,18 @@ impl Model {
                 linear(numeric) + numeric * factors + mlp((numeric + dims.len() as u64) * factors, hidden, 1)
             }
             Self::WideDeep { hidden, .. } => linear(numeric) + mlp(numeric + factors.sum::<u64>(), hidden, 1),
+            Self::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => {
+                let dim = dims.first().copied().unwrap_or(0);
+                let below = if numeric > 0 { mlp(numeric, bottom, dim) } else { 0 };
+                let (vectors, made) = (dims.len() as u64 + u64::from(numeric > 0), (*fmb + *lcb) as u64);
+                let layer = |vectors: u64| {
+                    let (rank, norms) = (*rank as u64, 2 * (vectors * *rank as u64 + dim));
+                    let residual = if vectors == made { 0 } else { made * vectors };
+                    let machine = mlp(vectors * rank, fmb_hidden, *fmb as u64 * dim);
+                    (rank + *lcb as u64) * vectors + residual + norms + machine
+                };
+                below + layer(vectors) + (*layers as u64 - 1) * layer(made) + mlp(made * dim, top, 1)
+            }
             Self::TorchScript { .. } => return None,
         })
     }

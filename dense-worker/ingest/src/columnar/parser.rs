@@ -21,7 +21,7 @@ use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::row::{HoldOut, ParseOutcome, hold_out, wants_groups};
 use crate::parse::sink::{BatchSink, RowSink};
 use crate::read::layout::FileLayout;
-use crate::read::text::open_file;
+use crate::source::open_file;
 use crate::{DataPart, IngestError};
 
 /// Parses rows of a job from columns. Each thread has its own.
@@ -68,7 +68,7 @@ impl ColumnarParser {
     pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
         let missing = match &job.data.format {
             Format::Parquet(columnar) => bytes(&columnar.missing),
-            Format::Criteo | Format::Delimited(_) => Vec::new(),
+            Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => Vec::new(),
         };
         let (hold_out, groups) = (hold_out(job, part), wants_groups(job, part));
         Self { job: Arc::clone(job), hold_out, groups, missing, open: None }

@@ -7,10 +7,12 @@ use crate::DataPart;
 use crate::hash::HashSplit;
 use crate::parse::bad::{BadRows, FieldFault, shown};
 use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
+use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
-use crate::read::layout::{ColumnPositions, syntax, usual_separators};
+use crate::read::layout::{ColumnPositions, syntax};
+use crate::read::names::{used_columns, usual_separators};
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
@@ -20,12 +22,14 @@ pub(crate) struct RowParser {
     missing: Vec<Vec<u8>>,
     max_line_bytes: usize,
     hold_out: Option<HoldOut>,
-    label: LabelTexts,
-    numeric: Vec<String>,
-    categorical: Vec<Cell>,
+    pub(super) label: LabelTexts,
+    pub(super) numeric: Vec<String>,
+    pub(super) categorical: Vec<Cell>,
     /// Whether rows are read with their group.
-    groups: bool,
+    pub(super) groups: bool,
     fields: Fields,
+    /// Where a line is a JSON object, its values.
+    object: Option<JsonFields>,
 }
 
 /// The wanted part of a hash split.
@@ -37,8 +41,8 @@ pub(crate) struct HoldOut {
 
 /// A categorical column. With a separator it holds many values.
 #[derive(Clone, Debug)]
-struct Cell {
-    separator: Option<Finder<'static>>,
+pub(super) struct Cell {
+    pub(super) separator: Option<Finder<'static>>,
 }
 
 /// The counts of a block's lines.
@@ -58,6 +62,7 @@ impl RowParser {
     pub(crate) fn new(job: &Job, part: DataPart) -> Self {
         let (comment, missing) = match &job.data.format {
             Format::Criteo | Format::Parquet(_) => (Vec::new(), Vec::new()),
+            Format::Jsonl(format) => (Vec::new(), bytes(&format.missing)),
             Format::Delimited(format) => {
                 (format.comment.clone().unwrap_or_default().into_bytes(), bytes(&format.missing))
             }
@@ -73,6 +78,7 @@ impl RowParser {
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&feature.values)).collect(),
             groups: wants_groups(job, part),
             fields: Fields::default(),
+            object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
         }
     }
 
@@ -136,6 +142,11 @@ impl RowParser {
             return Err(self.too_long(line));
         }
         let line = without_return(line);
+        if let Some(mut object) = self.object.take() {
+            let read = object.read(line).and_then(|()| self.read_object(&object, positions, sink));
+            self.object = Some(object);
+            return read;
+        }
         if !is_clean {
             self.check_text(line)?;
         }
@@ -202,7 +213,7 @@ impl RowParser {
         }
     }
 
-    fn read_bag<S: RowSink>(&self, feature: usize, text: &[u8], separator: &Finder<'static>, sink: &mut S) {
+    pub(super) fn read_bag<S: RowSink>(&self, feature: usize, text: &[u8], separator: &Finder<'static>, sink: &mut S) {
         let width = separator.needle().len();
         let ends = separator.find_iter(text).chain(std::iter::once(text.len()));
         let mut start = 0;
@@ -216,7 +227,7 @@ impl RowParser {
     }
 
     #[inline]
-    fn is_missing(&self, text: &[u8]) -> bool {
+    pub(super) fn is_missing(&self, text: &[u8]) -> bool {
         text.is_empty() || self.missing.iter().any(|missing| missing == text)
     }
 

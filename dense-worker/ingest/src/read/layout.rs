@@ -11,7 +11,10 @@ use crate::IngestError;
 use crate::columnar::parquet::file::{ParquetFooter, RowGroups};
 use crate::columnar::shapes::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
-use crate::read::text::Text;
+use crate::read::names::{most_similar, used_columns, usual_separators};
+use crate::read::objects::check_objects;
+use crate::read::text::{Reach, Text};
+use crate::source::object_of;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -72,6 +75,11 @@ impl FileLayout {
                 (head, names)
             }
             Format::Parquet(_) => return Self::of_columns(job, path),
+            Format::Jsonl(_) => {
+                let head = head()?;
+                check_objects(job, path, cancel)?;
+                (head, used_columns(job))
+            }
         };
         let positions = ColumnPositions::find(job, path, &names).map_err(|error| with_separator(error, job, &names))?;
         Ok(Self {
@@ -89,6 +97,10 @@ impl FileLayout {
 impl FileLayout {
     /// Reads the footer of a Parquet file.
     fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
+        if object_of(path).is_some() {
+            let reason = "Parquet is read from disks only; copy the file to one".to_owned();
+            return Err(IngestError::DamagedFooter { path: path.into(), reason });
+        }
         let footer = ParquetFooter::open(path)?;
         let positions = ColumnPositions::find(job, path, footer.names())?;
         let ColumnPositions { label, numeric, categorical, group, keys, .. } = &positions;
@@ -134,7 +146,9 @@ pub fn criteo_columns() -> Vec<String> {
 /// How the fields of a format are written.
 pub(crate) fn syntax(format: &Format) -> Syntax {
     match format {
-        Format::Criteo | Format::Parquet(_) => Syntax { delimiter: b'\t', quotes: false, trim: false },
+        Format::Criteo | Format::Parquet(_) | Format::Jsonl(_) => {
+            Syntax { delimiter: b'\t', quotes: false, trim: false }
+        }
         Format::Delimited(format) => Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
     }
 }
@@ -177,17 +191,6 @@ fn with_separator(error: IngestError, job: &Job, names: &[String]) -> IngestErro
     }
 }
 
-/// The separators that files usually have, without `delimiter`.
-pub(crate) fn usual_separators(delimiter: u8) -> impl Iterator<Item = u8> {
-    b",\t;|: ".iter().copied().filter(move |separator| *separator != delimiter)
-}
-
-fn most_similar(names: &[String], column: &str) -> Option<String> {
-    let score = |name: &String| strsim::jaro_winkler(&name.to_lowercase(), &column.to_lowercase());
-    let nearest = names.iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
-    (score(nearest) > 0.8).then(|| nearest.clone())
-}
-
 fn checked_header(job: &Job, path: &Path, format: &Delimited, found: Vec<String>) -> Result<Vec<String>, IngestError> {
     if format.columns.is_empty() || format.columns == found {
         return Ok(found);
@@ -214,7 +217,7 @@ struct Head {
 
 impl Head {
     fn open(path: &Path, cancel: &Arc<AtomicBool>, max_line_bytes: usize) -> Result<Self, IngestError> {
-        let text = BufReader::new(Text::open(path, cancel)?);
+        let text = BufReader::new(Text::open(path, Reach::Start, cancel)?);
         let mut head = Self { path: path.into(), text, max_line_bytes, offset: 0, line: 1 };
         let start = head.text.fill_buf().map(|start| start.starts_with(BYTE_ORDER_MARK));
         if start.map_err(|error| head.text.get_ref().explain(error))? {

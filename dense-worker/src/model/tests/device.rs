@@ -3,11 +3,21 @@
 use super::*;
 
 /// Networks without their own forward and backward, with dropout, so that both sides use autograd.
-fn networks() -> [Model; 3] {
+fn networks() -> [Model; 4] {
     [
         Model::DeepFm { hidden: vec![6], dropout: 0.5 },
         Model::WideDeep { hidden: vec![6], dropout: 0.5 },
         Model::Dcnv2 { cross_layers: 2, rank: None, structure: Structure::Stacked, hidden: vec![5], dropout: 0.5 },
+        Model::Wukong {
+            layers: 1,
+            fmb: 2,
+            lcb: 1,
+            rank: 2,
+            fmb_hidden: vec![4],
+            bottom: vec![4],
+            top: vec![5],
+            dropout: 0.5,
+        },
     ]
 }
 

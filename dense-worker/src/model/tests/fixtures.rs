@@ -82,6 +82,11 @@ fn dcnv2(cross_layers: usize, rank: Option<usize>, structure: Structure, hidden:
     Model::Dcnv2 { cross_layers, rank, structure, hidden: hidden.to_vec(), dropout: 0.0 }
 }
 
+fn a_wukong(layers: usize, (fmb, lcb): (usize, usize), fmb_hidden: &[i64]) -> Model {
+    let (fmb_hidden, bottom, top) = (fmb_hidden.to_vec(), vec![5], vec![6, 4]);
+    Model::Wukong { layers, fmb, lcb, rank: 2, fmb_hidden, bottom, top, dropout: 0.0 }
+}
+
 fixture!(dlrm, 3, [4, 4, 4], a_dlrm());
 fixture!(dlrm_without_numbers, 0, [4, 4, 4], a_dlrm());
 fixture!(ffnn, 2, [4, 3, 1], Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 });
@@ -92,3 +97,6 @@ fixture!(deepfm, 3, [4, 4, 4], Model::DeepFm { hidden: vec![6, 4], dropout: 0.0 
 fixture!(deepfm_without_numbers, 0, [3, 3], Model::DeepFm { hidden: vec![5], dropout: 0.0 });
 fixture!(wide_deep, 2, [4, 1, 3], Model::WideDeep { hidden: vec![6, 4], dropout: 0.0 });
 fixture!(wide_deep_without_numbers, 0, [4, 1, 3], Model::WideDeep { hidden: vec![5], dropout: 0.0 });
+// The second layer takes as many vectors as it gives.
+fixture!(wukong, 3, [4, 4, 4], a_wukong(2, (3, 2), &[7]));
+fixture!(wukong_without_numbers, 0, [4, 4, 4], a_wukong(1, (2, 1), &[]));

@@ -20,7 +20,7 @@ use super::schema;
 use crate::IngestError;
 use crate::columnar::fault::{Fault, Result, caught, fail};
 use crate::columnar::kind::Kind;
-use crate::read::text::open_file;
+use crate::source::open_file;
 
 /// The first and the last bytes of every file.
 pub(crate) const MAGIC: &[u8; 4] = b"PAR1";

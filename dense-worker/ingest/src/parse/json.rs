@@ -1,0 +1,360 @@
+//! The columns of a JSON object that a job uses.
+//!
+//! A column is a key, or the path to a key of an object inside: `user.id` is the key `id` of the object `user`, unless there
+//! is a key `user.id`. The text of a number is that in the file, so that the ids of JSON and CSV files agree.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::parse::bad::{FieldFault, shown};
+
+/// What a line must be.
+const OBJECT: &str = "a JSON object";
+
+/// The values of the newest line. The memory is used again for each line.
+#[derive(Clone, Debug)]
+pub(crate) struct JsonFields {
+    columns: Arc<[String]>,
+    paths: Arc<Node>,
+    values: Values,
+}
+
+/// The value of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JsonValue<'a> {
+    /// `null`, or there is no such key.
+    Missing,
+    /// A text, without its quotes.
+    Text(&'a [u8]),
+    /// A number, as it is written.
+    Number(&'a [u8]),
+    Bool(bool),
+    /// The values of an array, without `null`.
+    List(JsonList<'a>),
+}
+
+/// The values of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JsonList<'a> {
+    text: &'a [u8],
+    items: &'a [(u32, u32)],
+}
+
+impl<'a> JsonList<'a> {
+    /// The text of each value.
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        self.items.iter().map(move |(start, end)| &self.text[*start as usize..*end as usize])
+    }
+}
+
+impl<'a> JsonValue<'a> {
+    /// The text of a single value; empty if it is missing, `None` for an array.
+    pub(crate) fn text(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Missing => Some(b""),
+            Self::Text(text) | Self::Number(text) => Some(text),
+            Self::Bool(truth) => Some(if truth { b"true" } else { b"false" }),
+            Self::List(_) => None,
+        }
+    }
+}
+
+/// Keys on the way to the columns.
+#[derive(Debug, Default)]
+struct Node {
+    column: Option<usize>,
+    children: Vec<(String, Node)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Values {
+    text: Vec<u8>,
+    cells: Vec<Cell>,
+    items: Vec<(u32, u32)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Cell {
+    #[default]
+    Missing,
+    Text((u32, u32)),
+    Number((u32, u32)),
+    Bool(bool),
+    List(Range<usize>),
+}
+
+impl JsonFields {
+    /// For these columns, all of them different.
+    pub(crate) fn new(columns: Vec<String>) -> Self {
+        let mut paths = Node::default();
+        columns.iter().enumerate().for_each(|(index, column)| paths.insert(column, index));
+        Self { columns: columns.into(), paths: Arc::new(paths), values: Values::default() }
+    }
+
+    /// Reads a line.
+    pub(crate) fn read(&mut self, line: &[u8]) -> Result<(), Box<FieldFault>> {
+        self.values.text.clear();
+        self.values.items.clear();
+        self.values.cells.clear();
+        self.values.cells.resize(self.columns.len(), Cell::Missing);
+        let mut json = serde_json::Deserializer::from_slice(line);
+        let object = ObjectSeed { node: &self.paths, columns: &self.columns, values: &mut self.values };
+        object.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| fault(line, &error))
+    }
+
+    /// The value of a column of the newest line.
+    ///
+    /// # Panics
+    /// When there is no such column.
+    pub(crate) fn get(&self, column: usize) -> JsonValue<'_> {
+        let text = |(start, end): &(u32, u32)| &self.values.text[*start as usize..*end as usize];
+        match &self.values.cells[column] {
+            Cell::Missing => JsonValue::Missing,
+            Cell::Text(range) => JsonValue::Text(text(range)),
+            Cell::Number(range) => JsonValue::Number(text(range)),
+            Cell::Bool(truth) => JsonValue::Bool(*truth),
+            Cell::List(range) => {
+                JsonValue::List(JsonList { text: &self.values.text, items: &self.values.items[range.clone()] })
+            }
+        }
+    }
+}
+
+fn fault(line: &[u8], error: &serde_json::Error) -> Box<FieldFault> {
+    // The line is always the first one.
+    let reason = error.to_string();
+    let reason = reason.split(" at line ").next().unwrap_or_default();
+    let found = format!("{reason} in {}", shown(line));
+    Box::new(FieldFault { column: error.column().max(1), expected: OBJECT.into(), found })
+}
+
+impl Node {
+    fn insert(&mut self, path: &str, column: usize) {
+        self.child(path).column = Some(column);
+        if let Some((first, rest)) = path.split_once('.') {
+            self.child(first).insert(rest, column);
+        }
+    }
+
+    fn child(&mut self, key: &str) -> &mut Self {
+        let place = self.children.iter().position(|(name, _)| name == key).unwrap_or_else(|| {
+            self.children.push((key.to_owned(), Self::default()));
+            self.children.len() - 1
+        });
+        &mut self.children[place].1
+    }
+
+    fn get(&self, key: &str) -> Option<&Self> {
+        self.children.iter().find(|(name, _)| name == key).map(|(_, node)| node)
+    }
+}
+
+/// Reads an object whose keys lead to columns.
+struct ObjectSeed<'a> {
+    node: &'a Node,
+    columns: &'a [String],
+    values: &'a mut Values,
+}
+
+impl<'de> DeserializeSeed<'de> for ObjectSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ObjectSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(OBJECT)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        while let Some(node) = map.next_key_seed(KeySeed(self.node))? {
+            let Some(node) = node else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let raw: &RawValue = map.next_value()?;
+            self.values.put(node, self.columns, raw).map_err(serde::de::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+/// Finds the node of a key.
+struct KeySeed<'a>(&'a Node);
+
+impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a> {
+    type Value = Option<&'a Node>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for KeySeed<'a> {
+    type Value = Option<&'a Node>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.0.get(key))
+    }
+}
+
+impl Values {
+    /// Notes a value that a key leads to.
+    fn put(&mut self, node: &Node, columns: &[String], raw: &RawValue) -> Result<(), String> {
+        let text = raw.get();
+        if text.starts_with('{') && !node.children.is_empty() {
+            let object = ObjectSeed { node, columns, values: self };
+            let mut json = serde_json::Deserializer::from_str(text);
+            return object.deserialize(&mut json).map_err(|error| error.to_string());
+        }
+        let Some(column) = node.column else { return Ok(()) };
+        self.cells[column] = match text.as_bytes() {
+            [b'{', ..] => return Err(format!("column \"{}\" is an object", columns[column])),
+            [b'[', ..] => self.list(text).ok_or_else(|| {
+                format!(
+                    "column \"{}\" is an array of other things than texts, numbers and truth values",
+                    columns[column]
+                )
+            })?,
+            _ => self.scalar(text).ok_or_else(|| format!("column \"{}\" is no text", columns[column]))?,
+        };
+        Ok(())
+    }
+
+    fn list(&mut self, text: &str) -> Option<Cell> {
+        let values: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+        let start = self.items.len();
+        for value in values {
+            match self.scalar(value.get())? {
+                Cell::Missing => {}
+                Cell::Text(range) | Cell::Number(range) => self.items.push(range),
+                Cell::Bool(truth) => {
+                    let range = self.keep(if truth { b"true" } else { b"false" });
+                    self.items.push(range);
+                }
+                Cell::List(_) => return None,
+            }
+        }
+        Some(Cell::List(start..self.items.len()))
+    }
+
+    /// A value that is neither an array nor an object.
+    fn scalar(&mut self, text: &str) -> Option<Cell> {
+        Some(match text.as_bytes() {
+            b"null" => Cell::Missing,
+            b"true" => Cell::Bool(true),
+            b"false" => Cell::Bool(false),
+            [b'"', plain @ .., b'"'] if memchr::memchr(b'\\', plain).is_none() => Cell::Text(self.keep(plain)),
+            [b'"', ..] => Cell::Text(self.keep(serde_json::from_str::<String>(text).ok()?.as_bytes())),
+            [b'{' | b'[', ..] => return None,
+            number => Cell::Number(self.keep(number)),
+        })
+    }
+
+    fn keep(&mut self, text: &[u8]) -> (u32, u32) {
+        let start = self.text.len() as u32;
+        self.text.extend_from_slice(text);
+        (start, self.text.len() as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use zagros_zip::ZipEq;
+
+    use super::*;
+
+    fn read(columns: &[&str], line: &str) -> Result<Vec<String>, String> {
+        let mut fields = JsonFields::new(columns.iter().map(|column| (*column).to_owned()).collect());
+        fields.read(line.as_bytes()).map_err(|fault| format!("{}: found {}", fault.column, fault.found))?;
+        let text = |text: &[u8]| String::from_utf8(text.to_vec()).unwrap();
+        let show = |value: JsonValue<'_>| match value {
+            JsonValue::Missing => "-".to_owned(),
+            JsonValue::Text(value) => format!("'{}'", text(value)),
+            JsonValue::Number(value) => text(value),
+            JsonValue::Bool(truth) => truth.to_string(),
+            JsonValue::List(list) => format!("{:?}", list.iter().map(text).collect::<Vec<_>>()),
+        };
+        Ok((0..columns.len()).map(|column| show(fields.get(column))).collect())
+    }
+
+    #[test]
+    fn every_kind_of_value() {
+        let line = r#" {"a": "x,\"y\"\n", "b": -1.50e3, "c": true, "d": null, "more": {"a": [1]}, "e": ["u", 7, null, false], "f": []} "#;
+        let columns = ["a", "b", "c", "d", "e", "f", "g"];
+        assert_eq!(
+            read(&columns, line).unwrap(),
+            ["'x,\"y\"\n'", "-1.50e3", "true", "-", "[\"u\", \"7\", \"false\"]", "[]", "-"]
+        );
+    }
+
+    #[test]
+    fn paths_lead_into_objects() {
+        let columns = ["user.id", "user.geo.city", "user"];
+        assert_eq!(
+            read(&columns[..2], r#"{"user":{"id":7,"geo":{"city":"Bern","zip":3000}}}"#).unwrap(),
+            ["7", "'Bern'"]
+        );
+        assert_eq!(read(&columns[..2], r#"{"user.id":8,"user":{"geo.city":"Basel"}}"#).unwrap(), ["8", "'Basel'"]);
+        assert_eq!(read(&columns[..2], r#"{"user":null}"#).unwrap(), ["-", "-"]);
+        assert_eq!(read(&columns, r#"{"user":"me"}"#).unwrap(), ["-", "-", "'me'"]);
+    }
+
+    #[test]
+    fn what_is_no_object_is_described() {
+        let bad = |line| read(&["a"], line).unwrap_err();
+        assert_eq!(bad("[1]"), "1: found invalid type: sequence, expected a JSON object in \"[1]\"");
+        assert!(bad(r#"{"a":1"#).starts_with("6: found EOF while parsing an object"), "{}", bad(r#"{"a":1"#));
+        assert!(bad(r#"{"a":1} x"#).contains("trailing characters"), "{}", bad(r#"{"a":1} x"#));
+        assert!(bad(r#"{"a":{"b":1}}"#).contains("column \"a\" is an object"), "{}", bad(r#"{"a":{"b":1}}"#));
+        assert!(
+            bad(r#"{"a":[[1]]}"#).contains("column \"a\" is an array of other things"),
+            "{}",
+            bad(r#"{"a":[[1]]}"#)
+        );
+        assert!(bad("1,2,x").contains("invalid type: integer"), "{}", bad("1,2,x"));
+    }
+
+    proptest! {
+        /// Texts and numbers come back as serde_json reads them into a tree.
+        #[test]
+        fn values_are_those_of_the_tree(values in prop::collection::vec(prop_oneof![
+            any::<String>().prop_map(serde_json::Value::from),
+            any::<i64>().prop_map(serde_json::Value::from),
+            any::<bool>().prop_map(serde_json::Value::from),
+            Just(serde_json::Value::Null),
+        ], 1..6)) {
+            let names: Vec<String> = (0..values.len()).map(|index| format!("c{index}")).collect();
+            let object: serde_json::Map<_, _> = names.iter().cloned().zip_eq(values.clone()).collect();
+            let line = serde_json::Value::Object(object).to_string();
+            let columns: Vec<&str> = names.iter().map(String::as_str).collect();
+            let expected: Vec<String> = values.iter().map(|value| match value {
+                serde_json::Value::Null => "-".to_owned(),
+                serde_json::Value::String(text) => format!("'{text}'"),
+                other => other.to_string(),
+            }).collect();
+            prop_assert_eq!(read(&columns, &line).unwrap(), expected);
+        }
+
+        #[test]
+        fn any_bytes_are_an_object_or_a_fault(line in prop::collection::vec(prop_oneof![
+            Just(b'{'), Just(b'}'), Just(b'"'), Just(b':'), Just(b','), Just(b'['), Just(b']'), Just(b'a'), Just(b'\\'), Just(b'1'), any::<u8>(),
+        ], 0..40)) {
+            let _ = JsonFields::new(vec!["a".into(), "a.b".into()]).read(&line);
+        }
+    }
+}

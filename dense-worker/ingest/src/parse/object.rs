@@ -1,0 +1,165 @@
+//! From the values of a JSON object to a row.
+
+use zagros_zip::number_from;
+
+use crate::parse::bad::{FieldFault, shown};
+use crate::parse::json::{JsonFields, JsonValue};
+use crate::parse::number::parse_number;
+use crate::parse::row::{Cell, RowParser};
+use crate::parse::sink::RowSink;
+use crate::read::layout::ColumnPositions;
+
+impl RowParser {
+    /// Gives the values of an object to `sink`, as [`RowSink`] wants them.
+    pub(super) fn read_object<S: RowSink>(
+        &self,
+        object: &JsonFields,
+        positions: &ColumnPositions,
+        sink: &mut S,
+    ) -> Result<(), Box<FieldFault>> {
+        for field in &positions.keys {
+            let text = object.get(*field).text();
+            sink.key(text.ok_or_else(|| fault("a single value in each key column".to_owned(), "an array"))?);
+        }
+        let label = positions.label.map_or(Ok(0.0), |field| self.read_class(object.get(field), field))?;
+        for (feature, field) in number_from(0, &positions.numeric) {
+            sink.numeric(feature, self.read_number(feature, object.get(*field))?);
+        }
+        for (feature, field) in number_from(0, &positions.categorical) {
+            self.read_values(feature, object.get(*field), sink)?;
+        }
+        if let Some(field) = positions.group.filter(|_| self.groups) {
+            let text = object.get(field).text();
+            let text =
+                text.ok_or_else(|| fault("a single value in the column of eval.group_by".to_owned(), "an array"))?;
+            sink.group(if self.is_missing(text) { b"" } else { text });
+        }
+        sink.commit(label);
+        Ok(())
+    }
+
+    /// The class of a label. `true` is also 1, and `false` 0.
+    fn read_class(&self, value: JsonValue<'_>, field: usize) -> Result<f32, Box<FieldFault>> {
+        let text = value.text().ok_or_else(|| fault(self.label.expected(), "an array"))?;
+        let as_number = match value {
+            JsonValue::Bool(truth) => self.label.class(if truth { b"1" } else { b"0" }),
+            _ => None,
+        };
+        as_number.map_or_else(|| self.label.read(text, field), Ok).map_err(|mut fault| {
+            fault.column = 1;
+            fault
+        })
+    }
+
+    fn read_number(&self, feature: usize, value: JsonValue<'_>) -> Result<Option<f64>, Box<FieldFault>> {
+        let expected = || format!("a number in column \"{}\"", self.numeric[feature]);
+        if let JsonValue::Bool(truth) = value {
+            return Ok(Some(f64::from(u8::from(truth))));
+        }
+        let text = value.text().ok_or_else(|| fault(expected(), "an array"))?;
+        if self.is_missing(text) {
+            return Ok(None);
+        }
+        parse_number(text).map(Some).ok_or_else(|| fault(expected(), &shown(text)))
+    }
+
+    fn read_values<S: RowSink>(
+        &self,
+        feature: usize,
+        value: JsonValue<'_>,
+        sink: &mut S,
+    ) -> Result<(), Box<FieldFault>> {
+        let present = |text| if self.is_missing(text) { b"" } else { text };
+        match (&self.categorical[feature], value.text(), value) {
+            (Cell { separator: None }, Some(text), _) => sink.value(feature, present(text)),
+            (Cell { separator: None }, None, _) => {
+                let expected = "a single value; give the feature `pooling` to use arrays".to_owned();
+                return Err(fault(expected, "an array"));
+            }
+            (Cell { separator: Some(_) }, _, JsonValue::List(list)) => {
+                list.iter().filter(|text| !self.is_missing(text)).for_each(|text| sink.value(feature, text));
+                sink.end_bag(feature);
+            }
+            (Cell { separator: Some(separator) }, text, _) => {
+                let text = present(text.unwrap_or_default());
+                match separator.needle().is_empty() {
+                    true if text.is_empty() => {}
+                    true => sink.value(feature, text),
+                    false => self.read_bag(feature, text, separator, sink),
+                }
+                sink.end_bag(feature);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value in the wrong place. The parts of an object have no order, so the whole line is at fault.
+fn fault(expected: String, found: &str) -> Box<FieldFault> {
+    Box::new(FieldFault { column: 1, expected, found: found.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::{Columnar, Format, Job};
+
+    use super::*;
+    use crate::parse::sink::BatchSink;
+    use crate::{Batch, DataPart, fixture, hash_value};
+
+    fn job() -> Job {
+        let mut job = fixture::delimited(|_| ());
+        job.data.format = Format::Jsonl(Columnar { missing: vec!["?".into()] });
+        job
+    }
+
+    fn parse(job: &Job, text: &str) -> (Batch, Vec<String>) {
+        let mut sink = BatchSink::new(&job.features);
+        let positions = ColumnPositions {
+            fields: 4,
+            label: Some(0),
+            numeric: vec![1],
+            categorical: vec![2, 3],
+            group: Some(2),
+            keys: vec![],
+        };
+        let outcome = RowParser::new(job, DataPart::All).parse(text.as_bytes(), &positions, &mut sink);
+        let bad = if outcome.bad.count > 0 { vec![outcome.bad.to_string()] } else { Vec::new() };
+        (sink.rows, bad)
+    }
+
+    #[test]
+    fn objects_make_the_rows_that_the_same_lines_of_a_csv_make() {
+        let objects = "{\"click\":0,\"age\":\"?\",\"city\":\"?\",\"tags\":[\"a\",\"b\",\"a\"]}\n\
+                       {\"tags\":null,\"click\":true,\"age\":2.5,\"city\":\"Basel\",\"else\":{}}\n\n\
+                       {\"click\":\"0\",\"age\":\"3\",\"city\":12.50,\"tags\":\"c|d\"}\n";
+        let lines = "0,?,?,a|b|a\n1,2.5,Basel,\n0,3,12.50,c|d\n";
+        let (rows, bad) = parse(&job(), objects);
+        assert_eq!(bad, [""; 0]);
+        assert_eq!(rows, parse(&fixture::delimited(|_| ()), lines).0);
+        assert_eq!(rows.categorical[0].of(2), [hash_value(b"12.50")]);
+    }
+
+    #[test]
+    fn a_malformed_object_says_what_was_expected() {
+        let bad = |text| parse(&job(), text).1.concat();
+        assert_eq!(
+            bad("{\"click\":2}\n"),
+            "0:1: expected \"1\" (positive) or \"0\" (negative) in label column \"click\", found \"2\""
+        );
+        assert_eq!(bad("{\"click\":1,\"age\":\"old\"}\n"), "0:1: expected a number in column \"age\", found \"old\"");
+        assert_eq!(bad("{\"click\":1,\"age\":[1]}\n"), "0:1: expected a number in column \"age\", found an array");
+        assert!(bad("{\"click\":1,\"city\":[\"x\"]}\n").contains("give the feature `pooling` to use arrays"));
+        assert!(bad("[1,2]\n").starts_with("0:1: expected a JSON object, found invalid type: sequence"));
+        let (rows, _) = parse(&job(), "{\"click\":1,\"age\":\"x\",\"tags\":[\"a\"]}\n{\"click\":1}\n");
+        assert_eq!((rows.size, rows.numeric.as_slice()), (1, &[-1.0][..]));
+    }
+
+    #[test]
+    fn a_group_is_a_single_value() {
+        let mut job = job();
+        job.eval.group_by = Some("city".into());
+        let (rows, _) = parse(&job, "{\"click\":1,\"city\":\"Bern\"}\n{\"click\":1}\n");
+        assert_eq!(rows.groups, [hash_value(b"Bern"), hash_value(b"")]);
+    }
+}

@@ -1,0 +1,133 @@
+//! Wukong: "Wukong: Towards a Scaling Law for Large-Scale Recommendation", Zhang et al. 2024.
+//!
+//! The input is a matrix X₀ of one vector per categorical feature, and one that a bottom MLP makes of the numeric values.
+//! Each layer makes a matrix of `fmb` + `lcb` vectors of the same dim D:
+//!
+//! ```text
+//!              ┌─ X·Xᵀ·Y ─ flatten ─ layer norm ─ MLP ─► fmb vectors   factorisation machine block
+//!  X (n × D) ──┼─ W·X ─────────────────────────────────► lcb vectors   linear compress block
+//!              └─ X, or V·X if n ≠ fmb + lcb ──────────► added to both
+//!                                          layer norm of each vector ─► the next X
+//! ```
+//!
+//! X·Xᵀ holds the dot products of every two vectors. Y (n × `rank`) keeps `rank` columns of it, so the block's cost grows
+//! linearly with n. The interactions double in order with each layer: layer l holds products of up to 2^l features. The
+//! paper's variant in which Y depends on the sample is not built.
+
+use tch::Tensor;
+
+use super::mlp::{Dropout, Mlp, Norm, Weights, widths};
+use super::{InputShape, ModelError, int};
+
+/// Settings of the network.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WukongForm<'a> {
+    pub(super) layers: usize,
+    pub(super) fmb: usize,
+    pub(super) lcb: usize,
+    pub(super) rank: usize,
+    pub(super) fmb_hidden: &'a [i64],
+    pub(super) bottom: &'a [i64],
+    pub(super) top: &'a [i64],
+}
+
+#[derive(Debug)]
+pub(super) struct Wukong {
+    bottom: Option<Mlp>,
+    layers: Vec<InteractionLayer>,
+    top: Mlp,
+    features: usize,
+    dim: usize,
+}
+
+/// One layer of the interaction stack.
+#[derive(Debug)]
+struct InteractionLayer {
+    /// Yᵀ, `[rank, n]`.
+    projection: Tensor,
+    fm_norm: Norm,
+    fm_mlp: Mlp,
+    /// W, `[lcb, n]`.
+    compress: Tensor,
+    /// V, `[fmb + lcb, n]`; `None` if the layer gives as many vectors as it takes.
+    residual: Option<Tensor>,
+    norm: Norm,
+    fmb: usize,
+    dim: usize,
+}
+
+impl Wukong {
+    pub(super) fn new(shape: &InputShape, form: WukongForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+        let (features, dim) = (shape.embeddings.len(), shape.common_dim("wukong")?);
+        let bottom_widths = [widths(form.bottom)?, vec![dim]].concat();
+        let has_bottom = shape.numeric > 0;
+        let bottom = has_bottom.then(|| Mlp::hidden("bottom", shape.numeric, &bottom_widths, weights)).transpose()?;
+        let mut vectors = features + usize::from(has_bottom);
+        let mut layers = Vec::with_capacity(form.layers);
+        for index in 0..form.layers {
+            layers.push(InteractionLayer::new(index, vectors, dim, form, weights)?);
+            vectors = form.fmb + form.lcb;
+        }
+        let top = Mlp::logit("top", vectors * dim, &widths(form.top)?, weights)?;
+        Ok(Self { bottom, layers, top, features, dim })
+    }
+
+    /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.
+    pub(super) fn forward(
+        &self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        let mut vectors = embeddings.f_reshape([numeric.size()[0], int(self.features), int(self.dim)])?;
+        if let Some(bottom) = &self.bottom {
+            let dense = bottom.forward(numeric, None)?.f_unsqueeze(1)?;
+            vectors = Tensor::f_cat(&[dense, vectors], 1)?;
+        }
+        for layer in &self.layers {
+            vectors = layer.forward(&vectors)?;
+        }
+        self.top.forward(&vectors.f_flatten(1, 2)?, dropout)
+    }
+}
+
+impl InteractionLayer {
+    /// Takes `vectors` vectors of `dim` values.
+    fn new(
+        index: usize,
+        vectors: usize,
+        dim: usize,
+        form: WukongForm<'_>,
+        weights: &mut Weights,
+    ) -> Result<Self, ModelError> {
+        let (given, products) = (form.fmb + form.lcb, vectors * form.rank);
+        let fm_widths = [widths(form.fmb_hidden)?, vec![form.fmb * dim]].concat();
+        Ok(Self {
+            projection: weights.matrix("fmb_projection", index, vectors, form.rank)?,
+            fm_norm: weights.norm("fmb_norm", index, products)?,
+            fm_mlp: Mlp::linear_last(&format!("fmb_{index}"), products, &fm_widths, weights)?,
+            compress: weights.matrix("lcb", index, vectors, form.lcb)?,
+            residual: (given != vectors).then(|| weights.matrix("residual", index, vectors, given)).transpose()?,
+            norm: weights.norm("norm", index, dim)?,
+            fmb: form.fmb,
+            dim,
+        })
+    }
+
+    /// `[batch, n, D]` to `[batch, fmb + lcb, D]`.
+    fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        let columns = x.f_transpose(1, 2)?;
+        // (W·X)ᵀ = Xᵀ·Wᵀ.
+        let compressed = |matrix: &Tensor| columns.f_linear(matrix, None::<&Tensor>)?.f_transpose(1, 2);
+        // X·(Xᵀ·Y): never the n × n products.
+        let products = x.f_bmm(&columns.f_linear(&self.projection, None::<&Tensor>)?)?.f_flatten(1, 2)?;
+        let interactions = self.fm_mlp.forward(&self.fm_norm.forward(&products)?, None)?;
+        let interactions = interactions.f_reshape([x.size()[0], int(self.fmb), int(self.dim)])?;
+        let both = Tensor::f_cat(&[interactions, compressed(&self.compress)?], 1)?;
+        let residual = match &self.residual {
+            Some(matrix) => compressed(matrix)?,
+            None => x.shallow_clone(),
+        };
+        self.norm.forward(&both.f_add(&residual)?)
+    }
+}
