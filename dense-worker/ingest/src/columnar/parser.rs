@@ -240,7 +240,7 @@ impl GroupColumns<'_> {
     ) -> std::result::Result<Decoded<O>, IngestError> {
         let column = &self.row_groups.columns[index];
         let place = self.row_groups.groups[self.group].chunks[index];
-        let reader = column.reader(&self.file, place);
+        let reader = ColumnReader::new(Arc::clone(&self.file), place, &column.column);
         let reader = reader.map_err(|fault| damaged(self.path, self.row_groups, self.group, index, fault))?;
         Ok(Decoded { reader, out: out(column), position: column.position })
     }

@@ -16,8 +16,7 @@ use ::parquet::file::serialized_reader::SerializedPageReader;
 use ::parquet::schema::types::ColumnDescPtr;
 
 use super::decoder::{Decoded, Decoder, Levels, PORTION, Places};
-use super::file::ChunkPlace;
-use super::pages::PageFile;
+use super::pages::{ChunkPlace, PageFile};
 use crate::columnar::fault::{Result, caught, fail};
 use crate::columnar::output::{Output, Skipped};
 
@@ -61,7 +60,7 @@ impl fmt::Debug for ColumnReader {
 }
 
 impl ColumnReader {
-    pub(super) fn new(file: Arc<File>, place: ChunkPlace, column: &ColumnDescPtr) -> Result<Self> {
+    pub(crate) fn new(file: Arc<File>, place: ChunkPlace, column: &ColumnDescPtr) -> Result<Self> {
         let chunk = ColumnChunkMetaData::builder(Arc::clone(column)).set_compression_codec(place.codec);
         let chunk = chunk.set_data_page_offset(place.start.cast_signed());
         let chunk = chunk.set_total_compressed_size((place.end - place.start).cast_signed()).build()?;
@@ -331,7 +330,7 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let row_groups = ParquetFooter::open(&path).unwrap().row_groups(&path, [0]).unwrap();
         let file = Arc::new(File::open(&path).unwrap());
-        let mut reader = row_groups.columns[0].reader(&file, row_groups.groups[0].chunks[0])?;
+        let mut reader = ColumnReader::new(file, row_groups.groups[0].chunks[0], &row_groups.columns[0].column)?;
         let mut numbers = Numbers::default();
         reader.read_slice(1, 2, &mut numbers).map(|()| numbers.0)
     }

@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use ::parquet::basic::CompressionCodec;
 use ::parquet::file::metadata::{
@@ -15,7 +14,7 @@ use ::parquet::file::metadata::{
 };
 use ::parquet::schema::types::ColumnDescPtr;
 
-use super::column::ColumnReader;
+use super::pages::ChunkPlace;
 use super::schema;
 use crate::IngestError;
 use crate::columnar::fault::{Fault, Result, caught, fail};
@@ -46,7 +45,8 @@ pub(crate) struct UsedColumn {
     /// Its place among the columns of the file, from 0.
     pub(crate) position: usize,
     pub(crate) kind: Kind,
-    column: ColumnDescPtr,
+    /// As the file describes it.
+    pub(crate) column: ColumnDescPtr,
 }
 
 /// A row group.
@@ -60,14 +60,6 @@ pub(crate) struct RowGroup {
     middle: u64,
     /// The pages of each used column.
     pub(crate) chunks: Vec<ChunkPlace>,
-}
-
-/// Where the pages of a column in a row group are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChunkPlace {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) codec: CompressionCodec,
 }
 
 /// Some rows of a row group.
@@ -94,13 +86,6 @@ impl UsedColumn {
     /// Whether a row can have several values.
     pub(crate) fn is_list(&self) -> bool {
         self.column.max_rep_level() > 0
-    }
-}
-
-impl UsedColumn {
-    /// Opens the column with the pages at `place`.
-    pub(crate) fn reader(&self, file: &Arc<File>, place: ChunkPlace) -> Result<ColumnReader> {
-        ColumnReader::new(Arc::clone(file), place, &self.column)
     }
 }
 

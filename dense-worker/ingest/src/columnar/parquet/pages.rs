@@ -5,6 +5,7 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use ::parquet::basic::CompressionCodec;
 use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::reader::{ChunkReader, Length};
 use bytes::Bytes;
@@ -14,6 +15,14 @@ const MOST_PAGE_BYTES: usize = 128 << 20;
 
 /// Bytes read at once for the header of a page, which has a few dozen, and more if it has the smallest and largest value.
 const HEADER_BYTES: usize = 512;
+
+/// Where the pages of a column in a row group are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkPlace {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) codec: CompressionCodec,
+}
 
 /// Reads a file at any offset, and has no position that readers of its columns would share.
 #[derive(Clone, Debug)]
