@@ -8,9 +8,9 @@ use std::time::Duration;
 pub(crate) use shard::WorkerShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
-    Categorical, Checkpoint, Cluster, Data, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job,
-    Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table, TableOptimizer,
-    TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Categorical, Checkpoint, Cluster, Data, DataOrder, DenseOptimizer, DenseUpdates, Eval, Features, Format,
+    Initializer, Job, Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table,
+    TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -122,9 +122,12 @@ fn data() -> Data {
         test: TestPart::None,
         validation: ValidationPart::None,
         max_bad_rows: 0,
+        max_bad_share: 0.0,
         max_line_bytes: 1 << 20,
         threads: 1,
         shuffle_rows: 0,
+        order: DataOrder::Shuffled,
+        drop_last: false,
     }
 }
 

@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 80] = [
+const EFFECTS: [(&str, ChangeEffect); 83] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -41,10 +41,13 @@ const EFFECTS: [(&str, ChangeEffect); 80] = [
     ("data.trim", Meaning),
     ("data.missing", Meaning),
     ("data.max_bad_rows", Operational),
+    ("data.max_bad_share", Operational),
     ("data.max_line_bytes", Operational),
     ("data.threads", Operational),
     // The resume cursor of a stream counts shuffle windows.
     ("data.shuffle_rows", Meaning),
+    ("data.order", Meaning),
+    ("data.drop_last", Operational),
     ("rows.dim", Meaning),
     ("rows.init", Meaning),
     // Another kind has another optimiser state.

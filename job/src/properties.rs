@@ -114,6 +114,12 @@ fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
     )
 }
 
+/// The order of the files has no shuffle window.
+fn any_data(data: Json) -> Json {
+    let window = if data["order"] == "time" { json!(null) } else { data["shuffle_rows"].clone() };
+    with(data, json!({ "shuffle_rows": window }))
+}
+
 /// The rank must be below the width of the input. A module must be trusted and hashed.
 fn any_model(model: Json) -> Json {
     let module = model["kind"] == "torchscript";
@@ -151,7 +157,7 @@ fn any_job() -> impl Strategy<Value = String> {
         let kept = train.get("early_stop").and(output.get("keep_best")).cloned();
         let shared = item["table"] == "shared" || tag["table"] == "shared";
         let job = json!({
-            "data": with(data, fixed_data.clone()),
+            "data": with(any_data(data), fixed_data.clone()),
             "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag] },
             "embedding": with(embedding, fixed_rows.clone()),
             "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },

@@ -294,7 +294,8 @@ fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
         _ => None,
     };
     // A path may be relative to the job file's folder: `../data/train.txt`.
-    let read = job.data_files().into_iter().chain(module).map(plain);
+    let on_disk = |path: &&Path| !path.to_string_lossy().contains("://");
+    let read = job.data_files().into_iter().filter(on_disk).chain(module).map(plain);
     let lost: Vec<PathBuf> = read.filter(|path| !mounted(path)).collect();
     let Some(first) = lost.first() else { return Vec::new() };
     let message = format!(

@@ -11,6 +11,7 @@ mod comeback;
 mod copied;
 mod damage;
 mod data;
+mod data_files;
 mod days;
 mod deltas;
 mod doctor;

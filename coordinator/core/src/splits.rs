@@ -15,6 +15,8 @@ const LEAST_BYTES: u64 = 1 << 20;
 /// The range of the smallest split of shuffled files, where smaller splits are shuffled better. One byte per row of the
 /// window is a 32nd of the window where a row has 32 bytes.
 const LEAST_SHUFFLED_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
+/// The smallest split of an object in a store, where each split costs requests and waiting for their answers.
+const LEAST_OBJECT_BYTES: u64 = 4 << 20;
 /// The largest split. With larger splits a lost worker costs too much.
 const MOST_BYTES: u64 = 64 << 20;
 /// Splits of a plan beyond one per file. A run of more than 32 TiB has larger splits. A split takes memory in the
@@ -92,7 +94,7 @@ fn mix(value: u64) -> u64 {
 /// split is one range.
 ///
 /// A range has at most clamp(total / (workers × 64), 1 MiB, 64 MiB) bytes. For shuffled files the limit is
-/// clamp(total / max(workers × 64, 4096), 4 to 64 KiB, 64 MiB). A range also has at most an eighth of a worker's share of
+/// clamp(total / max(workers × 64, 4096), 4 to 64 KiB, 64 MiB), and of an object in a store at least 4 MiB. A range also has at most an eighth of a worker's share of
 /// the data, unless that is less than 512 bytes. If this makes more than [`MOST_SPLITS`] ranges, they are larger.
 #[must_use]
 pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<SplitRange> {
@@ -105,10 +107,19 @@ pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<S
         }
     };
     let most = (total / splits).clamp(least, MOST_BYTES);
-    let most = most.min((total / (workers * SPLITS_OF_LITTLE)).max(TINY_BYTES));
+    let share = (total / (workers * SPLITS_OF_LITTLE)).max(TINY_BYTES);
     // Fits into u64: fewer than 2^18 files of fewer than 2^64 bytes each, divided by 2^19.
-    let most = most.max(whole_bytes(files).div_ceil(MOST_SPLITS as u128) as u64);
-    number_from(0, files).flat_map(|(index, file)| divide(index, file, most)).collect()
+    let fewest = whole_bytes(files).div_ceil(MOST_SPLITS as u128) as u64;
+    let most_of = |file: &DataFile| {
+        let most = if is_object(file) { most.max(LEAST_OBJECT_BYTES) } else { most };
+        most.min(share).max(fewest)
+    };
+    number_from(0, files).flat_map(|(index, file)| divide(index, file, most_of(file))).collect()
+}
+
+/// Whether a file is an object in a store.
+fn is_object(file: &DataFile) -> bool {
+    file.path.contains("://")
 }
 
 /// The workers that have no or little data to read, in words, with what to do; `None` if each has at least half of an even
@@ -190,6 +201,14 @@ mod tests {
         assert_eq!(plan_splits(&[file(1 << 40, true)], 1024, SHUFFLED).len(), 1024 * 64);
         let in_order = plan_splits(&[file(1 << 30, true)], 2, SplitOrder::AsInFiles);
         assert!(in_order.len() == 128 && in_order.iter().all(|split| split.end - split.start == 8 << 20));
+    }
+
+    #[test]
+    fn an_object_in_a_store_is_read_in_large_parts() {
+        let object = |bytes| DataFile { path: "s3://logs/a.csv".to_owned(), ..file(bytes, true) };
+        assert_eq!(plan_splits(&[object(1 << 30)], 2, SHUFFLED).len(), 256);
+        assert_eq!(plan_splits(&[object(16 << 20), file(16 << 20, true)], 1, SHUFFLED).len(), 4 + 512);
+        assert_eq!(plan_splits(&[object(8_000)], 2, SHUFFLED).len(), 16, "every worker reads some");
     }
 
     #[test]

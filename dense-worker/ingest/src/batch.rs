@@ -76,6 +76,13 @@ impl Batch {
         self.bytes = 0;
     }
 
+    /// Drops the samples, and keeps what is known of splits and bytes.
+    pub(crate) fn drop_samples(&mut self) {
+        let (completes, bytes) = (std::mem::take(&mut self.completes), self.bytes);
+        self.clear();
+        (self.completes, self.bytes) = (completes, bytes);
+    }
+
     /// Adds samples of a batch with the same features, without its bytes and completed splits.
     pub fn append(&mut self, other: &Self, samples: Range<usize>) {
         let width = other.numeric_width();

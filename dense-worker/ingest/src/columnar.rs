@@ -6,25 +6,14 @@
 //! slice ──► a reader a column: page ──► levels, values ──► cells ──► rows (parsing threads)
 //! ```
 //!
-//! Every number in a file is a claim. Memory is taken for bytes that are there, not for bytes that a file says it has:
-//! a page is at most [`pages::MOST_PAGE_BYTES`], and what a footer counts is compared with what the pages hold.
-//!
-//! The format is described at <https://parquet.apache.org/docs/file-format/>. Why these readers are our own: docs/adr/0061.
+//! Decoding is the work of the crate `parquet` (docs/adr/0061). What is here is what it leaves open: which rows are whose,
+//! what a value means to a job, and where a fault is.
 
-pub(crate) mod file;
+pub(crate) mod parquet;
 pub(crate) mod parser;
 pub(crate) mod shapes;
 
-mod bits;
-mod codec;
-mod column;
-mod delta;
 mod fault;
-mod footer;
 mod kind;
 mod output;
-mod pages;
-mod schema;
 mod texts;
-mod thrift;
-mod values;

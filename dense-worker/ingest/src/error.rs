@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use zagros_store::StoreError;
+
 /// Why no batch came.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
@@ -14,6 +16,13 @@ pub enum IngestError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// An object store refused or did not answer. Its error names the object.
+    #[error(transparent)]
+    Store {
+        /// The error of the store.
+        #[from]
+        source: StoreError,
     },
     /// A data file is a pipe, a socket, …
     #[error("{} is neither a file nor a folder; name files, folders or patterns in data.train, data.validation and data.test", path.display())]
@@ -187,12 +196,16 @@ pub enum IngestError {
         start: u64,
     },
     /// More malformed rows than the job tolerates.
-    #[error("{}", describe_bad_rows(*count, *limit, first))]
+    #[error("{}", describe_bad_rows(*count, *limit, (*share, *rows), first))]
     TooManyBadRows {
         /// Malformed rows so far.
         count: u64,
         /// `data.max_bad_rows`.
         limit: u64,
+        /// `data.max_bad_share`.
+        share: f64,
+        /// Rows that were read by this reader, good and malformed.
+        rows: u64,
         /// The first few of them.
         first: Vec<BadRow>,
     },
@@ -295,8 +308,12 @@ fn describe_no_rows(files: &str, rows: u64, part: &str) -> String {
     )
 }
 
-fn describe_bad_rows(count: u64, limit: u64, first: &[BadRow]) -> String {
+fn describe_bad_rows(count: u64, limit: u64, (share, read): (f64, u64), first: &[BadRow]) -> String {
     let rows = if count == 1 { "row" } else { "rows" };
+    let limit = match share > 0.0 {
+        true => format!("{limit}, and data.max_bad_share {share} of the {read} rows read"),
+        false => limit.to_string(),
+    };
     if first.is_empty() {
         return format!(
             "{count} malformed {rows} in the splits of all workers and epochs, but data.max_bad_rows allows {limit}; `zagros data \
@@ -334,7 +351,7 @@ mod tests {
 
     #[test]
     fn too_many_bad_rows_lists_the_first() {
-        let error = IngestError::TooManyBadRows { count: 1, limit: 0, first: vec![bad_row()] };
+        let error = IngestError::TooManyBadRows { count: 1, limit: 0, share: 0.0, rows: 9, first: vec![bad_row()] };
         assert_eq!(
             error.to_string(),
             "1 malformed row (file:line:field below), but data.max_bad_rows allows 0; correct them or raise the limit\n  \
@@ -344,7 +361,8 @@ mod tests {
 
     #[test]
     fn rows_of_other_workers_are_counted_without_their_places() {
-        let error = IngestError::TooManyBadRows { count: 7, limit: 3, first: Vec::new() }.to_string();
+        let error =
+            IngestError::TooManyBadRows { count: 7, limit: 3, share: 0.0, rows: 9, first: Vec::new() }.to_string();
         assert!(error.starts_with("7 malformed rows in the splits of all workers and epochs,"), "{error}");
         assert!(error.contains("`zagros data validate` lists them"), "{error}");
     }

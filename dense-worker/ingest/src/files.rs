@@ -1,19 +1,19 @@
 //! Checks of a job's data files before the first step.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-use crate::columnar::file::UsedColumn;
+use crate::columnar::parquet::file::UsedColumn;
 use crate::find::find;
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;
 use crate::parse::sink::Nowhere;
 use crate::read::layout::FileLayout;
 use crate::read::reader::{Block, BlockReader};
+use crate::source::Source;
 use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 
 /// Text of a file that is parsed before the first step: a few hundred rows, a millisecond.
@@ -46,23 +46,19 @@ pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError>
 pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result<(), IngestError> {
     let job = Arc::new(job.clone());
     let mut parser = BlockParser::new(&job, part);
-    let mut bad = BadBudget::new(job.data.max_bad_rows, LISTED);
+    let mut bad = BadBudget::of(&job.data, LISTED);
     for file in files {
         let whole = Box::new(WholeFiles::new(std::slice::from_ref(file)));
         let mut reader = BlockReader::new(Arc::clone(&job), whole, FIRST_BYTES, Arc::default());
         let Some(Block { layout, content, place, .. }) = reader.next_block(Vec::new())? else { continue };
         let outcome = parser.parse(&layout, &content, &mut Nowhere)?;
-        bad.add(&outcome.bad, &layout, place)?;
+        bad.add(&outcome, &layout, place)?;
     }
     Ok(())
 }
 
 fn look_at(job: &Job, path: &Path) -> Result<(FileInfo, FileLayout), IngestError> {
-    let metadata = fs::metadata(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
-    if !metadata.is_file() {
-        return Err(IngestError::NotAFile { path: path.into() });
-    }
-    if metadata.len() == 0 {
+    if Source::open(path)?.1 == 0 {
         return Err(IngestError::EmptyFile { path: path.into() });
     }
     let layout = FileLayout::read(job, path, &Arc::default())?;
@@ -92,6 +88,7 @@ fn same_columns(first: &FileLayout, other: &FileLayout) -> Result<(), IngestErro
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write;
 
     use flate2::Compression;

@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use glob::{MatchOptions, glob_with};
+use glob::{MatchOptions, Pattern, PatternError, glob_with};
 use walkdir::{DirEntry, WalkDir};
+use zagros_store::StoredObject;
 
 use crate::IngestError;
+use crate::source::{bucket, object_of};
 
 /// Characters that make a path a pattern.
 const WILDCARDS: [char; 3] = ['*', '?', '['];
@@ -16,7 +18,7 @@ const MATCHES: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
 /// The files that `paths` name, in the order of the paths. A folder stands for all files below it, in the order of their
-/// names, and a pattern for all files and folders that match it. In both, empty files are passed over, and in folders also
+/// names, and a pattern for all files and folders that match it. A prefix of a store is a folder, and an object is a file. In both, empty files are passed over, and in folders also
 /// names that begin with a dot or an underscore: programs that write data in parts name their marks and unfinished files so.
 ///
 /// # Errors
@@ -24,6 +26,10 @@ const MATCHES: MatchOptions =
 pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestError> {
     let mut found = Vec::with_capacity(paths.len());
     for path in paths {
+        if let Some((name, key)) = object_of(path) {
+            found.extend(in_store(path, name, key)?);
+            continue;
+        }
         match NamedPath::of(path) {
             NamedPath::File => found.push(path.clone()),
             NamedPath::Folder => found.extend(some(below(path)?, path, "is a folder without data files")?),
@@ -74,6 +80,44 @@ fn below(folder: &Path) -> Result<Vec<PathBuf>, IngestError> {
     Ok(files)
 }
 
+/// The objects that a key, a prefix or a pattern of keys stands for.
+fn in_store(path: &Path, name: &str, key: &str) -> Result<Vec<PathBuf>, IngestError> {
+    let bucket = bucket(name)?;
+    if !key.is_empty() && !key.ends_with('/') && bucket.find(key)?.is_some() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let pattern =
+        key.find(WILDCARDS).map(|_| Pattern::new(key)).transpose().map_err(|error| no_pattern(path, &error))?;
+    // All keys below the last slash before the first wildcard.
+    let prefix = match key.find(WILDCARDS) {
+        Some(wildcard) => key[..wildcard].rsplit_once('/').map_or("", |(prefix, _)| prefix),
+        None => key,
+    };
+    let is_wanted = |object: &StoredObject| {
+        let within = object.key[prefix.trim_matches('/').len()..].trim_start_matches('/');
+        match &pattern {
+            _ if object.bytes == 0 => false,
+            None => !within.split('/').any(|part| part.starts_with(['.', '_'])),
+            Some(pattern) => matches_above(pattern, &object.key),
+        }
+    };
+    let wanted = bucket.below(prefix)?.into_iter().filter(is_wanted);
+    let files = wanted.map(|object| format!("s3://{name}/{}", object.key).into()).collect();
+    some(
+        files,
+        path,
+        if pattern.is_some() { "matches no object" } else { "is neither an object nor a prefix of objects" },
+    )
+}
+
+/// Whether a key matches, or a folder that it is in: then the names below are not those of marks.
+fn matches_above(pattern: &Pattern, key: &str) -> bool {
+    let ends = key.match_indices('/').map(|(at, _)| at).chain([key.len()]);
+    let is_mark = |rest: &str| rest.split('/').any(|part| part.starts_with(['.', '_']));
+    ends.into_iter()
+        .any(|end| pattern.matches_with(&key[..end], MATCHES) && !is_mark(key[end..].trim_start_matches('/')))
+}
+
 /// Whether a name is that of a mark (`_SUCCESS`), of a folder of unfinished files (`_temporary`), or hidden.
 fn is_mark(entry: &DirEntry) -> bool {
     entry.file_name().as_encoded_bytes().starts_with(b".") || entry.file_name().as_encoded_bytes().starts_with(b"_")
@@ -81,12 +125,8 @@ fn is_mark(entry: &DirEntry) -> bool {
 
 /// The files that match a pattern, and those of the folders that do.
 fn matching(path: &Path, pattern: &str) -> Result<Vec<PathBuf>, IngestError> {
-    let wrong = |error: glob::PatternError| IngestError::NoDataFiles {
-        path: path.into(),
-        reason: format!("is not a pattern: {} at character {}", error.msg, error.pos + 1),
-    };
     let mut files = Vec::new();
-    for entry in glob_with(pattern, MATCHES).map_err(wrong)? {
+    for entry in glob_with(pattern, MATCHES).map_err(|error| no_pattern(path, &error))? {
         let entry = entry.map_err(|error| unreadable(path, Some(error.path()), error.error().to_string()))?;
         match fs::metadata(&entry) {
             Ok(metadata) if metadata.is_dir() => files.extend(below(&entry)?),
@@ -95,6 +135,11 @@ fn matching(path: &Path, pattern: &str) -> Result<Vec<PathBuf>, IngestError> {
         }
     }
     Ok(files)
+}
+
+fn no_pattern(path: &Path, error: &PatternError) -> IngestError {
+    let reason = format!("is not a pattern: {} at character {}", error.msg, error.pos + 1);
+    IngestError::NoDataFiles { path: path.into(), reason }
 }
 
 fn unreadable(path: &Path, place: Option<&Path>, reason: String) -> IngestError {

@@ -54,13 +54,13 @@ fn measure(job: &Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<(Fit
     // Categories cannot make a row malformed, so they are not parsed.
     let mut numbers_only = job.clone();
     numbers_only.features.categorical.clear();
-    let mut bad = BadBudget::new(job.data.max_bad_rows, LISTED);
+    let mut bad = BadBudget::of(&job.data, LISTED);
     let mut total = FitSink::new(job);
     let (part, cancel) = (DataPart::Train, Arc::clone(cancel));
     let config = PipelineConfig { job: Arc::new(numbers_only), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &total)?;
     while let Some(parsed) = pipeline.next()? {
-        bad.add(&parsed.outcome.bad, &parsed.layout, parsed.place)?;
+        bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         total.merge(&parsed.sink);
         read.fetch_add(parsed.bytes, Ordering::Relaxed);
         pipeline.recycle(parsed.sink);

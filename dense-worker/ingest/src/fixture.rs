@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_job::{
-    Categorical, Cluster, Data, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job,
-    Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table, TableOptimizer,
-    TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Categorical, Cluster, Data, DataOrder, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format,
+    Initializer, Job, Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table,
+    TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -101,9 +101,12 @@ fn job(format: Format, features: Features) -> Job {
         test: TestPart::None,
         validation: ValidationPart::None,
         max_bad_rows: 0,
+        max_bad_share: 0.0,
         max_line_bytes: 1 << 20,
         threads: 2,
         shuffle_rows: 0,
+        order: DataOrder::Shuffled,
+        drop_last: false,
     };
     Job {
         name: "test".into(),

@@ -78,7 +78,7 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestE
     let job = Arc::new(job);
     let left = Arc::new(AtomicU64::new(limit.unwrap_or(u64::MAX)));
     let mut total = InspectSink::new(&job, Arc::clone(&left));
-    let mut bad = BadBudget::new(u64::MAX, LISTED);
+    let mut bad = BadBudget::boundless(LISTED);
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &total)?;
@@ -86,7 +86,7 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestE
     while total.rows < limit.unwrap_or(u64::MAX)
         && let Some(parsed) = pipeline.next()?
     {
-        bad.add(&parsed.outcome.bad, &parsed.layout, parsed.place)?;
+        bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         total.merge(&parsed.sink);
         pipeline.recycle(parsed.sink);
     }

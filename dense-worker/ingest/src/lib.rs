@@ -25,6 +25,7 @@ mod part;
 mod pipeline;
 mod read;
 mod sketch;
+mod source;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};

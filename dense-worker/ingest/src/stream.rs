@@ -66,6 +66,8 @@ pub struct BatchStream {
     stats: StreamStats,
     seen: ReadRows,
     part: DataPart,
+    /// Samples of a full batch, if a short one is dropped.
+    only_full: Option<usize>,
 }
 
 /// The inputs of the message about an epoch without rows.
@@ -108,11 +110,12 @@ impl BatchStream {
             shuffler,
             assembler: Some(assembler),
             last: VecDeque::new(),
-            bad: BadBudget::new(job.data.max_bad_rows, LISTED).after(bad_rows),
+            bad: BadBudget::of(&job.data, LISTED).after(bad_rows),
             bad_in_split: 0,
             stats: StreamStats::default(),
             seen: ReadRows::default(),
             part,
+            only_full: (job.data.drop_last && part == DataPart::Train).then_some(job.train.batch_size),
         })
     }
 
@@ -138,7 +141,7 @@ impl BatchStream {
 
     fn take(&mut self, mut parsed: ParsedBlock<BatchSink>) -> Result<(), IngestError> {
         self.seen.note(&parsed, self.stats.rows);
-        self.bad.add(&parsed.outcome.bad, &parsed.layout, parsed.place)?;
+        self.bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         self.stats.rows += parsed.outcome.rows;
         self.stats.bad_rows += parsed.outcome.bad.count;
         self.stats.other_rows += parsed.outcome.other_part;
@@ -168,6 +171,11 @@ impl BatchStream {
             return Err(self.seen.no_rows(self.stats.other_rows + self.stats.bad_rows, self.part));
         }
         self.last = assembler.finish();
+        if let (Some(size), Some(last)) = (self.only_full, self.last.back_mut())
+            && last.size < size
+        {
+            last.drop_samples();
+        }
         Ok(())
     }
 }
@@ -278,7 +286,7 @@ mod tests {
         let border = text.len() as u64 / 3;
         let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
         let error = batches(&job, DataPart::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 256).unwrap_err();
-        let IngestError::TooManyBadRows { count: 2, limit: 1, first } = error else { panic!("{error}") };
+        let IngestError::TooManyBadRows { count: 2, limit: 1, first, .. } = error else { panic!("{error}") };
         let places: Vec<_> = first.iter().map(|BadRow { line, column, .. }| (*line, *column)).collect();
         assert_eq!(places, [(6, 3), (10, 2)]);
     }
@@ -291,6 +299,34 @@ mod tests {
         let mut stream = BatchStream::open(&job, options(DataPart::All), Dealt::new(whole(&path))).unwrap();
         assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6);
         assert_eq!(stream.stats().bad_rows, 1);
+    }
+
+    #[test]
+    fn a_share_of_the_rows_may_be_malformed() {
+        let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
+        let mut job = fixture::criteo();
+        job.data.max_bad_share = 0.000_09;
+        let error = batches(&job, DataPart::All, whole(&path), 256).unwrap_err().to_string();
+        assert!(
+            error.contains("data.max_bad_rows allows 0, and data.max_bad_share 0.00009 of the 6 rows read"),
+            "{error}"
+        );
+        // Of few rows, the share is that of 10,000.
+        job.data.max_bad_share = 0.000_1;
+        assert_eq!(samples(&batches(&job, DataPart::All, whole(&path), 256).unwrap()).size, 6);
+    }
+
+    #[test]
+    fn a_short_last_batch_is_dropped_and_its_splits_end_all_the_same() {
+        let (_folder, path) = fixture::file(criteo_text(20));
+        let mut job = fixture::criteo();
+        job.data.drop_last = true;
+        let found = batches(&job, DataPart::Train, whole(&path), 256).unwrap();
+        assert_eq!(found.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 0]);
+        assert_eq!(found[2].completes, [SplitEnd { split: 0, rows: 20, bad_rows: 0 }]);
+        assert_eq!(found[2].labels.len() + found[2].numeric.len() + found[2].categorical[0].ids.len(), 0);
+        let scored = batches(&job, DataPart::All, whole(&path), 256).unwrap();
+        assert_eq!(samples(&scored).size, 20, "every row is scored");
     }
 
     #[test]

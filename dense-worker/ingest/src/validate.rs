@@ -35,10 +35,10 @@ pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &Nowhere)?;
-    let mut bad = BadBudget::new(u64::MAX, shown);
+    let mut bad = BadBudget::boundless(shown);
     let mut good = 0;
     while let Some(parsed) = pipeline.next()? {
-        bad.add(&parsed.outcome.bad, &parsed.layout, parsed.place)?;
+        bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         good += parsed.outcome.rows;
     }
     Ok(Validation { files: found.len(), good, bad: bad.count(), first_bad: bad.first()? })

@@ -263,6 +263,26 @@ fn rows_to_predict_have_the_same_keys_in_both_formats() {
     }
 }
 
+/// Columns of slices stand after the column of groups. Training reads neither.
+#[test]
+fn held_out_rows_have_the_same_groups_and_slices_in_both_formats() {
+    let slicing = |mut job: Job| {
+        job.eval.group_by = Some("city".into());
+        job.eval.slices = ["day", "city"].map(String::from).to_vec();
+        job
+    };
+    let twins = Twins::new(1_000, 150, &small_pages);
+    let text = read(&slicing(twins.job("delimited", "")), DataPart::All).unwrap();
+    let columns = read(&slicing(twins.parquet()), DataPart::All).unwrap();
+    assert_eq!(samples(&text), samples(&columns));
+    let last = columns.last().unwrap();
+    let rows = last.input.as_ref().unwrap();
+    assert_eq!((last.groups.len(), rows.len()), (last.size, last.size));
+    assert_eq!(rows.iter().last().unwrap().key(0), b"2024-10-13");
+    let trained = read(&slicing(twins.parquet()), DataPart::Train).unwrap();
+    assert!(trained.iter().all(|batch| batch.input.is_none() && batch.groups.is_empty()));
+}
+
 /// A dictionary that became too large in the middle of a column: the rest is plain.
 #[test]
 fn a_column_that_stops_using_its_dictionary_is_read_on() {
@@ -456,8 +476,7 @@ fn a_damaged_or_other_file_is_refused() {
         refused(&claims)
     );
     let error = refused(&[&good[..4], &[0xff; 20], &good[24..]].concat());
-    let place =
-        "1.parquet: row group 0, column \"click\": the header of the page at byte 4: a field of the unknown type 15";
+    let place = "1.parquet: row group 0, column \"click\": Unexpected struct field type 15";
     assert!(error.contains(place), "{error}");
     fs::write(&path, &good).unwrap();
     assert!(read(&job, DataPart::All).is_ok());

@@ -112,7 +112,7 @@ fn a_page_whose_bytes_changed_is_refused() {
         let mut bytes = good.clone();
         bytes[*at] ^= 0x10;
         std::fs::write(&job.data.train[0], &bytes).unwrap();
-        validate(&job, 3).is_err_and(|error| error.to_string().contains("does not have its checksum"))
+        validate(&job, 3).is_err_and(|error| error.to_string().contains("CRC checksum mismatch"))
     });
     let refused = refused.count();
     assert!(refused > 20, "{refused}");

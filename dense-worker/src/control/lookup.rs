@@ -117,13 +117,14 @@ impl Trainer {
         }
     }
 
-    /// Those of this worker's stream are checked where they are read; here those of all workers are.
+    /// Those of this worker's stream are checked where they are read; here those of all workers are. A share is judged by each
+    /// worker on its own rows.
     pub(super) fn check_bad_rows(&self) -> Result<(), WorkerError> {
         let (count, limit) = (self.run.completer.bad_rows(), self.run.job.data.max_bad_rows);
-        if count <= limit {
+        if count <= limit || self.run.job.data.max_bad_share > 0.0 {
             return Ok(());
         }
-        Err(IngestError::TooManyBadRows { count, limit, first: Vec::new() }.into())
+        Err(IngestError::TooManyBadRows { count, limit, share: 0.0, rows: 0, first: Vec::new() }.into())
     }
 
     /// Waits for splits that others hold, until it is worth asking again.

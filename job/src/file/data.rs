@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Data, Format, TestPart, ValidationPart};
+use crate::settings::{Data, DataOrder, Format, TestPart, ValidationPart};
 
 /// Where samples come from.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -15,7 +15,7 @@ pub(crate) struct DataFile {
     /// Layout of a line.
     pub(crate) format: Layout,
     /// Training files, read in this order. A folder stands for all files below it, a pattern such as `logs/2026-11-*/part-*.csv` for
-    /// all that match it. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
+    /// all that match it; `s3://bucket/key`, a prefix or a pattern of keys for objects in a store. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
     /// one given by `--set` or the environment starts at the current directory.
     pub(crate) train: Paths,
     /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction`.
@@ -50,6 +50,11 @@ pub(crate) struct DataFile {
     #[serde(default)]
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
     pub(crate) max_bad_rows: u64,
+    /// Share of the rows that may be malformed as well before the run stops, from 0 to 1. Each worker judges the rows that it reads in
+    /// one go, and at least 10,000: so many malformed rows are tolerated from the start.
+    #[serde(default)]
+    #[schemars(range(max = 1.0))]
+    pub(crate) max_bad_share: f64,
     /// Longest line accepted, in bytes. A longer line is a malformed row.
     #[serde(default = "max_line_bytes")]
     #[schemars(range(min = 64, max = 1_073_741_824))]
@@ -63,6 +68,13 @@ pub(crate) struct DataFile {
     /// features that the window would exceed 32 MiB.
     #[schemars(range(max = 100_000_000))]
     pub(crate) shuffle_rows: Option<usize>,
+    /// Order of the rows of an epoch. `time` keeps the order of the files, and excludes `shuffle_rows` above 0.
+    #[serde(default)]
+    pub(crate) order: DataOrder,
+    /// Whether an epoch drops a last batch with fewer than `train.batch_size` samples. Each worker has one where its rows end. Rows that
+    /// are scored are never dropped.
+    #[serde(default)]
+    pub(crate) drop_last: bool,
 }
 
 /// Layout of a line.
@@ -139,9 +151,12 @@ impl DataFile {
             trim: delimited.map(|layout| layout.trim),
             missing: missing.cloned(),
             max_bad_rows: data.max_bad_rows,
+            max_bad_share: data.max_bad_share,
             max_line_bytes: data.max_line_bytes,
             threads: data.threads,
             shuffle_rows: Some(data.shuffle_rows),
+            order: data.order,
+            drop_last: data.drop_last,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 use super::Resolver;
 use crate::document::Path;
 use crate::file::{DataFile, Layout, Paths};
-use crate::settings::{Columnar, Data, Delimited, Features, Format, TestPart, ValidationPart, Values};
+use crate::settings::{Columnar, Data, DataOrder, Delimited, Features, Format, TestPart, ValidationPart, Values};
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -49,9 +49,25 @@ impl Resolver<'_> {
             test: self.test(file),
             validation: self.validation(file),
             max_bad_rows: file.max_bad_rows,
+            max_bad_share: file.max_bad_share,
             max_line_bytes: file.max_line_bytes,
             threads: if file.threads == 0 { self.context.threads.parse } else { file.threads },
-            shuffle_rows: file.shuffle_rows.unwrap_or_else(|| shuffle_rows(features)),
+            shuffle_rows: self.window(file, features),
+            order: file.order,
+            drop_last: file.drop_last,
+        }
+    }
+
+    /// Rows of the shuffle window.
+    fn window(&mut self, file: &DataFile, features: &Features) -> usize {
+        match (file.order, file.shuffle_rows) {
+            (DataOrder::Shuffled, rows) => rows.unwrap_or_else(|| shuffle_rows(features)),
+            (DataOrder::Time, None | Some(0)) => 0,
+            (DataOrder::Time, Some(_)) => {
+                let message = "`data.shuffle_rows` changes the order that `data.order = \"time\"` keeps";
+                self.problem("data.shuffle_rows", message, "not 0", "remove one of the two keys");
+                0
+            }
         }
     }
 
@@ -96,10 +112,25 @@ impl Resolver<'_> {
             Paths::One(_) => whole.clone(),
             Paths::Many(_) => whole.index(index),
         };
-        paths.as_slice().iter().enumerate().map(|(index, path)| self.path(&path_of(index), path)).collect()
+        paths.as_slice().iter().enumerate().map(|(index, path)| self.data_path(&path_of(index), path)).collect()
     }
 
-    /// Makes a path absolute, so that the resolved job names the same files wherever it is read.
+    /// Makes a path absolute, so that the resolved job names the same files wherever it is read. The URL of an object stays as it is.
+    fn data_path(&mut self, key: &Path, path: &str) -> PathBuf {
+        match path.split_once("://") {
+            Some(("s3", rest)) if !rest.is_empty() && !rest.starts_with('/') => PathBuf::from(path),
+            Some(("file", rest)) if rest.starts_with('/') => PathBuf::from(rest),
+            Some((scheme, _)) => {
+                let help = "give a path, or s3://bucket/key; AWS_ENDPOINT_URL in the environment gives the endpoint";
+                let label = if scheme == "s3" { "no bucket" } else { "neither s3:// nor a path" };
+                self.problem(key.clone(), format!("`{key}` names no file"), label, help);
+                PathBuf::from(path)
+            }
+            None => self.path(key, path),
+        }
+    }
+
+    /// Makes a path absolute.
     pub(super) fn path(&mut self, key: &Path, path: &str) -> PathBuf {
         if path.is_empty() {
             self.problem(key.clone(), format!("`{key}` is an empty path"), "empty", "name a file");
@@ -250,6 +281,9 @@ mod tests {
         assert_eq!(job(CRITEO, "").data.shuffle_rows, 32_768);
         assert_eq!(job(CRITEO, "shuffle_rows = 0\n").data.shuffle_rows, 0);
         assert_eq!(job(CRITEO, "shuffle_rows = 5\n").data.shuffle_rows, 5);
+        assert_eq!(job(CRITEO, "order = 'time'\n").data.shuffle_rows, 0);
+        assert_eq!(job(CRITEO, "order = 'time'\nshuffle_rows = 0\n").data.shuffle_rows, 0);
+        assert!(problems(CRITEO, "order = 'time'\nshuffle_rows = 5\n")[0].contains("changes the order"));
         let tags = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }]\n";
         assert_eq!(job(DELIMITED, tags).data.shuffle_rows, 32_768);
         let columns: Vec<String> = (0..10).map(|index| format!("'t{index}'")).collect();

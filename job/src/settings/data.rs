@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Where samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -17,12 +18,30 @@ pub struct Data {
     pub validation: ValidationPart,
     /// How many malformed rows are skipped (and counted) before the run stops.
     pub max_bad_rows: u64,
+    /// The share of a worker's rows that may be malformed as well, 0..1.
+    pub max_bad_share: f64,
     /// Longest line accepted, bytes.
     pub max_line_bytes: usize,
     /// Parser threads.
     pub threads: usize,
     /// Rows in the shuffle window; 0 keeps file order.
     pub shuffle_rows: usize,
+    /// Order of the rows of an epoch.
+    pub order: DataOrder,
+    /// Whether batches with fewer samples than the others are dropped.
+    pub drop_last: bool,
+}
+
+/// Order of the rows of an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DataOrder {
+    /// Another order in each epoch: parts of all files, and rows within the shuffle window.
+    #[default]
+    Shuffled,
+    /// The order of the files, as of rows that are sorted by time. The measures of training are then progressive: each row is
+    /// scored before it is learned from, by what was learned of the rows before it.
+    Time,
 }
 
 impl Data {

@@ -2,6 +2,7 @@
 //!
 //! Requests run on a runtime of the bucket. The callers are threads of pools, or `main` before it has a runtime.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::future::Future;
 use std::sync::mpsc::{Receiver, channel};
@@ -25,6 +26,12 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Names and values of the variables whose names begin with AWS_.
 pub(crate) type Environment = [(String, String)];
+
+/// The variables of this process whose names begin with AWS_.
+pub(crate) fn environment() -> Vec<(String, String)> {
+    let text_of = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
+    std::env::vars_os().filter_map(text_of).filter(|(key, _)| key.starts_with("AWS_")).collect()
+}
 
 /// Variables with credentials, or that say where credentials are, or that none are needed.
 const CREDENTIALS: [&str; 5] = [
@@ -151,6 +158,11 @@ impl S3Bucket {
     pub(crate) fn error(&self, what: &'static str, key: &Key, problem: StoreProblem, reason: String) -> StoreError {
         let problem = if problem == StoreProblem::Away && !self.has_key { StoreProblem::Keyless } else { problem };
         StoreError::Bucket { what, place: self.place(key), endpoint: self.endpoint.clone(), problem, reason }
+    }
+
+    /// The name of the bucket.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The name of an object, `s3://bucket/key`.

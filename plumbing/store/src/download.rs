@@ -1,5 +1,6 @@
 //! An object that is read in pieces, like a file.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
@@ -10,10 +11,26 @@ use object_store::path::Path as Key;
 use crate::StoreError;
 use crate::bucket::{PendingRequest, S3Bucket};
 
-/// Bytes per request.
-const PIECE: u64 = 8 << 20;
+/// Bytes per request after the expected end: the rest of a line.
+const BEYOND: u64 = 64 << 10;
 
-/// An object, and a position in it. It keeps at most two pieces in memory.
+/// How an object is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pieces {
+    /// Bytes per request.
+    pub(crate) bytes: u64,
+    /// Most requests that are ahead of the piece that is read.
+    pub(crate) ahead: usize,
+}
+
+impl Pieces {
+    /// For an object that is read from its start to its end.
+    pub(crate) const LARGE: Self = Self { bytes: 8 << 20, ahead: 1 };
+    /// For parts of an object that are read as fast as possible.
+    pub(crate) const MANY: Self = Self { bytes: 1 << 20, ahead: 6 };
+}
+
+/// An object, and a position in it. It keeps the current piece and those ahead of it in memory.
 pub(crate) struct ObjectDownload {
     bucket: Arc<S3Bucket>,
     key: Key,
@@ -21,8 +38,11 @@ pub(crate) struct ObjectDownload {
     position: u64,
     /// The start of the current piece, and the piece.
     piece: (u64, Bytes),
-    /// The start of the piece that is being fetched ahead.
-    ahead: Option<(u64, PendingRequest<Bytes>)>,
+    /// The starts of the pieces that are being fetched ahead, in their order.
+    ahead: VecDeque<(u64, PendingRequest<Bytes>)>,
+    pieces: Pieces,
+    /// Where reading is expected to end. Nothing after it is fetched ahead.
+    end: u64,
 }
 
 impl ObjectDownload {
@@ -33,7 +53,18 @@ impl ObjectDownload {
     pub(crate) fn open(bucket: Arc<S3Bucket>, key: Key) -> Result<Self, StoreError> {
         let (store, object) = (bucket.store.clone(), key.clone());
         let head = bucket.call("read", &key, async move { store.head(&object).await })?;
-        Ok(Self { bucket, key, bytes: head.size, position: 0, piece: (0, Bytes::new()), ahead: None })
+        Ok(Self::of(bucket, key, head.size, Pieces::LARGE))
+    }
+
+    /// An object of a known size.
+    pub(crate) fn of(bucket: Arc<S3Bucket>, key: Key, bytes: u64, pieces: Pieces) -> Self {
+        let (piece, ahead) = ((0, Bytes::new()), VecDeque::new());
+        Self { bucket, key, bytes, position: 0, piece, ahead, pieces, end: bytes }
+    }
+
+    /// Reading will probably end here.
+    pub(crate) fn expect_end(&mut self, end: u64) {
+        self.end = end.min(self.bytes);
     }
 
     /// Size of the object in bytes.
@@ -41,23 +72,44 @@ impl ObjectDownload {
         self.bytes
     }
 
+    /// Where the piece that starts at `from` ends: after a whole piece, or where reading is expected to end.
+    fn end_of_piece(&self, from: u64) -> u64 {
+        let most = self.bytes.min(from + self.pieces.bytes);
+        if from < self.end { most.min(self.end) } else { most.min(from + BEYOND) }
+    }
+
     fn ask(&self, from: u64) -> PendingRequest<Bytes> {
         let (store, key) = (self.bucket.store.clone(), self.key.clone());
-        let range = from..self.bytes.min(from + PIECE);
+        let range = from..self.end_of_piece(from);
         self.bucket.begin("read", &self.key, async move { store.get_range(&key, range).await })
     }
 
-    /// Fetches the piece at the position. While reading is sequential, it also requests the next piece.
+    /// Fetches the piece at the position. While reading is sequential, it also requests the pieces after it.
     fn fetch(&mut self) -> Result<(), StoreError> {
         let in_order = self.position == self.piece.0 + self.piece.1.len() as u64;
-        let asked = self.ahead.take().filter(|(from, _)| *from == self.position);
-        let pending = asked.map_or_else(|| self.ask(self.position), |(_, pending)| pending);
-        self.piece = (self.position, self.bucket.wait(pending)?);
-        let next = self.position + PIECE;
-        if in_order && next < self.bytes {
-            self.ahead = Some((next, self.ask(next)));
+        let is_next = self.ahead.front().is_some_and(|(from, _)| *from == self.position);
+        if !is_next {
+            self.ahead.clear();
         }
+        let pending = self.ahead.pop_front().map_or_else(|| self.ask(self.position), |(_, pending)| pending);
+        if in_order {
+            self.ask_ahead();
+        }
+        self.piece = (self.position, self.bucket.wait(pending)?);
         Ok(())
+    }
+
+    /// Requests the pieces after the one that starts at the position.
+    fn ask_ahead(&mut self) {
+        let mut next = self.ahead.back().map_or(self.position, |(from, _)| *from);
+        while self.ahead.len() < self.pieces.ahead {
+            next = self.end_of_piece(next);
+            if next >= self.end {
+                return;
+            }
+            let pending = self.ask(next);
+            self.ahead.push_back((next, pending));
+        }
     }
 
     /// The bytes of the current piece after the position.

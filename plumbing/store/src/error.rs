@@ -82,7 +82,7 @@ impl StoreProblem {
         match self {
             Self::Refused => {
                 "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION in the environment, and that the key may \
-                 list, get, put and delete there"
+                 list and get there, and for checkpoints and models put and delete"
             }
             Self::NoBucket => "make the bucket, or correct the name after s3://",
             Self::Missing => "check whether it was deleted, or never completed",
@@ -147,9 +147,13 @@ pub(crate) fn explain(error: &object_store::Error) -> (StoreProblem, String) {
     let code = code(&whole).or_else(|| code(&innermost)).map(str::to_owned);
     let problem = match (error, code.as_deref()) {
         (_, Some("NoSuchBucket")) => StoreProblem::NoBucket,
-        (_, Some("AuthorizationHeaderMalformed" | "ExpiredToken" | "InvalidToken" | "PermanentRedirect")) => {
-            StoreProblem::Refused
-        }
+        // A list that is denied is not a `PermissionDenied` of object_store.
+        (
+            _,
+            Some(
+                "AccessDenied" | "AuthorizationHeaderMalformed" | "ExpiredToken" | "InvalidToken" | "PermanentRedirect",
+            ),
+        ) => StoreProblem::Refused,
         (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }, _) => {
             StoreProblem::Refused
         }
@@ -206,6 +210,7 @@ mod tests {
         assert_eq!(problem(not_found("<Code>NoSuchBucket</Code>")), StoreProblem::NoBucket);
         assert_eq!(problem(not_found("<Code>NoSuchKey</Code>")), StoreProblem::Missing);
         assert_eq!(problem(generic("<Code>ExpiredToken</Code>")), StoreProblem::Refused);
+        assert_eq!(problem(generic("<Code>AccessDenied</Code>")), StoreProblem::Refused);
         assert_eq!(explain(&generic("<Code>SlowDown</Code>")).1, "the store answered SlowDown");
         assert_eq!(
             explain(&generic("connection refused\nmore")),

@@ -1,7 +1,6 @@
 //! A folder on a disk or in an object store.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
 use zagros_plumbing::{durable, regular};
 
-use crate::bucket::S3Bucket;
+use crate::bucket::{S3Bucket, environment};
 use crate::digest::ContentDigest;
 use crate::disk::{self, failed};
 use crate::download::ObjectDownload;
@@ -56,9 +55,7 @@ impl Folder {
     /// # Errors
     /// If the text is none of these, or the environment contradicts itself.
     pub fn open(text: &str, timeout: Duration) -> Result<Self, StoreError> {
-        let text_of = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
-        let variables = std::env::vars_os().filter_map(text_of).filter(|(key, _)| key.starts_with("AWS_"));
-        Self::open_in(&variables.collect::<Vec<_>>(), text, timeout)
+        Self::open_in(&environment(), text, timeout)
     }
 
     /// As [`Self::open`], with another environment: names and values of variables that begin with `AWS_`.

@@ -4,8 +4,10 @@
 //! Folder ─┬─ a path    ─► plumbing::durable: temporary name, fsync, rename
 //!         └─ s3://…    ─► Bucket ─► object_store, on a runtime of its own
 //!                          ├─ Upload: sends the content in parts; the object appears when all parts are sent
-//!                          └─ Download: fetches a piece when it is read, and the next piece ahead
+//!                          └─ Download: fetches a piece when it is read, and the next pieces ahead
 //! ```
+//!
+//! [`Objects`] are those of a bucket, only to be read: data that other programs have written, under any names.
 //!
 //! All calls block, so they run on threads that may block. Every request to a store has a deadline (invariant WT-1).
 //! Credentials and endpoint come from the environment variables of AWS, and are never reported.
@@ -18,6 +20,7 @@ mod download;
 mod error;
 mod file_name;
 mod folder;
+mod objects;
 mod part_sizes;
 mod upload;
 mod url;
@@ -27,6 +30,7 @@ pub use digest::{ContentDigest, hexadecimal};
 pub use error::{StoreError, StoreFault, StoreProblem};
 pub use file_name::FileName;
 pub use folder::{FileInput, Folder};
+pub use objects::{ObjectInput, Objects, StoredObject, bucket_and_key};
 
 #[cfg(test)]
 mod tests;

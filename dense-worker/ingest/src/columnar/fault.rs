@@ -1,6 +1,9 @@
 //! What is wrong in a file, without its place.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ::parquet::errors::ParquetError;
 
 /// What is wrong. The place is added by whoever knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +24,27 @@ impl fmt::Display for Fault {
     }
 }
 
+impl From<ParquetError> for Fault {
+    fn from(error: ParquetError) -> Self {
+        Self(match error {
+            ParquetError::General(text) | ParquetError::NYI(text) | ParquetError::EOF(text) => text,
+            other => other.to_string(),
+        })
+    }
+}
+
 /// Fails with a fault.
 pub(super) fn fail<T>(text: impl Into<String>) -> Result<T> {
     Err(Fault::new(text))
+}
+
+/// Calls a decoder of a library. Libraries check what writers usually get wrong and panic at the rest: a page header that
+/// names one kind of page and describes another makes the crate `parquet` unwrap nothing. A panic is a fault of the file.
+/// What `decode` changed must not be used afterwards.
+pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");
+        fail(format!("its bytes make no sense: {text}"))
+    })
 }

@@ -5,24 +5,6 @@
 
 use std::io::Write;
 
-use super::fault::{Result, fail};
-use super::footer::Node;
-
-/// How values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Physical {
-    Bool,
-    Int32,
-    Int64,
-    /// A timestamp of twelve bytes, which old writers use.
-    Int96,
-    Float,
-    Double,
-    Bytes,
-    /// So many bytes each.
-    Fixed(usize),
-}
-
 /// What values mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -53,74 +35,7 @@ pub(crate) enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-impl Physical {
-    /// The type with this number in the format.
-    pub(super) fn new(number: i64, length: u64) -> Result<Self> {
-        Ok(match number {
-            0 => Self::Bool,
-            1 => Self::Int32,
-            2 => Self::Int64,
-            3 => Self::Int96,
-            4 => Self::Float,
-            5 => Self::Double,
-            6 => Self::Bytes,
-            7 if (1..=1 << 20).contains(&length) => Self::Fixed(length as usize),
-            _ => return fail(format!("it has the unknown type {number} with {length} bytes a value")),
-        })
-    }
-}
-
-impl Physical {
-    /// The number of the type in the format.
-    pub(super) fn number(self) -> i64 {
-        match self {
-            Self::Bool => 0,
-            Self::Int32 => 1,
-            Self::Int64 => 2,
-            Self::Int96 => 3,
-            Self::Float => 4,
-            Self::Double => 5,
-            Self::Bytes => 6,
-            Self::Fixed(_) => 7,
-        }
-    }
-}
-
 impl Kind {
-    /// What a column's values mean.
-    pub(super) fn new(node: &Node, physical: Physical) -> Result<Self> {
-        let logical = node.logical.unwrap_or_default();
-        let is_int = matches!(physical, Physical::Int32 | Physical::Int64);
-        Ok(match (logical.variant, node.converted, physical) {
-            (5, ..) | (0, Some(5), _) => {
-                let scale = if logical.variant == 5 { logical.scale } else { node.scale };
-                let scale = u32::try_from(scale).ok().filter(|scale| *scale <= 38);
-                Self::Decimal(scale.map_or_else(|| fail("a decimal with an impossible scale"), Ok)?)
-            }
-            (6, ..) | (0, Some(6), _) if physical == Physical::Int32 => Self::Date,
-            (7, ..) if is_int => Self::Time(parts(logical.unit)?),
-            (8, ..) if is_int => Self::Timestamp(parts(logical.unit)?),
-            (0, Some(7), _) if is_int => Self::Time(1_000),
-            (0, Some(8), _) if is_int => Self::Time(1_000_000),
-            (0, Some(9), _) if is_int => Self::Timestamp(1_000),
-            (0, Some(10), _) if is_int => Self::Timestamp(1_000_000),
-            (14, _, Physical::Fixed(16)) => Self::Uuid,
-            (15, _, Physical::Fixed(2)) => Self::Half,
-            (10, ..) if logical.unsigned && is_int => Self::unsigned(physical),
-            (0, Some(11..=14), _) if is_int => Self::unsigned(physical),
-            (_, _, Physical::Bool) => Self::Bool,
-            (_, _, Physical::Int32 | Physical::Int64) => Self::Integer,
-            (_, _, Physical::Int96) => Self::Timestamp(1_000_000_000),
-            (_, _, Physical::Float) => Self::Single,
-            (_, _, Physical::Double) => Self::Double,
-            (_, _, Physical::Bytes | Physical::Fixed(_)) => Self::Text,
-        })
-    }
-
-    fn unsigned(physical: Physical) -> Self {
-        Self::Unsigned(if physical == Physical::Int32 { 32 } else { 64 })
-    }
-
     /// In words. Columns of one kind of data have one word, whatever their width: files may differ in that.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -172,15 +87,6 @@ impl Kind {
             (_, Value::Float(value)) => float(value, self == Self::Single, buffer),
         }
         buffer
-    }
-}
-
-fn parts(unit: i16) -> Result<i64> {
-    match unit {
-        1 => Ok(1_000),
-        2 => Ok(1_000_000),
-        3 => Ok(1_000_000_000),
-        _ => fail(format!("times in the unknown unit {unit}")),
     }
 }
 

@@ -20,7 +20,7 @@ const MOST_IDS: usize = 1 << 26;
 pub(super) const NO_ENTRY: &str = "a value names an entry that the dictionary does not have";
 
 /// Takes the values of a column in order.
-pub(super) trait Output {
+pub(crate) trait Output {
     /// The next value of the row.
     fn value(&mut self, value: Value<'_>);
     /// The next entry of the dictionary.
@@ -30,7 +30,7 @@ pub(super) trait Output {
     /// The next value of the row is this entry of the dictionary. An error says why it cannot be.
     fn entry(&mut self, index: usize) -> Result<(), &'static str>;
     /// So many rows have these entries, one each.
-    fn entries(&mut self, indices: &[u32]) -> Result<(), &'static str> {
+    fn entries(&mut self, indices: &[i32]) -> Result<(), &'static str> {
         indices.iter().try_for_each(|index| {
             self.entry(*index as usize)?;
             self.end_row();
@@ -44,8 +44,9 @@ pub(super) trait Output {
 }
 
 /// Copies entries of a dictionary, whose places are checked all at once.
-fn extend<T: Copy>(to: &mut Vec<T>, dictionary: &[T], indices: &[u32]) -> Result<(), &'static str> {
-    let most = indices.iter().fold(0, |most, index| most.max(*index));
+fn extend<T: Copy>(to: &mut Vec<T>, dictionary: &[T], indices: &[i32]) -> Result<(), &'static str> {
+    // A negative place is a large one.
+    let most = indices.iter().fold(0, |most, index| most.max(*index as u32));
     let used = dictionary.get(..=most as usize).ok_or(NO_ENTRY)?;
     to.extend(indices.iter().map(|index| used[*index as usize]));
     Ok(())
@@ -127,7 +128,7 @@ impl Output for IdCells {
         Ok(())
     }
 
-    fn entries(&mut self, indices: &[u32]) -> Result<(), &'static str> {
+    fn entries(&mut self, indices: &[i32]) -> Result<(), &'static str> {
         extend(&mut self.ids, &self.dictionary, indices)
     }
 
@@ -294,7 +295,7 @@ impl<C: Convert> Output for Cells<C> {
         Ok(())
     }
 
-    fn entries(&mut self, indices: &[u32]) -> Result<(), &'static str> {
+    fn entries(&mut self, indices: &[i32]) -> Result<(), &'static str> {
         extend(&mut self.cells, &self.dictionary, indices)
     }
 

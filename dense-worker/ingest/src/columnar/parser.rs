@@ -5,14 +5,15 @@
 //! of the others, and does not decompress pages that have only such rows.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use zagros_job::{Format, Job, Values};
 
-use super::column::ColumnReader;
 use super::fault::{Fault, Result};
-use super::file::{RowGroups, RowSlice, UsedColumn};
 use super::output::{BagCells, Cell, Cells, IdCells, Output, Texts, ToClass, ToNumber};
+use super::parquet::column::ColumnReader;
+use super::parquet::file::{RowGroups, RowSlice, UsedColumn};
 use super::texts::TextCells;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
@@ -20,7 +21,7 @@ use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::row::{HoldOut, ParseOutcome, hold_out, wants_groups};
 use crate::parse::sink::{BatchSink, RowSink, notes_rows};
 use crate::read::layout::FileLayout;
-use crate::read::text::open_file;
+use crate::source::open_file;
 use crate::{DataPart, IngestError};
 
 /// Parses rows of a job from columns. Each thread has its own.
@@ -90,12 +91,7 @@ impl ColumnarParser {
             None => self.open_group(layout, row_groups, group)?,
         };
         let decoded = open.decode(start, rows);
-        decoded.map_err(|(index, Fault(reason))| IngestError::DamagedColumn {
-            path: layout.path.clone(),
-            row_group: group,
-            column: row_groups.columns[index].name.clone(),
-            reason,
-        })?;
+        decoded.map_err(|(index, fault)| damaged(&layout.path, row_groups, group, index, fault))?;
         let first_row = row_groups.groups[group].first_row.saturating_add(start);
         let parts = self.hold_out.map(|hold_out| (hold_out, RowHash::new(layout, first_row)));
         let outcome = self.rows(&open, rows, parts, sink);
@@ -112,35 +108,37 @@ impl ColumnarParser {
         let path = &layout.path;
         let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.clone(), source })?;
         let file = Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.clone() })?);
-        let columns = GroupColumns { file, row_groups, group };
+        let columns = GroupColumns { path, file, row_groups, group };
         let features = &self.job.features;
         let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
         let predict = self.job.eval.predict.as_ref();
         let class =
             |column: &UsedColumn| Cells::new(ToClass { kind: column.kind, label: LabelTexts::new(&features.label) });
-        let label = predict.is_none().then(|| columns.decoded(0, class));
+        let label = predict.is_none().then(|| columns.decoded(0, class)).transpose()?;
         let labels = usize::from(label.is_some());
         let numeric = (labels..labels + features.numeric.len())
             .map(|index| columns.decoded(index, |column| Cells::new(ToNumber(texts(column)))))
-            .collect();
+            .collect::<std::result::Result<_, _>>()?;
         let first = labels + features.numeric.len();
-        let categorical = features.categorical.iter().enumerate().map(|(feature, values)| match &values.values {
-            Values::One => {
-                Categories::One(Box::new(columns.decoded(first + feature, |column| IdCells::new(texts(column)))))
-            }
-            Values::Many { separator, .. } => Categories::Many(Box::new(columns.decoded(first + feature, |column| {
-                BagCells::new(texts(column), Some(separator.as_str()).filter(|_| !column.is_list()))
-            }))),
+        let categorical = features.categorical.iter().enumerate().map(|(feature, values)| {
+            let index = first + feature;
+            Ok(match &values.values {
+                Values::One => Categories::One(Box::new(columns.decoded(index, |column| IdCells::new(texts(column)))?)),
+                Values::Many { separator, .. } => Categories::Many(Box::new(columns.decoded(index, |column| {
+                    BagCells::new(texts(column), Some(separator.as_str()).filter(|_| !column.is_list()))
+                })?)),
+            })
         });
-        let categorical: Vec<_> = categorical.collect();
+        let categorical = categorical.collect::<std::result::Result<_, IngestError>>()?;
         let first = first + features.categorical.len();
         let grouping =
             (self.groups && predict.is_none()).then(|| columns.decoded(first, |column| IdCells::new(texts(column))));
+        let grouping = grouping.transpose()?;
         // The column of groups is there also where it is not read.
         let first = first + usize::from(layout.positions.group.is_some());
         let keys = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
         let keys = (first..first + keys).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
-        let keys = keys.collect();
+        let keys = keys.collect::<std::result::Result<_, _>>()?;
         Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, label, numeric, categorical, grouping, keys })
     }
 
@@ -231,24 +229,35 @@ impl ColumnarParser {
 
 /// Opens the columns of a row group.
 struct GroupColumns<'a> {
+    path: &'a Path,
     file: Arc<File>,
     row_groups: &'a RowGroups,
     group: usize,
 }
 
 impl GroupColumns<'_> {
-    fn decoded<O>(&self, index: usize, out: impl FnOnce(&UsedColumn) -> O) -> Decoded<O> {
+    fn decoded<O>(
+        &self,
+        index: usize,
+        out: impl FnOnce(&UsedColumn) -> O,
+    ) -> std::result::Result<Decoded<O>, IngestError> {
         let column = &self.row_groups.columns[index];
         let place = self.row_groups.groups[self.group].chunks[index];
-        let reader = ColumnReader::new(Arc::clone(&self.file), place, column.physical, column.levels);
-        Decoded { reader, out: out(column), position: column.position }
+        let reader = ColumnReader::new(Arc::clone(&self.file), place, &column.column);
+        let reader = reader.map_err(|fault| damaged(self.path, self.row_groups, self.group, index, fault))?;
+        Ok(Decoded { reader, out: out(column), position: column.position })
     }
+}
+
+/// The fault of a used column in a row group.
+fn damaged(path: &Path, row_groups: &RowGroups, row_group: usize, index: usize, fault: Fault) -> IngestError {
+    let (Fault(reason), column) = (fault, row_groups.columns[index].name.clone());
+    IngestError::DamagedColumn { path: path.into(), row_group, column, reason }
 }
 
 impl<O: Output> Decoded<O> {
     fn decode(&mut self, skipped: usize, rows: usize) -> Result<()> {
-        self.reader.skip(skipped, &mut self.out)?;
-        self.reader.read(rows, &mut self.out)
+        self.reader.read_slice(skipped, rows, &mut self.out)
     }
 }
 

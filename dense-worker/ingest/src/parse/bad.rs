@@ -2,12 +2,19 @@
 
 use std::sync::Arc;
 
+use zagros_job::Data;
+
+use crate::parse::row::ParseOutcome;
 use crate::read::layout::FileLayout;
 use crate::read::reader::RowPlace;
 use crate::{BadRow, IngestError};
 
 /// Rows that an error lists.
 pub(crate) const LISTED: usize = 5;
+
+/// Rows of which `data.max_bad_share` is a share, until more are read: a few malformed rows at the start of a file are not
+/// yet a share of it.
+const LEAST_ROWS: u64 = 10_000;
 
 /// Rows of a block that are described. The others are only counted.
 pub(crate) const DESCRIBED: usize = 100;
@@ -73,7 +80,11 @@ impl BadRows {
 #[derive(Debug)]
 pub(crate) struct BadBudget {
     limit: u64,
+    /// The share of the rows that may be malformed.
+    share: f64,
     listed: usize,
+    /// Rows of this stream, good and malformed.
+    rows: u64,
     /// Malformed rows of earlier streams.
     before: u64,
     count: u64,
@@ -81,9 +92,14 @@ pub(crate) struct BadBudget {
 }
 
 impl BadBudget {
-    /// Tolerates `limit` malformed rows, and keeps the first `listed`.
-    pub(crate) fn new(limit: u64, listed: usize) -> Self {
-        Self { limit, listed, before: 0, count: 0, first: Vec::new() }
+    /// Tolerates as many malformed rows as the job, and keeps the first `listed`.
+    pub(crate) fn of(data: &Data, listed: usize) -> Self {
+        Self { limit: data.max_bad_rows, share: data.max_bad_share, ..Self::boundless(listed) }
+    }
+
+    /// Tolerates all malformed rows, and keeps the first `listed`.
+    pub(crate) fn boundless(listed: usize) -> Self {
+        Self { limit: u64::MAX, share: 0.0, listed, rows: 0, before: 0, count: 0, first: Vec::new() }
     }
 
     /// Starts with the malformed rows of earlier streams.
@@ -91,8 +107,15 @@ impl BadBudget {
         Self { before, ..self }
     }
 
-    /// Counts the malformed rows of a block.
-    pub(crate) fn add(&mut self, bad: &BadRows, layout: &Arc<FileLayout>, place: RowPlace) -> Result<(), IngestError> {
+    /// Counts the rows of a block.
+    pub(crate) fn add(
+        &mut self,
+        outcome: &ParseOutcome,
+        layout: &Arc<FileLayout>,
+        place: RowPlace,
+    ) -> Result<(), IngestError> {
+        let bad = &outcome.bad;
+        self.rows += outcome.rows + bad.count;
         if bad.count == 0 {
             return Ok(());
         }
@@ -101,10 +124,11 @@ impl BadBudget {
         }
         self.count += bad.count;
         let all = self.before.saturating_add(self.count);
-        if all <= self.limit {
+        if all <= self.limit || self.count as f64 <= self.share * self.rows.max(LEAST_ROWS) as f64 {
             return Ok(());
         }
-        Err(IngestError::TooManyBadRows { count: all, limit: self.limit, first: self.first()? })
+        let (limit, share, rows) = (self.limit, self.share, self.rows);
+        Err(IngestError::TooManyBadRows { count: all, limit, share, rows, first: self.first()? })
     }
 
     /// Malformed rows so far.

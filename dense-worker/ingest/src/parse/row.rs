@@ -11,7 +11,8 @@ use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
-use crate::read::layout::{ColumnPositions, syntax, used_columns, usual_separators};
+use crate::read::layout::{ColumnPositions, syntax};
+use crate::read::names::{used_columns, usual_separators};
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]

@@ -1,6 +1,5 @@
 //! The layout of a data file: where its rows start, and which field is which column.
 
-use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,11 +8,13 @@ use std::sync::atomic::AtomicBool;
 use zagros_job::{Delimited, Format, Job};
 
 use crate::IngestError;
-use crate::columnar::file::{ParquetFooter, RowGroups};
+use crate::columnar::parquet::file::{ParquetFooter, RowGroups};
 use crate::columnar::shapes::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
+use crate::read::names::{most_similar, used_columns, usual_separators};
 use crate::read::objects::check_objects;
-use crate::read::text::Text;
+use crate::read::text::{Reach, Text};
+use crate::source::object_of;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -96,8 +97,12 @@ impl FileLayout {
 impl FileLayout {
     /// Reads the footer of a Parquet file.
     fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
+        if object_of(path).is_some() {
+            let reason = "Parquet is read from disks only; copy the file to one".to_owned();
+            return Err(IngestError::DamagedFooter { path: path.into(), reason });
+        }
         let footer = ParquetFooter::open(path)?;
-        let positions = ColumnPositions::find(job, path, &footer.names())?;
+        let positions = ColumnPositions::find(job, path, footer.names())?;
         let ColumnPositions { label, numeric, categorical, group, keys, .. } = &positions;
         let used = label.iter().chain(numeric).chain(categorical).chain(group).chain(keys).copied();
         let row_groups = footer.row_groups(path, used)?;
@@ -129,19 +134,6 @@ impl ColumnPositions {
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,
         })
     }
-}
-
-/// Names of the columns that a job uses, each once.
-pub(crate) fn used_columns(job: &Job) -> Vec<String> {
-    let (features, predict) = (&job.features, job.eval.predict.as_ref());
-    let label = predict.is_none().then_some(&features.label.column);
-    let group = job.eval.group_by.as_ref().filter(|_| predict.is_none());
-    let numeric = features.numeric.iter().map(|feature| &feature.column);
-    let categorical = features.categorical.iter().map(|feature| &feature.column);
-    let keys = job.eval.noted_columns();
-    let mut seen = HashSet::new();
-    let all = label.into_iter().chain(numeric).chain(categorical).chain(group).chain(keys);
-    all.filter(|column| seen.insert(*column)).cloned().collect()
 }
 
 /// Names of Criteo's columns: `label`, `I1`–`I13`, `C1`–`C26`.
@@ -199,17 +191,6 @@ fn with_separator(error: IngestError, job: &Job, names: &[String]) -> IngestErro
     }
 }
 
-/// The separators that files usually have, without `delimiter`.
-pub(crate) fn usual_separators(delimiter: u8) -> impl Iterator<Item = u8> {
-    b",\t;|: ".iter().copied().filter(move |separator| *separator != delimiter)
-}
-
-pub(crate) fn most_similar(names: &[String], column: &str) -> Option<String> {
-    let score = |name: &String| strsim::jaro_winkler(&name.to_lowercase(), &column.to_lowercase());
-    let nearest = names.iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
-    (score(nearest) > 0.8).then(|| nearest.clone())
-}
-
 fn checked_header(job: &Job, path: &Path, format: &Delimited, found: Vec<String>) -> Result<Vec<String>, IngestError> {
     if format.columns.is_empty() || format.columns == found {
         return Ok(found);
@@ -236,7 +217,7 @@ struct Head {
 
 impl Head {
     fn open(path: &Path, cancel: &Arc<AtomicBool>, max_line_bytes: usize) -> Result<Self, IngestError> {
-        let text = BufReader::new(Text::open(path, cancel)?);
+        let text = BufReader::new(Text::open(path, Reach::Start, cancel)?);
         let mut head = Self { path: path.into(), text, max_line_bytes, offset: 0, line: 1 };
         let start = head.text.fill_buf().map(|start| start.starts_with(BYTE_ORDER_MARK));
         if start.map_err(|error| head.text.get_ref().explain(error))? {

@@ -10,8 +10,8 @@ use serde_json::Value;
 use zagros_job::Job;
 
 use crate::IngestError;
-use crate::read::layout::{most_similar, used_columns};
-use crate::read::text::Text;
+use crate::read::names::{most_similar, used_columns};
+use crate::read::text::{Reach, Text};
 
 /// How much of a file is read: a few hundred objects. A key that is rarer may be anywhere.
 const FIRST_BYTES: u64 = 256 << 10;
@@ -21,7 +21,7 @@ const LISTED: usize = 60;
 
 /// Refuses a file whose first objects have none of the keys of a column. There is no header that could say which keys exist.
 pub(super) fn check_objects(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<(), IngestError> {
-    let text = Text::open(path, cancel)?;
+    let text = Text::open(path, Reach::Start, cancel)?;
     let names = names(path, text)?;
     // Rows that are predicted need no label. Lines that are no objects are malformed rows, and reported as such.
     if names.is_empty() {

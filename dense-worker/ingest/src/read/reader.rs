@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicBool;
 
 use zagros_job::Job;
 
-use crate::columnar::file::{RowGroups, RowSlice};
+use crate::columnar::parquet::file::{RowGroups, RowSlice};
 use crate::read::layout::FileLayout;
 use crate::read::line_blocks::{BlockLimits, LineBlocks};
-use crate::read::text::Text;
+use crate::read::text::{Reach, Text};
 use crate::{IngestError, SplitSource, SplitTask};
 
 /// Assumed bytes of a row of columns, for the number of rows in a block.
@@ -66,7 +66,8 @@ impl RowPlace {
         if self.split_offset == layout.data_start || self.row_group.is_some() {
             return Ok(layout.first_line + self.lines_before + index);
         }
-        let mut text = Text::open(&layout.path, &Arc::default())?.take(self.split_offset);
+        let reach = Reach::To(self.split_offset);
+        let mut text = Text::open(&layout.path, reach, &Arc::default())?.take(self.split_offset);
         let (mut buffer, mut lines) = (vec![0; 1 << 20], 0);
         loop {
             let read = text.read(&mut buffer).map_err(|error| text.get_ref().explain(error))?;
@@ -157,7 +158,6 @@ impl BlockReader {
     }
 
     fn open_lines(&self, task: &SplitTask, layout: Arc<FileLayout>) -> Result<OpenSplit, IngestError> {
-        let mut text = Text::open(&task.path, &self.cancel)?;
         if layout.is_compressed && task.start > 0 {
             return Err(IngestError::UnsplittableFile { path: task.path.clone(), start: task.start });
         }
@@ -165,7 +165,13 @@ impl BlockReader {
         let end = if layout.is_compressed { u64::MAX } else { task.end };
         let starts_at_data = task.start <= layout.data_start;
         let at = if starts_at_data { layout.data_start } else { task.start - 1 };
-        text.skip_to(at)?;
+        let text = if layout.is_compressed {
+            let mut text = Text::open(&task.path, Reach::To(u64::MAX), &self.cancel)?;
+            text.skip_to(at)?;
+            text
+        } else {
+            Text::open_at(&task.path, at, end, &self.cancel)?
+        };
         let mut lines = LineBlocks::new(text, at, end, limits);
         if !starts_at_data {
             lines.skip_line().map_err(|error| lines.source().explain(error))?;

@@ -1,20 +1,29 @@
 //! The text of a data file, compressed or not.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::fs::OFlags;
-
 use crate::IngestError;
 use crate::read::compression::{Compression, MAGIC_BYTES, ends_early};
+use crate::source::{Source, unreadable};
 
 /// Compressed bytes read at a time.
 const COMPRESSED_BUFFER: usize = 256 << 10;
+
+/// The first bytes of a file that are read for its header.
+const START: u64 = 64 << 10;
+
+/// How much of a file is probably read. A store fetches little more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Its first lines.
+    Start,
+    /// Up to this byte of the text, or all of it if it is compressed.
+    To(u64),
+}
 
 /// An open data file, read as text. A read fails once `cancel` is set.
 #[derive(Debug)]
@@ -29,7 +38,7 @@ pub(crate) struct Text {
 }
 
 enum TextSource {
-    Plain(File),
+    Plain(Source),
     Compressed { compression: Compression, decoder: Box<dyn Read + Send>, progress: Arc<ReadProgress> },
 }
 
@@ -42,18 +51,24 @@ struct ReadProgress {
 
 /// A file that notes how much of it was read.
 struct Counting {
-    file: File,
+    file: Source,
     progress: Arc<ReadProgress>,
 }
 
 impl Text {
     /// Opens a file. Compression is recognised by the first bytes, not by the name.
-    pub(crate) fn open(path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
-        let file = open_file(path).map_err(unreadable)?;
-        let file = file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?;
-        let bytes = file.metadata().map_err(unreadable)?.len();
-        let source = detect(file).map_err(unreadable)?;
+    pub(crate) fn open(path: &Path, reach: Reach, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
+        let (file, bytes) = Source::open(path)?;
+        let source = detect(file, reach).map_err(|source| unreadable(path, source))?;
+        Ok(Self { path: path.into(), bytes, source, given: 0, cancel: Arc::clone(cancel) })
+    }
+
+    /// Opens a file that is known not to be compressed, at a byte.
+    pub(crate) fn open_at(path: &Path, at: u64, end: u64, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
+        let (mut file, bytes) = Source::open(path)?;
+        file.expect_end(end);
+        file.seek(SeekFrom::Start(at)).map_err(|source| unreadable(path, source))?;
+        let source = TextSource::Plain(file);
         Ok(Self { path: path.into(), bytes, source, given: 0, cancel: Arc::clone(cancel) })
     }
 
@@ -101,7 +116,7 @@ impl Text {
                     false => IngestError::DamagedFile { path, format, compressed, text, source },
                 }
             }
-            _ => IngestError::Unreadable { path, source },
+            _ => unreadable(&path, source),
         }
     }
 }
@@ -128,19 +143,18 @@ impl Read for Counting {
     }
 }
 
-/// `None` for a path that is not a file. Something may have replaced the file since it was checked. Opening a pipe would
-/// wait for its other end, for ever (invariant WT-1).
-pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
-    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options().read(true).custom_flags(nonblock).open(path)?;
-    Ok(file.metadata()?.is_file().then_some(file))
-}
-
-fn detect(mut file: File) -> io::Result<TextSource> {
+fn detect(mut file: Source, reach: Reach) -> io::Result<TextSource> {
     let mut start = Vec::new();
+    file.expect_end(match reach {
+        Reach::Start => START,
+        Reach::To(end) => end,
+    });
     file.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut start)?;
     file.seek(SeekFrom::Start(0))?;
     let Some(compression) = Compression::of(&start) else { return Ok(TextSource::Plain(file)) };
+    if matches!(reach, Reach::To(_)) {
+        file.expect_end(u64::MAX);
+    }
     let progress = Arc::new(ReadProgress::default());
     let compressed = Counting { file, progress: Arc::clone(&progress) };
     let decoder = compression.decode(BufReader::with_capacity(COMPRESSED_BUFFER, compressed));
@@ -150,7 +164,7 @@ fn detect(mut file: File) -> io::Result<TextSource> {
 impl fmt::Debug for TextSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plain(file) => f.debug_tuple("Plain").field(file).finish(),
+            Self::Plain(_) => f.write_str("Plain"),
             Self::Compressed { compression, .. } => f.debug_tuple("Compressed").field(compression).finish(),
         }
     }
@@ -182,7 +196,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("a.gz");
         fs::write(&path, bytes).unwrap();
-        let mut text = Text::open(&path, &Arc::default())?;
+        let mut text = Text::open(&path, Reach::To(u64::MAX), &Arc::default())?;
         let mut all = Vec::new();
         text.read_to_end(&mut all).map_err(|error| text.explain(error))?;
         Ok(all)
@@ -212,7 +226,7 @@ mod tests {
         for bytes in [b"0123456789".to_vec(), gzip(b"0123456789")] {
             let path = folder.path().join("text");
             fs::write(&path, bytes).unwrap();
-            let mut text = Text::open(&path, &Arc::default()).unwrap();
+            let mut text = Text::open(&path, Reach::To(u64::MAX), &Arc::default()).unwrap();
             text.skip_to(7).unwrap();
             let mut rest = String::new();
             text.read_to_string(&mut rest).unwrap();
@@ -226,7 +240,7 @@ mod tests {
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         for path in [pipe.as_path(), folder.path()] {
-            let error = Text::open(path, &Arc::default()).unwrap_err();
+            let error = Text::open(path, Reach::Start, &Arc::default()).unwrap_err();
             assert!(matches!(error, IngestError::NotAFile { .. }), "{error}");
         }
     }
@@ -237,7 +251,7 @@ mod tests {
         let path = folder.path().join("text");
         fs::write(&path, "a\n").unwrap();
         let cancel = Arc::new(AtomicBool::new(false));
-        let mut text = Text::open(&path, &cancel).unwrap();
+        let mut text = Text::open(&path, Reach::Start, &cancel).unwrap();
         cancel.store(true, Ordering::Relaxed);
         let error = text.read(&mut [0; 4]).unwrap_err();
         assert!(matches!(text.explain(error), IngestError::Cancelled));

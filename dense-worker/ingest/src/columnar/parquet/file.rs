@@ -7,14 +7,19 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::codec::Codec;
-use super::fault::{Fault, Result, fail};
-use super::footer::{Chunk, Footer, Group};
-use super::kind::{Kind, Physical};
+use ::parquet::basic::CompressionCodec;
+use ::parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
+    RowGroupMetaData,
+};
+use ::parquet::schema::types::ColumnDescPtr;
+
 use super::pages::ChunkPlace;
-use super::schema::{self, Leaf, Levels};
+use super::schema;
 use crate::IngestError;
-use crate::read::text::open_file;
+use crate::columnar::fault::{Fault, Result, caught, fail};
+use crate::columnar::kind::Kind;
+use crate::source::open_file;
 
 /// The first and the last bytes of every file.
 pub(crate) const MAGIC: &[u8; 4] = b"PAR1";
@@ -39,9 +44,9 @@ pub(crate) struct UsedColumn {
     pub(crate) name: String,
     /// Its place among the columns of the file, from 0.
     pub(crate) position: usize,
-    pub(super) physical: Physical,
     pub(crate) kind: Kind,
-    pub(super) levels: Levels,
+    /// As the file describes it.
+    pub(crate) column: ColumnDescPtr,
 }
 
 /// A row group.
@@ -54,7 +59,7 @@ pub(crate) struct RowGroup {
     /// The byte that decides which split owns it.
     middle: u64,
     /// The pages of each used column.
-    pub(super) chunks: Vec<ChunkPlace>,
+    pub(crate) chunks: Vec<ChunkPlace>,
 }
 
 /// Some rows of a row group.
@@ -71,8 +76,8 @@ pub(crate) struct RowSlice {
 /// An opened file.
 #[derive(Debug)]
 pub(crate) struct ParquetFooter {
-    footer: Footer,
-    leaves: Vec<Leaf>,
+    metadata: ParquetMetaData,
+    names: Vec<String>,
     /// Size of the file.
     pub(crate) bytes: u64,
 }
@@ -80,7 +85,7 @@ pub(crate) struct ParquetFooter {
 impl UsedColumn {
     /// Whether a row can have several values.
     pub(crate) fn is_list(&self) -> bool {
-        self.levels.repetition > 0
+        self.column.max_rep_level() > 0
     }
 }
 
@@ -123,14 +128,17 @@ impl ParquetFooter {
         if length > room {
             return fail(format!("its footer claims {length} bytes, the file has room for {room}"));
         }
-        let footer = Footer::parse(&read(bytes - TAIL - length, length as usize)?)?;
-        let leaves = schema::leaves(&footer.schema)?;
-        Ok(Self { footer, leaves, bytes })
+        let footer = read(bytes - TAIL - length, length as usize)?;
+        caught(|| {
+            let metadata = ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&without_statistics()))?;
+            let names = schema::names(metadata.file_metadata().schema())?;
+            Ok(Self { metadata, names, bytes })
+        })
     }
 
     /// The names of the columns, in their order.
-    pub(crate) fn names(&self) -> Vec<String> {
-        self.leaves.iter().map(|leaf| leaf.name.clone()).collect()
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// The row groups with the columns at `positions`.
@@ -142,7 +150,7 @@ impl ParquetFooter {
         let columns: Vec<UsedColumn> =
             positions.into_iter().map(|position| self.used(path, position)).collect::<std::result::Result<_, _>>()?;
         let (mut groups, mut first_row, mut last_middle) = (Vec::new(), 0_u64, 0);
-        for (number, group) in self.footer.groups.iter().enumerate() {
+        for (number, group) in self.metadata.row_groups().iter().enumerate() {
             let chunks = columns.iter().map(|column| {
                 self.place(group, column).map_err(|Fault(reason)| IngestError::DamagedColumn {
                     path: path.into(),
@@ -154,50 +162,72 @@ impl ParquetFooter {
             let chunks = chunks.collect::<std::result::Result<_, _>>()?;
             // Never before an earlier one, also where a writer sorted them otherwise: owners are found by bisection.
             last_middle = self.middle(group).max(last_middle);
-            groups.push(RowGroup { first_row, rows: group.rows, middle: last_middle, chunks });
-            first_row = first_row.saturating_add(group.rows);
+            let rows = group.num_rows().max(0).cast_unsigned();
+            groups.push(RowGroup { first_row, rows, middle: last_middle, chunks });
+            first_row = first_row.saturating_add(rows);
         }
         Ok(RowGroups { columns, groups })
     }
 
     fn used(&self, path: &Path, position: usize) -> std::result::Result<UsedColumn, IngestError> {
-        let Leaf { name, values, levels } = &self.leaves[position];
-        let (physical, kind) = values.clone().map_err(|Fault(reason)| IngestError::UnusableColumn {
-            path: path.into(),
-            column: name.clone(),
-            reason,
-        })?;
-        Ok(UsedColumn { name: name.clone(), position, physical, kind, levels: *levels })
+        let (name, column) =
+            (self.names[position].clone(), self.metadata.file_metadata().schema_descr().column(position));
+        match caught(|| schema::kind(&column)) {
+            Ok(kind) => Ok(UsedColumn { name, position, kind, column }),
+            Err(Fault(reason)) => Err(IngestError::UnusableColumn { path: path.into(), column: name, reason }),
+        }
     }
 
-    fn place(&self, group: &Group, column: &UsedColumn) -> Result<ChunkPlace> {
-        let Some(chunk) = group.chunks.get(column.position) else {
-            return fail(format!(
-                "the row group has {} columns, the schema has {}",
-                group.chunks.len(),
-                self.leaves.len()
-            ));
+    fn place(&self, group: &RowGroupMetaData, column: &UsedColumn) -> Result<ChunkPlace> {
+        let Some(chunk) = group.columns().get(column.position) else {
+            let (found, expected) = (group.num_columns(), self.names.len());
+            return fail(format!("the row group has {found} columns, the schema has {expected}"));
         };
-        if chunk.elsewhere {
-            return fail("its pages are encrypted or in another file; write the file in one piece without encryption");
+        if chunk.file_path().is_some() {
+            return fail("its pages are in another file; write the file in one piece");
         }
-        let (start, end) = (chunk.start(), chunk.start().saturating_add(chunk.bytes));
-        if start < MAGIC.len() as u64 || end > self.bytes - TAIL {
-            return fail(format!("its pages are said to be at bytes {start} to {end} of {}", self.bytes));
+        let end = start(chunk).and_then(|start| Some((start, start.checked_add(unsigned(chunk.compressed_size())?)?)));
+        let Some((start, end)) = end.filter(|(start, end)| *start >= MAGIC.len() as u64 && *end <= self.bytes - TAIL)
+        else {
+            let (start, size) = (chunk.data_page_offset(), chunk.compressed_size());
+            return fail(format!("its {size} bytes of pages are said to be at byte {start} of {}", self.bytes));
+        };
+        if !column.is_list() && chunk.num_values() != group.num_rows() {
+            let (values, rows) = (chunk.num_values(), group.num_rows());
+            return fail(format!("it has {values} values in a row group of {rows} rows"));
         }
-        if chunk.physical != column.physical.number() {
-            return fail(format!("it has the type {} here, the schema says {:?}", chunk.physical, column.physical));
+        let codec = chunk.compression_codec();
+        if matches!(codec, CompressionCodec::LZO | CompressionCodec::BROTLI) {
+            return fail(format!(
+                "it is compressed with {codec}, which is not supported; write the file with snappy, zstd, gzip or lz4"
+            ));
         }
-        if column.levels.repetition == 0 && chunk.values != group.rows {
-            return fail(format!("it has {} values in a row group of {} rows", chunk.values, group.rows));
-        }
-        Ok(ChunkPlace { start, end, codec: Codec::new(chunk.codec)? })
+        Ok(ChunkPlace { start, end, codec })
     }
 
     /// The middle of all pages of a row group, inside the file.
-    fn middle(&self, group: &Group) -> u64 {
-        let start = group.chunks.iter().map(Chunk::start).min().unwrap_or(0);
-        let bytes = group.chunks.iter().fold(0_u64, |sum, chunk| sum.saturating_add(chunk.bytes));
-        start.saturating_add(bytes / 2).min(self.bytes - 1)
+    fn middle(&self, group: &RowGroupMetaData) -> u64 {
+        let first = group.columns().iter().filter_map(start).min().unwrap_or(0);
+        let sizes = group.columns().iter().filter_map(|chunk| unsigned(chunk.compressed_size()));
+        let bytes = sizes.fold(0_u64, u64::saturating_add);
+        first.saturating_add(bytes / 2).min(self.bytes - 1)
     }
+}
+
+/// Offset of the first page.
+fn start(chunk: &ColumnChunkMetaData) -> Option<u64> {
+    // Some writers say 0 for no dictionary.
+    let dictionary = chunk.dictionary_page_offset().filter(|start| *start > 0);
+    unsigned(dictionary.map_or(chunk.data_page_offset(), |start| start.min(chunk.data_page_offset())))
+}
+
+fn unsigned(number: i64) -> Option<u64> {
+    u64::try_from(number).ok()
+}
+
+/// Nothing asks for the statistics of a footer.
+fn without_statistics() -> ParquetMetaDataOptions {
+    let skip = || ParquetStatisticsPolicy::SkipAll;
+    let options = ParquetMetaDataOptions::new().with_column_stats_policy(skip());
+    options.with_encoding_stats_policy(skip()).with_size_stats_policy(skip())
 }

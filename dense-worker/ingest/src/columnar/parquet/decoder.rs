@@ -1,0 +1,302 @@
+//! The values of pages, decoded by the crate `parquet`.
+//!
+//! A reader of the crate asks for pages itself and gives back values. A text of a dictionary would then be a text again in
+//! each row, to be hashed again. So the pages are handed to a reader one by one, and a column has two of them: one for the
+//! pages with values, and one for those that name entries of a dictionary. The second one believes in a column of whole
+//! numbers, whose dictionary is 0, 1, 2, …: what it gives back are the places of the entries.
+
+use ::parquet::basic::{Encoding, Type as PhysicalType};
+use ::parquet::column::page::{Page, PageMetadata, PageReader};
+use ::parquet::column::reader::ColumnReaderImpl;
+use ::parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArray, FixedLenByteArrayType, FloatType,
+    Int32Type, Int64Type, Int96, Int96Type,
+};
+use ::parquet::errors::Result as ParquetResult;
+use ::parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, Type};
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::columnar::fault::{Result, fail};
+use crate::columnar::kind::Value;
+use crate::columnar::output::Output;
+
+/// Rows decoded at once: their values stay in the processor's nearer caches.
+pub(super) const PORTION: usize = 1024;
+
+/// The levels of the entries that were decoded last.
+#[derive(Debug, Default)]
+pub(super) struct Levels {
+    pub(super) repetition: Vec<i16>,
+    pub(super) definition: Vec<i16>,
+}
+
+/// How much was decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Decoded {
+    /// Values that are there.
+    pub(super) values: usize,
+    /// Values, and places without one.
+    pub(super) entries: usize,
+}
+
+/// Decodes the values of a column.
+pub(super) enum Decoder {
+    Bool(Typed<BoolType>),
+    Int32(Typed<Int32Type>),
+    Int64(Typed<Int64Type>),
+    Int96(Typed<Int96Type>),
+    Float(Typed<FloatType>),
+    Double(Typed<DoubleType>),
+    Bytes(Typed<ByteArrayType>),
+    Fixed(Typed<FixedLenByteArrayType>),
+}
+
+/// A reader of the crate with the pages that it is given, and what it decoded last.
+pub(super) struct Typed<T: DataType> {
+    pages: Sender<Page>,
+    reader: ColumnReaderImpl<T>,
+    values: Vec<T::T>,
+}
+
+/// Decodes the places of entries of a dictionary.
+pub(super) type Places = Typed<Int32Type>;
+
+/// Calls something for whichever type the values have.
+macro_rules! each {
+    ($decoder:expr, $typed:ident => $call:expr) => {
+        match $decoder {
+            Decoder::Bool($typed) => $call,
+            Decoder::Int32($typed) => $call,
+            Decoder::Int64($typed) => $call,
+            Decoder::Int96($typed) => $call,
+            Decoder::Float($typed) => $call,
+            Decoder::Double($typed) => $call,
+            Decoder::Bytes($typed) => $call,
+            Decoder::Fixed($typed) => $call,
+        }
+    };
+}
+
+impl Decoder {
+    pub(super) fn new(column: &ColumnDescPtr) -> Self {
+        match column.physical_type() {
+            PhysicalType::BOOLEAN => Self::Bool(Typed::new(column)),
+            PhysicalType::INT32 => Self::Int32(Typed::new(column)),
+            PhysicalType::INT64 => Self::Int64(Typed::new(column)),
+            PhysicalType::INT96 => Self::Int96(Typed::new(column)),
+            PhysicalType::FLOAT => Self::Float(Typed::new(column)),
+            PhysicalType::DOUBLE => Self::Double(Typed::new(column)),
+            PhysicalType::BYTE_ARRAY => Self::Bytes(Typed::new(column)),
+            PhysicalType::FIXED_LEN_BYTE_ARRAY => Self::Fixed(Typed::new(column)),
+        }
+    }
+
+    pub(super) fn push(&self, page: Page) {
+        each!(self, typed => typed.push(page));
+    }
+
+    pub(super) fn decode(&mut self, rows: usize, levels: &mut Levels) -> Result<Decoded> {
+        each!(self, typed => typed.decode(rows, levels))
+    }
+
+    pub(super) fn skip(&mut self, rows: usize) -> Result<()> {
+        each!(self, typed => typed.skip(rows))
+    }
+
+    /// Gives decoded values to `out`; with `rows` each is a row.
+    pub(super) fn give<O: Output>(&self, values: Range<usize>, rows: bool, out: &mut O) {
+        each!(self, typed => {
+            for value in &typed.values[values] {
+                out.value(value.value());
+                if rows {
+                    out.end_row();
+                }
+            }
+        });
+    }
+
+    /// Gives the entries of a dictionary to `out`, and says how many there are.
+    pub(super) fn dictionary<O: Output>(column: &ColumnDescriptor, page: Page, out: &mut O) -> Result<usize> {
+        let Page::DictionaryPage { buf, num_values, encoding, .. } = page else { return Ok(0) };
+        if !matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY) {
+            return fail(format!("a dictionary with the encoding {encoding}"));
+        }
+        if column.physical_type() == PhysicalType::BOOLEAN {
+            return fail("truth values in a dictionary");
+        }
+        out.forget();
+        // Written as the values of a column without levels.
+        let required = ColumnDescriptor::new(column.self_type_ptr(), 0, 0, column.path().clone());
+        let mut decoder = Self::new(&Arc::new(required));
+        let (plain, levels) = (Encoding::PLAIN, Encoding::RLE);
+        decoder.push(Page::DataPage {
+            buf,
+            num_values,
+            encoding: plain,
+            def_level_encoding: levels,
+            rep_level_encoding: levels,
+            statistics: None,
+        });
+        let mut left = num_values as usize;
+        while left > 0 {
+            let Decoded { values, .. } = decoder.decode(left.min(PORTION), &mut Levels::default())?;
+            if values == 0 {
+                return fail(format!("a dictionary that has {left} entries less than its header says"));
+            }
+            each!(&decoder, typed => typed.values[..values].iter().for_each(|value| out.remember(value.value())));
+            left -= values;
+        }
+        Ok(num_values as usize)
+    }
+}
+
+impl Places {
+    /// Decodes the places in a dictionary of so many entries, of a column with the levels of `column`.
+    pub(super) fn of_dictionary(column: &ColumnDescriptor, entries: usize) -> Result<Self> {
+        let number = Type::primitive_type_builder("entry", PhysicalType::INT32).build()?;
+        let (definition, repetition) = (column.max_def_level(), column.max_rep_level());
+        let places = Self::new(&Arc::new(ColumnDescriptor::new(
+            Arc::new(number),
+            definition,
+            repetition,
+            column.path().clone(),
+        )));
+        let buf: Vec<u8> = (0..entries as u32).flat_map(u32::to_le_bytes).collect();
+        places.push(Page::DictionaryPage {
+            buf: Bytes::from(buf),
+            num_values: entries as u32,
+            encoding: Encoding::PLAIN,
+            is_sorted: true,
+        });
+        Ok(places)
+    }
+
+    /// Gives decoded places to `out`; with `rows` each is a row.
+    pub(super) fn give<O: Output>(&self, values: Range<usize>, rows: bool, out: &mut O) -> Result<()> {
+        let places = &self.values[values];
+        if rows {
+            return out.entries(places).or_else(fail);
+        }
+        places.iter().try_for_each(|place| out.entry(*place as usize)).or_else(fail)
+    }
+}
+
+impl<T: DataType> Typed<T> {
+    fn new(column: &ColumnDescPtr) -> Self {
+        let (pages, given) = unbounded();
+        let reader = ColumnReaderImpl::new(Arc::clone(column), Box::new(GivenPages(given)));
+        Self { pages, reader, values: Vec::new() }
+    }
+
+    /// The next page to decode. The one before must be decoded to its end.
+    pub(super) fn push(&self, page: Page) {
+        // The reader has the other end.
+        let _ = self.pages.send(page);
+    }
+
+    /// Decodes at most so many rows of the page.
+    pub(super) fn decode(&mut self, rows: usize, levels: &mut Levels) -> Result<Decoded> {
+        self.values.clear();
+        levels.repetition.clear();
+        levels.definition.clear();
+        let Levels { repetition, definition } = levels;
+        let (_, values, entries) =
+            self.reader.read_records(rows, Some(definition), Some(repetition), &mut self.values)?;
+        Ok(Decoded { values, entries })
+    }
+
+    pub(super) fn skip(&mut self, rows: usize) -> Result<()> {
+        match self.reader.skip_records(rows)? {
+            skipped if skipped == rows => Ok(()),
+            _ => fail("a page has fewer values than its header says"),
+        }
+    }
+}
+
+/// The pages that a reader is given.
+struct GivenPages(Receiver<Page>);
+
+impl Iterator for GivenPages {
+    type Item = ParquetResult<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.try_recv().ok().map(Ok)
+    }
+}
+
+impl PageReader for GivenPages {
+    fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
+        self.next().transpose()
+    }
+
+    fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
+        // Whatever it has: whether it is decoded is decided before it is given.
+        let any = PageMetadata { num_rows: None, num_levels: None, is_dict: false };
+        Ok(Some(any).filter(|_| !self.0.is_empty()))
+    }
+
+    fn skip_next_page(&mut self) -> ParquetResult<()> {
+        Ok(())
+    }
+
+    /// Whoever gives the pages finds the rows in their levels.
+    fn at_record_boundary(&mut self) -> ParquetResult<bool> {
+        Ok(false)
+    }
+}
+
+/// A value as the crate gives it.
+trait Stored {
+    fn value(&self) -> Value<'_>;
+}
+
+impl Stored for bool {
+    fn value(&self) -> Value<'_> {
+        Value::Int(i64::from(*self))
+    }
+}
+
+impl Stored for i32 {
+    fn value(&self) -> Value<'_> {
+        Value::Int(i64::from(*self))
+    }
+}
+
+impl Stored for i64 {
+    fn value(&self) -> Value<'_> {
+        Value::Int(*self)
+    }
+}
+
+impl Stored for Int96 {
+    fn value(&self) -> Value<'_> {
+        Value::Int(self.to_nanos())
+    }
+}
+
+impl Stored for f32 {
+    fn value(&self) -> Value<'_> {
+        Value::Float(f64::from(*self))
+    }
+}
+
+impl Stored for f64 {
+    fn value(&self) -> Value<'_> {
+        Value::Float(*self)
+    }
+}
+
+impl Stored for ByteArray {
+    fn value(&self) -> Value<'_> {
+        Value::Bytes(self.data())
+    }
+}
+
+impl Stored for FixedLenByteArray {
+    fn value(&self) -> Value<'_> {
+        Value::Bytes(self.data())
+    }
+}

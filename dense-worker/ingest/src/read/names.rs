@@ -1,0 +1,30 @@
+//! Names of columns, and what separates them.
+
+use std::collections::HashSet;
+
+use zagros_job::Job;
+
+/// Names of the columns that a job uses, each once.
+pub(crate) fn used_columns(job: &Job) -> Vec<String> {
+    let (features, predict) = (&job.features, job.eval.predict.as_ref());
+    let label = predict.is_none().then_some(&features.label.column);
+    let group = job.eval.group_by.as_ref().filter(|_| predict.is_none());
+    let numeric = features.numeric.iter().map(|feature| &feature.column);
+    let categorical = features.categorical.iter().map(|feature| &feature.column);
+    let keys = job.eval.noted_columns();
+    let mut seen = HashSet::new();
+    let all = label.into_iter().chain(numeric).chain(categorical).chain(group).chain(keys);
+    all.filter(|column| seen.insert(*column)).cloned().collect()
+}
+
+/// The separators that files usually have, without `delimiter`.
+pub(crate) fn usual_separators(delimiter: u8) -> impl Iterator<Item = u8> {
+    b",\t;|: ".iter().copied().filter(move |separator| *separator != delimiter)
+}
+
+/// The name that a column was probably meant to have.
+pub(crate) fn most_similar(names: &[String], column: &str) -> Option<String> {
+    let score = |name: &String| strsim::jaro_winkler(&name.to_lowercase(), &column.to_lowercase());
+    let nearest = names.iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
+    (score(nearest) > 0.8).then(|| nearest.clone())
+}

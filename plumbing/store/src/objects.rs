@@ -1,0 +1,213 @@
+//! The objects of a bucket, to be read: data that other programs have written, under any names.
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use object_store::path::Path as Key;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+
+use crate::StoreError;
+use crate::bucket::{Environment, S3Bucket, environment};
+use crate::download::{ObjectDownload, Pieces};
+
+/// The objects of a bucket. All calls block. Clones share one connection.
+#[derive(Clone, Debug)]
+pub struct Objects {
+    bucket: Arc<S3Bucket>,
+}
+
+/// What a store says of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredObject {
+    /// Its key, without the bucket.
+    pub key: String,
+    /// Its size.
+    pub bytes: u64,
+    /// A text that changes with the content.
+    pub version: String,
+}
+
+/// Bucket and key of `s3://bucket/key`; `None` for any other text, such as a path.
+#[must_use]
+pub fn bucket_and_key(url: &str) -> Option<(&str, &str)> {
+    let rest = url.strip_prefix("s3://")?;
+    Some(rest.split_once('/').unwrap_or((rest, "")))
+}
+
+impl Objects {
+    /// Opens a bucket with the endpoint and the credentials of the environment. A request takes at most `timeout`, with
+    /// retries. Makes no request.
+    ///
+    /// # Errors
+    /// If the environment contradicts itself.
+    pub fn open(bucket: &str, timeout: Duration) -> Result<Self, StoreError> {
+        Self::open_in(&environment(), bucket, timeout)
+    }
+
+    /// As [`Self::open`], with another environment: names and values of variables that begin with `AWS_`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_in(environment: &Environment, bucket: &str, timeout: Duration) -> Result<Self, StoreError> {
+        Ok(Self { bucket: Arc::new(S3Bucket::open(bucket, timeout, environment)?) })
+    }
+
+    /// The object of this key, if there is one.
+    ///
+    /// # Errors
+    /// If that cannot be found out.
+    pub fn find(&self, key: &str) -> Result<Option<StoredObject>, StoreError> {
+        let key = self.key(key)?;
+        let (store, object) = (self.bucket.store.clone(), key.clone());
+        match self.bucket.call("read", &key, async move { store.head(&object).await }) {
+            Ok(found) => Ok(Some(StoredObject::of(found))),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All objects below a prefix, which ends where a slash is in their keys; ordered by their keys.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub fn below(&self, prefix: &str) -> Result<Vec<StoredObject>, StoreError> {
+        let prefix = self.key(prefix)?;
+        let (store, wanted) = (self.bucket.store.clone(), prefix.clone());
+        let list = async move { store.list(Some(&wanted)).try_collect::<Vec<_>>().await };
+        let mut found: Vec<_> = self.bucket.call("list", &prefix, list)?.into_iter().map(StoredObject::of).collect();
+        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(found)
+    }
+
+    /// Reads an object. Pieces after the position are fetched ahead.
+    ///
+    /// # Errors
+    /// If the key is not one.
+    pub fn input(&self, object: &StoredObject) -> Result<ObjectInput, StoreError> {
+        let key = self.key(&object.key)?;
+        Ok(ObjectInput(ObjectDownload::of(Arc::clone(&self.bucket), key, object.bytes, Pieces::MANY)))
+    }
+
+    fn key(&self, key: &str) -> Result<Key, StoreError> {
+        Key::parse(key.trim_matches('/')).map_err(|_| StoreError::Place {
+            text: format!("s3://{}/{key}", self.bucket.name()),
+            reason: "a key has no empty part, and none of . and ..",
+        })
+    }
+}
+
+impl StoredObject {
+    fn of(found: ObjectMeta) -> Self {
+        let version = found.e_tag.unwrap_or_else(|| found.last_modified.to_rfc3339());
+        Self { key: found.location.to_string(), bytes: found.size, version }
+    }
+}
+
+/// An object that is read like a file.
+pub struct ObjectInput(ObjectDownload);
+
+impl ObjectInput {
+    /// Reading will probably end here: little after it is fetched.
+    pub fn expect_end(&mut self, end: u64) {
+        self.0.expect_end(end);
+    }
+}
+
+impl Read for ObjectInput {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Seek for ObjectInput {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use zagros_fake_s3::{FakeS3, S3Fault};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn store(objects: &[(&str, &[u8])]) -> (FakeS3, Objects) {
+        let store = FakeS3::start("logs");
+        objects.iter().for_each(|(key, content)| store.put(key, *content));
+        let objects = Objects::open_in(&store.environment(), "logs", TIMEOUT).unwrap();
+        (store, objects)
+    }
+
+    #[test]
+    fn urls_are_divided_into_bucket_and_key() {
+        assert_eq!(bucket_and_key("s3://logs/a/b.csv"), Some(("logs", "a/b.csv")));
+        assert_eq!(bucket_and_key("s3://logs"), Some(("logs", "")));
+        assert_eq!(bucket_and_key("/data/s3/x"), None);
+    }
+
+    #[test]
+    fn objects_below_a_prefix_are_listed_in_order_on_any_number_of_pages() {
+        let names = ["day/b", "day/a/1", "day/a/2", "day/c", "days/x", "e"];
+        let (_store, objects) = store(&names.map(|name| (name, name.as_bytes())));
+        let below = |prefix| objects.below(prefix).unwrap().into_iter().map(|found| found.key).collect::<Vec<_>>();
+        assert_eq!(below("day"), ["day/a/1", "day/a/2", "day/b", "day/c"]);
+        assert_eq!(below("/day/a/"), ["day/a/1", "day/a/2"]);
+        assert_eq!(below("").len(), 6);
+        assert_eq!(below("none"), [""; 0]);
+        let found = objects.find("day/a/1").unwrap().unwrap();
+        assert_eq!((found.key.as_str(), found.bytes), ("day/a/1", 7));
+        assert_eq!(objects.find("day/a").unwrap(), None);
+        assert!(objects.find("a/../b").unwrap_err().to_string().contains("none of . and .."));
+    }
+
+    #[test]
+    fn a_store_that_refuses_is_named() {
+        let (store, objects) = store(&[("a", b"x")]);
+        store.inject(S3Fault::Denies, "GET /logs", 99);
+        let error = objects.below("").unwrap_err().to_string();
+        assert!(error.contains("cannot list s3://logs/") && error.contains("AccessDenied"), "{error}");
+        store.inject(S3Fault::Denies, "HEAD /logs/a", 99);
+        assert!(objects.find("a").is_err());
+    }
+
+    #[test]
+    fn a_part_of_an_object_costs_little_more_than_its_bytes() {
+        let content: Vec<u8> = (0..5_000_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+        let (store, objects) = store(&[("a", &content)]);
+        let found = objects.find("a").unwrap().unwrap();
+        let before = store.requests().len();
+        let mut input = objects.input(&found).unwrap();
+        input.seek(SeekFrom::Start(1_000_000)).unwrap();
+        input.expect_end(1_500_000);
+        let mut part = vec![0; 500_010];
+        input.read_exact(&mut part).unwrap();
+        assert_eq!(part, content[1_000_000..1_500_010]);
+        assert_eq!(store.requests().len() - before, 2, "the part, and a little for the last line");
+        let mut all = Vec::new();
+        objects.input(&found).unwrap().read_to_end(&mut all).unwrap();
+        assert_eq!(all, content);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+
+        /// Wherever reading starts, is expected to end, and ends.
+        #[test]
+        fn any_part_is_that_part(start in 0_u64..3_000_000, expected in 0_u64..3_000_000, bytes in 1_usize..2_500_000) {
+            let content: Vec<u8> = (0..3_000_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+            let (_store, objects) = store(&[("a", &content)]);
+            let mut input = objects.input(&objects.find("a").unwrap().unwrap()).unwrap();
+            input.seek(SeekFrom::Start(start)).unwrap();
+            input.expect_end(expected);
+            let mut part = Vec::new();
+            input.by_ref().take(bytes as u64).read_to_end(&mut part).unwrap();
+            let end = content.len().min(start as usize + bytes);
+            prop_assert!(part == content[start as usize..end]);
+        }
+    }
+}
