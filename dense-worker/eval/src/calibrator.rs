@@ -225,7 +225,7 @@ fn interpolate(knots: &[Knot], logit: f32) -> f32 {
 }
 
 impl Scores {
-    /// The same samples with calibrated logits. Groups and slices are left out.
+    /// The same samples with calibrated logits. Groups and slices are dropped.
     #[must_use]
     pub fn calibrated(&self, calibrator: &Calibrator) -> Self {
         let mut scores = Self::new();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_calibrator_is_told() {
+    fn knots_out_of_order_are_not_valid() {
         let knots = |logits: &[f32]| Calibrator::Isotonic {
             knots: logits.iter().map(|logit| Knot { logit: *logit, calibrated: 0.0 }).collect(),
         };

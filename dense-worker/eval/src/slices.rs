@@ -97,7 +97,7 @@ impl SlicedScores {
         self.columns[column].push(value, label, logit, self.capacity);
     }
 
-    /// Adds the samples of another part with the same columns. Parts of other columns are left out.
+    /// Adds the samples of another part with the same columns. Parts with another number of columns are ignored.
     pub fn merge(&mut self, other: Self) {
         if self.columns.len() != other.columns.len() {
             return;

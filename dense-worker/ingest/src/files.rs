@@ -8,7 +8,7 @@ use zagros_zip::ZipEq;
 
 use crate::columnar::parquet::file::UsedColumn;
 use crate::find::find;
-use crate::parse::bad::{BadBudget, LISTED};
+use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;
 use crate::parse::sink::Nowhere;
 use crate::read::layout::FileLayout;

@@ -7,7 +7,7 @@ use zagros_job::{Job, Standardise};
 use zagros_zip::ZipEq;
 
 use crate::moments::Moments;
-use crate::parse::bad::{BadBudget, LISTED};
+use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::transform::symmetric_log;

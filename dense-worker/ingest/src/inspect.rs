@@ -8,7 +8,7 @@ use zagros_job::{Job, Values};
 use zagros_zip::ZipEq;
 
 use crate::moments::Moments;
-use crate::parse::bad::{BadBudget, LISTED};
+use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::sketch::DistinctSketch;

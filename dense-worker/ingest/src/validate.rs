@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zagros_job::Job;
 
-use crate::parse::bad::BadBudget;
+use crate::parse::bad_budget::BadBudget;
 use crate::parse::sink::Nowhere;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::{BadRow, DataPart, IngestError, WholeFiles, files};

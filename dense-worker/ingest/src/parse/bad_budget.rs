@@ -1,0 +1,89 @@
+//! How many malformed rows a job tolerates.
+
+use std::sync::Arc;
+
+use zagros_job::Data;
+
+use crate::parse::bad::BadRows;
+use crate::parse::row::ParseOutcome;
+use crate::read::layout::FileLayout;
+use crate::read::reader::RowPlace;
+use crate::{BadRow, IngestError};
+
+/// Rows that an error lists.
+pub(crate) const LISTED: usize = 5;
+
+/// Rows of which `data.max_bad_share` is a share, until more are read: a few malformed rows at the start of a file are not
+/// yet a share of it.
+const LEAST_ROWS: u64 = 10_000;
+
+/// The malformed rows of an epoch, and how many the job tolerates.
+#[derive(Debug)]
+pub(crate) struct BadBudget {
+    limit: u64,
+    /// The share of the rows that may be malformed.
+    share: f64,
+    listed: usize,
+    /// Rows of this stream, good and malformed.
+    rows: u64,
+    /// Malformed rows of earlier streams.
+    before: u64,
+    count: u64,
+    first: Vec<(BadRows, Arc<FileLayout>, RowPlace)>,
+}
+
+impl BadBudget {
+    /// Tolerates as many malformed rows as the job, and keeps the first `listed`.
+    pub(crate) fn of(data: &Data, listed: usize) -> Self {
+        Self { limit: data.max_bad_rows, share: data.max_bad_share, ..Self::boundless(listed) }
+    }
+
+    /// Tolerates all malformed rows, and keeps the first `listed`.
+    pub(crate) fn boundless(listed: usize) -> Self {
+        Self { limit: u64::MAX, share: 0.0, listed, rows: 0, before: 0, count: 0, first: Vec::new() }
+    }
+
+    /// Starts with the malformed rows of earlier streams.
+    pub(crate) fn after(self, before: u64) -> Self {
+        Self { before, ..self }
+    }
+
+    /// Counts the rows of a block.
+    pub(crate) fn add(
+        &mut self,
+        outcome: &ParseOutcome,
+        layout: &Arc<FileLayout>,
+        place: RowPlace,
+    ) -> Result<(), IngestError> {
+        let bad = &outcome.bad;
+        self.rows += outcome.rows + bad.count;
+        if bad.count == 0 {
+            return Ok(());
+        }
+        if self.count < self.listed as u64 {
+            self.first.push((bad.clone(), Arc::clone(layout), place));
+        }
+        self.count += bad.count;
+        let all = self.before.saturating_add(self.count);
+        if all <= self.limit || self.count as f64 <= self.share * self.rows.max(LEAST_ROWS) as f64 {
+            return Ok(());
+        }
+        let (limit, share, rows) = (self.limit, self.share, self.rows);
+        Err(IngestError::TooManyBadRows { count: all, limit, share, rows, first: self.first()? })
+    }
+
+    /// Malformed rows so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The first malformed rows, with their positions.
+    pub(crate) fn first(&self) -> Result<Vec<BadRow>, IngestError> {
+        let mut rows = Vec::new();
+        for (bad, layout, place) in &self.first {
+            rows.extend(bad.located(layout, *place)?);
+        }
+        rows.truncate(self.listed);
+        Ok(rows)
+    }
+}

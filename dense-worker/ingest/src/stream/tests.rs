@@ -1,0 +1,273 @@
+//! What a stream gives, whatever threads, splits and blocks it reads by.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use zagros_job::TestPart;
+
+use super::*;
+use crate::fixture::{self, Dealt};
+use crate::{BadRow, SplitTask, WholeFiles, files};
+
+fn options(part: DataPart) -> StreamOptions {
+    StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
+}
+
+fn batches(job: &Job, part: DataPart, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Batch>, IngestError> {
+    BatchStream::open_in_blocks(job, options(part), Dealt::new(tasks), block_bytes)?.collect()
+}
+
+fn whole(path: &Path) -> Vec<SplitTask> {
+    vec![SplitTask { id: 0, path: path.into(), start: 0, end: u64::MAX }]
+}
+
+/// All samples in one batch, without the fields that depend on how they were assembled.
+fn samples(batches: &[Batch]) -> Batch {
+    let mut all = batches.first().map(Batch::empty_like).unwrap_or_default();
+    batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+    all
+}
+
+fn criteo_text(rows: u64) -> String {
+    (0..rows).map(|n| fixture::criteo_line(n) + "\n").collect()
+}
+
+#[test]
+fn a_file_becomes_batches_with_its_counts() {
+    let (_folder, path) = fixture::file(criteo_text(20));
+    let job = fixture::criteo();
+    let infos = files(&job, &[path]).unwrap();
+    let mut stream = BatchStream::open(&job, options(DataPart::All), Box::new(WholeFiles::new(&infos))).unwrap();
+    let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
+    assert_eq!(batches.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 4]);
+    assert_eq!(batches.iter().map(|batch| batch.bytes).sum::<u64>(), infos[0].bytes);
+    assert_eq!(batches[2].completes, [SplitEnd { split: 0, rows: 20, bad_rows: 0 }]);
+    let stats = stream.stats();
+    assert_eq!((stats.rows, stats.bad_rows, stats.bytes), (20, 0, infos[0].bytes));
+    assert!(stats.cpu_seconds > 0.0);
+}
+
+#[test]
+fn too_many_bad_rows_are_listed_with_their_lines() {
+    let text = criteo_text(5) + "1\tbad\n" + &criteo_text(3) + "2\n";
+    let (_folder, path) = fixture::file(&text);
+    let mut job = fixture::criteo();
+    job.data.max_bad_rows = 1;
+    // The second split starts in the middle, so its lines are found by counting.
+    let border = text.len() as u64 / 3;
+    let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
+    let error = batches(&job, DataPart::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 256).unwrap_err();
+    let IngestError::TooManyBadRows { count: 2, limit: 1, first, .. } = error else { panic!("{error}") };
+    let places: Vec<_> = first.iter().map(|BadRow { line, column, .. }| (*line, *column)).collect();
+    assert_eq!(places, [(6, 3), (10, 2)]);
+}
+
+#[test]
+fn tolerated_bad_rows_are_skipped_and_counted() {
+    let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
+    let mut job = fixture::criteo();
+    job.data.max_bad_rows = 1;
+    let mut stream = BatchStream::open(&job, options(DataPart::All), Dealt::new(whole(&path))).unwrap();
+    assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6);
+    assert_eq!(stream.stats().bad_rows, 1);
+}
+
+#[test]
+fn a_share_of_the_rows_may_be_malformed() {
+    let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
+    let mut job = fixture::criteo();
+    job.data.max_bad_share = 0.000_09;
+    let error = batches(&job, DataPart::All, whole(&path), 256).unwrap_err().to_string();
+    assert!(error.contains("data.max_bad_rows allows 0, and data.max_bad_share 0.00009 of the 6 rows read"), "{error}");
+    // Of few rows, the share is that of 10,000.
+    job.data.max_bad_share = 0.000_1;
+    assert_eq!(samples(&batches(&job, DataPart::All, whole(&path), 256).unwrap()).size, 6);
+}
+
+#[test]
+fn a_short_last_batch_is_dropped_and_its_splits_end_all_the_same() {
+    let (_folder, path) = fixture::file(criteo_text(20));
+    let mut job = fixture::criteo();
+    job.data.drop_last = true;
+    let found = batches(&job, DataPart::Train, whole(&path), 256).unwrap();
+    assert_eq!(found.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 0]);
+    assert_eq!(found[2].completes, [SplitEnd { split: 0, rows: 20, bad_rows: 0 }]);
+    assert_eq!(found[2].labels.len() + found[2].numeric.len() + found[2].categorical[0].ids.len(), 0);
+    let scored = batches(&job, DataPart::All, whole(&path), 256).unwrap();
+    assert_eq!(samples(&scored).size, 20, "every row is scored");
+}
+
+#[test]
+fn malformed_rows_of_earlier_streams_count() {
+    let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
+    let mut job = fixture::criteo();
+    job.data.max_bad_rows = 4;
+    let read = |bad_rows| {
+        let options = StreamOptions { bad_rows, ..options(DataPart::All) };
+        let mut stream = BatchStream::open(&job, options, Dealt::new(whole(&path))).unwrap();
+        stream.by_ref().collect::<Result<Vec<_>, _>>().map(|_| stream.stats().bad_rows)
+    };
+    assert_eq!(read(3).unwrap(), 1);
+    let error = read(4).unwrap_err().to_string();
+    assert!(error.starts_with("5 malformed rows") && error.contains("data.txt:6:"), "{error}");
+}
+
+#[test]
+fn a_line_of_a_hundred_megabytes_is_a_bad_row_and_takes_little_memory() {
+    let (folder, path) = fixture::file(criteo_text(2));
+    let line = std::fs::File::create(folder.path().join("long")).unwrap();
+    line.set_len(100 << 20).unwrap();
+    std::fs::write(folder.path().join("after"), format!("\n{}", criteo_text(2))).unwrap();
+    let mut all = std::fs::File::options().append(true).open(&path).unwrap();
+    for part in ["long", "after"] {
+        std::io::copy(&mut std::fs::File::open(folder.path().join(part)).unwrap(), &mut all).unwrap();
+    }
+    let mut job = fixture::criteo();
+    (job.data.max_bad_rows, job.data.max_line_bytes) = (1, 1 << 16);
+    let mut stream = BatchStream::open(&job, options(DataPart::All), Dealt::new(whole(&path))).unwrap();
+    assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 4);
+    assert_eq!(stream.stats().bad_rows, 1);
+}
+
+#[test]
+fn an_epoch_without_rows_is_an_error() {
+    let (_folder, path) = fixture::file("click,age,city,tags\n\n");
+    let error = batches(&fixture::delimited(|_| ()), DataPart::Train, whole(&path), 64).unwrap_err().to_string();
+    assert!(error.contains("data.txt: no rows (only empty lines"), "{error}");
+}
+
+#[test]
+fn a_file_without_rows_is_an_error_in_several_splits_too() {
+    let text = "click,age,city,tags\n\n\n\n\n";
+    let (_folder, path) = fixture::file(text);
+    let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
+    let read = |tasks| batches(&fixture::delimited(|_| ()), DataPart::Train, tasks, 64);
+    let error = read(vec![task(1, 21, 24), task(0, 0, 21)]).unwrap_err().to_string();
+    assert!(error.contains("data.txt: no rows (only empty lines"), "{error}");
+    assert_eq!(read(vec![task(1, 21, 24)]).unwrap().len(), 1, "the rest of the file may have rows");
+}
+
+#[test]
+fn malformed_rows_are_counted_by_split() {
+    let text = criteo_text(3) + "bad\n" + &criteo_text(2) + "bad\nbad\n";
+    let (_folder, path) = fixture::file(&text);
+    let mut job = fixture::criteo();
+    job.data.max_bad_rows = 3;
+    let border = criteo_text(3).len() as u64 + 5;
+    let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
+    let found = batches(&job, DataPart::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 64).unwrap();
+    let ends: Vec<_> = found.iter().flat_map(|batch| &batch.completes).map(|end| end.bad_rows).collect();
+    assert_eq!(ends, [1, 2]);
+}
+
+/// Otherwise training would wait at the end of each window.
+#[test]
+fn reading_is_ahead_of_delivery_by_a_window_of_rows() {
+    let (_folder, path) = fixture::file(criteo_text(4_000));
+    let mut job = fixture::criteo();
+    job.data.shuffle_rows = 400;
+    let mut stream =
+        BatchStream::open_in_blocks(&job, options(DataPart::Train), Dealt::new(whole(&path)), 512).unwrap();
+    let mut delivered = 0;
+    while delivered < 3_000 {
+        delivered += stream.next().unwrap().unwrap().size as u64;
+        let ahead = stream.stats().rows - delivered;
+        assert!((392..420).contains(&ahead), "{ahead} rows ahead after {delivered}");
+    }
+}
+
+#[test]
+fn a_split_without_rows_still_completes() {
+    let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
+    let inside_the_header = SplitTask { id: 5, path, start: 0, end: 3 };
+    let batches = batches(&fixture::delimited(|_| ()), DataPart::Train, vec![inside_the_header], 64).unwrap();
+    assert_eq!(
+        (batches[0].size, batches[0].completes.as_slice()),
+        (0, &[SplitEnd { split: 5, rows: 0, bad_rows: 0 }][..])
+    );
+}
+
+#[test]
+fn a_stream_ends_after_an_error() {
+    let mut stream =
+        BatchStream::open(&fixture::criteo(), options(DataPart::All), Dealt::new(whole(Path::new("no/file")))).unwrap();
+    assert!(matches!(stream.next(), Some(Err(IngestError::Unreadable { .. }))));
+    assert!(stream.next().is_none());
+}
+
+#[test]
+fn train_and_test_part_are_all_rows() {
+    let (_folder, path) = fixture::file(criteo_text(100));
+    let mut job = fixture::criteo();
+    job.data.test = TestPart::Fraction(0.5);
+    let size = |part| batches(&job, part, whole(&path), 512).unwrap().iter().map(|batch| batch.size).sum::<usize>();
+    assert_eq!((size(DataPart::Train) + size(DataPart::Test), size(DataPart::All)), (100, 100));
+}
+
+#[test]
+fn epochs_are_shuffled_differently_and_repeatably() {
+    let (_folder, path) = fixture::file(criteo_text(64));
+    let mut job = fixture::criteo();
+    job.data.shuffle_rows = 40;
+    let read = |epoch| {
+        let options = StreamOptions { epoch, ..options(DataPart::Train) };
+        let stream = BatchStream::open(&job, options, Dealt::new(whole(&path))).unwrap();
+        samples(&stream.map(Result::unwrap).collect::<Vec<_>>())
+    };
+    assert_eq!(read(0), read(0));
+    assert_ne!(read(0), read(1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn arbitrary_bytes_give_batches_or_an_error_and_end_no_thread(
+        header: bool,
+        text in prop::collection::vec(prop_oneof![Just(b','), Just(b'\n'), Just(b'1'), Just(b'"'), any::<u8>()], 1..400),
+        block_bytes in 1_usize..100,
+    ) {
+        let start: &[u8] = if header { b"click,age,city,tags\n" } else { b"" };
+        let (_folder, path) = fixture::file([start, &text].concat());
+        for mut job in [fixture::criteo(), fixture::delimited(|format| format.trim = true)] {
+            (job.data.max_bad_rows, job.data.max_line_bytes) = (10, 64);
+            let found = batches(&job, DataPart::All, whole(&path), block_bytes);
+            prop_assert!(!matches!(found, Err(IngestError::ThreadDied { .. })), "{:?}", found);
+        }
+    }
+
+    #[test]
+    fn threads_splits_and_blocks_do_not_change_the_samples(
+        rows in 1_u64..60,
+        mut borders in prop::collection::vec(1_u64..6_000, 0..5),
+        threads in 1_usize..5,
+        block_bytes in 64_usize..4_096,
+        shuffle_rows in prop_oneof![Just(0_usize), 1_usize..50],
+        returns: bool,
+        last_line_end: bool,
+    ) {
+        let mut text = criteo_text(rows);
+        if !last_line_end {
+            text.pop();
+        }
+        let (_folder, path) = fixture::file(if returns { text.replace('\n', "\r\n") } else { text });
+        let mut job = fixture::criteo();
+        (job.data.threads, job.data.shuffle_rows, job.data.test) = (1, shuffle_rows, TestPart::Fraction(0.2));
+        let Ok(expected) = batches(&job, DataPart::Train, whole(&path), BLOCK_BYTES) else {
+            // By chance all rows are in the test part.
+            return Ok(());
+        };
+        borders.extend([0, u64::MAX]);
+        borders.sort_unstable();
+        borders.dedup();
+        let task = |(id, pair): (usize, &[u64])| SplitTask { id: id as u64, path: path.clone(), start: pair[0], end: pair[1] };
+        let tasks: Vec<_> = borders.windows(2).enumerate().map(task).collect();
+        let splits = tasks.len() as u64;
+        job.data.threads = threads;
+        let found = batches(&job, DataPart::Train, tasks, block_bytes).unwrap();
+        prop_assert_eq!(samples(&found), samples(&expected));
+        prop_assert!(found.iter().rev().skip(1).all(|batch| batch.size == job.train.batch_size));
+        let completed: Vec<u64> = found.iter().flat_map(|batch| &batch.completes).map(|end| end.split).collect();
+        prop_assert_eq!(completed, (0..splits).collect::<Vec<_>>());
+    }
+}

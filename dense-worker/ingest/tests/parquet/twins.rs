@@ -1,0 +1,174 @@
+//! The same rows as CSV and as Parquet.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use tempfile::TempDir;
+use zagros_job::{Job, Overrides};
+
+const SCHEMA: &str = "message rows {
+    required int32 click;
+    optional double age;
+    optional binary city (UTF8);
+    optional group tags (LIST) { repeated group list { optional binary element (UTF8); } }
+    required int64 user;
+    required boolean mobile;
+    required int32 day (DATE);
+}";
+
+const FEATURES: &str = r#"
+[features]
+label = "click"
+numeric = ["age"]
+categorical = ["city", { column = "tags", SEPARATOR pooling = "mean" }, "user", "mobile", "day"]
+[model]
+kind = "ffnn"
+hidden = [8]
+[train]
+batch_size = 16
+"#;
+
+/// A row, different for each number. Every third city, every fifth age and every seventh list is null.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) click: i32,
+    pub(crate) age: Option<f64>,
+    pub(crate) city: Option<String>,
+    pub(crate) tags: Option<Vec<Option<String>>>,
+    pub(crate) user: i64,
+    pub(crate) mobile: bool,
+    pub(crate) day: i32,
+}
+
+impl Row {
+    pub(crate) fn new(n: i64) -> Self {
+        let tag = |k: i64| ((n + k) % 11 != 0).then(|| format!("t{}", (n * 7 + k) % 50));
+        Self {
+            click: i32::from(n % 2 == 0),
+            age: (n % 5 != 0).then_some(n as f64 / 4.0),
+            city: (n % 3 != 0).then(|| format!("c{}", n % 13)),
+            tags: (n % 7 != 0).then(|| (0..n % 4).map(tag).collect()),
+            user: n * 1_000_003 - 5_000,
+            mobile: n % 4 == 1,
+            day: 20_000 + (n % 90) as i32,
+        }
+    }
+
+    /// The line of a CSV file.
+    pub(crate) fn line(&self) -> String {
+        let tags = self.tags.iter().flatten().flatten().cloned().collect::<Vec<_>>().join("|");
+        let age = self.age.map(|age| age.to_string()).unwrap_or_default();
+        let Self { click, city, user, mobile, day, .. } = self;
+        format!("{click},{age},{},{tags},{user},{mobile},{}\n", city.clone().unwrap_or_default(), date(*day))
+    }
+}
+
+/// Of days between 2024-10-04 and 2025-01-01, counted one by one.
+fn date(day: i32) -> String {
+    let months = [("2024-10", 31), ("2024-11", 30), ("2024-12", 31), ("2025-01", 31)];
+    // 20,000 days after 1970-01-01 is 2024-10-04.
+    let mut of_month = day - 20_000 + 4;
+    for (month, days) in months {
+        if of_month <= days {
+            return format!("{month}-{of_month:02}");
+        }
+        of_month -= days;
+    }
+    unreachable!("days end in January")
+}
+
+fn texts(values: impl Iterator<Item = Option<String>>) -> Vec<ByteArray> {
+    values.flatten().map(|text| ByteArray::from(text.as_str())).collect()
+}
+
+fn write_group(group: &mut SerializedRowGroupWriter<'_, File>, rows: &[Row]) {
+    let levels = |present: &dyn Fn(&Row) -> bool| rows.iter().map(|row| i16::from(present(row))).collect::<Vec<_>>();
+    macro_rules! column {
+        ($kind:ty, $values:expr, $definition:expr, $repetition:expr) => {{
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<$kind>().write_batch(&$values, $definition, $repetition).unwrap();
+            column.close().unwrap();
+        }};
+    }
+    column!(Int32Type, rows.iter().map(|row| row.click).collect::<Vec<_>>(), None, None);
+    let ages: Vec<f64> = rows.iter().filter_map(|row| row.age).collect();
+    column!(DoubleType, ages, Some(&levels(&|row| row.age.is_some())), None);
+    let cities = texts(rows.iter().map(|row| row.city.clone()));
+    column!(ByteArrayType, cities, Some(&levels(&|row| row.city.is_some())), None);
+    let (mut definition, mut repetition) = (Vec::new(), Vec::new());
+    for row in rows {
+        let entries: Vec<i16> = match &row.tags {
+            None => vec![0],
+            Some(tags) if tags.is_empty() => vec![1],
+            Some(tags) => tags.iter().map(|tag| if tag.is_some() { 3 } else { 2 }).collect(),
+        };
+        repetition.extend((0..entries.len()).map(|entry| i16::from(entry > 0)));
+        definition.extend(entries);
+    }
+    let tags = texts(rows.iter().flat_map(|row| row.tags.clone().unwrap_or_default()));
+    column!(ByteArrayType, tags, Some(&definition), Some(&repetition));
+    column!(Int64Type, rows.iter().map(|row| row.user).collect::<Vec<_>>(), None, None);
+    column!(BoolType, rows.iter().map(|row| row.mobile).collect::<Vec<_>>(), None, None);
+    column!(Int32Type, rows.iter().map(|row| row.day).collect::<Vec<_>>(), None, None);
+}
+
+/// Writes rows in groups of `group`.
+pub(crate) fn write(path: &Path, rows: &[Row], group: usize, properties: WriterPropertiesBuilder) {
+    let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+    let file = File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).unwrap();
+    for rows in rows.chunks(group) {
+        let mut group = writer.next_row_group().unwrap();
+        write_group(&mut group, rows);
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+}
+
+/// Small pages, so that there are many: of about 20 rows.
+pub(crate) fn small_pages() -> WriterPropertiesBuilder {
+    WriterProperties::builder().set_data_page_row_count_limit(20).set_write_batch_size(10)
+}
+
+/// The same rows as CSV and as Parquet, in a folder.
+pub(crate) struct Twins {
+    pub(crate) folder: TempDir,
+}
+
+impl Twins {
+    /// The same rows as CSV and as Parquet, in two files each.
+    pub(crate) fn new(rows: i64, group: usize, properties: &dyn Fn() -> WriterPropertiesBuilder) -> Self {
+        let twins = Self { folder: TempDir::new().unwrap() };
+        let rows: Vec<Row> = (0..rows).map(Row::new).collect();
+        for (part, rows) in rows.chunks(rows.len().div_ceil(2)).enumerate() {
+            let lines: String = rows.iter().map(Row::line).collect();
+            let header = "click,age,city,tags,user,mobile,day\n";
+            fs::write(twins.path(&format!("{part}.csv")), format!("{header}{lines}")).unwrap();
+            write(&twins.path(&format!("{part}.parquet")), rows, group, properties());
+        }
+        twins
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn job(&self, format: &str, more: &str) -> Job {
+        let (name, separator) = match format {
+            "parquet" => ("parquet", ""),
+            _ => ("csv", "separator = '|',"),
+        };
+        let data = format!("[data]\nformat = '{format}'\ntrain = ['0.{name}', '1.{name}']\n{more}\n");
+        let text = data + &FEATURES.replace("SEPARATOR", separator);
+        Job::parse(&text, &self.path("job.toml"), &Overrides::none()).unwrap()
+    }
+
+    pub(crate) fn parquet(&self) -> Job {
+        self.job("parquet", "")
+    }
+}
