@@ -46,6 +46,16 @@ fn inspect_describes_every_column() {
 }
 
 #[test]
+fn inspect_of_rows_that_are_all_malformed_is_an_error_with_the_first_of_them() {
+    let fixture = Fixture::new(500);
+    let labels = "features.label={column='label',positive=['yes'],negative=['no']}";
+    let run = fixture.zagros(["data", "inspect", "job.toml", "--set", labels]).expect(3);
+    assert!(run.stderr.contains("all 500 rows that were read are malformed"), "{}", run.stderr);
+    assert!(run.stderr.contains("train.txt:1:1") && run.stderr.contains("zagros data validate"), "{}", run.stderr);
+    assert!(run.stdout.is_empty(), "{}", run.stdout);
+}
+
+#[test]
 fn validate_counts_good_rows() {
     let fixture = Fixture::new(500);
     let run = fixture.zagros(["data", "validate", "job.toml"]).expect(0);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
 use zagros_eval::Scores;
-use zagros_ingest::IngestError;
 use zagros_ingest::synthetic::{SyntheticSpec, generate as write_files};
+use zagros_ingest::{ColumnSummaries, IngestError};
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrInternal, load_job, note, out};
 
@@ -108,8 +108,20 @@ fn size(path: &Path) -> u64 {
 pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets)?;
     let inspection = zagros_ingest::inspect(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    if inspection.rows == 0 && inspection.bad_rows > 0 {
+        return Err(no_good_row(&inspection));
+    }
     out!("{inspection}");
     Ok(Exit::Success)
+}
+
+/// A table of nothing would look as if the columns were empty.
+fn no_good_row(inspection: &ColumnSummaries) -> Failure {
+    let first: Vec<String> = inspection.first_bad.iter().map(|row| format!("  {row}")).collect();
+    let what = format!("all {} rows that were read are malformed:\n{}", inspection.bad_rows, first.join("\n"));
+    let help =
+        "correct the job: `zagros init DATA` writes one that fits a file; `zagros data validate JOB` lists more rows";
+    Failure::with_help(Exit::Data, what, help)
 }
 
 /// Checks every row. Malformed rows lead to the exit code of bad data.

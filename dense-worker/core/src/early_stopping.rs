@@ -11,6 +11,27 @@ pub struct EarlyStopRule {
     pub min_delta: f64,
 }
 
+/// Whether an evaluation that is not better spends patience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// It does.
+    Spent,
+    /// It does not: it follows another one so soon that little can have changed.
+    Kept,
+}
+
+impl Patience {
+    /// Of an evaluation `steps` steps after the one before it, in a run that evaluates every `every` steps. The end of an epoch
+    /// comes at any step, so it may be close to such an evaluation: less than half the usual distance spends nothing.
+    #[must_use]
+    pub fn after(steps: Option<u64>, every: Option<u64>) -> Self {
+        match (steps, every) {
+            (Some(steps), Some(every)) if steps < every.div_ceil(2) => Self::Kept,
+            _ => Self::Spent,
+        }
+    }
+}
+
 /// The measure of an evaluation that states are compared by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredState {
@@ -44,7 +65,7 @@ pub struct SearchState {
 impl SearchState {
     /// Takes an evaluation after `step` steps into account. It is that of the best state if it is better by however little.
     /// An evaluation whose measure is not defined is never better.
-    pub fn note(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>) {
+    pub fn note(&mut self, rule: EarlyStopRule, step: u64, measured: Option<MeasuredState>, patience: Patience) {
         if let Some(MeasuredState { value, merit }) = measured
             && self.best.is_none_or(|best| merit > best.merit)
         {
@@ -55,7 +76,7 @@ impl SearchState {
         let merit = measured.map(|measured| measured.merit);
         if merit.is_some_and(exceeds) {
             (self.reference, self.waited) = (merit, 0);
-        } else {
+        } else if patience == Patience::Spent {
             self.waited += 1;
         }
     }
@@ -85,7 +106,7 @@ mod tests {
     fn over_after(patience: u32, min_delta: f64, merits: &[Option<MeasuredState>]) -> (Option<usize>, Option<u64>) {
         let (rule, mut search) = (EarlyStopRule { patience, min_delta }, SearchState::default());
         for (number, merit) in merits.iter().enumerate() {
-            search.note(rule, 100 * (number as u64 + 1), *merit);
+            search.note(rule, 100 * (number as u64 + 1), *merit, Patience::Spent);
             if search.is_over(rule) {
                 return (Some(number + 1), search.best().map(|best| best.step));
             }
@@ -115,5 +136,22 @@ mod tests {
     #[test]
     fn what_is_not_defined_is_never_better() {
         assert_eq!(over_after(2, 0.0, &[None, None, measured(0.9)]), (Some(2), None));
+    }
+
+    #[test]
+    fn an_evaluation_right_after_another_one_spends_no_patience_and_may_be_the_best() {
+        assert_eq!(Patience::after(Some(1), Some(40)), Patience::Kept);
+        assert_eq!(Patience::after(Some(19), Some(40)), Patience::Kept);
+        assert_eq!(Patience::after(Some(20), Some(40)), Patience::Spent);
+        assert_eq!(Patience::after(Some(1), None), Patience::Spent, "one evaluation an epoch");
+        assert_eq!(Patience::after(None, Some(40)), Patience::Spent, "the first evaluation");
+        let (rule, mut search) = (EarlyStopRule { patience: 1, min_delta: 0.0 }, SearchState::default());
+        search.note(rule, 78, measured(0.8), Patience::Spent);
+        search.note(rule, 79, measured(0.7), Patience::Kept);
+        assert!(!search.is_over(rule));
+        search.note(rule, 80, measured(0.9), Patience::Kept);
+        assert_eq!(search.best().map(|best| best.step), Some(80));
+        search.note(rule, 120, measured(0.8), Patience::Spent);
+        assert!(search.is_over(rule));
     }
 }

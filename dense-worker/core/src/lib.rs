@@ -33,7 +33,7 @@ pub use action::{Action, Cause, Ending, InFlight};
 pub use agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
 pub use barrier::{BarrierDecision, BarrierLog, BarrierReason};
 pub use config::LoopConfig;
-pub use early_stopping::{BestState, EarlyStopRule, MeasuredState, SearchState};
+pub use early_stopping::{BestState, EarlyStopRule, MeasuredState, Patience, SearchState};
 pub use event::{Event, GroupMember, LoopCounts, Loss};
 pub use policy::Policy;
 pub use progress::{RankProgress, most_advanced};

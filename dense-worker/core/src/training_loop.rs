@@ -7,7 +7,7 @@ mod group;
 use crate::action::{Action, Cause, Ending};
 use crate::barrier::BarrierLog;
 use crate::config::LoopConfig;
-use crate::early_stopping::SearchState;
+use crate::early_stopping::{Patience, SearchState};
 use crate::event::{Event, GroupMember, LoopCounts};
 use crate::progress::RankProgress;
 use crate::state::{Drain, EvaluationPoint, Finish, Regroup, RoundEnd, State, StepPhase};
@@ -146,7 +146,9 @@ impl TrainingLoop {
             (Event::Evaluated { measured }, _) => {
                 let step = self.all_steps();
                 if let Some(rule) = self.config.early_stop {
-                    self.counts.search.note(rule, step, measured);
+                    let since = self.counts.evaluated.map(|last| step.saturating_sub(last));
+                    let patience = Patience::after(since, self.config.evaluate_every);
+                    self.counts.search.note(rule, step, measured, patience);
                 }
                 self.counts.evaluated = Some(step);
                 self.evaluated(point)

@@ -376,3 +376,19 @@ fn early_stopping_ends_the_round_and_the_run() {
     assert_eq!(worker.on(Event::Saved), [Action::End(Ending::Finished)]);
     assert_eq!(worker.state(), State::Ended(Ending::Finished));
 }
+
+/// The end of an epoch one step after an evaluation: the same state once more, which would end the search.
+#[test]
+fn an_epoch_that_ends_right_after_an_evaluation_spends_no_patience() {
+    let early_stop = Some(EarlyStopRule { patience: 1, min_delta: 0.0 });
+    let alone = config(Policy::OneWorker { in_turns: false });
+    let mut worker = training(LoopConfig { evaluate_every: Some(3), early_stop, epochs: 2, ..alone });
+    let evaluated = |merit| Event::Evaluated { measured: Some(MeasuredState { value: merit, merit }) };
+    let step = || [Event::BatchReady(FACTS), Event::Stepped { ahead: None }];
+    let three = step().into_iter().chain(step()).chain(step());
+    after(&mut worker, three.chain([Event::Drained, evaluated(0.7)]).chain(step()));
+    let end = [Event::StreamDry(FACTS), Event::Drained, Event::Drained, Event::NoSplits, Event::EpochClosed];
+    assert_eq!(last(&after(&mut worker, end)), Action::Evaluate);
+    let actions = worker.on(evaluated(0.6));
+    assert!(actions.contains(&Action::FindStream(1)), "{actions:?}");
+}

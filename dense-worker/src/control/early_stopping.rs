@@ -78,6 +78,7 @@ fn thousands(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zagros_worker_core::Patience;
     use zagros_zip::number_from;
 
     use super::*;
@@ -90,7 +91,7 @@ mod tests {
     fn explained(early_stop: EarlyStop, evaluations: &[Evaluation]) -> String {
         let mut search = SearchState::default();
         for (number, evaluation) in number_from(1, evaluations) {
-            search.note(rule(early_stop), 100 * number, measure(early_stop.metric, evaluation));
+            search.note(rule(early_stop), 100 * number, measure(early_stop.metric, evaluation), Patience::Spent);
         }
         explain(early_stop, &search, StateUse::Saved)
     }

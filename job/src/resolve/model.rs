@@ -4,6 +4,9 @@ use super::Resolver;
 use crate::document::Path;
 use crate::settings::{Device, Features, Mode, Model, Table, Train};
 
+/// The most tables that a message names.
+const NAMED: usize = 3;
+
 impl Resolver<'_> {
     /// Checks that features and tables fit the network.
     pub(super) fn model(&mut self, model: Model, features: &Features, tables: &[Table]) -> Model {
@@ -66,16 +69,26 @@ impl Resolver<'_> {
         }
     }
 
+    /// One problem, however many tables differ: the most frequent dim is taken for the wanted one.
     fn needs_one_dim(&mut self, model: &str, features: &Features, tables: &[Table]) {
-        let Some(first) = tables.first() else { return };
-        for table in tables.iter().filter(|table| table.dim != first.dim) {
-            let message = format!(
-                "a {model} needs tables of one dim: \"{}\" has {}, \"{}\" has {}",
-                first.name, first.dim, table.name, table.dim
-            );
-            let help = r#"give all tables the same `dim`, or use [model] kind = "ffnn""#;
-            self.problem(self.dim_of(table, features, tables), message, "another dim", help);
+        let count = |dim: usize| tables.iter().filter(|table| table.dim == dim).count();
+        // Of dims that are equally frequent, that of the first table.
+        let Some(common) = tables.iter().rev().max_by_key(|table| count(table.dim)).map(|table| table.dim) else {
+            return;
+        };
+        let others: Vec<&Table> = tables.iter().filter(|table| table.dim != common).collect();
+        let Some(first) = others.first() else { return };
+        let mut named: Vec<String> =
+            others.iter().take(NAMED).map(|table| format!("\"{}\" has {}", table.name, table.dim)).collect();
+        if others.len() > NAMED {
+            named.push(format!("{} more have others", others.len() - NAMED));
         }
+        let (named, rest) = (named.join(", "), tables.len() - others.len());
+        let verb = if rest == 1 { "the other one has" } else { "have" };
+        let counted = if rest == 1 { String::new() } else { format!("{rest} tables ") };
+        let message = format!("a {model} needs tables of one dim: {named}, {counted}{verb} {common}");
+        let help = r#"give all tables the same `dim`, or use [model] kind = "ffnn""#;
+        self.problem(self.dim_of(first, features, tables), message, "another dim", help);
     }
 
     /// The key that sets the dim of a table.
@@ -187,9 +200,9 @@ mod tests {
         let one = problems(CRITEO, "[embedding]\ndim = 1\n[model]\nkind = 'deepfm'\n");
         assert_eq!(one, ["a DeepFM needs tables of dim 2 or more: \"C1\" has 1"]);
         let differ = problems(CRITEO, "[model]\nkind = 'deepfm'\n[tables]\nC2 = { dim = 8 }\n");
-        assert_eq!(differ, ["a DeepFM needs tables of one dim: \"C1\" has 16, \"C2\" has 8"]);
+        assert_eq!(differ, ["a DeepFM needs tables of one dim: \"C2\" has 8, 25 tables have 16"]);
         let differ = problems(CRITEO, "[model]\nkind = 'wukong'\n[tables]\nC2 = { dim = 8 }\n");
-        assert_eq!(differ, ["a Wukong needs tables of one dim: \"C1\" has 16, \"C2\" has 8"]);
+        assert_eq!(differ, ["a Wukong needs tables of one dim: \"C2\" has 8, 25 tables have 16"]);
         // 13 numbers and 26 vectors of 16 values.
         let rank = problems(CRITEO, "[model]\nkind = 'dcnv2'\nrank = 429\n");
         assert_eq!(rank, ["rank 429 is not below 429, the width of the cross layers' input"]);
@@ -231,11 +244,19 @@ mod tests {
     }
 
     #[test]
-    fn every_table_of_another_dim_is_named_to_a_dlrm() {
+    fn tables_of_another_dim_are_one_problem() {
+        let needs = |dims: &str| [format!("a DLRM needs tables of one dim: {dims}")];
         let text = "[tables]\nC2 = { dim = 8 }\nC7 = { dim = 4 }\n";
-        let expected = ["\"C1\" has 16, \"C2\" has 8", "\"C1\" has 16, \"C7\" has 4"];
-        let expected = expected.map(|dims| format!("a DLRM needs tables of one dim: {dims}"));
-        assert_eq!(problems(CRITEO, text), expected);
+        assert_eq!(problems(CRITEO, text), needs("\"C2\" has 8, \"C7\" has 4, 24 tables have 16"));
+        // The first table is the one that differs.
+        let first = "[tables]\nC1 = { dim = 8 }\n";
+        assert_eq!(problems(CRITEO, first), needs("\"C1\" has 8, 25 tables have 16"));
+        let many =
+            "[tables]\nC1 = { dim = 1 }\nC2 = { dim = 2 }\nC3 = { dim = 3 }\nC4 = { dim = 4 }\nC5 = { dim = 5 }\n";
+        let named = "\"C1\" has 1, \"C2\" has 2, \"C3\" has 3, 2 more have others, 21 tables have 16";
+        assert_eq!(problems(CRITEO, many), needs(named));
+        let two = "[features]\ncategorical = ['C1', { column = 'C2', dim = 8 }]\n";
+        assert_eq!(problems(CRITEO, two), needs("\"C2\" has 8, the other one has 16"));
         assert_eq!(job(CRITEO, &format!("{text}[model]\nkind = 'ffnn'\n")).tables[6].dim, 4);
     }
 }

@@ -118,7 +118,8 @@ pub enum TableOptimizer {
         #[serde(default = "rows::ftrl_lr")]
         #[schemars(range(min = 1e-12, max = 1000.0))]
         lr: f32,
-        /// Added to the root of the sum of squares.
+        /// Added to the root of the sum of squares, β in the paper. Gradients are those of the mean loss of a batch, so they are
+        /// smaller by the batch than the paper's, and so is the default: with the paper's β = 1 rows hardly learn.
         #[serde(default = "rows::ftrl_beta")]
         #[schemars(range(min = 0.0, max = 1000.0))]
         beta: f32,
@@ -266,7 +267,7 @@ mod rows {
     }
 
     pub(super) fn ftrl_beta() -> f32 {
-        1.0
+        1e-4
     }
 }
 
