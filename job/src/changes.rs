@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 83] = [
+const EFFECTS: [(&str, ChangeEffect); 84] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -39,6 +39,7 @@ const EFFECTS: [(&str, ChangeEffect); 83] = [
     ("data.columns", Meaning),
     ("data.comment", Meaning),
     ("data.trim", Meaning),
+    ("data.quoted_breaks", Meaning),
     ("data.missing", Meaning),
     ("data.max_bad_rows", Operational),
     ("data.max_bad_share", Operational),

@@ -43,6 +43,9 @@ pub(crate) struct DataFile {
     pub(crate) comment: Option<String>,
     /// Whether blanks around a field are removed. Default: false; `delimited` only.
     pub(crate) trim: Option<bool>,
+    /// Whether quoted fields may hold line breaks. Each worker then scans a file for quotes up to where its parts start, and a file
+    /// with a quote that is never closed loses its rows up to the next quote. Default: false; `delimited` only.
+    pub(crate) quoted_breaks: Option<bool>,
     /// Field texts that mean "missing"; an empty field always does, and null. Default: none; not for `criteo`.
     pub(crate) missing: Option<Vec<String>>,
     /// Malformed rows that are skipped before the run stops with the places of the first ones. They are counted over all epochs and
@@ -149,6 +152,7 @@ impl DataFile {
             columns: delimited.map(|layout| layout.columns.clone()),
             comment: delimited.and_then(|layout| layout.comment.clone()),
             trim: delimited.map(|layout| layout.trim),
+            quoted_breaks: delimited.map(|layout| layout.quoted_breaks),
             missing: missing.cloned(),
             max_bad_rows: data.max_bad_rows,
             max_bad_share: data.max_bad_share,

@@ -170,6 +170,7 @@ impl Resolver<'_> {
             ("columns", file.columns.is_some()),
             ("comment", file.comment.is_some()),
             ("trim", file.trim.is_some()),
+            ("quoted_breaks", file.quoted_breaks.is_some()),
             ("missing", missing),
         ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
@@ -196,6 +197,7 @@ impl Resolver<'_> {
             columns,
             comment: file.comment.clone(),
             trim: file.trim.unwrap_or(false),
+            quoted_breaks: file.quoted_breaks.unwrap_or(false),
             missing: file.missing.clone().unwrap_or_default(),
         }
     }

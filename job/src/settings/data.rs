@@ -107,6 +107,8 @@ pub struct Delimited {
     pub comment: Option<String>,
     /// Whether blanks around a field are removed.
     pub trim: bool,
+    /// Whether quoted fields may hold line breaks.
+    pub quoted_breaks: bool,
     /// Field texts that mean "missing", besides the empty one.
     pub missing: Vec<String>,
 }
