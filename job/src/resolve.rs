@@ -8,6 +8,7 @@ mod features;
 mod model;
 mod modes;
 mod rows;
+mod stdin;
 mod tables;
 
 use std::path::Path as FilePath;
@@ -61,6 +62,7 @@ impl Resolver<'_> {
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
         let features = Features { label: features.label, numeric: features.numeric, categorical };
+        self.stdin_fits(&file, &features);
         let stops_early = file.train.early_stop.is_some();
         Job {
             model: self.model(file.model, &features, &tables),

@@ -26,6 +26,7 @@ mod pipeline;
 mod read;
 mod sketch;
 mod source;
+mod stdin;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};

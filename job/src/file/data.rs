@@ -15,7 +15,7 @@ pub(crate) struct DataFile {
     /// Layout of a line.
     pub(crate) format: Layout,
     /// Training files, read in this order. A folder stands for all files below it, a pattern such as `logs/2026-11-*/part-*.csv` for
-    /// all that match it; `s3://bucket/key`, a prefix or a pattern of keys for objects in a store. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
+    /// all that match it; `s3://bucket/key`, a prefix or a pattern of keys for objects in a store (also `gs://`, `az://`), `https://…` for a file of a web server; `-` for standard input, which `zagros train` reads in one epoch. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
     /// one given by `--set` or the environment starts at the current directory.
     pub(crate) train: Paths,
     /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction`.

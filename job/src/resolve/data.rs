@@ -6,7 +6,9 @@ use std::path::{Path as FilePath, PathBuf};
 use super::Resolver;
 use crate::document::Path;
 use crate::file::{DataFile, Layout, Paths};
-use crate::settings::{Columnar, Data, DataOrder, Delimited, Features, Format, TestPart, ValidationPart, Values};
+use crate::settings::{
+    Columnar, Data, DataOrder, Delimited, Features, Format, STDIN, TestPart, ValidationPart, Values,
+};
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -118,11 +120,15 @@ impl Resolver<'_> {
     /// Makes a path absolute, so that the resolved job names the same files wherever it is read. The URL of an object stays as it is.
     fn data_path(&mut self, key: &Path, path: &str) -> PathBuf {
         match path.split_once("://") {
-            Some(("s3", rest)) if !rest.is_empty() && !rest.starts_with('/') => PathBuf::from(path),
+            None if path == STDIN => PathBuf::from(path),
+            Some(("s3" | "gs" | "az" | "http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => {
+                PathBuf::from(path)
+            }
             Some(("file", rest)) if rest.starts_with('/') => PathBuf::from(rest),
             Some((scheme, _)) => {
-                let help = "give a path, or s3://bucket/key; AWS_ENDPOINT_URL in the environment gives the endpoint";
-                let label = if scheme == "s3" { "no bucket" } else { "neither s3:// nor a path" };
+                let help = "give a path, or s3://bucket/key, gs://bucket/key, az://container/key, https://host/path";
+                let is_store = ["s3", "gs", "az", "http", "https"].contains(&scheme);
+                let label = if is_store { "no bucket" } else { "neither a path nor a store" };
                 self.problem(key.clone(), format!("`{key}` names no file"), label, help);
                 PathBuf::from(path)
             }

@@ -14,6 +14,8 @@ use super::fault::{Fault, Result};
 use super::output::{BagCells, Cell, Cells, IdCells, Output, Texts, ToClass, ToNumber};
 use super::parquet::column::ColumnReader;
 use super::parquet::file::{RowGroups, RowSlice, UsedColumn};
+use super::parquet::pages::PageFile;
+use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
@@ -44,6 +46,8 @@ struct OpenGroup {
     group: usize,
     /// The next row.
     at: u64,
+    /// Its columns, if they are in a store.
+    ranges: Option<GroupRanges>,
     label: Option<Decoded<Cells<ToClass>>>,
     numeric: Vec<Decoded<Cells<ToNumber>>>,
     categorical: Vec<Categories>,
@@ -91,7 +95,8 @@ impl ColumnarParser {
             None => self.open_group(layout, row_groups, group)?,
         };
         let decoded = open.decode(start, rows);
-        decoded.map_err(|(index, fault)| damaged(&layout.path, row_groups, group, index, fault))?;
+        decoded
+            .map_err(|(index, fault)| failed(&layout.path, row_groups, group, index, open.ranges.as_ref(), fault))?;
         let first_row = row_groups.groups[group].first_row.saturating_add(start);
         let parts = self.hold_out.map(|hold_out| (hold_out, RowHash::new(layout, first_row)));
         let outcome = self.rows(&open, rows, parts, sink);
@@ -106,9 +111,15 @@ impl ColumnarParser {
         group: usize,
     ) -> std::result::Result<OpenGroup, IngestError> {
         let path = &layout.path;
-        let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.clone(), source })?;
-        let file = Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.clone() })?);
-        let columns = GroupColumns { path, file, row_groups, group };
+        let ranges = row_groups.ranges(group)?;
+        let source = match &ranges {
+            Some(ranges) => GroupSource::Store(Arc::clone(ranges)),
+            None => {
+                let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.clone(), source })?;
+                GroupSource::Disk(Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.clone() })?))
+            }
+        };
+        let columns = GroupColumns { path, source, row_groups, group };
         let features = &self.job.features;
         let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
         let predict = self.job.eval.predict.as_ref();
@@ -139,7 +150,7 @@ impl ColumnarParser {
         let keys = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
         let keys = (first..first + keys).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
         let keys = keys.collect::<std::result::Result<_, _>>()?;
-        Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, label, numeric, categorical, grouping, keys })
+        Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, ranges, label, numeric, categorical, grouping, keys })
     }
 
     fn rows<S: RowSink>(
@@ -227,10 +238,16 @@ impl ColumnarParser {
     }
 }
 
+/// Where the columns of a row group are.
+enum GroupSource {
+    Disk(Arc<File>),
+    Store(GroupRanges),
+}
+
 /// Opens the columns of a row group.
 struct GroupColumns<'a> {
     path: &'a Path,
-    file: Arc<File>,
+    source: GroupSource,
     row_groups: &'a RowGroups,
     group: usize,
 }
@@ -243,14 +260,28 @@ impl GroupColumns<'_> {
     ) -> std::result::Result<Decoded<O>, IngestError> {
         let column = &self.row_groups.columns[index];
         let place = self.row_groups.groups[self.group].chunks[index];
-        let reader = ColumnReader::new(Arc::clone(&self.file), place, &column.column);
-        let reader = reader.map_err(|fault| damaged(self.path, self.row_groups, self.group, index, fault))?;
+        let (file, ranges) = match &self.source {
+            GroupSource::Disk(file) => (PageFile::Disk(Arc::clone(file)), None),
+            GroupSource::Store(ranges) => (PageFile::Object(Arc::clone(&ranges[index])), Some(ranges)),
+        };
+        let reader = ColumnReader::new(file, place, &column.column);
+        let reader = reader.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges, fault))?;
         Ok(Decoded { reader, out: out(column), position: column.position })
     }
 }
 
-/// The fault of a used column in a row group.
-fn damaged(path: &Path, row_groups: &RowGroups, row_group: usize, index: usize, fault: Fault) -> IngestError {
+/// The fault of a used column in a row group, or what the store said.
+fn failed(
+    path: &Path,
+    row_groups: &RowGroups,
+    row_group: usize,
+    index: usize,
+    ranges: Option<&GroupRanges>,
+    fault: Fault,
+) -> IngestError {
+    if let Some(source) = ranges.and_then(|ranges| ranges[index].take_failure()) {
+        return IngestError::Store { source };
+    }
     let (Fault(reason), column) = (fault, row_groups.columns[index].name.clone());
     IngestError::DamagedColumn { path: path.into(), row_group, column, reason }
 }

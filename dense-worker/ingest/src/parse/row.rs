@@ -351,7 +351,8 @@ fn quote_fault(error: QuoteError, breaks: bool) -> Box<FieldFault> {
     let (field, expected, found) = match error {
         QuoteError::Unclosed(field) if breaks => (field, "a closing quote", "the end of the file"),
         QuoteError::Unclosed(field) => {
-            let expected = "a closing quote on the same line (set data.quoted_breaks = true if quoted fields hold line breaks)";
+            let expected =
+                "a closing quote on the same line (set data.quoted_breaks = true if quoted fields hold line breaks)";
             (field, expected, "the end of the line")
         }
         QuoteError::TextAfterQuote(field) => (field, "the delimiter after the closing quote", "other text"),

@@ -16,6 +16,7 @@ use crate::read::objects::check_objects;
 use crate::read::records::{RecordScanner, RecordSyntax};
 use crate::read::text::{Reach, Text};
 use crate::source::object_of;
+use crate::stdin::is_stdin;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -102,10 +103,6 @@ impl FileLayout {
 impl FileLayout {
     /// Reads the footer of a Parquet file.
     fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
-        if object_of(path).is_some() {
-            let reason = "Parquet is read from disks only; copy the file to one".to_owned();
-            return Err(IngestError::DamagedFooter { path: path.into(), reason });
-        }
         let footer = ParquetFooter::open(path)?;
         let positions = ColumnPositions::find(job, path, footer.names())?;
         let ColumnPositions { label, numeric, categorical, group, keys, .. } = &positions;
@@ -131,7 +128,8 @@ impl FileLayout {
         match &self.row_groups {
             Some(row_groups) => row_groups.groups.len() > 1,
             // Where the records of an object start is not known before all of it is read.
-            None => !self.is_compressed && (self.records.is_none() || object_of(&self.path).is_none()),
+            None if self.records.is_some() && object_of(&self.path).is_some() => false,
+            None => !self.is_compressed && !is_stdin(&self.path),
         }
     }
 }

@@ -271,6 +271,8 @@ struct OpenSlices {
     layout: Arc<FileLayout>,
     is_whole_file: bool,
     slices: Box<dyn Iterator<Item = RowSlice> + Send>,
+    /// The row group after the last one.
+    end: usize,
     /// Bytes and rows of the split that are not accounted for.
     bytes: u64,
     rows: u64,
@@ -279,14 +281,15 @@ struct OpenSlices {
 impl OpenSlices {
     fn new(layout: &Arc<FileLayout>, row_groups: &RowGroups, task: &SplitTask, most: usize) -> Self {
         let end = task.end.min(layout.bytes);
-        let groups: Vec<_> =
-            row_groups.owned(task.start, end).map(|group| (group, row_groups.groups[group].rows)).collect();
+        let owned = row_groups.owned(task.start, end);
+        let groups: Vec<_> = owned.clone().map(|group| (group, row_groups.groups[group].rows)).collect();
         Self {
             id: task.id,
             layout: Arc::clone(layout),
             is_whole_file: task.start == 0 && end == layout.bytes,
             bytes: end.saturating_sub(task.start),
             rows: groups.iter().fold(0, |sum, (_, rows)| rows.saturating_add(sum)),
+            end: owned.end,
             slices: Box::new(groups.into_iter().flat_map(move |(group, rows)| slices(group, rows, most))),
         }
     }
@@ -294,6 +297,9 @@ impl OpenSlices {
     /// The next slice. The bytes of the split are spread evenly over its rows.
     fn block(&mut self) -> Block {
         let slice = self.slices.next();
+        if let (Some(slice), Some(row_groups)) = (slice.filter(|slice| slice.start == 0), &self.layout.row_groups) {
+            (slice.group..self.end.min(slice.group + 2)).for_each(|group| row_groups.prefetch(group));
+        }
         let taken = slice.map_or(self.rows, |slice| slice.rows as u64);
         // u128: a product with a byte count.
         let bytes = match self.rows {
