@@ -62,7 +62,7 @@ impl Resolver<'_> {
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
         let features = Features { label: features.label, numeric: features.numeric, categorical };
-        self.stdin_fits(&file, &features);
+        self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let stops_early = file.train.early_stop.is_some();
         Job {
             model: self.model(file.model, &features, &tables),

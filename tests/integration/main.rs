@@ -35,6 +35,7 @@ mod scale;
 mod servers;
 mod signals;
 mod slices;
+mod sources;
 mod stop;
 mod store;
 mod streaming;

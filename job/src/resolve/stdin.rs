@@ -1,30 +1,30 @@
 //! Standard input as training data, `data.train = "-"`: what reads data more than once, or in several processes, is refused.
 
 use super::Resolver;
-use crate::file::{JobFile, Layout, Paths};
+use crate::file::{DataFile, Layout, Paths};
 use crate::settings::{Features, STDIN, Standardise};
 
 impl Resolver<'_> {
     /// Checks that standard input is read once.
-    pub(super) fn stdin_fits(&mut self, file: &JobFile, features: &Features) {
+    pub(super) fn stdin_fits(&mut self, data: &DataFile, epochs: u32, workers: u32, features: &Features) {
         let names_it = |paths: &Paths| paths.as_slice().iter().any(|path| path == STDIN);
-        let scored = [("data.test", &file.data.test), ("data.validation", &file.data.validation)];
+        let scored = [("data.test", &data.test), ("data.validation", &data.validation)];
         for (key, _) in scored.into_iter().filter(|(_, paths)| paths.as_ref().is_some_and(names_it)) {
             let message = format!("`{key}` cannot be standard input");
             self.problem(key, message, "may be scored more than once", "name a file");
         }
-        if !names_it(&file.data.train) {
+        if !names_it(&data.train) {
             return;
         }
         let once = "standard input is read once, by one worker";
         let standardises = features.numeric.iter().any(|column| column.standardise == Standardise::Fit);
         let refused = [
-            ("data.train", file.data.train.as_slice().len() > 1, "name files, or `-` alone"),
-            ("data.format", file.data.format == Layout::Parquet, "write the data to a file: its footer is at its end"),
-            ("data.test_fraction", file.data.test_fraction.is_some(), "hold rows out in a file: data.test"),
-            ("data.validation_share", file.data.validation_share.is_some(), "hold rows out in a file: data.validation"),
-            ("train.epochs", file.train.epochs > 1, "train one epoch, or write the data to a file"),
-            ("cluster.workers", file.cluster.workers > 1, "use one worker, or write the data to files"),
+            ("data.train", data.train.as_slice().len() > 1, "name files, or `-` alone"),
+            ("data.format", data.format == Layout::Parquet, "write the data to a file: its footer is at its end"),
+            ("data.test_fraction", data.test_fraction.is_some(), "hold rows out in a file: data.test"),
+            ("data.validation_share", data.validation_share.is_some(), "hold rows out in a file: data.validation"),
+            ("train.epochs", epochs > 1, "train one epoch, or write the data to a file"),
+            ("cluster.workers", workers > 1, "use one worker, or write the data to files"),
             (
                 "features.numeric",
                 standardises,
@@ -69,6 +69,6 @@ mod tests {
         }
         assert!(refused(&CRITEO.replace("'a.txt'", "['a', '-']"), "").contains("`data.train` does not fit"));
         assert!(refused(CRITEO, "test = '-'\n").contains("`data.test` cannot be standard input"));
-        assert!(refused(&stdin(), "test = 'b.txt'\n").is_empty());
+        assert!(job(&stdin(), "test = 'b.txt'\n").data.reads_stdin());
     }
 }
