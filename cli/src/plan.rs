@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
-use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
+use zagros_job::{Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound, ValidationPart};
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
@@ -98,14 +98,24 @@ fn held_out(test: &TestPart) -> String {
     match test {
         TestPart::Files(files) => format!("{} file(s)", files.len()),
         TestPart::Fraction(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
+        TestPart::Newest(newest) => newest_rows(newest),
         TestPart::None => "nothing".to_owned(),
     }
+}
+
+fn newest_rows(newest: &NewestRows) -> String {
+    let from = match &newest.from {
+        TimeBound::Number(from) => from.to_string(),
+        TimeBound::Text(from) => from.clone(),
+    };
+    format!("rows whose {} is {from} or later", newest.column)
 }
 
 fn validation(job: &Job) -> String {
     let part = match &job.data.validation {
         ValidationPart::Files(files) => format!("{} file(s)", files.len()),
         ValidationPart::Share(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
+        ValidationPart::Newest(newest) => newest_rows(newest),
         ValidationPart::None => return "nothing".to_owned(),
     };
     let stop = job.train.early_stop.map(|stop| format!(", at most {} evaluations without a better one", stop.patience));

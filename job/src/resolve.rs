@@ -7,6 +7,7 @@ mod eval;
 mod features;
 mod model;
 mod modes;
+mod parts;
 mod rows;
 mod stdin;
 mod tables;
@@ -67,7 +68,7 @@ impl Resolver<'_> {
         Job {
             model: self.model(file.model, &features, &tables),
             name: self.name(file.name),
-            data: self.data(&file.data, &features),
+            data: self.data(&file.data, &features, columns.as_deref()),
             tables,
             dense_optimizer: file.optimizer,
             eval: self.eval(file.eval, &features.label, columns.as_deref()),

@@ -18,7 +18,7 @@ mod table;
 mod train;
 
 pub use cluster::{Cluster, Collective, Durability, Wire};
-pub use data::{Columnar, Data, DataOrder, Delimited, Format, STDIN, TestPart, ValidationPart};
+pub use data::{Columnar, Data, DataOrder, Delimited, Format, NewestRows, STDIN, TestPart, TimeBound, ValidationPart};
 pub use dense::DENSE_TABLE;
 pub use features::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};
 pub use model::{Model, Structure};

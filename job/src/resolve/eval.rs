@@ -46,9 +46,9 @@ impl Resolver<'_> {
             }
             return;
         };
-        if file.data.validation.is_none() && file.data.validation_share.is_none() {
-            let help = "hold rows out: data.validation = \"file\" or data.validation_share = 0.1; a test part that chose the \
-                        state would look better than it is";
+        if !file.data.has_validation() {
+            let help = "hold rows out: data.validation = \"file\", data.validation_share = 0.1 or data.validation_from; a test part \
+                        that chose the state would look better than it is";
             self.problem("train.early_stop", "early stopping needs a validation part", "no validation part", help);
         }
         if early_stop.metric == Metric::Gauc && file.eval.group_by.is_none() {
