@@ -24,7 +24,7 @@ pub use features::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Stand
 pub use model::{Model, Structure};
 pub(crate) use numbers::{shorten, size};
 pub use optimizers::{DenseOptimizer, TableOptimizer};
-pub use run::{Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
+pub use run::{CalibrationKind, Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use train::{DenseUpdates, Device, Mode, Precision, StartSteps, Train};

@@ -5,6 +5,7 @@ mod asynchronous;
 mod bad_data;
 mod bad_job;
 mod bench;
+mod calibration;
 mod chaos;
 mod cluster;
 mod comeback;

@@ -8,6 +8,7 @@ pub mod fit;
 pub mod hash;
 pub mod input;
 pub mod inspect;
+pub mod profile;
 pub mod sample;
 pub mod split;
 pub mod stream;
