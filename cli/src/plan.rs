@@ -130,6 +130,11 @@ fn model(job: &Job) -> String {
             "Wukong, {layers} layers of {fmb} FMB vectors (rank {rank}, MLP {fmb_hidden:?}) and {lcb} LCB vectors, \
              bottom {bottom:?}, top {top:?}"
         ),
+        Model::Din { attention, attention_hidden, hidden, .. } => {
+            let sequences = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
+            let sequences = sequences.collect::<Vec<_>>().join(", ");
+            format!("DIN, attends to {sequences} (unit {attention_hidden:?}), layers {hidden:?}")
+        }
         // The module is not loaded, because a plan must not run its code.
         Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
     };
@@ -170,6 +175,11 @@ mod tests {
 
     #[test]
     fn every_network_has_as_many_weights_as_are_counted() {
+        let sequence = |column: &str, table: &str| {
+            format!("{{ column = '{column}', table = '{table}', separator = '|', sequence = {{ length = 3 }} }}")
+        };
+        let sequences =
+            format!("[features]\ncategorical = ['C1', 'C2', {}, {}]", sequence("C3", "C2"), sequence("C4", "C1"));
         let networks = [
             "kind = 'dlrm'\nbottom = [8]\ntop = [6]",
             "kind = 'ffnn'\nhidden = [8, 6]",
@@ -181,6 +191,8 @@ mod tests {
             "kind = 'wukong'\nlayers = 3\nfmb = 3\nlcb = 2\nrank = 4\nfmb_hidden = [7]\nbottom = [8]\ntop = [6]",
             // Each layer gives as many vectors as it takes: 27.
             "kind = 'wukong'\nlayers = 1\nfmb = 20\nlcb = 7\nfmb_hidden = []\nbottom = []\ntop = []",
+            &format!("kind = 'din'\nattention_hidden = [7, 3]\nhidden = [6]\n{sequences}"),
+            &format!("kind = 'din'\nattention_hidden = []\nactivation = 'sigmoid'\nhidden = []\n{sequences}"),
         ];
         for network in networks {
             let text = format!(

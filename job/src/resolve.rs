@@ -8,6 +8,7 @@ mod features;
 mod model;
 mod modes;
 mod rows;
+mod sequences;
 mod tables;
 
 use std::path::Path as FilePath;

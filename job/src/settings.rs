@@ -14,6 +14,7 @@ mod network;
 mod numbers;
 mod optimizers;
 mod run;
+mod sequence;
 mod table;
 mod train;
 
@@ -25,6 +26,7 @@ pub use model::{Model, Structure};
 pub(crate) use numbers::{shorten, size};
 pub use optimizers::{DenseOptimizer, TableOptimizer};
 pub use run::{Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
+pub use sequence::{Attention, AttentionActivation, Keep, Pad, Sequence};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use train::{DenseUpdates, Device, Mode, Precision, StartSteps, Train};

@@ -38,6 +38,9 @@ impl Network {
             {
                 same.categorical
             }
+            Self::Din(_) if is_of("layers.0") => same.both(),
+            // A unit belongs to a sequence and its target.
+            Self::Din(_) if tensor.starts_with("attention_") || tensor.starts_with("slopes_") => same.categorical,
             Self::TorchScript(_) => same.both(),
             _ => true,
         }

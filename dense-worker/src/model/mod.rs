@@ -6,6 +6,7 @@ mod buffers;
 mod dcnv2;
 mod deepfm;
 mod device;
+mod din;
 mod dlrm;
 mod error;
 mod ffnn;
@@ -17,6 +18,7 @@ mod loss_scale;
 mod mlp;
 mod optimizer;
 mod scoring;
+mod shape;
 mod shared;
 mod state;
 mod torchscript;
@@ -34,6 +36,7 @@ use dcnv2::{Dcnv2, Form};
 use deepfm::DeepFm;
 use device::DevicePlacement;
 pub(crate) use device::without_units;
+use din::{Din, DinForm};
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
@@ -44,44 +47,11 @@ use loss_scale::LossScale;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
 pub(crate) use scoring::batch_of_blocks;
+pub use shape::{AttentionShape, InputShape, SequenceShape};
 pub use shared::Final;
 use torchscript::TorchScript;
 use wide_deep::WideDeep;
 use wukong::{Wukong, WukongForm};
-
-/// The network's input for one sample.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InputShape {
-    /// Numeric values.
-    pub numeric: usize,
-    /// Values of each categorical feature's vector, in feature order.
-    pub embeddings: Vec<usize>,
-}
-
-impl InputShape {
-    /// The input for samples of a job.
-    #[must_use]
-    pub fn of(job: &Job) -> Self {
-        let dim = |feature: &zagros_job::Categorical| job.tables[feature.table].dim;
-        Self { numeric: job.features.numeric.len(), embeddings: job.features.categorical.iter().map(dim).collect() }
-    }
-
-    /// Values of all feature vectors side by side: ΣD.
-    #[must_use]
-    pub fn width(&self) -> usize {
-        self.embeddings.iter().sum()
-    }
-
-    /// The one dim of all tables, which `model` needs.
-    fn common_dim(&self, model: &'static str) -> Result<usize, ModelError> {
-        let what = "the network needs a categorical feature and has none";
-        let first = *self.embeddings.first().ok_or(ModelError::Shape { what })?;
-        match self.embeddings.iter().find(|dim| **dim != first) {
-            Some(other) => Err(ModelError::Dims { model, first, other: *other }),
-            None => Ok(first),
-        }
-    }
-}
 
 /// The result of one training step.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,6 +95,7 @@ enum Network {
     DeepFm(DeepFm),
     WideDeep(WideDeep),
     Wukong(Wukong),
+    Din(Din),
     TorchScript(TorchScript),
 }
 
@@ -360,6 +331,10 @@ impl Network {
                     weights,
                 )?)
             }
+            Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
+                let (activation, softmax) = (*activation, *softmax);
+                Self::Din(Din::new(shape, DinForm { attention_hidden, activation, softmax, hidden }, weights)?)
+            }
             Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, variables)?;
                 return Ok((Self::TorchScript(module), buffers));
@@ -398,6 +373,7 @@ impl Network {
             Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout)?,
             Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout)?,
             Self::Wukong(wukong) => wukong.forward(numeric, embeddings, dropout)?,
+            Self::Din(din) => din.forward(numeric, embeddings, dropout)?,
             Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some())?,
         };
         Ok(logits.f_squeeze_dim(1)?)
@@ -411,7 +387,8 @@ fn dropout_of(model: &Model) -> f64 {
         | Model::Dcnv2 { dropout, .. }
         | Model::DeepFm { dropout, .. }
         | Model::WideDeep { dropout, .. }
-        | Model::Wukong { dropout, .. } => *dropout,
+        | Model::Wukong { dropout, .. }
+        | Model::Din { dropout, .. } => *dropout,
         // The module has its own dropout.
         Model::TorchScript { .. } => 0.0,
     }
