@@ -181,6 +181,33 @@ def din(case, x, e, pairs, attention_hidden, activation, softmax, hidden):
     return case.mlp("layers", torch.cat([x] + vectors + sums), hidden + [1], False)
 
 
+def bst(case, x, e, pairs, layers, heads, ffn, hidden):
+    vectors, outputs = case.vectors(e), []
+    for pair, (sequence, target) in enumerate(pairs):
+        values, target = case.sequence(e, sequence), vectors[target]
+        (length, dim, pad), real = case.sequences[sequence], len(values)
+        position = case.weight(f"positions_{pair}.weight", length + 1, dim)
+        first = 0 if pad == "right" else length - real
+        tokens = [value + position[first + i] for i, value in enumerate(values)] + [target + position[length]]
+        for layer in range(layers):
+            query, key, value = ([case.linear(f"{name}_{pair}.{layer}", t, dim, bias=False) for t in tokens] for name in ["query", "key", "value"])
+            width, made = dim // heads, []
+            for i, token in enumerate(tokens):
+                parts = []
+                for h in range(heads):
+                    part = slice(h * width, (h + 1) * width)
+                    fits = torch.stack([query[i][part].dot(k[part]) / width**0.5 for k in key]).softmax(0)
+                    parts.append(sum(fit * v[part] for fit, v in zip(fits, value)))
+                mixed = case.linear(f"mix_{pair}.{layer}", torch.cat(parts), dim, bias=False)
+                s = layer_norm(case, f"attention_norm_{pair}.{layer}", token + mixed)
+                inner = functional.leaky_relu(case.linear(f"ffn_{pair}_{layer}.0", s, ffn))
+                made.append(layer_norm(case, f"ffn_norm_{pair}.{layer}", s + case.linear(f"ffn_{pair}_{layer}.1", inner, dim)))
+            tokens = made
+        padding = [torch.zeros_like(target)] * (length - real)
+        outputs += (tokens[:-1] + padding if pad == "right" else padding + tokens[:-1]) + tokens[-1:]
+    return case.mlp("layers", torch.cat([x] + vectors + outputs), hidden + [1], False)
+
+
 CASES = {
     "dlrm": (3, [4, 4, 4], lambda c, x, e: dlrm(c, x, e, [5], [6, 4])),
     "dlrm_without_numbers": (0, [4, 4, 4], lambda c, x, e: dlrm(c, x, e, [5], [6, 4])),
@@ -199,6 +226,13 @@ CASES = {
         0,
         [3, 2],
         lambda c, x, e: din(c, x, e, [(0, 0), (1, 1)], [5], "sigmoid", True, [6]),
+        [(3, 3, "right"), (2, 2, "left")],
+    ),
+    "bst": (2, [3, 4], lambda c, x, e: bst(c, x, e, [(0, 1)], 2, 2, 5, [6, 4]), [(3, 4, "left")]),
+    "bst_two": (
+        0,
+        [3, 2],
+        lambda c, x, e: bst(c, x, e, [(0, 0), (1, 1)], 1, 1, 3, [6]),
         [(3, 3, "right"), (2, 2, "left")],
     ),
 }

@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
-use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
+use zagros_job::{Attention, Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
@@ -131,14 +131,22 @@ fn model(job: &Job) -> String {
              bottom {bottom:?}, top {top:?}"
         ),
         Model::Din { attention, attention_hidden, hidden, .. } => {
-            let sequences = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
-            let sequences = sequences.collect::<Vec<_>>().join(", ");
-            format!("DIN, attends to {sequences} (unit {attention_hidden:?}), layers {hidden:?}")
+            format!("DIN, attends to {} (unit {attention_hidden:?}), layers {hidden:?}", pairs(attention))
         }
+        Model::Bst { attention, layers, heads, ffn, hidden, .. } => format!(
+            "BST, reads {} ({layers} blocks of {heads} heads and {ffn} units), layers {hidden:?}",
+            pairs(attention)
+        ),
         // The module is not loaded, because a plan must not run its code.
         Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
     };
     format!("{kind}, {} dense weights", HumanCount(job.dense_parameters().unwrap_or(0)))
+}
+
+/// The sequences of a network with their targets.
+fn pairs(attention: &[Attention]) -> String {
+    let pairs = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
+    pairs.collect::<Vec<_>>().join(", ")
 }
 
 fn training(job: &Job) -> String {
@@ -192,6 +200,7 @@ mod tests {
             // Each layer gives as many vectors as it takes: 27.
             "kind = 'wukong'\nlayers = 1\nfmb = 20\nlcb = 7\nfmb_hidden = []\nbottom = []\ntop = []",
             &format!("kind = 'din'\nattention_hidden = [7, 3]\nhidden = [6]\n{sequences}"),
+            &format!("kind = 'bst'\nlayers = 2\nheads = 2\nffn = 5\nhidden = [6]\n{sequences}"),
             &format!("kind = 'din'\nattention_hidden = []\nactivation = 'sigmoid'\nhidden = []\n{sequences}"),
         ];
         for network in networks {

@@ -119,7 +119,7 @@ fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
 
 /// A network of sequences reads the tags as one, whose target is the user.
 fn with_sequence(model: &Json, item: Json, tag: Json, sequence: Json) -> (Json, Json) {
-    if model["kind"] != "din" {
+    if model["kind"] != "din" && model["kind"] != "bst" {
         return (item, tag);
     }
     let keys = json!({ "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "pool_at": null });
@@ -135,7 +135,7 @@ fn any_data(data: Json) -> Json {
 /// The rank must be below the width of the input. A module must be trusted and hashed.
 fn any_model(model: Json) -> Json {
     let module = model["kind"] == "torchscript";
-    let own = json!({ "rank": null, "attention": null });
+    let own = json!({ "rank": null, "attention": null, "heads": null });
     let keys = if module { json!({ "sha256": "0".repeat(64), "trust": true }) } else { own };
     with(model, keys)
 }

@@ -23,6 +23,7 @@ pub use data::{Columnar, Data, DataOrder, Delimited, Format, TestPart, Validatio
 pub use dense::DENSE_TABLE;
 pub use features::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};
 pub use model::{Model, Structure};
+pub use network::PairSize;
 pub(crate) use numbers::{shorten, size};
 pub use optimizers::{DenseOptimizer, TableOptimizer};
 pub use run::{Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};

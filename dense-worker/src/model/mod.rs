@@ -2,6 +2,7 @@
 //!
 //! Everything here runs on one thread (`datapath::dense`): libtorch keeps its thread count per calling thread.
 
+mod bst;
 mod buffers;
 mod dcnv2;
 mod deepfm;
@@ -31,6 +32,7 @@ use tch::nn::VarStore;
 use tch::{Device, Reduction, Tensor};
 use zagros_job::{Job, Model, NonFinitePolicy, Precision};
 
+use bst::{Bst, BstForm};
 use buffers::ModuleBuffers;
 use dcnv2::{Dcnv2, Form};
 use deepfm::DeepFm;
@@ -96,6 +98,7 @@ enum Network {
     WideDeep(WideDeep),
     Wukong(Wukong),
     Din(Din),
+    Bst(Bst),
     TorchScript(TorchScript),
 }
 
@@ -335,6 +338,10 @@ impl Network {
                 let (activation, softmax) = (*activation, *softmax);
                 Self::Din(Din::new(shape, DinForm { attention_hidden, activation, softmax, hidden }, weights)?)
             }
+            Model::Bst { layers, heads, ffn, hidden, .. } => {
+                let form = BstForm { layers: *layers, heads: *heads, ffn: *ffn, hidden };
+                Self::Bst(Bst::new(shape, form, weights)?)
+            }
             Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, variables)?;
                 return Ok((Self::TorchScript(module), buffers));
@@ -374,6 +381,7 @@ impl Network {
             Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout)?,
             Self::Wukong(wukong) => wukong.forward(numeric, embeddings, dropout)?,
             Self::Din(din) => din.forward(numeric, embeddings, dropout)?,
+            Self::Bst(bst) => bst.forward(numeric, embeddings, dropout)?,
             Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some())?,
         };
         Ok(logits.f_squeeze_dim(1)?)
@@ -388,7 +396,8 @@ fn dropout_of(model: &Model) -> f64 {
         | Model::DeepFm { dropout, .. }
         | Model::WideDeep { dropout, .. }
         | Model::Wukong { dropout, .. }
-        | Model::Din { dropout, .. } => *dropout,
+        | Model::Din { dropout, .. }
+        | Model::Bst { dropout, .. } => *dropout,
         // The module has its own dropout.
         Model::TorchScript { .. } => 0.0,
     }

@@ -61,7 +61,7 @@ pub(crate) struct CategoricalFile {
     /// Who adds up the rows of a cell. With many rare values a sum is fewer bytes than its rows; with few values that all samples
     /// share it is more. Default: `auto`; needs `separator`.
     pub(crate) pool_at: Option<PoolAt>,
-    /// Keeps the values of a cell in order, for the networks that read sequences (`din`). Default: none, values are pooled; needs
+    /// Keeps the values of a cell in order, for the networks that read sequences (`din`, `bst`). Default: none, values are pooled; needs
     /// `separator`, or a column of lists. Excludes `pooling` and `pool_at`.
     pub(crate) sequence: Option<Sequence>,
 }

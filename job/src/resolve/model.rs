@@ -34,6 +34,17 @@ impl Resolver<'_> {
                     dropout: *dropout,
                 };
             }
+            Model::Bst { attention, layers, heads, ffn, hidden, dropout } => {
+                self.heads_divide(*heads, features, tables);
+                return Model::Bst {
+                    attention: self.attention(attention, features, tables),
+                    layers: *layers,
+                    heads: *heads,
+                    ffn: *ffn,
+                    hidden: hidden.clone(),
+                    dropout: *dropout,
+                };
+            }
             Model::Ffnn { .. } | Model::Dcnv2 { .. } | Model::WideDeep { .. } => {}
         }
         model

@@ -13,7 +13,8 @@ impl Resolver<'_> {
             (false, Some(index)) => {
                 let column = &features.categorical[index].column;
                 let message = format!("the network of `model.kind` reads no sequence, and \"{column}\" is one");
-                let help = "give the feature `pooling` in place of `sequence`, or use [model] kind = \"din\"";
+                let help =
+                    "give the feature `pooling` in place of `sequence`, or use [model] kind = \"din\" or \"bst\"";
                 let path = Path::from("features.categorical").index(index).key("sequence");
                 self.problem(path, message, "not read", help);
             }
@@ -45,6 +46,16 @@ impl Resolver<'_> {
             self.problem("model.attention", format!("the sequence \"{column}\" has no target"), "not listed", help);
         }
         given.to_vec()
+    }
+
+    /// Each head reads an equal part of a vector.
+    pub(super) fn heads_divide(&mut self, heads: usize, features: &Features, tables: &[Table]) {
+        let dim = |feature: &Categorical| tables[feature.table].dim;
+        let uneven = |feature: &&Categorical| is_sequence(feature) && !dim(feature).is_multiple_of(heads);
+        if let Some(feature) = features.categorical.iter().find(uneven) {
+            let message = format!("{heads} heads do not divide the dim {} of \"{}\"", dim(feature), feature.column);
+            self.problem("model.heads", message, "not a divisor", "choose a divisor of the dim, or another dim");
+        }
     }
 
     fn only_target(&mut self, sequence: &Categorical, features: &Features, tables: &[Table]) -> Option<Attention> {
@@ -107,7 +118,7 @@ impl Resolver<'_> {
 
 /// Whether a network reads sequences.
 fn reads_sequences(model: &Model) -> bool {
-    matches!(model, Model::Din { .. })
+    matches!(model, Model::Din { .. } | Model::Bst { .. })
 }
 
 fn is_sequence(feature: &Categorical) -> bool {
@@ -194,6 +205,13 @@ mod tests {
         }
         let found = problems(COLUMNS, &text("'movie'", "kind = 'din'"));
         assert_eq!(found, ["the network reads a sequence, and no feature is one"]);
+    }
+
+    #[test]
+    fn heads_divide_the_dim() {
+        let heads = |heads: &str| text(HISTORY, &format!("kind = 'bst'\nheads = {heads}"));
+        assert!(matches!(job(COLUMNS, &heads("8")).model, Model::Bst { heads: 8, layers: 1, ffn: 64, .. }));
+        assert_eq!(problems(COLUMNS, &heads("3")), ["3 heads do not divide the dim 16 of \"history\""]);
     }
 
     #[test]

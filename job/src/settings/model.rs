@@ -156,6 +156,36 @@ pub enum Model {
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         dropout: f64,
     },
+    /// BST, Chen et al. 2019: a transformer over each sequence and its target, whose outputs are read beside the vectors. Needs a feature
+    /// with `sequence`.
+    Bst {
+        /// Sequences and their targets: `[{ sequence = "history", target = "movie_id" }]`. A sequence and its target read the same
+        /// table. Default: each sequence with the one other feature that reads its table.
+        #[serde(default)]
+        #[schemars(extend("default" = null))]
+        attention: Vec<Attention>,
+        /// Blocks of self-attention and a feed-forward network.
+        #[serde(default = "bst_layers")]
+        #[schemars(range(min = 1, max = 64))]
+        layers: usize,
+        /// Heads of the self-attention; a divisor of the table's `dim`.
+        #[serde(default = "bst_heads")]
+        #[schemars(range(min = 1, max = 64))]
+        heads: usize,
+        /// Width of the hidden layer of the feed-forward network of each position.
+        #[serde(default = "bst_ffn")]
+        #[schemars(range(min = 1, max = 65536))]
+        ffn: usize,
+        /// Widths of the hidden layers of the MLP over numeric features, vectors and the outputs of the transformers, in order; the
+        /// output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of that MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
     /// A TorchScript module of your own: called with the numeric values `[batch, numeric]` and the feature vectors
     /// `[batch, ΣD]`, it gives the logits, `[batch]` or `[batch, 1]`.
     #[serde(rename = "torchscript")]
@@ -237,6 +267,18 @@ fn wukong_vectors() -> usize {
 
 fn attention_hidden() -> Vec<i64> {
     vec![80, 40]
+}
+
+fn bst_layers() -> usize {
+    1
+}
+
+fn bst_heads() -> usize {
+    1
+}
+
+fn bst_ffn() -> usize {
+    64
 }
 
 fn fmb_hidden() -> Vec<i64> {

@@ -3,6 +3,15 @@
 
 use super::{Attention, AttentionActivation, Job, Model, Structure};
 
+/// The size of a sequence that is compared with a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairSize {
+    /// Values of each vector.
+    pub dim: u64,
+    /// Positions.
+    pub length: u64,
+}
+
 impl Job {
     /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
     #[must_use]
@@ -10,13 +19,14 @@ impl Job {
         let dim = |feature: &super::Categorical| self.tables[feature.table].dim as u64;
         let vectors = self.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
         let dims: Vec<u64> = vectors.map(dim).collect();
-        let sequences: Vec<u64> = self.model.attention().iter().filter_map(|pair| self.sequence_dim(pair)).collect();
+        let sequences: Vec<PairSize> = self.model.attention().iter().filter_map(|pair| self.pair_size(pair)).collect();
         self.model.parameters(self.features.numeric.len() as u64, &dims, &sequences)
     }
 
-    fn sequence_dim(&self, pair: &Attention) -> Option<u64> {
+    fn pair_size(&self, pair: &Attention) -> Option<PairSize> {
         let feature = self.features.categorical.iter().find(|feature| feature.column == pair.sequence)?;
-        Some(self.tables[feature.table].dim as u64)
+        let length = feature.values.sequence()?.length as u64;
+        Some(PairSize { dim: self.tables[feature.table].dim as u64, length })
     }
 }
 
@@ -25,15 +35,15 @@ impl Model {
     #[must_use]
     pub fn attention(&self) -> &[Attention] {
         match self {
-            Self::Din { attention, .. } => attention,
+            Self::Din { attention, .. } | Self::Bst { attention, .. } => attention,
             _ => &[],
         }
     }
 
-    /// Weights and biases over `numeric` values, feature vectors of `dims`, and pairs of a sequence and a target, each of a dim of
-    /// `sequences`; `None` for a user's module.
+    /// Weights and biases over `numeric` values, feature vectors of `dims`, and pairs of a sequence and a target;
+    /// `None` for a user's module.
     #[must_use]
-    pub fn parameters(&self, numeric: u64, dims: &[u64], sequences: &[u64]) -> Option<u64> {
+    pub fn parameters(&self, numeric: u64, dims: &[u64], sequences: &[PairSize]) -> Option<u64> {
         let width = numeric + dims.iter().sum::<u64>();
         // The vectors without their first value, which is the id's own weight.
         let factors = dims.iter().map(|dim| dim.saturating_sub(1));
@@ -66,8 +76,14 @@ impl Model {
                     AttentionActivation::Prelu => attention_hidden.iter().map(|width| width.unsigned_abs()).sum(),
                     AttentionActivation::Sigmoid | AttentionActivation::Relu => 0,
                 };
-                let units = sequences.iter().map(|dim| mlp(4 * dim, attention_hidden, 1) + slopes);
-                units.sum::<u64>() + mlp(width + sequences.iter().sum::<u64>(), hidden, 1)
+                let units = sequences.iter().map(|pair| mlp(4 * pair.dim, attention_hidden, 1) + slopes);
+                units.sum::<u64>() + mlp(width + sequences.iter().map(|pair| pair.dim).sum::<u64>(), hidden, 1)
+            }
+            Self::Bst { layers, ffn, hidden, .. } => {
+                let block = |dim: u64| 4 * dim * dim + 4 * dim + mlp(dim, &[*ffn as i64], dim);
+                let outputs = |pair: &PairSize| (pair.length + 1) * pair.dim;
+                let transformers = sequences.iter().map(|pair| outputs(pair) + *layers as u64 * block(pair.dim));
+                transformers.sum::<u64>() + mlp(width + sequences.iter().map(outputs).sum::<u64>(), hidden, 1)
             }
             Self::TorchScript { .. } => return None,
         })

@@ -89,7 +89,7 @@ fn a_wukong(layers: usize, (fmb, lcb): (usize, usize), fmb_hidden: &[i64]) -> Mo
 
 /// A job whose feature of each entry is a sequence with the length and the padding of the entry. It reads the table of its target,
 /// the feature of the entry's second number.
-fn with_sequences(mut job: Job, sequences: &[(usize, usize, Pad)]) -> Job {
+pub(super) fn with_sequences(mut job: Job, sequences: &[(usize, usize, Pad)]) -> Job {
     for (length, target, pad) in sequences {
         let index = job.features.categorical.len();
         let table = job.features.categorical[*target].table;
@@ -100,7 +100,7 @@ fn with_sequences(mut job: Job, sequences: &[(usize, usize, Pad)]) -> Job {
 }
 
 /// The network whose pairs are of the sequence and the target of these numbers of columns.
-fn a_din(
+pub(super) fn a_din(
     pairs: &[(&str, &str)],
     attention_hidden: &[i64],
     activation: AttentionActivation,
@@ -125,6 +125,25 @@ fn din_softmax() {
     let network = a_din(&[("S2", "C0"), ("S3", "C1")], &[5], AttentionActivation::Sigmoid, true, &[6]);
     let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, Pad::Right), (2, 1, Pad::Left)]);
     check(include_str!("../fixtures/din_softmax.json"), &job);
+}
+
+pub(super) fn a_bst(pairs: &[(&str, &str)], (layers, heads, ffn): (usize, usize, usize), hidden: &[i64]) -> Model {
+    let pair = |(sequence, target): &(&str, &str)| Attention { sequence: (*sequence).into(), target: (*target).into() };
+    let (attention, hidden) = (pairs.iter().map(pair).collect(), hidden.to_vec());
+    Model::Bst { attention, layers, heads, ffn, hidden, dropout: 0.0 }
+}
+
+#[test]
+fn bst() {
+    let job = with_sequences(job(2, &[3, 4], a_bst(&[("S2", "C1")], (2, 2, 5), &[6, 4])), &[(3, 1, Pad::Left)]);
+    check(include_str!("../fixtures/bst.json"), &job);
+}
+
+#[test]
+fn bst_two() {
+    let network = a_bst(&[("S2", "C0"), ("S3", "C1")], (1, 1, 3), &[6]);
+    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, Pad::Right), (2, 1, Pad::Left)]);
+    check(include_str!("../fixtures/bst_two.json"), &job);
 }
 
 fixture!(dlrm, 3, [4, 4, 4], a_dlrm());
