@@ -9,6 +9,7 @@ mod model;
 mod modes;
 mod parts;
 mod rows;
+mod sequences;
 mod stdin;
 mod tables;
 

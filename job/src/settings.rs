@@ -14,6 +14,7 @@ mod network;
 mod numbers;
 mod optimizers;
 mod run;
+mod sequence;
 mod table;
 mod train;
 
@@ -22,9 +23,11 @@ pub use data::{Columnar, Data, DataOrder, Delimited, Format, NewestRows, STDIN, 
 pub use dense::DENSE_TABLE;
 pub use features::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};
 pub use model::{Model, Structure};
+pub use network::PairSize;
 pub(crate) use numbers::{shorten, size};
 pub use optimizers::{DenseOptimizer, TableOptimizer};
 pub use run::{CalibrationKind, Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
+pub use sequence::{Attention, AttentionActivation, Keep, Pad, Sequence};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use train::{DenseUpdates, Device, Mode, Precision, StartSteps, Train};

@@ -33,6 +33,7 @@ mod rejoin;
 mod resume;
 mod saved_model;
 mod scale;
+mod sequences;
 mod servers;
 mod signals;
 mod slices;

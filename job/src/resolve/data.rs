@@ -36,6 +36,7 @@ fn shuffle_rows(features: &Features) -> usize {
     let ids = features.categorical.iter().map(|feature| match feature.values {
         Values::One => 1,
         Values::Many { .. } => VALUES,
+        Values::Sequence { sequence, .. } => sequence.length,
     });
     let row = 8 * ids.sum::<usize>() + 4 * features.numeric.len() + 4;
     SHUFFLE_ROWS.min(SHUFFLE_BYTES / row).max(1)

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_job::{Format, Job, Values};
+use zagros_job::{Format, Job};
 
 use super::fault::{Fault, Result};
 use super::output::{BagCells, Cell, Cells, IdCells, Output, Texts, ToClass, ToNumber};
@@ -126,10 +126,10 @@ impl ColumnarParser {
         let first = labels + features.numeric.len();
         let categorical = features.categorical.iter().enumerate().map(|(feature, values)| {
             let index = first + feature;
-            Ok(match &values.values {
-                Values::One => Categories::One(Box::new(columns.decoded(index, |column| IdCells::new(texts(column)))?)),
-                Values::Many { separator, .. } => Categories::Many(Box::new(columns.decoded(index, |column| {
-                    BagCells::new(texts(column), Some(separator.as_str()).filter(|_| !column.is_list()))
+            Ok(match values.values.separator() {
+                None => Categories::One(Box::new(columns.decoded(index, |column| IdCells::new(texts(column)))?)),
+                Some(separator) => Categories::Many(Box::new(columns.decoded(index, |column| {
+                    BagCells::new(texts(column), Some(separator).filter(|_| !column.is_list()))
                 })?)),
             })
         });

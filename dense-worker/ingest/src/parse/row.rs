@@ -354,11 +354,7 @@ impl RowParser {
 
 impl Cell {
     fn new(values: &Values) -> Self {
-        let separator = match values {
-            Values::One => None,
-            Values::Many { separator, .. } => Some(Finder::new(separator).into_owned()),
-        };
-        Self { separator }
+        Self { separator: values.separator().map(|separator| Finder::new(separator).into_owned()) }
     }
 }
 
