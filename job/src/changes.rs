@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 84] = [
+const EFFECTS: [(&str, ChangeEffect); 87] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -34,6 +34,9 @@ const EFFECTS: [(&str, ChangeEffect); 84] = [
     ("data.validation", Operational),
     ("data.test_fraction", Meaning),
     ("data.validation_share", Meaning),
+    ("data.test_from", Meaning),
+    ("data.validation_from", Meaning),
+    ("data.time_column", Meaning),
     ("data.delimiter", Meaning),
     ("data.header", Meaning),
     ("data.columns", Meaning),

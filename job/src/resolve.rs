@@ -7,7 +7,9 @@ mod eval;
 mod features;
 mod model;
 mod modes;
+mod parts;
 mod rows;
+mod sequences;
 mod stdin;
 mod tables;
 
@@ -53,6 +55,7 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn job(&mut self, file: JobFile) -> Job {
         self.early_stop_fits(&file);
+        self.calibration_fits(&file);
         self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Jsonl);
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
@@ -67,7 +70,7 @@ impl Resolver<'_> {
         Job {
             model: self.model(file.model, &features, &tables),
             name: self.name(file.name),
-            data: self.data(&file.data, &features),
+            data: self.data(&file.data, &features, columns.as_deref()),
             tables,
             dense_optimizer: file.optimizer,
             eval: self.eval(file.eval, &features.label, columns.as_deref()),

@@ -31,7 +31,7 @@ fn parts(fixture: &Fixture) -> Vec<String> {
     rows.chunks(rows.len() / 4).map(|part| part.join("\n") + "\n").collect()
 }
 
-fn gzip(text: &str) -> Vec<u8> {
+pub(crate) fn gzip(text: &str) -> Vec<u8> {
     let mut gzip = Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("gzip is there");
     let mut stdin = gzip.stdin.take().expect("a pipe");
     let text = text.to_owned();

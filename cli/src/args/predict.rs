@@ -30,6 +30,9 @@ pub(crate) struct PredictArgs {
     /// Write logits. Without this, a score is the probability of a positive label.
     #[arg(long)]
     pub(crate) logits: bool,
+    /// Write what the network says. Without this, the model's calibration is applied, if it has one (eval.calibration).
+    #[arg(long)]
+    pub(crate) uncalibrated: bool,
     /// What becomes of malformed rows.
     #[arg(long, value_name = "WHAT", default_value = "refuse")]
     pub(crate) bad_rows: BadRowsChoice,

@@ -49,6 +49,7 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
         job,
         model: saved.folder,
         files: args.data.clone(),
+        calibrate: !args.uncalibrated,
         done: before.samples,
         control,
         connect,
@@ -116,6 +117,7 @@ fn identity(args: &PredictArgs, job: &Job, manifest: &Manifest) -> String {
         let _ = write!(identity, " {file:?} {:?} {changed:?}", found.map(|data| data.len()));
     }
     let _ = write!(identity, " {:?} {:?} {:?}", args.keys, args.bad_rows, (job.train.batch_size, job.train.threads));
+    let _ = write!(identity, " {}", args.uncalibrated);
     let _ = write!(identity, " {}", job.fingerprint());
     identity
 }

@@ -6,9 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 use super::Resolver;
 use crate::document::Path;
 use crate::file::{DataFile, Layout, Paths};
-use crate::settings::{
-    Columnar, Data, DataOrder, Delimited, Features, Format, STDIN, TestPart, ValidationPart, Values,
-};
+use crate::settings::{Columnar, Data, DataOrder, Delimited, Features, Format, STDIN, Values};
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -38,13 +36,15 @@ fn shuffle_rows(features: &Features) -> usize {
     let ids = features.categorical.iter().map(|feature| match feature.values {
         Values::One => 1,
         Values::Many { .. } => VALUES,
+        Values::Sequence { sequence, .. } => sequence.length,
     });
     let row = 8 * ids.sum::<usize>() + 4 * features.numeric.len() + 4;
     SHUFFLE_ROWS.min(SHUFFLE_BYTES / row).max(1)
 }
 
 impl Resolver<'_> {
-    pub(super) fn data(&mut self, file: &DataFile, features: &Features) -> Data {
+    pub(super) fn data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> Data {
+        self.times_fit(file, columns);
         Data {
             format: self.format(file),
             train: self.paths("data.train", &file.train),
@@ -73,39 +73,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn test(&mut self, file: &DataFile) -> TestPart {
-        match (&file.test, file.test_fraction) {
-            (Some(_), Some(_)) => {
-                let message = "`data.test` and `data.test_fraction` exclude each other";
-                self.problem("data.test_fraction", message, "files are given too", "keep one of the two");
-                TestPart::None
-            }
-            (Some(files), None) => TestPart::Files(self.paths("data.test", files)),
-            (None, Some(fraction)) => TestPart::Fraction(fraction),
-            (None, None) => TestPart::None,
-        }
-    }
-
-    fn validation(&mut self, file: &DataFile) -> ValidationPart {
-        match (&file.validation, file.validation_share) {
-            (Some(_), Some(_)) => {
-                let message = "`data.validation` and `data.validation_share` exclude each other";
-                self.problem("data.validation_share", message, "files are given too", "keep one of the two");
-                ValidationPart::None
-            }
-            (Some(files), None) => ValidationPart::Files(self.paths("data.validation", files)),
-            (None, Some(share)) => {
-                if share + file.test_fraction.unwrap_or(0.0) >= 1.0 {
-                    let message = "`data.validation_share` and `data.test_fraction` leave no row to train on";
-                    self.problem("data.validation_share", message, "together 1 or more", "make them smaller");
-                }
-                ValidationPart::Share(share)
-            }
-            (None, None) => ValidationPart::None,
-        }
-    }
-
-    fn paths(&mut self, key: &str, paths: &Paths) -> Vec<PathBuf> {
+    pub(super) fn paths(&mut self, key: &str, paths: &Paths) -> Vec<PathBuf> {
         let whole = Path::from(key);
         if paths.as_slice().is_empty() {
             self.problem(whole.clone(), format!("`{key}` names no file"), "empty list", "name at least one file");
@@ -239,6 +207,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::settings::TestPart;
 
     const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
 

@@ -56,6 +56,8 @@ pub(crate) struct ColumnPositions {
     pub(crate) group: Option<usize>,
     /// The columns whose texts are read beside a row that is scored.
     pub(crate) keys: Vec<usize>,
+    /// The column of times that divides the rows into parts.
+    pub(crate) time: Option<usize>,
 }
 
 impl FileLayout {
@@ -105,8 +107,8 @@ impl FileLayout {
     fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
         let footer = ParquetFooter::open(path)?;
         let positions = ColumnPositions::find(job, path, footer.names())?;
-        let ColumnPositions { label, numeric, categorical, group, keys, .. } = &positions;
-        let used = label.iter().chain(numeric).chain(categorical).chain(group).chain(keys).copied();
+        let ColumnPositions { label, numeric, categorical, group, keys, time, .. } = &positions;
+        let used = label.iter().chain(numeric).chain(categorical).chain(group).chain(keys).chain(time).copied();
         let row_groups = footer.row_groups(path, used)?;
         check_shapes(job, path, &row_groups.columns)?;
         let row_groups = Some(row_groups);
@@ -145,6 +147,11 @@ impl ColumnPositions {
             categorical: features.categorical.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,
+            time: if predict.is_none() {
+                job.data.time_column().map(|column| position(path, names, column)).transpose()?
+            } else {
+                None
+            },
         })
     }
 }
@@ -375,6 +382,7 @@ mod tests {
             categorical: vec![0, 1],
             group: None,
             keys: vec![],
+            time: None,
         };
         assert_eq!(layout.positions, positions);
         assert_eq!(&text[layout.data_start as usize..], b"1,2,3,4,5\n");
