@@ -13,6 +13,8 @@ pub(crate) mod parquet;
 pub(crate) mod parser;
 pub(crate) mod shapes;
 
+mod categories;
+mod decoded;
 mod fault;
 mod kind;
 mod output;

@@ -31,7 +31,6 @@ mod lease;
 mod lookup;
 mod loss_check;
 mod manifest;
-mod measured_columns;
 mod model_choice;
 mod outputs;
 mod predict;

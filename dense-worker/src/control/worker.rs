@@ -24,7 +24,6 @@ use super::context::{RunContext, wire};
 use super::departure;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::group_session::GroupSession;
-use super::measured_columns::measured_columns;
 use super::model_choice::ModelChoice;
 use super::resume::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
 use super::scoring::{MeasuredSlices, Scoring};
@@ -185,7 +184,7 @@ impl Worker {
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
         let looked_at = files.clone();
         let fingerprints = blocking("fingerprints", move || fingerprints(&looked_at)).await??;
-        let measured = measured_columns(&self.job);
+        let measured = self.job.features.unmeasured();
         if let Some(point) = &self.resume {
             point.prepare(&mut self.job, &sizes(&files, &fingerprints))?;
         }

@@ -15,10 +15,12 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
     };
     let labels = usize::from(job.eval.predict.is_none());
     let mut many = vec![None; labels + job.features.numeric.len()];
-    many.extend(job.features.categorical.iter().map(|feature| match &feature.values {
-        Values::One => None,
-        Values::Many { separator, .. } => Some(separator),
-    }));
+    for feature in &job.features.categorical {
+        match &feature.values {
+            Values::One => many.extend(job.features.parts(feature).iter().map(|_| None)),
+            Values::Many { separator, .. } => many.push(Some(separator)),
+        }
+    }
     many.resize(columns.len(), None);
     for (index, column) in columns.iter().enumerate() {
         match (many[index], column.is_list()) {
