@@ -198,3 +198,74 @@ fn is_part(feature: &CategoricalFile) -> bool {
 fn own_name(feature: &CategoricalFile) -> Option<&str> {
     feature.name.as_deref().or(feature.column.as_deref())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Job;
+    use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::settings::DatePart;
+
+    fn text(categorical: &str) -> String {
+        format!("[features]\nlabel = 'y'\ncategorical = [{categorical}]\n")
+    }
+
+    #[test]
+    fn a_column_is_in_several_features_by_name() {
+        let features = "'a', { column = 'a', name = 'r', buckets = [1, 2.5] }, { column = 'a', name = 'd', date = 'weekday' }, \
+            { cross = ['r', 'b'], hash_size = 7 }, { column = 'b', default = 'x', vocabulary = {} }";
+        let job = job(DELIMITED, &text(features));
+        let named: Vec<(&str, &str)> =
+            job.features.categorical.iter().map(|of| (of.name.as_str(), job.tables[of.table].name.as_str())).collect();
+        assert_eq!(named, [("a", "a"), ("r", "r"), ("d", "d"), ("r_x_b", "r_x_b"), ("b", "b")]);
+        let of = &job.features.categorical;
+        let parts: Vec<_> = job.features.parts(&of[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
+        assert_eq!(parts, [("a", Reading::Buckets(Buckets::Edges(vec![1.0, 2.5]))), ("b", Reading::Text)]);
+        assert_eq!(of[2].source, Source::Column { column: "a".into(), reading: Reading::Date(DatePart::Weekday) });
+        let vocabulary = Vocabulary { min_count: 10, max_size: 65_536, ids: None };
+        assert_eq!((&of[4].ids, of[4].default.as_deref()), (&IdRange::Vocabulary(vocabulary), Some("x")));
+        let again = Job::parse(&job.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), job);
+    }
+
+    #[test]
+    fn names_differ() {
+        let twice = "'a', { column = 'b', name = 'a' }";
+        assert_eq!(problems(DELIMITED, &text(twice)), ["two categorical features are named \"a\""]);
+        let table = "{ column = 'a', name = 'x' }, { column = 'a', table = 'x' }";
+        assert_eq!(job(DELIMITED, &text(table)).tables.len(), 1);
+    }
+
+    #[test]
+    fn what_a_cross_names_is_there_once() {
+        let found =
+            |names: &str| problems(CRITEO, &format!("[features]\ncategorical = ['C1', {{ cross = [{names}] }}]\n"));
+        assert_eq!(found("'C1', 'C77'"), ["no feature or column is named \"C77\""]);
+        assert_eq!(found("'C1', 'C1'"), ["the cross names \"C1\" twice"]);
+        assert_eq!(found("'C1', 'label'"), ["the label \"label\" is also a categorical feature"]);
+        assert!(job(CRITEO, "[features]\ncategorical = [{ cross = ['C1', 'I2'] }]\n").features.categorical.len() == 1);
+    }
+
+    #[test]
+    fn keys_that_exclude_each_other_are_refused() {
+        for (feature, message) in [
+            ("column = 'a', cross = ['b', 'c']", "`cross` and `column` exclude each other"),
+            ("table = 'b'", "missing key `features.categorical[1].column`"),
+            ("column = 'a', buckets = 5, date = 'hour'", "`buckets` and `date` exclude each other"),
+            ("cross = ['b', 'c'], buckets = 5", "`buckets` and `cross` exclude each other"),
+            ("cross = ['b', 'c'], default = 'x'", "`default` and `cross` exclude each other"),
+            ("column = 'a', buckets = [2, 1]", "the edges of the buckets do not ascend"),
+            ("column = 'a', buckets = 5, hash_size = 5", "`hash_size` of buckets or parts of a date has no meaning"),
+            ("column = 'a', hash_size = 5, vocabulary = {}", "`vocabulary` and `hash_size` exclude each other"),
+            ("column = 'a', separator = '|', default = 'x'", "`default` of several values per cell has no meaning"),
+            ("column = 'a', separator = '|', buckets = 5", "`buckets` of several values per cell has no meaning"),
+            (
+                "column = 'a', vocabulary = { ids = 'x' }",
+                "the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them",
+            ),
+        ] {
+            let found = problems(DELIMITED, &text(&format!("'b', {{ {feature} }}")));
+            assert_eq!(found, [message], "{feature}");
+        }
+    }
+}

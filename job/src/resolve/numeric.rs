@@ -33,3 +33,34 @@ impl Resolver<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{DELIMITED, job, problems};
+    use crate::settings::MinMax;
+
+    fn text(numeric: &str) -> String {
+        format!("[features]\nlabel = 'y'\ncategorical = ['a']\nnumeric = [{numeric}]\n")
+    }
+
+    #[test]
+    fn a_column_is_in_several_features_by_name() {
+        let features = "'n', { column = 'n', name = 'm', clip = [-1, 5], min_max = { min = 0, max = 5 } }";
+        let found = job(DELIMITED, &text(features)).features.numeric;
+        assert_eq!((found[0].name(), found[1].name(), found[1].clip), ("n", "m", Some([-1.0, 5.0])));
+        assert_eq!(found[1].min_max, MinMax::Given { min: 0.0, max: 5.0 });
+    }
+
+    #[test]
+    fn transforms_that_do_not_fit_are_refused() {
+        for (numeric, message) in [
+            ("'n', 'n'", "column \"n\" is a numeric feature twice"),
+            ("'n', { column = 'c', name = 'n' }", "two numeric features are named \"n\""),
+            ("{ column = 'n', clip = [2, 2] }", "`clip` leaves nothing between 2 and 2"),
+            ("{ column = 'n', min_max = { min = 2, max = 1 } }", "`min_max` has min 2, which is not below max 1"),
+            ("{ column = 'n', min_max = true, standardise = true }", "`min_max` and `standardise` exclude each other"),
+        ] {
+            assert_eq!(problems(DELIMITED, &text(numeric)), [message], "{numeric}");
+        }
+    }
+}

@@ -181,3 +181,63 @@ impl Categorical {
         if let IdRange::Vocabulary(vocabulary) = &mut self.ids { Some(vocabulary) } else { None }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{DELIMITED, job};
+
+    const FEATURES: &str = "[features]\nlabel = 'y'\nnumeric = [{ column = 'n', standardise = true }, 'c', { column = 'b', min_max = true }]\n\
+        categorical = ['a', { column = 'n', name = 'r', buckets = 3 }, { column = 'b', vocabulary = { max_size = 9 } }]\n";
+
+    fn measured() -> Features {
+        let mut features = job(DELIMITED, FEATURES).features;
+        let values = [
+            Measured::Moments { mean: 1.0, deviation: 2.0 },
+            Measured::Range { min: -1.0, max: 3.0 },
+            Measured::Edges(vec![0.5, 7.0]),
+            Measured::Ids(vec![9, 3]),
+        ];
+        let statistics = features.unmeasured();
+        assert_eq!(
+            statistics,
+            [Statistic::Standardise(0), Statistic::MinMax(2), Statistic::Edges(1), Statistic::Vocabulary(2)]
+        );
+        for (index, value) in values.into_iter().enumerate() {
+            assert!(features.set(statistics[index], value), "{:?}", statistics[index]);
+        }
+        features
+    }
+
+    #[test]
+    fn what_is_set_is_measured_and_can_be_forgotten() {
+        let mut features = measured();
+        assert_eq!(features.unmeasured(), []);
+        assert_eq!(features.measured(Statistic::Vocabulary(2)), Some(Measured::Ids(vec![3, 9])));
+        assert!(!features.set(Statistic::Edges(0), Measured::Edges(vec![1.0])), "a feature of texts");
+        features.forget_measured();
+        assert_eq!(features, job(DELIMITED, FEATURES).features);
+    }
+
+    /// A resolved job that is resumed, or that another process compares, is the same job.
+    #[test]
+    fn measured_values_change_neither_the_job_nor_its_fingerprint() {
+        let before = job(DELIMITED, FEATURES);
+        let mut after = before.clone();
+        after.features = measured();
+        assert_eq!(after.changes_since(&before), []);
+        assert_eq!(after.fingerprint(), before.fingerprint());
+        let other = job(DELIMITED, &FEATURES.replace("buckets = 3", "buckets = 4"));
+        assert_ne!(other.fingerprint(), before.fingerprint());
+    }
+
+    #[test]
+    fn features_of_another_model_are_found_by_name() {
+        let text = "[features]\nlabel = 'y'\nnumeric = [{ column = 'c', standardise = true }, { column = 'n', standardise = true }]\n\
+            categorical = [{ column = 'b', vocabulary = { max_size = 9 } }, { column = 'a', name = 'r', buckets = 3 }]\n";
+        let mut features = job(DELIMITED, text).features;
+        features.take_measured(&measured());
+        assert_eq!(features.unmeasured(), [Statistic::Standardise(0)]);
+        assert_eq!(features.measured(Statistic::Edges(1)), Some(Measured::Edges(vec![0.5, 7.0])));
+    }
+}
