@@ -37,7 +37,7 @@ pub use statistics::{Measured, Statistic};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use train::{DenseUpdates, Device, Mode, Precision, StartSteps, Train};
-pub use vocabulary::{MOST_IDS, Vocabulary};
+pub use vocabulary::Vocabulary;
 pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,

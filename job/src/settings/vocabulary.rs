@@ -5,9 +5,6 @@ use std::fmt::Write;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Most categories of a vocabulary. Its ids travel in one message to the other workers, and are kept in the job file of each model.
-pub const MOST_IDS: usize = 1 << 18;
-
 /// Which categories have a row of their own. All others share one row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Vocabulary {
@@ -28,7 +25,8 @@ pub(crate) struct VocabularyKeys {
     #[serde(default = "ten")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub(crate) min_count: u32,
-    /// Most categories; of more, the most frequent.
+    /// Most categories; of more, the most frequent. Their ids travel in one message to the other workers, and are kept in the job file of each
+    /// model.
     #[serde(default = "many")]
     #[schemars(range(min = 1, max = 262_144))]
     pub(crate) max_size: u32,
