@@ -8,6 +8,8 @@ pub mod fit;
 pub mod hash;
 pub mod input;
 pub mod inspect;
+pub mod profile;
+pub mod sample;
 pub mod split;
 pub mod stream;
 pub mod synthetic;
@@ -28,6 +30,7 @@ mod quantiles;
 mod read;
 mod sketch;
 mod source;
+mod stdin;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};
@@ -41,6 +44,9 @@ pub use input::{InputRow, InputRows};
 pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, inspect};
 pub use part::DataPart;
 pub use read::layout::criteo_columns;
+pub use sample::{
+    ColumnFormat, LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample,
+};
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
 pub use stream::{BatchStream, StreamOptions, StreamStats};
 pub use validate::{Validation, validate};

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::{
-    Buckets, Categorical, DatePart, Features, IdRange, Label, Numeric, PoolAt, Pooling, Reading, Source, Table, Values,
-    Vocabulary, VocabularyKeys, ids_to_text,
+    Buckets, Categorical, DatePart, Features, IdRange, Label, Numeric, PoolAt, Pooling, Reading, Sequence, Source,
+    Table, Values, Vocabulary, VocabularyKeys, ids_to_text,
 };
 
 /// What a sample is made of.
@@ -87,6 +87,9 @@ pub(crate) struct CategoricalFile {
     /// Who adds up the rows of a cell. With many rare values a sum is fewer bytes than its rows; with few values that all samples
     /// share it is more. Default: `auto`; needs `separator`.
     pub(crate) pool_at: Option<PoolAt>,
+    /// Keeps the values of a cell in order, for the networks that read sequences (`din`, `bst`). Default: none, values are pooled; needs
+    /// `separator`, or a column of lists. Excludes `pooling` and `pool_at`.
+    pub(crate) sequence: Option<Sequence>,
 }
 
 impl CategoricalFile {
@@ -138,15 +141,16 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
             (None, Some(VocabularyKeys { min_count, max_size, ids }))
         }
     };
-    let (separator, pooling, pool_at) = match feature.values.clone() {
+    let separator = feature.values.separator().filter(|separator| !separator.is_empty()).map(str::to_owned);
+    let (pooling, pool_at, sequence) = match feature.values {
         Values::One => (None, None, None),
-        Values::Many { separator, pooling, pool_at } => {
-            (Some(separator).filter(|separator| !separator.is_empty()), Some(pooling), Some(pool_at))
-        }
+        Values::Many { pooling, pool_at, .. } => (Some(pooling), Some(pool_at), None),
+        Values::Sequence { sequence, .. } => (None, None, Some(sequence)),
     };
     let table = (table != feature.name).then(|| table.to_owned());
     let default = feature.default.clone();
-    let file = CategoricalFile { name, table, default, hash_size, vocabulary, separator, pooling, pool_at, ..file };
+    let file =
+        CategoricalFile { name, table, default, hash_size, vocabulary, separator, pooling, pool_at, sequence, ..file };
     match file.column.clone() {
         Some(column) if *feature == Categorical::of_column(column.clone(), feature.table) && file.table.is_none() => {
             Column::Name(column)

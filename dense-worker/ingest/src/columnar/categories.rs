@@ -1,6 +1,6 @@
 //! The cells of a categorical feature in a slice of rows. Performance-critical: no allocation per row.
 
-use zagros_job::{Categorical, Features, Reading, Values};
+use zagros_job::{Categorical, Features, Reading};
 
 use super::decoded::{Decoded, GroupColumns};
 use super::fault::Fault;
@@ -44,17 +44,16 @@ impl Categories {
     ) -> Result<Self, IngestError> {
         let texts = |column: &UsedColumn| Texts::new(column.kind, missing.to_vec());
         let parts = features.parts(feature);
-        match (&feature.values, parts.as_slice()) {
-            (Values::Many { separator, .. }, _) => {
-                let bag = |column: &UsedColumn| {
-                    BagCells::new(texts(column), Some(separator.as_str()).filter(|_| !column.is_list()))
-                };
+        match (feature.values.separator(), parts.as_slice()) {
+            (Some(separator), _) => {
+                let bag =
+                    |column: &UsedColumn| BagCells::new(texts(column), Some(separator).filter(|_| !column.is_list()));
                 Ok(Self::Many(Box::new(columns.decoded(first, bag)?)))
             }
-            (Values::One, [part]) if *part.reading == Reading::Text => {
+            (None, [part]) if *part.reading == Reading::Text => {
                 Ok(Self::One(Box::new(columns.decoded(first, |column| IdCells::new(texts(column)))?)))
             }
-            (Values::One, parts) => {
+            (None, parts) => {
                 let open = |(index, part): (usize, &zagros_job::Part<'_>)| match part.reading {
                     Reading::Text => {
                         let cells = columns.decoded(first + index, |column| IdCells::new(texts(column)))?;

@@ -9,19 +9,20 @@ use std::sync::Arc;
 use zagros_job::{Format, Job};
 
 use super::categories::Categories;
-use super::decoded::{Decoded, GroupColumns, damaged};
+use super::decoded::{Decoded, GroupColumns, failed};
 use super::fault::Fault;
 use super::output::{Cell, Cells, IdCells, Texts, ToClass, ToNumber, ToPart};
 use super::parquet::file::{RowGroups, RowSlice, UsedColumn};
+use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
 use crate::category::reading::CellReading;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
+use crate::parse::hold_out::HoldOut;
 use crate::parse::label::{LabelTexts, bytes};
-use crate::parse::row::{HoldOut, ParseOutcome, hold_out, wants_groups};
+use crate::parse::row::{ParseOutcome, wants_groups};
 use crate::parse::sink::{BatchSink, RowSink, notes_rows};
 use crate::read::layout::FileLayout;
-use crate::source::open_file;
 use crate::{DataPart, IngestError};
 
 /// Parses rows of a job from columns. Each thread has its own.
@@ -44,11 +45,14 @@ struct OpenGroup {
     group: usize,
     /// The next row.
     at: u64,
+    /// Its columns, if they are in a store.
+    ranges: Option<GroupRanges>,
     label: Option<Decoded<Cells<ToClass>>>,
     numeric: Vec<Decoded<Cells<ToNumber>>>,
     categorical: Vec<Categories>,
     grouping: Option<Decoded<IdCells>>,
     keys: Vec<Decoded<TextCells>>,
+    time: Option<Decoded<TextCells>>,
 }
 
 impl ColumnarParser {
@@ -58,7 +62,7 @@ impl ColumnarParser {
             Format::Parquet(columnar) => bytes(&columnar.missing),
             Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => Vec::new(),
         };
-        let (hold_out, groups, notes) = (hold_out(job, part), wants_groups(job, part), notes_rows(job, part));
+        let (hold_out, groups, notes) = (HoldOut::of(job, part), wants_groups(job, part), notes_rows(job, part));
         Self { job: Arc::clone(job), hold_out, groups, notes, missing, open: None }
     }
 
@@ -77,10 +81,11 @@ impl ColumnarParser {
             None => self.open_group(layout, row_groups, group)?,
         };
         let decoded = open.decode(start, rows);
-        decoded.map_err(|(index, fault)| damaged(&layout.path, row_groups, group, index, fault))?;
+        decoded
+            .map_err(|(index, fault)| failed(&layout.path, row_groups, group, index, open.ranges.as_ref(), fault))?;
         let first_row = row_groups.groups[group].first_row.saturating_add(start);
-        let parts = self.hold_out.map(|hold_out| (hold_out, RowHash::new(layout, first_row)));
-        let outcome = self.rows(&open, rows, parts, sink);
+        let hash = RowHash::new(layout, first_row);
+        let outcome = self.rows(&open, rows, hash, sink);
         self.open = Some(open);
         Ok(outcome)
     }
@@ -91,10 +96,7 @@ impl ColumnarParser {
         row_groups: &RowGroups,
         group: usize,
     ) -> std::result::Result<OpenGroup, IngestError> {
-        let path = &layout.path;
-        let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.clone(), source })?;
-        let file = Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.clone() })?);
-        let columns = GroupColumns { path, file, row_groups, group };
+        let columns = GroupColumns::open(&layout.path, row_groups, group)?;
         let features = &self.job.features;
         let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
         let predict = self.job.eval.predict.as_ref();
@@ -117,20 +119,18 @@ impl ColumnarParser {
         let grouping = grouping.transpose()?;
         // The column of groups is there also where it is not read.
         let first = first + usize::from(layout.positions.group.is_some());
-        let keys = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
-        let keys = (first..first + keys).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
+        let noted = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
+        let keys = (first..first + noted).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
         let keys = keys.collect::<std::result::Result<_, _>>()?;
-        Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, label, numeric, categorical, grouping, keys })
+        let last = first + layout.positions.keys.len();
+        let by_time = self.hold_out.as_ref().is_some_and(HoldOut::by_time);
+        let time = by_time.then(|| columns.decoded(last, |column| TextCells::new(column.kind))).transpose()?;
+        let (layout, ranges) = (Arc::clone(layout), columns.ranges());
+        Ok(OpenGroup { layout, group, at: 0, ranges, label, numeric, categorical, grouping, keys, time })
     }
 
-    fn rows<S: RowSink>(
-        &self,
-        open: &OpenGroup,
-        rows: usize,
-        mut parts: Option<(HoldOut, RowHash)>,
-        sink: &mut S,
-    ) -> ParseOutcome {
-        if parts.is_none()
+    fn rows<S: RowSink>(&self, open: &OpenGroup, rows: usize, mut hash: RowHash, sink: &mut S) -> ParseOutcome {
+        if self.hold_out.is_none()
             && !open.has_faults()
             && let Some(batch) = sink.by_columns()
         {
@@ -139,11 +139,15 @@ impl ColumnarParser {
         }
         let mut outcome = ParseOutcome::default();
         for row in 0..rows {
-            if parts.as_mut().is_some_and(|(hold_out, hash)| hash.part(hold_out.split, row) != hold_out.wanted) {
+            let is_wanted = self.hold_out.as_ref().map_or(Ok(true), |hold_out| {
+                let time = open.time.as_ref().map_or(&b""[..], |column| column.out.text(row));
+                hold_out.wants(time, |split| hash.part(split, row))
+            });
+            if let Ok(false) = is_wanted {
                 outcome.other_part += 1;
                 continue;
             }
-            match self.row(open, row, sink) {
+            match is_wanted.and_then(|_| self.row(open, row, sink)) {
                 Ok(()) => outcome.rows += 1,
                 Err(fault) => {
                     sink.abandon();
@@ -238,7 +242,7 @@ impl OpenGroup {
             column.decode(skipped, rows).map_err(at(index))?;
             index += 1;
         }
-        for column in &mut self.keys {
+        for column in self.keys.iter_mut().chain(&mut self.time) {
             column.out.clear();
             column.decode(skipped, rows).map_err(at(index))?;
             index += 1;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use zagros_job::{Job, Values};
+use zagros_job::Job;
 
 use super::kind::Kind;
 use super::parquet::file::UsedColumn;
@@ -16,9 +16,9 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
     let labels = usize::from(job.eval.predict.is_none());
     let mut many = vec![None; labels + job.features.numeric.len()];
     for feature in &job.features.categorical {
-        match &feature.values {
-            Values::One => many.extend(job.features.parts(feature).iter().map(|_| None)),
-            Values::Many { separator, .. } => many.push(Some(separator)),
+        match feature.values.separator() {
+            None => many.extend(job.features.parts(feature).iter().map(|_| None)),
+            separator => many.push(separator),
         }
     }
     many.resize(columns.len(), None);
@@ -30,13 +30,12 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
             }
             (None, true) => return refuse(column, "it holds lists, and a label or number is a single value".into()),
             (Some(separator), false) if separator.is_empty() => {
-                let help =
-                    "it does not hold lists; remove `pooling`, or give a `separator` for texts of several values";
+                let help = "it does not hold lists; remove `pooling` or `sequence`, or give a `separator` for texts of several values";
                 return refuse(column, help.into());
             }
             (Some(_), false) if column.kind != Kind::Text => {
                 let help = format!(
-                    "it holds {}, which have no separator; remove `separator` and `pooling`",
+                    "it holds {}, which have no separator; remove `separator`, and `pooling` or `sequence`",
                     column.kind.word()
                 );
                 return refuse(column, help);

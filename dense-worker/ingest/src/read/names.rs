@@ -13,7 +13,8 @@ pub(crate) fn used_columns(job: &Job) -> Vec<String> {
     let categorical = features.categorical.iter().flat_map(|feature| features.parts(feature)).map(|part| part.column);
     let keys = job.eval.noted_columns().iter().map(String::as_str);
     let mut seen = HashSet::new();
-    let all = label.into_iter().chain(numeric).chain(categorical).chain(group).chain(keys);
+    let time = job.data.time_column().filter(|_| predict.is_none());
+    let all = label.into_iter().chain(numeric).chain(categorical).chain(group).chain(keys).chain(time);
     all.filter(|column| seen.insert(*column)).map(str::to_owned).collect()
 }
 
