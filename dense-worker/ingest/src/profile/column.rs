@@ -171,7 +171,10 @@ impl CategoryCounts {
             Some(Bins::Values(values)) => values,
             _ => &[],
         };
-        let places = values.iter().enumerate().filter_map(|(place, value)| Some((u64::from_str_radix(value, 16).ok()?, 1 + place)));
+        let places = values
+            .iter()
+            .enumerate()
+            .filter_map(|(place, value)| Some((u64::from_str_radix(value, 16).ok()?, 1 + place)));
         Self {
             places: Arc::new(places.collect()),
             earlier: EarlierBins::new(bins),
