@@ -96,7 +96,8 @@ pub(crate) struct JobArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// A CSV or TSV file, also gzip. Its first 100,000 rows are looked at.
+    /// A file, a folder, a pattern such as 'logs/*.csv', or s3://bucket/prefix: CSV, TSV, JSON lines or Parquet, compressed or not. At
+    /// most 100,000 rows are looked at.
     #[arg(value_name = "DATA")]
     pub(crate) data: PathBuf,
     /// The column to predict, which has two values. Without this, the likeliest is taken.

@@ -222,10 +222,12 @@ impl Report<'_> {
 /// The evaluation, or the reason why there is none.
 fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result<&'a Evaluation, &'static str> {
     match evaluation {
-        Some(Evaluation { samples: 0, .. }) => Err("no rows in the test part: check data.test or data.test_fraction"),
+        Some(Evaluation { samples: 0, .. }) => {
+            Err("no rows in the test part: check data.test, data.test_fraction or data.test_from")
+        }
         Some(evaluation) => Ok(evaluation),
         None if *test == TestPart::None => {
-            Err("nothing held out: set data.test or data.test_fraction to measure what was learned")
+            Err("nothing held out: set data.test, data.test_fraction or data.test_from to measure what was learned")
         }
         None => Err("not scored before the end; `zagros eval` scores the saved model"),
     }

@@ -12,7 +12,7 @@ pub(crate) struct PredictArgs {
     /// Run folder, or the folder of a model or checkpoint, also s3://bucket/….
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
-    /// Files with the rows, in the format of the model's job, with or without the label.
+    /// Files with the rows, in the format of the model's job, with or without the label; `-` is standard input.
     #[arg(value_name = "DATA", required = true)]
     pub(crate) data: Vec<PathBuf>,
     /// File for the scores, in the order of the rows: .csv, .jsonl or .parquet; `-` is standard output.

@@ -137,7 +137,7 @@ pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerE
     let test = find_test(Arc::clone(&job)).await?;
     let (paths, part) = match &job.data.validation {
         ValidationPart::Files(paths) => (paths.clone(), DataPart::All),
-        ValidationPart::Share(_) => (job.data.train.clone(), DataPart::Validation),
+        ValidationPart::Share(_) | ValidationPart::Newest(_) => (job.data.train.clone(), DataPart::Validation),
         ValidationPart::None => return Ok(HeldOutParts { during: test, at_end: None }),
     };
     let files = look_at_files(job, paths, part).await?;
@@ -148,7 +148,7 @@ pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerE
 async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
     let (paths, part) = match &job.data.test {
         TestPart::Files(paths) => return Ok(Some(whole_files(Arc::clone(&job), paths.clone()).await?)),
-        TestPart::Fraction(_) => (job.data.train.clone(), DataPart::Test),
+        TestPart::Fraction(_) | TestPart::Newest(_) => (job.data.train.clone(), DataPart::Test),
         TestPart::None => return Ok(None),
     };
     let files = look_at_files(job, paths, part).await?;

@@ -38,7 +38,7 @@ impl Resolver<'_> {
 
     /// Checks that there is a part to fit calibration to.
     pub(super) fn calibration_fits(&mut self, file: &JobFile) {
-        if file.eval.calibration.is_some() && !has_validation(file) {
+        if file.eval.calibration.is_some() && !file.data.has_validation() {
             let help = "hold rows out: data.validation = \"file\" or data.validation_share = 0.1; a function that was fitted to the test \
                         part would look better on it than it is";
             self.problem("eval.calibration", "calibration needs a validation part", "no validation part", help);
@@ -55,9 +55,9 @@ impl Resolver<'_> {
             }
             return;
         };
-        if !has_validation(file) {
-            let help = "hold rows out: data.validation = \"file\" or data.validation_share = 0.1; a test part that chose the \
-                        state would look better than it is";
+        if !file.data.has_validation() {
+            let help = "hold rows out: data.validation = \"file\", data.validation_share = 0.1 or data.validation_from; a test part \
+                        that chose the state would look better than it is";
             self.problem("train.early_stop", "early stopping needs a validation part", "no validation part", help);
         }
         if early_stop.metric == Metric::Gauc && file.eval.group_by.is_none() {
@@ -65,10 +65,6 @@ impl Resolver<'_> {
             self.problem("train.early_stop.metric", "\"gauc\" needs groups", "no `eval.group_by`", help);
         }
     }
-}
-
-fn has_validation(file: &JobFile) -> bool {
-    file.data.validation.is_some() || file.data.validation_share.is_some()
 }
 
 #[cfg(test)]
