@@ -222,7 +222,9 @@ mod tests {
     #[test]
     fn the_same_rows_do_not_drift_and_other_rows_do() {
         let day = |shift: u32| {
-            rows(20_000, |n| format!("{},{},c{},t\n", n % 2, (n % 100) + 50 * shift, if shift == 1 { n % 5 } else { n % 40 }))
+            rows(20_000, |n| {
+                format!("{},{},c{},t\n", n % 2, (n % 100) + 50 * shift, if shift == 1 { n % 5 } else { n % 40 })
+            })
         };
         let first = profiled(&day(0), None, 1_000_000, 2);
         let same = profiled(&day(0), Some(&first), 1_000_000, 3);
@@ -236,7 +238,8 @@ mod tests {
     #[test]
     fn missing_values_are_drift() {
         let first = profiled(&rows(1_000, |n| format!("0,{},c,t\n", n % 10)), None, 1_000_000, 1);
-        let second = rows(1_000, |n| if n % 2 == 0 { "0,?,c,t\n".to_owned() } else { format!("0,{},c,t\n", n / 2 % 10) });
+        let second =
+            rows(1_000, |n| if n % 2 == 0 { "0,?,c,t\n".to_owned() } else { format!("0,{},c,t\n", n / 2 % 10) });
         let second = profiled(&second, Some(&first), 1_000_000, 1);
         assert_eq!(feature(&second, "age").missing, 0.5);
         assert!(feature(&second, "age").drift.unwrap() > 0.25);
