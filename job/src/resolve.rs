@@ -63,6 +63,7 @@ impl Resolver<'_> {
         let features = Features { label: features.label, numeric: features.numeric, categorical };
         let stops_early = file.train.early_stop.is_some();
         Job {
+            mlp: self.mlp(file.mlp, &file.model, file.train.mode),
             model: self.model(file.model, &features, &tables),
             name: self.name(file.name),
             data: self.data(&file.data, &features),

@@ -9,6 +9,7 @@ mod cluster;
 mod data;
 mod dense;
 mod features;
+mod mlp;
 mod model;
 mod network;
 mod numbers;
@@ -21,6 +22,7 @@ pub use cluster::{Cluster, Collective, Durability, Wire};
 pub use data::{Columnar, Data, DataOrder, Delimited, Format, TestPart, ValidationPart};
 pub use dense::DENSE_TABLE;
 pub use features::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};
+pub use mlp::{Activation, Mlp, MlpNorm};
 pub use model::{Model, Structure};
 pub(crate) use numbers::{shorten, size};
 pub use optimizers::{DenseOptimizer, TableOptimizer};
@@ -46,6 +48,8 @@ pub struct Job {
     pub tables: Vec<Table>,
     /// The dense network.
     pub model: Model,
+    /// What follows the linear layers of its MLPs.
+    pub mlp: Mlp,
     /// Optimiser of the dense network.
     pub dense_optimizer: DenseOptimizer,
     /// How training runs.

@@ -9,7 +9,9 @@ impl Job {
     pub fn dense_parameters(&self) -> Option<u64> {
         let dim = |feature: &super::Categorical| self.tables[feature.table].dim as u64;
         let dims: Vec<u64> = self.features.categorical.iter().map(dim).collect();
-        self.model.parameters(self.features.numeric.len() as u64, &dims)
+        let numeric = self.features.numeric.len() as u64;
+        let layers = self.model.parameters(numeric, &dims)?;
+        Some(layers + self.mlp.norm_parameters(&self.model, numeric, &dims))
     }
 }
 
