@@ -3,22 +3,21 @@
 mod twins;
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
-use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 use proptest::prelude::*;
-use tempfile::TempDir;
 use zagros_ingest::{
     Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamCursor, StreamOptions, StreamStart,
     WholeFiles, check_first_rows, files, hash_value, inspect, validate,
 };
-use zagros_job::{Job, Overrides, PredictRows};
+use zagros_job::{Job, PredictRows};
+
+use twins::{Row, SCHEMA, Twins, small_pages, write};
 
 fn options(part: DataPart) -> StreamOptions {
     StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }

@@ -11,7 +11,7 @@ use parquet::schema::parser::parse_message_type;
 use tempfile::TempDir;
 use zagros_job::{Job, Overrides};
 
-const SCHEMA: &str = "message rows {
+pub(crate) const SCHEMA: &str = "message rows {
     required int32 click;
     optional double age;
     optional binary city (UTF8);
