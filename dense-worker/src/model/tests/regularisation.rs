@@ -102,7 +102,9 @@ fn samples_are_scored_with_the_average_and_steps_are_made_with_the_weights() {
         let (mut model, mut plain) = (built(&network, averaging), built(&network, |_| ()));
         let mut average = weights(&plain);
         for _ in 0..5 {
-            assert_eq!(model.step(BATCH.0, BATCH.1, BATCH.2), plain.step(BATCH.0, BATCH.1, BATCH.2));
+            let [found, expected] =
+                [&mut model, &mut plain].map(|model| model.step(BATCH.0, BATCH.1, BATCH.2).unwrap());
+            assert_eq!(found, expected);
             for (average, weight) in average.iter_mut().zip_eq(weights(&plain)) {
                 *average += 0.25 * (weight - *average);
             }

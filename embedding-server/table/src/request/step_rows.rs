@@ -12,6 +12,8 @@
 //! push of worker 2, step 7, g₃    late: an update of its own, with penalties by its share of the samples
 //! ```
 //!
+//! So a row takes what it would take from one worker with all samples (invariant RK-1).
+//!
 //! Only pushes with a part of a step's samples come here. A run of one worker, and mode `async`, keep nothing.
 
 use hashbrown::HashTable;
