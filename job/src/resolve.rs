@@ -7,7 +7,10 @@ mod eval;
 mod features;
 mod model;
 mod modes;
+mod parts;
 mod rows;
+mod sequences;
+mod stdin;
 mod tables;
 
 use std::path::Path as FilePath;
@@ -52,6 +55,7 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn job(&mut self, file: JobFile) -> Job {
         self.early_stop_fits(&file);
+        self.calibration_fits(&file);
         self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Jsonl);
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
@@ -61,12 +65,13 @@ impl Resolver<'_> {
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
         let features = Features { label: features.label, numeric: features.numeric, categorical };
+        self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let stops_early = file.train.early_stop.is_some();
         Job {
             mlp: self.mlp(file.mlp, &file.model, file.train.mode),
             model: self.model(file.model, &features, &tables),
             name: self.name(file.name),
-            data: self.data(&file.data, &features),
+            data: self.data(&file.data, &features, columns.as_deref()),
             tables,
             dense_optimizer: file.optimizer,
             eval: self.eval(file.eval, &features.label, columns.as_deref()),

@@ -34,6 +34,14 @@ impl<'a> Weights<'a> {
         Self { layers, ..self }
     }
 
+    /// Makes layers with an activation of their own, to which the choice of the job does not apply.
+    pub(super) fn plain<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+        let chosen = std::mem::take(&mut self.layers);
+        let made = make(self);
+        self.layers = chosen;
+        made
+    }
+
     /// The buffers of all layers, and where their forward finds them.
     pub(super) fn into_buffers(self) -> (Vec<(String, Tensor)>, LentBuffers) {
         (self.buffers, self.lent)
@@ -104,6 +112,12 @@ impl<'a> Weights<'a> {
             MlpNorm::Layer => HiddenNorm::Layer(self.norm(&stack, index, width)?),
             MlpNorm::Batch => HiddenNorm::Batch(self.batch_norm(&stack, index, width)?),
         })
+    }
+
+    /// Only `stack.index.weight`, `[width]` of 0.25, as PyTorch's `nn.PReLU` has them.
+    pub(super) fn slopes(&mut self, stack: &str, index: usize, width: usize) -> Result<Tensor, ModelError> {
+        let path = &self.root / stack / index;
+        Ok(path.f_var_copy("weight", &Tensor::f_full([int(width)], 0.25, (Kind::Float, Device::Cpu))?)?)
     }
 
     /// Indices of columns, on the device of the weights.
@@ -241,14 +255,23 @@ impl Mlp {
 
     /// `[batch, inputs]` to `[batch, last width]`.
     pub(super) fn forward(&self, input: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
+        self.forward_by(input, |index, x| {
+            let x = activated(&self.norms[index].forward(x)?, self.activation)?;
+            dropout.as_deref_mut().map_or_else(|| Ok(x.shallow_clone()), |dropout| dropout.apply(&x))
+        })
+    }
+
+    /// As [`Self::forward`], with a function of the number of a layer and its sums in place of norm, activation and dropout.
+    pub(super) fn forward_by(
+        &self,
+        input: &Tensor,
+        mut activation: impl FnMut(usize, Tensor) -> Result<Tensor, ModelError>,
+    ) -> Result<Tensor, ModelError> {
         let mut x = input.shallow_clone();
         for (index, (weight, bias, activate)) in self.parts().enumerate() {
             x = linear(&x, weight, bias, self.precision_of(activate))?;
             if activate {
-                x = activated(&self.norms[index].forward(x)?, self.activation)?;
-                if let Some(dropout) = dropout.as_deref_mut() {
-                    x = dropout.apply(&x)?;
-                }
+                x = activation(index, x)?;
             }
         }
         Ok(x)

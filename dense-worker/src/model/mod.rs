@@ -4,10 +4,12 @@
 
 mod average;
 mod batch_norm;
+mod bst;
 mod buffers;
 mod dcnv2;
 mod deepfm;
 mod device;
+mod din;
 mod dlrm;
 mod error;
 mod ffnn;
@@ -20,6 +22,7 @@ mod mlp;
 mod optimizer;
 mod regularisation;
 mod scoring;
+mod shape;
 mod shared;
 mod state;
 mod torchscript;
@@ -34,11 +37,13 @@ use zagros_job::{Job, Model, NonFinitePolicy, Precision};
 
 use average::WeightAverage;
 use batch_norm::LentBuffers;
+use bst::{Bst, BstForm};
 use buffers::ModuleBuffers;
 use dcnv2::{Dcnv2, Form};
 use deepfm::DeepFm;
 use device::DevicePlacement;
 pub(crate) use device::without_units;
+use din::{Din, DinForm};
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
@@ -50,44 +55,11 @@ use mlp::{Dropout, Weights};
 use optimizer::Updater;
 use regularisation::Regularisation;
 pub(crate) use scoring::batch_of_blocks;
+pub use shape::{AttentionShape, InputShape, SequenceShape};
 pub use shared::Final;
 use torchscript::TorchScript;
 use wide_deep::WideDeep;
 use wukong::{Wukong, WukongForm};
-
-/// The network's input for one sample.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InputShape {
-    /// Numeric values.
-    pub numeric: usize,
-    /// Values of each categorical feature's vector, in feature order.
-    pub embeddings: Vec<usize>,
-}
-
-impl InputShape {
-    /// The input for samples of a job.
-    #[must_use]
-    pub fn of(job: &Job) -> Self {
-        let dim = |feature: &zagros_job::Categorical| job.tables[feature.table].dim;
-        Self { numeric: job.features.numeric.len(), embeddings: job.features.categorical.iter().map(dim).collect() }
-    }
-
-    /// Values of all feature vectors side by side: ΣD.
-    #[must_use]
-    pub fn width(&self) -> usize {
-        self.embeddings.iter().sum()
-    }
-
-    /// The one dim of all tables, which `model` needs.
-    fn common_dim(&self, model: &'static str) -> Result<usize, ModelError> {
-        let what = "the network needs a categorical feature and has none";
-        let first = *self.embeddings.first().ok_or(ModelError::Shape { what })?;
-        match self.embeddings.iter().find(|dim| **dim != first) {
-            Some(other) => Err(ModelError::Dims { model, first, other: *other }),
-            None => Ok(first),
-        }
-    }
-}
 
 /// The result of one training step.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,6 +109,8 @@ enum Network {
     DeepFm(DeepFm),
     WideDeep(WideDeep),
     Wukong(Wukong),
+    Din(Din),
+    Bst(Bst),
     TorchScript(TorchScript),
 }
 
@@ -162,6 +136,7 @@ impl DenseModel {
         let dropout = |stream| Dropout::new(dropout_of(&job.model), job.train.seed, stream);
         let has_other_layers = job.mlp != zagros_job::Mlp::default();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
+        let regularisation = Regularisation::of(&job.train, &shape);
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
         let compute = match by_autograd {
             true => None,
@@ -179,7 +154,7 @@ impl DenseModel {
             updater,
             steps: 0,
             dropout: dropout(0),
-            regularisation: Regularisation::of(&job.train),
+            regularisation,
             average,
             non_finite: job.train.updates.non_finite,
             loss_scale: (job.train.precision == Precision::F16).then(LossScale::default),
@@ -433,6 +408,14 @@ impl Network {
                     weights,
                 )?)
             }
+            Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
+                let (activation, softmax) = (*activation, *softmax);
+                Self::Din(Din::new(shape, DinForm { attention_hidden, activation, softmax, hidden }, weights)?)
+            }
+            Model::Bst { layers, heads, ffn, hidden, .. } => {
+                let form = BstForm { layers: *layers, heads: *heads, ffn: *ffn, hidden };
+                Self::Bst(Bst::new(shape, form, weights)?)
+            }
             Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, variables)?;
                 return Ok((Self::TorchScript(module), buffers, LentBuffers::default()));
@@ -456,6 +439,8 @@ impl Network {
             Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout)?,
             Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout)?,
             Self::Wukong(wukong) => wukong.forward(numeric, embeddings, dropout)?,
+            Self::Din(din) => din.forward(numeric, embeddings, dropout)?,
+            Self::Bst(bst) => bst.forward(numeric, embeddings, dropout)?,
             Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some())?,
         };
         Ok(logits.f_squeeze_dim(1)?)
@@ -469,7 +454,9 @@ fn dropout_of(model: &Model) -> f64 {
         | Model::Dcnv2 { dropout, .. }
         | Model::DeepFm { dropout, .. }
         | Model::WideDeep { dropout, .. }
-        | Model::Wukong { dropout, .. } => *dropout,
+        | Model::Wukong { dropout, .. }
+        | Model::Din { dropout, .. }
+        | Model::Bst { dropout, .. } => *dropout,
         // The module has its own dropout.
         Model::TorchScript { .. } => 0.0,
     }

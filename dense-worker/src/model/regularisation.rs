@@ -4,6 +4,7 @@
 use zagros_job::Train;
 use zagros_zip::ZipEq;
 
+use super::InputShape;
 use super::mlp::Dropout;
 
 /// Another stream than those of the networks' dropouts.
@@ -16,6 +17,9 @@ pub(super) struct Regularisation {
     /// Factor of the penalty on feature vectors.
     l2: f32,
     dropout: Dropout,
+    /// Values of a sample, and the places of those that are no part of a vector: the numbers of real positions of sequences.
+    width: usize,
+    counts: Vec<usize>,
     /// Dropout's factors, `[batch, ΣD]`; empty if nothing is dropped.
     mask: Vec<f32>,
     /// `[batch]` and `[batch, ΣD]`.
@@ -25,12 +29,14 @@ pub(super) struct Regularisation {
 
 impl Regularisation {
     /// `None` if the job asks for nothing.
-    pub(super) fn of(train: &Train) -> Option<Self> {
+    pub(super) fn of(train: &Train, shape: &InputShape) -> Option<Self> {
         let (smoothing, l2, dropped) = (train.label_smoothing, train.embedding_l2, train.embedding_dropout);
         (smoothing > 0.0 || l2 > 0.0 || dropped > 0.0).then(|| Self {
             smoothing: smoothing as f32,
             l2: l2 as f32,
             dropout: Dropout::new(dropped, train.seed, STREAM),
+            width: shape.width(),
+            counts: shape.sequences.iter().map(|of| of.offset + of.sequence.width(of.dim) - 1).collect(),
             mask: Vec::new(),
             labels: Vec::new(),
             embeddings: Vec::new(),
@@ -47,6 +53,9 @@ impl Regularisation {
         self.dropout.draw_for(step);
         self.mask.clear();
         self.dropout.draw(embeddings.len(), &mut self.mask);
+        for sample in self.mask.chunks_exact_mut(self.width.max(1)) {
+            self.counts.iter().for_each(|count| sample[*count] = 1.0);
+        }
         self.embeddings.clear();
         self.embeddings.extend_from_slice(embeddings);
         apply(&mut self.embeddings, &self.mask);
@@ -61,6 +70,9 @@ impl Regularisation {
         if self.l2 > 0.0 {
             let factor = self.l2 / samples.max(1) as f32;
             gradients.iter_mut().zip_eq(embeddings).for_each(|(gradient, value)| *gradient += factor * value);
+            for sample in gradients.chunks_exact_mut(self.width.max(1)) {
+                self.counts.iter().for_each(|count| sample[*count] = 0.0);
+            }
         }
     }
 }

@@ -176,7 +176,7 @@ async fn rows_decay_as_much_with_two_workers_as_with_one() {
             ended.into_iter().for_each(|ended| drop(ended.unwrap()));
             [norm(&cluster, 0, 17).await, norm(&cluster, 1, 11).await]
         };
-        let half = |step: u64, part: u64| samples(2 * step + part, HALF);
+        let half = |step: u64, part: u64| samples((2 * step + part) * HALF, HALF);
         let whole = Part::of_batches((0..STEPS).map(|step| joined(half(step, 0), half(step, 1))).collect());
         let halves = [0, 1].map(|part| Part::of_batches((0..STEPS).map(|step| half(step, part)).collect()));
         let (alone, together) = (norms(vec![whole]).await, norms(Vec::from(halves)).await);
@@ -188,7 +188,7 @@ async fn rows_decay_as_much_with_two_workers_as_with_one() {
 }
 
 /// Samples of a worker in a step: so few that many rows are in one half alone.
-const HALF: usize = 4;
+const HALF: u64 = 4;
 
 /// The samples of two batches in one.
 fn joined(one: Batch, other: Batch) -> Batch {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Model;
 
 /// What follows each hidden linear layer of the network's MLPs, in this order: norm, activation, dropout. It applies to all MLPs of a
-/// network: bottom, top and deep. A TorchScript module has its own layers.
+/// network: bottom, top and deep; attention units and transformers have functions of their own. A TorchScript module has its own layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mlp {
@@ -60,7 +60,9 @@ impl Mlp {
             Model::Ffnn { hidden, .. }
             | Model::Dcnv2 { hidden, .. }
             | Model::DeepFm { hidden, .. }
-            | Model::WideDeep { hidden, .. } => of(hidden),
+            | Model::WideDeep { hidden, .. }
+            | Model::Din { hidden, .. }
+            | Model::Bst { hidden, .. } => of(hidden),
             Model::Wukong { layers, fmb_hidden, bottom: widths, top, .. } => {
                 bottom(widths) + *layers as u64 * of(fmb_hidden) + of(top)
             }

@@ -122,6 +122,7 @@ mod tests {
             categorical: vec![2, 3],
             group: Some(2),
             keys: vec![],
+            time: None,
         };
         let outcome = RowParser::new(job, DataPart::All).parse(text.as_bytes(), &positions, &mut sink);
         let bad = if outcome.bad.count > 0 { vec![outcome.bad.to_string()] } else { Vec::new() };
