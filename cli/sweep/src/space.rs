@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges_are_told_apart() {
+    fn lists_and_ranges_are_distinguished() {
         let choice = |values: &[&str]| Domain::Choice(values.iter().map(ToString::to_string).collect());
         assert_eq!(parameter("train.batch_size=512, 1024").domain, choice(&["512", "1024"]));
         assert_eq!(parameter("model.top=[64,32],[16]").domain, choice(&["[64,32]", "[16]"]));

@@ -1,3 +1,5 @@
+//! Sweeps as somebody trains them: orders, promotions, failures, replays.
+
 use proptest::prelude::*;
 
 use super::*;

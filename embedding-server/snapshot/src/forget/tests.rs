@@ -1,3 +1,5 @@
+//! Copies of single files, of damaged ones, and of chains.
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
