@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
-use zagros_job::{Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound, ValidationPart};
+use zagros_job::{Attention, Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound, ValidationPart};
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
@@ -140,10 +140,23 @@ fn model(job: &Job) -> String {
             "Wukong, {layers} layers of {fmb} FMB vectors (rank {rank}, MLP {fmb_hidden:?}) and {lcb} LCB vectors, \
              bottom {bottom:?}, top {top:?}"
         ),
+        Model::Din { attention, attention_hidden, hidden, .. } => {
+            format!("DIN, attends to {} (unit {attention_hidden:?}), layers {hidden:?}", pairs(attention))
+        }
+        Model::Bst { attention, layers, heads, ffn, hidden, .. } => format!(
+            "BST, reads {} ({layers} blocks of {heads} heads and {ffn} units), layers {hidden:?}",
+            pairs(attention)
+        ),
         // The module is not loaded, because a plan must not run its code.
         Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
     };
     format!("{kind}, {} dense weights", HumanCount(job.dense_parameters().unwrap_or(0)))
+}
+
+/// The sequences of a network with their targets.
+fn pairs(attention: &[Attention]) -> String {
+    let pairs = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
+    pairs.collect::<Vec<_>>().join(", ")
 }
 
 fn training(job: &Job) -> String {
@@ -180,6 +193,11 @@ mod tests {
 
     #[test]
     fn every_network_has_as_many_weights_as_are_counted() {
+        let sequence = |column: &str, table: &str| {
+            format!("{{ column = '{column}', table = '{table}', separator = '|', sequence = {{ length = 3 }} }}")
+        };
+        let sequences =
+            format!("[features]\ncategorical = ['C1', 'C2', {}, {}]", sequence("C3", "C2"), sequence("C4", "C1"));
         let networks = [
             "kind = 'dlrm'\nbottom = [8]\ntop = [6]",
             "kind = 'ffnn'\nhidden = [8, 6]",
@@ -191,6 +209,9 @@ mod tests {
             "kind = 'wukong'\nlayers = 3\nfmb = 3\nlcb = 2\nrank = 4\nfmb_hidden = [7]\nbottom = [8]\ntop = [6]",
             // Each layer gives as many vectors as it takes: 27.
             "kind = 'wukong'\nlayers = 1\nfmb = 20\nlcb = 7\nfmb_hidden = []\nbottom = []\ntop = []",
+            &format!("kind = 'din'\nattention_hidden = [7, 3]\nhidden = [6]\n{sequences}"),
+            &format!("kind = 'bst'\nlayers = 2\nheads = 2\nffn = 5\nhidden = [6]\n{sequences}"),
+            &format!("kind = 'din'\nattention_hidden = []\nactivation = 'sigmoid'\nhidden = []\n{sequences}"),
         ];
         for network in networks {
             let text = format!(

@@ -16,8 +16,8 @@ mod summary;
 mod testing;
 
 pub use control::{
-    Earlier, Evaluate, FileRecord, Input, JOB, LastRun, MANIFEST, Manifest, Measures, Predict, ResumePoint, ScoredRows,
-    Worker,
+    Earlier, Evaluate, FileRecord, Importance, ImportanceOptions, Input, JOB, LastRun, MANIFEST, Manifest, Measures,
+    Predict, ResumePoint, ScoredRows, Worker,
 };
 pub use error::{ExitClass, WorkerError};
 pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};

@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 86] = [
+const EFFECTS: [(&str, ChangeEffect); 87] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -42,6 +42,7 @@ const EFFECTS: [(&str, ChangeEffect); 86] = [
     ("data.columns", Meaning),
     ("data.comment", Meaning),
     ("data.trim", Meaning),
+    ("data.quoted_breaks", Meaning),
     ("data.missing", Meaning),
     ("data.max_bad_rows", Operational),
     ("data.max_bad_share", Operational),

@@ -9,6 +9,8 @@ mod model;
 mod modes;
 mod parts;
 mod rows;
+mod sequences;
+mod stdin;
 mod tables;
 
 use std::path::Path as FilePath;
@@ -53,6 +55,7 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn job(&mut self, file: JobFile) -> Job {
         self.early_stop_fits(&file);
+        self.calibration_fits(&file);
         self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Jsonl);
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
@@ -62,6 +65,7 @@ impl Resolver<'_> {
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
         let features = Features { label: features.label, numeric: features.numeric, categorical };
+        self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let stops_early = file.train.early_stop.is_some();
         Job {
             model: self.model(file.model, &features, &tables),

@@ -113,6 +113,6 @@ fn what_a_store_refuses_is_named_before_anything_starts() {
     store.heal();
     let bucket = train("s3://other/rows.txt");
     assert!(bucket.contains("there is no such bucket"), "{bucket}");
-    let scheme = train("gs://logs/rows.txt");
+    let scheme = train("ftp://logs/rows.txt");
     assert!(scheme.contains("`data.train` names no file") && scheme.contains("s3://bucket/key"), "{scheme}");
 }

@@ -88,11 +88,17 @@ fn write_parquet(path: &Path, text: &str) {
                 out.typed::<Int64Type>().write_batch(&numbers, None, None).expect("numbers");
             } else {
                 let texts: Vec<ByteArray> = texts.map(ByteArray::from).collect();
-                let starts = |row: &Vec<&str>| (0..row[3].split('|').count()).map(|value| i16::from(value > 0)).collect::<Vec<_>>();
+                let starts = |row: &Vec<&str>| {
+                    (0..row[3].split('|').count()).map(|value| i16::from(value > 0)).collect::<Vec<_>>()
+                };
                 let repetition: Vec<i16> = rows.iter().flat_map(starts).collect();
                 let definition = vec![1; repetition.len()];
                 let levels = (column == 3).then_some((definition.as_slice(), repetition.as_slice()));
-                let written = out.typed::<ByteArrayType>().write_batch(&texts, levels.map(|(of, _)| of), levels.map(|(_, of)| of));
+                let written = out.typed::<ByteArrayType>().write_batch(
+                    &texts,
+                    levels.map(|(of, _)| of),
+                    levels.map(|(_, of)| of),
+                );
                 written.expect("texts");
             }
             out.close().expect("the column is complete");
@@ -145,7 +151,9 @@ fn the_newest_rows_are_the_test_part_where_a_column_says_when_a_row_was() {
     let text: String = fields(&rows())
         .into_iter()
         .enumerate()
-        .map(|(row, fields)| format!("{},{},{},{}\n", fields[0], fields[1], fields[2], 1_700_000_000 + row * 5_003 % 6_000))
+        .map(|(row, fields)| {
+            format!("{},{},{},{}\n", fields[0], fields[1], fields[2], 1_700_000_000 + row * 5_003 % 6_000)
+        })
         .collect();
     fixture.write("log.csv", format!("clicked,age,city,event_time\n{text}"));
     fixture.zagros(["train", "log.csv", "--set", "train.threads=1", "--set", "train.epochs=2"]).expect(0);
@@ -154,7 +162,10 @@ fn the_newest_rows_are_the_test_part_where_a_column_says_when_a_row_was() {
         assert!(job.contains(line), "no {line} in\n{job}");
     }
     assert_eq!(fixture.summary()["evaluation"]["samples"], 600);
-    fixture.zagros(["train", "log.toml", "--dry-run"]).expect(0).says(&["rows whose event_time is 1700005400 or later"]);
+    fixture
+        .zagros(["train", "log.toml", "--dry-run"])
+        .expect(0)
+        .says(&["rows whose event_time is 1700005400 or later"]);
 }
 
 #[test]

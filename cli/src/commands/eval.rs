@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zagros_dense_worker::{Evaluate, Measures};
+use zagros_dense_worker::{Evaluate, ImportanceOptions, Measures};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
 
 use crate::args::EvalArgs;
+use crate::importance;
 use crate::report;
 use crate::saved::{SavedModel, check_trust};
 use crate::slices;
@@ -26,6 +27,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let evaluate = Evaluate {
         model: saved.folder,
         files: (!args.data.is_empty()).then_some(args.data),
+        importance: args.importance.map(|repeats| ImportanceOptions { repeats }),
         job,
         control,
         connect,
@@ -52,6 +54,11 @@ fn print(measures: &Measures, json: bool) -> Result<(), Failure> {
     out!("logloss              {}", measure(evaluation.logloss));
     out!("normalised entropy   {}", measure(evaluation.normalised_entropy));
     out!("calibration          {}", measure(evaluation.calibration));
+    out!("calibration error    {}", measure(evaluation.ece));
+    if let Some(calibrated) = &measures.calibrated {
+        out!("after calibration    {}", report::calibrated(calibrated));
+    }
     slices::print(&measures.slices);
+    measures.importance.iter().for_each(importance::print);
     Ok(())
 }

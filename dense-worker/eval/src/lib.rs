@@ -1,9 +1,11 @@
-//! Measures of a click model: AUC, AUC by group, logloss, normalised entropy, calibration. Pure, exact, mergeable.
+//! Measures of a click model: AUC, AUC by group, logloss, normalised entropy, calibration and its error. Pure, exact, mergeable.
 
 pub mod binned;
 mod bytes;
+pub mod calibration_error;
 pub mod calibrator;
 pub mod grouped;
+pub mod importance;
 pub mod measure;
 pub mod scores;
 mod slice_bytes;

@@ -8,6 +8,7 @@ pub mod fit;
 pub mod hash;
 pub mod input;
 pub mod inspect;
+pub mod profile;
 pub mod sample;
 pub mod split;
 pub mod stream;
@@ -27,6 +28,7 @@ mod pipeline;
 mod read;
 mod sketch;
 mod source;
+mod stdin;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};

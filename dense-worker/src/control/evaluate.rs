@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Registry;
-use serde::Serialize;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
-use zagros_eval::{ColumnSlices, Scores, SlicedScores};
+use zagros_eval::{Calibrator, Scores, SlicedScores};
 use zagros_ingest::{
     Batch, BatchStream, DataPart, FileInfo, IngestError, InputRows, StreamOptions, StreamStart, WholeFiles,
     check_first_rows, files,
@@ -21,6 +20,7 @@ use zagros_worker_core::StepVote;
 use super::blocking::blocking;
 use super::context::wire;
 use super::group_session::GroupRank;
+use super::measures::{ImportanceOptions, Measures, measures_of};
 use super::saved_model::{Load, SavedModel};
 use super::stop::Stop;
 use crate::datapath::dense::{Dense, DenseThread};
@@ -29,7 +29,7 @@ use crate::datapath::prepared::{Fetched, Preparer, inconsistent};
 use crate::datapath::process_group::RankTurn;
 use crate::datapath::read::{Open, Reader};
 use crate::error::WorkerError;
-use crate::event::{Evaluation, Event, HeldOutPart, Observer};
+use crate::event::{Event, HeldOutPart, Observer};
 use crate::metrics::Metrics;
 use crate::model::batch_of_blocks;
 
@@ -44,6 +44,8 @@ pub struct Evaluate {
     pub model: Folder,
     /// Score all rows of these files instead of the job's test part.
     pub files: Option<Vec<PathBuf>>,
+    /// Also say how important each feature is.
+    pub importance: Option<ImportanceOptions>,
     /// Knows where the embedding servers are.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
@@ -60,7 +62,11 @@ impl Evaluate {
     /// # Errors
     /// When the model or the data cannot be read or do not fit the job, or there is nothing to score.
     pub async fn run(self) -> Result<Measures, WorkerError> {
-        let job = Arc::new(self.job);
+        let job = match self.importance {
+            Some(_) => ImportanceOptions::with_blocks(&self.job),
+            None => self.job,
+        };
+        let job = Arc::new(job);
         let held_out = match self.files {
             Some(files) => Some(whole_files(Arc::clone(&job), files).await?),
             None => find_test(Arc::clone(&job)).await?,
@@ -73,7 +79,12 @@ impl Evaluate {
             shutdown: self.shutdown,
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
-        scorer.score(&held_out, saved.manifest().steps).await
+        let calibrator = saved.calibrator().await?;
+        let step = saved.manifest().steps;
+        match self.importance {
+            Some(options) => scorer.importance(&held_out, step, calibrator, options).await,
+            None => scorer.score(&held_out, step, calibrator).await,
+        }
     }
 }
 
@@ -164,17 +175,6 @@ pub(crate) async fn look_at_files(
     Ok(blocking("data files", look).await??)
 }
 
-/// Measures of a held-out part.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measures {
-    /// Of all its rows.
-    #[serde(flatten)]
-    pub evaluation: Evaluation,
-    /// By the columns of `eval.slices`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub slices: Vec<ColumnSlices>,
-}
-
 /// What becomes of a scoring worker's turn.
 enum ScoringTurn {
     /// With its batch, or along with others that have one.
@@ -200,9 +200,14 @@ impl Scorer {
     ///
     /// # Errors
     /// When data, servers or libtorch fail, or training must stop.
-    async fn score(mut self, held_out: &HeldOut, step: u64) -> Result<Measures, WorkerError> {
+    async fn score(
+        mut self,
+        held_out: &HeldOut,
+        step: u64,
+        calibrator: Option<Calibrator>,
+    ) -> Result<Measures, WorkerError> {
         let scores = self.score_share(held_out, step).await?;
-        self.report(scores).await
+        measures_of(&self.job, scores, calibrator).await
     }
 
     /// Scores this worker's share of the rows.
@@ -237,21 +242,6 @@ impl Scorer {
         Ok((reader, Prefetch::start(lookups, incoming, 0, u64::MAX)))
     }
 
-    /// Measures of the scores of all workers.
-    ///
-    /// # Errors
-    /// When another worker is lost.
-    pub(crate) async fn report(&self, scores: Scores) -> Result<Measures, WorkerError> {
-        let mut scores = self.merge(scores).await?;
-        let (columns, most) = (self.job.eval.slices.clone(), self.job.eval.slice_values);
-        let report = move || {
-            let slices = scores.slices().map_or_else(Vec::new, |slices| slices.report(&columns, most));
-            Measures { evaluation: scores.report(), slices }
-        };
-        // Sorts all scores.
-        blocking("measures", report).await
-    }
-
     /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
     /// those that have run dry go along.
     async fn turn(&mut self, prefetch: &mut Prefetch) -> Result<ScoringTurn, WorkerError> {
@@ -273,7 +263,10 @@ impl Scorer {
     }
 
     /// The scores of all workers: the measures of the whole are not the mean of the parts'.
-    async fn merge(&self, scores: Scores) -> Result<Scores, WorkerError> {
+    ///
+    /// # Errors
+    /// When another worker is lost.
+    pub(crate) async fn merge(&self, scores: Scores) -> Result<Scores, WorkerError> {
         if self.group.is_none() {
             return Ok(scores);
         }
@@ -287,7 +280,7 @@ impl Scorer {
     }
 
     /// A held-out part without rows is no failure of training: there is nothing to measure.
-    async fn next(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
+    pub(super) async fn next(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
         let next = tokio::select! {
             reason = self.stop.requested() => return Err(reason),
             next = prefetch.next() => next,
@@ -306,11 +299,7 @@ impl Scorer {
     async fn add(&self, fetched: Fetched, mut scores: Scores) -> Result<Scores, WorkerError> {
         let seq = fetched.seq;
         let (batch, logits) = self.logits(fetched).await?;
-        let added = scores.extend_grouped(&batch.labels, &logits, &batch.groups);
-        added.map_err(|error| inconsistent(seq, error.to_string()))?;
-        if let (Some(slices), Some(input)) = (scores.slices_mut(), &batch.input) {
-            add_slices(slices, input, &batch.labels, &logits);
-        }
+        add_logits(&batch, &logits, &mut scores).map_err(|reason| inconsistent(seq, reason))?;
         Ok(scores)
     }
 
@@ -326,7 +315,7 @@ impl Scorer {
         Ok((batch, logits?))
     }
 
-    fn no_scores(&self) -> Scores {
+    pub(super) fn no_scores(&self) -> Scores {
         let eval = &self.job.eval;
         let scores = if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() };
         if eval.slices.is_empty() { scores } else { scores.by_slice(eval.slices.len()) }
@@ -345,6 +334,19 @@ impl Scorer {
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
     }
+}
+
+/// Adds the samples of a batch, also by group and slice where these are wanted.
+///
+/// # Errors
+/// A message, when labels and logits are not equally many.
+pub(super) fn add_logits(batch: &Batch, logits: &[f32], scores: &mut Scores) -> Result<(), String> {
+    let added = scores.extend_grouped(&batch.labels, logits, &batch.groups);
+    added.map_err(|error| error.to_string())?;
+    if let (Some(slices), Some(input)) = (scores.slices_mut(), &batch.input) {
+        add_slices(slices, input, &batch.labels, logits);
+    }
+    Ok(())
 }
 
 /// Adds the samples among the rows, each with the texts of its columns.

@@ -15,7 +15,7 @@ pub(crate) struct DataFile {
     /// Layout of a line.
     pub(crate) format: Layout,
     /// Training files, read in this order. A folder stands for all files below it, a pattern such as `logs/2026-11-*/part-*.csv` for
-    /// all that match it; `s3://bucket/key`, a prefix or a pattern of keys for objects in a store. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
+    /// all that match it; `s3://bucket/key`, a prefix or a pattern of keys for objects in a store (also `gs://`, `az://`), `https://…` for a file of a web server; `-` for standard input, which `zagros train` reads in one epoch. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
     /// one given by `--set` or the environment starts at the current directory.
     pub(crate) train: Paths,
     /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction` and `test_from`.
@@ -52,6 +52,9 @@ pub(crate) struct DataFile {
     pub(crate) comment: Option<String>,
     /// Whether blanks around a field are removed. Default: false; `delimited` only.
     pub(crate) trim: Option<bool>,
+    /// Whether quoted fields may hold line breaks. Each worker then scans a file for quotes up to where its parts start, and a file
+    /// with a quote that is never closed loses its rows up to the next quote. Default: false; `delimited` only.
+    pub(crate) quoted_breaks: Option<bool>,
     /// Field texts that mean "missing"; an empty field always does, and null. Default: none; not for `criteo`.
     pub(crate) missing: Option<Vec<String>>,
     /// Malformed rows that are skipped before the run stops with the places of the first ones. They are counted over all epochs and
@@ -169,6 +172,7 @@ impl DataFile {
             columns: delimited.map(|layout| layout.columns.clone()),
             comment: delimited.and_then(|layout| layout.comment.clone()),
             trim: delimited.map(|layout| layout.trim),
+            quoted_breaks: delimited.map(|layout| layout.quoted_breaks),
             missing: missing.cloned(),
             max_bad_rows: data.max_bad_rows,
             max_bad_share: data.max_bad_share,

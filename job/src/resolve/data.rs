@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 use super::Resolver;
 use crate::document::Path;
 use crate::file::{DataFile, Layout, Paths};
-use crate::settings::{Columnar, Data, DataOrder, Delimited, Features, Format, Values};
+use crate::settings::{Columnar, Data, DataOrder, Delimited, Features, Format, STDIN, Values};
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -36,6 +36,7 @@ fn shuffle_rows(features: &Features) -> usize {
     let ids = features.categorical.iter().map(|feature| match feature.values {
         Values::One => 1,
         Values::Many { .. } => VALUES,
+        Values::Sequence { sequence, .. } => sequence.length,
     });
     let row = 8 * ids.sum::<usize>() + 4 * features.numeric.len() + 4;
     SHUFFLE_ROWS.min(SHUFFLE_BYTES / row).max(1)
@@ -87,11 +88,15 @@ impl Resolver<'_> {
     /// Makes a path absolute, so that the resolved job names the same files wherever it is read. The URL of an object stays as it is.
     fn data_path(&mut self, key: &Path, path: &str) -> PathBuf {
         match path.split_once("://") {
-            Some(("s3", rest)) if !rest.is_empty() && !rest.starts_with('/') => PathBuf::from(path),
+            None if path == STDIN => PathBuf::from(path),
+            Some(("s3" | "gs" | "az" | "http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => {
+                PathBuf::from(path)
+            }
             Some(("file", rest)) if rest.starts_with('/') => PathBuf::from(rest),
             Some((scheme, _)) => {
-                let help = "give a path, or s3://bucket/key; AWS_ENDPOINT_URL in the environment gives the endpoint";
-                let label = if scheme == "s3" { "no bucket" } else { "neither s3:// nor a path" };
+                let help = "give a path, or s3://bucket/key, gs://bucket/key, az://container/key, https://host/path";
+                let is_store = ["s3", "gs", "az", "http", "https"].contains(&scheme);
+                let label = if is_store { "no bucket" } else { "neither a path nor a store" };
                 self.problem(key.clone(), format!("`{key}` names no file"), label, help);
                 PathBuf::from(path)
             }
@@ -139,6 +144,7 @@ impl Resolver<'_> {
             ("columns", file.columns.is_some()),
             ("comment", file.comment.is_some()),
             ("trim", file.trim.is_some()),
+            ("quoted_breaks", file.quoted_breaks.is_some()),
             ("missing", missing),
         ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
@@ -165,6 +171,7 @@ impl Resolver<'_> {
             columns,
             comment: file.comment.clone(),
             trim: file.trim.unwrap_or(false),
+            quoted_breaks: file.quoted_breaks.unwrap_or(false),
             missing: file.missing.clone().unwrap_or_default(),
         }
     }

@@ -32,6 +32,9 @@ pub struct Data {
     pub drop_last: bool,
 }
 
+/// The path that names standard input.
+pub const STDIN: &str = "-";
+
 /// Order of the rows of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -45,6 +48,12 @@ pub enum DataOrder {
 }
 
 impl Data {
+    /// Whether rows are trained on that standard input gives.
+    #[must_use]
+    pub fn reads_stdin(&self) -> bool {
+        self.train.iter().any(|path| path == std::path::Path::new(STDIN))
+    }
+
     /// Whether there is a validation part for early stopping and the choice of the best state.
     #[must_use]
     pub fn has_validation(&self) -> bool {
@@ -151,6 +160,8 @@ pub struct Delimited {
     pub comment: Option<String>,
     /// Whether blanks around a field are removed.
     pub trim: bool,
+    /// Whether quoted fields may hold line breaks.
+    pub quoted_breaks: bool,
     /// Field texts that mean "missing", besides the empty one.
     pub missing: Vec<String>,
 }

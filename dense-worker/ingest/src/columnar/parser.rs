@@ -8,12 +8,14 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_job::{Format, Job, Values};
+use zagros_job::{Format, Job};
 
 use super::fault::{Fault, Result};
 use super::output::{BagCells, Cell, Cells, IdCells, Output, Texts, ToClass, ToNumber};
 use super::parquet::column::ColumnReader;
 use super::parquet::file::{RowGroups, RowSlice, UsedColumn};
+use super::parquet::pages::PageFile;
+use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
@@ -45,6 +47,8 @@ struct OpenGroup {
     group: usize,
     /// The next row.
     at: u64,
+    /// Its columns, if they are in a store.
+    ranges: Option<GroupRanges>,
     label: Option<Decoded<Cells<ToClass>>>,
     numeric: Vec<Decoded<Cells<ToNumber>>>,
     categorical: Vec<Categories>,
@@ -93,7 +97,8 @@ impl ColumnarParser {
             None => self.open_group(layout, row_groups, group)?,
         };
         let decoded = open.decode(start, rows);
-        decoded.map_err(|(index, fault)| damaged(&layout.path, row_groups, group, index, fault))?;
+        decoded
+            .map_err(|(index, fault)| failed(&layout.path, row_groups, group, index, open.ranges.as_ref(), fault))?;
         let first_row = row_groups.groups[group].first_row.saturating_add(start);
         let hash = RowHash::new(layout, first_row);
         let outcome = self.rows(&open, rows, hash, sink);
@@ -107,10 +112,7 @@ impl ColumnarParser {
         row_groups: &RowGroups,
         group: usize,
     ) -> std::result::Result<OpenGroup, IngestError> {
-        let path = &layout.path;
-        let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.clone(), source })?;
-        let file = Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.clone() })?);
-        let columns = GroupColumns { path, file, row_groups, group };
+        let columns = GroupColumns::open(&layout.path, row_groups, group)?;
         let features = &self.job.features;
         let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
         let predict = self.job.eval.predict.as_ref();
@@ -124,10 +126,10 @@ impl ColumnarParser {
         let first = labels + features.numeric.len();
         let categorical = features.categorical.iter().enumerate().map(|(feature, values)| {
             let index = first + feature;
-            Ok(match &values.values {
-                Values::One => Categories::One(Box::new(columns.decoded(index, |column| IdCells::new(texts(column)))?)),
-                Values::Many { separator, .. } => Categories::Many(Box::new(columns.decoded(index, |column| {
-                    BagCells::new(texts(column), Some(separator.as_str()).filter(|_| !column.is_list()))
+            Ok(match values.values.separator() {
+                None => Categories::One(Box::new(columns.decoded(index, |column| IdCells::new(texts(column)))?)),
+                Some(separator) => Categories::Many(Box::new(columns.decoded(index, |column| {
+                    BagCells::new(texts(column), Some(separator).filter(|_| !column.is_list()))
                 })?)),
             })
         });
@@ -144,7 +146,8 @@ impl ColumnarParser {
         let last = first + layout.positions.keys.len();
         let by_time = self.hold_out.as_ref().is_some_and(HoldOut::by_time);
         let time = by_time.then(|| columns.decoded(last, |column| TextCells::new(column.kind))).transpose()?;
-        Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, label, numeric, categorical, grouping, keys, time })
+        let (layout, ranges) = (Arc::clone(layout), columns.ranges());
+        Ok(OpenGroup { layout, group, at: 0, ranges, label, numeric, categorical, grouping, keys, time })
     }
 
     fn rows<S: RowSink>(&self, open: &OpenGroup, rows: usize, mut hash: RowHash, sink: &mut S) -> ParseOutcome {
@@ -230,15 +233,43 @@ impl ColumnarParser {
     }
 }
 
-/// Opens the columns of a row group.
-pub(super) struct GroupColumns<'a> {
-    pub(super) path: &'a Path,
-    pub(super) file: Arc<File>,
-    pub(super) row_groups: &'a RowGroups,
-    pub(super) group: usize,
+/// Where the columns of a row group are.
+enum GroupSource {
+    Disk(Arc<File>),
+    Store(GroupRanges),
 }
 
-impl GroupColumns<'_> {
+/// Opens the columns of a row group.
+pub(super) struct GroupColumns<'a> {
+    path: &'a Path,
+    source: GroupSource,
+    row_groups: &'a RowGroups,
+    group: usize,
+}
+
+impl<'a> GroupColumns<'a> {
+    /// Of a file on a disk or in a store.
+    pub(super) fn open(
+        path: &'a Path,
+        row_groups: &'a RowGroups,
+        group: usize,
+    ) -> std::result::Result<Self, IngestError> {
+        let source = match row_groups.ranges(group)? {
+            Some(ranges) => GroupSource::Store(ranges),
+            None => {
+                let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
+                GroupSource::Disk(Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?))
+            }
+        };
+        Ok(Self { path, source, row_groups, group })
+    }
+
+    /// Where the columns of a row group in a store are.
+    fn ranges(&self) -> Option<GroupRanges> {
+        if let GroupSource::Store(ranges) = &self.source { Some(Arc::clone(ranges)) } else { None }
+    }
+
+    /// A column, not decoded yet.
     pub(super) fn decoded<O>(
         &self,
         index: usize,
@@ -246,8 +277,12 @@ impl GroupColumns<'_> {
     ) -> std::result::Result<Decoded<O>, IngestError> {
         let column = &self.row_groups.columns[index];
         let place = self.row_groups.groups[self.group].chunks[index];
-        let reader = ColumnReader::new(Arc::clone(&self.file), place, &column.column);
-        let reader = reader.map_err(|fault| damaged(self.path, self.row_groups, self.group, index, fault))?;
+        let (file, ranges) = match &self.source {
+            GroupSource::Disk(file) => (PageFile::Disk(Arc::clone(file)), None),
+            GroupSource::Store(ranges) => (PageFile::Object(Arc::clone(&ranges[index])), Some(ranges)),
+        };
+        let reader = ColumnReader::new(file, place, &column.column);
+        let reader = reader.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges, fault))?;
         Ok(Decoded { reader, out: out(column), position: column.position })
     }
 
@@ -260,12 +295,23 @@ impl GroupColumns<'_> {
         rows: usize,
     ) -> std::result::Result<(), IngestError> {
         let decoded = column.decode(skipped, rows);
-        decoded.map_err(|fault| damaged(self.path, self.row_groups, self.group, index, fault))
+        let ranges = self.ranges();
+        decoded.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))
     }
 }
 
-/// The fault of a used column in a row group.
-fn damaged(path: &Path, row_groups: &RowGroups, row_group: usize, index: usize, fault: Fault) -> IngestError {
+/// The fault of a used column in a row group, or what the store said.
+fn failed(
+    path: &Path,
+    row_groups: &RowGroups,
+    row_group: usize,
+    index: usize,
+    ranges: Option<&GroupRanges>,
+    fault: Fault,
+) -> IngestError {
+    if let Some(source) = ranges.and_then(|ranges| ranges[index].take_failure()) {
+        return IngestError::Store { source };
+    }
     let (Fault(reason), column) = (fault, row_groups.columns[index].name.clone());
     IngestError::DamagedColumn { path: path.into(), row_group, column, reason }
 }

@@ -1,7 +1,6 @@
 //! The texts of some rows of a column, as those of a CSV file.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use super::kind::{Kind, Value};
 use super::output::{NO_ENTRY, Output};
@@ -9,7 +8,6 @@ use super::parquet::file::{RowGroups, RowSlice};
 use super::parser::GroupColumns;
 use crate::IngestError;
 use crate::sample::LIST_SEPARATOR;
-use crate::source::open_file;
 
 /// Bytes of a row's text, from which on a list takes no more values.
 const MOST_ROW: usize = 64 << 10;
@@ -23,11 +21,9 @@ pub(crate) fn column_texts(
     slices: &[RowSlice],
     mut take: impl FnMut(&[u8]),
 ) -> Result<(), IngestError> {
-    let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
-    let file = Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?);
     for of_group in slices.chunk_by(|one, next| one.group == next.group) {
         let group = of_group[0].group;
-        let columns = GroupColumns { path, file: Arc::clone(&file), row_groups, group };
+        let columns = GroupColumns::open(path, row_groups, group)?;
         let mut column = columns.decoded(index, |column| RowTexts::new(column.kind))?;
         let mut at = 0;
         for slice in of_group {

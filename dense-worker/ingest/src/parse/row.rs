@@ -11,8 +11,9 @@ use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
-use crate::read::layout::{ColumnPositions, syntax};
+use crate::read::layout::{ColumnPositions, records, syntax};
 use crate::read::names::{used_columns, usual_separators};
+use crate::read::records::{RecordScanner, RecordSyntax};
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct RowParser {
     /// Whether rows are read with their group.
     pub(super) groups: bool,
     fields: Fields,
+    /// Where quoted fields may hold line breaks.
+    records: Option<RecordSyntax>,
     /// Where a line is a JSON object, its values.
     object: Option<JsonFields>,
 }
@@ -71,6 +74,7 @@ impl RowParser {
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&feature.values)).collect(),
             groups: wants_groups(job, part),
             fields: Fields::default(),
+            records: records(&job.data.format),
             object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
         }
     }
@@ -85,24 +89,62 @@ impl RowParser {
         let mut outcome = ParseOutcome::default();
         // Once per block, so that a usual block costs next to nothing.
         let is_clean = memchr::memchr(0, block).is_none() && std::str::from_utf8(block).is_ok();
+        // Without a quote, records are lines.
+        if let Some(records) = self.records.clone().filter(|_| memchr::memchr(b'"', block).is_some()) {
+            self.parse_records(records, block, is_clean, positions, sink, &mut outcome);
+            return outcome;
+        }
         let mut start = 0;
         let ends = memchr::memchr_iter(b'\n', block).chain((!block.ends_with(b"\n")).then_some(block.len()));
         for (index, end) in ends.enumerate() {
-            let line = &block[start..end];
+            self.take_row(index as u64, &block[start..end], is_clean, positions, sink, &mut outcome);
             start = end + 1;
-            if self.is_no_row(line) {
-                continue;
-            }
-            match self.parse_line(line, is_clean, positions, sink) {
-                Ok(true) => outcome.rows += 1,
-                Ok(false) => outcome.other_part += 1,
-                Err(fault) => {
-                    sink.abandon();
-                    outcome.bad.add(index as u64, *fault);
-                }
-            }
         }
         outcome
+    }
+
+    /// Parses whole records, which may go over several lines.
+    fn parse_records<S: RowSink>(
+        &mut self,
+        records: RecordSyntax,
+        block: &[u8],
+        is_clean: bool,
+        positions: &ColumnPositions,
+        sink: &mut S,
+        outcome: &mut ParseOutcome,
+    ) {
+        let (mut scanner, mut start, mut line) = (RecordScanner::new(records), 0, 0);
+        while start < block.len() {
+            let end = scanner.next_end(block, start).unwrap_or(block.len());
+            let record = &block[start..end];
+            self.take_row(line, record.strip_suffix(b"\n").unwrap_or(record), is_clean, positions, sink, outcome);
+            line += memchr::memchr_iter(b'\n', record).count() as u64;
+            start = end;
+        }
+    }
+
+    /// Parses a row, unless it is none, or of another part.
+    #[inline]
+    fn take_row<S: RowSink>(
+        &mut self,
+        index: u64,
+        line: &[u8],
+        is_clean: bool,
+        positions: &ColumnPositions,
+        sink: &mut S,
+        outcome: &mut ParseOutcome,
+    ) {
+        if self.is_no_row(line) {
+            return;
+        }
+        match self.parse_line(line, is_clean, positions, sink) {
+            Ok(true) => outcome.rows += 1,
+            Ok(false) => outcome.other_part += 1,
+            Err(fault) => {
+                sink.abandon();
+                outcome.bad.add(index, *fault);
+            }
+        }
     }
 
     /// Whether a line is blank or a comment.
@@ -166,7 +208,7 @@ impl RowParser {
         if !is_clean {
             self.check_text(line)?;
         }
-        self.fields.tokenize(line, self.syntax).map_err(quote_fault)?;
+        self.fields.tokenize(line, self.syntax).map_err(|error| quote_fault(error, self.records.is_some()))?;
         if self.fields.len() != positions.fields {
             return Err(self.wrong_count(line, positions.fields));
         }
@@ -312,11 +354,7 @@ impl RowParser {
 
 impl Cell {
     fn new(values: &Values) -> Self {
-        let separator = match values {
-            Values::One => None,
-            Values::Many { separator, .. } => Some(Finder::new(separator).into_owned()),
-        };
-        Self { separator }
+        Self { separator: values.separator().map(|separator| Finder::new(separator).into_owned()) }
     }
 }
 
@@ -334,10 +372,13 @@ fn fault(column: usize, expected: String, found: String) -> Result<(), Box<Field
 }
 
 #[cold]
-fn quote_fault(error: QuoteError) -> Box<FieldFault> {
+fn quote_fault(error: QuoteError, breaks: bool) -> Box<FieldFault> {
     let (field, expected, found) = match error {
+        QuoteError::Unclosed(field) if breaks => (field, "a closing quote", "the end of the file"),
         QuoteError::Unclosed(field) => {
-            (field, "a closing quote on the same line (line breaks in quotes are not supported)", "the end of the line")
+            let expected =
+                "a closing quote on the same line (set data.quoted_breaks = true if quoted fields hold line breaks)";
+            (field, expected, "the end of the line")
         }
         QuoteError::TextAfterQuote(field) => (field, "the delimiter after the closing quote", "other text"),
     };

@@ -78,7 +78,7 @@ fn bad_rows_say_what_was_expected() {
     assert_eq!(bad(b"1,nan,x,y\n"), "0:2: expected a number in column \"age\", found \"nan\"");
     assert_eq!(bad(b"1,2,a\xffb,y\n"), "0:3: expected UTF-8, found \"a\u{fffd}b\"");
     assert_eq!(bad(b"1,2,x,a\0\n"), "0:4: expected text without NUL bytes, found \"a\\u{0}\"");
-    let quote = "expected a closing quote on the same line (line breaks in quotes are not supported), found the end of the line";
+    let quote = "expected a closing quote on the same line (set data.quoted_breaks = true if quoted fields hold line breaks), found the end of the line";
     assert_eq!(bad(b"1,2,\"x,y\n"), format!("0:3: {quote}"));
 }
 
