@@ -1,12 +1,14 @@
 //! From the job file to the job: defaults that depend on other keys, references between sections, and rules across keys.
 //! Continues after a problem. A job with problems never leaves this module.
 
+mod categorical;
 mod cluster;
 mod data;
 mod eval;
 mod features;
 mod model;
 mod modes;
+mod numeric;
 mod parts;
 mod rows;
 mod sequences;
@@ -68,6 +70,7 @@ impl Resolver<'_> {
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let stops_early = file.train.early_stop.is_some();
         Job {
+            mlp: self.mlp(file.mlp, &file.model, file.train.mode),
             model: self.model(file.model, &features, &tables),
             name: self.name(file.name),
             data: self.data(&file.data, &features, columns.as_deref()),

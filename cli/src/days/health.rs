@@ -64,7 +64,11 @@ impl IdCounts {
 }
 
 /// The tables of a day: `scored` is counted while the day was scored by the model before, `trained` while it was learned.
-pub(crate) fn tables(names: impl Iterator<Item = String>, scored: Option<&IdCounts>, trained: &IdCounts) -> Vec<TableHealth> {
+pub(crate) fn tables(
+    names: impl Iterator<Item = String>,
+    scored: Option<&IdCounts>,
+    trained: &IdCounts,
+) -> Vec<TableHealth> {
     let share = |part: u64, rest: u64| (part + rest > 0).then(|| part as f64 / (part + rest) as f64);
     let health = |table: String| TableHealth {
         new_ids: scored.and_then(|counts| share(counts.get(&table, "miss"), counts.get(&table, "hit"))),
@@ -119,8 +123,7 @@ fn of_feature(feature: &FeatureProfile, day: &str, earlier: &FeatureProfile, com
 /// A table that knows many fewer of a day's ids than on the day before.
 pub(crate) fn table_warnings(tables: &[TableHealth], day: &str, before: &[TableHealth]) -> Vec<String> {
     let warning = |table: &TableHealth| {
-        let (new, then) =
-            (table.new_ids?, before.iter().find(|before| before.table == table.table)?.new_ids?);
+        let (new, then) = (table.new_ids?, before.iter().find(|before| before.table == table.table)?.new_ids?);
         let text = || format!("table {}: {} of the ids are new, {} on {day}", table.table, percent(new), percent(then));
         (new > then + 0.2).then(text)
     };
@@ -141,7 +144,13 @@ mod tests {
 
     fn feature(missing: f64, distinct: u64, drift: f64) -> FeatureProfile {
         let distribution = Distribution { bins: Bins::Values(vec![]), shares: vec![missing, 1.0 - missing] };
-        FeatureProfile { column: "city".to_owned(), missing, distinct: Some(distinct), drift: Some(drift), distribution }
+        FeatureProfile {
+            column: "city".to_owned(),
+            missing,
+            distinct: Some(distinct),
+            drift: Some(drift),
+            distribution,
+        }
     }
 
     fn profile(rows: u64, positive_rate: f64, feature: FeatureProfile) -> DataProfile {
@@ -174,7 +183,9 @@ mod tests {
         let registry = Registry::new();
         let vec = IntCounterVec::new(Opts::new(IDS, "ids"), &["server", "table", "what"]);
         let vec = register(&registry, vec);
-        for (server, what, count) in [("0", "hit", 6), ("1", "hit", 3), ("0", "miss", 1), ("0", "created", 2), ("1", "refused", 6)] {
+        for (server, what, count) in
+            [("0", "hit", 6), ("1", "hit", 3), ("0", "miss", 1), ("0", "created", 2), ("1", "refused", 6)]
+        {
             vec.with_label_values(&[server, "user", what]).inc_by(count);
         }
         let counts = IdCounts::of(&registry);

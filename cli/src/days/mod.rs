@@ -22,8 +22,8 @@ use zagros_dense_worker::{Evaluate, Evaluation, Outcome, Summary, Worker, Worker
 use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_launch::EmbeddedCluster;
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::durable;
+use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{Exit, Failure, OrInternal, note, out};
 use zagros_store::Folder;
 

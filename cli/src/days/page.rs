@@ -49,7 +49,8 @@ fn charts(days: &[NamedDay<'_>]) -> String {
     };
     let measure = |of: fn(&Evaluation) -> Option<f64>| move |record: &DayRecord| record.before.as_ref().and_then(of);
     let worst = |record: &DayRecord| {
-        let drifts = record.health.iter().flat_map(|health| &health.profile.features).filter_map(|feature| feature.drift);
+        let drifts =
+            record.health.iter().flat_map(|health| &health.profile.features).filter_map(|feature| feature.drift);
         drifts.reduce(f64::max)
     };
     let chart = |title, subtitle, series| Chart { title, subtitle, across: "day", series, ..Chart::default() };
@@ -74,7 +75,8 @@ fn warnings(days: &[NamedDay<'_>]) -> String {
 fn measures(days: &[NamedDay<'_>]) -> String {
     let row = |(day, record): &NamedDay<'_>| {
         let measure = |of: fn(&Evaluation) -> Option<f64>| shown(record.before.as_ref().and_then(of), 4);
-        let rate = record.health.as_ref().map_or_else(|| NOTHING.to_owned(), |health| percent(health.profile.positive_rate));
+        let rate =
+            record.health.as_ref().map_or_else(|| NOTHING.to_owned(), |health| percent(health.profile.positive_rate));
         let cells = vec![
             (*day).clone(),
             measure(|of| of.auc),
@@ -95,7 +97,9 @@ fn features(health: &DayHealth, before: Option<&DayHealth>) -> String {
         let mut all = before.into_iter().flat_map(|before| &before.profile.features);
         let earlier = all.find(|earlier| earlier.column == feature.column);
         let count = |feature: Option<&FeatureProfile>| {
-            feature.and_then(|feature| feature.distinct).map_or_else(|| NOTHING.to_owned(), |count| HumanCount(count).to_string())
+            feature
+                .and_then(|feature| feature.distinct)
+                .map_or_else(|| NOTHING.to_owned(), |count| HumanCount(count).to_string())
         };
         let cells = vec![
             feature.column.clone(),

@@ -101,8 +101,8 @@ impl ProfileSink {
         Self {
             numbers: Vec::new(),
             values: Vec::new(),
-            numeric: numeric.map(|feature| NumberCounts::new(bins(&feature.column))).collect(),
-            categorical: categorical.map(|feature| CategoryCounts::new(bins(&feature.column))).collect(),
+            numeric: numeric.map(|feature| NumberCounts::new(bins(feature.name()))).collect(),
+            categorical: categorical.map(|feature| CategoryCounts::new(bins(&feature.name))).collect(),
             rows: 0,
             positives: 0,
         }
@@ -119,10 +119,10 @@ impl ProfileSink {
         let shares = |column: &str| earlier(before, column).map(|earlier| earlier.shares.as_slice());
         let rows = self.rows;
         let numeric = job.features.numeric.iter().zip_eq(&mut self.numeric);
-        let numeric = numeric.map(|(feature, counts)| counts.profile(&feature.column, rows, shares(&feature.column)));
+        let numeric = numeric.map(|(feature, counts)| counts.profile(feature.name(), rows, shares(feature.name())));
         let categorical = job.features.categorical.iter().zip_eq(&mut self.categorical);
         let categorical =
-            categorical.map(|(feature, counts)| counts.profile(&feature.column, rows, shares(&feature.column)));
+            categorical.map(|(feature, counts)| counts.profile(&feature.name, rows, shares(&feature.name)));
         DataProfile {
             rows,
             whole,
@@ -222,7 +222,9 @@ mod tests {
     #[test]
     fn the_same_rows_do_not_drift_and_other_rows_do() {
         let day = |shift: u32| {
-            rows(20_000, |n| format!("{},{},c{},t\n", n % 2, (n % 100) + 50 * shift, if shift == 1 { n % 5 } else { n % 40 }))
+            rows(20_000, |n| {
+                format!("{},{},c{},t\n", n % 2, (n % 100) + 50 * shift, if shift == 1 { n % 5 } else { n % 40 })
+            })
         };
         let first = profiled(&day(0), None, 1_000_000, 2);
         let same = profiled(&day(0), Some(&first), 1_000_000, 3);
@@ -236,7 +238,8 @@ mod tests {
     #[test]
     fn missing_values_are_drift() {
         let first = profiled(&rows(1_000, |n| format!("0,{},c,t\n", n % 10)), None, 1_000_000, 1);
-        let second = rows(1_000, |n| if n % 2 == 0 { "0,?,c,t\n".to_owned() } else { format!("0,{},c,t\n", n / 2 % 10) });
+        let second =
+            rows(1_000, |n| if n % 2 == 0 { "0,?,c,t\n".to_owned() } else { format!("0,{},c,t\n", n / 2 % 10) });
         let second = profiled(&second, Some(&first), 1_000_000, 1);
         assert_eq!(feature(&second, "age").missing, 0.5);
         assert!(feature(&second, "age").drift.unwrap() > 0.25);

@@ -114,7 +114,7 @@ impl NumberCounts {
         self.earlier.merge(&other.earlier);
         self.missing += other.missing;
         self.present += other.present;
-        // Each stands for as many values as were left out around it.
+        // Each stands for as many values as were skipped around it.
         for value in &other.kept {
             (0..other.stride).for_each(|_| self.keep(*value));
         }
@@ -171,7 +171,10 @@ impl CategoryCounts {
             Some(Bins::Values(values)) => values,
             _ => &[],
         };
-        let places = values.iter().enumerate().filter_map(|(place, value)| Some((u64::from_str_radix(value, 16).ok()?, 1 + place)));
+        let places = values
+            .iter()
+            .enumerate()
+            .filter_map(|(place, value)| Some((u64::from_str_radix(value, 16).ok()?, 1 + place)));
         Self {
             places: Arc::new(places.collect()),
             earlier: EarlierBins::new(bins),
