@@ -104,21 +104,11 @@ fn write(data: &Path, job: &Path, label: Option<&str>) -> Result<(), Failure> {
         let help = format!("train with it: zagros train {}; or name another file with -o", job.display());
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
-    is_outside(data, job)?;
     let text = text(data, &seen_from(job, data)?, label)?;
     durable::write(job, text.as_bytes()).map_err(|error| {
         let what = format!("{} cannot be written: {error}", job.display());
         Failure::with_help(Exit::Storage, what, "name another file with -o")
     })
-}
-
-/// Refuses a job file inside a folder of data, where it would be read as data.
-fn is_outside(data: &Path, job: &Path) -> Result<(), Failure> {
-    if !data.is_dir() || !absolute(job)?.starts_with(std::fs::canonicalize(data).or_internal()?) {
-        return Ok(());
-    }
-    let what = format!("{} lies inside {}, all of whose files are data", job.display(), data.display());
-    Err(Failure::with_help(Exit::Usage, what, "go to another folder, or name the data by a pattern, such as '*.csv'"))
 }
 
 /// The path of the data as the job file names it: relative where the data lies in its folder or below.
