@@ -33,7 +33,6 @@ mod lease;
 mod lookup;
 mod loss_check;
 mod manifest;
-mod measured_columns;
 mod measures;
 mod model_choice;
 mod outputs;

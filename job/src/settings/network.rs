@@ -26,7 +26,7 @@ impl Job {
     }
 
     fn pair_size(&self, pair: &Attention) -> Option<PairSize> {
-        let feature = self.features.categorical.iter().find(|feature| feature.column == pair.sequence)?;
+        let feature = self.features.categorical.iter().find(|feature| feature.name == pair.sequence)?;
         let length = feature.values.sequence()?.length as u64;
         Some(PairSize { dim: self.tables[feature.table].dim as u64, length })
     }

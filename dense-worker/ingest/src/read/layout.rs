@@ -50,7 +50,7 @@ pub(crate) struct ColumnPositions {
     pub(crate) label: Option<usize>,
     /// Numeric features, in the job's order.
     pub(crate) numeric: Vec<usize>,
-    /// Categorical features, in the job's order.
+    /// The columns of categorical features, in the job's order: several of a cross.
     pub(crate) categorical: Vec<usize>,
     /// The column that groups samples, if one does.
     pub(crate) group: Option<usize>,
@@ -140,11 +140,12 @@ impl ColumnPositions {
     fn find(job: &Job, path: &Path, names: &[String]) -> Result<Self, IngestError> {
         let (features, predict) = (&job.features, job.eval.predict.as_ref());
         let find = |column: &String| position(path, names, column);
+        let parts = features.categorical.iter().flat_map(|feature| features.parts(feature));
         Ok(Self {
             fields: names.len(),
             label: if predict.is_none() { Some(find(&features.label.column)?) } else { None },
             numeric: features.numeric.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
-            categorical: features.categorical.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
+            categorical: parts.map(|part| position(path, names, part.column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,
             time: if predict.is_none() {

@@ -93,7 +93,7 @@ pub(super) fn with_sequences(mut job: Job, sequences: &[(usize, usize, Pad)]) ->
     for (length, target, pad) in sequences {
         let index = job.features.categorical.len();
         let table = job.features.categorical[*target].table;
-        job.features.categorical.push(Categorical { column: format!("S{index}"), table, values: Values::One });
+        job.features.categorical.push(Categorical::of_column(format!("S{index}"), table));
         sequence(&mut job, index, *length, *pad);
     }
     job
