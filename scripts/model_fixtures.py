@@ -259,6 +259,58 @@ def fixture(seed, numeric, dims, network, sequences=()):
     }
 
 
+ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
+NORMS = {"none": None, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
+# The stack of a feed-forward network over 1 number and 2 + 1 values of vectors: its widths.
+WIDTHS = [4, 3, 2, 1]
+
+
+def mlp_layers(seed, activation, norm):
+    """A feed-forward network by PyTorch's modules: values in training, running averages after it, logits by these."""
+    case = Case(seed, 1, [2, 1])
+    layers, names = [], {}
+    for index, (inputs, outputs) in enumerate(zip(WIDTHS, WIDTHS[1:])):
+        layers.append(nn.Linear(inputs, outputs))
+        names[len(layers) - 1] = f"layers.{index}"
+        if index + 2 < len(WIDTHS):
+            if NORMS[norm]:
+                layers.append(NORMS[norm](outputs))
+                names[len(layers) - 1] = f"layers_norm.{index}"
+            layers.append(ACTIVATIONS[activation]())
+    net = nn.Sequential(*layers).double()
+    name = lambda key: f"{names[int(key.split('.')[0])]}.{key.split('.')[1]}"
+    for parameter in net.parameters():
+        parameter.data = case.values(*parameter.shape)
+    state = {k: v for k, v in net.state_dict().items() if not k.endswith("num_batches_tracked")}
+    given = {name(key): {"shape": list(v.shape), "values": flat(v)} for key, v in state.items()}
+    logits = net(torch.cat([case.x, case.e], 1)).squeeze(1)
+    loss = nn.BCEWithLogitsLoss()(logits, case.labels)
+    loss.backward()
+    gradients = {name(key): flat(parameter.grad) for key, parameter in net.named_parameters()}
+    buffers = {name(key): flat(v) for key, v in net.state_dict().items() if "running" in key}
+    scored = net.eval()(torch.cat([case.x, case.e], 1)).squeeze(1)
+    return {
+        "activation": activation,
+        "norm": norm,
+        "numeric": flat(case.x),
+        "embeddings": flat(case.e),
+        "labels": flat(case.labels),
+        "weights": given,
+        "logits": flat(logits),
+        "loss": loss.item(),
+        "gradients": {**gradients, "embeddings": flat(case.e.grad)},
+        "buffers": buffers,
+        "scored": flat(scored),
+    }
+
+
 class Net(nn.Module):
     """Two linear layers over numbers and vectors, 2 + 3 values."""
 
@@ -320,6 +372,9 @@ def main():
     for seed, (name, case) in enumerate(CASES.items()):
         values = fixture(seed, *case)
         (FOLDER / f"{name}.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
+    styles = [(activation, norm) for activation in ACTIVATIONS for norm in NORMS]
+    values = [mlp_layers(100 + seed, *style) for seed, style in enumerate(styles)]
+    (FOLDER / "mlp_layers.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

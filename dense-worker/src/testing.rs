@@ -23,6 +23,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
         features: features(numeric, dims.len()),
         tables: dims.iter().enumerate().map(|(index, dim)| table(index, *dim)).collect(),
         model,
+        mlp: zagros_job::Mlp::default(),
         dense_optimizer: DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 },
         train: Train {
             batch_size: 8,
@@ -40,6 +41,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             evaluate_every: None,
             early_stop: None,
             updates: DenseUpdates::default(),
+            ..Train::default()
         },
         eval: Eval { group_samples: 1000, ..Eval::default() },
         checkpoint: Checkpoint { every: None, every_steps: None, folder: None, keep: 2, deltas: 0 },

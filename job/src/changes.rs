@@ -20,12 +20,13 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 87] = [
+const EFFECTS: [(&str, ChangeEffect); 93] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
     ("output", Operational),
     ("features", Meaning),
+    ("mlp", Meaning),
     ("model", Meaning),
     ("data.format", Meaning),
     // Files are compared one by one, because they may have moved.
@@ -88,6 +89,11 @@ const EFFECTS: [(&str, ChangeEffect); 87] = [
     // Early stopping compares the states that are evaluated.
     ("train.evaluate_every", Learning),
     ("train.early_stop", Learning),
+    ("train.label_smoothing", Learning),
+    ("train.embedding_dropout", Learning),
+    ("train.embedding_l2", Learning),
+    ("train.ema", Learning),
+    ("train.reset_embeddings", Learning),
     ("train.schedule", Learning),
     ("train.clip_value", Learning),
     ("train.clip_norm", Learning),

@@ -17,7 +17,7 @@ pub(crate) use data::{DataFile, Layout, Paths};
 pub(crate) use features::{CategoricalFile, Column, FeaturesFile};
 
 use crate::settings::{
-    Checkpoint, Cluster, DenseOptimizer, Eval, Job, Model, Output, TableOverrides, TableSettings, Train, shorten,
+    Checkpoint, Cluster, DenseOptimizer, Eval, Job, Mlp, Model, Output, TableOverrides, TableSettings, Train, shorten,
 };
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
@@ -44,6 +44,9 @@ pub(crate) struct JobFile {
     /// The dense network.
     #[serde(default)]
     pub(crate) model: Model,
+    /// What follows the hidden layers of the network's MLPs.
+    #[serde(default)]
+    pub(crate) mlp: Mlp,
     /// Optimiser of the dense network.
     #[serde(default)]
     pub(crate) optimizer: DenseOptimizer,
@@ -75,6 +78,7 @@ impl JobFile {
             embedding,
             tables: own_settings(job, &embedding),
             model: job.model.clone(),
+            mlp: job.mlp,
             optimizer: job.dense_optimizer,
             train: job.train.clone(),
             eval: job.eval.clone(),

@@ -186,10 +186,18 @@ fn any_optimizer(optimizer: Json, train: &Json) -> Json {
     with(optimizer, fixed)
 }
 
-/// Mode `sync` allows no device.
+/// A module has its own layers, and mode `async` no running statistics.
+fn any_mlp(mlp: Json, model: &Json, train: &Json) -> Json {
+    let fits = model["kind"] != "torchscript" && train["mode"] != "async";
+    if fits { mlp } else { json!({}) }
+}
+
+/// Mode `sync` allows no device, and mode `async` neither an average nor new rows in every epoch.
 fn any_train(train: Json) -> Json {
     let device = if train["mode"] == "sync" { json!("cpu") } else { train["device"].clone() };
-    with(train, json!({ "staleness": null, "device": device }))
+    let train = with(train, json!({ "staleness": null, "device": device }));
+    let alone = if train["mode"] == "async" { json!({ "ema": null, "reset_embeddings": null }) } else { json!({}) };
+    with(train, alone)
 }
 
 /// Job files with random sections, except for keys that must fit together.
@@ -203,13 +211,14 @@ fn any_job() -> impl Strategy<Value = String> {
     // The other time to live is given.
     let fixed_rows = json!({ "ttl_seconds": null });
     let features = (any_numeric("age"), any_categorical("item"), any_categorical("tag"));
-    let sections = ["data", "embedding", "model", "optimizer", "train", "eval", "checkpoint", "cluster", "output"];
+    let sections =
+        ["data", "embedding", "model", "mlp", "optimizer", "train", "eval", "checkpoint", "cluster", "output"];
     let sections = sections.map(|name| any_of(&shape_of(&[name])));
     let sequence = (1..4096_u32).prop_flat_map(|length| {
         select(vec![json!({ "length": length }), json!({ "length": length, "keep": "first", "pad": "right" })])
     });
     (features, sequence, any_of(&shape_of(&["tables"])), sections).prop_map(move |((age, item, tag), sequence, table, sections)| {
-        let [data, embedding, model, optimizer, train, eval, checkpoint, cluster, output] = sections;
+        let [data, embedding, model, mlp, optimizer, train, eval, checkpoint, cluster, output] = sections;
         let (item, tag) = with_sequence(&model, item, tag, sequence);
         // Without early stopping no state is kept.
         let kept = train.get("early_stop").and(output.get("keep_best")).cloned();
@@ -219,6 +228,7 @@ fn any_job() -> impl Strategy<Value = String> {
             "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag, { "cross": ["item", "tag", "age"], "name": "x", "vocabulary": { "min_count": 3 } }] },
             "embedding": with(embedding, fixed_rows.clone()),
             "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
+            "mlp": any_mlp(mlp, &model, &train),
             "model": any_model(model),
             "optimizer": any_optimizer(optimizer, &train),
             "train": any_train(train),

@@ -70,6 +70,7 @@ impl Resolver<'_> {
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let stops_early = file.train.early_stop.is_some();
         Job {
+            mlp: self.mlp(file.mlp, &file.model, file.train.mode),
             model: self.model(file.model, &features, &tables),
             name: self.name(file.name),
             data: self.data(&file.data, &features, columns.as_deref()),

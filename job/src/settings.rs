@@ -10,6 +10,7 @@ mod cluster;
 mod data;
 mod dense;
 mod features;
+mod mlp;
 mod model;
 mod network;
 mod numbers;
@@ -28,6 +29,7 @@ pub use cluster::{Cluster, Collective, Durability, Wire};
 pub use data::{Columnar, Data, DataOrder, Delimited, Format, NewestRows, STDIN, TestPart, TimeBound, ValidationPart};
 pub use dense::DENSE_TABLE;
 pub use features::{Features, Label};
+pub use mlp::{Activation, Mlp, MlpNorm};
 pub use model::{Model, Structure};
 pub use network::PairSize;
 pub(crate) use numbers::{shorten, size};
@@ -60,6 +62,8 @@ pub struct Job {
     pub tables: Vec<Table>,
     /// The dense network.
     pub model: Model,
+    /// What follows the linear layers of its MLPs.
+    pub mlp: Mlp,
     /// Optimiser of the dense network.
     pub dense_optimizer: DenseOptimizer,
     /// How training runs.

@@ -1297,6 +1297,9 @@ pub struct LoadRequest {
     /// Steps count from 0 again: the age of rows in steps is lost. Otherwise they count on from the save.
     #[prost(bool, tag = "8")]
     pub restart_steps: bool,
+    /// Names no file, and removes every row of the server: an epoch begins with new rows.
+    #[prost(bool, tag = "9")]
+    pub clear: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LoadResponse {

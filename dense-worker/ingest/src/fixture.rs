@@ -115,6 +115,7 @@ fn job(format: Format, features: Features) -> Job {
         tables: (0..features.categorical.len()).map(table).collect(),
         features,
         model: Model::Ffnn { hidden: vec![8], dropout: 0.0 },
+        mlp: zagros_job::Mlp::default(),
         dense_optimizer: DenseOptimizer::Adam { lr: 1e-3, weight_decay: 0.0 },
         train: train(),
         eval: Eval { group_samples: 1000, ..Eval::default() },
@@ -147,6 +148,7 @@ fn train() -> Train {
         evaluate_every: None,
         early_stop: None,
         updates: DenseUpdates::default(),
+        ..Train::default()
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) async fn save(
     let folder = prepare(folder.clone()).await?;
     // The optimiser's state is for runs that start from this model.
     let state =
-        |dense: &mut Dense| Ok::<_, ModelError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?));
+        |dense: &mut Dense| Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?));
     let (weights, optimizer) = dense.call(state).await??;
     let (_, saved) = on_all(servers, |_, server| save_rows(server, &folder, SaveStage::Whole)).await?;
     conclude(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await

@@ -144,7 +144,8 @@ impl Block {
             value: matrix("value")?,
             mix: matrix("mix")?,
             attention_norm: weights.norm(&format!("attention_norm_{index}"), layer, dim)?,
-            ffn: Mlp::linear_last(&format!("ffn_{index}_{layer}"), dim, &[form.ffn, dim], weights)?,
+            ffn: weights
+                .plain(|weights| Mlp::linear_last(&format!("ffn_{index}_{layer}"), dim, &[form.ffn, dim], weights))?,
             ffn_norm: weights.norm(&format!("ffn_norm_{index}"), layer, dim)?,
             heads: form.heads,
         })

@@ -89,7 +89,8 @@ impl Din {
 impl ActivationUnit {
     fn new(index: usize, shape: AttentionShape, form: DinForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
         let hidden = widths(form.attention_hidden)?;
-        let mlp = Mlp::logit(&format!("attention_{index}"), 4 * shape.sequence.dim, &hidden, weights)?;
+        let mlp = weights
+            .plain(|weights| Mlp::logit(&format!("attention_{index}"), 4 * shape.sequence.dim, &hidden, weights))?;
         let activation = match form.activation {
             AttentionActivation::Prelu => {
                 let slopes =

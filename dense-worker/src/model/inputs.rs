@@ -57,7 +57,7 @@ impl DenseModel {
     pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
         let network = &self.network;
         let others = weights::decode_fitting(bytes, &self.variables, |name| network.keeps(name, same))?;
-        self.weights.download()?;
+        self.weights_taken()?;
         let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();
         let mut layers: Vec<String> = others.iter().map(layer).collect();
         layers.dedup();

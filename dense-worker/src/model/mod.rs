@@ -2,6 +2,8 @@
 //!
 //! Everything here runs on one thread (`datapath::dense`): libtorch keeps its thread count per calling thread.
 
+mod average;
+mod batch_norm;
 mod bst;
 mod buffers;
 mod dcnv2;
@@ -18,6 +20,7 @@ mod inputs;
 mod loss_scale;
 mod mlp;
 mod optimizer;
+mod regularisation;
 mod scoring;
 mod shape;
 mod shared;
@@ -32,6 +35,8 @@ use tch::nn::VarStore;
 use tch::{Device, Reduction, Tensor};
 use zagros_job::{Job, Model, NonFinitePolicy, Precision};
 
+use average::WeightAverage;
+use batch_norm::LentBuffers;
 use bst::{Bst, BstForm};
 use buffers::ModuleBuffers;
 use dcnv2::{Dcnv2, Form};
@@ -48,6 +53,7 @@ pub use inputs::SameInputs;
 use loss_scale::LossScale;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
+use regularisation::Regularisation;
 pub(crate) use scoring::batch_of_blocks;
 pub use shape::{AttentionShape, InputShape, SequenceShape};
 pub use shared::Final;
@@ -75,6 +81,8 @@ pub struct DenseModel {
     weights: FlatParameters,
     gradients: FlatParameters,
     buffers: ModuleBuffers,
+    /// Where batch norms find the buffers.
+    lent: LentBuffers,
     /// The step without autograd, for networks that have one.
     compute: Option<ComputeThreads>,
     updater: Updater,
@@ -82,6 +90,10 @@ pub struct DenseModel {
     steps: u64,
     /// Dropout of the step with autograd.
     dropout: Dropout,
+    /// What changes the samples of a step.
+    regularisation: Option<Regularisation>,
+    /// The average of the weights, with which samples are scored.
+    average: Option<WeightAverage>,
     /// What happens to a batch with a value that is not finite.
     non_finite: NonFinitePolicy,
     /// The scale for products in f16.
@@ -116,13 +128,16 @@ impl DenseModel {
         use_threads(job.train.threads);
         let shape = InputShape::of(job);
         let variables = VarStore::new(place.device);
-        let (network, buffers) = Network::build(job, &shape, &variables)?;
+        let (network, buffers, lent) = Network::build(job, &shape, &variables)?;
         // Must run before other code looks at the variables' memory.
         let weights = FlatParameters::weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
         let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
         let dropout = |stream| Dropout::new(dropout_of(&job.model), job.train.seed, stream);
-        let by_autograd = place.mirrored || job.train.precision == Precision::F16;
+        let has_other_layers = job.mlp != zagros_job::Mlp::default();
+        let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
+        let regularisation = Regularisation::of(&job.train, &shape);
+        let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
         let compute = match by_autograd {
             true => None,
             false => ComputeThreads::of(&network, &shape, &gradients, job.train.threads, dropout)?,
@@ -134,10 +149,13 @@ impl DenseModel {
             weights,
             gradients,
             buffers,
+            lent,
             compute,
             updater,
             steps: 0,
             dropout: dropout(0),
+            regularisation,
+            average,
             non_finite: job.train.updates.non_finite,
             loss_scale: (job.train.precision == Precision::F16).then(LossScale::default),
             threads: job.train.threads,
@@ -166,6 +184,9 @@ impl DenseModel {
     /// One optimiser step with the present gradients, which are finite.
     fn update(&mut self) -> Result<(), ModelError> {
         self.updater.apply(self.steps, self.weights.values_mut(), self.gradients.values_mut())?;
+        if let Some(average) = &mut self.average {
+            average.add(self.weights.values());
+        }
         self.made()
     }
 
@@ -213,6 +234,23 @@ impl DenseModel {
         ready: Final<'_>,
     ) -> Result<StepOutput, ModelError> {
         self.check_lengths(numeric, embeddings, labels.len())?;
+        let Some(mut regularisation) = self.regularisation.take() else {
+            return self.backward_of((numeric, embeddings, labels), ready);
+        };
+        let (seen, smoothed) = regularisation.before(embeddings, labels, self.steps);
+        let mut output = self.backward_of((numeric, seen, smoothed), ready);
+        if let Ok(output) = &mut output {
+            regularisation.after(embeddings, labels.len(), &mut output.gradients);
+        }
+        self.regularisation = Some(regularisation);
+        output
+    }
+
+    fn backward_of(
+        &mut self,
+        (numeric, embeddings, labels): (&[f32], &[f32], &[f32]),
+        ready: Final<'_>,
+    ) -> Result<StepOutput, ModelError> {
         self.draw_for(self.steps);
         match &mut self.compute {
             Some(compute) => {
@@ -223,9 +261,13 @@ impl DenseModel {
             }
             None => {
                 self.buffers.skipped();
-                self.network.lend(&self.buffers)?;
+                self.lend_buffers(true)?;
                 let output = self.autograd(numeric, embeddings, labels)?;
-                self.buffers.keep(self.network.left()?)?;
+                let left = match &self.network {
+                    Network::TorchScript(module) => module.left()?,
+                    _ => self.lent.take(),
+                };
+                self.buffers.keep(left)?;
                 Ok(output)
             }
         }
@@ -264,6 +306,24 @@ impl DenseModel {
         Ok(StepOutput { loss: loss.f_double_value(&[])? as f32, logits: to_vec(&logits.f_detach()?)?, gradients })
     }
 
+    /// Before forward: gives it copies of the buffers.
+    fn lend_buffers(&self, is_training: bool) -> Result<(), ModelError> {
+        if let Network::TorchScript(module) = &self.network {
+            return module.lend(&self.buffers);
+        }
+        let copies = self.buffers.copies().map(|copy| Ok(copy?.1)).collect::<Result<_, ModelError>>()?;
+        self.lent.lend(copies, is_training);
+        Ok(())
+    }
+
+    /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn scoring_safetensors(&self) -> Result<Vec<u8>, ModelError> {
+        self.weights.with(self.average.as_ref().map(WeightAverage::values), || weights::encode(&self.variables))
+    }
+
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32.
     ///
     /// # Errors
@@ -279,7 +339,16 @@ impl DenseModel {
     /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.
     pub fn load_safetensors(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         weights::decode(bytes, &self.variables)?;
-        self.weights.download()
+        self.weights_taken()
+    }
+
+    /// After the variables have taken other weights.
+    fn weights_taken(&mut self) -> Result<(), ModelError> {
+        self.weights.download()?;
+        if let Some(average) = &mut self.average {
+            average.restart(self.weights.values());
+        }
+        Ok(())
     }
 
     fn check_lengths(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<(), ModelError> {
@@ -315,8 +384,13 @@ impl DenseModel {
 }
 
 impl Network {
-    fn build(job: &Job, shape: &InputShape, variables: &VarStore) -> Result<(Self, ModuleBuffers), ModelError> {
-        let weights = &mut Weights::seeded(variables.root(), job.train.seed, job.train.precision);
+    fn build(
+        job: &Job,
+        shape: &InputShape,
+        variables: &VarStore,
+    ) -> Result<(Self, ModuleBuffers, LentBuffers), ModelError> {
+        let mut made = Weights::seeded(variables.root(), job.train.seed, job.train.precision).followed_by(job.mlp);
+        let weights = &mut made;
         let network = match &job.model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
             Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
@@ -344,26 +418,11 @@ impl Network {
             }
             Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, variables)?;
-                return Ok((Self::TorchScript(module), buffers));
+                return Ok((Self::TorchScript(module), buffers, LentBuffers::default()));
             }
         };
-        Ok((network, ModuleBuffers::default()))
-    }
-
-    /// Before forward: gives it copies of the buffers.
-    fn lend(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
-        match self {
-            Self::TorchScript(module) => module.lend(buffers),
-            _ => Ok(()),
-        }
-    }
-
-    /// The copies after the last forward.
-    fn left(&self) -> Result<Vec<Tensor>, ModelError> {
-        match self {
-            Self::TorchScript(module) => module.left(),
-            _ => Ok(Vec::new()),
-        }
+        let (buffers, lent) = made.into_buffers();
+        Ok((network, ModuleBuffers::of(buffers), lent))
     }
 
     /// `[batch]` logits.

@@ -4,6 +4,8 @@
 mod device;
 mod fixtures;
 mod loss_scale;
+mod mlp_layers;
+mod regularisation;
 mod scoring;
 mod torchscript;
 

@@ -12,6 +12,7 @@ mod elastic;
 mod ending;
 mod pooling;
 mod rejoin;
+mod reset;
 mod resume;
 mod sorted;
 mod start_model;

@@ -2,7 +2,7 @@
 
 use super::Resolver;
 use crate::document::Path;
-use crate::settings::{Device, Features, Mode, Model, Table, Train};
+use crate::settings::{Device, Features, Mlp, MlpNorm, Mode, Model, Table, Train};
 
 impl Resolver<'_> {
     /// Checks that features and tables fit the network.
@@ -48,6 +48,20 @@ impl Resolver<'_> {
             Model::Ffnn { .. } | Model::Dcnv2 { .. } | Model::WideDeep { .. } => {}
         }
         model
+    }
+
+    /// Checks that the network has layers to which the choice applies, and the mode what the norm needs.
+    pub(super) fn mlp(&mut self, mlp: Mlp, model: &Model, mode: Mode) -> Mlp {
+        if matches!(model, Model::TorchScript { .. }) && mlp != Mlp::default() {
+            let help = "remove [mlp], and choose activation and norm where the module is made";
+            self.problem("mlp", "a TorchScript module has its own layers", "without effect", help);
+        }
+        if mode == Mode::Async && mlp.norm == MlpNorm::Batch {
+            let message = "mode \"async\" keeps no running statistics, which batch norm needs";
+            let help = "use norm = \"layer\", or mode = \"hybrid\"";
+            self.problem("mlp.norm", message, "not in mode \"async\"", help);
+        }
+        mlp
     }
 
     fn torchscript(&mut self, sha256: &str, trust: bool) {

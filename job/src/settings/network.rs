@@ -20,7 +20,9 @@ impl Job {
         let vectors = self.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
         let dims: Vec<u64> = vectors.map(dim).collect();
         let sequences: Vec<PairSize> = self.model.attention().iter().filter_map(|pair| self.pair_size(pair)).collect();
-        self.model.parameters(self.features.numeric.len() as u64, &dims, &sequences)
+        let numeric = self.features.numeric.len() as u64;
+        let layers = self.model.parameters(numeric, &dims, &sequences)?;
+        Some(layers + self.mlp.norm_parameters(&self.model, numeric, &dims))
     }
 
     fn pair_size(&self, pair: &Attention) -> Option<PairSize> {

@@ -45,9 +45,9 @@ pub enum Pad {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
-    /// Column of a feature with `sequence`.
+    /// Name of a feature with `sequence`.
     pub sequence: String,
-    /// Column of a feature without `sequence` that reads the same table.
+    /// Name of a feature without `sequence` that reads the same table.
     pub target: String,
 }
 

@@ -13,24 +13,24 @@ use crate::model::{DenseModel, to_vec};
 use crate::testing::{job, sequence};
 
 #[derive(Deserialize)]
-struct Fixture {
-    numeric: Vec<f32>,
-    embeddings: Vec<f32>,
-    labels: Vec<f32>,
+pub(super) struct Fixture {
+    pub(super) numeric: Vec<f32>,
+    pub(super) embeddings: Vec<f32>,
+    pub(super) labels: Vec<f32>,
     weights: BTreeMap<String, Weight>,
-    logits: Vec<f64>,
-    loss: f64,
-    gradients: HashMap<String, Vec<f64>>,
+    pub(super) logits: Vec<f64>,
+    pub(super) loss: f64,
+    pub(super) gradients: HashMap<String, Vec<f64>>,
 }
 
 #[derive(Deserialize)]
-struct Weight {
+pub(super) struct Weight {
     shape: Vec<usize>,
     values: Vec<f32>,
 }
 
 impl Fixture {
-    fn safetensors(&self) -> Vec<u8> {
+    pub(super) fn safetensors(&self) -> Vec<u8> {
         let bytes = |weight: &Weight| weight.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         let stored: Vec<_> = self.weights.iter().map(|(name, weight)| (name, &weight.shape, bytes(weight))).collect();
         let view = |shape: &[usize], bytes| TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap();
@@ -38,7 +38,7 @@ impl Fixture {
     }
 }
 
-fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
+pub(super) fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (index, (found, expected)) in found.iter().zip_eq(expected).enumerate() {
         let difference = (f64::from(*found) - expected).abs();
