@@ -242,7 +242,7 @@ def main():
     for name, what, path, data_section, sections in shapes(data, work):
         if options.only and name not in options.only:
             continue
-        folder = work / name
+        folder = work / f"job-{name}"
         folder.mkdir(exist_ok=True)
         (folder / "init.toml").unlink(missing_ok=True)
         run(zagros, folder, "init", path, "-o", "init.toml")

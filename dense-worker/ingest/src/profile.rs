@@ -190,7 +190,7 @@ mod tests {
 
     /// A file of rows `click,age,city,tags`.
     fn profiled(rows: &str, before: Option<&DataProfile>, limit: u64, threads: usize) -> DataProfile {
-        let (_folder, path) = fixture::file(&format!("click,age,city,tags\n{rows}"));
+        let (_folder, path) = fixture::file(format!("click,age,city,tags\n{rows}"));
         let mut job = fixture::delimited(|_| ());
         job.data.threads = threads;
         profile(&job, &[path], limit, before).unwrap()

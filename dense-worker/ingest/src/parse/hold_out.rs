@@ -196,7 +196,7 @@ mod tests {
         let wants = |part| HoldOut::of(&job, part).unwrap().wants(b"soon", |_| DataPart::Train);
         let fault = wants(DataPart::Train).unwrap_err();
         assert!(fault.expected.contains("\"age\" (data.time_column)"), "{fault:?}");
-        assert_eq!(wants(DataPart::Test).unwrap(), false);
+        assert!(!wants(DataPart::Test).unwrap());
         assert!(HoldOut::of(&job, DataPart::All).is_none());
     }
 }
