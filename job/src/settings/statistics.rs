@@ -115,7 +115,7 @@ impl Features {
         }
     }
 
-    /// Forgets all that was measured. Given means, deviations and ranges cannot be told from measured ones, and are forgotten too.
+    /// Forgets all that was measured. Given means, deviations and ranges look like measured ones, and are forgotten too.
     pub(crate) fn forget_measured(&mut self) {
         for feature in &mut self.numeric {
             if feature.standardise != Standardise::No {

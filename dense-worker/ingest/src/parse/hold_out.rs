@@ -5,7 +5,7 @@
 //!          by the hash            validation                 test
 //! ```
 //!
-//! A row without a time is an old row. A row whose part cannot be told, because it is malformed, is one of the training part.
+//! A row without a time is an old row. A malformed row, whose part is not known, belongs to the training part.
 
 use zagros_job::{Format, Job, NewestRows, TestPart, TimeBound, ValidationPart};
 
