@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod days;
 mod logs;
+mod measures;
 mod memory;
 mod page;
 mod plan;

@@ -9,8 +9,8 @@ pub(crate) use shard::WorkerShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Categorical, Checkpoint, Cluster, Data, DataOrder, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table,
-    TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Initializer, Job, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table, TableOptimizer,
+    TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -136,7 +136,8 @@ fn features(numeric: usize, categorical: usize) -> Features {
         |index| Numeric { column: format!("I{index}"), log: false, standardise: Standardise::No, missing: 0.0 };
     let feature = |table| Categorical { column: format!("C{table}"), table, values: Values::One };
     Features {
-        label: Label { column: "label".to_owned(), positive: vec!["1".to_owned()], negative: vec!["0".to_owned()] },
+        targets: vec!["label".into()],
+        weight: None,
         numeric: (1..=numeric).map(column).collect(),
         categorical: (0..categorical).map(feature).collect(),
     }

@@ -6,6 +6,7 @@
 
 mod data;
 mod features;
+mod labels;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use serde_json::Value as Json;
 
 pub(crate) use data::{DataFile, Layout, Paths};
 pub(crate) use features::{CategoricalFile, Column, FeaturesFile};
+pub(crate) use labels::{LabelFile, Labels};
 
 use crate::settings::{
     Checkpoint, Cluster, DenseOptimizer, Eval, Job, Model, Output, TableOverrides, TableSettings, Train, shorten,

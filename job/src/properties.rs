@@ -136,7 +136,10 @@ fn any_optimizer(optimizer: Json, train: &Json) -> Json {
 /// Mode `sync` allows no device.
 fn any_train(train: Json) -> Json {
     let device = if train["mode"] == "sync" { json!("cpu") } else { train["device"].clone() };
-    with(train, json!({ "staleness": null, "device": device }))
+    // The label is a click.
+    let of_clicks = |stop: &Json| with(stop.clone(), json!({ "metric": "logloss" }));
+    let early_stop = train.get("early_stop").map(of_clicks);
+    with(train, json!({ "staleness": null, "device": device, "early_stop": early_stop }))
 }
 
 /// Job files with random sections, except for keys that must fit together.

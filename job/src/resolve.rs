@@ -9,6 +9,7 @@ mod model;
 mod modes;
 mod rows;
 mod tables;
+mod targets;
 
 use std::path::Path as FilePath;
 
@@ -60,7 +61,9 @@ impl Resolver<'_> {
         self.retention_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
-        let features = Features { label: features.label, numeric: features.numeric, categorical };
+        let (targets, weight, numeric) = (features.targets, features.weight, features.numeric);
+        let features = Features { targets, weight, numeric, categorical };
+        self.outputs_fit(&file.model, &features.targets);
         let stops_early = file.train.early_stop.is_some();
         Job {
             model: self.model(file.model, &features, &tables),
@@ -68,7 +71,7 @@ impl Resolver<'_> {
             data: self.data(&file.data, &features),
             tables,
             dense_optimizer: file.optimizer,
-            eval: self.eval(file.eval, &features.label, columns.as_deref()),
+            eval: self.eval(file.eval, &features.targets, columns.as_deref()),
             checkpoint: self.checkpoint(file.checkpoint),
             cluster: {
                 self.min_workers_fit(&file.cluster, file.train.mode);
@@ -76,7 +79,10 @@ impl Resolver<'_> {
                 self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
                 self.cluster(file.cluster)
             },
-            train: self.train(file.train),
+            train: {
+                let train = self.measured(file.train, &features.targets);
+                self.train(train)
+            },
             output: self.output(file.output, stops_early),
             features,
         }

@@ -15,18 +15,20 @@ mod numbers;
 mod optimizers;
 mod run;
 mod table;
+mod targets;
 mod train;
 
 pub use cluster::{Cluster, Collective, Durability, Wire};
 pub use data::{Columnar, Data, DataOrder, Delimited, Format, TestPart, ValidationPart};
 pub use dense::DENSE_TABLE;
-pub use features::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};
+pub use features::{Categorical, Features, Numeric, PoolAt, Pooling, Standardise, Values};
 pub use model::{Model, Structure};
 pub(crate) use numbers::{shorten, size};
 pub use optimizers::{DenseOptimizer, TableOptimizer};
 pub use run::{Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
+pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
 pub use train::{DenseUpdates, Device, Mode, Precision, StartSteps, Train};
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,

@@ -22,6 +22,7 @@ mod fixture;
 mod help;
 mod init;
 mod inspect;
+mod labels;
 mod memory;
 mod monitoring;
 mod page;

@@ -8,6 +8,7 @@ use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
 
 use crate::args::EvalArgs;
+use crate::measures;
 use crate::report;
 use crate::saved::{SavedModel, check_trust};
 use crate::slices;
@@ -32,19 +33,25 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
         observer: terminal.clone(),
         shutdown,
     };
-    let measures = evaluate.run().await;
+    let found = evaluate.run().await;
     terminal.finish();
-    print(&measures.map_err(|error| report::failure(error, &signals))?, args.json)?;
+    print(&found.map_err(|error| report::failure(error, &signals))?, args.json)?;
     Ok(Exit::Success)
 }
 
-fn print(measures: &Measures, json: bool) -> Result<(), Failure> {
+fn print(found: &Measures, json: bool) -> Result<(), Failure> {
     if json {
-        return answer(&serde_json::to_string(measures).or_internal()?);
+        return answer(&serde_json::to_string(found).or_internal()?);
     }
-    let evaluation = &measures.evaluation;
-    let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
+    let Measures { evaluation, targets, slices } = found;
+    let measure = measures::number;
     out!("samples              {}", indicatif::HumanCount(evaluation.samples));
+    let others = measures::of_others(evaluation);
+    if !others.is_empty() {
+        others.iter().for_each(|(name, value)| out!("{name:<21}{}", measures::number(*value)));
+        measures::print_targets(targets);
+        return Ok(());
+    }
     out!("AUC                  {}", measure(evaluation.auc));
     if let Some(gauc) = report::grouped(evaluation) {
         out!("GAUC                 {gauc}");
@@ -52,6 +59,7 @@ fn print(measures: &Measures, json: bool) -> Result<(), Failure> {
     out!("logloss              {}", measure(evaluation.logloss));
     out!("normalised entropy   {}", measure(evaluation.normalised_entropy));
     out!("calibration          {}", measure(evaluation.calibration));
-    slices::print(&measures.slices);
+    measures::print_targets(targets);
+    slices::print(slices);
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Measures of a click model: AUC, AUC by group, logloss, normalised entropy, calibration. Pure, exact, mergeable.
+//! Measures of a model: AUC, AUC by group, logloss, normalised entropy and calibration of clicks, errors of regression,
+//! accuracy of classes. Pure, mergeable, and exact for clicks.
 
 pub mod binned;
 mod bytes;
@@ -9,6 +10,7 @@ pub mod scores;
 mod slice_bytes;
 pub mod slices;
 pub mod sums;
+pub mod targets;
 
 pub use binned::BinnedScores;
 pub use calibrator::{CalibrationMethod, Calibrator};
@@ -16,3 +18,4 @@ pub use grouped::{Gauc, GroupedScores};
 pub use scores::{Evaluation, LengthsDiffer, Scores};
 pub use slices::{ColumnSlices, Slice, SlicedScores};
 pub use sums::Sums;
+pub use targets::{TargetForm, TargetScores};

@@ -106,14 +106,14 @@ impl RowSink for FitSink {
 
     fn end_bag(&mut self, _feature: usize) {}
 
-    fn commit(&mut self, label: f32) {
+    fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
         for (feature, value) in self.row.drain(..).enumerate() {
             if let Some(value) = value {
                 self.columns[feature].add(value);
             }
         }
         self.rows += 1;
-        self.positives += u64::from(label > 0.5);
+        self.positives += u64::from(labels[0] > 0.5);
     }
 
     fn abandon(&mut self) {

@@ -292,7 +292,7 @@ mod tests {
         }
         fn id(&mut self, _: usize, _: u64) {}
         fn end_bag(&mut self, _: usize) {}
-        fn commit(&mut self, _: f32) {}
+        fn commit(&mut self, _: &[f32], _: Option<f32>) {}
         fn abandon(&mut self) {}
         fn clear(&mut self) {}
     }

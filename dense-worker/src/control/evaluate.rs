@@ -4,13 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Registry;
-use serde::Serialize;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
-use zagros_eval::{ColumnSlices, Scores, SlicedScores};
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, FileInfo, IngestError, InputRows, StreamOptions, StreamStart, WholeFiles,
-    check_first_rows, files,
+    Batch, BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
+    files,
 };
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
@@ -21,6 +19,7 @@ use zagros_worker_core::StepVote;
 use super::blocking::blocking;
 use super::context::wire;
 use super::group_session::GroupRank;
+use super::part_scores::PartScores;
 use super::saved_model::{Load, SavedModel};
 use super::stop::Stop;
 use crate::datapath::dense::{Dense, DenseThread};
@@ -29,7 +28,8 @@ use crate::datapath::prepared::{Fetched, Preparer, inconsistent};
 use crate::datapath::process_group::RankTurn;
 use crate::datapath::read::{Open, Reader};
 use crate::error::WorkerError;
-use crate::event::{Evaluation, Event, HeldOutPart, Observer};
+use crate::event::{Event, HeldOutPart, Observer};
+use crate::measures::Measures;
 use crate::metrics::Metrics;
 use crate::model::batch_of_blocks;
 
@@ -164,17 +164,6 @@ pub(crate) async fn look_at_files(
     Ok(blocking("data files", look).await??)
 }
 
-/// Measures of a held-out part.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measures {
-    /// Of all its rows.
-    #[serde(flatten)]
-    pub evaluation: Evaluation,
-    /// By the columns of `eval.slices`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub slices: Vec<ColumnSlices>,
-}
-
 /// What becomes of a scoring worker's turn.
 enum ScoringTurn {
     /// With its batch, or along with others that have one.
@@ -209,10 +198,10 @@ impl Scorer {
     ///
     /// # Errors
     /// As [`Self::score`].
-    pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<Scores, WorkerError> {
+    pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
-        let (mut scores, mut done) = (self.no_scores(), 0);
+        let (mut scores, mut done) = (PartScores::of(&self.job), 0);
         while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
@@ -241,15 +230,10 @@ impl Scorer {
     ///
     /// # Errors
     /// When another worker is lost.
-    pub(crate) async fn report(&self, scores: Scores) -> Result<Measures, WorkerError> {
-        let mut scores = self.merge(scores).await?;
-        let (columns, most) = (self.job.eval.slices.clone(), self.job.eval.slice_values);
-        let report = move || {
-            let slices = scores.slices().map_or_else(Vec::new, |slices| slices.report(&columns, most));
-            Measures { evaluation: scores.report(), slices }
-        };
+    pub(crate) async fn report(&self, scores: PartScores) -> Result<Measures, WorkerError> {
+        let scores = self.merge(scores).await?;
         // Sorts all scores.
-        blocking("measures", report).await
+        blocking("measures", move || scores.report()).await
     }
 
     /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
@@ -273,14 +257,14 @@ impl Scorer {
     }
 
     /// The scores of all workers: the measures of the whole are not the mean of the parts'.
-    async fn merge(&self, scores: Scores) -> Result<Scores, WorkerError> {
+    async fn merge(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
         if self.group.is_none() {
             return Ok(scores);
         }
         let all = self.dense.call(move |dense| dense.all_gather(&scores.to_bytes())).await??;
-        let mut merged = self.no_scores();
+        let mut merged = PartScores::of(&self.job);
         for (rank, bytes) in all.iter().enumerate() {
-            let part = Scores::from_bytes(bytes);
+            let part = PartScores::from_bytes(&self.job, bytes);
             merged.merge(part.ok_or_else(|| inconsistent(0, format!("the scores of dense worker {rank}")))?);
         }
         Ok(merged)
@@ -303,18 +287,14 @@ impl Scorer {
         }
     }
 
-    async fn add(&self, fetched: Fetched, mut scores: Scores) -> Result<Scores, WorkerError> {
+    async fn add(&self, fetched: Fetched, mut scores: PartScores) -> Result<PartScores, WorkerError> {
         let seq = fetched.seq;
         let (batch, logits) = self.logits(fetched).await?;
-        let added = scores.extend_grouped(&batch.labels, &logits, &batch.groups);
-        added.map_err(|error| inconsistent(seq, error.to_string()))?;
-        if let (Some(slices), Some(input)) = (scores.slices_mut(), &batch.input) {
-            add_slices(slices, input, &batch.labels, &logits);
-        }
+        scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
         Ok(scores)
     }
 
-    /// The logits of a batch. `zagros eval` measures them, and `zagros predict` writes them.
+    /// The outputs of a batch. `zagros eval` measures them, and `zagros predict` writes them.
     ///
     /// # Errors
     /// When libtorch fails.
@@ -324,12 +304,6 @@ impl Scorer {
         let (logits, batch) = self.dense.call(work).await?;
         drop(permit);
         Ok((batch, logits?))
-    }
-
-    fn no_scores(&self) -> Scores {
-        let eval = &self.job.eval;
-        let scores = if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() };
-        if eval.slices.is_empty() { scores } else { scores.by_slice(eval.slices.len()) }
     }
 
     fn open(&self, held_out: &HeldOut, start: StreamStart) -> Open {
@@ -344,15 +318,5 @@ impl Scorer {
             let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
-    }
-}
-
-/// Adds the samples among the rows, each with the texts of its columns.
-fn add_slices(slices: &mut SlicedScores, rows: &InputRows, labels: &[f32], logits: &[f32]) {
-    for row in rows.iter() {
-        let Some(sample) = row.sample else { continue };
-        for column in 0..slices.columns() {
-            slices.push(column, row.key(column), labels[sample], logits[sample]);
-        }
     }
 }

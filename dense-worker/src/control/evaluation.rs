@@ -4,20 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zagros_coordinator_client::ControlPlane;
-use zagros_eval::Scores;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_worker_core::{Event, MeasuredState};
 
-use super::evaluate::{HeldOut, Measures, Scorer};
+use super::evaluate::{HeldOut, Scorer};
 use super::group_session::GroupRank;
 use super::interruption::is_interruption;
-use super::scoring::MeasuredSlices;
+use super::part_scores::PartScores;
+use super::scoring::MeasuredParts;
 use super::splits::control_error;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event as WorkerEvent, HeldOutPart};
+use crate::measures::Measures;
 
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
@@ -66,10 +67,11 @@ impl Trainer {
         } else {
             scorer.score_share(held_out, step).await?
         };
-        let Measures { evaluation, slices } = scorer.report(scores).await?;
-        self.scoring.slices = MeasuredSlices { step, slices };
+        let Measures { evaluation, targets, slices } = scorer.report(scores).await?;
         self.run.metrics.evaluated(part, &evaluation);
-        self.run.observer.on(&WorkerEvent::Evaluated { step, part, epoch, evaluation });
+        let measured = MeasuredParts { step, slices, targets: targets.clone() };
+        self.scoring.measured = measured;
+        self.run.observer.on(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
         if self.group.rank.is_none_or(GroupRank::leads) {
             self.report_evaluation(step, epoch, part, evaluation).await;
         }
@@ -77,7 +79,7 @@ impl Trainer {
     }
 
     /// Waits until every asynchronous worker has scored its share. All give up where one was asked to stop.
-    async fn close_scoring(&mut self, scored: Result<Scores, WorkerError>) -> Result<Scores, WorkerError> {
+    async fn close_scoring(&mut self, scored: Result<PartScores, WorkerError>) -> Result<PartScores, WorkerError> {
         match scored {
             Ok(scores) => {
                 self.ballots.wait_for_all().await?;

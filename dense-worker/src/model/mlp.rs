@@ -15,12 +15,18 @@ pub(super) struct Weights<'a> {
     root: Path<'a>,
     random: Pcg64Mcg,
     precision: Precision,
+    outputs: usize,
 }
 
 impl<'a> Weights<'a> {
     /// `precision` is that of the layers' products, not of the weights.
     pub(super) fn seeded(root: Path<'a>, seed: u64, precision: Precision) -> Self {
-        Self { root, random: Pcg64Mcg::seed_from_u64(seed), precision }
+        Self { root, random: Pcg64Mcg::seed_from_u64(seed), precision, outputs: 1 }
+    }
+
+    /// Of a network with so many outputs.
+    pub(super) fn with_outputs(self, outputs: usize) -> Self {
+        Self { outputs, ..self }
     }
 
     /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, uniform in ±1/√inputs
@@ -130,14 +136,14 @@ impl Mlp {
         Ok(Self { layers, activate_last: true, precision: weights.precision })
     }
 
-    /// As [`Self::hidden`], then one linear output: a logit.
+    /// As [`Self::hidden`], then one linear layer: the outputs of the network, such as a logit.
     pub(super) fn logit(
         name: &str,
         inputs: usize,
         hidden: &[usize],
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
-        Self::linear_last(name, inputs, &[hidden, &[1]].concat(), weights)
+        Self::linear_last(name, inputs, &[hidden, &[weights.outputs]].concat(), weights)
     }
 
     /// As [`Self::hidden`], but nothing follows the last layer.
@@ -157,7 +163,7 @@ impl Mlp {
     }
 
     /// Precision of a layer's products. The layer without an activation gives the logit, which stays f32: with the eight
-    /// bits of a bf16, different samples would get the same score. It has one column, so it costs next to nothing.
+    /// bits of a bf16, different samples would get the same score. It has few columns, so it costs next to nothing.
     pub(super) fn precision_of(&self, activate: bool) -> Precision {
         if activate { self.precision } else { Precision::F32 }
     }

@@ -3,15 +3,20 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Table, Values};
+use super::labels::Labels;
+use crate::settings::{Categorical, Features, Numeric, PoolAt, Pooling, Table, Values};
 
 /// What a sample is made of.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Features")]
 pub(crate) struct FeaturesFile {
-    /// The column that the model learns to predict: its name, or a table. Default: `"label"` for Criteo, otherwise needed.
-    pub(crate) label: Option<Column<Label>>,
+    /// What the model learns to predict: the name of a column, a table, or a list of both. The first one chooses the state that is
+    /// kept, and is what the progress of training shows. Default: `"label"` for Criteo, otherwise needed.
+    pub(crate) label: Option<Labels>,
+    /// Column of sample weights, numbers from 0: a sample of weight 2 counts in training as two of weight 1. Measures count every
+    /// sample once. Default: none, each sample counts once.
+    pub(crate) weight: Option<String>,
     /// Numeric columns, in order: each its name, or a table. Default: `I1` to `I13` with `log = true` for Criteo,
     /// otherwise none.
     pub(crate) numeric: Option<Vec<Column<Numeric>>>,
@@ -75,7 +80,8 @@ impl FeaturesFile {
     pub(crate) fn of(features: &Features, tables: &[Table]) -> Self {
         let categorical = |feature: &Categorical| categorical(feature, &tables[feature.table].name);
         Self {
-            label: Some(Column::Full(features.label.clone())),
+            label: Some(Labels::of(&features.targets)),
+            weight: features.weight.clone(),
             numeric: Some(features.numeric.iter().cloned().map(Column::Full).collect()),
             categorical: Some(features.categorical.iter().map(categorical).collect()),
         }

@@ -23,7 +23,12 @@ impl Resolver<'_> {
                 let file = self.path(&Path::from("model.file"), &file.to_string_lossy());
                 return Model::TorchScript { file, sha256: sha256.to_ascii_lowercase(), trust: *trust };
             }
-            Model::Ffnn { .. } | Model::Dcnv2 { .. } | Model::WideDeep { .. } => {}
+            Model::Ffnn { .. }
+            | Model::Dcnv2 { .. }
+            | Model::WideDeep { .. }
+            | Model::SharedBottom { .. }
+            | Model::Mmoe { .. }
+            | Model::Ple { .. } => {}
         }
         model
     }

@@ -8,7 +8,7 @@ use crate::hash::HashSplit;
 use crate::parse::bad::{BadRows, FieldFault, shown};
 use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
 use crate::parse::json::JsonFields;
-use crate::parse::label::{LabelTexts, bytes};
+use crate::parse::label::{LabelTexts, bytes, expected_weight, sample_weight};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
 use crate::read::layout::{ColumnPositions, syntax};
@@ -22,7 +22,11 @@ pub(crate) struct RowParser {
     missing: Vec<Vec<u8>>,
     max_line_bytes: usize,
     hold_out: Option<HoldOut>,
-    pub(super) label: LabelTexts,
+    pub(super) targets: Vec<LabelTexts>,
+    /// Labels of the row that is read, one for each target.
+    pub(super) labels: Vec<f32>,
+    /// The column of sample weights, if they are wanted.
+    pub(super) weight: Option<String>,
     pub(super) numeric: Vec<String>,
     pub(super) categorical: Vec<Cell>,
     /// Whether rows are read with their group.
@@ -70,10 +74,12 @@ impl RowParser {
         Self {
             syntax: syntax(&job.data.format),
             comment,
+            targets: job.features.targets.iter().map(|target| LabelTexts::new(target, &missing)).collect(),
+            labels: vec![0.0; job.features.targets.len()],
+            weight: wants_weights(job, part).then(|| job.features.weight.clone()).flatten(),
             missing,
             max_line_bytes: job.data.max_line_bytes,
             hold_out: hold_out(job, part),
-            label: LabelTexts::new(&job.features.label),
             numeric: job.features.numeric.iter().map(|feature| feature.column.clone()).collect(),
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&feature.values)).collect(),
             groups: wants_groups(job, part),
@@ -157,15 +163,23 @@ impl RowParser {
         for field in &positions.keys {
             sink.key(self.fields.get(line, *field));
         }
-        let label = match positions.label {
-            Some(field) => self.label.read(self.fields.get(line, field), field)?,
-            None => 0.0,
-        };
+        for (target, field) in positions.labels.iter().enumerate() {
+            self.labels[target] = self.targets[target].read(self.fields.get(line, *field), *field)?;
+        }
+        let weight = self.read_weight(line, positions)?;
         self.read_numbers(line, positions, sink)?;
         self.read_categories(line, positions, sink);
         self.read_group(line, positions, sink);
-        sink.commit(label);
+        sink.commit(&self.labels, weight);
         Ok(())
+    }
+
+    #[inline]
+    fn read_weight(&self, line: &[u8], positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
+        let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
+        let text = self.fields.get(line, field);
+        let bad = || FieldFault { column: field + 1, expected: expected_weight(column), found: shown(text) };
+        sample_weight(text).map(Some).ok_or_else(|| Box::new(bad()))
     }
 
     #[inline]
@@ -296,6 +310,11 @@ pub(crate) fn wants_groups(job: &Job, part: DataPart) -> bool {
     part != DataPart::Train && job.eval.group_by.is_some()
 }
 
+/// Whether rows of a part have a sample weight. Measures count every sample once.
+pub(crate) fn wants_weights(job: &Job, part: DataPart) -> bool {
+    part == DataPart::Train && job.features.weight.is_some()
+}
+
 fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
@@ -329,7 +348,8 @@ mod tests {
         let categorical = (1 + numeric..fields).collect();
         ColumnPositions {
             fields,
-            label: Some(0),
+            labels: vec![0],
+            weight: None,
             numeric: (1..=numeric).collect(),
             categorical,
             group: Some(fields - 1),

@@ -42,8 +42,10 @@ pub(crate) struct FileLayout {
 pub(crate) struct ColumnPositions {
     /// Fields of a line.
     pub(crate) fields: usize,
-    /// The label, unless rows are predicted.
-    pub(crate) label: Option<usize>,
+    /// The labels, in the job's order; none if rows are predicted.
+    pub(crate) labels: Vec<usize>,
+    /// The sample weights, if there are some; none if rows are predicted.
+    pub(crate) weight: Option<usize>,
     /// Numeric features, in the job's order.
     pub(crate) numeric: Vec<usize>,
     /// Categorical features, in the job's order.
@@ -103,8 +105,8 @@ impl FileLayout {
         }
         let footer = ParquetFooter::open(path)?;
         let positions = ColumnPositions::find(job, path, footer.names())?;
-        let ColumnPositions { label, numeric, categorical, group, keys, .. } = &positions;
-        let used = label.iter().chain(numeric).chain(categorical).chain(group).chain(keys).copied();
+        let ColumnPositions { labels, weight, numeric, categorical, group, keys, .. } = &positions;
+        let used = labels.iter().chain(weight).chain(numeric).chain(categorical).chain(group).chain(keys).copied();
         let row_groups = footer.row_groups(path, used)?;
         check_shapes(job, path, &row_groups.columns)?;
         let row_groups = Some(row_groups);
@@ -127,13 +129,19 @@ impl ColumnPositions {
         let find = |column: &String| position(path, names, column);
         Ok(Self {
             fields: names.len(),
-            label: if predict.is_none() { Some(find(&features.label.column)?) } else { None },
+            labels: learned(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
+            weight: features.weight.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             numeric: features.numeric.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             categorical: features.categorical.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,
         })
     }
+}
+
+/// Places of the labels, if they are wanted.
+fn learned(places: Option<impl Iterator<Item = Result<usize, IngestError>>>) -> Result<Vec<usize>, IngestError> {
+    places.into_iter().flatten().collect()
 }
 
 /// Names of Criteo's columns: `label`, `I1`–`I13`, `C1`–`C26`.
@@ -203,7 +211,7 @@ fn checked_header(job: &Job, path: &Path, format: &Delimited, found: Vec<String>
 
 /// The columns of a file that has no label.
 fn unlabelled(job: &Job, names: &[String]) -> Vec<String> {
-    names.iter().filter(|name| **name != job.features.label.column).cloned().collect()
+    names.iter().filter(|name| !job.features.learned_columns().any(|column| column == *name)).cloned().collect()
 }
 
 /// The first lines of a file.
@@ -323,8 +331,8 @@ mod tests {
         let layout = layout(&fixture::criteo(), b"any text").unwrap();
         assert_eq!((layout.data_start, layout.first_line, layout.positions.fields), (0, 1, 40));
         assert_eq!(
-            (layout.positions.label, layout.positions.numeric[12], layout.positions.categorical[25]),
-            (Some(0), 13, 39)
+            (layout.positions.labels, layout.positions.numeric[12], layout.positions.categorical[25]),
+            (vec![0], 13, 39)
         );
     }
 
@@ -334,7 +342,8 @@ mod tests {
         let layout = layout(&job(), text).unwrap();
         let positions = ColumnPositions {
             fields: 5,
-            label: Some(4),
+            labels: vec![4],
+            weight: None,
             numeric: vec![3],
             categorical: vec![0, 1],
             group: None,

@@ -7,13 +7,13 @@ use zagros_job::Job;
 /// Names of the columns that a job uses, each once.
 pub(crate) fn used_columns(job: &Job) -> Vec<String> {
     let (features, predict) = (&job.features, job.eval.predict.as_ref());
-    let label = predict.is_none().then_some(&features.label.column);
+    let learned = features.learned_columns().filter(|_| predict.is_none());
     let group = job.eval.group_by.as_ref().filter(|_| predict.is_none());
     let numeric = features.numeric.iter().map(|feature| &feature.column);
     let categorical = features.categorical.iter().map(|feature| &feature.column);
     let keys = job.eval.noted_columns();
     let mut seen = HashSet::new();
-    let all = label.into_iter().chain(numeric).chain(categorical).chain(group).chain(keys);
+    let all = learned.chain(numeric).chain(categorical).chain(group).chain(keys);
     all.filter(|column| seen.insert(*column)).cloned().collect()
 }
 
