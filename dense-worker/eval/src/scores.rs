@@ -109,7 +109,7 @@ impl Scores {
         self.is_sorted = false;
     }
 
-    /// Adds the samples of a batch; those without a label (NaN) are left out.
+    /// Adds the samples of a batch; those without a label (NaN) do not count.
     ///
     /// # Errors
     /// When labels and logits are not equally many; nothing is added then.

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::column::Column;
 use super::labels::Labels;
 use crate::settings::{Categorical, Features, Numeric, PoolAt, Pooling, Table, Values};
 
@@ -22,26 +23,6 @@ pub(crate) struct FeaturesFile {
     pub(crate) numeric: Option<Vec<Column<Numeric>>>,
     /// Categorical columns, in order: each its name, or a table. Default: `C1` to `C26` for Criteo, otherwise none.
     pub(crate) categorical: Option<Vec<Column<CategoricalFile>>>,
-}
-
-/// A column.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum Column<T> {
-    /// Name of the column. The other keys have their defaults.
-    Name(String),
-    /// In full.
-    Full(T),
-}
-
-impl<T: From<String>> Column<T> {
-    /// The column in full.
-    pub(crate) fn full(self) -> T {
-        match self {
-            Self::Name(column) => column.into(),
-            Self::Full(column) => column,
-        }
-    }
 }
 
 /// A categorical column in full.
