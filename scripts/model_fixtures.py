@@ -24,15 +24,35 @@ BATCH = 5
 class Case:
     """Weights by name, made on demand, and the inputs of a batch."""
 
-    def __init__(self, seed, numeric, dims):
+    def __init__(self, seed, numeric, dims, sequences):
         self.random = torch.Generator().manual_seed(seed)
-        self.numeric, self.dims, self.weights = numeric, dims, {}
+        self.numeric, self.dims, self.sequences, self.weights = numeric, dims, sequences, {}
         self.x = self.values(BATCH, numeric)
-        self.e = self.values(BATCH, sum(dims)).requires_grad_()
+        vectors = self.values(BATCH, sum(dims))
+        self.e = torch.cat([vectors] + [self.padded(*s) for s in sequences], 1).requires_grad_()
         self.labels = torch.tensor([float(i % 2) for i in range(BATCH)], dtype=torch.float64)
 
     def values(self, *shape):
         return torch.randint(-1024, 1025, shape, generator=self.random).to(torch.float64) / 1024
+
+    def padded(self, length, dim, pad):
+        """A sequence of each sample: its positions, zeros where it is padded, and the number of real ones: 0, all, 1, 2, 1."""
+        rows = []
+        for sample in range(BATCH):
+            real = [0, length, 1, 2, 1][sample]
+            values = [self.values(real, dim), torch.zeros(length - real, dim, dtype=torch.float64)]
+            values = torch.cat(values if pad == "right" else values[::-1]).flatten()
+            rows.append(torch.cat([values, torch.tensor([float(real)], dtype=torch.float64)]))
+        return torch.stack(rows)
+
+    def sequence(self, e, index):
+        """The real positions of a sample's sequence, each a vector."""
+        start = sum(self.dims) + sum(length * dim + 1 for length, dim, _ in self.sequences[:index])
+        length, dim, pad = self.sequences[index]
+        positions = list(torch.split(e[start : start + length * dim], dim))
+        real = int(e[start + length * dim])
+        first = 0 if pad == "right" else length - real
+        return positions[first : first + real]
 
     def weight(self, name, *shape):
         if name not in self.weights:
@@ -54,7 +74,7 @@ class Case:
         return x
 
     def vectors(self, e):
-        return list(torch.split(e, self.dims))
+        return list(torch.split(e[: sum(self.dims)], self.dims))
 
 
 def dlrm(case, x, e, bottom, top):
@@ -137,6 +157,57 @@ def wukong(case, x, e, layers, fmb, lcb, rank, fmb_hidden, bottom, top):
     return case.mlp("top", torch.cat(vectors), top + [1], False)
 
 
+def activation_unit(case, pair, value, target, hidden, activation):
+    x = torch.cat([value, target, value - target, value * target])
+    for layer, width in enumerate(hidden):
+        x = case.linear(f"attention_{pair}.{layer}", x, width)
+        if activation == "prelu":
+            slope = case.weight(f"slopes_{pair}.{layer}.weight", width)
+            x = torch.where(x > 0, x, slope * x)
+        else:
+            x = torch.sigmoid(x) if activation == "sigmoid" else torch.clamp(x, min=0)
+    return case.linear(f"attention_{pair}.{len(hidden)}", x, 1)
+
+
+def din(case, x, e, pairs, attention_hidden, activation, softmax, hidden):
+    vectors, sums = case.vectors(e), []
+    for index, (sequence, target) in enumerate(pairs):
+        values, target = case.sequence(e, sequence), vectors[target]
+        weights = [activation_unit(case, index, value, target, attention_hidden, activation) for value in values]
+        if softmax and weights:
+            total = sum(weight.exp() for weight in weights)
+            weights = [weight.exp() / total for weight in weights]
+        sums.append(sum((w * v for w, v in zip(weights, values)), torch.zeros_like(target)))
+    return case.mlp("layers", torch.cat([x] + vectors + sums), hidden + [1], False)
+
+
+def bst(case, x, e, pairs, layers, heads, ffn, hidden):
+    vectors, outputs = case.vectors(e), []
+    for pair, (sequence, target) in enumerate(pairs):
+        values, target = case.sequence(e, sequence), vectors[target]
+        (length, dim, pad), real = case.sequences[sequence], len(values)
+        position = case.weight(f"positions_{pair}.weight", length + 1, dim)
+        first = 0 if pad == "right" else length - real
+        tokens = [value + position[first + i] for i, value in enumerate(values)] + [target + position[length]]
+        for layer in range(layers):
+            query, key, value = ([case.linear(f"{name}_{pair}.{layer}", t, dim, bias=False) for t in tokens] for name in ["query", "key", "value"])
+            width, made = dim // heads, []
+            for i, token in enumerate(tokens):
+                parts = []
+                for h in range(heads):
+                    part = slice(h * width, (h + 1) * width)
+                    fits = torch.stack([query[i][part].dot(k[part]) / width**0.5 for k in key]).softmax(0)
+                    parts.append(sum(fit * v[part] for fit, v in zip(fits, value)))
+                mixed = case.linear(f"mix_{pair}.{layer}", torch.cat(parts), dim, bias=False)
+                s = layer_norm(case, f"attention_norm_{pair}.{layer}", token + mixed)
+                inner = functional.leaky_relu(case.linear(f"ffn_{pair}_{layer}.0", s, ffn))
+                made.append(layer_norm(case, f"ffn_norm_{pair}.{layer}", s + case.linear(f"ffn_{pair}_{layer}.1", inner, dim)))
+            tokens = made
+        padding = [torch.zeros_like(target)] * (length - real)
+        outputs += (tokens[:-1] + padding if pad == "right" else padding + tokens[:-1]) + tokens[-1:]
+    return case.mlp("layers", torch.cat([x] + vectors + outputs), hidden + [1], False)
+
+
 CASES = {
     "dlrm": (3, [4, 4, 4], lambda c, x, e: dlrm(c, x, e, [5], [6, 4])),
     "dlrm_without_numbers": (0, [4, 4, 4], lambda c, x, e: dlrm(c, x, e, [5], [6, 4])),
@@ -150,6 +221,20 @@ CASES = {
     "wide_deep_without_numbers": (0, [4, 1, 3], lambda c, x, e: wide_deep(c, x, e, [5])),
     "wukong": (3, [4, 4, 4], lambda c, x, e: wukong(c, x, e, 2, 3, 2, 2, [7], [5], [6, 4])),
     "wukong_without_numbers": (0, [4, 4, 4], lambda c, x, e: wukong(c, x, e, 1, 2, 1, 2, [], [5], [6, 4])),
+    "din": (2, [3, 4], lambda c, x, e: din(c, x, e, [(0, 1)], [5, 3], "prelu", False, [6, 4]), [(3, 4, "left")]),
+    "din_softmax": (
+        0,
+        [3, 2],
+        lambda c, x, e: din(c, x, e, [(0, 0), (1, 1)], [5], "sigmoid", True, [6]),
+        [(3, 3, "right"), (2, 2, "left")],
+    ),
+    "bst": (2, [3, 4], lambda c, x, e: bst(c, x, e, [(0, 1)], 2, 2, 5, [6, 4]), [(3, 4, "left")]),
+    "bst_two": (
+        0,
+        [3, 2],
+        lambda c, x, e: bst(c, x, e, [(0, 0), (1, 1)], 1, 1, 3, [6]),
+        [(3, 3, "right"), (2, 2, "left")],
+    ),
 }
 
 
@@ -223,8 +308,8 @@ def flat(tensor):
     return tensor.detach().reshape(-1).tolist()
 
 
-def fixture(seed, numeric, dims, network):
-    case = Case(seed, numeric, dims)
+def fixture(seed, numeric, dims, network, sequences=()):
+    case = Case(seed, numeric, dims, sequences)
     logits = torch.cat([network(case, x, e).reshape(1) for x, e in zip(case.x, case.e)])
     loss = nn.BCEWithLogitsLoss()(logits, case.labels)
     loss.backward()
@@ -325,8 +410,8 @@ def modules():
 def main():
     if sys.argv[1:] == ["modules"]:
         return modules()
-    for seed, (name, (numeric, dims, network)) in enumerate(CASES.items()):
-        values = fixture(seed, numeric, dims, network)
+    for seed, (name, case) in enumerate(CASES.items()):
+        values = fixture(seed, *case)
         (FOLDER / f"{name}.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
     for seed, (name, case) in enumerate(SEVERAL.items(), start=100):
         values = fixture_of_several(seed, *case)

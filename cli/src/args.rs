@@ -96,7 +96,8 @@ pub(crate) struct JobArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// A CSV or TSV file, also gzip. Its first 100,000 rows are looked at.
+    /// A file, a folder, a pattern such as 'logs/*.csv', or s3://bucket/prefix: CSV, TSV, JSON lines or Parquet, compressed or not. At
+    /// most 100,000 rows are looked at.
     #[arg(value_name = "DATA")]
     pub(crate) data: PathBuf,
     /// The column to predict, which has two values. Without this, the likeliest is taken.
@@ -260,6 +261,12 @@ pub(crate) struct EvalArgs {
     /// Score every row of these files instead of the job's test part.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(crate) data: Vec<PathBuf>,
+    /// Also say how important each feature is: what the measures lose when its values are exchanged between rows, N times each.
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "5",
+        value_parser = clap::value_parser!(u32).range(1..=100)
+    )]
+    pub(crate) importance: Option<u32>,
     /// Change a key of the run's job: `--set cluster.servers=3`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,

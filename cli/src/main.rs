@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod days;
+mod importance;
 mod logs;
 mod measures;
 mod memory;

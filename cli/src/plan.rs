@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
-use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
+use zagros_job::{Attention, Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound, ValidationPart};
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
@@ -98,14 +98,24 @@ fn held_out(test: &TestPart) -> String {
     match test {
         TestPart::Files(files) => format!("{} file(s)", files.len()),
         TestPart::Fraction(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
+        TestPart::Newest(newest) => newest_rows(newest),
         TestPart::None => "nothing".to_owned(),
     }
+}
+
+fn newest_rows(newest: &NewestRows) -> String {
+    let from = match &newest.from {
+        TimeBound::Number(from) => from.to_string(),
+        TimeBound::Text(from) => from.clone(),
+    };
+    format!("rows whose {} is {from} or later", newest.column)
 }
 
 fn validation(job: &Job) -> String {
     let part = match &job.data.validation {
         ValidationPart::Files(files) => format!("{} file(s)", files.len()),
         ValidationPart::Share(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
+        ValidationPart::Newest(newest) => newest_rows(newest),
         ValidationPart::None => return "nothing".to_owned(),
     };
     let stop = job.train.early_stop.map(|stop| format!(", at most {} evaluations without a better one", stop.patience));
@@ -138,10 +148,23 @@ fn model(job: &Job) -> String {
             "PLE, {levels} level(s) of {shared_experts} shared experts and {task_experts} of each label {hidden:?}, \
              towers {tower:?}"
         ),
+        Model::Din { attention, attention_hidden, hidden, .. } => {
+            format!("DIN, attends to {} (unit {attention_hidden:?}), layers {hidden:?}", pairs(attention))
+        }
+        Model::Bst { attention, layers, heads, ffn, hidden, .. } => format!(
+            "BST, reads {} ({layers} blocks of {heads} heads and {ffn} units), layers {hidden:?}",
+            pairs(attention)
+        ),
         // The module is not loaded, because a plan must not run its code.
         Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
     };
     format!("{kind}, {} dense weights", HumanCount(job.dense_parameters().unwrap_or(0)))
+}
+
+/// The sequences of a network with their targets.
+fn pairs(attention: &[Attention]) -> String {
+    let pairs = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
+    pairs.collect::<Vec<_>>().join(", ")
 }
 
 fn training(job: &Job) -> String {
@@ -178,6 +201,11 @@ mod tests {
 
     #[test]
     fn every_network_has_as_many_weights_as_are_counted() {
+        let sequence = |column: &str, table: &str| {
+            format!("{{ column = '{column}', table = '{table}', separator = '|', sequence = {{ length = 3 }} }}")
+        };
+        let sequences =
+            format!("[features]\ncategorical = ['C1', 'C2', {}, {}]", sequence("C3", "C2"), sequence("C4", "C1"));
         let networks = [
             "kind = 'dlrm'\nbottom = [8]\ntop = [6]",
             "kind = 'ffnn'\nhidden = [8, 6]",
@@ -189,6 +217,9 @@ mod tests {
             "kind = 'wukong'\nlayers = 3\nfmb = 3\nlcb = 2\nrank = 4\nfmb_hidden = [7]\nbottom = [8]\ntop = [6]",
             // Each layer gives as many vectors as it takes: 27.
             "kind = 'wukong'\nlayers = 1\nfmb = 20\nlcb = 7\nfmb_hidden = []\nbottom = []\ntop = []",
+            &format!("kind = 'din'\nattention_hidden = [7, 3]\nhidden = [6]\n{sequences}"),
+            &format!("kind = 'bst'\nlayers = 2\nheads = 2\nffn = 5\nhidden = [6]\n{sequences}"),
+            &format!("kind = 'din'\nattention_hidden = []\nactivation = 'sigmoid'\nhidden = []\n{sequences}"),
         ];
         let several = [
             "kind = 'ffnn'\nhidden = [8, 6]",

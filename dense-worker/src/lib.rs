@@ -17,11 +17,11 @@ mod summary;
 mod testing;
 
 pub use control::{
-    Earlier, Evaluate, FileRecord, Input, JOB, LastRun, MANIFEST, Manifest, Predict, ResumePoint, ScoredRows, Worker,
-    target_form,
+    Earlier, Evaluate, FileRecord, Importance, ImportanceOptions, Input, JOB, LastRun, MANIFEST, Manifest, Measures,
+    Predict, ResumePoint, ScoredRows, Worker, target_form,
 };
 pub use error::{ExitClass, WorkerError};
 pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
-pub use measures::{Measures, TargetMeasures};
+pub use measures::TargetMeasures;
 pub use report::{MeasureRecorder, RunFolder, RunLock};
 pub use summary::{Outcome, StageSeconds, Staleness, Summary};

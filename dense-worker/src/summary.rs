@@ -47,6 +47,10 @@ pub struct Summary {
     /// Evaluation of the validation part with the state that is the model.
     #[serde(default)]
     pub validation: Option<Evaluation>,
+    /// With `eval.calibration`: measures of the test part after calibration. Without a test part, of the validation part, to which
+    /// calibration was fitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<Evaluation>,
     /// Measures by the columns of `eval.slices`, of the test part, or else of the validation part, with the state that is the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<ColumnSlices>,

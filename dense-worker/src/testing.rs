@@ -9,8 +9,8 @@ pub(crate) use shard::WorkerShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Categorical, Checkpoint, Cluster, Data, DataOrder, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table, TableOptimizer,
-    TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Initializer, Job, Keep, Mode, Model, Numeric, Output, Pad, PoolAt, Pooling, Sequence, Standardise, StartSteps,
+    Table, TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -74,6 +74,12 @@ pub(crate) fn pool(job: &mut Job, index: usize, pooling: Pooling) {
 /// Makes feature `index` multi-valued.
 pub(crate) fn pool_at(job: &mut Job, index: usize, pooling: Pooling, pool_at: PoolAt) {
     job.features.categorical[index].values = Values::Many { separator: "|".to_owned(), pooling, pool_at };
+}
+
+/// Makes feature `index` a sequence of `length` positions.
+pub(crate) fn sequence(job: &mut Job, index: usize, length: usize, pad: Pad) {
+    let sequence = Sequence { length, keep: Keep::Last, pad };
+    job.features.categorical[index].values = Values::Sequence { separator: "|".to_owned(), sequence };
 }
 
 /// `size` samples with one numeric value each; one single-valued feature per entry of `ids`.

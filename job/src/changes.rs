@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 83] = [
+const EFFECTS: [(&str, ChangeEffect); 87] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -34,11 +34,15 @@ const EFFECTS: [(&str, ChangeEffect); 83] = [
     ("data.validation", Operational),
     ("data.test_fraction", Meaning),
     ("data.validation_share", Meaning),
+    ("data.test_from", Meaning),
+    ("data.validation_from", Meaning),
+    ("data.time_column", Meaning),
     ("data.delimiter", Meaning),
     ("data.header", Meaning),
     ("data.columns", Meaning),
     ("data.comment", Meaning),
     ("data.trim", Meaning),
+    ("data.quoted_breaks", Meaning),
     ("data.missing", Meaning),
     ("data.max_bad_rows", Operational),
     ("data.max_bad_share", Operational),

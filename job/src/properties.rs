@@ -103,15 +103,27 @@ fn with(mut table: Json, keys: Json) -> Json {
     table
 }
 
-/// Pooling only with a separator, and no dim; the table is shared, another feature's, or the feature's own.
+/// Pooling only with a separator, no sequence and no dim; the table is shared, another feature's, or the feature's own.
 fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
     (any_feature("categorical", column), select(vec![json!(null), json!("user"), json!("shared")])).prop_map(
         |(feature, table)| {
             let beside = |key| feature.get("separator").and(feature.get(key)).cloned();
             let (pooling, pool_at) = (beside("pooling"), beside("pool_at"));
-            with(feature, json!({ "table": table, "dim": null, "pooling": pooling, "pool_at": pool_at }))
+            with(
+                feature,
+                json!({ "table": table, "dim": null, "pooling": pooling, "pool_at": pool_at, "sequence": null }),
+            )
         },
     )
+}
+
+/// A network of sequences reads the tags as one, whose target is the user.
+fn with_sequence(model: &Json, item: Json, tag: Json, sequence: Json) -> (Json, Json) {
+    if model["kind"] != "din" && model["kind"] != "bst" {
+        return (item, tag);
+    }
+    let keys = json!({ "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "pool_at": null });
+    (with(item, json!({ "table": null })), with(tag, keys))
 }
 
 /// The order of the files has no shuffle window.
@@ -123,7 +135,8 @@ fn any_data(data: Json) -> Json {
 /// The rank must be below the width of the input. A module must be trusted and hashed.
 fn any_model(model: Json) -> Json {
     let module = model["kind"] == "torchscript";
-    let keys = if module { json!({ "sha256": "0".repeat(64), "trust": true }) } else { json!({ "rank": null }) };
+    let own = json!({ "rank": null, "attention": null, "heads": null });
+    let keys = if module { json!({ "sha256": "0".repeat(64), "trust": true }) } else { own };
     with(model, keys)
 }
 
@@ -147,6 +160,7 @@ fn any_job() -> impl Strategy<Value = String> {
     let fixed_data = json!({
         "format": "delimited", "columns": ["y", "user", "item", "tag", "age"], "delimiter": ";", "test_fraction": null,
         "train": ["a b.txt", "/é"], "test": "t", "validation": "v", "validation_share": null,
+        "test_from": null, "validation_from": null, "time_column": null,
     });
     let fixed_cluster = json!({ "coordinator": null, "worker_address": null, "admin": null, "server_addresses": null, "servers": 3, "min_servers": null, "workers": null, "min_workers": null, "max_workers": null, "buckets": 7, "memory": "1.5 GiB" });
     // The other time to live is given.
@@ -154,8 +168,12 @@ fn any_job() -> impl Strategy<Value = String> {
     let features = (any_feature("numeric", "age"), any_categorical("item"), any_categorical("tag"));
     let sections = ["data", "embedding", "model", "optimizer", "train", "eval", "checkpoint", "cluster", "output"];
     let sections = sections.map(|name| any_of(&shape_of(&[name])));
-    (features, any_of(&shape_of(&["tables"])), sections).prop_map(move |((age, item, tag), table, sections)| {
+    let sequence = (1..4096_u32).prop_flat_map(|length| {
+        select(vec![json!({ "length": length }), json!({ "length": length, "keep": "first", "pad": "right" })])
+    });
+    (features, sequence, any_of(&shape_of(&["tables"])), sections).prop_map(move |((age, item, tag), sequence, table, sections)| {
         let [data, embedding, model, optimizer, train, eval, checkpoint, cluster, output] = sections;
+        let (item, tag) = with_sequence(&model, item, tag, sequence);
         // Without early stopping no state is kept.
         let kept = train.get("early_stop").and(output.get("keep_best")).cloned();
         let shared = item["table"] == "shared" || tag["table"] == "shared";

@@ -7,7 +7,10 @@ mod eval;
 mod features;
 mod model;
 mod modes;
+mod parts;
 mod rows;
+mod sequences;
+mod stdin;
 mod tables;
 mod targets;
 
@@ -53,6 +56,7 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn job(&mut self, file: JobFile) -> Job {
         self.early_stop_fits(&file);
+        self.calibration_fits(&file);
         self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Jsonl);
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
@@ -64,11 +68,12 @@ impl Resolver<'_> {
         let (targets, weight, numeric) = (features.targets, features.weight, features.numeric);
         let features = Features { targets, weight, numeric, categorical };
         self.outputs_fit(&file.model, &features.targets);
+        self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let stops_early = file.train.early_stop.is_some();
         Job {
             model: self.model(file.model, &features, &tables),
             name: self.name(file.name),
-            data: self.data(&file.data, &features),
+            data: self.data(&file.data, &features, columns.as_deref()),
             tables,
             dense_optimizer: file.optimizer,
             eval: self.eval(file.eval, &features.targets, columns.as_deref()),

@@ -56,11 +56,11 @@ impl Job {
     pub fn data_files(&self) -> Vec<&Path> {
         let test: &[PathBuf] = match &self.data.test {
             TestPart::Files(files) => files,
-            TestPart::Fraction(_) | TestPart::None => &[],
+            TestPart::Fraction(_) | TestPart::Newest(_) | TestPart::None => &[],
         };
         let validation: &[PathBuf] = match &self.data.validation {
             ValidationPart::Files(files) => files,
-            ValidationPart::Share(_) | ValidationPart::None => &[],
+            ValidationPart::Share(_) | ValidationPart::Newest(_) | ValidationPart::None => &[],
         };
         self.data.train.iter().chain(validation).chain(test).map(PathBuf::as_path).collect()
     }

@@ -98,7 +98,7 @@ fn keys_of_one_format_are_refused_in_the_other() {
     let text = format!("{GOOD}delimiter = ';'\ntest = 'a'\ntest_fraction = 0.5\n[features]\nlabel = 'I1'\n");
     let expected = [
         "job.toml:4:13: `data.delimiter` has no meaning with format \"criteo\"; Criteo's layout is fixed; remove the key, or use format = \"delimited\"",
-        "job.toml:6:17: `data.test` and `data.test_fraction` exclude each other; keep one of the two",
+        "job.toml:6:17: `data.test` and `data.test_fraction` exclude each other; keep one of them",
         "job.toml:7:1: the label \"I1\" is also a numeric feature; remove it: a model that sees the label learns nothing else",
         "job.toml:8:9: the label of Criteo's layout is \"label\", not \"I1\"; remove the key",
     ];

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zagros_dense_worker::{Evaluate, Measures};
+use zagros_dense_worker::{Evaluate, ImportanceOptions, Measures};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
 
 use crate::args::EvalArgs;
+use crate::importance;
 use crate::measures;
 use crate::report;
 use crate::saved::{SavedModel, check_trust};
@@ -20,6 +21,11 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let saved = SavedModel::find(&args.run, Duration::from_secs(args.timeout))?;
     let job = saved.job(&args.sets)?;
     check_trust(&job, args.trust_module.as_deref())?;
+    let is_one_click = job.features.targets.len() == 1 && job.features.main().is_click();
+    if args.importance.is_some() && !is_one_click {
+        let help = "--importance is for models of a single label, a click; leave it out to measure every label";
+        return Err(Failure::new(Exit::Usage, help));
+    }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&job).await?;
@@ -27,6 +33,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let evaluate = Evaluate {
         model: saved.folder,
         files: (!args.data.is_empty()).then_some(args.data),
+        importance: args.importance.map(|repeats| ImportanceOptions { repeats }),
         job,
         control,
         connect,
@@ -43,7 +50,7 @@ fn print(found: &Measures, json: bool) -> Result<(), Failure> {
     if json {
         return answer(&serde_json::to_string(found).or_internal()?);
     }
-    let Measures { evaluation, targets, slices } = found;
+    let Measures { evaluation, targets, slices, .. } = found;
     let measure = measures::number;
     out!("samples              {}", indicatif::HumanCount(evaluation.samples));
     let others = measures::of_others(evaluation);
@@ -60,6 +67,11 @@ fn print(found: &Measures, json: bool) -> Result<(), Failure> {
     out!("normalised entropy   {}", measure(evaluation.normalised_entropy));
     out!("calibration          {}", measure(evaluation.calibration));
     measures::print_targets(targets);
+    out!("calibration error    {}", measure(evaluation.ece));
+    if let Some(calibrated) = &found.calibrated {
+        out!("after calibration    {}", report::calibrated(calibrated));
+    }
     slices::print(slices);
+    found.importance.iter().for_each(importance::print);
     Ok(())
 }

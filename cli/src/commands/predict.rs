@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 use std::io::{BufWriter, Stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_dense_worker::{Event, Manifest, Observer, Predict, ScoredRows, target_form};
 use zagros_eval::TargetForm;
 use zagros_ingest::InputRows;
-use zagros_job::{Job, PredictRows, TargetKind};
+use zagros_job::{Job, PredictRows, STDIN, TargetKind};
 use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_predictions::{
@@ -52,10 +52,11 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
         job,
         model: saved.folder,
         files: args.data.clone(),
+        calibrate: !args.uncalibrated,
         done: before.samples,
         control,
         connect,
-        observer: Arc::new(Progress::new(before)),
+        observer: Arc::new(Progress::new(before, &args.data)),
         shutdown,
     };
     let started = Instant::now();
@@ -74,12 +75,15 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 struct Progress {
     /// Whether the files are read from their start, so that their bytes say how far it is.
     whole: bool,
+    /// Whether the files say how large they are.
+    is_known: bool,
     last_line: Mutex<Instant>,
 }
 
 impl Progress {
-    fn new(before: PredictionCounts) -> Self {
-        Self { whole: before.rows() == 0, last_line: Mutex::new(Instant::now()) }
+    fn new(before: PredictionCounts, data: &[PathBuf]) -> Self {
+        let is_known = !data.iter().any(|file| file == Path::new(STDIN));
+        Self { whole: before.rows() == 0, is_known, last_line: Mutex::new(Instant::now()) }
     }
 }
 
@@ -90,7 +94,11 @@ impl Observer for Progress {
         if last.elapsed() >= LINE_EVERY {
             *last = Instant::now();
             let rest = if self.whole { String::new() } else { " since it went on".to_owned() };
-            note!("scored {} of {}{rest}", HumanBytes(*done), HumanBytes(*total));
+            let whole = match self.is_known {
+                true => format!(" of {}", HumanBytes(*total)),
+                false => String::new(),
+            };
+            note!("scored {}{whole}{rest}", HumanBytes(*done));
         }
     }
 }
@@ -100,6 +108,11 @@ fn identity(args: &PredictArgs, job: &Job, manifest: &Manifest) -> String {
     let mut identity =
         format!("{} {} {} {:?}", env!("CARGO_PKG_VERSION"), manifest.manifest_sha256, manifest.steps, args.logits);
     for file in &args.data {
+        if file == Path::new(STDIN) {
+            // Other rows may come each time.
+            let _ = write!(identity, " {:?}", SystemTime::now());
+            continue;
+        }
         let found = std::fs::metadata(file).ok();
         let changed = found.as_ref().and_then(|data| data.modified().ok()?.duration_since(UNIX_EPOCH).ok());
         let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
@@ -107,6 +120,7 @@ fn identity(args: &PredictArgs, job: &Job, manifest: &Manifest) -> String {
         let _ = write!(identity, " {file:?} {:?} {changed:?}", found.map(|data| data.len()));
     }
     let _ = write!(identity, " {:?} {:?} {:?}", args.keys, args.bad_rows, (job.train.batch_size, job.train.threads));
+    let _ = write!(identity, " {}", args.uncalibrated);
     let _ = write!(identity, " {}", job.fingerprint());
     identity
 }

@@ -1,10 +1,12 @@
-//! Measures of a model: AUC, AUC by group, logloss, normalised entropy and calibration of clicks, errors of regression,
-//! accuracy of classes. Pure, mergeable, and exact for clicks.
+//! Measures of a model: AUC, AUC by group, logloss, normalised entropy, calibration and its error of clicks, errors of
+//! regression, accuracy of classes. Pure, mergeable, and exact for clicks.
 
 pub mod binned;
 mod bytes;
+pub mod calibration_error;
 pub mod calibrator;
 pub mod grouped;
+pub mod importance;
 pub mod measure;
 pub mod scores;
 mod slice_bytes;

@@ -5,6 +5,7 @@ use zagros_zip::ZipEq;
 
 use std::fmt;
 
+use crate::calibration_error::calibration_error;
 use crate::measure;
 use crate::{GroupedScores, SlicedScores};
 
@@ -38,6 +39,10 @@ pub struct Evaluation {
     pub normalised_entropy: Option<f64>,
     /// Mean predicted probability divided by the share of positives.
     pub calibration: Option<f64>,
+    /// Expected calibration error, 0..1: the mean difference between predicted probabilities and frequencies over bins of the score
+    /// ([`crate::calibration_error`]); `None` where it is not computed, as for training rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ece: Option<f64>,
     /// Mean AUC within groups, weighted by their samples ([`crate::GroupedScores`]); `None` unless groups are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gauc: Option<f64>,
@@ -205,6 +210,13 @@ impl Scores {
         measure::calibration(&self.positives, &self.negatives)
     }
 
+    /// Expected calibration error, see [`calibration_error()`].
+    #[must_use]
+    pub fn ece(&mut self) -> Option<f64> {
+        self.sort();
+        calibration_error(&self.positives, &self.negatives)
+    }
+
     /// All measures.
     #[must_use]
     pub fn report(&mut self) -> Evaluation {
@@ -217,6 +229,7 @@ impl Scores {
             logloss: self.logloss(),
             normalised_entropy: self.normalised_entropy(),
             calibration: self.calibration(),
+            ece: self.ece(),
             gauc: grouped.and_then(|grouped| grouped.value),
             groups: grouped.map(|grouped| grouped.groups),
             group_share: grouped.map(|grouped| grouped.share),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use zagros_job::Sequence;
 use zagros_zip::ZipEq;
 
 use crate::InputRows;
@@ -179,6 +180,24 @@ impl Ids {
             None => &self.ids[sample..=sample],
             Some(offsets) => &self.ids[offsets[sample] as usize..offsets[sample + 1] as usize],
         }
+    }
+
+    /// Completes the bag of a sample.
+    #[inline]
+    pub(crate) fn end_bag(&mut self) {
+        let end = self.ids.len() as u32;
+        if let Some(offsets) = &mut self.offsets {
+            offsets.push(end);
+        }
+    }
+
+    /// Completes the sequence of a sample: drops the values that it does not keep.
+    pub(crate) fn end_sequence(&mut self, sequence: &Sequence) {
+        let start = self.offsets.as_ref().and_then(|offsets| offsets.last()).map_or(0, |end| *end as usize);
+        let kept = sequence.kept(self.ids.len() - start);
+        self.ids.copy_within(start + kept.start..start + kept.end, start);
+        self.ids.truncate(start + kept.len());
+        self.end_bag();
     }
 
     fn append_picked(&mut self, other: &Self, order: &[usize]) {

@@ -303,8 +303,8 @@ fn describe_no_rows(files: &str, rows: u64, part: &str) -> String {
         return format!("{files}: no rows (only empty lines, comments or a header); check data.train and data.test");
     }
     format!(
-        "{files}: {rows} rows read, none in the {part} part; check data.test_fraction, data.validation_share and \
-         data.max_bad_rows"
+        "{files}: {rows} rows read, none in the {part} part; check data.test_fraction, data.test_from, \
+         data.validation_share, data.validation_from and data.max_bad_rows"
     )
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
         columns: Vec::new(),
         comment: None,
         trim: false,
+        quoted_breaks: false,
         missing: vec!["?".into()],
     };
     change(&mut format);

@@ -267,7 +267,7 @@ impl CategoryStats {
 
     fn summary(&mut self, column: &str, values: &Values, rows: u64) -> CategoryColumn {
         let (distinct, is_exact) = self.distinct.estimate();
-        let is_bag = matches!(values, Values::Many { .. });
+        let is_bag = values.separator().is_some();
         CategoryColumn {
             column: column.into(),
             missing: rows - self.present,

@@ -8,6 +8,8 @@ pub mod fit;
 pub mod hash;
 pub mod input;
 pub mod inspect;
+pub mod profile;
+pub mod sample;
 pub mod split;
 pub mod stream;
 pub mod synthetic;
@@ -26,6 +28,7 @@ mod pipeline;
 mod read;
 mod sketch;
 mod source;
+mod stdin;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};
@@ -39,6 +42,9 @@ pub use input::{InputRow, InputRows};
 pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, inspect};
 pub use part::DataPart;
 pub use read::layout::criteo_columns;
+pub use sample::{
+    ColumnFormat, LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample,
+};
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
 pub use stream::{BatchStream, StreamOptions, StreamStats};
 pub use validate::{Validation, validate};

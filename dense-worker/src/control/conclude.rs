@@ -31,7 +31,7 @@ impl Trainer {
         // A server writes one save at a time.
         self.checkpoints.finish_writing().await;
         let (job, outcome, validation) = (&*self.run.job, Outcome::Interrupted, Some(evaluation));
-        let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation };
+        let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation, calibrator: None };
         best_states.keep(merit, trained, &self.run.dense, &*self.run.client).await?;
         Ok(measured)
     }
@@ -56,6 +56,7 @@ impl Trainer {
             self.run.dense.call(|dense| dense.follow(0, Vec::new())).await??;
         }
         if outcome == Outcome::Finished {
+            self.calibrate().await?;
             self.score_test_part().await?;
             let (test, validation) = self.measures();
             self.check_sense(test.or(validation))?;

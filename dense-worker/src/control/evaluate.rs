@@ -6,6 +6,7 @@ use std::sync::Arc;
 use prometheus::Registry;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
+use zagros_eval::Calibrator;
 use zagros_ingest::{
     Batch, BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
     files,
@@ -19,7 +20,8 @@ use zagros_worker_core::StepVote;
 use super::blocking::blocking;
 use super::context::wire;
 use super::group_session::GroupRank;
-use super::part_scores::PartScores;
+use super::measures::{ImportanceOptions, Measures};
+use super::part_scores::{PartScores, measures_of};
 use super::saved_model::{Load, SavedModel};
 use super::stop::Stop;
 use crate::datapath::dense::{Dense, DenseThread};
@@ -29,7 +31,6 @@ use crate::datapath::process_group::RankTurn;
 use crate::datapath::read::{Open, Reader};
 use crate::error::WorkerError;
 use crate::event::{Event, HeldOutPart, Observer};
-use crate::measures::Measures;
 use crate::metrics::Metrics;
 use crate::model::batch_of_blocks;
 
@@ -44,6 +45,8 @@ pub struct Evaluate {
     pub model: Folder,
     /// Score all rows of these files instead of the job's test part.
     pub files: Option<Vec<PathBuf>>,
+    /// Also say how important each feature is.
+    pub importance: Option<ImportanceOptions>,
     /// Knows where the embedding servers are.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
@@ -60,7 +63,11 @@ impl Evaluate {
     /// # Errors
     /// When the model or the data cannot be read or do not fit the job, or there is nothing to score.
     pub async fn run(self) -> Result<Measures, WorkerError> {
-        let job = Arc::new(self.job);
+        let job = match self.importance {
+            Some(_) => ImportanceOptions::with_blocks(&self.job),
+            None => self.job,
+        };
+        let job = Arc::new(job);
         let held_out = match self.files {
             Some(files) => Some(whole_files(Arc::clone(&job), files).await?),
             None => find_test(Arc::clone(&job)).await?,
@@ -73,7 +80,12 @@ impl Evaluate {
             shutdown: self.shutdown,
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
-        scorer.score(&held_out, saved.manifest().steps).await
+        let calibrator = saved.calibrator().await?;
+        let step = saved.manifest().steps;
+        match self.importance {
+            Some(options) => scorer.importance(&held_out, step, calibrator, options).await,
+            None => scorer.score(&held_out, step, calibrator).await,
+        }
     }
 }
 
@@ -126,7 +138,7 @@ pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerE
     let test = find_test(Arc::clone(&job)).await?;
     let (paths, part) = match &job.data.validation {
         ValidationPart::Files(paths) => (paths.clone(), DataPart::All),
-        ValidationPart::Share(_) => (job.data.train.clone(), DataPart::Validation),
+        ValidationPart::Share(_) | ValidationPart::Newest(_) => (job.data.train.clone(), DataPart::Validation),
         ValidationPart::None => return Ok(HeldOutParts { during: test, at_end: None }),
     };
     let files = look_at_files(job, paths, part).await?;
@@ -137,7 +149,7 @@ pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerE
 async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
     let (paths, part) = match &job.data.test {
         TestPart::Files(paths) => return Ok(Some(whole_files(Arc::clone(&job), paths.clone()).await?)),
-        TestPart::Fraction(_) => (job.data.train.clone(), DataPart::Test),
+        TestPart::Fraction(_) | TestPart::Newest(_) => (job.data.train.clone(), DataPart::Test),
         TestPart::None => return Ok(None),
     };
     let files = look_at_files(job, paths, part).await?;
@@ -189,9 +201,14 @@ impl Scorer {
     ///
     /// # Errors
     /// When data, servers or libtorch fail, or training must stop.
-    async fn score(mut self, held_out: &HeldOut, step: u64) -> Result<Measures, WorkerError> {
+    async fn score(
+        mut self,
+        held_out: &HeldOut,
+        step: u64,
+        calibrator: Option<Calibrator>,
+    ) -> Result<Measures, WorkerError> {
         let scores = self.score_share(held_out, step).await?;
-        self.report(scores).await
+        measures_of(scores, calibrator).await
     }
 
     /// Scores this worker's share of the rows.
@@ -226,16 +243,6 @@ impl Scorer {
         Ok((reader, Prefetch::start(lookups, incoming, 0, u64::MAX)))
     }
 
-    /// Measures of the scores of all workers.
-    ///
-    /// # Errors
-    /// When another worker is lost.
-    pub(crate) async fn report(&self, scores: PartScores) -> Result<Measures, WorkerError> {
-        let scores = self.merge(scores).await?;
-        // Sorts all scores.
-        blocking("measures", move || scores.report()).await
-    }
-
     /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
     /// those that have run dry go along.
     async fn turn(&mut self, prefetch: &mut Prefetch) -> Result<ScoringTurn, WorkerError> {
@@ -257,7 +264,10 @@ impl Scorer {
     }
 
     /// The scores of all workers: the measures of the whole are not the mean of the parts'.
-    async fn merge(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
+    ///
+    /// # Errors
+    /// When another worker is lost.
+    pub(crate) async fn merge(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
         if self.group.is_none() {
             return Ok(scores);
         }
@@ -271,7 +281,7 @@ impl Scorer {
     }
 
     /// A held-out part without rows is no failure of training: there is nothing to measure.
-    async fn next(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
+    pub(super) async fn next(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
         let next = tokio::select! {
             reason = self.stop.requested() => return Err(reason),
             next = prefetch.next() => next,

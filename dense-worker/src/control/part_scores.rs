@@ -2,19 +2,30 @@
 
 use std::sync::Arc;
 
-use zagros_eval::{LengthsDiffer, Scores, SlicedScores, TargetForm, TargetScores};
+use zagros_eval::{Calibrator, LengthsDiffer, Scores, SlicedScores, TargetForm, TargetScores};
 use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
+use super::blocking::blocking;
+use super::measures::Measures;
+use crate::error::WorkerError;
 use crate::event::Evaluation;
-use crate::measures::{Measures, TargetMeasures};
+use crate::measures::TargetMeasures;
 
 /// Scores of all targets.
 #[derive(Clone, Debug)]
 pub(crate) struct PartScores {
     job: Arc<Job>,
     targets: Vec<TargetScores>,
+}
+
+/// Measures of scores, before and after calibration.
+///
+/// # Errors
+/// When the system gives no thread.
+pub(crate) async fn measures_of(scores: PartScores, calibrator: Option<Calibrator>) -> Result<Measures, WorkerError> {
+    blocking("measures", move || scores.report(calibrator.as_ref())).await
 }
 
 /// What the labels of a target are.
@@ -96,8 +107,16 @@ impl PartScores {
         bytes.is_empty().then(|| Self { job: Arc::clone(job), targets })
     }
 
-    /// The measures. Sorts all scores.
-    pub(crate) fn report(mut self) -> Measures {
+    /// The scores of the first target, if it is a click.
+    pub(crate) fn into_clicks(mut self) -> Option<Scores> {
+        match self.targets.swap_remove(0) {
+            TargetScores::Click(scores) => Some(scores),
+            TargetScores::Errors(_) | TargetScores::Classes(_) => None,
+        }
+    }
+
+    /// The measures, before and after calibration. Sorts all scores.
+    pub(crate) fn report(mut self, calibrator: Option<&Calibrator>) -> Measures {
         let eval = &self.job.eval;
         let slices = match self.targets.first() {
             Some(TargetScores::Click(scores)) => scores.slices(),
@@ -109,7 +128,12 @@ impl PartScores {
         let named =
             named.map(|(target, evaluation)| TargetMeasures { target: target.name.clone(), evaluation: *evaluation });
         let targets = if evaluations.len() > 1 { named.collect() } else { Vec::new() };
-        Measures { evaluation: evaluations.first().copied().unwrap_or_default(), targets, slices }
+        let evaluation = evaluations.first().copied().unwrap_or_default();
+        let calibrated = match (self.targets.first(), calibrator) {
+            (Some(TargetScores::Click(scores)), Some(calibrator)) => Some(scores.calibrated(calibrator).report()),
+            _ => None,
+        };
+        Measures { evaluation, targets, calibrated, importance: None, slices }
     }
 }
 
@@ -164,7 +188,7 @@ mod tests {
 
     #[test]
     fn each_target_is_measured_by_its_own_columns() {
-        let measures = scored(&job_of_three(), &SAMPLES).report();
+        let measures = scored(&job_of_three(), &SAMPLES).report(None);
         let names: Vec<&str> = measures.targets.iter().map(|target| target.target.as_str()).collect();
         assert_eq!(names, ["click", "level", "price"]);
         let [click, level, price] = [0, 1, 2].map(|index| measures.targets[index].evaluation);
@@ -179,7 +203,7 @@ mod tests {
         for sample in SAMPLES {
             merged.merge(PartScores::from_bytes(&job, &scored(&job, &[sample]).to_bytes()).unwrap());
         }
-        assert_eq!(merged.report(), scored(&job, &SAMPLES).report());
+        assert_eq!(merged.report(None), scored(&job, &SAMPLES).report(None));
         let bytes = scored(&job, &SAMPLES).to_bytes();
         assert!(PartScores::from_bytes(&job, &bytes[..bytes.len() - 1]).is_none());
     }

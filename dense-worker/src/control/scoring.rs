@@ -1,6 +1,6 @@
 //! What is scored while training, and the model that the measures choose.
 
-use zagros_eval::ColumnSlices;
+use zagros_eval::{Calibrator, ColumnSlices};
 
 use super::evaluate::HeldOutParts;
 use super::model_choice::ModelChoice;
@@ -17,6 +17,10 @@ pub(crate) struct Scoring {
     pub(crate) of_epochs: Vec<Evaluation>,
     /// The slices and the targets of the part that was scored last.
     pub(crate) measured: MeasuredParts,
+    /// What maps the model's logits to those of frequencies, once it is fitted.
+    pub(crate) calibrator: Option<Calibrator>,
+    /// Measures of the part that was scored last, after calibration.
+    pub(crate) calibrated: Option<Evaluation>,
     /// Which state becomes the model, and when training ends early.
     pub(crate) model: ModelChoice,
 }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
-use zagros_job::{Job, Overrides, RegressionLoss, Standardise, StartSteps, Target, TargetKind};
+use zagros_job::{Categorical, Job, Overrides, RegressionLoss, Sequence, Standardise, StartSteps, Target, TargetKind};
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_store::Folder;
 
@@ -196,9 +196,12 @@ fn predicted(job: &Job) -> Vec<String> {
 fn same_inputs(one: &Job, other: &Job) -> SameInputs {
     let numeric =
         |job: &Job| -> Vec<String> { job.features.numeric.iter().map(|feature| feature.column.clone()).collect() };
-    let categorical = |job: &Job| -> Vec<(String, usize)> {
+    let categorical = |job: &Job| -> Vec<(String, usize, Option<Sequence>)> {
         let features = job.features.categorical.iter();
-        features.map(|feature| (feature.column.clone(), job.tables[feature.table].dim)).collect()
+        let input = |feature: &Categorical| {
+            (feature.column.clone(), job.tables[feature.table].dim, feature.values.sequence().copied())
+        };
+        features.map(input).collect()
     };
     SameInputs { numeric: numeric(one) == numeric(other), categorical: categorical(one) == categorical(other) }
 }

@@ -328,6 +328,8 @@ impl Worker {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState::new(pushes, window, weights),
             scoring: Scoring {
+                calibrator: None,
+                calibrated: None,
                 held_out: data.held_out,
                 evaluated: None,
                 of_epochs: Vec::new(),

@@ -29,7 +29,7 @@ pub(crate) struct DenseThread {
 #[derive(Debug)]
 pub(crate) struct Dense {
     pub(crate) model: DenseModel,
-    columns: Columns,
+    pub(super) columns: Columns,
     /// `[batch, ΣD]`, used again for each batch.
     pub(super) input: Vec<f32>,
     pub(super) metrics: Metrics,

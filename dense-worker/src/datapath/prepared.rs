@@ -6,7 +6,7 @@ use zagros_job::Job;
 use zagros_protocol::datapath::Access;
 use zagros_zip::ZipEq;
 
-use super::kernels::{Columns, Positions};
+use super::kernels::{Column, Columns, Positions, VectorForm};
 use super::pooling::{self, PoolPlan};
 use crate::error::WorkerError;
 use crate::model::Samples;
@@ -130,7 +130,8 @@ fn check(batch: &Batch, columns: &Columns, (numeric, targets): (usize, usize)) -
     }
     expect("numeric values", batch.size * numeric, batch.numeric.len())?;
     expect("categorical features", columns.features.len(), batch.categorical.len())?;
-    batch.categorical.iter().try_for_each(|ids| check_ids(ids, batch.size))
+    batch.categorical.iter().try_for_each(|ids| check_ids(ids, batch.size))?;
+    columns.features.iter().zip_eq(&batch.categorical).try_for_each(|(column, ids)| check_sequence(column, ids))
 }
 
 fn check_ids(ids: &Ids, size: usize) -> Result<(), String> {
@@ -141,6 +142,16 @@ fn check_ids(ids: &Ids, size: usize) -> Result<(), String> {
         return Err("the offsets of a feature do not divide its ids".to_owned());
     }
     Ok(())
+}
+
+/// The kernels write as many vectors as a sequence has ids.
+fn check_sequence(column: &Column, ids: &Ids) -> Result<(), String> {
+    let VectorForm::Sequence(sequence) = column.form else { return Ok(()) };
+    let Some(offsets) = &ids.offsets else { return Err("a sequence has no offsets".to_owned()) };
+    match offsets.windows(2).map(|ends| (ends[1] - ends[0]) as usize).find(|count| *count > sequence.length) {
+        Some(count) => Err(format!("a sequence of {} positions has {count} ids", sequence.length)),
+        None => Ok(()),
+    }
 }
 
 fn expect(what: &str, expected: usize, found: usize) -> Result<(), String> {
@@ -154,11 +165,11 @@ pub(crate) fn inconsistent(batch: u64, reason: impl Into<String>) -> WorkerError
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Model, PoolAt, Pooling};
+    use zagros_job::{Model, Pad, PoolAt, Pooling};
     use zagros_protocol::TableId;
 
     use super::*;
-    use crate::testing::{job, pool, pool_at};
+    use crate::testing::{job, pool, pool_at, sequence};
 
     fn job_of_two() -> Job {
         let mut job = job(1, &[4, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
@@ -207,6 +218,16 @@ mod tests {
         assert_eq!(prepared.feature(1), (0, Positions::Sums { first: 2, offsets: &[0, 3, 3] }));
         // Two rows, the sum of three rows, and the sum of none.
         assert!(fits(&BatchRows { tables: vec![vec![0.0; 8]] }, &prepared.unique));
+    }
+
+    #[test]
+    fn a_sequence_with_more_ids_than_positions_is_refused() {
+        let mut job = job_of_two();
+        let prepare = |job: &Job| Preparer::new(job, Access::Train).prepare(batch()).map(|_| ());
+        sequence(&mut job, 1, 3, Pad::Left);
+        assert_eq!(prepare(&job), Ok(()));
+        sequence(&mut job, 1, 2, Pad::Left);
+        assert_eq!(prepare(&job).unwrap_err(), "a sequence of 2 positions has 3 ids");
     }
 
     #[test]

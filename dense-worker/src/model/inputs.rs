@@ -39,6 +39,10 @@ impl Network {
                 same.categorical
             }
             Self::Tasks(tasks) if tasks.reads_input(tensor) => same.both(),
+            Self::Din(_) | Self::Bst(_) if is_of("layers.0") => same.both(),
+            // A transformer belongs to a sequence and its target, as a unit does.
+            Self::Bst(_) if !tensor.starts_with("layers.") => same.categorical,
+            Self::Din(_) if tensor.starts_with("attention_") || tensor.starts_with("slopes_") => same.categorical,
             Self::TorchScript(_) => same.both(),
             _ => true,
         }
@@ -64,10 +68,10 @@ impl DenseModel {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
+    use zagros_job::{Attention, AttentionActivation, Model, Pad};
 
     use super::*;
-    use crate::testing::job;
+    use crate::testing::{job, sequence};
 
     const ALL: SameInputs = SameInputs { numeric: true, categorical: true };
 
@@ -136,6 +140,38 @@ mod tests {
         for (of, expected) in networks {
             let trained = model(&[4, 4], of.clone(), 1).to_safetensors().unwrap();
             assert_eq!(model(&[4, 4], of, 2).start_from(&trained, none).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn networks_of_sequences_name_the_layers_that_read_them() {
+        let attention = vec![Attention { sequence: "C1".into(), target: "C0".into() }];
+        let (hidden, dropout) = (vec![3], 0.0);
+        let din = Model::Din {
+            attention: attention.clone(),
+            attention_hidden: vec![3],
+            activation: AttentionActivation::Prelu,
+            softmax: false,
+            hidden: hidden.clone(),
+            dropout,
+        };
+        let bst = Model::Bst { attention, layers: 1, heads: 2, ffn: 3, hidden, dropout };
+        let model = |model: &Model, seed| {
+            let mut job = job(2, &[4, 4], model.clone());
+            job.features.categorical[1].table = 0;
+            sequence(&mut job, 1, 3, Pad::Left);
+            job.train.seed = seed;
+            DenseModel::new(&job).unwrap()
+        };
+        for (of, own) in [(din, "attention_0.0"), (bst, "query_0.0")] {
+            let trained = model(&of, 1).to_safetensors().unwrap();
+            assert_eq!(model(&of, 2).start_from(&trained, ALL).unwrap(), [""; 0]);
+            let numbers = SameInputs { numeric: false, ..ALL };
+            assert_eq!(model(&of, 2).start_from(&trained, numbers).unwrap(), ["layers.0"]);
+            let tables = SameInputs { categorical: false, ..ALL };
+            let kept = model(&of, 2).start_from(&trained, tables).unwrap();
+            assert!(kept.contains(&"layers.0".into()) && kept.contains(&own.into()), "{kept:?}");
+            assert!(!kept.contains(&"layers.1".into()), "{kept:?}");
         }
     }
 }

@@ -72,6 +72,12 @@ impl<'a> Weights<'a> {
         Ok(Norm { weight, bias: path.f_var_copy("bias", &Tensor::f_zeros([int(width)], of)?)? })
     }
 
+    /// Only `stack.index.weight`, `[width]` of 0.25, as PyTorch's `nn.PReLU` has them.
+    pub(super) fn slopes(&mut self, stack: &str, index: usize, width: usize) -> Result<Tensor, ModelError> {
+        let path = &self.root / stack / index;
+        Ok(path.f_var_copy("weight", &Tensor::f_full([int(width)], 0.25, (Kind::Float, Device::Cpu))?)?)
+    }
+
     /// Indices of columns, on the device of the weights.
     pub(super) fn columns(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
         Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
@@ -176,14 +182,23 @@ impl Mlp {
 
     /// `[batch, inputs]` to `[batch, last width]`.
     pub(super) fn forward(&self, input: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
+        self.forward_by(input, |_, x| {
+            let x = x.f_relu()?;
+            dropout.as_deref_mut().map_or_else(|| Ok(x.shallow_clone()), |dropout| dropout.apply(&x))
+        })
+    }
+
+    /// As [`Self::forward`], with a function of the number of a layer and its sums in place of ReLU and dropout.
+    pub(super) fn forward_by(
+        &self,
+        input: &Tensor,
+        mut activation: impl FnMut(usize, Tensor) -> Result<Tensor, ModelError>,
+    ) -> Result<Tensor, ModelError> {
         let mut x = input.shallow_clone();
-        for (weight, bias, activate) in self.parts() {
+        for (index, (weight, bias, activate)) in self.parts().enumerate() {
             x = linear(&x, weight, bias, self.precision_of(activate))?;
             if activate {
-                x = x.f_relu()?;
-                if let Some(dropout) = dropout.as_deref_mut() {
-                    x = dropout.apply(&x)?;
-                }
+                x = activation(index, x)?;
             }
         }
         Ok(x)

@@ -3,10 +3,12 @@
 //! Everything here runs on one thread (`datapath::dense`): libtorch keeps its thread count per calling thread.
 
 mod autograd;
+mod bst;
 mod buffers;
 mod dcnv2;
 mod deepfm;
 mod device;
+mod din;
 mod dlrm;
 mod error;
 mod ffnn;
@@ -19,6 +21,7 @@ mod loss_scale;
 mod mlp;
 mod optimizer;
 mod scoring;
+mod shape;
 mod shared;
 mod state;
 mod tasks;
@@ -32,11 +35,13 @@ use tch::nn::VarStore;
 use tch::{Device, Tensor};
 use zagros_job::{Job, Model, NonFinitePolicy, Precision};
 
+use bst::{Bst, BstForm};
 use buffers::ModuleBuffers;
 use dcnv2::{Dcnv2, Form};
 use deepfm::DeepFm;
 use device::DevicePlacement;
 pub(crate) use device::without_units;
+use din::{Din, DinForm};
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
@@ -49,45 +54,12 @@ use loss_scale::LossScale;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
 pub(crate) use scoring::batch_of_blocks;
+pub use shape::{AttentionShape, InputShape, SequenceShape};
 pub use shared::Final;
 use tasks::{SharedForm, Tasks};
 use torchscript::TorchScript;
 use wide_deep::WideDeep;
 use wukong::{Wukong, WukongForm};
-
-/// The network's input for one sample.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InputShape {
-    /// Numeric values.
-    pub numeric: usize,
-    /// Values of each categorical feature's vector, in feature order.
-    pub embeddings: Vec<usize>,
-}
-
-impl InputShape {
-    /// The input for samples of a job.
-    #[must_use]
-    pub fn of(job: &Job) -> Self {
-        let dim = |feature: &zagros_job::Categorical| job.tables[feature.table].dim;
-        Self { numeric: job.features.numeric.len(), embeddings: job.features.categorical.iter().map(dim).collect() }
-    }
-
-    /// Values of all feature vectors side by side: ΣD.
-    #[must_use]
-    pub fn width(&self) -> usize {
-        self.embeddings.iter().sum()
-    }
-
-    /// The one dim of all tables, which `model` needs.
-    fn common_dim(&self, model: &'static str) -> Result<usize, ModelError> {
-        let what = "the network needs a categorical feature and has none";
-        let first = *self.embeddings.first().ok_or(ModelError::Shape { what })?;
-        match self.embeddings.iter().find(|dim| **dim != first) {
-            Some(other) => Err(ModelError::Dims { model, first, other: *other }),
-            None => Ok(first),
-        }
-    }
-}
 
 /// The result of one training step.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,6 +105,8 @@ enum Network {
     WideDeep(WideDeep),
     Wukong(Wukong),
     Tasks(Tasks),
+    Din(Din),
+    Bst(Bst),
     TorchScript(TorchScript),
 }
 
@@ -377,6 +351,14 @@ impl Network {
                 let form = SharedForm::Ple { levels, shared_experts, task_experts, hidden };
                 Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)
             }
+            Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
+                let (activation, softmax) = (*activation, *softmax);
+                Self::Din(Din::new(shape, DinForm { attention_hidden, activation, softmax, hidden }, weights)?)
+            }
+            Model::Bst { layers, heads, ffn, hidden, .. } => {
+                let form = BstForm { layers: *layers, heads: *heads, ffn: *ffn, hidden };
+                Self::Bst(Bst::new(shape, form, weights)?)
+            }
             Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, (variables, outputs))?;
                 return Ok((Self::TorchScript(module), buffers));
@@ -416,6 +398,8 @@ impl Network {
             Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout),
             Self::Wukong(wukong) => wukong.forward(numeric, embeddings, dropout),
             Self::Tasks(tasks) => tasks.forward(numeric, embeddings, dropout),
+            Self::Din(din) => din.forward(numeric, embeddings, dropout),
+            Self::Bst(bst) => bst.forward(numeric, embeddings, dropout),
             Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some()),
         }
     }
@@ -431,7 +415,9 @@ fn dropout_of(model: &Model) -> f64 {
         | Model::Wukong { dropout, .. }
         | Model::SharedBottom { dropout, .. }
         | Model::Mmoe { dropout, .. }
-        | Model::Ple { dropout, .. } => *dropout,
+        | Model::Ple { dropout, .. }
+        | Model::Din { dropout, .. }
+        | Model::Bst { dropout, .. } => *dropout,
         // The module has its own dropout.
         Model::TorchScript { .. } => 0.0,
     }

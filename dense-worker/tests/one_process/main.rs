@@ -243,6 +243,7 @@ async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -
         files,
         control: cluster.control.clone(),
         connect: Arc::clone(&cluster.connect),
+        importance: None,
         observer: Arc::new(SilentObserver),
         shutdown: Shutdown::new(),
     };

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::column::Column;
 use super::labels::Labels;
-use crate::settings::{Categorical, Features, Numeric, PoolAt, Pooling, Table, Values};
+use crate::settings::{Categorical, Features, Numeric, PoolAt, Pooling, Sequence, Table, Values};
 
 /// What a sample is made of.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -47,12 +47,15 @@ pub(crate) struct CategoricalFile {
     /// Who adds up the rows of a cell. With many rare values a sum is fewer bytes than its rows; with few values that all samples
     /// share it is more. Default: `auto`; needs `separator`.
     pub(crate) pool_at: Option<PoolAt>,
+    /// Keeps the values of a cell in order, for the networks that read sequences (`din`, `bst`). Default: none, values are pooled; needs
+    /// `separator`, or a column of lists. Excludes `pooling` and `pool_at`.
+    pub(crate) sequence: Option<Sequence>,
 }
 
 /// A column with one value per cell and its own table.
 impl From<String> for CategoricalFile {
     fn from(column: String) -> Self {
-        Self { column, table: None, dim: None, separator: None, pooling: None, pool_at: None }
+        Self { column, table: None, dim: None, separator: None, pooling: None, pool_at: None, sequence: None }
     }
 }
 
@@ -80,6 +83,10 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
             let separator = Some(separator).filter(|separator| !separator.is_empty());
             let (pooling, pool_at) = (Some(pooling), Some(pool_at));
             Column::Full(CategoricalFile { table, separator, pooling, pool_at, ..plain })
+        }
+        Values::Sequence { separator, sequence } => {
+            let separator = Some(separator).filter(|separator| !separator.is_empty());
+            Column::Full(CategoricalFile { table, separator, sequence: Some(sequence), ..plain })
         }
     }
 }

@@ -23,6 +23,11 @@ impl Resolver<'_> {
 
     /// Groups and slices have measures of clicks.
     fn clicks_are_measured(&mut self, eval: &Eval, targets: &[Target]) {
+        if eval.calibration.is_some() && (targets.len() > 1 || !targets.iter().all(Target::is_click)) {
+            let help = "remove it, or learn one label of clicks";
+            let message = "calibration is for a single label, a click";
+            self.problem("eval.calibration", message, "other labels", help);
+        }
         let Some(main) = targets.first().filter(|target| !target.is_click()) else { return };
         let keys = [("eval.group_by", eval.group_by.is_some()), ("eval.slices", !eval.slices.is_empty())];
         for (key, _) in keys.into_iter().filter(|(_, is_given)| *is_given) {
@@ -47,6 +52,15 @@ impl Resolver<'_> {
         }
     }
 
+    /// Checks that there is a part to fit calibration to.
+    pub(super) fn calibration_fits(&mut self, file: &JobFile) {
+        if file.eval.calibration.is_some() && !file.data.has_validation() {
+            let help = "hold rows out: data.validation = \"file\" or data.validation_share = 0.1; a function that was fitted to the test \
+                        part would look better on it than it is";
+            self.problem("eval.calibration", "calibration needs a validation part", "no validation part", help);
+        }
+    }
+
     /// Checks that early stopping and the choice of a state have a validation part.
     pub(super) fn early_stop_fits(&mut self, file: &JobFile) {
         let Some(early_stop) = file.train.early_stop else {
@@ -57,9 +71,9 @@ impl Resolver<'_> {
             }
             return;
         };
-        if file.data.validation.is_none() && file.data.validation_share.is_none() {
-            let help = "hold rows out: data.validation = \"file\" or data.validation_share = 0.1; a test part that chose the \
-                        state would look better than it is";
+        if !file.data.has_validation() {
+            let help = "hold rows out: data.validation = \"file\", data.validation_share = 0.1 or data.validation_from; a test part \
+                        that chose the state would look better than it is";
             self.problem("train.early_stop", "early stopping needs a validation part", "no validation part", help);
         }
         if early_stop.metric == Metric::Gauc && file.eval.group_by.is_none() {
@@ -76,7 +90,7 @@ fn is_label(column: &str, targets: &[Target]) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
-    use crate::settings::{EarlyStop, Eval, Metric, ValidationPart};
+    use crate::settings::{CalibrationKind, EarlyStop, Eval, Metric, ValidationPart};
 
     const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
 
@@ -104,6 +118,18 @@ mod tests {
         let kept = problems(CRITEO, "[output]\nkeep_best = 1\n");
         assert_eq!(kept, ["`output.keep_best` needs `train.early_stop`, which defines the best state"]);
         assert_eq!(job(CRITEO, "[output]\nkeep_best = 0\n").output.keep_best, 0);
+    }
+
+    #[test]
+    fn calibration_needs_a_validation_part() {
+        let with = |kind: &str| format!("validation_share = 0.1\n[eval]\ncalibration = '{kind}'\n");
+        assert_eq!(job(CRITEO, "").eval.calibration, None);
+        assert_eq!(job(CRITEO, &with("isotonic")).eval.calibration, Some(CalibrationKind::Isotonic));
+        assert_eq!(job(CRITEO, &with("temperature")).eval.calibration, Some(CalibrationKind::Temperature));
+        let test_only = "test_fraction = 0.1\n[eval]\ncalibration = 'isotonic'\n";
+        assert_eq!(problems(CRITEO, test_only), ["calibration needs a validation part"]);
+        let unknown = problems(CRITEO, &with("isotonc"));
+        assert!(unknown.len() == 1 && unknown[0].contains("isotonc"), "{unknown:?}");
     }
 
     #[test]

@@ -94,18 +94,32 @@ fn criteo_categories() -> Vec<CategoricalFile> {
 impl Resolver<'_> {
     /// How many values a cell holds. A column of lists needs no separator.
     pub(super) fn values(&mut self, path: &Path, feature: &CategoricalFile) -> Values {
-        let is_list = self.has_lists && feature.pooling.is_some();
+        let is_list = self.has_lists && (feature.pooling.is_some() || feature.sequence.is_some());
         let Some(separator) = feature.separator.clone().or(is_list.then(String::new)) else {
             self.one_value(path, "pooling", feature.pooling.is_some());
             self.one_value(path, "pool_at", feature.pool_at.is_some());
+            self.one_value(path, "sequence", feature.sequence.is_some());
             return Values::One;
         };
         if feature.separator.as_deref() == Some("") {
             let help = "name the text between two values, or remove the key for one value per cell";
             self.problem(path.key("separator"), "the separator is empty", "empty", help);
         }
+        if let Some(sequence) = feature.sequence {
+            self.not_pooled(path, "pooling", feature.pooling.is_some());
+            self.not_pooled(path, "pool_at", feature.pool_at.is_some());
+            return Values::Sequence { separator, sequence };
+        }
         let pooling = feature.pooling.unwrap_or(Pooling::Sum);
         Values::Many { separator, pooling, pool_at: feature.pool_at.unwrap_or(PoolAt::Auto) }
+    }
+
+    /// Refuses a key of pooled values for a sequence.
+    fn not_pooled(&mut self, path: &Path, key: &str, given: bool) {
+        if given {
+            let help = format!("remove `sequence` or `{key}`");
+            self.problem(path.key(key), format!("`{key}` of a sequence has no meaning"), "not pooled", help);
+        }
     }
 
     /// Refuses a key that applies to several values only.
@@ -114,6 +128,7 @@ impl Resolver<'_> {
             let help = format!("give a `separator`, or remove `{key}`");
             let message = match key {
                 "pooling" => "pooling of a single value has no meaning",
+                "sequence" => "a sequence needs several values in a cell",
                 _ => "`pool_at` of a single value has no meaning",
             };
             self.problem(path.key(key), message, "one value per cell", help);

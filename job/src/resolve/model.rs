@@ -7,6 +7,7 @@ use crate::settings::{Device, Features, Mode, Model, Table, Train};
 impl Resolver<'_> {
     /// Checks that features and tables fit the network.
     pub(super) fn model(&mut self, model: Model, features: &Features, tables: &[Table]) -> Model {
+        self.takes_sequences(&model, features);
         match &model {
             Model::Dlrm { .. } => {
                 self.needs_one_dim("DLRM", features, tables);
@@ -22,6 +23,27 @@ impl Resolver<'_> {
                 self.torchscript(sha256, *trust);
                 let file = self.path(&Path::from("model.file"), &file.to_string_lossy());
                 return Model::TorchScript { file, sha256: sha256.to_ascii_lowercase(), trust: *trust };
+            }
+            Model::Din { attention, attention_hidden, activation, softmax, hidden, dropout } => {
+                return Model::Din {
+                    attention: self.attention(attention, features, tables),
+                    attention_hidden: attention_hidden.clone(),
+                    activation: *activation,
+                    softmax: *softmax,
+                    hidden: hidden.clone(),
+                    dropout: *dropout,
+                };
+            }
+            Model::Bst { attention, layers, heads, ffn, hidden, dropout } => {
+                self.heads_divide(*heads, features, tables);
+                return Model::Bst {
+                    attention: self.attention(attention, features, tables),
+                    layers: *layers,
+                    heads: *heads,
+                    ffn: *ffn,
+                    hidden: hidden.clone(),
+                    dropout: *dropout,
+                };
             }
             Model::Ffnn { .. }
             | Model::Dcnv2 { .. }

@@ -187,6 +187,10 @@ mod tests {
     use crate::settings::{Metric, MissingLabel, RegressionLoss, Target, TargetKind};
     use crate::{Job, Overrides};
 
+    fn validated() -> String {
+        DELIMITED.replace("[model]", "validation_share = 0.1\n[model]")
+    }
+
     fn features(label: &str) -> String {
         format!("[features]\nlabel = {label}\ncategorical = ['a']\n")
     }
@@ -247,7 +251,7 @@ mod tests {
 
     #[test]
     fn early_stopping_measures_the_first_label() {
-        let validated = DELIMITED.replace("[model]", "validation_share = 0.1\n[model]");
+        let validated = validated();
         let metric = |label: &str, metric: &str| {
             let text = format!("{}[train.early_stop]\n{metric}", features(label));
             job(&validated, &text).train.early_stop.unwrap().metric
@@ -266,6 +270,10 @@ mod tests {
         let text = |rest: &str| format!("{}[eval]\n{rest}\n", features("{ column = 'y', kind = 'regression' }"));
         let groups = "\"y\" is no click, and `eval.group_by` measures clicks";
         assert_eq!(problems(DELIMITED, &text("group_by = 'b'")), [groups]);
+        assert_eq!(
+            problems(&validated(), &text("calibration = 'isotonic'")),
+            ["calibration is for a single label, a click"]
+        );
         let slices = "\"y\" is no click, and `eval.slices` measures clicks";
         assert_eq!(problems(DELIMITED, &text("slices = ['b']")), [slices]);
     }

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Sequence;
 use super::targets::Target;
 
 /// What a sample is made of.
@@ -145,6 +146,33 @@ pub enum Values {
         /// Where the rows are added up.
         pool_at: PoolAt,
     },
+    /// Up to a number of values, in order, which are not pooled.
+    Sequence {
+        /// Text between two values. Empty: the column holds lists.
+        separator: String,
+        /// How many, which, and where the padding is.
+        sequence: Sequence,
+    },
+}
+
+impl Values {
+    /// Text between two values, empty for lists; `None` if a cell is one value.
+    #[must_use]
+    pub fn separator(&self) -> Option<&str> {
+        match self {
+            Self::One => None,
+            Self::Many { separator, .. } | Self::Sequence { separator, .. } => Some(separator),
+        }
+    }
+
+    /// The sequence, if the values are one.
+    #[must_use]
+    pub fn sequence(&self) -> Option<&Sequence> {
+        match self {
+            Self::Sequence { sequence, .. } => Some(sequence),
+            Self::One | Self::Many { .. } => None,
+        }
+    }
 }
 
 /// How the rows of a multi-valued feature become one vector.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::{Attention, AttentionActivation};
+
 /// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
 const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
 
@@ -121,6 +123,65 @@ pub enum Model {
         #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
         top: Vec<i64>,
         /// Share of the hidden units of the top MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// DIN, Zhou et al. 2018: each value of a sequence is weighed by an attention unit that compares it with a target, and the weighed
+    /// sum is a vector beside the others. Needs a feature with `sequence`.
+    Din {
+        /// Sequences and their targets: `[{ sequence = "history", target = "movie_id" }]`. A sequence and its target read the same
+        /// table. Default: each sequence with the one other feature that reads its table.
+        #[serde(default)]
+        #[schemars(extend("default" = null))]
+        attention: Vec<Attention>,
+        /// Widths of the hidden layers of the attention unit, in order; an output layer is appended, which gives the weight.
+        #[serde(default = "attention_hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        attention_hidden: Vec<i64>,
+        /// The function between the layers of the attention unit.
+        #[serde(default)]
+        activation: AttentionActivation,
+        /// Whether the weights of a sequence are made to add up to 1 by a softmax. The paper keeps their sum: it says how strong the
+        /// interest is.
+        #[serde(default)]
+        softmax: bool,
+        /// Widths of the hidden layers of the MLP over numeric features, vectors and weighed sums, in order; the output layer is
+        /// appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of that MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// BST, Chen et al. 2019: a transformer over each sequence and its target, whose outputs are read beside the vectors. Needs a feature
+    /// with `sequence`.
+    Bst {
+        /// Sequences and their targets: `[{ sequence = "history", target = "movie_id" }]`. A sequence and its target read the same
+        /// table. Default: each sequence with the one other feature that reads its table.
+        #[serde(default)]
+        #[schemars(extend("default" = null))]
+        attention: Vec<Attention>,
+        /// Blocks of self-attention and a feed-forward network.
+        #[serde(default = "bst_layers")]
+        #[schemars(range(min = 1, max = 64))]
+        layers: usize,
+        /// Heads of the self-attention; a divisor of the table's `dim`.
+        #[serde(default = "bst_heads")]
+        #[schemars(range(min = 1, max = 64))]
+        heads: usize,
+        /// Width of the hidden layer of the feed-forward network of each position.
+        #[serde(default = "bst_ffn")]
+        #[schemars(range(min = 1, max = 65536))]
+        ffn: usize,
+        /// Widths of the hidden layers of the MLP over numeric features, vectors and the outputs of the transformers, in order; the
+        /// output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of that MLP that a training step drops.
         #[serde(default)]
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         dropout: f64,
@@ -286,6 +347,22 @@ fn wukong_layers() -> usize {
 
 fn wukong_vectors() -> usize {
     8
+}
+
+fn attention_hidden() -> Vec<i64> {
+    vec![80, 40]
+}
+
+fn bst_layers() -> usize {
+    1
+}
+
+fn bst_heads() -> usize {
+    1
+}
+
+fn bst_ffn() -> usize {
+    64
 }
 
 fn fmb_hidden() -> Vec<i64> {

@@ -1,24 +1,50 @@
 //! The number of parameters of a dense network, from its settings, its features and the width of their tables. A test of
 //! the planner compares it with the real networks.
 
-use super::{Job, Model, Structure};
+use super::{Attention, AttentionActivation, Job, Model, Structure};
+
+/// The size of a sequence that is compared with a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairSize {
+    /// Values of each vector.
+    pub dim: u64,
+    /// Positions.
+    pub length: u64,
+}
 
 impl Job {
     /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
     #[must_use]
     pub fn dense_parameters(&self) -> Option<u64> {
         let dim = |feature: &super::Categorical| self.tables[feature.table].dim as u64;
-        let dims: Vec<u64> = self.features.categorical.iter().map(dim).collect();
+        let vectors = self.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
+        let dims: Vec<u64> = vectors.map(dim).collect();
+        let sequences: Vec<PairSize> = self.model.attention().iter().filter_map(|pair| self.pair_size(pair)).collect();
         let outputs: Vec<u64> = self.features.targets.iter().map(|target| target.outputs() as u64).collect();
-        self.model.parameters(self.features.numeric.len() as u64, &dims, &outputs)
+        self.model.parameters(self.features.numeric.len() as u64, &dims, &sequences, &outputs)
+    }
+
+    fn pair_size(&self, pair: &Attention) -> Option<PairSize> {
+        let feature = self.features.categorical.iter().find(|feature| feature.column == pair.sequence)?;
+        let length = feature.values.sequence()?.length as u64;
+        Some(PairSize { dim: self.tables[feature.table].dim as u64, length })
     }
 }
 
 impl Model {
-    /// Weights and biases over `numeric` values and feature vectors of `dims`, with `outputs` of each label; `None` for a
-    /// user's module.
+    /// The sequences that the network reads, each with its target.
     #[must_use]
-    pub fn parameters(&self, numeric: u64, dims: &[u64], outputs: &[u64]) -> Option<u64> {
+    pub fn attention(&self) -> &[Attention] {
+        match self {
+            Self::Din { attention, .. } | Self::Bst { attention, .. } => attention,
+            _ => &[],
+        }
+    }
+
+    /// Weights and biases over `numeric` values, feature vectors of `dims`, and pairs of a sequence and a target, with `outputs`
+    /// of each label; `None` for a user's module.
+    #[must_use]
+    pub fn parameters(&self, numeric: u64, dims: &[u64], sequences: &[PairSize], outputs: &[u64]) -> Option<u64> {
         let all: u64 = outputs.iter().sum();
         let towers = |read: u64, tower: &[i64]| outputs.iter().map(|outputs| mlp(read, tower, *outputs)).sum::<u64>();
         let width = numeric + dims.iter().sum::<u64>();
@@ -66,6 +92,20 @@ impl Model {
                 let (_, read) = expert(width, hidden);
                 let levels = (0..*levels).map(|index| level(index, if index == 0 { width } else { read }));
                 levels.sum::<u64>() + towers(read, tower)
+            }
+            Self::Din { attention_hidden, activation, hidden, .. } => {
+                let slopes = match activation {
+                    AttentionActivation::Prelu => attention_hidden.iter().map(|width| width.unsigned_abs()).sum(),
+                    AttentionActivation::Sigmoid | AttentionActivation::Relu => 0,
+                };
+                let units = sequences.iter().map(|pair| mlp(4 * pair.dim, attention_hidden, 1) + slopes);
+                units.sum::<u64>() + mlp(width + sequences.iter().map(|pair| pair.dim).sum::<u64>(), hidden, 1)
+            }
+            Self::Bst { layers, ffn, hidden, .. } => {
+                let block = |dim: u64| 4 * dim * dim + 4 * dim + mlp(dim, &[*ffn as i64], dim);
+                let outputs = |pair: &PairSize| (pair.length + 1) * pair.dim;
+                let transformers = sequences.iter().map(|pair| outputs(pair) + *layers as u64 * block(pair.dim));
+                transformers.sum::<u64>() + mlp(width + sequences.iter().map(outputs).sum::<u64>(), hidden, 1)
             }
             Self::TorchScript { .. } => return None,
         })
@@ -123,6 +163,6 @@ mod tests {
     #[test]
     fn a_module_of_the_users_is_not_counted() {
         let model = Model::TorchScript { file: "net.pt".into(), sha256: String::new(), trust: true };
-        assert_eq!(model.parameters(3, &[4, 4]), None);
+        assert_eq!(model.parameters(3, &[4, 4], &[]), None);
     }
 }

@@ -27,9 +27,24 @@ pub struct Eval {
     /// Values of each of these columns that are measured on their own: the most frequent ones. All others are one slice.
     #[schemars(range(min = 1, max = 1000))]
     pub slice_values: usize,
+    /// After training, a function of the score is fitted to the validation part, after which predicted probabilities are
+    /// frequencies. It is saved with the model, and `zagros predict` applies it. `isotonic` is any increasing function (Zadrozny and
+    /// Elkan 2002), `temperature` divides all logits by one number (Guo et al. 2017): better for fewer than some thousand rows.
+    /// Needs a validation part. Default: none.
+    pub calibration: Option<CalibrationKind>,
     /// What `zagros predict` reads of a row besides its features. No job file has it.
     #[serde(skip)]
     pub predict: Option<PredictRows>,
+}
+
+/// The function that is fitted to the scores of the validation part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CalibrationKind {
+    /// Any increasing function.
+    Isotonic,
+    /// One factor for all logits.
+    Temperature,
 }
 
 /// What `zagros predict` reads of a row besides its features. It reads no label.
@@ -51,7 +66,14 @@ impl Eval {
 
 impl Default for Eval {
     fn default() -> Self {
-        Self { group_by: None, group_samples: 10_000_000, slices: Vec::new(), slice_values: 10, predict: None }
+        Self {
+            group_by: None,
+            group_samples: 10_000_000,
+            slices: Vec::new(),
+            slice_values: 10,
+            calibration: None,
+            predict: None,
+        }
     }
 }
 

@@ -8,17 +8,20 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_job::{Format, Job, Values};
+use zagros_job::{Format, Job};
 
 use super::fault::{Fault, Result};
 use super::output::{BagCells, Cell, Cells, Convert, IdCells, Output, Texts, ToLabel, ToNumber, ToWeight};
 use super::parquet::column::ColumnReader;
 use super::parquet::file::{RowGroups, RowSlice, UsedColumn};
+use super::parquet::pages::PageFile;
+use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
+use crate::parse::hold_out::HoldOut;
 use crate::parse::label::{LabelTexts, bytes, expected_weight};
-use crate::parse::row::{HoldOut, ParseOutcome, hold_out, wants_groups, wants_weights};
+use crate::parse::row::{ParseOutcome, wants_groups, wants_weights};
 use crate::parse::sink::{BatchSink, RowSink, notes_rows};
 use crate::read::layout::FileLayout;
 use crate::source::open_file;
@@ -48,19 +51,22 @@ struct OpenGroup {
     group: usize,
     /// The next row.
     at: u64,
+    /// Its columns, if they are in a store.
+    ranges: Option<GroupRanges>,
     labels: Vec<Decoded<Cells<ToLabel>>>,
     weight: Option<Decoded<Cells<ToWeight>>>,
     numeric: Vec<Decoded<Cells<ToNumber>>>,
     categorical: Vec<Categories>,
     grouping: Option<Decoded<IdCells>>,
     keys: Vec<Decoded<TextCells>>,
+    time: Option<Decoded<TextCells>>,
 }
 
 /// A column with what its values become.
 #[derive(Debug)]
-struct Decoded<O> {
+pub(super) struct Decoded<O> {
     reader: ColumnReader,
-    out: O,
+    pub(super) out: O,
     position: usize,
 }
 
@@ -77,7 +83,7 @@ impl ColumnarParser {
             Format::Parquet(columnar) => bytes(&columnar.missing),
             Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => Vec::new(),
         };
-        let (hold_out, groups, notes) = (hold_out(job, part), wants_groups(job, part), notes_rows(job, part));
+        let (hold_out, groups, notes) = (HoldOut::of(job, part), wants_groups(job, part), notes_rows(job, part));
         let (weights, labels) = (wants_weights(job, part), vec![0.0; job.features.targets.len()]);
         Self { job: Arc::clone(job), hold_out, groups, weights, labels, notes, missing, open: None }
     }
@@ -97,10 +103,11 @@ impl ColumnarParser {
             None => self.open_group(layout, row_groups, group)?,
         };
         let decoded = open.decode(start, rows);
-        decoded.map_err(|(index, fault)| damaged(&layout.path, row_groups, group, index, fault))?;
+        decoded
+            .map_err(|(index, fault)| failed(&layout.path, row_groups, group, index, open.ranges.as_ref(), fault))?;
         let first_row = row_groups.groups[group].first_row.saturating_add(start);
-        let parts = self.hold_out.map(|hold_out| (hold_out, RowHash::new(layout, first_row)));
-        let outcome = self.rows(&open, rows, parts, sink);
+        let hash = RowHash::new(layout, first_row);
+        let outcome = self.rows(&open, rows, hash, sink);
         self.open = Some(open);
         Ok(outcome)
     }
@@ -111,10 +118,7 @@ impl ColumnarParser {
         row_groups: &RowGroups,
         group: usize,
     ) -> std::result::Result<OpenGroup, IngestError> {
-        let path = &layout.path;
-        let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.clone(), source })?;
-        let file = Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.clone() })?);
-        let columns = GroupColumns { path, file, row_groups, group };
+        let columns = GroupColumns::open(&layout.path, row_groups, group)?;
         let features = &self.job.features;
         let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
         let predict = self.job.eval.predict.as_ref();
@@ -134,10 +138,10 @@ impl ColumnarParser {
         let first = learned + features.numeric.len();
         let categorical = features.categorical.iter().enumerate().map(|(feature, values)| {
             let index = first + feature;
-            Ok(match &values.values {
-                Values::One => Categories::One(Box::new(columns.decoded(index, |column| IdCells::new(texts(column)))?)),
-                Values::Many { separator, .. } => Categories::Many(Box::new(columns.decoded(index, |column| {
-                    BagCells::new(texts(column), Some(separator.as_str()).filter(|_| !column.is_list()))
+            Ok(match values.values.separator() {
+                None => Categories::One(Box::new(columns.decoded(index, |column| IdCells::new(texts(column)))?)),
+                Some(separator) => Categories::Many(Box::new(columns.decoded(index, |column| {
+                    BagCells::new(texts(column), Some(separator).filter(|_| !column.is_list()))
                 })?)),
             })
         });
@@ -148,20 +152,18 @@ impl ColumnarParser {
         let grouping = grouping.transpose()?;
         // The column of groups is there also where it is not read.
         let first = first + usize::from(layout.positions.group.is_some());
-        let keys = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
-        let keys = (first..first + keys).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
+        let noted = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
+        let keys = (first..first + noted).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
         let keys = keys.collect::<std::result::Result<_, _>>()?;
-        Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, labels, weight, numeric, categorical, grouping, keys })
+        let last = first + layout.positions.keys.len();
+        let by_time = self.hold_out.as_ref().is_some_and(HoldOut::by_time);
+        let time = by_time.then(|| columns.decoded(last, |column| TextCells::new(column.kind))).transpose()?;
+        let (layout, ranges) = (Arc::clone(layout), columns.ranges());
+        Ok(OpenGroup { layout, group, at: 0, ranges, labels, weight, numeric, categorical, grouping, keys, time })
     }
 
-    fn rows<S: RowSink>(
-        &mut self,
-        open: &OpenGroup,
-        rows: usize,
-        mut parts: Option<(HoldOut, RowHash)>,
-        sink: &mut S,
-    ) -> ParseOutcome {
-        if parts.is_none()
+    fn rows<S: RowSink>(&mut self, open: &OpenGroup, rows: usize, mut hash: RowHash, sink: &mut S) -> ParseOutcome {
+        if self.hold_out.is_none()
             && !open.has_faults()
             && let Some(batch) = sink.by_columns()
         {
@@ -170,11 +172,15 @@ impl ColumnarParser {
         }
         let mut outcome = ParseOutcome::default();
         for row in 0..rows {
-            if parts.as_mut().is_some_and(|(hold_out, hash)| hash.part(hold_out.split, row) != hold_out.wanted) {
+            let is_wanted = self.hold_out.as_ref().map_or(Ok(true), |hold_out| {
+                let time = open.time.as_ref().map_or(&b""[..], |column| column.out.text(row));
+                hold_out.wants(time, |split| hash.part(split, row))
+            });
+            if let Ok(false) = is_wanted {
                 outcome.other_part += 1;
                 continue;
             }
-            match self.row(open, row, sink) {
+            match is_wanted.and_then(|_| self.row(open, row, sink)) {
                 Ok(()) => outcome.rows += 1,
                 Err(fault) => {
                     sink.abandon();
@@ -247,30 +253,85 @@ fn number<C: Convert>(
     Err(Box::new(FieldFault { column: column.position + 1, expected: expected(), found }))
 }
 
+/// Where the columns of a row group are.
+enum GroupSource {
+    Disk(Arc<File>),
+    Store(GroupRanges),
+}
+
 /// Opens the columns of a row group.
-struct GroupColumns<'a> {
+pub(super) struct GroupColumns<'a> {
     path: &'a Path,
-    file: Arc<File>,
+    source: GroupSource,
     row_groups: &'a RowGroups,
     group: usize,
 }
 
-impl GroupColumns<'_> {
-    fn decoded<O>(
+impl<'a> GroupColumns<'a> {
+    /// Of a file on a disk or in a store.
+    pub(super) fn open(
+        path: &'a Path,
+        row_groups: &'a RowGroups,
+        group: usize,
+    ) -> std::result::Result<Self, IngestError> {
+        let source = match row_groups.ranges(group)? {
+            Some(ranges) => GroupSource::Store(ranges),
+            None => {
+                let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
+                GroupSource::Disk(Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?))
+            }
+        };
+        Ok(Self { path, source, row_groups, group })
+    }
+
+    /// Where the columns of a row group in a store are.
+    fn ranges(&self) -> Option<GroupRanges> {
+        if let GroupSource::Store(ranges) = &self.source { Some(Arc::clone(ranges)) } else { None }
+    }
+
+    /// A column, not decoded yet.
+    pub(super) fn decoded<O>(
         &self,
         index: usize,
         out: impl FnOnce(&UsedColumn) -> O,
     ) -> std::result::Result<Decoded<O>, IngestError> {
         let column = &self.row_groups.columns[index];
         let place = self.row_groups.groups[self.group].chunks[index];
-        let reader = ColumnReader::new(Arc::clone(&self.file), place, &column.column);
-        let reader = reader.map_err(|fault| damaged(self.path, self.row_groups, self.group, index, fault))?;
+        let (file, ranges) = match &self.source {
+            GroupSource::Disk(file) => (PageFile::Disk(Arc::clone(file)), None),
+            GroupSource::Store(ranges) => (PageFile::Object(Arc::clone(&ranges[index])), Some(ranges)),
+        };
+        let reader = ColumnReader::new(file, place, &column.column);
+        let reader = reader.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges, fault))?;
         Ok(Decoded { reader, out: out(column), position: column.position })
+    }
+
+    /// Decodes the `rows` rows behind the next `skipped` ones.
+    pub(super) fn decode<O: Output>(
+        &self,
+        index: usize,
+        column: &mut Decoded<O>,
+        skipped: usize,
+        rows: usize,
+    ) -> std::result::Result<(), IngestError> {
+        let decoded = column.decode(skipped, rows);
+        let ranges = self.ranges();
+        decoded.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))
     }
 }
 
-/// The fault of a used column in a row group.
-fn damaged(path: &Path, row_groups: &RowGroups, row_group: usize, index: usize, fault: Fault) -> IngestError {
+/// The fault of a used column in a row group, or what the store said.
+fn failed(
+    path: &Path,
+    row_groups: &RowGroups,
+    row_group: usize,
+    index: usize,
+    ranges: Option<&GroupRanges>,
+    fault: Fault,
+) -> IngestError {
+    if let Some(source) = ranges.and_then(|ranges| ranges[index].take_failure()) {
+        return IngestError::Store { source };
+    }
     let (Fault(reason), column) = (fault, row_groups.columns[index].name.clone());
     IngestError::DamagedColumn { path: path.into(), row_group, column, reason }
 }
@@ -322,7 +383,7 @@ impl OpenGroup {
             column.decode(skipped, rows).map_err(at(index))?;
             index += 1;
         }
-        for column in &mut self.keys {
+        for column in self.keys.iter_mut().chain(&mut self.time) {
             column.out.clear();
             column.decode(skipped, rows).map_err(at(index))?;
             index += 1;

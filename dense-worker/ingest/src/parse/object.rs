@@ -13,9 +13,10 @@ use crate::read::layout::ColumnPositions;
 impl RowParser {
     /// Gives the values of an object to `sink`, as [`RowSink`] wants them.
     pub(super) fn read_object<S: RowSink>(
-        &mut self,
+        &self,
         object: &JsonFields,
         positions: &ColumnPositions,
+        labels: &mut [f32],
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
         for field in &positions.keys {
@@ -23,7 +24,7 @@ impl RowParser {
             sink.key(text.ok_or_else(|| fault("a single value in each key column".to_owned(), "an array"))?);
         }
         for (target, field) in number_from(0, &positions.labels) {
-            self.labels[target] = read_label(&self.targets[target], object.get(*field), *field)?;
+            labels[target] = read_label(&self.targets[target], object.get(*field), *field)?;
         }
         let weight = self.read_json_weight(object, positions)?;
         for (feature, field) in number_from(0, &positions.numeric) {
@@ -38,7 +39,7 @@ impl RowParser {
                 text.ok_or_else(|| fault("a single value in the column of eval.group_by".to_owned(), "an array"))?;
             sink.group(if self.is_missing(text) { b"" } else { text });
         }
-        sink.commit(&self.labels, weight);
+        sink.commit(labels, weight);
         Ok(())
     }
 
@@ -137,6 +138,7 @@ mod tests {
             categorical: vec![2, 3],
             group: Some(2),
             keys: vec![],
+            time: None,
         };
         let outcome = RowParser::new(job, DataPart::All).parse(text.as_bytes(), &positions, &mut sink);
         let bad = if outcome.bad.count > 0 { vec![outcome.bad.to_string()] } else { Vec::new() };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_job::{Features, Job, Values};
+use zagros_job::{Features, Job, Sequence};
 use zagros_zip::ZipEq;
 
 use crate::transform::Transform;
@@ -63,13 +63,19 @@ pub(crate) struct BatchSink {
     /// The rows.
     pub(crate) rows: Batch,
     transforms: Arc<[Transform]>,
+    /// Per categorical feature, what is kept of a cell's values; `None` for all.
+    sequences: Arc<[Option<Sequence>]>,
 }
 
 impl BatchSink {
     /// No rows yet.
     pub(crate) fn new(features: &Features) -> Self {
-        let many = features.categorical.iter().map(|feature| matches!(feature.values, Values::Many { .. }));
-        Self { rows: Batch::empty(many), transforms: features.numeric.iter().map(Transform::new).collect() }
+        let many = features.categorical.iter().map(|feature| feature.values.separator().is_some());
+        Self {
+            rows: Batch::empty(many),
+            transforms: features.numeric.iter().map(Transform::new).collect(),
+            sequences: features.categorical.iter().map(|feature| feature.values.sequence().copied()).collect(),
+        }
     }
 }
 
@@ -100,6 +106,15 @@ impl BatchSink {
     /// The ids of a multi-valued feature, and where those of each row end.
     pub(crate) fn bag_column(&mut self, feature: usize, ids: &[u64], ends: &[usize]) {
         let column = &mut self.rows.categorical[feature];
+        if let Some(sequence) = &self.sequences[feature] {
+            let mut start = 0;
+            for end in ends {
+                column.ids.extend_from_slice(&ids[start..*end]);
+                column.end_sequence(sequence);
+                start = *end;
+            }
+            return;
+        }
         let before = column.ids.len();
         column.ids.extend_from_slice(ids);
         if let Some(offsets) = &mut column.offsets {
@@ -166,9 +181,9 @@ impl RowSink for BatchSink {
     #[inline]
     fn end_bag(&mut self, feature: usize) {
         let column = &mut self.rows.categorical[feature];
-        let end = column.ids.len() as u32;
-        if let Some(offsets) = &mut column.offsets {
-            offsets.push(end);
+        match &self.sequences[feature] {
+            Some(sequence) => column.end_sequence(sequence),
+            None => column.end_bag(),
         }
     }
 
@@ -209,8 +224,42 @@ impl RowSink for BatchSink {
 
 #[cfg(test)]
 mod tests {
+    use zagros_job::{Keep, Pad, Values};
+
     use super::*;
     use crate::fixture;
+
+    fn tags_as_sequence(length: usize, keep: Keep) -> BatchSink {
+        let mut job = fixture::delimited(|_| ());
+        let sequence = Sequence { length, keep, pad: Pad::Left };
+        job.features.categorical[1].values = Values::Sequence { separator: "|".into(), sequence };
+        BatchSink::new(&job.features)
+    }
+
+    #[test]
+    fn a_sequence_keeps_one_end_of_each_cell_row_by_row_and_by_columns() {
+        let cells: [&[u64]; 5] = [&[], &[1], &[2, 3, 4, 5, 6], &[7, 8], &[9, 10, 11]];
+        for (keep, expected) in [(Keep::Last, [5, 6, 10, 11]), (Keep::First, [2, 3, 9, 10])] {
+            let (mut rows, mut columns) = (tags_as_sequence(2, keep), tags_as_sequence(2, keep));
+            for cell in cells {
+                cell.iter().for_each(|id| rows.id(1, *id));
+                rows.end_bag(1);
+            }
+            let ends: Vec<usize> = cells
+                .iter()
+                .scan(0, |end, cell| {
+                    *end += cell.len();
+                    Some(*end)
+                })
+                .collect();
+            columns.bag_column(1, &cells.concat(), &ends);
+            let [found, by_columns] = [rows, columns].map(|sink| sink.rows.categorical[1].clone());
+            assert_eq!(found, by_columns);
+            assert_eq!([0, 1, 2, 3, 4].map(|row| found.of(row).len()), [0, 1, 2, 2, 2]);
+            assert_eq!([found.of(2), found.of(4)].concat(), expected);
+            assert_eq!(found.of(3), [7, 8]);
+        }
+    }
 
     #[test]
     fn an_abandoned_row_leaves_no_values() {

@@ -13,8 +13,9 @@ pub(crate) fn used_columns(job: &Job) -> Vec<String> {
     let categorical = features.categorical.iter().map(|feature| &feature.column);
     let keys = job.eval.noted_columns();
     let mut seen = HashSet::new();
-    let all = learned.chain(numeric).chain(categorical).chain(group).chain(keys);
-    all.filter(|column| seen.insert(*column)).cloned().collect()
+    let time = job.data.time_column().filter(|_| predict.is_none());
+    let all = learned.chain(numeric).chain(categorical).chain(group).chain(keys).map(String::as_str);
+    all.chain(time).filter(|column| seen.insert(*column)).map(str::to_owned).collect()
 }
 
 /// The separators that files usually have, without `delimiter`.

@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
-use zagros_job::{Job, Model, RegressionLoss, Structure, Target, TargetKind};
+use zagros_job::{
+    Attention, AttentionActivation, Categorical, Job, Model, Pad, RegressionLoss, Structure, Target, TargetKind, Values,
+};
 use zagros_zip::ZipEq;
 
 use crate::model::{DenseModel, Samples, to_vec};
-use crate::testing::job;
+use crate::testing::{job, sequence};
 
 #[derive(Deserialize)]
 struct Fixture {
@@ -48,11 +50,7 @@ fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
     }
 }
 
-fn check(text: &str, numeric: usize, dims: &[usize], network: Model) {
-    check_job(text, &job(numeric, dims, network));
-}
-
-fn check_job(text: &str, job: &Job) {
+fn check(text: &str, job: &Job) {
     let fixture: Fixture = serde_json::from_str(text).unwrap();
     let mut model = DenseModel::new(job).unwrap();
     model.load_safetensors(&fixture.safetensors()).unwrap();
@@ -78,7 +76,7 @@ macro_rules! fixture {
         #[test]
         fn $name() {
             let text = include_str!(concat!("../fixtures/", stringify!($name), ".json"));
-            check(text, $numeric, &$dims, $model);
+            check(text, &job($numeric, &$dims, $model));
         }
     };
 }
@@ -94,6 +92,65 @@ fn dcnv2(cross_layers: usize, rank: Option<usize>, structure: Structure, hidden:
 fn a_wukong(layers: usize, (fmb, lcb): (usize, usize), fmb_hidden: &[i64]) -> Model {
     let (fmb_hidden, bottom, top) = (fmb_hidden.to_vec(), vec![5], vec![6, 4]);
     Model::Wukong { layers, fmb, lcb, rank: 2, fmb_hidden, bottom, top, dropout: 0.0 }
+}
+
+/// A job whose feature of each entry is a sequence with the length and the padding of the entry. It reads the table of its target,
+/// the feature of the entry's second number.
+pub(super) fn with_sequences(mut job: Job, sequences: &[(usize, usize, Pad)]) -> Job {
+    for (length, target, pad) in sequences {
+        let index = job.features.categorical.len();
+        let table = job.features.categorical[*target].table;
+        job.features.categorical.push(Categorical { column: format!("S{index}"), table, values: Values::One });
+        sequence(&mut job, index, *length, *pad);
+    }
+    job
+}
+
+/// The network whose pairs are of the sequence and the target of these numbers of columns.
+pub(super) fn a_din(
+    pairs: &[(&str, &str)],
+    attention_hidden: &[i64],
+    activation: AttentionActivation,
+    softmax: bool,
+    hidden: &[i64],
+) -> Model {
+    let pair = |(sequence, target): &(&str, &str)| Attention { sequence: (*sequence).into(), target: (*target).into() };
+    let (attention_hidden, hidden) = (attention_hidden.to_vec(), hidden.to_vec());
+    let attention = pairs.iter().map(pair).collect();
+    Model::Din { attention, attention_hidden, activation, softmax, hidden, dropout: 0.0 }
+}
+
+#[test]
+fn din() {
+    let network = a_din(&[("S2", "C1")], &[5, 3], AttentionActivation::Prelu, false, &[6, 4]);
+    let job = with_sequences(job(2, &[3, 4], network), &[(3, 1, Pad::Left)]);
+    check(include_str!("../fixtures/din.json"), &job);
+}
+
+#[test]
+fn din_softmax() {
+    let network = a_din(&[("S2", "C0"), ("S3", "C1")], &[5], AttentionActivation::Sigmoid, true, &[6]);
+    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, Pad::Right), (2, 1, Pad::Left)]);
+    check(include_str!("../fixtures/din_softmax.json"), &job);
+}
+
+pub(super) fn a_bst(pairs: &[(&str, &str)], (layers, heads, ffn): (usize, usize, usize), hidden: &[i64]) -> Model {
+    let pair = |(sequence, target): &(&str, &str)| Attention { sequence: (*sequence).into(), target: (*target).into() };
+    let (attention, hidden) = (pairs.iter().map(pair).collect(), hidden.to_vec());
+    Model::Bst { attention, layers, heads, ffn, hidden, dropout: 0.0 }
+}
+
+#[test]
+fn bst() {
+    let job = with_sequences(job(2, &[3, 4], a_bst(&[("S2", "C1")], (2, 2, 5), &[6, 4])), &[(3, 1, Pad::Left)]);
+    check(include_str!("../fixtures/bst.json"), &job);
+}
+
+#[test]
+fn bst_two() {
+    let network = a_bst(&[("S2", "C0"), ("S3", "C1")], (1, 1, 3), &[6]);
+    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, Pad::Right), (2, 1, Pad::Left)]);
+    check(include_str!("../fixtures/bst_two.json"), &job);
 }
 
 fixture!(dlrm, 3, [4, 4, 4], a_dlrm());
