@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use miette::miette;
 use zagros_dense_worker::{Evaluate, ImportanceOptions, Measures};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
@@ -24,7 +25,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let is_one_click = job.features.targets.len() == 1 && job.features.main().is_click();
     if args.importance.is_some() && !is_one_click {
         let help = "--importance is for models of a single label, a click; leave it out to measure every label";
-        return Err(Failure::new(Exit::Usage, help));
+        return Err(Failure::new(Exit::Usage, miette!("{help}")));
     }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;

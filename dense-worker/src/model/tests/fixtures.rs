@@ -189,7 +189,7 @@ macro_rules! fixture_of_several {
         fn $name() {
             let mut job = job(2, &[3, 2], $model);
             job.features.targets = $targets.map(|(kind, weight)| target(kind, weight)).to_vec();
-            check_job(include_str!(concat!("../fixtures/", stringify!($name), ".json")), &job);
+            check(include_str!(concat!("../fixtures/", stringify!($name), ".json")), &job);
         }
     };
 }
