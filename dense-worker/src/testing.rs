@@ -9,8 +9,8 @@ pub(crate) use shard::WorkerShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Categorical, Checkpoint, Cluster, Data, DataOrder, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Keep, Mode, Model, Numeric, Output, Pad, PoolAt, Pooling, Sequence, Standardise, StartSteps,
-    Table, TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Initializer, Job, Keep, Mode, Model, Numeric, Output, Pad, PoolAt, Pooling, Sequence, StartSteps, Table,
+    TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -138,9 +138,8 @@ fn data() -> Data {
 }
 
 fn features(numeric: usize, categorical: usize) -> Features {
-    let column =
-        |index| Numeric { column: format!("I{index}"), log: false, standardise: Standardise::No, missing: 0.0 };
-    let feature = |table| Categorical { column: format!("C{table}"), table, values: Values::One };
+    let column = |index| Numeric::from(format!("I{index}"));
+    let feature = |table| Categorical::of_column(format!("C{table}"), table);
     Features {
         targets: vec!["label".into()],
         weight: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
-use crate::{Job, Standardise};
+use crate::Job;
 
 /// What another value of a key means for a run that resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,9 +172,7 @@ fn keys(job: &Job) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut job = job.clone();
     // Measured values come from the data, not from the job file.
-    for feature in job.features.numeric.iter_mut().filter(|feature| feature.standardise != Standardise::No) {
-        feature.standardise = Standardise::Fit;
-    }
+    job.features.forget_measured();
     // The addresses differ in every run of `zagros up`.
     let cluster = &mut job.cluster;
     [&mut cluster.coordinator, &mut cluster.worker_address, &mut cluster.admin].into_iter().for_each(String::clear);

@@ -89,15 +89,15 @@ impl JobFile {
     }
 }
 
-/// Tables whose settings differ from those of the first one, and tables that no feature's column names.
+/// Tables whose settings differ from those of the first one, and tables that no feature's name names.
 fn own_settings(job: &Job, common: &TableSettings) -> BTreeMap<String, TableOverrides> {
-    let named_by_column = |name: &str| {
+    let named_by_feature = |name: &str| {
         let mut features = job.features.categorical.iter();
-        features.any(|feature| feature.column == name && job.tables[feature.table].name == name)
+        features.any(|feature| feature.name == name && job.tables[feature.table].name == name)
     };
     let own = |table: &TableSettings| TableOverrides::between(common, table);
     let all = job.tables.iter().map(|table| (table.name.clone(), own(&table.settings)));
-    all.filter(|(name, own)| !own.is_empty() || !named_by_column(name)).collect()
+    all.filter(|(name, own)| !own.is_empty() || !named_by_feature(name)).collect()
 }
 
 /// The JSON schema of the job file. A key has one default: the one that its documentation gives in words, otherwise the one

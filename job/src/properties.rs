@@ -34,7 +34,9 @@ fn any_of(shape: &Shape) -> BoxedStrategy<Json> {
         }
         Shape::Text { .. } => "[ -~é]{1,9}".prop_map(Json::from).boxed(),
         Shape::Words(choices) => select(choices.clone()).prop_map(|choice| Json::from(choice.word)).boxed(),
-        Shape::List { item, min, .. } => vec(any_of(item), *min as usize..4).prop_map(Json::from).boxed(),
+        Shape::List { item, min, max } => {
+            vec(any_of(item), *min as usize..=(*max).min(3) as usize).prop_map(Json::from).boxed()
+        }
         Shape::Table(fields) => any_fields(fields).prop_map(Json::Object).boxed(),
         Shape::Named(item) => {
             btree_map("[a-z]{1,4}", any_of(item), 0..3).prop_map(|map| map.into_iter().collect()).boxed()
@@ -103,10 +105,48 @@ fn with(mut table: Json, keys: Json) -> Json {
     table
 }
 
+/// At most one way to scale, and limits that leave something.
+fn any_numeric(column: &'static str) -> impl Strategy<Value = Json> {
+    any_feature("numeric", column).prop_map(|feature| {
+        let clip = feature.get("clip").map(|_| json!([-3, 4.5]));
+        let min_max = match (&feature["standardise"], &feature["min_max"]) {
+            (Json::Null | Json::Bool(false), Json::Object(_)) => json!({ "min": -0.5, "max": 7 }),
+            (Json::Null | Json::Bool(false), given) => given.clone(),
+            _ => json!(null),
+        };
+        with(feature, json!({ "clip": clip, "min_max": min_max }))
+    })
+}
+
+/// One of the keys that exclude each other.
+fn any_source(feature: Json) -> Json {
+    let (one, text) = (feature.get("separator").is_none(), feature.get("date").is_none());
+    let edges = json!({ "quantiles": 4, "edges": [-1, 0.5] });
+    let buckets = feature.get("buckets").map(|buckets| match buckets {
+        Json::Array(_) => json!([-7, 0, 2.5]),
+        Json::Object(_) => edges.clone(),
+        given => given.clone(),
+    });
+    let buckets = buckets.filter(|_| one && text);
+    let date = feature.get("date").filter(|_| one).cloned();
+    let default = feature.get("default").filter(|_| one).cloned();
+    let plain = buckets.is_none() && date.is_none();
+    let hash_size = feature.get("hash_size").filter(|_| plain).cloned();
+    let vocabulary = feature.get("vocabulary").filter(|_| plain && hash_size.is_none()).cloned();
+    let vocabulary =
+        vocabulary.map(|given| with(given, json!({ "ids": "0123456789abcdeffedcba9876543210", "max_size": 2 })));
+    let keys = json!({
+        "cross": null, "name": null, "buckets": buckets, "date": date, "default": default, "hash_size": hash_size,
+        "vocabulary": vocabulary,
+    });
+    with(feature, keys)
+}
+
 /// Pooling only with a separator, no sequence and no dim; the table is shared, another feature's, or the feature's own.
 fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
     (any_feature("categorical", column), select(vec![json!(null), json!("user"), json!("shared")])).prop_map(
         |(feature, table)| {
+            let feature = any_source(feature);
             let beside = |key| feature.get("separator").and(feature.get(key)).cloned();
             let (pooling, pool_at) = (beside("pooling"), beside("pool_at"));
             with(
@@ -165,7 +205,7 @@ fn any_job() -> impl Strategy<Value = String> {
     let fixed_cluster = json!({ "coordinator": null, "worker_address": null, "admin": null, "server_addresses": null, "servers": 3, "min_servers": null, "workers": null, "min_workers": null, "max_workers": null, "buckets": 7, "memory": "1.5 GiB" });
     // The other time to live is given.
     let fixed_rows = json!({ "ttl_seconds": null });
-    let features = (any_feature("numeric", "age"), any_categorical("item"), any_categorical("tag"));
+    let features = (any_numeric("age"), any_categorical("item"), any_categorical("tag"));
     let sections = ["data", "embedding", "model", "optimizer", "train", "eval", "checkpoint", "cluster", "output"];
     let sections = sections.map(|name| any_of(&shape_of(&[name])));
     let sequence = (1..4096_u32).prop_flat_map(|length| {
@@ -179,7 +219,7 @@ fn any_job() -> impl Strategy<Value = String> {
         let shared = item["table"] == "shared" || tag["table"] == "shared";
         let job = json!({
             "data": with(any_data(data), fixed_data.clone()),
-            "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag] },
+            "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag, { "cross": ["item", "tag", "age"], "name": "x", "vocabulary": { "min_count": 3 } }] },
             "embedding": with(embedding, fixed_rows.clone()),
             "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
             "model": any_model(model),

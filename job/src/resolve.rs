@@ -1,12 +1,14 @@
 //! From the job file to the job: defaults that depend on other keys, references between sections, and rules across keys.
 //! Continues after a problem. A job with problems never leaves this module.
 
+mod categorical;
 mod cluster;
 mod data;
 mod eval;
 mod features;
 mod model;
 mod modes;
+mod numeric;
 mod parts;
 mod rows;
 mod sequences;

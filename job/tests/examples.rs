@@ -52,6 +52,6 @@ fn adult_reads_headerless_csv() {
 fn movielens_pools_genres_and_tags() {
     let job = load("movielens.toml");
     let many = job.features.categorical.iter().filter(|feature| matches!(feature.values, Values::Many { .. }));
-    assert_eq!(many.map(|feature| feature.column.as_str()).collect::<Vec<_>>(), ["genres", "tags"]);
+    assert_eq!(many.map(|feature| feature.name.as_str()).collect::<Vec<_>>(), ["genres", "tags"]);
     assert_eq!(job.data.shuffle_rows, 100_000);
 }

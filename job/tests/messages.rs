@@ -115,7 +115,7 @@ fn features_refer_to_columns_and_tables_that_exist() {
     let expected = [
         "job.toml:6:42: label text \"1\" is both positive and negative; list each text once",
         "job.toml:7:12: no column is named \"agee\"; did you mean \"age\"?",
-        "job.toml:7:27: column \"age\" is a numeric feature twice; remove one of the two",
+        "job.toml:7:27: column \"age\" is a numeric feature twice; remove one of the two, or give it another `name`",
         "job.toml:8:43: no table is named \"usr\"; did you mean \"user\"?",
         "job.toml:8:77: feature \"item\" asks for dim 8, its table \"item\" has 4; features that share a table share its dim",
         "job.toml:8:90: pooling of a single value has no meaning; give a `separator`, or remove `pooling`",

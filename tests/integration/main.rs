@@ -15,6 +15,7 @@ mod data;
 mod data_files;
 mod days;
 mod deltas;
+mod described;
 mod doctor;
 mod early_stop;
 mod ending;

@@ -15,6 +15,8 @@ pub(crate) mod parser;
 pub(crate) mod sample;
 pub(crate) mod shapes;
 
+mod categories;
+mod decoded;
 mod fault;
 mod output;
 mod texts;

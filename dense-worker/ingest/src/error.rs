@@ -195,6 +195,17 @@ pub enum IngestError {
         /// Where the split starts.
         start: u64,
     },
+    /// A vocabulary of more categories than are counted.
+    #[error(
+        "feature \"{feature}\" has more than {most} different categories, too many to count for its vocabulary; remove `vocabulary`, and \
+         leave rare categories out by [tables.<name>] admission = {{ kind = \"count\" }}, or share rows by hash_size = N"
+    )]
+    LargeVocabulary {
+        /// Name of the feature.
+        feature: String,
+        /// Most categories that are counted.
+        most: usize,
+    },
     /// More malformed rows than the job tolerates.
     #[error("{}", describe_bad_rows(*count, *limit, (*share, *rows), first))]
     TooManyBadRows {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use zagros_job::{
     Categorical, Cluster, Data, DataOrder, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table, TableOptimizer,
-    TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Initializer, Job, Mode, Model, Numeric, Output, PoolAt, Pooling, StartSteps, Table, TableOptimizer, TableSettings,
+    TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -16,8 +16,8 @@ use crate::split::SplitSource;
 
 /// A job over Criteo's format: logarithms, no standardisation, a table a feature.
 pub(crate) fn criteo() -> Job {
-    let numeric = |n| Numeric { column: format!("I{n}"), log: true, standardise: Standardise::No, missing: 0.0 };
-    let categorical = |n: usize| Categorical { column: format!("C{n}"), table: n - 1, values: Values::One };
+    let numeric = |n| Numeric { log: true, ..Numeric::from(format!("I{n}")) };
+    let categorical = |n: usize| Categorical::of_column(format!("C{n}"), n - 1);
     job(
         Format::Criteo,
         Features {
@@ -48,10 +48,10 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
         Features {
             targets: vec!["click".into()],
             weight: None,
-            numeric: vec![Numeric { column: "age".into(), log: false, standardise: Standardise::No, missing: -1.0 }],
+            numeric: vec![Numeric { missing: -1.0, ..Numeric::from("age".to_owned()) }],
             categorical: vec![
-                Categorical { column: "city".into(), table: 0, values: Values::One },
-                Categorical { column: "tags".into(), table: 1, values: bag },
+                Categorical::of_column("city", 0),
+                Categorical { values: bag, ..Categorical::of_column("tags", 1) },
             ],
         },
     )

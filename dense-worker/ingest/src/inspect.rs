@@ -156,9 +156,9 @@ impl InspectSink {
             positive_rate: self.positives as f64 / rows as f64,
             bad_rows: bad.count(),
             first_bad: bad.first()?,
-            numeric: numeric.map(|(n, feature)| self.numeric[n].summary(&feature.column)).collect(),
+            numeric: numeric.map(|(n, feature)| self.numeric[n].summary(feature.name())).collect(),
             categorical: categorical
-                .map(|(n, feature)| self.categorical[n].summary(&feature.column, &feature.values, rows))
+                .map(|(n, feature)| self.categorical[n].summary(&feature.name, &feature.values, rows))
                 .collect(),
         })
     }

@@ -101,8 +101,8 @@ impl ProfileSink {
         Self {
             numbers: Vec::new(),
             values: Vec::new(),
-            numeric: numeric.map(|feature| NumberCounts::new(bins(&feature.column))).collect(),
-            categorical: categorical.map(|feature| CategoryCounts::new(bins(&feature.column))).collect(),
+            numeric: numeric.map(|feature| NumberCounts::new(bins(feature.name()))).collect(),
+            categorical: categorical.map(|feature| CategoryCounts::new(bins(&feature.name))).collect(),
             rows: 0,
             positives: 0,
         }
@@ -119,10 +119,10 @@ impl ProfileSink {
         let shares = |column: &str| earlier(before, column).map(|earlier| earlier.shares.as_slice());
         let rows = self.rows;
         let numeric = job.features.numeric.iter().zip_eq(&mut self.numeric);
-        let numeric = numeric.map(|(feature, counts)| counts.profile(&feature.column, rows, shares(&feature.column)));
+        let numeric = numeric.map(|(feature, counts)| counts.profile(feature.name(), rows, shares(feature.name())));
         let categorical = job.features.categorical.iter().zip_eq(&mut self.categorical);
         let categorical =
-            categorical.map(|(feature, counts)| counts.profile(&feature.column, rows, shares(&feature.column)));
+            categorical.map(|(feature, counts)| counts.profile(&feature.name, rows, shares(&feature.name)));
         DataProfile {
             rows,
             whole,

@@ -1,4 +1,4 @@
-//! Importance of features by permutation, in one pass over the held-out rows.
+//! Importance of features by permutation, in one reading of the held-out rows.
 //!
 //! Each block of rows is read and looked up once. It is scored as it is, and then for each feature, some times, with the feature's
 //! values exchanged between the rows of the block. Values of other blocks do not come in: a feature that is the same in all rows
@@ -23,12 +23,12 @@ use crate::model::ModelError;
 
 /// Names of the features, as [`FeatureIndex`] counts them.
 fn names(job: &Job) -> Vec<String> {
-    let numeric = job.features.numeric.iter().map(|feature| feature.column.clone());
-    numeric.chain(job.features.categorical.iter().map(|feature| feature.column.clone())).collect()
+    let numeric = job.features.numeric.iter().map(|feature| feature.name().to_owned());
+    numeric.chain(job.features.categorical.iter().map(|feature| feature.name.clone())).collect()
 }
 
-/// All scores of one pass.
-struct Pass {
+/// All scores of one reading.
+struct ImportanceScores {
     scores: PartScores,
     permuted: PermutedScores,
 }
@@ -48,41 +48,46 @@ impl Scorer {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let (total, mut done, features) = (held_out.files.iter().map(|file| file.bytes).sum(), 0, names(&self.job));
         let permuted = PermutedScores::new(features.len(), repeats as usize);
-        let mut pass = Pass { scores: PartScores::of(&self.job), permuted };
+        let mut found = ImportanceScores { scores: PartScores::of(&self.job), permuted };
         while let Some(fetched) = self.next(&mut prefetch).await? {
             done += fetched.prepared.batch.bytes;
-            pass = self.add_permuted(fetched, pass, (features.len(), repeats)).await?;
+            found = self.add_permuted(fetched, found, (features.len(), repeats)).await?;
             self.observer.on(&Event::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
-        let features = pass.permuted.report(&features);
+        let features = found.permuted.report(&features);
         let importance = Importance { repeats, block_rows: self.job.train.batch_size, features };
-        let measures = measures_of(pass.scores, calibrator).await?;
+        let measures = measures_of(found.scores, calibrator).await?;
         Ok(Measures { importance: Some(importance), ..measures })
     }
 
-    async fn add_permuted(&mut self, fetched: Fetched, mut pass: Pass, of: (usize, u32)) -> Result<Pass, WorkerError> {
+    async fn add_permuted(
+        &mut self,
+        fetched: Fetched,
+        mut found: ImportanceScores,
+        of: (usize, u32),
+    ) -> Result<ImportanceScores, WorkerError> {
         let (fetched, seed) = (Arc::new(fetched), self.job.train.seed);
         for feature in 0..of.0 {
             for repeat in 0..of.1 {
                 if self.stop.is_requested() {
                     return Err(WorkerError::Interrupted);
                 }
-                let (block, mut permuted) = (Arc::clone(&fetched), pass.permuted);
+                let (block, mut permuted) = (Arc::clone(&fetched), found.permuted);
                 let work = move |dense: &mut Dense| -> Result<PermutedScores, ModelError> {
                     let seed = PermutationSeed { seed, batch: block.seq, repeat };
                     let logits = dense.predict_permuted(&block.prepared, &block.rows, FeatureIndex(feature), seed)?;
                     permuted.add_permuted(feature, repeat as usize, &block.prepared.batch.labels, &logits);
                     Ok(permuted)
                 };
-                pass.permuted = self.dense.call(work).await??;
+                found.permuted = self.dense.call(work).await??;
             }
         }
-        let Some(fetched) = Arc::into_inner(fetched) else { return Ok(pass) };
+        let Some(fetched) = Arc::into_inner(fetched) else { return Ok(found) };
         let seq = fetched.seq;
         let (batch, logits) = self.logits(fetched).await?;
-        pass.permuted.add_plain(&batch.labels, &logits);
-        pass.scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
-        Ok(pass)
+        found.permuted.add_plain(&batch.labels, &logits);
+        found.scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
+        Ok(found)
     }
 }

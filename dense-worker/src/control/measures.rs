@@ -5,6 +5,7 @@ use zagros_eval::ColumnSlices;
 use zagros_eval::importance::FeatureImportance;
 use zagros_job::Job;
 
+use crate::datapath::kernels::Columns;
 use crate::event::Evaluation;
 use crate::measures::TargetMeasures;
 
@@ -41,8 +42,8 @@ impl ImportanceOptions {
 }
 
 fn block_rows(job: &Job) -> usize {
-    let dims: usize = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim).sum();
-    (MOST_VALUES / (dims + job.features.numeric.len()).max(1)).clamp(1024, MOST_ROWS)
+    let values = Columns::of(job).width + job.features.numeric.len();
+    (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
 }
 
 /// Measures of a held-out part.

@@ -34,7 +34,6 @@ mod lookup;
 mod loss_check;
 mod main_target;
 mod manifest;
-mod measured_columns;
 mod measures;
 mod model_choice;
 mod outputs;

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
-use zagros_job::{Categorical, Job, Overrides, RegressionLoss, Sequence, Standardise, StartSteps, Target, TargetKind};
+use zagros_job::{Categorical, Job, Overrides, RegressionLoss, Sequence, StartSteps, Target, TargetKind};
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_store::Folder;
 
@@ -86,14 +86,9 @@ impl StartModel {
         Ok(Some(Self { saved, job: of_model, steps }))
     }
 
-    /// Numeric columns that this job would measure keep the mean and deviation that the model was trained with.
+    /// Statistics that this job would measure keep the values that the model was trained with.
     pub(crate) fn prepare(&self, job: &mut Job) {
-        for column in job.features.numeric.iter_mut().filter(|column| column.standardise == Standardise::Fit) {
-            let before = self.job.features.numeric.iter().find(|before| before.column == column.column);
-            if let Some(Standardise::Given { mean, deviation }) = before.map(|before| before.standardise) {
-                column.standardise = Standardise::Given { mean, deviation };
-            }
-        }
+        job.features.take_measured(&self.job.features);
     }
 
     /// Gives network and servers, which hold nothing yet or what an earlier process of this run had begun with, the model's state.
@@ -195,11 +190,11 @@ fn predicted(job: &Job) -> Vec<String> {
 /// Whether the networks of two jobs read the same features.
 fn same_inputs(one: &Job, other: &Job) -> SameInputs {
     let numeric =
-        |job: &Job| -> Vec<String> { job.features.numeric.iter().map(|feature| feature.column.clone()).collect() };
+        |job: &Job| -> Vec<String> { job.features.numeric.iter().map(|feature| feature.name().to_owned()).collect() };
     let categorical = |job: &Job| -> Vec<(String, usize, Option<Sequence>)> {
         let features = job.features.categorical.iter();
         let input = |feature: &Categorical| {
-            (feature.column.clone(), job.tables[feature.table].dim, feature.values.sequence().copied())
+            (feature.name.clone(), job.tables[feature.table].dim, feature.values.sequence().copied())
         };
         features.map(input).collect()
     };

@@ -67,7 +67,7 @@ impl Dense {
             return self.model.predict(&numeric, &self.input, size);
         };
         let column = &self.columns.features[index];
-        let part = RowPart { offset: column.offset, length: column.dim, width: self.columns.width };
+        let part = RowPart { offset: column.offset, length: column.width(), width: self.columns.width };
         permute(&mut self.input, part, &order);
         self.model.predict(&prepared.batch.numeric, &self.input, size)
     }

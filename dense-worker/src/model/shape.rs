@@ -60,12 +60,12 @@ impl InputShape {
             let shape = SequenceShape { offset: end, dim: dim(feature), sequence: *sequence };
             end += sequence.width(shape.dim);
             sequences.push(shape);
-            columns.push(&feature.column);
+            columns.push(&feature.name);
         }
         // The loader has checked that both are there.
         let pair = |pair: &zagros_job::Attention| {
             let sequence = sequences[columns.iter().position(|column| **column == pair.sequence)?];
-            let target = vectors.iter().position(|feature| feature.column == pair.target)?;
+            let target = vectors.iter().position(|feature| feature.name == pair.target)?;
             Some(AttentionShape { sequence, target: vectors[..target].iter().map(|feature| dim(feature)).sum() })
         };
         Self {

@@ -11,7 +11,7 @@ impl Resolver<'_> {
         let first = features.categorical.iter().position(is_sequence);
         match (reads_sequences(model), first) {
             (false, Some(index)) => {
-                let column = &features.categorical[index].column;
+                let column = &features.categorical[index].name;
                 let message = format!("the network of `model.kind` reads no sequence, and \"{column}\" is one");
                 let help =
                     "give the feature `pooling` in place of `sequence`, or use [model] kind = \"din\" or \"bst\"";
@@ -40,8 +40,8 @@ impl Resolver<'_> {
                 self.problem(path, "the same sequence and target twice", "second time", "remove one of the two");
             }
         }
-        for sequence in sequences.filter(|feature| given.iter().all(|pair| pair.sequence != feature.column)) {
-            let column = &sequence.column;
+        for sequence in sequences.filter(|feature| given.iter().all(|pair| pair.sequence != feature.name)) {
+            let column = &sequence.name;
             let help = format!("add {{ sequence = \"{column}\", target = … }}, or remove the feature");
             self.problem("model.attention", format!("the sequence \"{column}\" has no target"), "not listed", help);
         }
@@ -53,7 +53,7 @@ impl Resolver<'_> {
         let dim = |feature: &Categorical| tables[feature.table].dim;
         let uneven = |feature: &&Categorical| is_sequence(feature) && !dim(feature).is_multiple_of(heads);
         if let Some(feature) = features.categorical.iter().find(uneven) {
-            let message = format!("{heads} heads do not divide the dim {} of \"{}\"", dim(feature), feature.column);
+            let message = format!("{heads} heads do not divide the dim {} of \"{}\"", dim(feature), feature.name);
             self.problem("model.heads", message, "not a divisor", "choose a divisor of the dim, or another dim");
         }
     }
@@ -61,8 +61,8 @@ impl Resolver<'_> {
     fn only_target(&mut self, sequence: &Categorical, features: &Features, tables: &[Table]) -> Option<Attention> {
         let of_table = |feature: &&Categorical| !is_sequence(feature) && feature.table == sequence.table;
         let targets: Vec<&str> =
-            features.categorical.iter().filter(of_table).map(|feature| feature.column.as_str()).collect();
-        let column = &sequence.column;
+            features.categorical.iter().filter(of_table).map(|feature| feature.name.as_str()).collect();
+        let column = &sequence.name;
         if let [target] = targets[..] {
             return Some(Attention { sequence: column.clone(), target: target.to_owned() });
         }
@@ -104,10 +104,10 @@ impl Resolver<'_> {
         sequence: bool,
     ) -> Option<&'f Categorical> {
         let fits = |feature: &&Categorical| is_sequence(feature) == sequence;
-        let found = features.categorical.iter().filter(fits).find(|feature| feature.column == column);
+        let found = features.categorical.iter().filter(fits).find(|feature| feature.name == column);
         if found.is_none() {
             let known: Vec<&str> =
-                features.categorical.iter().filter(fits).map(|feature| feature.column.as_str()).collect();
+                features.categorical.iter().filter(fits).map(|feature| feature.name.as_str()).collect();
             let kind = if sequence { "feature with `sequence`" } else { "feature without `sequence`" };
             let help = suggest::name(column, &known, "there are");
             self.problem(path.clone(), format!("no {kind} is named \"{column}\""), "no such feature", help);

@@ -25,7 +25,7 @@ impl Job {
     }
 
     fn pair_size(&self, pair: &Attention) -> Option<PairSize> {
-        let feature = self.features.categorical.iter().find(|feature| feature.column == pair.sequence)?;
+        let feature = self.features.categorical.iter().find(|feature| feature.name == pair.sequence)?;
         let length = feature.values.sequence()?.length as u64;
         Some(PairSize { dim: self.tables[feature.table].dim as u64, length })
     }
@@ -163,6 +163,6 @@ mod tests {
     #[test]
     fn a_module_of_the_users_is_not_counted() {
         let model = Model::TorchScript { file: "net.pt".into(), sha256: String::new(), trust: true };
-        assert_eq!(model.parameters(3, &[4, 4], &[]), None);
+        assert_eq!(model.parameters(3, &[4, 4], &[], &[1]), None);
     }
 }

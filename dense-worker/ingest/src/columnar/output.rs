@@ -6,6 +6,8 @@
 use memchr::memmem::Finder;
 
 use super::kind::{Kind, Value};
+use crate::category::date::date_part;
+use crate::category::reading::{CellReading, range_of};
 use crate::hash_value;
 use crate::parse::bad::shown;
 use crate::parse::label::{LabelTexts, sample_weight};
@@ -336,6 +338,43 @@ impl ToNumber {
     #[cold]
     fn missing(&mut self, value: Value<'_>) -> Result<Cell, ()> {
         if self.0.of(value).is_empty() { Ok(Cell::Missing) } else { Err(()) }
+    }
+}
+
+/// The range of a number, or a part of a date: a small number.
+#[derive(Clone, Debug)]
+pub(super) struct ToPart {
+    number: ToNumber,
+    reading: CellReading,
+}
+
+impl ToPart {
+    pub(super) fn new(texts: Texts, reading: CellReading) -> Self {
+        Self { number: ToNumber(texts), reading }
+    }
+}
+
+impl Convert for ToPart {
+    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
+        match &self.reading {
+            CellReading::Buckets(edges) => Ok(match self.number.cell(value)? {
+                Cell::Number(number) => Cell::Number(f64::from(range_of(edges, number))),
+                other => other,
+            }),
+            CellReading::Date(part) => match self.number.0.of(value) {
+                b"" => Ok(Cell::Missing),
+                text => date_part(text, *part).map(|part| Cell::Number(f64::from(part))).ok_or(()),
+            },
+            CellReading::Text => Err(()),
+        }
+    }
+
+    fn shown(&self, value: Value<'_>) -> String {
+        self.number.shown(value)
+    }
+
+    fn null(&self) -> Result<Cell, ()> {
+        Ok(Cell::Missing)
     }
 }
 

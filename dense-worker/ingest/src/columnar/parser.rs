@@ -4,19 +4,18 @@
 //! Slices of a row group come in order. With several parsing threads each has every n-th of them: it then goes over the rows
 //! of the others, and does not decompress pages that have only such rows.
 
-use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
 use zagros_job::{Format, Job};
 
-use super::fault::{Fault, Result};
-use super::output::{BagCells, Cell, Cells, Convert, IdCells, Output, Texts, ToLabel, ToNumber, ToWeight};
-use super::parquet::column::ColumnReader;
+use super::categories::Categories;
+use super::decoded::{Decoded, GroupColumns, failed};
+use super::fault::Fault;
+use super::output::{Cell, Cells, Convert, IdCells, Texts, ToLabel, ToNumber, ToPart, ToWeight};
 use super::parquet::file::{RowGroups, RowSlice, UsedColumn};
-use super::parquet::pages::PageFile;
 use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
+use crate::category::reading::CellReading;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
 use crate::parse::hold_out::HoldOut;
@@ -24,7 +23,6 @@ use crate::parse::label::{LabelTexts, bytes, expected_weight};
 use crate::parse::row::{ParseOutcome, wants_groups, wants_weights};
 use crate::parse::sink::{BatchSink, RowSink, notes_rows};
 use crate::read::layout::FileLayout;
-use crate::source::open_file;
 use crate::{DataPart, IngestError};
 
 /// Parses rows of a job from columns. Each thread has its own.
@@ -60,20 +58,6 @@ struct OpenGroup {
     grouping: Option<Decoded<IdCells>>,
     keys: Vec<Decoded<TextCells>>,
     time: Option<Decoded<TextCells>>,
-}
-
-/// A column with what its values become.
-#[derive(Debug)]
-pub(super) struct Decoded<O> {
-    reader: ColumnReader,
-    pub(super) out: O,
-    position: usize,
-}
-
-#[derive(Debug)]
-enum Categories {
-    One(Box<Decoded<IdCells>>),
-    Many(Box<Decoded<BagCells>>),
 }
 
 impl ColumnarParser {
@@ -135,18 +119,13 @@ impl ColumnarParser {
         let numeric = (learned..learned + features.numeric.len())
             .map(|index| columns.decoded(index, |column| Cells::new(ToNumber(texts(column)))))
             .collect::<std::result::Result<_, _>>()?;
-        let first = learned + features.numeric.len();
-        let categorical = features.categorical.iter().enumerate().map(|(feature, values)| {
-            let index = first + feature;
-            Ok(match values.values.separator() {
-                None => Categories::One(Box::new(columns.decoded(index, |column| IdCells::new(texts(column)))?)),
-                Some(separator) => Categories::Many(Box::new(columns.decoded(index, |column| {
-                    BagCells::new(texts(column), Some(separator).filter(|_| !column.is_list()))
-                })?)),
-            })
-        });
-        let categorical = categorical.collect::<std::result::Result<_, IngestError>>()?;
-        let first = first + features.categorical.len();
+        let mut categorical = Vec::new();
+        let mut first = learned + features.numeric.len();
+        for feature in &features.categorical {
+            let cells = Categories::open(features, feature, &columns, first, &self.missing)?;
+            first += cells.columns();
+            categorical.push(cells);
+        }
         let grouping =
             (self.groups && predict.is_none()).then(|| columns.decoded(first, |column| IdCells::new(texts(column))));
         let grouping = grouping.transpose()?;
@@ -213,21 +192,25 @@ impl ColumnarParser {
             }
         }
         for (feature, column) in open.categorical.iter().enumerate() {
-            match column {
-                Categories::One(column) => sink.id(feature, column.out.ids[row]),
-                Categories::Many(column) => {
-                    let BagCells { ids, ends, .. } = &column.out;
-                    let start = row.checked_sub(1).map_or(0, |before| ends[before]);
-                    ids[start..ends[row]].iter().for_each(|id| sink.id(feature, *id));
-                    sink.end_bag(feature);
-                }
-            }
+            column.row(feature, row, sink).map_err(|(part, column)| self.bad_part(feature, part, column, row))?;
         }
         if let Some(grouping) = &open.grouping {
             sink.group_id(grouping.out.ids[row]);
         }
         sink.commit(&self.labels, weight);
         Ok(())
+    }
+
+    #[cold]
+    fn bad_part(&self, feature: usize, part: usize, column: &Decoded<Cells<ToPart>>, row: usize) -> Box<FieldFault> {
+        let features = &self.job.features;
+        let part = features.parts(&features.categorical[feature])[part];
+        let expected = CellReading::new(part.reading).expected(part.column);
+        let found = match column.out.cells[row] {
+            Cell::Faulty(text) => column.out.text(text).into(),
+            Cell::Missing | Cell::Number(_) => String::new(),
+        };
+        Box::new(FieldFault { column: column.position + 1, expected, found })
     }
 
     #[cold]
@@ -253,95 +236,6 @@ fn number<C: Convert>(
     Err(Box::new(FieldFault { column: column.position + 1, expected: expected(), found }))
 }
 
-/// Where the columns of a row group are.
-enum GroupSource {
-    Disk(Arc<File>),
-    Store(GroupRanges),
-}
-
-/// Opens the columns of a row group.
-pub(super) struct GroupColumns<'a> {
-    path: &'a Path,
-    source: GroupSource,
-    row_groups: &'a RowGroups,
-    group: usize,
-}
-
-impl<'a> GroupColumns<'a> {
-    /// Of a file on a disk or in a store.
-    pub(super) fn open(
-        path: &'a Path,
-        row_groups: &'a RowGroups,
-        group: usize,
-    ) -> std::result::Result<Self, IngestError> {
-        let source = match row_groups.ranges(group)? {
-            Some(ranges) => GroupSource::Store(ranges),
-            None => {
-                let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
-                GroupSource::Disk(Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?))
-            }
-        };
-        Ok(Self { path, source, row_groups, group })
-    }
-
-    /// Where the columns of a row group in a store are.
-    fn ranges(&self) -> Option<GroupRanges> {
-        if let GroupSource::Store(ranges) = &self.source { Some(Arc::clone(ranges)) } else { None }
-    }
-
-    /// A column, not decoded yet.
-    pub(super) fn decoded<O>(
-        &self,
-        index: usize,
-        out: impl FnOnce(&UsedColumn) -> O,
-    ) -> std::result::Result<Decoded<O>, IngestError> {
-        let column = &self.row_groups.columns[index];
-        let place = self.row_groups.groups[self.group].chunks[index];
-        let (file, ranges) = match &self.source {
-            GroupSource::Disk(file) => (PageFile::Disk(Arc::clone(file)), None),
-            GroupSource::Store(ranges) => (PageFile::Object(Arc::clone(&ranges[index])), Some(ranges)),
-        };
-        let reader = ColumnReader::new(file, place, &column.column);
-        let reader = reader.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges, fault))?;
-        Ok(Decoded { reader, out: out(column), position: column.position })
-    }
-
-    /// Decodes the `rows` rows behind the next `skipped` ones.
-    pub(super) fn decode<O: Output>(
-        &self,
-        index: usize,
-        column: &mut Decoded<O>,
-        skipped: usize,
-        rows: usize,
-    ) -> std::result::Result<(), IngestError> {
-        let decoded = column.decode(skipped, rows);
-        let ranges = self.ranges();
-        decoded.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))
-    }
-}
-
-/// The fault of a used column in a row group, or what the store said.
-fn failed(
-    path: &Path,
-    row_groups: &RowGroups,
-    row_group: usize,
-    index: usize,
-    ranges: Option<&GroupRanges>,
-    fault: Fault,
-) -> IngestError {
-    if let Some(source) = ranges.and_then(|ranges| ranges[index].take_failure()) {
-        return IngestError::Store { source };
-    }
-    let (Fault(reason), column) = (fault, row_groups.columns[index].name.clone());
-    IngestError::DamagedColumn { path: path.into(), row_group, column, reason }
-}
-
-impl<O: Output> Decoded<O> {
-    fn decode(&mut self, skipped: usize, rows: usize) -> Result<()> {
-        self.reader.read_slice(skipped, rows, &mut self.out)
-    }
-}
-
 impl OpenGroup {
     /// Decodes the rows of a slice. A fault comes with the index of its column among the used ones.
     fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), (usize, Fault)> {
@@ -364,19 +258,9 @@ impl OpenGroup {
             index += 1;
         }
         for column in &mut self.categorical {
-            let decoded = match column {
-                Categories::One(column) => {
-                    column.out.ids.clear();
-                    column.decode(skipped, rows)
-                }
-                Categories::Many(column) => {
-                    column.out.ids.clear();
-                    column.out.ends.clear();
-                    column.decode(skipped, rows)
-                }
-            };
-            decoded.map_err(at(index))?;
-            index += 1;
+            let columns = column.columns();
+            column.decode(skipped, rows).map_err(|(part, fault)| (index + part, fault))?;
+            index += columns;
         }
         if let Some(column) = &mut self.grouping {
             column.out.ids.clear();
@@ -399,6 +283,7 @@ impl OpenGroup {
         !self.labels.iter().flat_map(|label| &label.out.cells).all(is_there)
             || !self.weight.iter().flat_map(|weight| &weight.out.cells).all(is_there)
             || !self.numeric.iter().all(|column| column.out.cells.iter().all(is_number))
+            || self.categorical.iter().any(Categories::has_faults)
     }
 
     /// All rows of the slice, none of them malformed.
@@ -407,10 +292,7 @@ impl OpenGroup {
             batch.number_column(feature, column.out.cells.iter().map(|cell| cell.number()));
         }
         for (feature, column) in self.categorical.iter().enumerate() {
-            match column {
-                Categories::One(column) => batch.id_column(feature, &column.out.ids),
-                Categories::Many(column) => batch.bag_column(feature, &column.out.ids, &column.out.ends),
-            }
+            column.put(feature, batch);
         }
         if let Some(column) = &self.grouping {
             batch.group_column(&column.out.ids);

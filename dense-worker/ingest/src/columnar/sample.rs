@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use super::decoded::GroupColumns;
 use super::kind::{Kind, Value};
 use super::output::{NO_ENTRY, Output};
 use super::parquet::file::{RowGroups, RowSlice};
-use super::parser::GroupColumns;
 use crate::IngestError;
 use crate::sample::LIST_SEPARATOR;
 

@@ -15,7 +15,12 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
     };
     let labels = if job.eval.predict.is_none() { job.features.learned_columns().count() } else { 0 };
     let mut many = vec![None; labels + job.features.numeric.len()];
-    many.extend(job.features.categorical.iter().map(|feature| feature.values.separator()));
+    for feature in &job.features.categorical {
+        match feature.values.separator() {
+            None => many.extend(job.features.parts(feature).iter().map(|_| None)),
+            separator => many.push(separator),
+        }
+    }
     many.resize(columns.len(), None);
     for (index, column) in columns.iter().enumerate() {
         match (many[index], column.is_list()) {

@@ -1,12 +1,14 @@
 //! From the values of a JSON object to a row.
 
+use memchr::memmem::Finder;
 use zagros_zip::number_from;
 
+use crate::category::reading::CrossId;
 use crate::parse::bad::{FieldFault, shown};
 use crate::parse::json::{JsonFields, JsonValue};
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
 use crate::parse::number::parse_number;
-use crate::parse::row::{Cell, RowParser};
+use crate::parse::row::{Cell, PartReader, RowParser};
 use crate::parse::sink::RowSink;
 use crate::read::layout::ColumnPositions;
 
@@ -30,9 +32,7 @@ impl RowParser {
         for (feature, field) in number_from(0, &positions.numeric) {
             sink.numeric(feature, self.read_number(feature, object.get(*field))?);
         }
-        for (feature, field) in number_from(0, &positions.categorical) {
-            self.read_values(feature, object.get(*field), sink)?;
-        }
+        self.read_cells(object, positions, sink)?;
         if let Some(field) = positions.group.filter(|_| self.groups) {
             let text = object.get(field).text();
             let text =
@@ -65,34 +65,48 @@ impl RowParser {
         parse_number(text).map(Some).ok_or_else(|| fault(expected(), &shown(text)))
     }
 
-    fn read_values<S: RowSink>(
+    fn read_cells<S: RowSink>(
         &self,
-        feature: usize,
-        value: JsonValue<'_>,
+        object: &JsonFields,
+        positions: &ColumnPositions,
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
-        let present = |text| if self.is_missing(text) { b"" } else { text };
-        match (&self.categorical[feature], value.text(), value) {
-            (Cell { separator: None }, Some(text), _) => sink.value(feature, present(text)),
-            (Cell { separator: None }, None, _) => {
-                let expected = "a single value; give the feature `pooling` to use arrays".to_owned();
-                return Err(fault(expected, "an array"));
-            }
-            (Cell { separator: Some(_) }, _, JsonValue::List(list)) => {
-                list.iter().filter(|text| !self.is_missing(text)).for_each(|text| sink.value(feature, text));
-                sink.end_bag(feature);
-            }
-            (Cell { separator: Some(separator) }, text, _) => {
-                let text = present(text.unwrap_or_default());
-                match separator.needle().is_empty() {
-                    true if text.is_empty() => {}
-                    true => sink.value(feature, text),
-                    false => self.read_bag(feature, text, separator, sink),
+        let mut fields = positions.categorical.iter();
+        let mut next = || fields.next().map_or(JsonValue::Missing, |field| object.get(*field));
+        for (feature, cell) in self.categorical.iter().enumerate() {
+            match cell {
+                Cell::One(part) => sink.id(feature, self.read_part(part, next())?),
+                Cell::Cross(parts) => {
+                    let mut cross = CrossId::default();
+                    for part in parts {
+                        cross.add(self.read_part(part, next())?);
+                    }
+                    sink.id(feature, cross.finish());
                 }
-                sink.end_bag(feature);
+                Cell::Many(separator) => {
+                    self.read_many(feature, separator, next(), sink);
+                    sink.end_bag(feature);
+                }
             }
         }
         Ok(())
+    }
+
+    fn read_part(&self, part: &PartReader, value: JsonValue<'_>) -> Result<u64, Box<FieldFault>> {
+        let expected = || "a single value; give the feature `pooling` to use arrays".to_owned();
+        self.id_of(part, value.text().ok_or_else(|| fault(expected(), "an array"))?)
+    }
+
+    fn read_many<S: RowSink>(&self, feature: usize, separator: &Finder<'static>, value: JsonValue<'_>, sink: &mut S) {
+        if let JsonValue::List(list) = value {
+            return list.iter().filter(|text| !self.is_missing(text)).for_each(|text| sink.value(feature, text));
+        }
+        let text = value.text().filter(|text| !self.is_missing(text)).unwrap_or_default();
+        match separator.needle().is_empty() {
+            true if text.is_empty() => {}
+            true => sink.value(feature, text),
+            false => self.read_bag(feature, text, separator, sink),
+        }
     }
 }
 

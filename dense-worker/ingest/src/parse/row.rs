@@ -1,9 +1,10 @@
 //! Parses lines into rows. Performance-critical: no allocation per row, and only work in memory.
 
 use memchr::memmem::Finder;
-use zagros_job::{Format, Job, Values};
+use zagros_job::{Categorical, Features, Format, Job, Part, Source};
 
 use crate::DataPart;
+use crate::category::reading::{CellReading, CrossId};
 use crate::parse::bad::{BadRows, FieldFault, shown};
 use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
 use crate::parse::hold_out::HoldOut;
@@ -39,10 +40,22 @@ pub(crate) struct RowParser {
     object: Option<JsonFields>,
 }
 
-/// A categorical column. With a separator it holds many values.
+/// The cells of a categorical feature.
 #[derive(Clone, Debug)]
-pub(super) struct Cell {
-    pub(super) separator: Option<Finder<'static>>,
+pub(super) enum Cell {
+    /// One value in one column.
+    One(PartReader),
+    /// A value in each of several columns, whose combination is the category.
+    Cross(Vec<PartReader>),
+    /// Any number of values in one column.
+    Many(Finder<'static>),
+}
+
+/// Reads a cell of one value.
+#[derive(Clone, Debug)]
+pub(super) struct PartReader {
+    column: String,
+    reading: CellReading,
 }
 
 /// The counts of a block's lines.
@@ -77,7 +90,7 @@ impl RowParser {
             max_line_bytes: job.data.max_line_bytes,
             hold_out: HoldOut::of(job, part),
             numeric: job.features.numeric.iter().map(|feature| feature.column.clone()).collect(),
-            categorical: job.features.categorical.iter().map(|feature| Cell::new(&feature.values)).collect(),
+            categorical: job.features.categorical.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
             fields: Fields::default(),
             records: records(&job.data.format),
@@ -250,7 +263,7 @@ impl RowParser {
         }
         let weight = self.read_weight(line, positions)?;
         self.read_numbers(line, positions, sink)?;
-        self.read_categories(line, positions, sink);
+        self.read_categories(line, positions, sink)?;
         self.read_group(line, positions, sink);
         sink.commit(labels, weight);
         Ok(())
@@ -286,18 +299,49 @@ impl RowParser {
     }
 
     #[inline]
-    fn read_categories<S: RowSink>(&self, line: &[u8], positions: &ColumnPositions, sink: &mut S) {
-        for (feature, field) in positions.categorical.iter().enumerate() {
-            let text = self.fields.get(line, *field);
-            let text = if self.is_missing(text) { b"" } else { text };
-            match &self.categorical[feature].separator {
-                None => sink.value(feature, text),
-                Some(separator) => {
+    fn read_categories<S: RowSink>(
+        &self,
+        line: &[u8],
+        positions: &ColumnPositions,
+        sink: &mut S,
+    ) -> Result<(), Box<FieldFault>> {
+        let mut fields = positions.categorical.iter();
+        // A part has a field.
+        let mut next = || fields.next().copied().unwrap_or_default();
+        for (feature, cell) in self.categorical.iter().enumerate() {
+            match cell {
+                Cell::One(part) => sink.id(feature, self.part_id(part, line, next())?),
+                Cell::Cross(parts) => {
+                    let mut cross = CrossId::default();
+                    for part in parts {
+                        cross.add(self.part_id(part, line, next())?);
+                    }
+                    sink.id(feature, cross.finish());
+                }
+                Cell::Many(separator) => {
+                    let text = self.fields.get(line, next());
+                    let text = if self.is_missing(text) { b"" } else { text };
                     self.read_bag(feature, text, separator, sink);
                     sink.end_bag(feature);
                 }
             }
         }
+        Ok(())
+    }
+
+    #[inline]
+    fn part_id(&self, part: &PartReader, line: &[u8], field: usize) -> Result<u64, Box<FieldFault>> {
+        self.id_of(part, self.fields.get(line, field)).map_err(|mut fault| {
+            fault.column = field + 1;
+            fault
+        })
+    }
+
+    /// The id of a part's text. The fault is at the first field.
+    #[inline]
+    pub(super) fn id_of(&self, part: &PartReader, text: &[u8]) -> Result<u64, Box<FieldFault>> {
+        let present = if self.is_missing(text) { b"" } else { text };
+        part.reading.id(present).ok_or_else(|| part.fault(text))
     }
 
     /// The whole cell, even if its column is multi-valued. A missing value is a group of its own.
@@ -370,8 +414,24 @@ impl RowParser {
 }
 
 impl Cell {
-    fn new(values: &Values) -> Self {
-        Self { separator: values.separator().map(|separator| Finder::new(separator).into_owned()) }
+    fn new(features: &Features, feature: &Categorical) -> Self {
+        let parts = || features.parts(feature).iter().map(PartReader::new).collect();
+        match (feature.values.separator(), &feature.source) {
+            (Some(separator), _) => Self::Many(Finder::new(separator).into_owned()),
+            (None, Source::Cross(_)) => Self::Cross(parts()),
+            (None, Source::Column { column, reading }) => Self::One(PartReader::new(&Part { column, reading })),
+        }
+    }
+}
+
+impl PartReader {
+    pub(super) fn new(part: &Part<'_>) -> Self {
+        Self { column: part.column.to_owned(), reading: CellReading::new(part.reading) }
+    }
+
+    #[cold]
+    fn fault(&self, text: &[u8]) -> Box<FieldFault> {
+        Box::new(FieldFault { column: 1, expected: self.reading.expected(&self.column), found: shown(text) })
     }
 }
 

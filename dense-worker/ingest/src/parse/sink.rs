@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zagros_job::{Features, Job, Sequence};
 use zagros_zip::ZipEq;
 
+use crate::category::id_map::IdMap;
 use crate::transform::Transform;
 use crate::{Batch, DataPart, InputRows, hash_value};
 
@@ -18,7 +19,7 @@ pub(crate) trait RowSink: Send + 'static {
     fn numeric(&mut self, feature: usize, value: Option<f64>);
     /// A value of a categorical feature: the only one, or one of its bag. A missing value is empty.
     fn value(&mut self, feature: usize, text: &[u8]);
-    /// A value of a categorical feature by its hash, [`hash_value`] of its text.
+    /// A value of a categorical feature by its id: [`hash_value`] of its text, or what its reading makes of it.
     fn id(&mut self, feature: usize, id: u64);
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, feature: usize);
@@ -63,6 +64,7 @@ pub(crate) struct BatchSink {
     /// The rows.
     pub(crate) rows: Batch,
     transforms: Arc<[Transform]>,
+    maps: Arc<[IdMap]>,
     /// Per categorical feature, what is kept of a cell's values; `None` for all.
     sequences: Arc<[Option<Sequence>]>,
 }
@@ -74,6 +76,7 @@ impl BatchSink {
         Self {
             rows: Batch::empty(many),
             transforms: features.numeric.iter().map(Transform::new).collect(),
+            maps: features.categorical.iter().map(IdMap::new).collect(),
             sequences: features.categorical.iter().map(|feature| feature.values.sequence().copied()).collect(),
         }
     }
@@ -99,8 +102,8 @@ impl BatchSink {
     }
 
     /// The ids of a feature of one value.
-    pub(crate) fn id_column(&mut self, feature: usize, ids: &[u64]) {
-        self.rows.categorical[feature].ids.extend_from_slice(ids);
+    pub(crate) fn id_column(&mut self, feature: usize, ids: impl ExactSizeIterator<Item = u64>) {
+        extend(&mut self.rows.categorical[feature].ids, &self.maps[feature], ids);
     }
 
     /// The ids of a multi-valued feature, and where those of each row end.
@@ -109,14 +112,14 @@ impl BatchSink {
         if let Some(sequence) = &self.sequences[feature] {
             let mut start = 0;
             for end in ends {
-                column.ids.extend_from_slice(&ids[start..*end]);
+                extend(&mut column.ids, &self.maps[feature], ids[start..*end].iter().copied());
                 column.end_sequence(sequence);
                 start = *end;
             }
             return;
         }
         let before = column.ids.len();
-        column.ids.extend_from_slice(ids);
+        extend(&mut column.ids, &self.maps[feature], ids.iter().copied());
         if let Some(offsets) = &mut column.offsets {
             offsets.extend(ends.iter().map(|end| (before + end) as u32));
         }
@@ -175,7 +178,7 @@ impl RowSink for BatchSink {
 
     #[inline]
     fn id(&mut self, feature: usize, id: u64) {
-        self.rows.categorical[feature].ids.push(id);
+        self.rows.categorical[feature].ids.push(self.maps[feature].apply(id));
     }
 
     #[inline]
@@ -220,6 +223,11 @@ impl RowSink for BatchSink {
     fn clear(&mut self) {
         self.rows.clear();
     }
+}
+
+/// Adds ids as their feature's map makes them.
+fn extend(to: &mut Vec<u64>, map: &IdMap, ids: impl Iterator<Item = u64>) {
+    if map.is_same() { to.extend(ids) } else { to.extend(ids.map(|id| map.apply(id))) }
 }
 
 #[cfg(test)]

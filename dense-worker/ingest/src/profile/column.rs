@@ -114,7 +114,7 @@ impl NumberCounts {
         self.earlier.merge(&other.earlier);
         self.missing += other.missing;
         self.present += other.present;
-        // Each stands for as many values as were left out around it.
+        // Each stands for as many values as were skipped around it.
         for value in &other.kept {
             (0..other.stride).for_each(|_| self.keep(*value));
         }

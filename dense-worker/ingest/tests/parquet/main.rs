@@ -1,5 +1,6 @@
 //! Parquet files through the public functions only. The files are written by the crate parquet.
 
+mod described;
 mod twins;
 
 use std::fs::{self, File};
@@ -282,7 +283,7 @@ fn a_column_that_is_missing_or_has_another_shape_is_named() {
         change(&mut job);
         files(&job, &job.data.train).unwrap_err().to_string()
     };
-    let missing = refused(&|job| job.features.categorical[0].column = "City".into());
+    let missing = refused(&|job| job.features.categorical[0] = zagros_job::Categorical::of_column("City", 0));
     assert!(
         missing.contains("no column \"City\", did you mean \"city\"?; its columns are: click, age, city, tags, user"),
         "{missing}"

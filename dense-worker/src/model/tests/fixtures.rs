@@ -7,7 +7,7 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
 use zagros_job::{
-    Attention, AttentionActivation, Categorical, Job, Model, Pad, RegressionLoss, Structure, Target, TargetKind, Values,
+    Attention, AttentionActivation, Categorical, Job, Model, Pad, RegressionLoss, Structure, Target, TargetKind,
 };
 use zagros_zip::ZipEq;
 
@@ -100,7 +100,7 @@ pub(super) fn with_sequences(mut job: Job, sequences: &[(usize, usize, Pad)]) ->
     for (length, target, pad) in sequences {
         let index = job.features.categorical.len();
         let table = job.features.categorical[*target].table;
-        job.features.categorical.push(Categorical { column: format!("S{index}"), table, values: Values::One });
+        job.features.categorical.push(Categorical::of_column(format!("S{index}"), table));
         sequence(&mut job, index, *length, *pad);
     }
     job

@@ -27,7 +27,7 @@ fn a_field_with_line_breaks_is_one_value_whose_row_has_its_first_line() {
     let (_folder, path) =
         fixture::file("click,age,\"ci\nty\",tags\n1,2,\"a\nb\",x\n1,old,\"a\n\nb\",x\n0,3,c,\"\n\"\n2,1,a,x\n");
     let mut job = job();
-    job.features.categorical[0].column = "ci\nty".into();
+    job.features.categorical[0] = zagros_job::Categorical::of_column("ci\nty", 0);
     job.data.max_bad_rows = 2;
     let found = samples(&batches(&job, DataPart::All, whole(&path), 16).unwrap());
     assert_eq!(found.categorical[0].ids, [b"a\nb".as_slice(), b"c"].map(hash_value));
