@@ -238,6 +238,72 @@ CASES = {
 }
 
 
+def shared_bottom(case, x, e, sizes, bottom, tower):
+    x = case.mlp("bottom", torch.cat([x, e]), bottom, activate_last=True)
+    return [case.mlp(f"tower_{k}", x, [*tower, size], activate_last=False) for k, size in enumerate(sizes)]
+
+
+def gated(case, gate, x, experts):
+    """Ma et al. 2018, equations 6 and 7."""
+    shares = torch.softmax(case.weight(f"{gate}.weight", len(experts), x.numel()) @ x, 0)
+    return sum(share * expert for share, expert in zip(shares, experts))
+
+
+def mmoe(case, x, e, sizes, experts, hidden, tower):
+    x = torch.cat([x, e])
+    experts = [case.mlp(f"expert_{index}", x, hidden, activate_last=True) for index in range(experts)]
+    mixes = [gated(case, f"gate.{k}", x, experts) for k in range(len(sizes))]
+    return [case.mlp(f"tower_{k}", mixes[k], [*tower, size], activate_last=False) for k, size in enumerate(sizes)]
+
+
+def ple(case, x, e, sizes, levels, shared_experts, task_experts, hidden, tower):
+    """Tang et al. 2020, figure 5."""
+    shared = torch.cat([x, e])
+    own = [shared] * len(sizes)
+    for level in range(levels):
+        def experts(name, x, count):
+            return [case.mlp(f"level_{level}_{name}_{index}", x, hidden, activate_last=True) for index in range(count)]
+
+        of_all = experts("shared", shared, shared_experts)
+        of_each = [experts(f"target_{k}", x, task_experts) for k, x in enumerate(own)]
+        own = [gated(case, f"level_{level}_gate.{k}", x, of_each[k] + of_all) for k, x in enumerate(own)]
+        if level + 1 < levels:
+            shared = gated(case, f"level_{level}_shared_gate.0", shared, sum(of_each, []) + of_all)
+    return [case.mlp(f"tower_{k}", own[k], [*tower, size], activate_last=False) for k, size in enumerate(sizes)]
+
+
+def ffnn_of_several(case, x, e, sizes, hidden):
+    return torch.split(case.mlp("layers", torch.cat([x, e]), [*hidden, sum(sizes)], activate_last=False), sizes)
+
+
+# Targets by kind, with their outputs, labels and losses of a sample. `given` is the chance of the target before.
+def clicked(o, y, given):
+    return nn.BCELoss(reduction="none")(torch.sigmoid(o) * given, y).sum()
+
+
+TARGETS = {
+    "click": (1, [1.0, 0.0, 1.0, 0.0, 1.0], lambda o, y, _: nn.BCEWithLogitsLoss()(o, y.reshape(1))),
+    "given": (1, [1.0, 0.0, 0.0, 0.0, 1.0], lambda o, y, given: clicked(o, y.reshape(1), given)),
+    "mse": (1, [0.5, -2.0, 3.25, 1.0, 0.0], lambda o, y, _: nn.MSELoss()(o, y.reshape(1))),
+    "huber": (1, [0.5, -8.0, 3.25, 9.0, 0.0], lambda o, y, _: nn.HuberLoss(delta=1.5)(o, y.reshape(1))),
+    "poisson": (1, [0.0, 2.0, 1.0, 0.0, 5.0], lambda o, y, _: nn.PoissonNLLLoss(full=False)(o, y.reshape(1))),
+    "classes": (3, [2.0, 0.0, 1.0, 1.0, 2.0], lambda o, y, _: nn.CrossEntropyLoss()(o, y.long())),
+}
+
+# Network, its targets with the weights of their losses, and the weights of the samples.
+SEVERAL = {
+    "shared_bottom": (lambda c, x, e, s: shared_bottom(c, x, e, s, [6], [4]), {"mse": 0.5, "click": 2.0}, None),
+    "esmm": (lambda c, x, e, s: shared_bottom(c, x, e, s, [], [5]), {"click": 1.0, "given": 1.0}, None),
+    "mmoe": (lambda c, x, e, s: mmoe(c, x, e, s, 3, [5, 4], [4]), {"click": 1.0, "poisson": 0.25}, None),
+    "ple": (lambda c, x, e, s: ple(c, x, e, s, 2, 1, 2, [4], [3]), {"click": 1.0, "classes": 0.5}, None),
+    "losses": (
+        lambda c, x, e, s: ffnn_of_several(c, x, e, s, [6]),
+        {"huber": 1.0, "poisson": 0.5, "classes": 1.0, "mse": 0.125},
+        [1.0, 0.0, 2.5, 0.5, 3.0],
+    ),
+}
+
+
 def flat(tensor):
     return tensor.detach().reshape(-1).tolist()
 
@@ -311,6 +377,33 @@ def mlp_layers(seed, activation, norm):
     }
 
 
+def fixture_of_several(seed, network, targets, weights):
+    """The loss of a sample is the sum over the targets; that of the batch is the mean by the weights of the samples."""
+    case = Case(seed, 2, [3, 2])
+    sizes = [TARGETS[name][0] for name in targets]
+    labels = torch.tensor([TARGETS[name][1] for name in targets], dtype=torch.float64).T
+    counts = torch.tensor(weights or [1.0] * BATCH, dtype=torch.float64)
+    loss, outputs = 0.0, []
+    for x, e, of_sample, count in zip(case.x, case.e, labels, counts):
+        given = torch.ones(1, dtype=torch.float64)
+        for (name, factor), o, y in zip(targets.items(), network(case, x, e, sizes), of_sample):
+            loss = loss + count * factor * TARGETS[name][2](o, y, given) / counts.sum()
+            outputs.append(torch.logit(torch.sigmoid(o) * given) if name == "given" else o)
+            given = torch.sigmoid(o)
+    loss.backward()
+    gradients = {name: flat(weight.grad) for name, weight in case.weights.items()}
+    return {
+        "numeric": flat(case.x),
+        "embeddings": flat(case.e),
+        "labels": flat(labels),
+        "sample_weights": weights or [],
+        "weights": {name: {"shape": list(w.shape), "values": flat(w)} for name, w in case.weights.items()},
+        "logits": flat(torch.cat(outputs)),
+        "loss": loss.item(),
+        "gradients": {**gradients, "embeddings": flat(case.e.grad)},
+    }
+
+
 class Net(nn.Module):
     """Two linear layers over numbers and vectors, 2 + 3 values."""
 
@@ -375,6 +468,9 @@ def main():
     styles = [(activation, norm) for activation in ACTIVATIONS for norm in NORMS]
     values = [mlp_layers(100 + seed, *style) for seed, style in enumerate(styles)]
     (FOLDER / "mlp_layers.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
+    for seed, (name, case) in enumerate(SEVERAL.items(), start=100):
+        values = fixture_of_several(seed, *case)
+        (FOLDER / f"{name}.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ mod days;
 mod forget;
 mod importance;
 mod logs;
+mod measures;
 mod memory;
 mod page;
 mod pause;

@@ -140,6 +140,14 @@ fn model(job: &Job) -> String {
             "Wukong, {layers} layers of {fmb} FMB vectors (rank {rank}, MLP {fmb_hidden:?}) and {lcb} LCB vectors, \
              bottom {bottom:?}, top {top:?}"
         ),
+        Model::SharedBottom { bottom, tower, .. } => format!("shared bottom {bottom:?}, towers {tower:?}"),
+        Model::Mmoe { experts, hidden, tower, .. } => {
+            format!("MMoE, {experts} experts {hidden:?}, towers {tower:?}")
+        }
+        Model::Ple { levels, shared_experts, task_experts, hidden, tower, .. } => format!(
+            "PLE, {levels} level(s) of {shared_experts} shared experts and {task_experts} of each label {hidden:?}, \
+             towers {tower:?}"
+        ),
         Model::Din { attention, attention_hidden, hidden, .. } => {
             format!("DIN, attends to {} (unit {attention_hidden:?}), layers {hidden:?}", pairs(attention))
         }
@@ -213,9 +221,20 @@ mod tests {
             &format!("kind = 'bst'\nlayers = 2\nheads = 2\nffn = 5\nhidden = [6]\n{sequences}"),
             &format!("kind = 'din'\nattention_hidden = []\nactivation = 'sigmoid'\nhidden = []\n{sequences}"),
         ];
-        for network in networks {
+        let several = [
+            "kind = 'ffnn'\nhidden = [8, 6]",
+            "kind = 'dlrm'\nbottom = [8]\ntop = [6]",
+            "kind = 'shared_bottom'\nbottom = [8, 6]\ntower = [5]",
+            "kind = 'shared_bottom'\nbottom = []\ntower = []",
+            "kind = 'mmoe'\nexperts = 3\nhidden = [8, 6]\ntower = [5]",
+            "kind = 'ple'\nlevels = 3\nshared_experts = 1\ntask_experts = 2\nhidden = [8, 6]\ntower = [5]",
+        ];
+        let labels = "[features]\nlabel = ['label', { column = 'label', name = 'level', kind = 'classes', classes = ['0', '1'] }]\n";
+        let networks =
+            networks.map(|network| (network, "")).into_iter().chain(several.map(|network| (network, labels)));
+        for (network, labels) in networks {
             let text = format!(
-                "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 4\n[train]\nthreads = 1\n[model]\n{network}\n"
+                "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 4\n[train]\nthreads = 1\n{labels}[model]\n{network}\n"
             );
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
             let saved = DenseModel::new(&job).unwrap().to_safetensors().unwrap();

@@ -11,6 +11,7 @@ use zagros_job::{Job, Model, TestPart};
 use zagros_plumbing::lifecycle::Signals;
 use zagros_shell::{Exit, Failure, err, out};
 
+use crate::measures;
 use crate::page;
 use crate::slices;
 use crate::terminal::{Follower, Terminal};
@@ -130,16 +131,18 @@ impl Report<'_> {
         self.print_validation();
         self.print_measures();
         self.print_cost();
+        if !summary.targets.is_empty() {
+            out!("\n{}", "labels".bold());
+            measures::print_targets(&summary.targets);
+        }
         slices::print(&self.summary.slices);
         self.print_next();
     }
 
     fn print_validation(&self) {
         let Some(validation) = &self.summary.validation else { return };
-        let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
-        let (auc, logloss) = (measure(validation.auc), measure(validation.logloss));
         let gauc = grouped(validation).map_or_else(String::new, |gauc| format!(", GAUC {gauc}"));
-        row("validation", &format!("AUC {auc}, logloss {logloss}{gauc}"));
+        row("validation", &format!("{}{gauc}", measures::in_words(validation)));
     }
 
     fn print_measures(&self) {
@@ -147,6 +150,9 @@ impl Report<'_> {
             Ok(evaluation) => evaluation,
             Err(why) => return row("test", why),
         };
+        if !measures::of_others(evaluation).is_empty() {
+            return row("test", &measures::in_words(evaluation));
+        }
         let best_auc = self.planted.as_ref().map(|planted| planted.best_auc);
         let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
         row("test AUC", &with_best(evaluation.auc, best_auc, auc_share(evaluation, best_auc)));

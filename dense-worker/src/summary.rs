@@ -5,6 +5,7 @@ use zagros_eval::ColumnSlices;
 use zagros_plumbing::process::MachineInfo;
 
 use crate::event::Evaluation;
+use crate::measures::TargetMeasures;
 
 /// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +54,9 @@ pub struct Summary {
     /// Measures by the columns of `eval.slices`, of the test part, or else of the validation part, with the state that is the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<ColumnSlices>,
+    /// Measures of each target if there are several, of the same part.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetMeasures>,
     /// Steps before the state that is the model.
     #[serde(default)]
     pub model_step: u64,

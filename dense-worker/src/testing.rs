@@ -9,7 +9,7 @@ pub(crate) use shard::WorkerShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Categorical, Checkpoint, Cluster, Data, DataOrder, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Keep, Label, Mode, Model, Numeric, Output, Pad, PoolAt, Pooling, Sequence, StartSteps, Table,
+    Initializer, Job, Keep, Mode, Model, Numeric, Output, Pad, PoolAt, Pooling, Sequence, StartSteps, Table,
     TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
@@ -143,7 +143,8 @@ fn features(numeric: usize, categorical: usize) -> Features {
     let column = |index| Numeric::from(format!("I{index}"));
     let feature = |table| Categorical::of_column(format!("C{table}"), table);
     Features {
-        label: Label { column: "label".to_owned(), positive: vec!["1".to_owned()], negative: vec!["0".to_owned()] },
+        targets: vec!["label".into()],
+        weight: None,
         numeric: (1..=numeric).map(column).collect(),
         categorical: (0..categorical).map(feature).collect(),
     }

@@ -4,8 +4,10 @@
 //! `docs/job-file.md` and the JSON schema for editors. A default is written in one place. If the default depends on other
 //! keys, the documentation of the key says "Default:" in words, and [`crate::resolve`] fills it in.
 
+mod column;
 mod data;
 mod features;
+mod labels;
 
 use std::collections::BTreeMap;
 
@@ -13,8 +15,10 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+pub(crate) use column::Column;
 pub(crate) use data::{DataFile, Layout, Paths};
-pub(crate) use features::{CategoricalFile, Column, FeaturesFile};
+pub(crate) use features::{CategoricalFile, FeaturesFile};
+pub(crate) use labels::{LabelFile, Labels};
 
 use crate::settings::{
     Checkpoint, Cluster, DenseOptimizer, Eval, Job, Mlp, Model, Output, TableOverrides, TableSettings, Train, shorten,

@@ -188,14 +188,18 @@ fn any_optimizer(optimizer: Json, train: &Json) -> Json {
 
 /// A module has its own layers, and mode `async` no running statistics.
 fn any_mlp(mlp: Json, model: &Json, train: &Json) -> Json {
-    let fits = model["kind"] != "torchscript" && train["mode"] != "async";
+    let refuses = ["torchscript", "shared_bottom", "mmoe", "ple"].iter().any(|kind| model["kind"] == *kind);
+    let fits = !refuses && train["mode"] != "async";
     if fits { mlp } else { json!({}) }
 }
 
 /// Mode `sync` allows no device, and mode `async` neither an average nor new rows in every epoch.
 fn any_train(train: Json) -> Json {
     let device = if train["mode"] == "sync" { json!("cpu") } else { train["device"].clone() };
-    let train = with(train, json!({ "staleness": null, "device": device }));
+    // The label is a click.
+    let of_clicks = |stop: &Json| with(stop.clone(), json!({ "metric": "logloss" }));
+    let early_stop = train.get("early_stop").map(of_clicks);
+    let train = with(train, json!({ "staleness": null, "device": device, "early_stop": early_stop }));
     let alone = if train["mode"] == "async" { json!({ "ema": null, "reset_embeddings": null }) } else { json!({}) };
     with(train, alone)
 }

@@ -14,6 +14,7 @@ mod rows;
 mod sequences;
 mod stdin;
 mod tables;
+mod targets;
 
 use std::path::Path as FilePath;
 
@@ -66,7 +67,9 @@ impl Resolver<'_> {
         self.retention_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
-        let features = Features { label: features.label, numeric: features.numeric, categorical };
+        let (targets, weight, numeric) = (features.targets, features.weight, features.numeric);
+        let features = Features { targets, weight, numeric, categorical };
+        self.outputs_fit(&file.model, &features.targets);
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let stops_early = file.train.early_stop.is_some();
         Job {
@@ -76,7 +79,7 @@ impl Resolver<'_> {
             data: self.data(&file.data, &features, columns.as_deref()),
             tables,
             dense_optimizer: file.optimizer,
-            eval: self.eval(file.eval, &features.label, columns.as_deref()),
+            eval: self.eval(file.eval, &features.targets, columns.as_deref()),
             checkpoint: self.checkpoint(file.checkpoint),
             cluster: {
                 self.min_workers_fit(&file.cluster, file.train.mode);
@@ -84,7 +87,10 @@ impl Resolver<'_> {
                 self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
                 self.cluster(file.cluster)
             },
-            train: self.train(file.train),
+            train: {
+                let train = self.measured(file.train, &features.targets);
+                self.train(train)
+            },
             output: self.output(file.output, stops_early),
             features,
         }

@@ -21,6 +21,7 @@ mod run;
 mod sequence;
 mod statistics;
 mod table;
+mod targets;
 mod train;
 mod vocabulary;
 
@@ -28,7 +29,7 @@ pub use categorical::{Buckets, Categorical, DatePart, IdRange, PoolAt, Pooling, 
 pub use cluster::{Cluster, Collective, Durability, Wire};
 pub use data::{Columnar, Data, DataOrder, Delimited, Format, NewestRows, STDIN, TestPart, TimeBound, ValidationPart};
 pub use dense::DENSE_TABLE;
-pub use features::{Features, Label};
+pub use features::Features;
 pub use mlp::{Activation, Mlp, MlpNorm};
 pub use model::{Model, Structure};
 pub use network::PairSize;
@@ -41,6 +42,7 @@ pub use sequence::{Attention, AttentionActivation, Keep, Pad, Sequence};
 pub use statistics::{Measured, Statistic};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
+pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
 pub use train::{DenseUpdates, Device, Mode, Precision, StartSteps, Train};
 pub use vocabulary::Vocabulary;
 pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};

@@ -25,6 +25,7 @@ mod forget;
 mod help;
 mod init;
 mod inspect;
+mod labels;
 mod memory;
 mod monitoring;
 mod page;

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
-use zagros_dense_worker::{Event, Manifest, Observer, Predict, ScoredRows};
+use zagros_dense_worker::{Event, Manifest, Observer, Predict, ScoredRows, target_form};
+use zagros_eval::TargetForm;
 use zagros_ingest::InputRows;
-use zagros_job::{Job, PredictRows, STDIN};
+use zagros_job::{Job, PredictRows, STDIN, TargetKind};
 use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_predictions::{
@@ -37,11 +38,13 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
         job.data.max_bad_rows = u64::MAX;
     }
     let manifest = Manifest::read(&saved.folder).map_err(failed)?;
-    let output = Output::open(&args, &identity(&args, &job, &manifest)).map_err(refused)?;
+    let scores = score_columns(&job, &args.score_column);
+    let output = Output::open(&args, scores, &identity(&args, &job, &manifest)).map_err(refused)?;
     let before = output.counts();
     if before.rows() > 0 {
         err!("going on after {} rows that are written (--fresh starts over)", HumanCount(before.rows()));
     }
+    let targets = job.features.targets.iter().map(target_form).collect();
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&job).await?;
@@ -57,7 +60,7 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
         shutdown,
     };
     let started = Instant::now();
-    let output = Scores { output, logits: args.logits };
+    let output = Scores { output, logits: args.logits, targets };
     let written = predict.run(output).await;
     let output = written.map_err(|error| report::failure(error, &signals))?.map_err(refused)?.output;
     let counts = output.finish().map_err(refused)?;
@@ -122,6 +125,19 @@ fn identity(args: &PredictArgs, job: &Job, manifest: &Manifest) -> String {
     identity
 }
 
+/// Names of the columns of scores: `score`, with several targets `score_NAME`, and for each class of one `score_CLASS`.
+fn score_columns(job: &Job, score: &str) -> Vec<String> {
+    let targets = &job.features.targets;
+    let columns = targets.iter().flat_map(|target| {
+        let name = if targets.len() > 1 { format!("{score}_{}", target.name) } else { score.to_owned() };
+        match &target.kind {
+            TargetKind::Classes { classes } => classes.iter().map(|class| format!("{name}_{class}")).collect(),
+            TargetKind::Click { .. } | TargetKind::Regression { .. } => vec![name],
+        }
+    });
+    columns.collect()
+}
+
 /// Where the scores go.
 enum Output {
     File(PredictionFile),
@@ -130,9 +146,9 @@ enum Output {
 
 impl Output {
     /// Checks first what can be checked before the model is loaded.
-    fn open(args: &PredictArgs, identity: &str) -> Result<Self, PredictionError> {
+    fn open(args: &PredictArgs, scores: Vec<String>, identity: &str) -> Result<Self, PredictionError> {
         let to: &Path = &args.output;
-        let columns = PredictionColumns::new(args.keys.clone(), args.score_column.clone())?;
+        let columns = PredictionColumns::new(args.keys.clone(), scores)?;
         let format = args.format.map(PredictionFormat::from);
         if to == Path::new("-") {
             let stdout = BufWriter::with_capacity(BUFFER, std::io::stdout());
@@ -164,15 +180,34 @@ impl Output {
 struct Scores {
     output: Output,
     logits: bool,
+    /// In the order of the network's outputs.
+    targets: Vec<TargetForm>,
+}
+
+impl Scores {
+    /// What the outputs of the samples predict.
+    fn predictions(&self, outputs: &[f32]) -> Vec<f64> {
+        let mut scores = Vec::with_capacity(outputs.len());
+        let mut rest = outputs;
+        while !rest.is_empty() {
+            for target in &self.targets {
+                let (own, others) = rest.split_at(target.outputs().min(rest.len()));
+                target.predict(own, &mut scores);
+                rest = others;
+            }
+        }
+        scores
+    }
 }
 
 impl ScoredRows for Scores {
     type Error = PredictionError;
 
     fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), PredictionError> {
-        let logits = logits.iter().map(|logit| f64::from(*logit));
-        let scores: Vec<f64> =
-            if self.logits { logits.collect() } else { logits.map(zagros_eval::measure::sigmoid).collect() };
+        let scores = match self.logits {
+            true => logits.iter().map(|logit| f64::from(*logit)).collect(),
+            false => self.predictions(logits),
+        };
         match &mut self.output {
             Output::File(file) => file.add(rows, &scores),
             Output::Stream(stream) => stream.add(rows, &scores),

@@ -33,7 +33,7 @@ pub struct Evaluation {
     pub positive_rate: Option<f64>,
     /// Area under the ROC curve, ties counting one half.
     pub auc: Option<f64>,
-    /// Mean binary cross-entropy, nats.
+    /// Mean cross-entropy of clicks or classes, nats.
     pub logloss: Option<f64>,
     /// Logloss divided by the entropy of the positive rate. Below 1 the model beats a constant (He et al. 2014).
     pub normalised_entropy: Option<f64>,
@@ -52,6 +52,21 @@ pub struct Evaluation {
     /// Share of all groups that were measured, chosen by a hash; below 1 if there were too many samples to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_share: Option<f64>,
+    /// Mean squared error of a regression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mse: Option<f64>,
+    /// Its square root, in the unit of the labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rmse: Option<f64>,
+    /// Mean absolute error of a regression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mae: Option<f64>,
+    /// Mean Poisson deviance of a regression of counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deviance: Option<f64>,
+    /// Share of samples whose class has the highest probability.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
 }
 
 impl Scores {
@@ -99,7 +114,7 @@ impl Scores {
         self.is_sorted = false;
     }
 
-    /// Adds the samples of a batch.
+    /// Adds the samples of a batch; those without a label (NaN) do not count.
     ///
     /// # Errors
     /// When labels and logits are not equally many; nothing is added then.
@@ -107,7 +122,7 @@ impl Scores {
         if labels.len() != logits.len() {
             return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: logits.len() });
         }
-        for (label, logit) in labels.iter().zip_eq(logits) {
+        for (label, logit) in labels.iter().zip_eq(logits).filter(|(label, _)| !label.is_nan()) {
             self.push(*label, *logit);
         }
         Ok(())
@@ -124,7 +139,8 @@ impl Scores {
         self.extend(labels, logits)?;
         if let Some(grouped) = &mut self.grouped {
             // Equally many: checked above.
-            for (group, (label, logit)) in groups.iter().zip_eq(labels.iter().zip_eq(logits)) {
+            let samples = groups.iter().zip_eq(labels.iter().zip_eq(logits));
+            for (group, (label, logit)) in samples.filter(|(_, (label, _))| !label.is_nan()) {
                 grouped.push(*group, *label, *logit);
             }
         }
@@ -217,6 +233,7 @@ impl Scores {
             gauc: grouped.and_then(|grouped| grouped.value),
             groups: grouped.map(|grouped| grouped.groups),
             group_share: grouped.map(|grouped| grouped.share),
+            ..Evaluation::default()
         }
     }
 

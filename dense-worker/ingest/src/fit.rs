@@ -295,7 +295,7 @@ impl RowSink for FitSink {
 
     fn end_bag(&mut self, _feature: usize) {}
 
-    fn commit(&mut self, label: f32) {
+    fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
         for (column, value) in self.numbers.iter_mut().zip_eq(self.row.drain(..)) {
             if let Some(value) = value {
                 column.add(value);
@@ -307,7 +307,7 @@ impl RowSink for FitSink {
             }
         }
         self.rows += 1;
-        self.positives += u64::from(label > 0.5);
+        self.positives += u64::from(labels[0] > 0.5);
     }
 
     fn abandon(&mut self) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use zagros_job::{
     Categorical, Cluster, Data, DataOrder, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Label, Mode, Model, Numeric, Output, PoolAt, Pooling, StartSteps, Table, TableOptimizer,
-    TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Initializer, Job, Mode, Model, Numeric, Output, PoolAt, Pooling, StartSteps, Table, TableOptimizer, TableSettings,
+    TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -21,7 +21,8 @@ pub(crate) fn criteo() -> Job {
     job(
         Format::Criteo,
         Features {
-            label: label("label"),
+            targets: vec!["label".into()],
+            weight: None,
             numeric: (1..=13).map(numeric).collect(),
             categorical: (1..=26).map(categorical).collect(),
         },
@@ -45,7 +46,8 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
     job(
         Format::Delimited(format),
         Features {
-            label: label("click"),
+            targets: vec!["click".into()],
+            weight: None,
             numeric: vec![Numeric { missing: -1.0, ..Numeric::from("age".to_owned()) }],
             categorical: vec![
                 Categorical::of_column("city", 0),
@@ -86,10 +88,6 @@ pub(crate) fn criteo_line(n: u64) -> String {
         (0..26_u64).map(|f| if (n + f).is_multiple_of(7) { String::new() } else { format!("{:08x}", n % (f + 2)) });
     let label = u64::from(n.is_multiple_of(2)).to_string();
     std::iter::once(label).chain(integers).chain(categories).collect::<Vec<_>>().join("\t")
-}
-
-fn label(column: &str) -> Label {
-    Label { column: column.into(), positive: vec!["1".into()], negative: vec!["0".into()] }
 }
 
 fn job(format: Format, features: Features) -> Job {

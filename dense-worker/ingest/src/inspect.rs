@@ -188,10 +188,10 @@ impl RowSink for InspectSink {
 
     fn end_bag(&mut self, _feature: usize) {}
 
-    fn commit(&mut self, label: f32) {
+    fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
         if self.take_one() {
             self.rows += 1;
-            self.positives += u64::from(label > 0.5);
+            self.positives += u64::from(labels[0] > 0.5);
             for (feature, value) in self.numbers.iter().enumerate() {
                 self.numeric[feature].add(*value);
             }

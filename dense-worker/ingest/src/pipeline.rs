@@ -292,7 +292,7 @@ mod tests {
             assert_ne!(id, crate::hash_value(b"boom"), "cannot stand this");
         }
         fn end_bag(&mut self, _: usize) {}
-        fn commit(&mut self, _: f32) {}
+        fn commit(&mut self, _: &[f32], _: Option<f32>) {}
         fn abandon(&mut self) {}
         fn clear(&mut self) {}
     }

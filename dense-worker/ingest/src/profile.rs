@@ -158,9 +158,9 @@ impl RowSink for ProfileSink {
 
     fn end_bag(&mut self, _feature: usize) {}
 
-    fn commit(&mut self, label: f32) {
+    fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
         self.rows += 1;
-        self.positives += u64::from(label > 0.5);
+        self.positives += u64::from(labels[0] > 0.5);
         for (feature, value) in self.numbers.iter().enumerate() {
             self.numeric[feature].add(*value);
         }

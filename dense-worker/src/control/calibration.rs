@@ -48,7 +48,8 @@ impl Trainer {
         (self.scoring.calibrator, self.scoring.calibrated) = (None, None);
         let Some(kind) = self.run.job.eval.calibration else { return Ok(()) };
         let Some(validation) = self.scoring.held_out.during.clone() else { return Ok(()) };
-        let scores = self.scores(&validation).await?;
+        // The job has one label, a click.
+        let Some(scores) = self.scores(&validation).await?.into_clicks() else { return Ok(()) };
         let Some((calibrator, calibrated)) = blocking("calibration", move || fit(kind, scores)).await? else {
             tracing::warn!(
                 "the validation part has no sample of one class, or a score that is not finite: the model is saved without calibration"

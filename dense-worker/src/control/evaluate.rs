@@ -6,10 +6,10 @@ use std::sync::Arc;
 use prometheus::Registry;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
-use zagros_eval::{Calibrator, Scores, SlicedScores};
+use zagros_eval::Calibrator;
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, FileInfo, IngestError, InputRows, StreamOptions, StreamStart, WholeFiles,
-    check_first_rows, files,
+    Batch, BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
+    files,
 };
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
@@ -20,7 +20,8 @@ use zagros_worker_core::StepVote;
 use super::blocking::blocking;
 use super::context::wire;
 use super::group_session::GroupRank;
-use super::measures::{ImportanceOptions, Measures, measures_of};
+use super::measures::{ImportanceOptions, Measures};
+use super::part_scores::{PartScores, measures_of};
 use super::saved_model::{Load, SavedModel};
 use super::stop::Stop;
 use crate::datapath::dense::{Dense, DenseThread};
@@ -207,17 +208,17 @@ impl Scorer {
         calibrator: Option<Calibrator>,
     ) -> Result<Measures, WorkerError> {
         let scores = self.score_share(held_out, step).await?;
-        measures_of(&self.job, scores, calibrator).await
+        measures_of(scores, calibrator).await
     }
 
     /// Scores this worker's share of the rows.
     ///
     /// # Errors
     /// As [`Self::score`].
-    pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<Scores, WorkerError> {
+    pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
-        let (mut scores, mut done) = (self.no_scores(), 0);
+        let (mut scores, mut done) = (PartScores::of(&self.job), 0);
         while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
@@ -266,14 +267,14 @@ impl Scorer {
     ///
     /// # Errors
     /// When another worker is lost.
-    pub(crate) async fn merge(&self, scores: Scores) -> Result<Scores, WorkerError> {
+    pub(crate) async fn merge(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
         if self.group.is_none() {
             return Ok(scores);
         }
         let all = self.dense.call(move |dense| dense.all_gather(&scores.to_bytes())).await??;
-        let mut merged = self.no_scores();
+        let mut merged = PartScores::of(&self.job);
         for (rank, bytes) in all.iter().enumerate() {
-            let part = Scores::from_bytes(bytes);
+            let part = PartScores::from_bytes(&self.job, bytes);
             merged.merge(part.ok_or_else(|| inconsistent(0, format!("the scores of dense worker {rank}")))?);
         }
         Ok(merged)
@@ -296,14 +297,14 @@ impl Scorer {
         }
     }
 
-    async fn add(&self, fetched: Fetched, mut scores: Scores) -> Result<Scores, WorkerError> {
+    async fn add(&self, fetched: Fetched, mut scores: PartScores) -> Result<PartScores, WorkerError> {
         let seq = fetched.seq;
         let (batch, logits) = self.logits(fetched).await?;
-        add_logits(&batch, &logits, &mut scores).map_err(|reason| inconsistent(seq, reason))?;
+        scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
         Ok(scores)
     }
 
-    /// The logits of a batch. `zagros eval` measures them, and `zagros predict` writes them.
+    /// The outputs of a batch. `zagros eval` measures them, and `zagros predict` writes them.
     ///
     /// # Errors
     /// When libtorch fails.
@@ -313,12 +314,6 @@ impl Scorer {
         let (logits, batch) = self.dense.call(work).await?;
         drop(permit);
         Ok((batch, logits?))
-    }
-
-    pub(super) fn no_scores(&self) -> Scores {
-        let eval = &self.job.eval;
-        let scores = if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() };
-        if eval.slices.is_empty() { scores } else { scores.by_slice(eval.slices.len()) }
     }
 
     fn open(&self, held_out: &HeldOut, start: StreamStart) -> Open {
@@ -333,28 +328,5 @@ impl Scorer {
             let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
-    }
-}
-
-/// Adds the samples of a batch, also by group and slice where these are wanted.
-///
-/// # Errors
-/// A message, when labels and logits are not equally many.
-pub(super) fn add_logits(batch: &Batch, logits: &[f32], scores: &mut Scores) -> Result<(), String> {
-    let added = scores.extend_grouped(&batch.labels, logits, &batch.groups);
-    added.map_err(|error| error.to_string())?;
-    if let (Some(slices), Some(input)) = (scores.slices_mut(), &batch.input) {
-        add_slices(slices, input, &batch.labels, logits);
-    }
-    Ok(())
-}
-
-/// Adds the samples among the rows, each with the texts of its columns.
-fn add_slices(slices: &mut SlicedScores, rows: &InputRows, labels: &[f32], logits: &[f32]) {
-    for row in rows.iter() {
-        let Some(sample) = row.sample else { continue };
-        for column in 0..slices.columns() {
-            slices.push(column, row.key(column), labels[sample], logits[sample]);
-        }
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zagros_coordinator_client::ControlPlane;
-use zagros_eval::Scores;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
@@ -13,8 +12,9 @@ use zagros_worker_core::{Event, MeasuredState};
 use super::evaluate::{HeldOut, Scorer};
 use super::group_session::GroupRank;
 use super::interruption::is_interruption;
-use super::measures::{Measures, measures_of};
-use super::scoring::MeasuredSlices;
+use super::measures::Measures;
+use super::part_scores::{PartScores, measures_of};
+use super::scoring::MeasuredParts;
 use super::splits::control_error;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
@@ -49,12 +49,12 @@ impl Trainer {
         // In the end that may be an earlier state than the last.
         let (step, part) = (self.model_age().0, held_out.name);
         let scores = self.scores(held_out).await?;
-        let report = measures_of(&self.run.job, scores, self.scoring.calibrator.clone());
-        let Measures { evaluation, calibrated, slices, .. } = report.await?;
+        let report = measures_of(scores, self.scoring.calibrator.clone());
+        let Measures { evaluation, targets, calibrated, slices, .. } = report.await?;
         self.scoring.calibrated = calibrated;
-        self.scoring.slices = MeasuredSlices { step, slices };
+        self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };
         self.run.metrics.evaluated(part, &evaluation);
-        self.run.observer.on(&WorkerEvent::Evaluated { step, part, epoch, evaluation });
+        self.run.observer.on(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
         if self.group.rank.is_none_or(GroupRank::leads) {
             self.report_evaluation(step, epoch, part, evaluation).await;
         }
@@ -62,7 +62,7 @@ impl Trainer {
     }
 
     /// The scores of all workers of a part, by what the model is now.
-    pub(super) async fn scores(&mut self, held_out: &HeldOut) -> Result<Scores, WorkerError> {
+    pub(super) async fn scores(&mut self, held_out: &HeldOut) -> Result<PartScores, WorkerError> {
         let step = self.model_age().0;
         if self.group.rank.is_some() {
             // The others' gradients are acknowledged too.
@@ -87,7 +87,7 @@ impl Trainer {
     }
 
     /// Waits until every asynchronous worker has scored its share. All give up where one was asked to stop.
-    async fn close_scoring(&mut self, scored: Result<Scores, WorkerError>) -> Result<Scores, WorkerError> {
+    async fn close_scoring(&mut self, scored: Result<PartScores, WorkerError>) -> Result<PartScores, WorkerError> {
         match scored {
             Ok(scores) => {
                 self.ballots.wait_for_all().await?;

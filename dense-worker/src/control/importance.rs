@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
+use zagros_eval::Calibrator;
 use zagros_eval::importance::PermutedScores;
-use zagros_eval::{Calibrator, Scores};
 use zagros_ingest::StreamStart;
 use zagros_job::Job;
 
-use super::evaluate::{HeldOut, Scorer, add_logits};
-use super::measures::{Importance, ImportanceOptions, Measures, measures_of};
+use super::evaluate::{HeldOut, Scorer};
+use super::measures::{Importance, ImportanceOptions, Measures};
+use super::part_scores::{PartScores, measures_of};
 use crate::datapath::dense::Dense;
 use crate::datapath::permuted::{FeatureIndex, PermutationSeed};
 use crate::datapath::prepared::{Fetched, inconsistent};
@@ -28,7 +29,7 @@ fn names(job: &Job) -> Vec<String> {
 
 /// All scores of one reading.
 struct ImportanceScores {
-    scores: Scores,
+    scores: PartScores,
     permuted: PermutedScores,
 }
 
@@ -47,7 +48,7 @@ impl Scorer {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let (total, mut done, features) = (held_out.files.iter().map(|file| file.bytes).sum(), 0, names(&self.job));
         let permuted = PermutedScores::new(features.len(), repeats as usize);
-        let mut found = ImportanceScores { scores: self.no_scores(), permuted };
+        let mut found = ImportanceScores { scores: PartScores::of(&self.job), permuted };
         while let Some(fetched) = self.next(&mut prefetch).await? {
             done += fetched.prepared.batch.bytes;
             found = self.add_permuted(fetched, found, (features.len(), repeats)).await?;
@@ -56,7 +57,7 @@ impl Scorer {
         reader.finish(self.job.cluster.timeout).await?;
         let features = found.permuted.report(&features);
         let importance = Importance { repeats, block_rows: self.job.train.batch_size, features };
-        let measures = measures_of(&self.job, found.scores, calibrator).await?;
+        let measures = measures_of(found.scores, calibrator).await?;
         Ok(Measures { importance: Some(importance), ..measures })
     }
 
@@ -86,7 +87,7 @@ impl Scorer {
         let seq = fetched.seq;
         let (batch, logits) = self.logits(fetched).await?;
         found.permuted.add_plain(&batch.labels, &logits);
-        add_logits(&batch, &logits, &mut found.scores).map_err(|reason| inconsistent(seq, reason))?;
+        found.scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
         Ok(found)
     }
 }

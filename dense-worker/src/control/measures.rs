@@ -1,14 +1,13 @@
 //! What scoring a part answers: measures before and after calibration, of slices, and the importance of features.
 
 use serde::Serialize;
+use zagros_eval::ColumnSlices;
 use zagros_eval::importance::FeatureImportance;
-use zagros_eval::{Calibrator, ColumnSlices, Scores};
 use zagros_job::Job;
 
-use super::blocking::blocking;
 use crate::datapath::kernels::Columns;
-use crate::error::WorkerError;
 use crate::event::Evaluation;
+use crate::measures::TargetMeasures;
 
 /// Most rows of a block.
 const MOST_ROWS: usize = 65_536;
@@ -50,9 +49,12 @@ fn block_rows(job: &Job) -> usize {
 /// Measures of a held-out part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measures {
-    /// Of all its rows, by what the network says.
+    /// Of all its rows, by what the network says; with several targets, of the first.
     #[serde(flatten)]
     pub evaluation: Evaluation,
+    /// Of each target, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetMeasures>,
     /// After calibration, where the model has it: the measures of what `zagros predict` writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Evaluation>,
@@ -62,25 +64,6 @@ pub struct Measures {
     /// By the columns of `eval.slices`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<ColumnSlices>,
-}
-
-/// Measures of scores, before and after calibration.
-///
-/// # Errors
-/// When the system gives no thread.
-pub(crate) async fn measures_of(
-    job: &Job,
-    mut scores: Scores,
-    calibrator: Option<Calibrator>,
-) -> Result<Measures, WorkerError> {
-    let (columns, most) = (job.eval.slices.clone(), job.eval.slice_values);
-    let report = move || {
-        let slices = scores.slices().map_or_else(Vec::new, |slices| slices.report(&columns, most));
-        let calibrated = calibrator.map(|calibrator| scores.calibrated(&calibrator).report());
-        Measures { evaluation: scores.report(), calibrated, importance: None, slices }
-    };
-    // Sorts all scores.
-    blocking("measures", report).await
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::group_session::GroupSession;
 use super::model_choice::ModelChoice;
 use super::resume::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
-use super::scoring::{MeasuredSlices, Scoring};
+use super::scoring::{MeasuredParts, Scoring};
 use super::slow::SlowServers;
 use super::splits::Splits;
 use super::start_model::StartModel;
@@ -332,11 +332,11 @@ impl Worker {
                 held_out: data.held_out,
                 evaluated: None,
                 of_epochs: Vec::new(),
-                slices: MeasuredSlices::default(),
+                measured: MeasuredParts::default(),
                 model: ModelChoice::new(&job, checkpoints.clone()),
             },
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
-            loss: LossWatch::default(),
+            loss: LossWatch::of(&job),
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
             barrier_calls: BarrierCalls::new(membership.subscribe()),
             ballots: Ballots::new(&splits),

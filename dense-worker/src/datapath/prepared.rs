@@ -9,6 +9,7 @@ use zagros_zip::ZipEq;
 use super::kernels::{Column, Columns, Positions, VectorForm};
 use super::pooling::{self, PoolPlan};
 use crate::error::WorkerError;
+use crate::model::Samples;
 
 /// A batch with its unique ids, and which of their rows are looked up.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Prepared {
 pub(crate) struct Preparer {
     columns: Columns,
     numeric: usize,
+    targets: usize,
     plan: PoolPlan,
     deduplicator: Deduplicator,
     beside: Option<TableIds>,
@@ -50,6 +52,7 @@ impl Preparer {
         Self {
             columns: Columns::of(job),
             numeric: job.features.numeric.len(),
+            targets: job.features.targets.len(),
             plan: PoolPlan::of(job, access),
             deduplicator: Deduplicator::new(),
             beside: None,
@@ -66,7 +69,7 @@ impl Preparer {
     /// # Errors
     /// A message, when the batch does not have the job's shape.
     pub(crate) fn prepare(&mut self, batch: Batch) -> Result<Prepared, String> {
-        check(&batch, &self.columns, self.numeric)?;
+        check(&batch, &self.columns, (self.numeric, self.targets))?;
         let (mut unique, inverse) = self.dedup(&batch.categorical);
         let slot = |table| unique.tables.iter().position(|ids| ids.table == table);
         let slots: Option<Vec<usize>> = self.columns.features.iter().map(|column| slot(column.table)).collect();
@@ -93,6 +96,12 @@ impl Preparer {
 }
 
 impl Prepared {
+    /// The batch as the network takes it; `embeddings` is `[batch, ΣD]`.
+    pub(crate) fn samples<'a>(&'a self, embeddings: &'a [f32]) -> Samples<'a> {
+        let Batch { numeric, labels, weights, .. } = &self.batch;
+        Samples { numeric, embeddings, labels, weights }
+    }
+
     /// The positions of feature `index` for the kernels, and its table's position in `unique`.
     pub(crate) fn feature(&self, index: usize) -> (usize, Positions<'_>) {
         let (inverse, offsets) = (&self.inverse[index], self.batch.categorical[index].offsets.as_deref());
@@ -111,8 +120,11 @@ pub(crate) fn fits(rows: &BatchRows, unique: &UniqueIds) -> bool {
         && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
 }
 
-fn check(batch: &Batch, columns: &Columns, numeric: usize) -> Result<(), String> {
-    expect("labels", batch.size, batch.labels.len())?;
+fn check(batch: &Batch, columns: &Columns, (numeric, targets): (usize, usize)) -> Result<(), String> {
+    expect("labels", batch.size * targets, batch.labels.len())?;
+    if !batch.weights.is_empty() {
+        expect("sample weights", batch.size, batch.weights.len())?;
+    }
     if !batch.groups.is_empty() {
         expect("groups", batch.size, batch.groups.len())?;
     }
@@ -220,7 +232,8 @@ mod tests {
 
     #[test]
     fn a_batch_of_another_shape_is_refused() {
-        let broken: [fn(&mut Batch); 8] = [
+        let broken: [fn(&mut Batch); 9] = [
+            |batch| batch.weights = vec![1.0],
             |batch| batch.groups = vec![1],
             |batch| batch.labels.truncate(1),
             |batch| batch.numeric.truncate(1),

@@ -38,6 +38,7 @@ impl Network {
             {
                 same.categorical
             }
+            Self::Tasks(tasks) if tasks.reads_input(tensor) => same.both(),
             Self::Din(_) | Self::Bst(_) if is_of("layers.0") => same.both(),
             // A transformer belongs to a sequence and its target, as a unit does.
             Self::Bst(_) if !tensor.starts_with("layers.") => same.categorical,
@@ -76,6 +77,11 @@ mod tests {
 
     fn dlrm() -> Model {
         Model::Dlrm { bottom: vec![3], top: vec![8], dropout: 0.0 }
+    }
+
+    fn ple() -> Model {
+        let (levels, shared_experts, task_experts) = (2, 1, 1);
+        Model::Ple { levels, shared_experts, task_experts, hidden: vec![3, 3], tower: vec![2], dropout: 0.0 }
     }
 
     fn wukong() -> Model {
@@ -121,6 +127,13 @@ mod tests {
             (Model::Ffnn { hidden: vec![3], dropout: 0.0 }, vec!["layers.0"]),
             (Model::DeepFm { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "factors", "first_order.0"]),
             (Model::WideDeep { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "wide.0"]),
+            (Model::SharedBottom { bottom: vec![3], tower: vec![2], dropout: 0.0 }, vec!["bottom.0"]),
+            (Model::SharedBottom { bottom: vec![], tower: vec![2], dropout: 0.0 }, vec!["tower_0.0"]),
+            (
+                Model::Mmoe { experts: 2, hidden: vec![3, 3], tower: vec![2], dropout: 0.0 },
+                vec!["expert_0.0", "expert_1.0", "gate.0"],
+            ),
+            (ple(), vec!["level_0_gate.0", "level_0_shared_0.0", "level_0_shared_gate.0", "level_0_target_0_0.0"]),
             (wukong(), vec!["bottom.0", "fmb_0.0", "fmb_norm.0", "fmb_projection.0", "lcb.0", "residual.0"]),
         ];
         let none = SameInputs { numeric: false, categorical: false };

@@ -17,6 +17,8 @@ pub(super) struct Weights<'a> {
     random: Pcg64Mcg,
     precision: Precision,
     layers: zagros_job::Mlp,
+    /// Values that the network gives for a sample.
+    outputs: usize,
     /// The buffers of the layers so far, by name, and where their forward finds them.
     buffers: Vec<(String, Tensor)>,
     lent: LentBuffers,
@@ -26,7 +28,12 @@ impl<'a> Weights<'a> {
     /// `precision` is that of the layers' products, not of the weights.
     pub(super) fn seeded(root: Path<'a>, seed: u64, precision: Precision) -> Self {
         let (random, layers) = (Pcg64Mcg::seed_from_u64(seed), zagros_job::Mlp::default());
-        Self { root, random, precision, layers, buffers: Vec::new(), lent: LentBuffers::default() }
+        Self { root, random, precision, layers, outputs: 1, buffers: Vec::new(), lent: LentBuffers::default() }
+    }
+
+    /// Of a network with so many outputs.
+    pub(super) fn with_outputs(self, outputs: usize) -> Self {
+        Self { outputs, ..self }
     }
 
     /// What follows the hidden layers of MLPs.
@@ -203,14 +210,14 @@ impl Mlp {
         Self::new(name, inputs, widths, widths.len(), weights)
     }
 
-    /// As [`Self::hidden`], then one linear output: a logit.
+    /// As [`Self::hidden`], then one linear layer: the outputs of the network, such as a logit.
     pub(super) fn logit(
         name: &str,
         inputs: usize,
         hidden: &[usize],
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
-        Self::linear_last(name, inputs, &[hidden, &[1]].concat(), weights)
+        Self::linear_last(name, inputs, &[hidden, &[weights.outputs]].concat(), weights)
     }
 
     /// As [`Self::hidden`], but nothing follows the last layer.
@@ -242,7 +249,7 @@ impl Mlp {
     }
 
     /// Precision of a layer's products. The layer without an activation gives the logit, which stays f32: with the eight
-    /// bits of a bf16, different samples would get the same score. It has one column, so it costs next to nothing.
+    /// bits of a bf16, different samples would get the same score. It has few columns, so it costs next to nothing.
     pub(super) fn precision_of(&self, activate: bool) -> Precision {
         if activate { self.precision } else { Precision::F32 }
     }

@@ -24,7 +24,7 @@ pub(crate) fn batch_of_blocks(batch: usize) -> usize {
 }
 
 impl DenseModel {
-    /// Logits of a batch, `[batch]`, without dropout. Inputs as for [`Self::step`]. The logit of a sample depends neither on
+    /// Outputs of a batch, `[batch, outputs]`, without dropout. Inputs as for [`Self::step`]. The logit of a sample depends neither on
     /// the other samples nor on their number, only on the sample and its place in its block.
     ///
     /// # Errors
@@ -38,15 +38,17 @@ impl DenseModel {
 
     fn predict_blocks(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
         let (columns, width) = (self.shape.numeric, self.shape.width());
-        let mut logits = Vec::with_capacity(batch);
+        let outputs = self.losses.outputs();
+        let mut logits = Vec::with_capacity(batch * outputs);
         for start in (0..batch).step_by(BLOCK) {
             let end = batch.min(start + BLOCK);
             let numeric = self.block(&numeric[start * columns..end * columns], columns)?;
             let embeddings = self.block(&embeddings[start * width..end * width], width)?;
             self.lend_buffers(false)?;
             let block: Vec<f32> = to_vec(&tch::no_grad(|| self.network.forward(&numeric, &embeddings, None))?)?;
-            logits.extend_from_slice(&block[..end - start]);
+            logits.extend_from_slice(&block[..(end - start) * outputs]);
         }
+        self.losses.finish(&mut logits);
         Ok(logits)
     }
 

@@ -3,9 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::column::Column;
+use super::labels::Labels;
 use crate::settings::{
-    Buckets, Categorical, DatePart, Features, IdRange, Label, Numeric, PoolAt, Pooling, Reading, Sequence, Source,
-    Table, Values, Vocabulary, VocabularyKeys, ids_to_text,
+    Buckets, Categorical, DatePart, Features, IdRange, Numeric, PoolAt, Pooling, Reading, Sequence, Source, Table,
+    Values, Vocabulary, VocabularyKeys, ids_to_text,
 };
 
 /// What a sample is made of.
@@ -13,33 +15,17 @@ use crate::settings::{
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Features")]
 pub(crate) struct FeaturesFile {
-    /// The column that the model learns to predict: its name, or a table. Default: `"label"` for Criteo, otherwise needed.
-    pub(crate) label: Option<Column<Label>>,
+    /// What the model learns to predict: the name of a column, a table, or a list of both. The first one chooses the state that is
+    /// kept, and is what the progress of training shows. Default: `"label"` for Criteo, otherwise needed.
+    pub(crate) label: Option<Labels>,
+    /// Column of sample weights, numbers from 0: a sample of weight 2 counts in training as two of weight 1. Measures count every
+    /// sample once. Default: none, each sample counts once.
+    pub(crate) weight: Option<String>,
     /// Numeric features, in order: each the name of a column, or a table. Default: `I1` to `I13` with `log = true` for Criteo,
     /// otherwise none.
     pub(crate) numeric: Option<Vec<Column<Numeric>>>,
     /// Categorical features, in order: each the name of a column, or a table. Default: `C1` to `C26` for Criteo, otherwise none.
     pub(crate) categorical: Option<Vec<Column<CategoricalFile>>>,
-}
-
-/// A column.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum Column<T> {
-    /// Name of the column. The other keys have their defaults.
-    Name(String),
-    /// In full.
-    Full(T),
-}
-
-impl<T: From<String>> Column<T> {
-    /// The column in full.
-    pub(crate) fn full(self) -> T {
-        match self {
-            Self::Name(column) => column.into(),
-            Self::Full(column) => column,
-        }
-    }
 }
 
 /// A categorical feature in full.
@@ -112,7 +98,8 @@ impl FeaturesFile {
     pub(crate) fn of(features: &Features, tables: &[Table]) -> Self {
         let categorical = |feature: &Categorical| categorical(feature, &tables[feature.table].name);
         Self {
-            label: Some(Column::Full(features.label.clone())),
+            label: Some(Labels::of(&features.targets)),
+            weight: features.weight.clone(),
             numeric: Some(features.numeric.iter().cloned().map(Column::Full).collect()),
             categorical: Some(features.categorical.iter().map(categorical).collect()),
         }

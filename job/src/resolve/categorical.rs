@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::Resolver;
+use super::features::Learned;
 use crate::document::Path;
 use crate::file::CategoricalFile;
 use crate::settings::{
@@ -12,15 +13,20 @@ use crate::suggest;
 
 impl Resolver<'_> {
     /// Names are different, and columns are there. `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn categorical_columns(&mut self, features: &[CategoricalFile], label: &str, known: Option<&[String]>) {
+    pub(super) fn categorical_columns(
+        &mut self,
+        features: &[CategoricalFile],
+        learned: Learned<'_>,
+        known: Option<&[String]>,
+    ) {
         let names: Vec<_> = features.iter().map(|feature| (feature.feature_name(), feature.column.clone())).collect();
         self.different_names("categorical", &names);
         let parts: Vec<&str> = features.iter().filter(|feature| is_part(feature)).filter_map(own_name).collect();
         for (index, feature) in features.iter().enumerate() {
             let path = Path::from("features.categorical").index(index);
             match (&feature.column, &feature.cross) {
-                (Some(column), None) => self.feature_column("categorical", &path, column, label, known),
-                (None, Some(names)) => self.cross(&path.key("cross"), names, &parts, label, known),
+                (Some(column), None) => self.feature_column("categorical", &path, column, learned, known),
+                (None, Some(names)) => self.cross(&path.key("cross"), names, &parts, learned, known),
                 (Some(_), Some(_)) => {
                     let help = "remove `column`: a cross names what it combines";
                     self.problem(path.key("cross"), "`cross` and `column` exclude each other", "one too many", help);
@@ -34,7 +40,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn cross(&mut self, path: &Path, names: &[String], parts: &[&str], label: &str, known: Option<&[String]>) {
+    fn cross(&mut self, path: &Path, names: &[String], parts: &[&str], learned: Learned<'_>, known: Option<&[String]>) {
         for (index, name) in names.iter().enumerate() {
             let path = path.index(index);
             if names[..index].contains(name) {
@@ -47,7 +53,7 @@ impl Resolver<'_> {
                 let help = suggest::name(name, &names, "features of one value and columns are");
                 self.problem(path, format!("no feature or column is named \"{name}\""), "no such name", help);
             } else {
-                self.feature_column("categorical", &path, name, label, known);
+                self.feature_column("categorical", &path, name, learned, known);
             }
         }
     }

@@ -3,27 +3,43 @@
 use super::Resolver;
 use crate::document::Path;
 use crate::file::JobFile;
-use crate::settings::{Eval, Label, Metric};
+use crate::settings::{Eval, Metric, Target};
 
 impl Resolver<'_> {
-    pub(super) fn eval(&mut self, eval: Eval, label: &Label, known: Option<&[String]>) -> Eval {
+    pub(super) fn eval(&mut self, eval: Eval, targets: &[Target], known: Option<&[String]>) -> Eval {
         if let Some(column) = &eval.group_by {
             let path = Path::from("eval.group_by");
-            if *column == label.column {
+            if is_label(column, targets) {
                 let message = format!("the label \"{column}\" cannot group samples: each group would have one class");
                 self.problem(path, message, "this is the label", "name a column such as the user's id");
             } else {
                 self.column_exists(&path, column, known);
             }
         }
-        self.slices(&eval.slices, label, known);
+        self.slices(&eval.slices, targets, known);
+        self.clicks_are_measured(&eval, targets);
         eval
     }
 
-    fn slices(&mut self, columns: &[String], label: &Label, known: Option<&[String]>) {
+    /// Groups and slices have measures of clicks.
+    fn clicks_are_measured(&mut self, eval: &Eval, targets: &[Target]) {
+        if eval.calibration.is_some() && (targets.len() > 1 || !targets.iter().all(Target::is_click)) {
+            let help = "remove it, or learn one label of clicks";
+            let message = "calibration is for a single label, a click";
+            self.problem("eval.calibration", message, "other labels", help);
+        }
+        let Some(main) = targets.first().filter(|target| !target.is_click()) else { return };
+        let keys = [("eval.group_by", eval.group_by.is_some()), ("eval.slices", !eval.slices.is_empty())];
+        for (key, _) in keys.into_iter().filter(|(_, is_given)| *is_given) {
+            let message = format!("\"{}\" is no click, and `{key}` measures clicks", main.name);
+            self.problem(key, message, "the first label is no click", "remove it, or list a label of clicks first");
+        }
+    }
+
+    fn slices(&mut self, columns: &[String], targets: &[Target], known: Option<&[String]>) {
         for (index, column) in columns.iter().enumerate() {
             let path = Path::from("eval.slices");
-            if *column == label.column {
+            if is_label(column, targets) {
                 let message =
                     format!("slices by the label \"{column}\" have one class each: no AUC and no calibration");
                 self.problem(path, message, "this is the label", "name a column such as the country");
@@ -65,6 +81,10 @@ impl Resolver<'_> {
             self.problem("train.early_stop.metric", "\"gauc\" needs groups", "no `eval.group_by`", help);
         }
     }
+}
+
+fn is_label(column: &str, targets: &[Target]) -> bool {
+    targets.iter().any(|target| target.column == column)
 }
 
 #[cfg(test)]

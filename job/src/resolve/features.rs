@@ -5,61 +5,42 @@ use std::collections::HashSet;
 use super::Resolver;
 use crate::document::Path;
 use crate::file::{CategoricalFile, Column, FeaturesFile, Layout};
-use crate::settings::{Label, Numeric};
+use crate::settings::{Numeric, Target};
 use crate::suggest;
 
 /// Features before their tables are resolved.
 pub(super) struct Columns {
-    pub(super) label: Label,
+    pub(super) targets: Vec<Target>,
+    pub(super) weight: Option<String>,
     pub(super) numeric: Vec<Numeric>,
     pub(super) categorical: Vec<CategoricalFile>,
+}
+
+/// Columns that no feature may be.
+#[derive(Clone, Copy)]
+pub(super) struct Learned<'a> {
+    targets: &'a [Target],
+    weight: Option<&'a str>,
 }
 
 impl Resolver<'_> {
     /// `known`: the names of all columns, if they are known before a file is opened.
     pub(super) fn features(&mut self, format: Layout, file: FeaturesFile, known: Option<&[String]>) -> Columns {
         let criteo = format == Layout::Criteo;
-        let label = self.label(file.label, criteo);
+        let targets = self.targets(file.label, criteo, known);
+        self.weight(file.weight.as_ref(), &targets, known);
         let numbers = || if criteo { criteo_numbers() } else { Vec::new() };
         let categories = || if criteo { criteo_categories() } else { Vec::new() };
         let numeric = listed(file.numeric).unwrap_or_else(numbers);
         let categorical = listed(file.categorical).unwrap_or_else(categories);
-        self.column_exists(&Path::from("features.label"), &label.column, known);
-        self.numeric(&numeric, &label.column, known);
-        self.categorical_columns(&categorical, &label.column, known);
+        let learned = Learned { targets: &targets, weight: file.weight.as_deref() };
+        self.numeric(&numeric, learned, known);
+        self.categorical_columns(&categorical, learned, known);
         if categorical.is_empty() {
             let help = "list at least one column under `categorical`";
             self.problem("features.categorical", "no categorical feature: there is nothing to embed", "none", help);
         }
-        Columns { label, numeric, categorical }
-    }
-
-    fn label(&mut self, label: Option<Column<Label>>, criteo: bool) -> Label {
-        let label = match label {
-            Some(label) => label.full(),
-            None if criteo => "label".to_owned().into(),
-            None => {
-                let help = r#"name the column to learn: label = "clicked""#;
-                self.problem("features", "missing key `features.label`", "needed here", help);
-                String::new().into()
-            }
-        };
-        if criteo && label.column != "label" {
-            let message = format!("the label of Criteo's layout is \"label\", not \"{}\"", label.column);
-            self.problem("features.label", message, "another column", "remove the key");
-        }
-        self.distinct_classes(&label);
-        label
-    }
-
-    fn distinct_classes(&mut self, label: &Label) {
-        for (index, text) in label.negative.iter().enumerate() {
-            if label.positive.contains(text) {
-                let path = Path::from("features.label.negative").index(index);
-                let message = format!("label text \"{text}\" is both positive and negative");
-                self.problem(path, message, "also in `positive`", "list each text once");
-            }
-        }
+        Columns { targets, weight: file.weight, numeric, categorical }
     }
 
     /// A column of a feature is there, and is not the label.
@@ -68,13 +49,16 @@ impl Resolver<'_> {
         kind: &str,
         path: &Path,
         column: &str,
-        label: &str,
+        learned: Learned<'_>,
         known: Option<&[String]>,
     ) {
-        if column == label {
-            let message = format!("the label \"{label}\" is also a {kind} feature");
+        if learned.targets.iter().any(|target| target.column == column) {
+            let message = format!("the label \"{column}\" is also a {kind} feature");
             let help = "remove it: a model that sees the label learns nothing else";
             self.problem(path.clone(), message, "this is the label", help);
+        } else if learned.weight == Some(column) {
+            let message = format!("the weight \"{column}\" is also a {kind} feature");
+            self.problem(path.clone(), message, "this is the sample weight", "remove it, or copy the column");
         } else {
             self.column_exists(path, column, known);
         }

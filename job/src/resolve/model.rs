@@ -45,7 +45,12 @@ impl Resolver<'_> {
                     dropout: *dropout,
                 };
             }
-            Model::Ffnn { .. } | Model::Dcnv2 { .. } | Model::WideDeep { .. } => {}
+            Model::Ffnn { .. }
+            | Model::Dcnv2 { .. }
+            | Model::WideDeep { .. }
+            | Model::SharedBottom { .. }
+            | Model::Mmoe { .. }
+            | Model::Ple { .. } => {}
         }
         model
     }
@@ -55,6 +60,11 @@ impl Resolver<'_> {
         if matches!(model, Model::TorchScript { .. }) && mlp != Mlp::default() {
             let help = "remove [mlp], and choose activation and norm where the module is made";
             self.problem("mlp", "a TorchScript module has its own layers", "without effect", help);
+        }
+        let has_towers = matches!(model, Model::SharedBottom { .. } | Model::Mmoe { .. } | Model::Ple { .. });
+        if has_towers && mlp.norm != MlpNorm::None {
+            let message = "the towers and experts of networks for several labels take no norm";
+            self.problem("mlp.norm", message, "not for this network", "remove it, or use kind = \"ffnn\"");
         }
         if mode == Mode::Async && mlp.norm == MlpNorm::Batch {
             let message = "mode \"async\" keeps no running statistics, which batch norm needs";

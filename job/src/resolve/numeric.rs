@@ -1,17 +1,18 @@
 //! Numeric features: transforms that fit together.
 
 use super::Resolver;
+use super::features::Learned;
 use crate::document::Path;
 use crate::settings::{MinMax, Numeric, Standardise};
 
 impl Resolver<'_> {
     /// Names, columns and transforms. `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn numeric(&mut self, features: &[Numeric], label: &str, known: Option<&[String]>) {
+    pub(super) fn numeric(&mut self, features: &[Numeric], learned: Learned<'_>, known: Option<&[String]>) {
         let name = |feature: &Numeric| (feature.name().to_owned(), Some(feature.column.clone()));
         self.different_names("numeric", &features.iter().map(name).collect::<Vec<_>>());
         for (index, feature) in features.iter().enumerate() {
             let path = Path::from("features.numeric").index(index);
-            self.feature_column("numeric", &path, &feature.column, label, known);
+            self.feature_column("numeric", &path, &feature.column, learned, known);
             self.transforms_fit(&path, feature);
         }
     }

@@ -1,49 +1,42 @@
 //! What a sample is made of.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::categorical::Categorical;
 use super::numeric::Numeric;
+use super::targets::Target;
 
 /// What a sample is made of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Features {
-    /// The column that the model learns to predict.
-    pub label: Label,
+    /// What the model learns to predict: at least one target.
+    pub targets: Vec<Target>,
+    /// The column of sample weights.
+    pub weight: Option<String>,
     /// Numeric features, in order.
     pub numeric: Vec<Numeric>,
     /// Categorical features, in order.
     pub categorical: Vec<Categorical>,
 }
 
-/// The column that the model learns to predict.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Label {
-    /// Name of the column.
-    pub column: String,
-    /// Texts that mean a positive sample.
-    #[serde(default = "positive")]
-    #[schemars(length(min = 1))]
-    pub positive: Vec<String>,
-    /// Texts that mean a negative sample. A text in neither list is a malformed row.
-    #[serde(default = "negative")]
-    #[schemars(length(min = 1))]
-    pub negative: Vec<String>,
-}
-
-/// A column of `1` and `0`.
-impl From<String> for Label {
-    fn from(column: String) -> Self {
-        Self { column, positive: positive(), negative: negative() }
+impl Features {
+    /// The target that is measured while training, and that chooses the state that is kept: the first.
+    ///
+    /// # Panics
+    /// When there is no target, which no job has.
+    #[must_use]
+    pub fn main(&self) -> &Target {
+        &self.targets[0]
     }
-}
 
-fn positive() -> Vec<String> {
-    vec!["1".to_owned()]
-}
+    /// Outputs of the network, of all targets.
+    #[must_use]
+    pub fn outputs(&self) -> usize {
+        self.targets.iter().map(Target::outputs).sum()
+    }
 
-fn negative() -> Vec<String> {
-    vec!["0".to_owned()]
+    /// The columns that the model learns, and that of sample weights.
+    pub fn learned_columns(&self) -> impl Iterator<Item = &String> {
+        self.targets.iter().map(|target| &target.column).chain(&self.weight)
+    }
 }

@@ -66,7 +66,8 @@ impl Mlp {
             Model::Wukong { layers, fmb_hidden, bottom: widths, top, .. } => {
                 bottom(widths) + *layers as u64 * of(fmb_hidden) + of(top)
             }
-            Model::TorchScript { .. } => 0,
+            // Refused with a norm.
+            Model::SharedBottom { .. } | Model::Mmoe { .. } | Model::Ple { .. } | Model::TorchScript { .. } => 0,
         };
         if self.norm == MlpNorm::None { 0 } else { 2 * units }
     }

@@ -186,8 +186,72 @@ pub enum Model {
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         dropout: f64,
     },
+    /// A tower of each label over one MLP that all share (Caruana 1997). Without `bottom` every tower reads the features
+    /// themselves; with a label that is `given` another one, that is ESMM (Ma et al. 2018).
+    #[serde(rename = "shared_bottom")]
+    SharedBottom {
+        /// Widths of the hidden layers that all labels share, in order; none leaves the towers alone.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        bottom: Vec<i64>,
+        /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
+        #[serde(default = "tower")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        tower: Vec<i64>,
+        /// Share of hidden units that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// MMoE, Ma et al. 2018: experts that all labels share, a gate of each label that mixes them, and its tower.
+    Mmoe {
+        /// Experts, each an MLP over all features.
+        #[serde(default = "experts")]
+        #[schemars(range(min = 1, max = 256))]
+        experts: usize,
+        /// Widths of the layers of an expert, in order.
+        #[serde(default = "expert")]
+        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
+        #[serde(default = "tower")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        tower: Vec<i64>,
+        /// Share of hidden units that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// PLE, Tang et al. 2020: experts of each label besides those that all share, in levels, with gates, and a tower of each label.
+    Ple {
+        /// Levels of experts; one is the paper's CGC.
+        #[serde(default = "levels")]
+        #[schemars(range(min = 1, max = 16))]
+        levels: usize,
+        /// Experts of a level that all labels share.
+        #[serde(default = "few_experts")]
+        #[schemars(range(min = 1, max = 256))]
+        shared_experts: usize,
+        /// Experts of a level that each label has of its own.
+        #[serde(default = "few_experts")]
+        #[schemars(range(min = 1, max = 256))]
+        task_experts: usize,
+        /// Widths of the layers of an expert, in order.
+        #[serde(default = "expert")]
+        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
+        #[serde(default = "tower")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        tower: Vec<i64>,
+        /// Share of hidden units that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
     /// A TorchScript module of your own: called with the numeric values `[batch, numeric]` and the feature vectors
-    /// `[batch, ΣD]`, it gives the logits, `[batch]` or `[batch, 1]`.
+    /// `[batch, ΣD]`, it gives the logits, `[batch]` or `[batch, 1]`; with
+    /// several labels or classes their outputs in order, `[batch, outputs]`.
     #[serde(rename = "torchscript")]
     TorchScript {
         /// The file that `torch.jit.save` wrote. A relative path starts at the job file's folder; one given by `--set`
@@ -251,6 +315,26 @@ fn bottom() -> Vec<i64> {
 
 fn hidden() -> Vec<i64> {
     vec![256, 128]
+}
+
+fn tower() -> Vec<i64> {
+    vec![64]
+}
+
+fn expert() -> Vec<i64> {
+    vec![128]
+}
+
+fn experts() -> usize {
+    4
+}
+
+fn few_experts() -> usize {
+    2
+}
+
+fn levels() -> usize {
+    1
 }
 
 fn cross_layers() -> usize {

@@ -11,7 +11,7 @@ use zagros_job::{Format, Job};
 use super::categories::Categories;
 use super::decoded::{Decoded, GroupColumns, failed};
 use super::fault::Fault;
-use super::output::{Cell, Cells, IdCells, Texts, ToClass, ToNumber, ToPart};
+use super::output::{Cell, Cells, Convert, IdCells, Texts, ToLabel, ToNumber, ToPart, ToWeight};
 use super::parquet::file::{RowGroups, RowSlice, UsedColumn};
 use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
@@ -19,8 +19,8 @@ use crate::category::reading::CellReading;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
 use crate::parse::hold_out::HoldOut;
-use crate::parse::label::{LabelTexts, bytes};
-use crate::parse::row::{ParseOutcome, wants_groups};
+use crate::parse::label::{LabelTexts, bytes, expected_weight};
+use crate::parse::row::{ParseOutcome, wants_groups, wants_weights};
 use crate::parse::sink::{BatchSink, RowSink, notes_rows};
 use crate::read::layout::FileLayout;
 use crate::{DataPart, IngestError};
@@ -32,6 +32,10 @@ pub(crate) struct ColumnarParser {
     hold_out: Option<HoldOut>,
     /// Whether rows are read with their group.
     groups: bool,
+    /// Whether rows are read with their sample weight.
+    weights: bool,
+    /// Labels of the row that is given away, one for each target.
+    labels: Vec<f32>,
     /// Whether rows are read with the texts of their keys.
     notes: bool,
     missing: Vec<Vec<u8>>,
@@ -47,7 +51,8 @@ struct OpenGroup {
     at: u64,
     /// Its columns, if they are in a store.
     ranges: Option<GroupRanges>,
-    label: Option<Decoded<Cells<ToClass>>>,
+    labels: Vec<Decoded<Cells<ToLabel>>>,
+    weight: Option<Decoded<Cells<ToWeight>>>,
     numeric: Vec<Decoded<Cells<ToNumber>>>,
     categorical: Vec<Categories>,
     grouping: Option<Decoded<IdCells>>,
@@ -63,7 +68,8 @@ impl ColumnarParser {
             Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => Vec::new(),
         };
         let (hold_out, groups, notes) = (HoldOut::of(job, part), wants_groups(job, part), notes_rows(job, part));
-        Self { job: Arc::clone(job), hold_out, groups, notes, missing, open: None }
+        let (weights, labels) = (wants_weights(job, part), vec![0.0; job.features.targets.len()]);
+        Self { job: Arc::clone(job), hold_out, groups, weights, labels, notes, missing, open: None }
     }
 
     /// Gives the rows of a slice to `sink`.
@@ -100,15 +106,21 @@ impl ColumnarParser {
         let features = &self.job.features;
         let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
         let predict = self.job.eval.predict.as_ref();
-        let class =
-            |column: &UsedColumn| Cells::new(ToClass { kind: column.kind, label: LabelTexts::new(&features.label) });
-        let label = predict.is_none().then(|| columns.decoded(0, class)).transpose()?;
-        let labels = usize::from(label.is_some());
-        let numeric = (labels..labels + features.numeric.len())
+        let targets = if predict.is_none() { features.targets.as_slice() } else { &[] };
+        let labels = targets.iter().enumerate().map(|(index, target)| {
+            let label = LabelTexts::new(target, &self.missing);
+            columns.decoded(index, |column| Cells::new(ToLabel { kind: column.kind, label }))
+        });
+        let labels = labels.collect::<std::result::Result<Vec<_>, _>>()?;
+        let weight = self.weights.then(|| columns.decoded(labels.len(), |column| Cells::new(ToWeight(column.kind))));
+        let weight = weight.transpose()?;
+        // The column of weights is there also where it is not read.
+        let learned = labels.len() + usize::from(layout.positions.weight.is_some());
+        let numeric = (learned..learned + features.numeric.len())
             .map(|index| columns.decoded(index, |column| Cells::new(ToNumber(texts(column)))))
             .collect::<std::result::Result<_, _>>()?;
         let mut categorical = Vec::new();
-        let mut first = labels + features.numeric.len();
+        let mut first = learned + features.numeric.len();
         for feature in &features.categorical {
             let cells = Categories::open(features, feature, &columns, first, &self.missing)?;
             first += cells.columns();
@@ -126,15 +138,15 @@ impl ColumnarParser {
         let by_time = self.hold_out.as_ref().is_some_and(HoldOut::by_time);
         let time = by_time.then(|| columns.decoded(last, |column| TextCells::new(column.kind))).transpose()?;
         let (layout, ranges) = (Arc::clone(layout), columns.ranges());
-        Ok(OpenGroup { layout, group, at: 0, ranges, label, numeric, categorical, grouping, keys, time })
+        Ok(OpenGroup { layout, group, at: 0, ranges, labels, weight, numeric, categorical, grouping, keys, time })
     }
 
-    fn rows<S: RowSink>(&self, open: &OpenGroup, rows: usize, mut hash: RowHash, sink: &mut S) -> ParseOutcome {
+    fn rows<S: RowSink>(&mut self, open: &OpenGroup, rows: usize, mut hash: RowHash, sink: &mut S) -> ParseOutcome {
         if self.hold_out.is_none()
             && !open.has_faults()
             && let Some(batch) = sink.by_columns()
         {
-            open.put_columns(batch);
+            open.put_columns(batch, rows);
             return ParseOutcome { rows: rows as u64, ..ParseOutcome::default() };
         }
         let mut outcome = ParseOutcome::default();
@@ -159,12 +171,19 @@ impl ColumnarParser {
     }
 
     #[inline]
-    fn row<S: RowSink>(&self, open: &OpenGroup, row: usize, sink: &mut S) -> std::result::Result<(), Box<FieldFault>> {
+    fn row<S: RowSink>(
+        &mut self,
+        open: &OpenGroup,
+        row: usize,
+        sink: &mut S,
+    ) -> std::result::Result<(), Box<FieldFault>> {
         open.keys.iter().for_each(|column| sink.key(column.out.text(row)));
-        let label = match &open.label {
-            Some(column) => self.class(column, row)?,
-            None => 0.0,
-        };
+        for (target, column) in open.labels.iter().enumerate() {
+            let expected = || LabelTexts::new(&self.job.features.targets[target], &self.missing).expected();
+            self.labels[target] = number(column, row, expected)?;
+        }
+        let expected = || expected_weight(self.job.features.weight.as_deref().unwrap_or_default());
+        let weight = open.weight.as_ref().map(|column| number(column, row, expected)).transpose()?;
         for (feature, column) in open.numeric.iter().enumerate() {
             match column.out.cells[row] {
                 Cell::Number(number) => sink.numeric(feature, Some(number)),
@@ -178,23 +197,8 @@ impl ColumnarParser {
         if let Some(grouping) = &open.grouping {
             sink.group_id(grouping.out.ids[row]);
         }
-        sink.commit(label);
+        sink.commit(&self.labels, weight);
         Ok(())
-    }
-
-    #[inline]
-    fn class(&self, column: &Decoded<Cells<ToClass>>, row: usize) -> std::result::Result<f32, Box<FieldFault>> {
-        match column.out.cells[row] {
-            Cell::Number(class) => Ok(class as f32),
-            Cell::Missing => Err(self.bad_label(column, u32::MAX)),
-            Cell::Faulty(text) => Err(self.bad_label(column, text)),
-        }
-    }
-
-    #[cold]
-    fn bad_label(&self, column: &Decoded<Cells<ToClass>>, text: u32) -> Box<FieldFault> {
-        let expected = LabelTexts::new(&self.job.features.label).expected();
-        Box::new(FieldFault { column: column.position + 1, expected, found: column.out.text(text).into() })
     }
 
     #[cold]
@@ -216,17 +220,38 @@ impl ColumnarParser {
     }
 }
 
+/// The number of a row in a column of labels or weights.
+#[inline]
+fn number<C: Convert>(
+    column: &Decoded<Cells<C>>,
+    row: usize,
+    expected: impl FnOnce() -> String,
+) -> std::result::Result<f32, Box<FieldFault>> {
+    let text = match column.out.cells[row] {
+        Cell::Number(number) => return Ok(number as f32),
+        Cell::Missing => u32::MAX,
+        Cell::Faulty(text) => text,
+    };
+    let found = column.out.text(text).into();
+    Err(Box::new(FieldFault { column: column.position + 1, expected: expected(), found }))
+}
+
 impl OpenGroup {
     /// Decodes the rows of a slice. A fault comes with the index of its column among the used ones.
     fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), (usize, Fault)> {
         let skipped = usize::try_from(start - self.at).unwrap_or(usize::MAX);
         let at = |index: usize| move |fault: Fault| (index, fault);
         let mut index = 0;
-        if let Some(label) = &mut self.label {
+        for label in &mut self.labels {
             label.out.cells.clear();
             label.decode(skipped, rows).map_err(at(index))?;
             index += 1;
         }
+        if let Some(weight) = &mut self.weight {
+            weight.out.cells.clear();
+            weight.decode(skipped, rows).map_err(at(index))?;
+        }
+        index += usize::from(self.layout.positions.weight.is_some());
         for column in &mut self.numeric {
             column.out.cells.clear();
             column.decode(skipped, rows).map_err(at(index))?;
@@ -253,15 +278,16 @@ impl OpenGroup {
 
     /// Whether a row of the slice is malformed.
     fn has_faults(&self) -> bool {
-        let is_class = |cell: &Cell| matches!(cell, Cell::Number(_));
+        let is_there = |cell: &Cell| matches!(cell, Cell::Number(_));
         let is_number = |cell: &Cell| matches!(cell, Cell::Number(_) | Cell::Missing);
-        !self.label.iter().flat_map(|label| &label.out.cells).all(is_class)
+        !self.labels.iter().flat_map(|label| &label.out.cells).all(is_there)
+            || !self.weight.iter().flat_map(|weight| &weight.out.cells).all(is_there)
             || !self.numeric.iter().all(|column| column.out.cells.iter().all(is_number))
             || self.categorical.iter().any(Categories::has_faults)
     }
 
     /// All rows of the slice, none of them malformed.
-    fn put_columns(&self, batch: &mut BatchSink) {
+    fn put_columns(&self, batch: &mut BatchSink, rows: usize) {
         for (feature, column) in self.numeric.iter().enumerate() {
             batch.number_column(feature, column.out.cells.iter().map(|cell| cell.number()));
         }
@@ -271,9 +297,14 @@ impl OpenGroup {
         if let Some(column) = &self.grouping {
             batch.group_column(&column.out.ids);
         }
-        if let Some(label) = &self.label {
-            batch.label_column(label.out.cells.iter().map(|cell| cell.number().unwrap_or_default() as f32));
+        let values = |cell: &Cell| cell.number().unwrap_or_default() as f32;
+        for (target, label) in self.labels.iter().enumerate() {
+            batch.label_column((target, self.labels.len()), label.out.cells.iter().map(values));
         }
+        if let Some(weight) = &self.weight {
+            batch.weight_column(weight.out.cells.iter().map(values));
+        }
+        batch.commit_columns(rows);
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
     let refuse = |column: &UsedColumn, reason: String| {
         Err(IngestError::UnusableColumn { path: path.into(), column: column.name.clone(), reason })
     };
-    let labels = usize::from(job.eval.predict.is_none());
+    let labels = if job.eval.predict.is_none() { job.features.learned_columns().count() } else { 0 };
     let mut many = vec![None; labels + job.features.numeric.len()];
     for feature in &job.features.categorical {
         match feature.values.separator() {

@@ -6,6 +6,7 @@ use zagros_zip::number_from;
 use crate::category::reading::CrossId;
 use crate::parse::bad::{FieldFault, shown};
 use crate::parse::json::{JsonFields, JsonValue};
+use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
 use crate::parse::number::parse_number;
 use crate::parse::row::{Cell, PartReader, RowParser};
 use crate::parse::sink::RowSink;
@@ -17,13 +18,17 @@ impl RowParser {
         &self,
         object: &JsonFields,
         positions: &ColumnPositions,
+        labels: &mut [f32],
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
         for field in &positions.keys {
             let text = object.get(*field).text();
             sink.key(text.ok_or_else(|| fault("a single value in each key column".to_owned(), "an array"))?);
         }
-        let label = positions.label.map_or(Ok(0.0), |field| self.read_class(object.get(field), field))?;
+        for (target, field) in number_from(0, &positions.labels) {
+            labels[target] = read_label(&self.targets[target], object.get(*field), *field)?;
+        }
+        let weight = self.read_json_weight(object, positions)?;
         for (feature, field) in number_from(0, &positions.numeric) {
             sink.numeric(feature, self.read_number(feature, object.get(*field))?);
         }
@@ -34,21 +39,18 @@ impl RowParser {
                 text.ok_or_else(|| fault("a single value in the column of eval.group_by".to_owned(), "an array"))?;
             sink.group(if self.is_missing(text) { b"" } else { text });
         }
-        sink.commit(label);
+        sink.commit(labels, weight);
         Ok(())
     }
 
-    /// The class of a label. `true` is also 1, and `false` 0.
-    fn read_class(&self, value: JsonValue<'_>, field: usize) -> Result<f32, Box<FieldFault>> {
-        let text = value.text().ok_or_else(|| fault(self.label.expected(), "an array"))?;
-        let as_number = match value {
-            JsonValue::Bool(truth) => self.label.class(if truth { b"1" } else { b"0" }),
-            _ => None,
-        };
-        as_number.map_or_else(|| self.label.read(text, field), Ok).map_err(|mut fault| {
-            fault.column = 1;
-            fault
-        })
+    fn read_json_weight(
+        &self,
+        object: &JsonFields,
+        positions: &ColumnPositions,
+    ) -> Result<Option<f32>, Box<FieldFault>> {
+        let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
+        let text = object.get(field).text().ok_or_else(|| fault(expected_weight(column), "an array"))?;
+        sample_weight(text).map(Some).ok_or_else(|| fault(expected_weight(column), &shown(text)))
     }
 
     fn read_number(&self, feature: usize, value: JsonValue<'_>) -> Result<Option<f64>, Box<FieldFault>> {
@@ -108,6 +110,19 @@ impl RowParser {
     }
 }
 
+/// The value of a label. `true` is also 1, and `false` 0.
+fn read_label(target: &LabelTexts, value: JsonValue<'_>, field: usize) -> Result<f32, Box<FieldFault>> {
+    let text = value.text().ok_or_else(|| fault(target.expected(), "an array"))?;
+    let as_number = match value {
+        JsonValue::Bool(truth) => target.value(if truth { b"1" } else { b"0" }),
+        _ => None,
+    };
+    as_number.map_or_else(|| target.read(text, field), Ok).map_err(|mut fault| {
+        fault.column = 1;
+        fault
+    })
+}
+
 /// A value in the wrong place. The parts of an object have no order, so the whole line is at fault.
 fn fault(expected: String, found: &str) -> Box<FieldFault> {
     Box::new(FieldFault { column: 1, expected, found: found.to_owned() })
@@ -131,7 +146,8 @@ mod tests {
         let mut sink = BatchSink::new(&job.features);
         let positions = ColumnPositions {
             fields: 4,
-            label: Some(0),
+            labels: vec![0],
+            weight: None,
             numeric: vec![1],
             categorical: vec![2, 3],
             group: Some(2),

@@ -9,7 +9,7 @@ use crate::parse::bad::{BadRows, FieldFault, shown};
 use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
-use crate::parse::label::{LabelTexts, bytes};
+use crate::parse::label::{LabelTexts, bytes, expected_weight, sample_weight};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
 use crate::read::layout::{ColumnPositions, records, syntax};
@@ -24,7 +24,11 @@ pub(crate) struct RowParser {
     missing: Vec<Vec<u8>>,
     max_line_bytes: usize,
     hold_out: Option<HoldOut>,
-    pub(super) label: LabelTexts,
+    pub(super) targets: Vec<LabelTexts>,
+    /// Labels of the row that is read, one for each target.
+    pub(super) labels: Vec<f32>,
+    /// The column of sample weights, if they are wanted.
+    pub(super) weight: Option<String>,
     pub(super) numeric: Vec<String>,
     pub(super) categorical: Vec<Cell>,
     /// Whether rows are read with their group.
@@ -79,10 +83,12 @@ impl RowParser {
         Self {
             syntax: syntax(&job.data.format),
             comment,
+            targets: job.features.targets.iter().map(|target| LabelTexts::new(target, &missing)).collect(),
+            labels: vec![0.0; job.features.targets.len()],
+            weight: wants_weights(job, part).then(|| job.features.weight.clone()).flatten(),
             missing,
             max_line_bytes: job.data.max_line_bytes,
             hold_out: HoldOut::of(job, part),
-            label: LabelTexts::new(&job.features.label),
             numeric: job.features.numeric.iter().map(|feature| feature.column.clone()).collect(),
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
@@ -193,11 +199,13 @@ impl RowParser {
             divided?;
         }
         let line = without_return(line);
-        match &self.object {
-            Some(object) => self.read_object(object, positions, sink)?,
-            None => self.read_fields(line, positions, sink)?,
-        }
-        Ok(true)
+        let mut labels = std::mem::take(&mut self.labels);
+        let read = match &self.object {
+            Some(object) => self.read_object(object, positions, &mut labels, sink),
+            None => self.read_fields(line, positions, &mut labels, sink),
+        };
+        self.labels = labels;
+        read.map(|()| true)
     }
 
     #[inline]
@@ -244,20 +252,29 @@ impl RowParser {
         &self,
         line: &[u8],
         positions: &ColumnPositions,
+        labels: &mut [f32],
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
         for field in &positions.keys {
             sink.key(self.fields.get(line, *field));
         }
-        let label = match positions.label {
-            Some(field) => self.label.read(self.fields.get(line, field), field)?,
-            None => 0.0,
-        };
+        for (target, field) in positions.labels.iter().enumerate() {
+            labels[target] = self.targets[target].read(self.fields.get(line, *field), *field)?;
+        }
+        let weight = self.read_weight(line, positions)?;
         self.read_numbers(line, positions, sink)?;
         self.read_categories(line, positions, sink)?;
         self.read_group(line, positions, sink);
-        sink.commit(label);
+        sink.commit(labels, weight);
         Ok(())
+    }
+
+    #[inline]
+    fn read_weight(&self, line: &[u8], positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
+        let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
+        let text = self.fields.get(line, field);
+        let bad = || FieldFault { column: field + 1, expected: expected_weight(column), found: shown(text) };
+        sample_weight(text).map(Some).ok_or_else(|| Box::new(bad()))
     }
 
     #[inline]
@@ -421,6 +438,11 @@ impl PartReader {
 /// Whether rows of a part have a group. Training does not use groups.
 pub(crate) fn wants_groups(job: &Job, part: DataPart) -> bool {
     part != DataPart::Train && job.eval.group_by.is_some()
+}
+
+/// Whether rows of a part have a sample weight. Measures count every sample once.
+pub(crate) fn wants_weights(job: &Job, part: DataPart) -> bool {
+    part == DataPart::Train && job.features.weight.is_some()
 }
 
 fn without_return(line: &[u8]) -> &[u8] {

@@ -27,8 +27,8 @@ pub(crate) trait RowSink: Send + 'static {
     fn group(&mut self, _text: &[u8]) {}
     /// The same by its hash.
     fn group_id(&mut self, _id: u64) {}
-    /// The row is complete.
-    fn commit(&mut self, label: f32);
+    /// The row is complete: a label of each target, and how much it counts if that is wanted.
+    fn commit(&mut self, labels: &[f32], weight: Option<f32>);
     /// The row is malformed: drops its values.
     fn abandon(&mut self);
     /// Drops all rows and keeps the memory.
@@ -48,7 +48,7 @@ impl RowSink for Nowhere {
     fn value(&mut self, _feature: usize, _text: &[u8]) {}
     fn id(&mut self, _feature: usize, _id: u64) {}
     fn end_bag(&mut self, _feature: usize) {}
-    fn commit(&mut self, _label: f32) {}
+    fn commit(&mut self, _labels: &[f32], _weight: Option<f32>) {}
     fn abandon(&mut self) {}
     fn clear(&mut self) {}
 }
@@ -130,10 +130,26 @@ impl BatchSink {
         self.rows.groups.extend_from_slice(ids);
     }
 
-    /// The labels, which complete the rows.
-    pub(crate) fn label_column(&mut self, labels: impl ExactSizeIterator<Item = f32>) {
-        self.rows.size += labels.len();
-        self.rows.labels.extend(labels);
+    /// How much the samples count, if that is wanted.
+    pub(crate) fn weight_column(&mut self, weights: impl ExactSizeIterator<Item = f32>) {
+        self.rows.weights.extend(weights);
+    }
+
+    /// The labels of one of so many targets.
+    pub(crate) fn label_column(
+        &mut self,
+        (target, targets): (usize, usize),
+        labels: impl ExactSizeIterator<Item = f32>,
+    ) {
+        let size = self.rows.size;
+        self.rows.labels.resize((size + labels.len()) * targets, 0.0);
+        let rows = self.rows.labels[size * targets..].chunks_exact_mut(targets);
+        rows.zip_eq(labels).for_each(|(row, label)| row[target] = label);
+    }
+
+    /// So many rows are complete.
+    pub(crate) fn commit_columns(&mut self, rows: usize) {
+        self.rows.size += rows;
     }
 }
 
@@ -185,8 +201,9 @@ impl RowSink for BatchSink {
     }
 
     #[inline]
-    fn commit(&mut self, label: f32) {
-        self.rows.labels.push(label);
+    fn commit(&mut self, labels: &[f32], weight: Option<f32>) {
+        self.rows.labels.extend_from_slice(labels);
+        self.rows.weights.extend(weight);
         self.rows.size += 1;
         if let Some(input) = &mut self.rows.input {
             input.end_sample();
@@ -263,7 +280,7 @@ mod tests {
             sink.end_bag(1);
         };
         row(&mut sink, &[b"a", b"b"]);
-        sink.commit(1.0);
+        sink.commit(&[1.0], Some(2.0));
         let before = sink.rows.clone();
         row(&mut sink, &[b"c"]);
         sink.abandon();

@@ -46,8 +46,10 @@ pub(crate) struct FileLayout {
 pub(crate) struct ColumnPositions {
     /// Fields of a line.
     pub(crate) fields: usize,
-    /// The label, unless rows are predicted.
-    pub(crate) label: Option<usize>,
+    /// The labels, in the job's order; none if rows are predicted.
+    pub(crate) labels: Vec<usize>,
+    /// The sample weights, if there are some; none if rows are predicted.
+    pub(crate) weight: Option<usize>,
     /// Numeric features, in the job's order.
     pub(crate) numeric: Vec<usize>,
     /// The columns of categorical features, in the job's order: several of a cross.
@@ -107,8 +109,9 @@ impl FileLayout {
     fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
         let footer = ParquetFooter::open(path)?;
         let positions = ColumnPositions::find(job, path, footer.names())?;
-        let ColumnPositions { label, numeric, categorical, group, keys, time, .. } = &positions;
-        let used = label.iter().chain(numeric).chain(categorical).chain(group).chain(keys).chain(time).copied();
+        let ColumnPositions { labels, weight, numeric, categorical, group, keys, time, .. } = &positions;
+        let learned = labels.iter().chain(weight);
+        let used = learned.chain(numeric).chain(categorical).chain(group).chain(keys).chain(time).copied();
         let row_groups = footer.row_groups(path, used)?;
         check_shapes(job, path, &row_groups.columns)?;
         let row_groups = Some(row_groups);
@@ -143,7 +146,8 @@ impl ColumnPositions {
         let parts = features.categorical.iter().flat_map(|feature| features.parts(feature));
         Ok(Self {
             fields: names.len(),
-            label: if predict.is_none() { Some(find(&features.label.column)?) } else { None },
+            labels: learned(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
+            weight: features.weight.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             numeric: features.numeric.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             categorical: parts.map(|part| position(path, names, part.column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
@@ -155,6 +159,11 @@ impl ColumnPositions {
             },
         })
     }
+}
+
+/// Places of the labels, if they are wanted.
+fn learned(places: Option<impl Iterator<Item = Result<usize, IngestError>>>) -> Result<Vec<usize>, IngestError> {
+    places.into_iter().flatten().collect()
 }
 
 /// Names of Criteo's columns: `label`, `I1`–`I13`, `C1`–`C26`.
@@ -232,7 +241,7 @@ fn checked_header(job: &Job, path: &Path, format: &Delimited, found: Vec<String>
 
 /// The columns of a file that has no label.
 fn unlabelled(job: &Job, names: &[String]) -> Vec<String> {
-    names.iter().filter(|name| **name != job.features.label.column).cloned().collect()
+    names.iter().filter(|name| !job.features.learned_columns().any(|column| column == *name)).cloned().collect()
 }
 
 /// The first lines of a file.
@@ -367,8 +376,8 @@ mod tests {
         let layout = layout(&fixture::criteo(), b"any text").unwrap();
         assert_eq!((layout.data_start, layout.first_line, layout.positions.fields), (0, 1, 40));
         assert_eq!(
-            (layout.positions.label, layout.positions.numeric[12], layout.positions.categorical[25]),
-            (Some(0), 13, 39)
+            (layout.positions.labels, layout.positions.numeric[12], layout.positions.categorical[25]),
+            (vec![0], 13, 39)
         );
     }
 
@@ -378,7 +387,8 @@ mod tests {
         let layout = layout(&job(), text).unwrap();
         let positions = ColumnPositions {
             fields: 5,
-            label: Some(4),
+            labels: vec![4],
+            weight: None,
             numeric: vec![3],
             categorical: vec![0, 1],
             group: None,

@@ -89,7 +89,7 @@ fn every_version_codec_and_encoding_gives_the_same_rows() {
 #[test]
 fn rows_to_predict_have_the_same_keys_in_both_formats() {
     let predicting = |mut job: Job| {
-        job.features.label.column = "no such column".into();
+        job.features.targets[0].column = "no such column".into();
         let keys = ["city", "day", "click", "city"].map(String::from).to_vec();
         job.eval.predict = Some(PredictRows { keys, keep_bad: true });
         job
@@ -293,7 +293,7 @@ fn a_column_that_is_missing_or_has_another_shape_is_named() {
     let many = twins.parquet().features.categorical[1].values.clone();
     let single = refused(&|job| job.features.categorical[0].values = many.clone());
     assert!(single.contains("column \"city\": it does not hold lists"), "{single}");
-    let label = refused(&|job| job.features.label.column = "tags".into());
+    let label = refused(&|job| job.features.targets[0].column = "tags".into());
     assert!(label.contains("a label or number is a single value"), "{label}");
 }
 

@@ -6,10 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
-use zagros_job::{Attention, AttentionActivation, Categorical, Job, Model, Pad, Structure, Values};
+use zagros_job::{
+    Attention, AttentionActivation, Categorical, Job, Model, Pad, RegressionLoss, Structure, Target, TargetKind,
+};
 use zagros_zip::ZipEq;
 
-use crate::model::{DenseModel, to_vec};
+use crate::model::{DenseModel, Samples, to_vec};
 use crate::testing::{job, sequence};
 
 #[derive(Deserialize)]
@@ -17,6 +19,8 @@ pub(super) struct Fixture {
     pub(super) numeric: Vec<f32>,
     pub(super) embeddings: Vec<f32>,
     pub(super) labels: Vec<f32>,
+    #[serde(default)]
+    sample_weights: Vec<f32>,
     weights: BTreeMap<String, Weight>,
     pub(super) logits: Vec<f64>,
     pub(super) loss: f64,
@@ -50,9 +54,12 @@ fn check(text: &str, job: &Job) {
     let fixture: Fixture = serde_json::from_str(text).unwrap();
     let mut model = DenseModel::new(job).unwrap();
     model.load_safetensors(&fixture.safetensors()).unwrap();
-    let predicted = model.predict(&fixture.numeric, &fixture.embeddings, fixture.labels.len()).unwrap();
+    let predicted = model
+        .predict(&fixture.numeric, &fixture.embeddings, fixture.labels.len() / job.features.targets.len())
+        .unwrap();
     assert_near("predicted logits", &predicted, &fixture.logits);
-    let output = model.step(&fixture.numeric, &fixture.embeddings, &fixture.labels).unwrap();
+    let Fixture { numeric, embeddings, labels, sample_weights: weights, .. } = &fixture;
+    let output = model.step_on(Samples { numeric, embeddings, labels, weights }).unwrap();
     assert_near("logits", &output.logits, &fixture.logits);
     assert_near("loss", &[output.loss], &[fixture.loss]);
     assert_near("gradient of embeddings", &output.gradients, &fixture.gradients["embeddings"]);
@@ -159,3 +166,54 @@ fixture!(wide_deep_without_numbers, 0, [4, 1, 3], Model::WideDeep { hidden: vec!
 // The second layer takes as many vectors as it gives.
 fixture!(wukong, 3, [4, 4, 4], a_wukong(2, (3, 2), &[7]));
 fixture!(wukong_without_numbers, 0, [4, 4, 4], a_wukong(1, (2, 1), &[]));
+
+/// A target of a kind that the script knows by name, with the weight of its loss.
+fn target(kind: &str, weight: f64) -> Target {
+    let regression = |loss| TargetKind::Regression { loss };
+    let plain = Target { name: kind.to_owned(), weight, ..Target::from(kind) };
+    let kind = match kind {
+        "given" => TargetKind::Click { positive: vec![], negative: vec![], given: Some(0) },
+        "mse" => regression(RegressionLoss::Mse),
+        "huber" => regression(RegressionLoss::Huber { delta: 1.5 }),
+        "poisson" => regression(RegressionLoss::Poisson),
+        "classes" => TargetKind::Classes { classes: ["a", "b", "c"].map(String::from).to_vec() },
+        _ => return plain,
+    };
+    Target { kind, ..plain }
+}
+
+/// Checks a network of several targets against the fixture of a name.
+macro_rules! fixture_of_several {
+    ($name:ident, $model:expr, $targets:expr) => {
+        #[test]
+        fn $name() {
+            let mut job = job(2, &[3, 2], $model);
+            job.features.targets = $targets.map(|(kind, weight)| target(kind, weight)).to_vec();
+            check(include_str!(concat!("../fixtures/", stringify!($name), ".json")), &job);
+        }
+    };
+}
+
+fn towers_over(bottom: &[i64], tower: &[i64]) -> Model {
+    Model::SharedBottom { bottom: bottom.to_vec(), tower: tower.to_vec(), dropout: 0.0 }
+}
+
+fn a_ple() -> Model {
+    let (levels, shared_experts, task_experts) = (2, 1, 2);
+    Model::Ple { levels, shared_experts, task_experts, hidden: vec![4], tower: vec![3], dropout: 0.0 }
+}
+
+fixture_of_several!(shared_bottom, towers_over(&[6], &[4]), [("mse", 0.5), ("click", 2.0)]);
+fixture_of_several!(esmm, towers_over(&[], &[5]), [("click", 1.0), ("given", 1.0)]);
+fixture_of_several!(
+    mmoe,
+    Model::Mmoe { experts: 3, hidden: vec![5, 4], tower: vec![4], dropout: 0.0 },
+    [("click", 1.0), ("poisson", 0.25)]
+);
+fixture_of_several!(ple, a_ple(), [("click", 1.0), ("classes", 0.5)]);
+// Through the step without autograd, with samples that have weights.
+fixture_of_several!(
+    losses,
+    Model::Ffnn { hidden: vec![6], dropout: 0.0 },
+    [("huber", 1.0), ("poisson", 0.5), ("classes", 1.0), ("mse", 0.125)]
+);

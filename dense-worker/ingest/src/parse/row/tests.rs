@@ -13,7 +13,8 @@ fn positions(job: &Job) -> ColumnPositions {
     let categorical = (1 + numeric..fields).collect();
     ColumnPositions {
         fields,
-        label: Some(0),
+        labels: vec![0],
+        weight: None,
         numeric: (1..=numeric).collect(),
         categorical,
         group: Some(fields - 1),
