@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use miette::miette;
 use zagros_dense_worker::{Evaluate, ImportanceOptions, Measures};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
@@ -24,8 +23,8 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     check_trust(&job, args.trust_module.as_deref())?;
     let is_one_click = job.features.targets.len() == 1 && job.features.main().is_click();
     if args.importance.is_some() && !is_one_click {
-        let help = "--importance is for models of a single label, a click; leave it out to measure every label";
-        return Err(Failure::new(Exit::Usage, miette!("{help}")));
+        let what = "--importance is for models of a single label, a click";
+        return Err(Failure::with_help(Exit::Usage, what, "leave it out to measure every label"));
     }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
