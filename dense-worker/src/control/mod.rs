@@ -33,6 +33,7 @@ mod lease;
 mod lookup;
 mod loss_check;
 mod manifest;
+mod manifest_rows;
 mod measures;
 mod model_choice;
 mod outputs;

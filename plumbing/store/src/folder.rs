@@ -168,6 +168,27 @@ impl Folder {
         }
     }
 
+    /// Names of the files inside, in arbitrary order. None if the folder does not exist.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn files(&self) -> Result<Vec<String>, StoreError> {
+        match &self.place {
+            FolderKind::Disk(path) => disk::files(path),
+            FolderKind::Bucket { bucket, prefix } => {
+                let (store, key) = (bucket.store.clone(), prefix.clone());
+                let list = async move { store.list_with_delimiter(Some(&key)).await };
+                let found = bucket.call("list", prefix, list)?;
+                Ok(found
+                    .objects
+                    .iter()
+                    .filter_map(|object| object.location.filename())
+                    .map(ToOwned::to_owned)
+                    .collect())
+            }
+        }
+    }
+
     /// Whether this file exists.
     ///
     /// # Errors
