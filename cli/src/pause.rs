@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn scored(step: u64, epoch: u32, part: HeldOutPart) -> Event {
-        Event::Evaluated { step, part, epoch, evaluation: Evaluation::default() }
+        Event::Evaluated { step, part, epoch, evaluation: Evaluation::default(), targets: Vec::new() }
     }
 
     /// The number of events after which the run is asked to end.
