@@ -24,15 +24,35 @@ BATCH = 5
 class Case:
     """Weights by name, made on demand, and the inputs of a batch."""
 
-    def __init__(self, seed, numeric, dims):
+    def __init__(self, seed, numeric, dims, sequences):
         self.random = torch.Generator().manual_seed(seed)
-        self.numeric, self.dims, self.weights = numeric, dims, {}
+        self.numeric, self.dims, self.sequences, self.weights = numeric, dims, sequences, {}
         self.x = self.values(BATCH, numeric)
-        self.e = self.values(BATCH, sum(dims)).requires_grad_()
+        vectors = self.values(BATCH, sum(dims))
+        self.e = torch.cat([vectors] + [self.padded(*s) for s in sequences], 1).requires_grad_()
         self.labels = torch.tensor([float(i % 2) for i in range(BATCH)], dtype=torch.float64)
 
     def values(self, *shape):
         return torch.randint(-1024, 1025, shape, generator=self.random).to(torch.float64) / 1024
+
+    def padded(self, length, dim, pad):
+        """A sequence of each sample: its positions, zeros where it is padded, and the number of real ones: 0, all, 1, 2, 1."""
+        rows = []
+        for sample in range(BATCH):
+            real = [0, length, 1, 2, 1][sample]
+            values = [self.values(real, dim), torch.zeros(length - real, dim, dtype=torch.float64)]
+            values = torch.cat(values if pad == "right" else values[::-1]).flatten()
+            rows.append(torch.cat([values, torch.tensor([float(real)], dtype=torch.float64)]))
+        return torch.stack(rows)
+
+    def sequence(self, e, index):
+        """The real positions of a sample's sequence, each a vector."""
+        start = sum(self.dims) + sum(length * dim + 1 for length, dim, _ in self.sequences[:index])
+        length, dim, pad = self.sequences[index]
+        positions = list(torch.split(e[start : start + length * dim], dim))
+        real = int(e[start + length * dim])
+        first = 0 if pad == "right" else length - real
+        return positions[first : first + real]
 
     def weight(self, name, *shape):
         if name not in self.weights:
@@ -54,7 +74,7 @@ class Case:
         return x
 
     def vectors(self, e):
-        return list(torch.split(e, self.dims))
+        return list(torch.split(e[: sum(self.dims)], self.dims))
 
 
 def dlrm(case, x, e, bottom, top):
@@ -137,6 +157,57 @@ def wukong(case, x, e, layers, fmb, lcb, rank, fmb_hidden, bottom, top):
     return case.mlp("top", torch.cat(vectors), top + [1], False)
 
 
+def activation_unit(case, pair, value, target, hidden, activation):
+    x = torch.cat([value, target, value - target, value * target])
+    for layer, width in enumerate(hidden):
+        x = case.linear(f"attention_{pair}.{layer}", x, width)
+        if activation == "prelu":
+            slope = case.weight(f"slopes_{pair}.{layer}.weight", width)
+            x = torch.where(x > 0, x, slope * x)
+        else:
+            x = torch.sigmoid(x) if activation == "sigmoid" else torch.clamp(x, min=0)
+    return case.linear(f"attention_{pair}.{len(hidden)}", x, 1)
+
+
+def din(case, x, e, pairs, attention_hidden, activation, softmax, hidden):
+    vectors, sums = case.vectors(e), []
+    for index, (sequence, target) in enumerate(pairs):
+        values, target = case.sequence(e, sequence), vectors[target]
+        weights = [activation_unit(case, index, value, target, attention_hidden, activation) for value in values]
+        if softmax and weights:
+            total = sum(weight.exp() for weight in weights)
+            weights = [weight.exp() / total for weight in weights]
+        sums.append(sum((w * v for w, v in zip(weights, values)), torch.zeros_like(target)))
+    return case.mlp("layers", torch.cat([x] + vectors + sums), hidden + [1], False)
+
+
+def bst(case, x, e, pairs, layers, heads, ffn, hidden):
+    vectors, outputs = case.vectors(e), []
+    for pair, (sequence, target) in enumerate(pairs):
+        values, target = case.sequence(e, sequence), vectors[target]
+        (length, dim, pad), real = case.sequences[sequence], len(values)
+        position = case.weight(f"positions_{pair}.weight", length + 1, dim)
+        first = 0 if pad == "right" else length - real
+        tokens = [value + position[first + i] for i, value in enumerate(values)] + [target + position[length]]
+        for layer in range(layers):
+            query, key, value = ([case.linear(f"{name}_{pair}.{layer}", t, dim, bias=False) for t in tokens] for name in ["query", "key", "value"])
+            width, made = dim // heads, []
+            for i, token in enumerate(tokens):
+                parts = []
+                for h in range(heads):
+                    part = slice(h * width, (h + 1) * width)
+                    fits = torch.stack([query[i][part].dot(k[part]) / width**0.5 for k in key]).softmax(0)
+                    parts.append(sum(fit * v[part] for fit, v in zip(fits, value)))
+                mixed = case.linear(f"mix_{pair}.{layer}", torch.cat(parts), dim, bias=False)
+                s = layer_norm(case, f"attention_norm_{pair}.{layer}", token + mixed)
+                inner = functional.leaky_relu(case.linear(f"ffn_{pair}_{layer}.0", s, ffn))
+                made.append(layer_norm(case, f"ffn_norm_{pair}.{layer}", s + case.linear(f"ffn_{pair}_{layer}.1", inner, dim)))
+            tokens = made
+        padding = [torch.zeros_like(target)] * (length - real)
+        outputs += (tokens[:-1] + padding if pad == "right" else padding + tokens[:-1]) + tokens[-1:]
+    return case.mlp("layers", torch.cat([x] + vectors + outputs), hidden + [1], False)
+
+
 CASES = {
     "dlrm": (3, [4, 4, 4], lambda c, x, e: dlrm(c, x, e, [5], [6, 4])),
     "dlrm_without_numbers": (0, [4, 4, 4], lambda c, x, e: dlrm(c, x, e, [5], [6, 4])),
@@ -150,6 +221,86 @@ CASES = {
     "wide_deep_without_numbers": (0, [4, 1, 3], lambda c, x, e: wide_deep(c, x, e, [5])),
     "wukong": (3, [4, 4, 4], lambda c, x, e: wukong(c, x, e, 2, 3, 2, 2, [7], [5], [6, 4])),
     "wukong_without_numbers": (0, [4, 4, 4], lambda c, x, e: wukong(c, x, e, 1, 2, 1, 2, [], [5], [6, 4])),
+    "din": (2, [3, 4], lambda c, x, e: din(c, x, e, [(0, 1)], [5, 3], "prelu", False, [6, 4]), [(3, 4, "left")]),
+    "din_softmax": (
+        0,
+        [3, 2],
+        lambda c, x, e: din(c, x, e, [(0, 0), (1, 1)], [5], "sigmoid", True, [6]),
+        [(3, 3, "right"), (2, 2, "left")],
+    ),
+    "bst": (2, [3, 4], lambda c, x, e: bst(c, x, e, [(0, 1)], 2, 2, 5, [6, 4]), [(3, 4, "left")]),
+    "bst_two": (
+        0,
+        [3, 2],
+        lambda c, x, e: bst(c, x, e, [(0, 0), (1, 1)], 1, 1, 3, [6]),
+        [(3, 3, "right"), (2, 2, "left")],
+    ),
+}
+
+
+def shared_bottom(case, x, e, sizes, bottom, tower):
+    x = case.mlp("bottom", torch.cat([x, e]), bottom, activate_last=True)
+    return [case.mlp(f"tower_{k}", x, [*tower, size], activate_last=False) for k, size in enumerate(sizes)]
+
+
+def gated(case, gate, x, experts):
+    """Ma et al. 2018, equations 6 and 7."""
+    shares = torch.softmax(case.weight(f"{gate}.weight", len(experts), x.numel()) @ x, 0)
+    return sum(share * expert for share, expert in zip(shares, experts))
+
+
+def mmoe(case, x, e, sizes, experts, hidden, tower):
+    x = torch.cat([x, e])
+    experts = [case.mlp(f"expert_{index}", x, hidden, activate_last=True) for index in range(experts)]
+    mixes = [gated(case, f"gate.{k}", x, experts) for k in range(len(sizes))]
+    return [case.mlp(f"tower_{k}", mixes[k], [*tower, size], activate_last=False) for k, size in enumerate(sizes)]
+
+
+def ple(case, x, e, sizes, levels, shared_experts, task_experts, hidden, tower):
+    """Tang et al. 2020, figure 5."""
+    shared = torch.cat([x, e])
+    own = [shared] * len(sizes)
+    for level in range(levels):
+        def experts(name, x, count):
+            return [case.mlp(f"level_{level}_{name}_{index}", x, hidden, activate_last=True) for index in range(count)]
+
+        of_all = experts("shared", shared, shared_experts)
+        of_each = [experts(f"target_{k}", x, task_experts) for k, x in enumerate(own)]
+        own = [gated(case, f"level_{level}_gate.{k}", x, of_each[k] + of_all) for k, x in enumerate(own)]
+        if level + 1 < levels:
+            shared = gated(case, f"level_{level}_shared_gate.0", shared, sum(of_each, []) + of_all)
+    return [case.mlp(f"tower_{k}", own[k], [*tower, size], activate_last=False) for k, size in enumerate(sizes)]
+
+
+def ffnn_of_several(case, x, e, sizes, hidden):
+    return torch.split(case.mlp("layers", torch.cat([x, e]), [*hidden, sum(sizes)], activate_last=False), sizes)
+
+
+# Targets by kind, with their outputs, labels and losses of a sample. `given` is the chance of the target before.
+def clicked(o, y, given):
+    return nn.BCELoss(reduction="none")(torch.sigmoid(o) * given, y).sum()
+
+
+TARGETS = {
+    "click": (1, [1.0, 0.0, 1.0, 0.0, 1.0], lambda o, y, _: nn.BCEWithLogitsLoss()(o, y.reshape(1))),
+    "given": (1, [1.0, 0.0, 0.0, 0.0, 1.0], lambda o, y, given: clicked(o, y.reshape(1), given)),
+    "mse": (1, [0.5, -2.0, 3.25, 1.0, 0.0], lambda o, y, _: nn.MSELoss()(o, y.reshape(1))),
+    "huber": (1, [0.5, -8.0, 3.25, 9.0, 0.0], lambda o, y, _: nn.HuberLoss(delta=1.5)(o, y.reshape(1))),
+    "poisson": (1, [0.0, 2.0, 1.0, 0.0, 5.0], lambda o, y, _: nn.PoissonNLLLoss(full=False)(o, y.reshape(1))),
+    "classes": (3, [2.0, 0.0, 1.0, 1.0, 2.0], lambda o, y, _: nn.CrossEntropyLoss()(o, y.long())),
+}
+
+# Network, its targets with the weights of their losses, and the weights of the samples.
+SEVERAL = {
+    "shared_bottom": (lambda c, x, e, s: shared_bottom(c, x, e, s, [6], [4]), {"mse": 0.5, "click": 2.0}, None),
+    "esmm": (lambda c, x, e, s: shared_bottom(c, x, e, s, [], [5]), {"click": 1.0, "given": 1.0}, None),
+    "mmoe": (lambda c, x, e, s: mmoe(c, x, e, s, 3, [5, 4], [4]), {"click": 1.0, "poisson": 0.25}, None),
+    "ple": (lambda c, x, e, s: ple(c, x, e, s, 2, 1, 2, [4], [3]), {"click": 1.0, "classes": 0.5}, None),
+    "losses": (
+        lambda c, x, e, s: ffnn_of_several(c, x, e, s, [6]),
+        {"huber": 1.0, "poisson": 0.5, "classes": 1.0, "mse": 0.125},
+        [1.0, 0.0, 2.5, 0.5, 3.0],
+    ),
 }
 
 
@@ -157,8 +308,8 @@ def flat(tensor):
     return tensor.detach().reshape(-1).tolist()
 
 
-def fixture(seed, numeric, dims, network):
-    case = Case(seed, numeric, dims)
+def fixture(seed, numeric, dims, network, sequences=()):
+    case = Case(seed, numeric, dims, sequences)
     logits = torch.cat([network(case, x, e).reshape(1) for x, e in zip(case.x, case.e)])
     loss = nn.BCEWithLogitsLoss()(logits, case.labels)
     loss.backward()
@@ -169,6 +320,85 @@ def fixture(seed, numeric, dims, network):
         "labels": flat(case.labels),
         "weights": {name: {"shape": list(w.shape), "values": flat(w)} for name, w in case.weights.items()},
         "logits": flat(logits),
+        "loss": loss.item(),
+        "gradients": {**gradients, "embeddings": flat(case.e.grad)},
+    }
+
+
+ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
+NORMS = {"none": None, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
+# The stack of a feed-forward network over 1 number and 2 + 1 values of vectors: its widths.
+WIDTHS = [4, 3, 2, 1]
+
+
+def mlp_layers(seed, activation, norm):
+    """A feed-forward network by PyTorch's modules: values in training, running averages after it, logits by these."""
+    case = Case(seed, 1, [2, 1])
+    layers, names = [], {}
+    for index, (inputs, outputs) in enumerate(zip(WIDTHS, WIDTHS[1:])):
+        layers.append(nn.Linear(inputs, outputs))
+        names[len(layers) - 1] = f"layers.{index}"
+        if index + 2 < len(WIDTHS):
+            if NORMS[norm]:
+                layers.append(NORMS[norm](outputs))
+                names[len(layers) - 1] = f"layers_norm.{index}"
+            layers.append(ACTIVATIONS[activation]())
+    net = nn.Sequential(*layers).double()
+    name = lambda key: f"{names[int(key.split('.')[0])]}.{key.split('.')[1]}"
+    for parameter in net.parameters():
+        parameter.data = case.values(*parameter.shape)
+    state = {k: v for k, v in net.state_dict().items() if not k.endswith("num_batches_tracked")}
+    given = {name(key): {"shape": list(v.shape), "values": flat(v)} for key, v in state.items()}
+    logits = net(torch.cat([case.x, case.e], 1)).squeeze(1)
+    loss = nn.BCEWithLogitsLoss()(logits, case.labels)
+    loss.backward()
+    gradients = {name(key): flat(parameter.grad) for key, parameter in net.named_parameters()}
+    buffers = {name(key): flat(v) for key, v in net.state_dict().items() if "running" in key}
+    scored = net.eval()(torch.cat([case.x, case.e], 1)).squeeze(1)
+    return {
+        "activation": activation,
+        "norm": norm,
+        "numeric": flat(case.x),
+        "embeddings": flat(case.e),
+        "labels": flat(case.labels),
+        "weights": given,
+        "logits": flat(logits),
+        "loss": loss.item(),
+        "gradients": {**gradients, "embeddings": flat(case.e.grad)},
+        "buffers": buffers,
+        "scored": flat(scored),
+    }
+
+
+def fixture_of_several(seed, network, targets, weights):
+    """The loss of a sample is the sum over the targets; that of the batch is the mean by the weights of the samples."""
+    case = Case(seed, 2, [3, 2])
+    sizes = [TARGETS[name][0] for name in targets]
+    labels = torch.tensor([TARGETS[name][1] for name in targets], dtype=torch.float64).T
+    counts = torch.tensor(weights or [1.0] * BATCH, dtype=torch.float64)
+    loss, outputs = 0.0, []
+    for x, e, of_sample, count in zip(case.x, case.e, labels, counts):
+        given = torch.ones(1, dtype=torch.float64)
+        for (name, factor), o, y in zip(targets.items(), network(case, x, e, sizes), of_sample):
+            loss = loss + count * factor * TARGETS[name][2](o, y, given) / counts.sum()
+            outputs.append(torch.logit(torch.sigmoid(o) * given) if name == "given" else o)
+            given = torch.sigmoid(o)
+    loss.backward()
+    gradients = {name: flat(weight.grad) for name, weight in case.weights.items()}
+    return {
+        "numeric": flat(case.x),
+        "embeddings": flat(case.e),
+        "labels": flat(labels),
+        "sample_weights": weights or [],
+        "weights": {name: {"shape": list(w.shape), "values": flat(w)} for name, w in case.weights.items()},
+        "logits": flat(torch.cat(outputs)),
         "loss": loss.item(),
         "gradients": {**gradients, "embeddings": flat(case.e.grad)},
     }
@@ -232,8 +462,14 @@ def modules():
 def main():
     if sys.argv[1:] == ["modules"]:
         return modules()
-    for seed, (name, (numeric, dims, network)) in enumerate(CASES.items()):
-        values = fixture(seed, numeric, dims, network)
+    for seed, (name, case) in enumerate(CASES.items()):
+        values = fixture(seed, *case)
+        (FOLDER / f"{name}.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
+    styles = [(activation, norm) for activation in ACTIVATIONS for norm in NORMS]
+    values = [mlp_layers(100 + seed, *style) for seed, style in enumerate(styles)]
+    (FOLDER / "mlp_layers.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
+    for seed, (name, case) in enumerate(SEVERAL.items(), start=100):
+        values = fixture_of_several(seed, *case)
         (FOLDER / f"{name}.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
 
 

@@ -1,8 +1,10 @@
 //! The command line. The help of each command says what it does and shows a call that works.
 
+mod forget;
 mod predict;
 #[cfg(test)]
 mod reference;
+mod sweep;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,9 +14,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zagros_chaos::FaultKind;
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
+pub(crate) use self::forget::ForgetArgs;
 pub(crate) use self::predict::{BadRowsChoice, PredictArgs};
+pub(crate) use self::sweep::SweepArgs;
 use crate::days::DateRange;
 use crate::logs::Level;
+use crate::pause::PausePoint;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,6 +30,7 @@ Examples:
   zagros up examples/quickstart.toml --watch    the same, shown on the terminal
   zagros chaos examples/quickstart.toml         the same while its processes are killed: is anything lost?
   zagros predict runs/NAME rows.csv -o s.csv    score new rows with a trained model
+  zagros sweep job.toml --grid embedding.dim=8,16   train with each of these values: which is best?
   zagros status                                 how it is doing
   zagros doctor                                 who waits for whom when it hangs, and what to do
   zagros logs --follow                          what its processes say
@@ -54,6 +60,8 @@ pub(crate) enum Command {
     Train(TrainArgs),
     /// Train as separate processes on this machine: coordinator, embedding servers, dense workers.
     Up(UpArgs),
+    /// Train a job with many settings, and write out the best job.
+    Sweep(SweepArgs),
     /// Break the processes of a run on purpose, on this machine, and check that nothing is lost.
     Chaos(ChaosArgs),
     /// Score data with a saved model.
@@ -64,6 +72,8 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Show what a saved model's tables hold; check, look up, export.
     Inspect(InspectModelArgs),
+    /// Remove rows by their ids from saved models and checkpoints.
+    Forget(ForgetArgs),
     /// Run one dense worker of a job.
     DenseWorker(WorkerArgs),
     /// Show the log lines of a run that `zagros up` started: all processes, in order of time.
@@ -96,7 +106,8 @@ pub(crate) struct JobArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// A CSV or TSV file, also gzip. Its first 100,000 rows are looked at.
+    /// A file, a folder, a pattern such as 'logs/*.csv', or s3://bucket/prefix: CSV, TSV, JSON lines or Parquet, compressed or not. At
+    /// most 100,000 rows are looked at.
     #[arg(value_name = "DATA")]
     pub(crate) data: PathBuf,
     /// The column to predict, which has two values. Without this, the likeliest is taken.
@@ -134,6 +145,22 @@ pub(crate) struct TrainArgs {
     /// Without this, a new run starts.
     #[arg(long, conflicts_with = "fresh")]
     pub(crate) resume: bool,
+    /// Stop when standard input closes, as it does when the parent process dies.
+    #[arg(long, hide = true)]
+    pub(crate) exit_with_parent: bool,
+    /// Write a checkpoint once the validation part is scored after this many steps, and stop.
+    #[arg(long, hide = true, value_name = "N", conflicts_with = "dates")]
+    pub(crate) pause_after_steps: Option<u64>,
+    /// As `--pause-after-steps`, after this many epochs.
+    #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["dates", "pause_after_steps"])]
+    pub(crate) pause_after_epochs: Option<u64>,
+}
+
+impl TrainArgs {
+    /// Where the run pauses.
+    pub(crate) fn pause(&self) -> Option<PausePoint> {
+        self.pause_after_steps.map(PausePoint::Steps).or(self.pause_after_epochs.map(PausePoint::Epochs))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -260,6 +287,12 @@ pub(crate) struct EvalArgs {
     /// Score every row of these files instead of the job's test part.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(crate) data: Vec<PathBuf>,
+    /// Also say how important each feature is: what the measures lose when its values are exchanged between rows, N times each.
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "5",
+        value_parser = clap::value_parser!(u32).range(1..=100)
+    )]
+    pub(crate) importance: Option<u32>,
     /// Change a key of the run's job: `--set cluster.servers=3`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
@@ -330,7 +363,7 @@ impl InspectModelArgs {
 }
 
 /// Parses an id in the forms that other programs show: decimal, or hexadecimal after 0x.
-fn parse_id(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_id(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),

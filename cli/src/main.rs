@@ -3,14 +3,19 @@
 mod args;
 mod commands;
 mod days;
+mod forget;
+mod importance;
 mod logs;
+mod measures;
 mod memory;
 mod page;
+mod pause;
 mod plan;
 mod report;
 mod resume;
 mod saved;
 mod slices;
+mod sweep;
 mod terminal;
 mod up;
 

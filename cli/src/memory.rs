@@ -2,7 +2,7 @@
 
 use indicatif::{HumanBytes, HumanCount};
 use zagros_job::threads::Machine;
-use zagros_job::{Job, Table};
+use zagros_job::{Categorical, Job, Table};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
@@ -132,7 +132,11 @@ pub(crate) fn weights_bytes(job: &Job) -> u64 {
 
 /// Rows and gradients of one worker's batches between lookup and acknowledgement.
 pub(crate) fn in_flight_bytes(job: &Job) -> u64 {
-    let values: usize = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim).sum();
+    let values = |feature: &Categorical| {
+        let dim = job.tables[feature.table].dim;
+        feature.values.sequence().map_or(dim, |sequence| sequence.width(dim))
+    };
+    let values: usize = job.features.categorical.iter().map(values).sum();
     let batches = (job.train.batch_size as u64).saturating_mul(job.train.staleness as u64 + 1);
     batches.saturating_mul(2 * 4 * values as u64)
 }

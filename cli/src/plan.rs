@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
-use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
+use zagros_job::{Attention, Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound, ValidationPart};
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
@@ -98,14 +98,24 @@ fn held_out(test: &TestPart) -> String {
     match test {
         TestPart::Files(files) => format!("{} file(s)", files.len()),
         TestPart::Fraction(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
+        TestPart::Newest(newest) => newest_rows(newest),
         TestPart::None => "nothing".to_owned(),
     }
+}
+
+fn newest_rows(newest: &NewestRows) -> String {
+    let from = match &newest.from {
+        TimeBound::Number(from) => from.to_string(),
+        TimeBound::Text(from) => from.clone(),
+    };
+    format!("rows whose {} is {from} or later", newest.column)
 }
 
 fn validation(job: &Job) -> String {
     let part = match &job.data.validation {
         ValidationPart::Files(files) => format!("{} file(s)", files.len()),
         ValidationPart::Share(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
+        ValidationPart::Newest(newest) => newest_rows(newest),
         ValidationPart::None => return "nothing".to_owned(),
     };
     let stop = job.train.early_stop.map(|stop| format!(", at most {} evaluations without a better one", stop.patience));
@@ -130,10 +140,31 @@ fn model(job: &Job) -> String {
             "Wukong, {layers} layers of {fmb} FMB vectors (rank {rank}, MLP {fmb_hidden:?}) and {lcb} LCB vectors, \
              bottom {bottom:?}, top {top:?}"
         ),
+        Model::SharedBottom { bottom, tower, .. } => format!("shared bottom {bottom:?}, towers {tower:?}"),
+        Model::Mmoe { experts, hidden, tower, .. } => {
+            format!("MMoE, {experts} experts {hidden:?}, towers {tower:?}")
+        }
+        Model::Ple { levels, shared_experts, task_experts, hidden, tower, .. } => format!(
+            "PLE, {levels} level(s) of {shared_experts} shared experts and {task_experts} of each label {hidden:?}, \
+             towers {tower:?}"
+        ),
+        Model::Din { attention, attention_hidden, hidden, .. } => {
+            format!("DIN, attends to {} (unit {attention_hidden:?}), layers {hidden:?}", pairs(attention))
+        }
+        Model::Bst { attention, layers, heads, ffn, hidden, .. } => format!(
+            "BST, reads {} ({layers} blocks of {heads} heads and {ffn} units), layers {hidden:?}",
+            pairs(attention)
+        ),
         // The module is not loaded, because a plan must not run its code.
         Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
     };
     format!("{kind}, {} dense weights", HumanCount(job.dense_parameters().unwrap_or(0)))
+}
+
+/// The sequences of a network with their targets.
+fn pairs(attention: &[Attention]) -> String {
+    let pairs = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
+    pairs.collect::<Vec<_>>().join(", ")
 }
 
 fn training(job: &Job) -> String {
@@ -170,6 +201,11 @@ mod tests {
 
     #[test]
     fn every_network_has_as_many_weights_as_are_counted() {
+        let sequence = |column: &str, table: &str| {
+            format!("{{ column = '{column}', table = '{table}', separator = '|', sequence = {{ length = 3 }} }}")
+        };
+        let sequences =
+            format!("[features]\ncategorical = ['C1', 'C2', {}, {}]", sequence("C3", "C2"), sequence("C4", "C1"));
         let networks = [
             "kind = 'dlrm'\nbottom = [8]\ntop = [6]",
             "kind = 'ffnn'\nhidden = [8, 6]",
@@ -181,10 +217,24 @@ mod tests {
             "kind = 'wukong'\nlayers = 3\nfmb = 3\nlcb = 2\nrank = 4\nfmb_hidden = [7]\nbottom = [8]\ntop = [6]",
             // Each layer gives as many vectors as it takes: 27.
             "kind = 'wukong'\nlayers = 1\nfmb = 20\nlcb = 7\nfmb_hidden = []\nbottom = []\ntop = []",
+            &format!("kind = 'din'\nattention_hidden = [7, 3]\nhidden = [6]\n{sequences}"),
+            &format!("kind = 'bst'\nlayers = 2\nheads = 2\nffn = 5\nhidden = [6]\n{sequences}"),
+            &format!("kind = 'din'\nattention_hidden = []\nactivation = 'sigmoid'\nhidden = []\n{sequences}"),
         ];
-        for network in networks {
+        let several = [
+            "kind = 'ffnn'\nhidden = [8, 6]",
+            "kind = 'dlrm'\nbottom = [8]\ntop = [6]",
+            "kind = 'shared_bottom'\nbottom = [8, 6]\ntower = [5]",
+            "kind = 'shared_bottom'\nbottom = []\ntower = []",
+            "kind = 'mmoe'\nexperts = 3\nhidden = [8, 6]\ntower = [5]",
+            "kind = 'ple'\nlevels = 3\nshared_experts = 1\ntask_experts = 2\nhidden = [8, 6]\ntower = [5]",
+        ];
+        let labels = "[features]\nlabel = ['label', { column = 'label', name = 'level', kind = 'classes', classes = ['0', '1'] }]\n";
+        let networks =
+            networks.map(|network| (network, "")).into_iter().chain(several.map(|network| (network, labels)));
+        for (network, labels) in networks {
             let text = format!(
-                "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 4\n[train]\nthreads = 1\n[model]\n{network}\n"
+                "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 4\n[train]\nthreads = 1\n{labels}[model]\n{network}\n"
             );
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
             let saved = DenseModel::new(&job).unwrap().to_safetensors().unwrap();

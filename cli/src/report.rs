@@ -11,6 +11,7 @@ use zagros_job::{Job, Model, TestPart};
 use zagros_plumbing::lifecycle::Signals;
 use zagros_shell::{Exit, Failure, err, out};
 
+use crate::measures;
 use crate::page;
 use crate::slices;
 use crate::terminal::{Follower, Terminal};
@@ -130,16 +131,18 @@ impl Report<'_> {
         self.print_validation();
         self.print_measures();
         self.print_cost();
+        if !summary.targets.is_empty() {
+            out!("\n{}", "labels".bold());
+            measures::print_targets(&summary.targets);
+        }
         slices::print(&self.summary.slices);
         self.print_next();
     }
 
     fn print_validation(&self) {
         let Some(validation) = &self.summary.validation else { return };
-        let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
-        let (auc, logloss) = (measure(validation.auc), measure(validation.logloss));
         let gauc = grouped(validation).map_or_else(String::new, |gauc| format!(", GAUC {gauc}"));
-        row("validation", &format!("AUC {auc}, logloss {logloss}{gauc}"));
+        row("validation", &format!("{}{gauc}", measures::in_words(validation)));
     }
 
     fn print_measures(&self) {
@@ -147,6 +150,9 @@ impl Report<'_> {
             Ok(evaluation) => evaluation,
             Err(why) => return row("test", why),
         };
+        if !measures::of_others(evaluation).is_empty() {
+            return row("test", &measures::in_words(evaluation));
+        }
         let best_auc = self.planted.as_ref().map(|planted| planted.best_auc);
         let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
         row("test AUC", &with_best(evaluation.auc, best_auc, auc_share(evaluation, best_auc)));
@@ -156,6 +162,9 @@ impl Report<'_> {
         }
         let calibration = evaluation.calibration.map_or_else(|| "undefined".to_owned(), |c| format!("{c:.3}"));
         row("calibration", &format!("{calibration} predicted clicks per real one"));
+        if let Some(after) = &self.summary.calibrated {
+            row("calibrated", &calibrated(after));
+        }
     }
 
     fn print_cost(&self) {
@@ -219,10 +228,12 @@ impl Report<'_> {
 /// The evaluation, or the reason why there is none.
 fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result<&'a Evaluation, &'static str> {
     match evaluation {
-        Some(Evaluation { samples: 0, .. }) => Err("no rows in the test part: check data.test or data.test_fraction"),
+        Some(Evaluation { samples: 0, .. }) => {
+            Err("no rows in the test part: check data.test, data.test_fraction or data.test_from")
+        }
         Some(evaluation) => Ok(evaluation),
         None if *test == TestPart::None => {
-            Err("nothing held out: set data.test or data.test_fraction to measure what was learned")
+            Err("nothing held out: set data.test, data.test_fraction or data.test_from to measure what was learned")
         }
         None => Err("not scored before the end; `zagros eval` scores the saved model"),
     }
@@ -235,6 +246,14 @@ pub(crate) fn grouped(evaluation: &Evaluation) -> Option<String> {
     let share = evaluation.group_share.filter(|share| *share < 1.0);
     let sampled = share.map_or_else(String::new, |share| format!(", a sample of {:.3} % of all", share * 100.0));
     Some(format!("{gauc:.4} (mean over {} groups with both classes{sampled})", HumanCount(groups)))
+}
+
+/// The measures that calibration changes.
+pub(crate) fn calibrated(after: &Evaluation) -> String {
+    let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
+    let Evaluation { logloss, calibration, ece, auc, .. } = after;
+    let [logloss, calibration, ece, auc] = [logloss, calibration, ece, auc].map(|value| measure(*value));
+    format!("logloss {logloss}, calibration {calibration}, calibration error {ece}, AUC {auc}")
 }
 
 fn parent(folder: &Path) -> &Path {

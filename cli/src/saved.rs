@@ -39,18 +39,23 @@ impl SavedModel {
             let run = whole.as_deref().and_then(Path::parent).map(Folder::disk);
             return Ok(Self { folder: place, run });
         }
-        if let Some(folder) = reported_by_run(&place, timeout)? {
+        Self::of_run(&place, timeout)?.ok_or_else(|| no_model(&place))
+    }
+
+    /// The model of a run, by the run's folder. `None` if there is none.
+    ///
+    /// # Errors
+    /// When the run says where its model is, but it is not there; when a store does not answer.
+    pub(crate) fn of_run(place: &Folder, timeout: Duration) -> Result<Option<Self>, Failure> {
+        if let Some(folder) = reported_by_run(place, timeout)? {
             if !has_manifest(&folder)? {
                 let what = format!("the model of {place} was saved in {folder}, but there is no {MANIFEST} any more");
                 return Err(Failure::with_help(Exit::Data, what, "name the folder that it was moved to"));
             }
-            return Ok(Self { folder, run: Some(place) });
+            return Ok(Some(Self { folder, run: Some(place.clone()) }));
         }
         let inside = place.join(MODEL);
-        if has_manifest(&inside)? {
-            return Ok(Self { folder: inside, run: Some(place) });
-        }
-        Err(no_model(&place))
+        Ok(has_manifest(&inside)?.then(|| Self { folder: inside, run: Some(place.clone()) }))
     }
 
     /// The job of the model's training, with overrides.
@@ -153,7 +158,7 @@ fn has_manifest(folder: &Folder) -> Result<bool, Failure> {
 }
 
 /// The error for a folder without a model. It says what is there.
-fn no_model(place: &Folder) -> Failure {
+pub(crate) fn no_model(place: &Folder) -> Failure {
     if place.path().is_some_and(|path| !path.exists()) {
         return Failure::with_help(Exit::Data, format!("{place} does not exist"), HELP);
     }

@@ -9,6 +9,8 @@ use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, StepReport};
 use zagros_shell::note;
 use zagros_shell::print::{Notes, notes};
 
+use crate::measures;
+
 /// Pause between two lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// The first steps are slower than the rest, so no end is estimated before this time.
@@ -101,8 +103,11 @@ impl Observer for Terminal {
             Event::Started { epochs, steps_hint, .. } => self.start(*epochs, *steps_hint),
             Event::Step(report) => self.step(report),
             Event::Evaluating { part, .. } => self.status(&format!("scoring the {} part", part.name())),
-            Event::Evaluated { step, part, evaluation, .. } => {
-                self.line(&describe_evaluation(*step, *part, evaluation))
+            Event::Evaluated { step, part, evaluation, targets, .. } => {
+                self.line(&describe_evaluation(*step, *part, evaluation));
+                for of in targets.iter().skip(1) {
+                    self.line(&format!("{} of {}: {}", part.name(), of.target, measures::in_words(&of.evaluation)));
+                }
             }
             Event::Chosen { message, .. } => self.line(message),
             Event::Resumed { step, folder } => {
@@ -202,6 +207,9 @@ fn describe_evaluation(step: u64, part: HeldOutPart, evaluation: &Evaluation) ->
     let (auc, logloss) = (measure(evaluation.auc), measure(evaluation.logloss));
     let gauc = evaluation.groups.map_or_else(String::new, |_| format!(", GAUC {}", measure(evaluation.gauc)));
     let samples = HumanCount(evaluation.samples);
+    if !measures::of_others(evaluation).is_empty() {
+        return format!("{} after step {step}: {} ({samples} samples)", part.name(), measures::in_words(evaluation));
+    }
     format!("{} after step {step}: AUC {auc}{gauc}, logloss {logloss} ({samples} samples)", part.name())
 }
 

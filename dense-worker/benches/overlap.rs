@@ -22,7 +22,7 @@ use zagros_collective::{
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
 use zagros_dense_worker::datapath::kernels::{Columns, Positions, scatter_add};
-use zagros_dense_worker::model::DenseModel;
+use zagros_dense_worker::model::{DenseModel, Samples};
 use zagros_job::{Job, Overrides};
 use zagros_zip::{ZipEq, number_from};
 
@@ -158,7 +158,8 @@ impl Worker {
     fn step(&mut self, group: &mut dyn Collective) -> Outcome<()> {
         let share = 1.0 / WORKERS as f32;
         self.buckets.begin(self.model.weights(), share);
-        let samples = (&self.numeric[..], &self.vectors[..], &self.labels[..]);
+        let (numeric, embeddings, labels) = (&self.numeric[..], &self.vectors[..], &self.labels[..]);
+        let samples = Samples { numeric, embeddings, labels, weights: &[] };
         let (buckets, early) = (&mut self.buckets, self.early);
         let ready = &mut |from: usize, gradients: &[f32]| {
             if early {

@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use watched::Watched;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{Membership, wait_for_placement};
-use zagros_dense_worker::datapath::kernels::{Column, Positions, gather, scatter_add};
+use zagros_dense_worker::datapath::kernels::{Column, Positions, VectorForm, gather, scatter_add};
 use zagros_embedding_client::{
     BatchRows, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, Shard, TableBags, bag_bytes,
 };
@@ -177,7 +177,7 @@ impl Side {
 }
 
 fn column() -> Column {
-    Column { table: TableId(0), dim: DIM, offset: 0, pooling: Pooling::Mean }
+    Column { table: TableId(0), dim: DIM, offset: 0, form: VectorForm::Pooled(Pooling::Mean) }
 }
 
 fn positions<'a>(batch: &'a Batch, inverse: &'a [u32], at_server: bool) -> Positions<'a> {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 pub use zagros_eval::Evaluation;
 
+use crate::measures::TargetMeasures;
+
 /// Gets every event, in order. It is called on the training path, so it must be quick and give slow work to a thread of its
 /// own.
 pub trait Observer: Send + Sync {
@@ -85,8 +87,10 @@ pub enum Event {
         part: HeldOutPart,
         /// In which epoch, from 0.
         epoch: u32,
-        /// The measures.
+        /// The measures; with several targets, those of the first.
         evaluation: Evaluation,
+        /// Those of each target, if there are several.
+        targets: Vec<TargetMeasures>,
     },
     /// The validation part chose one of several states, which is now the model.
     Chosen {

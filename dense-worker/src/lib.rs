@@ -3,6 +3,7 @@
 //! [`Worker`] runs a whole worker. [`Evaluate`] scores data with a saved model. Both report events to an [`Observer`].
 
 pub mod datapath;
+mod measures;
 pub mod metrics;
 pub mod model;
 pub mod report;
@@ -16,10 +17,11 @@ mod summary;
 mod testing;
 
 pub use control::{
-    Earlier, Evaluate, FileRecord, Input, JOB, LastRun, MANIFEST, Manifest, Measures, Predict, ResumePoint, ScoredRows,
-    Worker,
+    Earlier, Evaluate, FileRecord, Importance, ImportanceOptions, Input, JOB, LastRun, MANIFEST, Manifest, Measures,
+    Predict, ResumePoint, ScoredRows, Worker, target_form,
 };
 pub use error::{ExitClass, WorkerError};
 pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
+pub use measures::TargetMeasures;
 pub use report::{MeasureRecorder, RunFolder, RunLock};
 pub use summary::{Outcome, StageSeconds, Staleness, Summary};

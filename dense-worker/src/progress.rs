@@ -61,6 +61,10 @@ impl Histogram {
         self.class(is_positive)[usize::from(bin)] -= 1;
     }
 
+    fn is_empty(&self) -> bool {
+        self.positives.iter().chain(&self.negatives).all(|count| *count == 0)
+    }
+
     /// Adds the predictions of another histogram.
     fn merge(&mut self, other: &Self) {
         let classes = [(&mut self.positives, &other.positives), (&mut self.negatives, &other.negatives)];
@@ -113,6 +117,13 @@ impl Predicted {
     }
 }
 
+impl Predicted {
+    /// So many samples that have no measure, because the target is no click.
+    pub(crate) fn unmeasured(samples: usize) -> Self {
+        Self { bins: Vec::new(), sums: Sums { samples: samples as u64, ..Sums::default() } }
+    }
+}
+
 /// Measures over all predictions so far.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Overall {
@@ -143,7 +154,7 @@ impl Overall {
     }
 
     pub(crate) fn report(&self) -> Evaluation {
-        measures(&self.sums, self.histogram.auc())
+        measures(&self.sums, &self.histogram)
     }
 }
 
@@ -186,7 +197,7 @@ impl Recent {
     }
 
     pub(crate) fn report(&self) -> Evaluation {
-        measures(&self.sums, self.histogram.auc())
+        measures(&self.sums, &self.histogram)
     }
 }
 
@@ -238,11 +249,14 @@ impl TryFrom<RecentState> for Recent {
     }
 }
 
-fn measures(sums: &Sums, auc: Option<f64>) -> Evaluation {
+fn measures(sums: &Sums, histogram: &Histogram) -> Evaluation {
+    if histogram.is_empty() {
+        return Evaluation { samples: sums.samples, ..Evaluation::default() };
+    }
     Evaluation {
         samples: sums.samples,
         positive_rate: sums.positive_rate(),
-        auc,
+        auc: histogram.auc(),
         logloss: sums.logloss(),
         normalised_entropy: sums.normalised_entropy(),
         calibration: sums.calibration(),

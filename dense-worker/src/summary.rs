@@ -5,6 +5,7 @@ use zagros_eval::ColumnSlices;
 use zagros_plumbing::process::MachineInfo;
 
 use crate::event::Evaluation;
+use crate::measures::TargetMeasures;
 
 /// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,9 +47,16 @@ pub struct Summary {
     /// Evaluation of the validation part with the state that is the model.
     #[serde(default)]
     pub validation: Option<Evaluation>,
+    /// With `eval.calibration`: measures of the test part after calibration. Without a test part, of the validation part, to which
+    /// calibration was fitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<Evaluation>,
     /// Measures by the columns of `eval.slices`, of the test part, or else of the validation part, with the state that is the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<ColumnSlices>,
+    /// Measures of each target if there are several, of the same part.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetMeasures>,
     /// Steps before the state that is the model.
     #[serde(default)]
     pub model_step: u64,

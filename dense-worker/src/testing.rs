@@ -9,7 +9,7 @@ pub(crate) use shard::WorkerShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Categorical, Checkpoint, Cluster, Data, DataOrder, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table,
+    Initializer, Job, Keep, Mode, Model, Numeric, Output, Pad, PoolAt, Pooling, Sequence, StartSteps, Table,
     TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
@@ -23,6 +23,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
         features: features(numeric, dims.len()),
         tables: dims.iter().enumerate().map(|(index, dim)| table(index, *dim)).collect(),
         model,
+        mlp: zagros_job::Mlp::default(),
         dense_optimizer: DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 },
         train: Train {
             batch_size: 8,
@@ -40,6 +41,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             evaluate_every: None,
             early_stop: None,
             updates: DenseUpdates::default(),
+            ..Train::default()
         },
         eval: Eval { group_samples: 1000, ..Eval::default() },
         checkpoint: Checkpoint { every: None, every_steps: None, folder: None, keep: 2, deltas: 0 },
@@ -74,6 +76,12 @@ pub(crate) fn pool(job: &mut Job, index: usize, pooling: Pooling) {
 /// Makes feature `index` multi-valued.
 pub(crate) fn pool_at(job: &mut Job, index: usize, pooling: Pooling, pool_at: PoolAt) {
     job.features.categorical[index].values = Values::Many { separator: "|".to_owned(), pooling, pool_at };
+}
+
+/// Makes feature `index` a sequence of `length` positions.
+pub(crate) fn sequence(job: &mut Job, index: usize, length: usize, pad: Pad) {
+    let sequence = Sequence { length, keep: Keep::Last, pad };
+    job.features.categorical[index].values = Values::Sequence { separator: "|".to_owned(), sequence };
 }
 
 /// `size` samples with one numeric value each; one single-valued feature per entry of `ids`.
@@ -132,11 +140,11 @@ fn data() -> Data {
 }
 
 fn features(numeric: usize, categorical: usize) -> Features {
-    let column =
-        |index| Numeric { column: format!("I{index}"), log: false, standardise: Standardise::No, missing: 0.0 };
-    let feature = |table| Categorical { column: format!("C{table}"), table, values: Values::One };
+    let column = |index| Numeric::from(format!("I{index}"));
+    let feature = |table| Categorical::of_column(format!("C{table}"), table);
     Features {
-        label: Label { column: "label".to_owned(), positive: vec!["1".to_owned()], negative: vec!["0".to_owned()] },
+        targets: vec!["label".into()],
+        weight: None,
         numeric: (1..=numeric).map(column).collect(),
         categorical: (0..categorical).map(feature).collect(),
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
-use crate::{Job, Standardise};
+use crate::Job;
 
 /// What another value of a key means for a run that resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +20,13 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 83] = [
+const EFFECTS: [(&str, ChangeEffect); 93] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
     ("output", Operational),
     ("features", Meaning),
+    ("mlp", Meaning),
     ("model", Meaning),
     ("data.format", Meaning),
     // Files are compared one by one, because they may have moved.
@@ -34,11 +35,15 @@ const EFFECTS: [(&str, ChangeEffect); 83] = [
     ("data.validation", Operational),
     ("data.test_fraction", Meaning),
     ("data.validation_share", Meaning),
+    ("data.test_from", Meaning),
+    ("data.validation_from", Meaning),
+    ("data.time_column", Meaning),
     ("data.delimiter", Meaning),
     ("data.header", Meaning),
     ("data.columns", Meaning),
     ("data.comment", Meaning),
     ("data.trim", Meaning),
+    ("data.quoted_breaks", Meaning),
     ("data.missing", Meaning),
     ("data.max_bad_rows", Operational),
     ("data.max_bad_share", Operational),
@@ -84,6 +89,11 @@ const EFFECTS: [(&str, ChangeEffect); 83] = [
     // Early stopping compares the states that are evaluated.
     ("train.evaluate_every", Learning),
     ("train.early_stop", Learning),
+    ("train.label_smoothing", Learning),
+    ("train.embedding_dropout", Learning),
+    ("train.embedding_l2", Learning),
+    ("train.ema", Learning),
+    ("train.reset_embeddings", Learning),
     ("train.schedule", Learning),
     ("train.clip_value", Learning),
     ("train.clip_norm", Learning),
@@ -168,9 +178,7 @@ fn keys(job: &Job) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut job = job.clone();
     // Measured values come from the data, not from the job file.
-    for feature in job.features.numeric.iter_mut().filter(|feature| feature.standardise != Standardise::No) {
-        feature.standardise = Standardise::Fit;
-    }
+    job.features.forget_measured();
     // The addresses differ in every run of `zagros up`.
     let cluster = &mut job.cluster;
     [&mut cluster.coordinator, &mut cluster.worker_address, &mut cluster.admin].into_iter().for_each(String::clear);

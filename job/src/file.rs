@@ -4,8 +4,10 @@
 //! `docs/job-file.md` and the JSON schema for editors. A default is written in one place. If the default depends on other
 //! keys, the documentation of the key says "Default:" in words, and [`crate::resolve`] fills it in.
 
+mod column;
 mod data;
 mod features;
+mod labels;
 
 use std::collections::BTreeMap;
 
@@ -13,11 +15,13 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+pub(crate) use column::Column;
 pub(crate) use data::{DataFile, Layout, Paths};
-pub(crate) use features::{CategoricalFile, Column, FeaturesFile};
+pub(crate) use features::{CategoricalFile, FeaturesFile};
+pub(crate) use labels::{LabelFile, Labels};
 
 use crate::settings::{
-    Checkpoint, Cluster, DenseOptimizer, Eval, Job, Model, Output, TableOverrides, TableSettings, Train, shorten,
+    Checkpoint, Cluster, DenseOptimizer, Eval, Job, Mlp, Model, Output, TableOverrides, TableSettings, Train, shorten,
 };
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
@@ -44,6 +48,9 @@ pub(crate) struct JobFile {
     /// The dense network.
     #[serde(default)]
     pub(crate) model: Model,
+    /// What follows the hidden layers of the network's MLPs.
+    #[serde(default)]
+    pub(crate) mlp: Mlp,
     /// Optimiser of the dense network.
     #[serde(default)]
     pub(crate) optimizer: DenseOptimizer,
@@ -75,6 +82,7 @@ impl JobFile {
             embedding,
             tables: own_settings(job, &embedding),
             model: job.model.clone(),
+            mlp: job.mlp,
             optimizer: job.dense_optimizer,
             train: job.train.clone(),
             eval: job.eval.clone(),
@@ -85,15 +93,15 @@ impl JobFile {
     }
 }
 
-/// Tables whose settings differ from those of the first one, and tables that no feature's column names.
+/// Tables whose settings differ from those of the first one, and tables that no feature's name names.
 fn own_settings(job: &Job, common: &TableSettings) -> BTreeMap<String, TableOverrides> {
-    let named_by_column = |name: &str| {
+    let named_by_feature = |name: &str| {
         let mut features = job.features.categorical.iter();
-        features.any(|feature| feature.column == name && job.tables[feature.table].name == name)
+        features.any(|feature| feature.name == name && job.tables[feature.table].name == name)
     };
     let own = |table: &TableSettings| TableOverrides::between(common, table);
     let all = job.tables.iter().map(|table| (table.name.clone(), own(&table.settings)));
-    all.filter(|(name, own)| !own.is_empty() || !named_by_column(name)).collect()
+    all.filter(|(name, own)| !own.is_empty() || !named_by_feature(name)).collect()
 }
 
 /// The JSON schema of the job file. A key has one default: the one that its documentation gives in words, otherwise the one

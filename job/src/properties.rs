@@ -34,7 +34,9 @@ fn any_of(shape: &Shape) -> BoxedStrategy<Json> {
         }
         Shape::Text { .. } => "[ -~é]{1,9}".prop_map(Json::from).boxed(),
         Shape::Words(choices) => select(choices.clone()).prop_map(|choice| Json::from(choice.word)).boxed(),
-        Shape::List { item, min, .. } => vec(any_of(item), *min as usize..4).prop_map(Json::from).boxed(),
+        Shape::List { item, min, max } => {
+            vec(any_of(item), *min as usize..=(*max).min(3) as usize).prop_map(Json::from).boxed()
+        }
         Shape::Table(fields) => any_fields(fields).prop_map(Json::Object).boxed(),
         Shape::Named(item) => {
             btree_map("[a-z]{1,4}", any_of(item), 0..3).prop_map(|map| map.into_iter().collect()).boxed()
@@ -103,15 +105,65 @@ fn with(mut table: Json, keys: Json) -> Json {
     table
 }
 
-/// Pooling only with a separator, and no dim; the table is shared, another feature's, or the feature's own.
+/// At most one way to scale, and limits that leave something.
+fn any_numeric(column: &'static str) -> impl Strategy<Value = Json> {
+    any_feature("numeric", column).prop_map(|feature| {
+        let clip = feature.get("clip").map(|_| json!([-3, 4.5]));
+        let min_max = match (&feature["standardise"], &feature["min_max"]) {
+            (Json::Null | Json::Bool(false), Json::Object(_)) => json!({ "min": -0.5, "max": 7 }),
+            (Json::Null | Json::Bool(false), given) => given.clone(),
+            _ => json!(null),
+        };
+        with(feature, json!({ "clip": clip, "min_max": min_max }))
+    })
+}
+
+/// One of the keys that exclude each other.
+fn any_source(feature: Json) -> Json {
+    let (one, text) = (feature.get("separator").is_none(), feature.get("date").is_none());
+    let edges = json!({ "quantiles": 4, "edges": [-1, 0.5] });
+    let buckets = feature.get("buckets").map(|buckets| match buckets {
+        Json::Array(_) => json!([-7, 0, 2.5]),
+        Json::Object(_) => edges.clone(),
+        given => given.clone(),
+    });
+    let buckets = buckets.filter(|_| one && text);
+    let date = feature.get("date").filter(|_| one).cloned();
+    let default = feature.get("default").filter(|_| one).cloned();
+    let plain = buckets.is_none() && date.is_none();
+    let hash_size = feature.get("hash_size").filter(|_| plain).cloned();
+    let vocabulary = feature.get("vocabulary").filter(|_| plain && hash_size.is_none()).cloned();
+    let vocabulary =
+        vocabulary.map(|given| with(given, json!({ "ids": "0123456789abcdeffedcba9876543210", "max_size": 2 })));
+    let keys = json!({
+        "cross": null, "name": null, "buckets": buckets, "date": date, "default": default, "hash_size": hash_size,
+        "vocabulary": vocabulary,
+    });
+    with(feature, keys)
+}
+
+/// Pooling only with a separator, no sequence and no dim; the table is shared, another feature's, or the feature's own.
 fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
     (any_feature("categorical", column), select(vec![json!(null), json!("user"), json!("shared")])).prop_map(
         |(feature, table)| {
+            let feature = any_source(feature);
             let beside = |key| feature.get("separator").and(feature.get(key)).cloned();
             let (pooling, pool_at) = (beside("pooling"), beside("pool_at"));
-            with(feature, json!({ "table": table, "dim": null, "pooling": pooling, "pool_at": pool_at }))
+            with(
+                feature,
+                json!({ "table": table, "dim": null, "pooling": pooling, "pool_at": pool_at, "sequence": null }),
+            )
         },
     )
+}
+
+/// A network of sequences reads the tags as one, whose target is the user.
+fn with_sequence(model: &Json, item: Json, tag: Json, sequence: Json) -> (Json, Json) {
+    if model["kind"] != "din" && model["kind"] != "bst" {
+        return (item, tag);
+    }
+    let keys = json!({ "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "pool_at": null });
+    (with(item, json!({ "table": null })), with(tag, keys))
 }
 
 /// The order of the files has no shuffle window.
@@ -123,7 +175,8 @@ fn any_data(data: Json) -> Json {
 /// The rank must be below the width of the input. A module must be trusted and hashed.
 fn any_model(model: Json) -> Json {
     let module = model["kind"] == "torchscript";
-    let keys = if module { json!({ "sha256": "0".repeat(64), "trust": true }) } else { json!({ "rank": null }) };
+    let own = json!({ "rank": null, "attention": null, "heads": null });
+    let keys = if module { json!({ "sha256": "0".repeat(64), "trust": true }) } else { own };
     with(model, keys)
 }
 
@@ -133,10 +186,22 @@ fn any_optimizer(optimizer: Json, train: &Json) -> Json {
     with(optimizer, fixed)
 }
 
-/// Mode `sync` allows no device.
+/// A module has its own layers, and mode `async` no running statistics.
+fn any_mlp(mlp: Json, model: &Json, train: &Json) -> Json {
+    let refuses = ["torchscript", "shared_bottom", "mmoe", "ple"].iter().any(|kind| model["kind"] == *kind);
+    let fits = !refuses && train["mode"] != "async";
+    if fits { mlp } else { json!({}) }
+}
+
+/// Mode `sync` allows no device, and mode `async` neither an average nor new rows in every epoch.
 fn any_train(train: Json) -> Json {
     let device = if train["mode"] == "sync" { json!("cpu") } else { train["device"].clone() };
-    with(train, json!({ "staleness": null, "device": device }))
+    // The label is a click.
+    let of_clicks = |stop: &Json| with(stop.clone(), json!({ "metric": "logloss" }));
+    let early_stop = train.get("early_stop").map(of_clicks);
+    let train = with(train, json!({ "staleness": null, "device": device, "early_stop": early_stop }));
+    let alone = if train["mode"] == "async" { json!({ "ema": null, "reset_embeddings": null }) } else { json!({}) };
+    with(train, alone)
 }
 
 /// Job files with random sections, except for keys that must fit together.
@@ -144,23 +209,30 @@ fn any_job() -> impl Strategy<Value = String> {
     let fixed_data = json!({
         "format": "delimited", "columns": ["y", "user", "item", "tag", "age"], "delimiter": ";", "test_fraction": null,
         "train": ["a b.txt", "/é"], "test": "t", "validation": "v", "validation_share": null,
+        "test_from": null, "validation_from": null, "time_column": null,
     });
     let fixed_cluster = json!({ "coordinator": null, "worker_address": null, "admin": null, "server_addresses": null, "servers": 3, "min_servers": null, "workers": null, "min_workers": null, "max_workers": null, "buckets": 7, "memory": "1.5 GiB" });
     // The other time to live is given.
     let fixed_rows = json!({ "ttl_seconds": null });
-    let features = (any_feature("numeric", "age"), any_categorical("item"), any_categorical("tag"));
-    let sections = ["data", "embedding", "model", "optimizer", "train", "eval", "checkpoint", "cluster", "output"];
+    let features = (any_numeric("age"), any_categorical("item"), any_categorical("tag"));
+    let sections =
+        ["data", "embedding", "model", "mlp", "optimizer", "train", "eval", "checkpoint", "cluster", "output"];
     let sections = sections.map(|name| any_of(&shape_of(&[name])));
-    (features, any_of(&shape_of(&["tables"])), sections).prop_map(move |((age, item, tag), table, sections)| {
-        let [data, embedding, model, optimizer, train, eval, checkpoint, cluster, output] = sections;
+    let sequence = (1..4096_u32).prop_flat_map(|length| {
+        select(vec![json!({ "length": length }), json!({ "length": length, "keep": "first", "pad": "right" })])
+    });
+    (features, sequence, any_of(&shape_of(&["tables"])), sections).prop_map(move |((age, item, tag), sequence, table, sections)| {
+        let [data, embedding, model, mlp, optimizer, train, eval, checkpoint, cluster, output] = sections;
+        let (item, tag) = with_sequence(&model, item, tag, sequence);
         // Without early stopping no state is kept.
         let kept = train.get("early_stop").and(output.get("keep_best")).cloned();
         let shared = item["table"] == "shared" || tag["table"] == "shared";
         let job = json!({
             "data": with(any_data(data), fixed_data.clone()),
-            "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag] },
+            "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag, { "cross": ["item", "tag", "age"], "name": "x", "vocabulary": { "min_count": 3 } }] },
             "embedding": with(embedding, fixed_rows.clone()),
             "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
+            "mlp": any_mlp(mlp, &model, &train),
             "model": any_model(model),
             "optimizer": any_optimizer(optimizer, &train),
             "train": any_train(train),

@@ -1,14 +1,20 @@
 //! From the job file to the job: defaults that depend on other keys, references between sections, and rules across keys.
 //! Continues after a problem. A job with problems never leaves this module.
 
+mod categorical;
 mod cluster;
 mod data;
 mod eval;
 mod features;
 mod model;
 mod modes;
+mod numeric;
+mod parts;
 mod rows;
+mod sequences;
+mod stdin;
 mod tables;
+mod targets;
 
 use std::path::Path as FilePath;
 
@@ -52,6 +58,7 @@ struct Resolver<'a> {
 impl Resolver<'_> {
     fn job(&mut self, file: JobFile) -> Job {
         self.early_stop_fits(&file);
+        self.calibration_fits(&file);
         self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Jsonl);
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
@@ -60,15 +67,19 @@ impl Resolver<'_> {
         self.retention_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
-        let features = Features { label: features.label, numeric: features.numeric, categorical };
+        let (targets, weight, numeric) = (features.targets, features.weight, features.numeric);
+        let features = Features { targets, weight, numeric, categorical };
+        self.outputs_fit(&file.model, &features.targets);
+        self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let stops_early = file.train.early_stop.is_some();
         Job {
+            mlp: self.mlp(file.mlp, &file.model, file.train.mode),
             model: self.model(file.model, &features, &tables),
             name: self.name(file.name),
-            data: self.data(&file.data, &features),
+            data: self.data(&file.data, &features, columns.as_deref()),
             tables,
             dense_optimizer: file.optimizer,
-            eval: self.eval(file.eval, &features.label, columns.as_deref()),
+            eval: self.eval(file.eval, &features.targets, columns.as_deref()),
             checkpoint: self.checkpoint(file.checkpoint),
             cluster: {
                 self.min_workers_fit(&file.cluster, file.train.mode);
@@ -76,7 +87,10 @@ impl Resolver<'_> {
                 self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
                 self.cluster(file.cluster)
             },
-            train: self.train(file.train),
+            train: {
+                let train = self.measured(file.train, &features.targets);
+                self.train(train)
+            },
             output: self.output(file.output, stops_early),
             features,
         }

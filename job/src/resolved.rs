@@ -6,7 +6,7 @@ use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::file::JobFile;
-use crate::settings::{Device, Job, Model, Standardise, TestPart, Train, ValidationPart};
+use crate::settings::{Device, Job, Model, TestPart, Train, ValidationPart};
 
 impl Job {
     /// The resolved job as a job file: every key written, paths absolute. Loads to an equal job.
@@ -21,13 +21,11 @@ impl Job {
 
     /// A number that two roles share only if they work on the same run: features, tables, model, optimisers, training, and
     /// the cluster's size, wire form and collective. Paths, addresses, time limits and thread counts may differ between
-    /// machines and do not count. Whether a standardisation is already fitted does not count either.
+    /// machines and do not count. Whether statistics are already measured does not count either.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut features = self.features.clone();
-        for feature in features.numeric.iter_mut().filter(|feature| feature.standardise != Standardise::No) {
-            feature.standardise = Standardise::Fit;
-        }
+        features.forget_measured();
         let mut model = self.model.clone();
         if let Model::TorchScript { file, .. } = &mut model {
             file.clear();
@@ -56,11 +54,11 @@ impl Job {
     pub fn data_files(&self) -> Vec<&Path> {
         let test: &[PathBuf] = match &self.data.test {
             TestPart::Files(files) => files,
-            TestPart::Fraction(_) | TestPart::None => &[],
+            TestPart::Fraction(_) | TestPart::Newest(_) | TestPart::None => &[],
         };
         let validation: &[PathBuf] = match &self.data.validation {
             ValidationPart::Files(files) => files,
-            ValidationPart::Share(_) | ValidationPart::None => &[],
+            ValidationPart::Share(_) | ValidationPart::Newest(_) | ValidationPart::None => &[],
         };
         self.data.train.iter().chain(validation).chain(test).map(PathBuf::as_path).collect()
     }
@@ -69,7 +67,7 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Overrides;
+    use crate::{Overrides, Standardise};
 
     const FILE: &str = "[data]\nformat = 'criteo'\ntrain = ['a', '/b/c']\ntest = 'd'\n[features]\n\
         numeric = ['I1', { column = 'I2', standardise = true }]\n";

@@ -5,29 +5,47 @@
 //! references. Settings of rows that a table needs unchanged are the table's own types, such as [`EvictionTarget`].
 
 mod admission;
+mod categorical;
 mod cluster;
 mod data;
 mod dense;
 mod features;
+mod mlp;
 mod model;
 mod network;
 mod numbers;
+mod numeric;
 mod optimizers;
+mod parts;
 mod run;
+mod sequence;
+mod statistics;
 mod table;
+mod targets;
 mod train;
+mod vocabulary;
 
+pub use categorical::{Buckets, Categorical, DatePart, IdRange, PoolAt, Pooling, Reading, Source, Values};
 pub use cluster::{Cluster, Collective, Durability, Wire};
-pub use data::{Columnar, Data, DataOrder, Delimited, Format, TestPart, ValidationPart};
+pub use data::{Columnar, Data, DataOrder, Delimited, Format, NewestRows, STDIN, TestPart, TimeBound, ValidationPart};
 pub use dense::DENSE_TABLE;
-pub use features::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};
+pub use features::Features;
+pub use mlp::{Activation, Mlp, MlpNorm};
 pub use model::{Model, Structure};
+pub use network::PairSize;
 pub(crate) use numbers::{shorten, size};
+pub use numeric::{MinMax, Numeric, Standardise};
 pub use optimizers::{DenseOptimizer, TableOptimizer};
-pub use run::{Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
+pub use parts::Part;
+pub use run::{CalibrationKind, Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
+pub use sequence::{Attention, AttentionActivation, Keep, Pad, Sequence};
+pub use statistics::{Measured, Statistic};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
+pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
 pub use train::{DenseUpdates, Device, Mode, Precision, StartSteps, Train};
+pub use vocabulary::Vocabulary;
+pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,
     NonFinitePolicy, WeightType,
@@ -46,6 +64,8 @@ pub struct Job {
     pub tables: Vec<Table>,
     /// The dense network.
     pub model: Model,
+    /// What follows the linear layers of its MLPs.
+    pub mlp: Mlp,
     /// Optimiser of the dense network.
     pub dense_optimizer: DenseOptimizer,
     /// How training runs.

@@ -43,7 +43,8 @@ fn adult_reads_headerless_csv() {
     let job = load("adult.toml");
     let Format::Delimited(layout) = &job.data.format else { panic!("{:?}", job.data.format) };
     assert_eq!((layout.delimiter, layout.header, layout.columns.len(), layout.trim), (b',', false, 15, true));
-    assert_eq!(job.features.label.positive, [">50K", ">50K."]);
+    let zagros_job::TargetKind::Click { positive, .. } = &job.features.main().kind else { panic!("a click") };
+    assert_eq!(*positive, [">50K", ">50K."]);
     assert!(matches!(job.model, Model::Ffnn { .. }));
 }
 
@@ -51,6 +52,6 @@ fn adult_reads_headerless_csv() {
 fn movielens_pools_genres_and_tags() {
     let job = load("movielens.toml");
     let many = job.features.categorical.iter().filter(|feature| matches!(feature.values, Values::Many { .. }));
-    assert_eq!(many.map(|feature| feature.column.as_str()).collect::<Vec<_>>(), ["genres", "tags"]);
+    assert_eq!(many.map(|feature| feature.name.as_str()).collect::<Vec<_>>(), ["genres", "tags"]);
     assert_eq!(job.data.shuffle_rows, 100_000);
 }

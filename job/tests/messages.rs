@@ -98,7 +98,7 @@ fn keys_of_one_format_are_refused_in_the_other() {
     let text = format!("{GOOD}delimiter = ';'\ntest = 'a'\ntest_fraction = 0.5\n[features]\nlabel = 'I1'\n");
     let expected = [
         "job.toml:4:13: `data.delimiter` has no meaning with format \"criteo\"; Criteo's layout is fixed; remove the key, or use format = \"delimited\"",
-        "job.toml:6:17: `data.test` and `data.test_fraction` exclude each other; keep one of the two",
+        "job.toml:6:17: `data.test` and `data.test_fraction` exclude each other; keep one of them",
         "job.toml:7:1: the label \"I1\" is also a numeric feature; remove it: a model that sees the label learns nothing else",
         "job.toml:8:9: the label of Criteo's layout is \"label\", not \"I1\"; remove the key",
     ];
@@ -115,7 +115,7 @@ fn features_refer_to_columns_and_tables_that_exist() {
     let expected = [
         "job.toml:6:42: label text \"1\" is both positive and negative; list each text once",
         "job.toml:7:12: no column is named \"agee\"; did you mean \"age\"?",
-        "job.toml:7:27: column \"age\" is a numeric feature twice; remove one of the two",
+        "job.toml:7:27: column \"age\" is a numeric feature twice; remove one of the two, or give it another `name`",
         "job.toml:8:43: no table is named \"usr\"; did you mean \"user\"?",
         "job.toml:8:77: feature \"item\" asks for dim 8, its table \"item\" has 4; features that share a table share its dim",
         "job.toml:8:90: pooling of a single value has no meaning; give a `separator`, or remove `pooling`",

@@ -665,7 +665,7 @@ pub struct CompleteResponse {
     #[prost(uint64, tag = "1")]
     pub bad_rows: u64,
 }
-/// Dense workers only, in a job that standardises numeric columns by statistics of the training rows. The first worker
+/// Dense workers only, in a job that transforms features by statistics of the training rows. The first worker
 /// measures the statistics, and the other workers ask until they are known.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TransformsRequest {
@@ -673,20 +673,28 @@ pub struct TransformsRequest {
     pub member: u64,
     #[prost(uint32, tag = "2")]
     pub incarnation: u32,
-    /// The statistics of the first worker, in the order of the measured columns. Empty until they are known.
+    /// The statistics of the first worker, in the order of the features. Empty until they are known.
     #[prost(message, repeated, tag = "3")]
     pub measured: ::prost::alloc::vec::Vec<Transform>,
     /// Bytes that the first worker has read for the statistics.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
 }
+/// One statistic of one feature.
 #[derive(serde::Serialize, serde::Deserialize)]
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Transform {
+    /// Of a standardised numeric feature: mean, and deviation above 0. Otherwise 0.
     #[prost(double, tag = "1")]
     pub mean: f64,
     #[prost(double, tag = "2")]
     pub deviation: f64,
+    /// Of a numeric feature that is scaled to 0…1: least and greatest value. Of a bucketised one: the edges, ascending.
+    #[prost(double, repeated, tag = "3")]
+    pub numbers: ::prost::alloc::vec::Vec<f64>,
+    /// The ids of a vocabulary.
+    #[prost(fixed64, repeated, tag = "4")]
+    pub ids: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TransformsResponse {
@@ -1289,6 +1297,9 @@ pub struct LoadRequest {
     /// Steps count from 0 again: the age of rows in steps is lost. Otherwise they count on from the save.
     #[prost(bool, tag = "8")]
     pub restart_steps: bool,
+    /// Names no file, and removes every row of the server: an epoch begins with new rows.
+    #[prost(bool, tag = "9")]
+    pub clear: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LoadResponse {

@@ -67,8 +67,8 @@ pub struct PushRequest {
     pub step: u64,
     /// The push's share of the step's samples, by which the gradients were weighted. It is 1 in mode async and in a run of
     /// one worker. Otherwise it is the samples of the worker's batch divided by the samples of all workers' batches of the
-    /// step. The server scales penalties on weights (l2, weight_decay) by it, so that rows decay once per step, whatever
-    /// the number of workers. Absent for 1.
+    /// step. Below 1, other pushes of the step may have gradients of the same rows: the server updates a row with the sum of
+    /// its gradients of the step. Absent for 1.
     #[prost(float, optional, tag = "15")]
     pub share: ::core::option::Option<f32>,
 }

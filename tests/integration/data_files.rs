@@ -31,7 +31,7 @@ fn parts(fixture: &Fixture) -> Vec<String> {
     rows.chunks(rows.len() / 4).map(|part| part.join("\n") + "\n").collect()
 }
 
-fn gzip(text: &str) -> Vec<u8> {
+pub(crate) fn gzip(text: &str) -> Vec<u8> {
     let mut gzip = Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("gzip is there");
     let mut stdin = gzip.stdin.take().expect("a pipe");
     let text = text.to_owned();
@@ -113,6 +113,6 @@ fn what_a_store_refuses_is_named_before_anything_starts() {
     store.heal();
     let bucket = train("s3://other/rows.txt");
     assert!(bucket.contains("there is no such bucket"), "{bucket}");
-    let scheme = train("gs://logs/rows.txt");
+    let scheme = train("ftp://logs/rows.txt");
     assert!(scheme.contains("`data.train` names no file") && scheme.contains("s3://bucket/key"), "{scheme}");
 }

@@ -101,6 +101,43 @@ fn an_earlier_day_is_gone_back_to_and_old_models_are_deleted() {
     assert!(done.stderr.contains("2026-11-01 to 2026-11-04 are done"), "{}", done.stderr);
 }
 
+/// The third day comes without the values of I2, and with one value of C1 alone.
+#[test]
+fn a_day_whose_data_changed_is_warned_of_and_the_page_shows_it() {
+    let fixture = fixture();
+    let broken = fixture.read("logs/2026-11-03.txt");
+    let broken = broken.lines().map(|line| {
+        let mut fields: Vec<&str> = line.split('\t').collect();
+        (fields[2], fields[14]) = ("", "one");
+        fields.join("\t") + "\n"
+    });
+    let broken: String = broken.collect();
+    fixture.write("logs/2026-11-03.txt", broken);
+    let ran = fixture.zagros(command("--set=output.folder=runs", "2026-11-01..04", &[])).expect(0);
+    let expected =
+        ["2026-11-03: warning: I2: 100.0 % of the rows have no value", "2026-11-03: warning: C1: 1 distinct value, "];
+    let ran = ran.says(&expected);
+    assert!(!ran.stderr.contains("2026-11-02: warning"), "{}", ran.stderr);
+    let history = history(&fixture, "runs");
+    let health = |day: usize| history["days"][DAYS[day]]["health"].clone();
+    let feature = |day: usize, index: usize| health(day)["profile"]["features"][index].clone();
+    assert_eq!((health(2)["profile"]["rows"].as_u64(), feature(2, 1)["column"].as_str()), (Some(2_000), Some("I2")));
+    assert_eq!((feature(2, 1)["missing"].as_f64(), feature(2, 13)["distinct"].as_u64()), (Some(1.0), Some(1)));
+    let drift = |day: usize, index: usize| feature(day, index)["drift"].as_f64();
+    assert_eq!(drift(0, 1), None, "there is no day before the first");
+    assert!(drift(1, 1) < Some(0.1) && drift(2, 1) > Some(1.0), "{:?} {:?}", drift(1, 1), drift(2, 1));
+    let new_ids = |day: usize| health(day)["tables"][0]["new_ids"].as_f64();
+    assert_eq!(new_ids(0), None);
+    assert!(new_ids(1).is_some_and(|share| share > 0.0 && share < 1.0), "{:?}", new_ids(1));
+    assert!(health(1)["tables"][0]["created"].as_u64() > Some(0), "{}", health(1)["tables"]);
+    assert_eq!(health(2)["warnings"].as_array().map(Vec::is_empty), Some(false));
+    let page = fixture.read("runs/small.days.html");
+    for shown in ["<h2>Warnings", "2026-11-03: I2: 100.0 %", "<h2>Features on 2026-11-04", "<h3>AUC", "Largest drift"] {
+        assert!(page.contains(shown), "{shown}");
+    }
+    assert!(ran.stdout.contains("small.days.html"), "{}", ran.stdout);
+}
+
 #[test]
 fn paths_without_a_day_and_files_that_are_not_there_are_refused() {
     let fixture = fixture();

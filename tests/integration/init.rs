@@ -1,9 +1,17 @@
 //! `zagros init`: from a data file to a trained model, without editing anything.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
 
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use zagros_fake_s3::FakeS3;
 use zagros_tests::real_data;
 
+use crate::data_files::gzip;
 use crate::fixture::Fixture;
 
 /// Rows whose label depends on all columns, sorted by it.
@@ -48,10 +56,121 @@ fn a_file_is_described_and_trained_without_editing() {
     assert_eq!(fixture.read("rows.toml"), fixture.read("mine.toml"));
 }
 
+/// Fields of the rows.
+fn fields(text: &str) -> Vec<Vec<&str>> {
+    text.lines().skip(1).map(|line| line.split(';').map(|field| field.trim_matches('"')).collect()).collect()
+}
+
+/// The rows as objects, one column inside another one.
+fn objects(text: &str) -> String {
+    let object = |row: Vec<&str>| {
+        let tags: Vec<String> = row[3].split('|').map(|tag| format!("\"{tag}\"")).collect();
+        let (click, age, city, tags) = (row[0], row[1], row[2], tags.join(","));
+        format!("{{\"clicked\":{click},\"who\":{{\"age\":{age},\"city\":\"{city}\"}},\"tags\":[{tags}]}}\n")
+    };
+    fields(text).into_iter().map(object).collect()
+}
+
+/// The rows as a Parquet file with lists, in row groups of 500.
+fn write_parquet(path: &Path, text: &str) {
+    let schema = "message rows { required int64 clicked; required int64 age; required binary city (UTF8);
+        required group tags (LIST) { repeated group list { required binary element (UTF8); } } }";
+    let schema = Arc::new(parse_message_type(schema).expect("a schema"));
+    let file = File::create(path).expect("a file");
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).expect("a writer");
+    for rows in fields(text).chunks(500) {
+        let mut group = writer.next_row_group().expect("a row group");
+        for column in 0..4 {
+            let mut out = group.next_column().expect("in order").expect("a column");
+            let texts = rows.iter().flat_map(|row| row[column].split('|'));
+            if column < 2 {
+                let numbers: Vec<i64> = texts.map(|text| text.parse().expect("a number")).collect();
+                out.typed::<Int64Type>().write_batch(&numbers, None, None).expect("numbers");
+            } else {
+                let texts: Vec<ByteArray> = texts.map(ByteArray::from).collect();
+                let starts = |row: &Vec<&str>| {
+                    (0..row[3].split('|').count()).map(|value| i16::from(value > 0)).collect::<Vec<_>>()
+                };
+                let repetition: Vec<i16> = rows.iter().flat_map(starts).collect();
+                let definition = vec![1; repetition.len()];
+                let levels = (column == 3).then_some((definition.as_slice(), repetition.as_slice()));
+                let written = out.typed::<ByteArrayType>().write_batch(
+                    &texts,
+                    levels.map(|(of, _)| of),
+                    levels.map(|(_, of)| of),
+                );
+                written.expect("texts");
+            }
+            out.close().expect("the column is complete");
+        }
+        group.close().expect("the row group is complete");
+    }
+    writer.close().expect("the file is complete");
+}
+
+#[test]
+fn the_same_rows_are_described_and_learned_in_every_shape() {
+    let store = FakeS3::start("logs");
+    let fixture = Fixture::new(100).with_environment(store.environment());
+    let text = rows();
+    fixture.write("zipped.csv.gz", gzip(&text));
+    fixture.write("objects.jsonl", objects(&text));
+    write_parquet(&fixture.path("columns.parquet"), &text);
+    std::fs::create_dir(fixture.path("parts")).expect("a folder");
+    let lines: Vec<&str> = text.lines().collect();
+    for (part, rows) in lines[1..].chunks(700).enumerate() {
+        let part_text = format!("{}\n{}\n", lines[0], rows.join("\n"));
+        fixture.write(&format!("parts/part-{part}.csv"), &part_text);
+        store.put(&format!("clicks/part-{part}.csv"), part_text.into_bytes());
+    }
+    for (data, job, lists) in [
+        ("zipped.csv.gz", "zipped.toml", "separator = \"|\", pooling"),
+        ("objects.jsonl", "objects.toml", "\"tags\", dim = 8, pooling"),
+        ("columns.parquet", "columns.toml", "\"tags\", dim = 8, pooling"),
+        ("parts", "parts.toml", "separator = \"|\", pooling"),
+        ("parts/part-*.csv", "parts.toml", "separator = \"|\", pooling"),
+        ("s3://logs/clicks/", "clicks.toml", "separator = \"|\", pooling"),
+    ] {
+        let _ = std::fs::remove_dir_all(fixture.path("runs"));
+        let _ = std::fs::remove_file(fixture.path(job));
+        let quick = ["--set", "train.threads=1", "--set", "train.epochs=6"];
+        fixture.zagros([&["train", data][..], &quick].concat()).expect(0).says(&[&format!("the job is {job}")]);
+        assert!(fixture.read(job).contains(lists), "{data}: {}", fixture.read(job));
+        let auc = test_auc(&fixture);
+        assert!(auc > 0.93, "{data}: {auc}");
+    }
+    // A job that an earlier command wrote for other data is not taken for this one.
+    fixture.write("zipped.csv", &text);
+    fixture.zagros(["train", "zipped.csv"]).expect(2).says(&["zipped.toml is a job for other data", "zipped.csv.gz"]);
+}
+
+#[test]
+fn the_newest_rows_are_the_test_part_where_a_column_says_when_a_row_was() {
+    let fixture = Fixture::new(100);
+    let text: String = fields(&rows())
+        .into_iter()
+        .enumerate()
+        .map(|(row, fields)| {
+            format!("{},{},{},{}\n", fields[0], fields[1], fields[2], 1_700_000_000 + row * 5_003 % 6_000)
+        })
+        .collect();
+    fixture.write("log.csv", format!("clicked,age,city,event_time\n{text}"));
+    fixture.zagros(["train", "log.csv", "--set", "train.threads=1", "--set", "train.epochs=2"]).expect(0);
+    let job = fixture.read("log.toml");
+    for line in ["time_column = \"event_time\"", "validation_from = 1700004800", "test_from = 1700005400"] {
+        assert!(job.contains(line), "no {line} in\n{job}");
+    }
+    assert_eq!(fixture.summary()["evaluation"]["samples"], 600);
+    fixture
+        .zagros(["train", "log.toml", "--dry-run"])
+        .expect(0)
+        .says(&["rows whose event_time is 1700005400 or later"]);
+}
+
 #[test]
 fn data_that_says_too_little_is_refused_with_what_to_do() {
     let fixture = Fixture::new(100);
-    fixture.zagros(["init", "none.csv"]).expect(3).says(&["none.csv cannot be read"]);
+    fixture.zagros(["init", "none.csv"]).expect(3).says(&["cannot read", "none.csv", "No such file"]);
     fixture.write("few.csv", "a,b\n1,2\n");
     fixture.zagros(["init", "few.csv"]).expect(3).says(&["at least 10 are needed"]);
     fixture.write("rows.csv", rows());

@@ -120,7 +120,8 @@ fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, index: usize, ro
     column.close().expect("the column is complete");
 }
 
-fn twins(rows: u32) -> Fixture {
+/// Jobs `csv.toml` and `parquet.toml` on the same rows.
+pub(crate) fn twins(rows: u32) -> Fixture {
     let fixture = Fixture::new(rows);
     write_twins(&fixture, "train", 2);
     write_twins(&fixture, "test", 1);

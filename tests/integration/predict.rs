@@ -34,7 +34,7 @@ fn json(text: &str) -> Value {
 }
 
 /// The measures of predicted logits with the labels of their rows, as `zagros eval --json` prints them.
-fn measured(predictions: &str) -> Value {
+pub(crate) fn measured(predictions: &str) -> Value {
     let mut scores = Scores::new();
     for row in lines(predictions) {
         scores.push(row[0].parse().expect("a label"), row[1].parse().expect("a logit"));

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use zagros_ingest::{LIST_SEPARATOR, ValueForm};
+
 use crate::TimeForm;
 
 /// Texts that mean "missing", besides none.
@@ -42,6 +44,19 @@ pub enum ColumnKind {
     Category,
     /// Any number of values with this text between them.
     MultiValued(char),
+    /// A list of any number of values.
+    List,
+}
+
+/// What is known of a column besides its values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// What its format says of the values.
+    pub(crate) form: ValueForm,
+    /// What is between the fields of a line.
+    pub(crate) separator: Option<char>,
+    /// Whether the sample has all rows.
+    pub(crate) is_whole: bool,
 }
 
 /// A column, as the sample shows it.
@@ -62,19 +77,20 @@ pub struct Column {
 }
 
 impl Column {
-    /// Looks at the values of a column, one a row. `is_whole` says whether these are all rows there are.
-    pub(crate) fn of(name: &str, values: &[&str], separator: char, is_whole: bool) -> Self {
+    /// Looks at the values of a column, one a row.
+    pub(crate) fn of(name: &str, values: &[&str], known: Known) -> Self {
         let missing: Vec<_> = MISSING.into_iter().filter(|mark| values.contains(mark)).collect();
         let present: Vec<&str> =
             values.iter().copied().filter(|value| !value.is_empty() && !MISSING.contains(value)).collect();
         let counts = count(present.iter().copied());
-        let kind = kind(name, &present, counts.len(), separator);
+        let kind = kind(name, &present, counts.len(), known);
         let counts = match kind {
             ColumnKind::MultiValued(inner) => count(present.iter().flat_map(|value| value.split(inner))),
+            ColumnKind::List => count(present.iter().flat_map(|value| value.split(LIST_SEPARATOR))),
             _ => counts,
         };
         let distinct = counts.len();
-        let estimated = if is_whole { distinct } else { estimate(&counts) };
+        let estimated = if known.is_whole { distinct } else { estimate(&counts) };
         Self { name: name.into(), kind, missing, distinct, estimated, pair: pair(&counts) }
     }
 }
@@ -98,17 +114,21 @@ fn pair(counts: &HashMap<&str, usize>) -> Option<[(String, usize); 2]> {
     values.try_into().ok()
 }
 
-fn kind(name: &str, present: &[&str], distinct: usize, separator: char) -> ColumnKind {
+fn kind(name: &str, present: &[&str], distinct: usize, known: Known) -> ColumnKind {
     if distinct < 2 {
         return ColumnKind::Constant;
+    }
+    if known.form == ValueForm::List {
+        return ColumnKind::List;
     }
     if let Some(form) = TimeForm::of(name, present.iter().copied()) {
         return ColumnKind::Time(form);
     }
     let is_row_name = distinct as f64 >= MIN_ROW_NAME_SHARE * present.len() as f64;
     let Some(mut numbers) = numbers(present) else {
-        let inner = INNER_SEPARATORS.into_iter().find(|inner| *inner != separator && is_multi_valued(present, *inner));
-        return match inner {
+        let is_inner = |inner: &char| Some(*inner) != known.separator && is_multi_valued(present, *inner);
+        let inner = INNER_SEPARATORS.into_iter().find(is_inner);
+        return match inner.filter(|_| known.form == ValueForm::Text) {
             Some(inner) => ColumnKind::MultiValued(inner),
             None if is_row_name => ColumnKind::RowName,
             None => ColumnKind::Category,
@@ -146,8 +166,10 @@ fn is_multi_valued(present: &[&str], inner: char) -> bool {
 mod tests {
     use super::*;
 
+    const KNOWN: Known = Known { form: ValueForm::Text, separator: Some(','), is_whole: true };
+
     fn kind_of(name: &str, values: &[&str]) -> ColumnKind {
-        Column::of(name, values, ',', true).kind
+        Column::of(name, values, KNOWN).kind
     }
 
     #[test]
@@ -166,8 +188,17 @@ mod tests {
     }
 
     #[test]
+    fn lists_are_lists_and_their_values_are_counted() {
+        let column = Column::of("tags", &["a\u{1f}b", "", "b\u{1f}c", "a"], Known { form: ValueForm::List, ..KNOWN });
+        assert_eq!((column.kind, column.distinct), (ColumnKind::List, 3));
+        // A format that has lists also has texts with separators, and no separators in other values.
+        let other = Known { form: ValueForm::Time, ..KNOWN };
+        assert_eq!(Column::of("x", &["a|b", "a|b", "b|a"], other).kind, ColumnKind::Category);
+    }
+
+    #[test]
     fn missing_marks_are_no_values() {
-        let column = Column::of("age", &["30", "?", "", "NA", "31", "30"], ',', true);
+        let column = Column::of("age", &["30", "?", "", "NA", "31", "30"], KNOWN);
         assert_eq!(column.missing, ["NA", "?"]);
         assert_eq!(column.distinct, 2);
         assert!(matches!(column.kind, ColumnKind::Number { .. }));
@@ -176,7 +207,7 @@ mod tests {
     #[test]
     fn a_sample_that_still_shows_new_values_is_extrapolated() {
         let values = ["a", "a", "b", "b", "c", "d"];
-        assert_eq!(Column::of("x", &values, ',', true).estimated, 4);
-        assert_eq!(Column::of("x", &values, ',', false).estimated, 4 + 4 / 4);
+        assert_eq!(Column::of("x", &values, KNOWN).estimated, 4);
+        assert_eq!(Column::of("x", &values, Known { is_whole: false, ..KNOWN }).estimated, 4 + 4 / 4);
     }
 }

@@ -5,6 +5,9 @@ use crate::InitError;
 /// Separators that are tried, the likelier first.
 const SEPARATORS: [char; 4] = ['\t', ',', ';', '|'];
 
+/// What a comment starts with.
+const COMMENT: char = '#';
+
 /// Share of rows that may have another number of fields.
 const MAX_RAGGED: f64 = 0.05;
 
@@ -19,13 +22,22 @@ pub struct Dialect {
     pub trim: bool,
     /// Whether the first line names the columns.
     pub header: bool,
+    /// Whether lines that start with `#` are comments.
+    pub has_comments: bool,
     /// Rows of the sample with another number of fields.
     pub ragged: usize,
 }
 
+impl Dialect {
+    /// The dialect of Criteo's lines, where another column than theirs is the label.
+    pub(crate) fn of_criteo() -> Self {
+        Self { separator: '\t', fields: 40, trim: false, header: false, has_comments: false, ragged: 0 }
+    }
+}
+
 /// Lines divided into fields.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct Divided {
     pub(crate) dialect: Dialect,
     /// Names of the columns.
     pub(crate) names: Vec<String>,
@@ -33,12 +45,24 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl Divided {
     /// Infers the dialect of lines, and divides them.
-    pub(crate) fn infer(lines: &[String]) -> Result<Self, InitError> {
-        let first = lines.first().map_or("", String::as_str);
+    pub(crate) fn of(lines: &[String]) -> Result<Self, InitError> {
+        let starts_with_comment = lines.first().is_some_and(|line| line.starts_with(COMMENT));
+        let rows: Vec<&str> = lines
+            .iter()
+            .map(String::as_str)
+            .filter(|line| !(starts_with_comment && line.starts_with(COMMENT)))
+            .collect();
+        let first = rows.first().copied().unwrap_or_default();
         let (separator, fields) =
-            best_separator(lines).ok_or_else(|| InitError::NoSeparator { line: first.chars().take(80).collect() })?;
+            best_separator(&rows).ok_or_else(|| InitError::NoSeparator { line: first.chars().take(80).collect() })?;
+        let mut has_comments = starts_with_comment;
+        let mut lines = rows;
+        if !has_comments && has_comments_between(&lines, separator, fields) {
+            has_comments = true;
+            lines.retain(|line| !line.starts_with(COMMENT));
+        }
         let mut rows: Vec<Vec<String>> = lines.iter().map(|line| divide(line, separator)).collect();
         let ragged = rows.iter().filter(|row| row.len() != fields).count();
         if let Some(line) = rows.iter().position(|row| row.len() != fields)
@@ -55,12 +79,13 @@ impl Table {
         }
         let header = has_header(&rows);
         let names = if header { rows.remove(0) } else { (1..=fields).map(|column| format!("c{column}")).collect() };
-        Ok(Self { dialect: Dialect { separator, fields, trim, header, ragged }, names, rows })
+        let dialect = Dialect { separator, fields, trim, header, has_comments, ragged };
+        Ok(Self { dialect, names, rows })
     }
 }
 
 /// The separator that gives most lines the same number of fields, at least two; of equals, the one with more fields.
-fn best_separator(lines: &[String]) -> Option<(char, usize)> {
+fn best_separator(lines: &[&str]) -> Option<(char, usize)> {
     let of = |separator: char| {
         let mut counts: Vec<usize> = lines.iter().map(|line| divide(line, separator).len()).collect();
         counts.sort_unstable();
@@ -69,6 +94,12 @@ fn best_separator(lines: &[String]) -> Option<(char, usize)> {
     };
     let best = SEPARATORS.into_iter().filter_map(of).max_by_key(|&(lines, fields, _)| (lines, fields))?;
     Some((best.2, best.1))
+}
+
+/// Whether lines that start with `#` are comments although the first one is not: none of them has the fields of a row.
+fn has_comments_between(lines: &[&str], separator: char, fields: usize) -> bool {
+    let mut marked = lines.iter().filter(|line| line.starts_with(COMMENT)).peekable();
+    marked.peek().is_some() && marked.all(|line| divide(line, separator).len() != fields)
 }
 
 /// Whether the first row names the columns: texts that are all different, no numbers, and in no other row of their column.
@@ -111,7 +142,7 @@ mod tests {
 
     fn infer(text: &str) -> Result<Dialect, InitError> {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        Ok(Table::infer(&lines)?.dialect)
+        Ok(Divided::of(&lines)?.dialect)
     }
 
     #[test]
@@ -133,6 +164,14 @@ mod tests {
         let dialect = infer("1, f\n2, m\n").unwrap();
         assert!(dialect.trim);
         assert_eq!(dialect.fields, 2);
+    }
+
+    #[test]
+    fn comments_are_no_rows_wherever_they_start() {
+        assert!(infer("# from a log\n1,f\n#2,m\n3,f\n").unwrap().has_comments);
+        let between = infer("y,a\n1,f\n# a new day\n0,m\n").unwrap();
+        assert_eq!((between.has_comments, between.ragged), (true, 0));
+        assert!(!infer("y,a\n#1,f\n2,m\n").unwrap().has_comments, "`#1` is a value");
     }
 
     #[test]

@@ -1,30 +1,19 @@
 //! Why no job could be made of the data.
 
-use std::io;
 use std::path::PathBuf;
+
+use zagros_ingest::IngestError;
 
 /// Why no job could be made of the data.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// The file cannot be read.
-    #[error("{} cannot be read: {source}", path.display())]
+    /// The data cannot be read.
+    #[error("{source}")]
     Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The path is a folder, a pipe or the like.
-    #[error("{} is not a file; name one data file", path.display())]
-    NotAFile {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The file is a Parquet file.
-    #[error("{} is a Parquet file, and `init` reads text files only; docs/how-to/parquet.md shows a job for it", path.display())]
-    Parquet {
-        /// The file.
-        path: PathBuf,
+        /// Its name.
+        data: PathBuf,
+        /// What failed, where, and what to do.
+        source: IngestError,
     },
     /// There are too few rows to learn anything from.
     #[error("the data has {rows} rows; at least {needed} are needed to tell what its columns hold")]
@@ -36,7 +25,7 @@ pub enum InitError {
     },
     /// No separator divides the lines into columns.
     #[error(
-        "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}"
+        "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines or Parquet"
     )]
     NoSeparator {
         /// The start of the first line.
@@ -77,7 +66,9 @@ pub enum InitError {
         columns: String,
     },
     /// The label that the user names has more or fewer than two values.
-    #[error("column {name:?} has {values} values in the sample; a label has two")]
+    #[error(
+        "column {name:?} has {values} values in the sample, and a label has two: name another column, or write a column that says whether a row is positive, such as `rating >= 4`"
+    )]
     NotALabel {
         /// The name.
         name: String,

@@ -1,9 +1,13 @@
 //! The job file of a sketch.
 
+mod features;
+
 use std::fmt::{self, Write};
 use std::path::Path;
 
-use crate::{Column, ColumnKind, Sketch, TimeForm};
+use features::{write_categorical, write_dropped, write_label, write_numeric};
+
+use crate::{Bound, ColumnKind, Dialect, Layout, NewestParts, Sketch};
 
 /// The parts that are the same for all data.
 const END: &str = "
@@ -21,12 +25,6 @@ epochs = 20                    # at most
 early_stop = { metric = \"auc\", patience = 3 }  # evaluations without a better one; the best state is saved
 ";
 
-/// Values per row of a table with this many rows: fastai's rule, 1.6 n^0.56, here as a power of two from 4 to 64.
-fn dim(rows: usize) -> usize {
-    let rule = (1.6 * (rows as f64).powf(0.56)).round() as usize;
-    rule.clamp(4, 64).next_power_of_two().min(64)
-}
-
 /// Writes the job file for the data at `data`.
 #[must_use]
 pub fn job_text(sketch: &Sketch, data: &Path) -> String {
@@ -39,7 +37,7 @@ fn write_all(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
     write_head(text, sketch)?;
     write_data(text, sketch, data)?;
     write_label(text, sketch)?;
-    if !sketch.is_criteo {
+    if sketch.layout != Layout::Criteo {
         write_numeric(text, sketch)?;
         write_categorical(text, sketch)?;
         write_dropped(text, sketch)?;
@@ -49,140 +47,125 @@ fn write_all(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
 }
 
 fn write_head(text: &mut String, sketch: &Sketch) -> fmt::Result {
-    let part = if sketch.is_whole { "all" } else { "the first" };
+    let part = match (sketch.is_whole, sketch.is_spread) {
+        (true, _) => "all",
+        (false, true) => "a sample of",
+        (false, false) => "the first",
+    };
+    let files = if sketch.files > 1 { format!(" of {} files", sketch.files) } else { String::new() };
+    let rows = sketch.rows;
     writeln!(
         text,
-        "# Written by `zagros init` from {part} {} rows. Lines with UNSURE are guesses: check them.",
-        sketch.rows
+        "# Written by `zagros init` from {part} {rows} rows{files}. Lines with UNSURE are guesses: check them."
     )?;
     text.push_str("# docs/job-file.md describes every key.\n");
     Ok(())
 }
 
 fn write_data(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
-    let format = if sketch.is_criteo { "criteo" } else { "delimited" };
+    let format = match sketch.layout {
+        Layout::Criteo => "criteo",
+        Layout::Delimited(_) => "delimited",
+        Layout::Parquet => "parquet",
+        Layout::Jsonl => "jsonl",
+    };
     writeln!(text, "\n[data]\nformat = {format:?}\ntrain = {}", quoted(&data.to_string_lossy()))?;
-    text.push_str("test_fraction = 0.1            # rows that a hash chooses; or `test = \"FILE\"`\n");
-    text.push_str("validation_share = 0.1         # decides when to stop\n");
+    match &sketch.newest {
+        Some(newest) => write_newest(text, sketch, newest)?,
+        None => write_shares(text, sketch)?,
+    }
     text.push_str("shuffle_rows = 100_000         # files are often sorted; a batch should not be\n");
-    if sketch.has_comments {
-        text.push_str("comment = \"#\"\n");
-    }
-    for column in sketch.inputs() {
-        if let ColumnKind::Time(_) = column.kind {
-            writeln!(
-                text,
-                "# UNSURE: {} is a time, and both parts are random. Scores of days to come are often lower: to see",
-                comment(&column.name)
-            )?;
-            text.push_str("# them, put the newest rows into a file of their own, and name it as `test` in place of `test_fraction`.\n");
-        }
-    }
-    if sketch.dialect.ragged > 0 {
-        writeln!(
-            text,
-            "# UNSURE: {} rows of the sample do not have {} fields and stop the run, unless this is raised:\nmax_bad_rows = 0",
-            sketch.dialect.ragged, sketch.dialect.fields
-        )?;
-    }
-    if sketch.is_criteo {
-        return Ok(());
-    }
-    writeln!(text, "delimiter = {}", quoted(&sketch.dialect.separator.to_string()))?;
-    writeln!(text, "header = {}", sketch.dialect.header)?;
-    if !sketch.dialect.header {
-        let names: Vec<String> = sketch.columns.iter().map(|column| quoted(&column.name)).collect();
-        writeln!(
-            text,
-            "# UNSURE: the first line looks like values, so the columns have numbers. Rename them here and below."
-        )?;
-        writeln!(text, "columns = [{}]", names.join(", "))?;
-    }
-    if sketch.dialect.trim {
-        text.push_str("trim = true                    # blanks surround the fields\n");
+    if let Layout::Delimited(dialect) = &sketch.layout {
+        write_dialect(text, sketch, dialect)?;
     }
     let mut missing: Vec<&str> = sketch.columns.iter().flat_map(|column| column.missing.iter().copied()).collect();
     missing.sort_unstable();
     missing.dedup();
-    if !missing.is_empty() {
+    if !missing.is_empty() && sketch.layout != Layout::Criteo {
         let marks: Vec<String> = missing.into_iter().map(quoted).collect();
         writeln!(text, "missing = [{}]", marks.join(", "))?;
     }
     Ok(())
 }
 
-fn write_label(text: &mut String, sketch: &Sketch) -> fmt::Result {
-    let (label, column) = (&sketch.label, &sketch.columns[sketch.label.column]);
-    let share = label.positive_rows as f64 / sketch.rows as f64;
-    writeln!(text, "\n[features]\n# {:.1} % of the sample's rows are positive.", 100.0 * share)?;
-    if !label.other_candidates.is_empty() {
-        let others = comment(&label.other_candidates.join(", "));
-        writeln!(text, "# UNSURE: these columns have two values as well: {others}. `--label COLUMN` chooses.")?;
+/// Parts by time: scores of the newest rows are what scores of rows to come will be.
+fn write_newest(text: &mut String, sketch: &Sketch, newest: &NewestParts) -> fmt::Result {
+    let name = &sketch.columns[newest.column].name;
+    if newest.is_guess {
+        writeln!(
+            text,
+            "# UNSURE: {} is taken as the time of a row. If it is not, hold out random rows instead:",
+            comment(name)
+        )?;
+        text.push_str("# test_fraction = 0.1 and validation_share = 0.1 in place of the next three keys.\n");
     }
-    if label.is_value_guessed {
-        text.push_str("# UNSURE: the rarer text is taken as positive.\n");
+    if !newest.others.is_empty() {
+        let others = comment(&newest.others.join(", "));
+        writeln!(text, "# UNSURE: these columns are times as well: {others}.")?;
     }
-    if sketch.is_criteo {
-        return Ok(());
-    }
+    let bound = |bound: &Bound| match bound {
+        Bound::Number(number) => number.to_string(),
+        Bound::Text(text) => quoted(text),
+    };
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     writeln!(
         text,
-        "label = {{ column = {}, positive = [{}], negative = [{}] }}",
-        quoted(&column.name),
-        quoted(&label.positive),
-        quoted(&label.negative)
-    )
+        "time_column = {}  # the newest rows are held out, because rows to come are newer still",
+        quoted(name)
+    )?;
+    let (validation, test) = (percent(newest.validation_share), percent(newest.test_share));
+    writeln!(
+        text,
+        "validation_from = {}  # about {validation} of the rows; decide when to stop",
+        bound(&newest.validation_from)
+    )?;
+    writeln!(text, "test_from = {}  # about {test} of the rows; scored once, in the end", bound(&newest.test_from))
 }
 
-fn write_numeric(text: &mut String, sketch: &Sketch) -> fmt::Result {
-    text.push_str(
-        "# `standardise` measures mean and deviation before training; `log` tames long tails.\nnumeric = [\n",
-    );
-    for column in sketch.inputs() {
-        let log = match column.kind {
-            ColumnKind::Number { has_tail: true, .. } => "log = true, ",
-            ColumnKind::Number { .. } | ColumnKind::Time(TimeForm::EpochSeconds | TimeForm::EpochMillis) => "",
-            _ => continue,
-        };
-        writeln!(text, "    {{ column = {}, {log}standardise = true }},", quoted(&column.name))?;
+/// Random parts, and why they are not by time.
+fn write_shares(text: &mut String, sketch: &Sketch) -> fmt::Result {
+    text.push_str("test_fraction = 0.1            # rows that a hash chooses; or `test = \"FILE\"`\n");
+    text.push_str("validation_share = 0.1         # decides when to stop\n");
+    for column in sketch.inputs().filter(|column| matches!(column.kind, ColumnKind::Time(_))) {
+        let name = comment(&column.name);
+        if sketch.is_spread {
+            writeln!(
+                text,
+                "# UNSURE: {name} is a time, but does not divide the rows into old and new ones; both parts are random."
+            )?;
+        } else {
+            writeln!(
+                text,
+                "# UNSURE: {name} is a time, and both parts are random: only the start of a compressed file was looked at, which does"
+            )?;
+            text.push_str("# not say what is new. To score the newest rows, set `time_column`, `validation_from` and `test_from` instead.\n");
+        }
     }
-    text.push_str("]\n");
     Ok(())
 }
 
-fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Result {
-    text.push_str("# dim: 1.6 n^0.56 for n values, as a power of two from 4 to 64.\ncategorical = [\n");
-    for column in sketch.categories() {
-        let separator = match column.kind {
-            ColumnKind::MultiValued(inner) => {
-                format!(", separator = {}, pooling = \"mean\"", quoted(&inner.to_string()))
-            }
-            _ => String::new(),
-        };
-        let name = quoted(&column.name);
-        writeln!(text, "    {{ column = {name}, dim = {}{separator} }},  # {}", dim(column.estimated), count(column))?;
+fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &Dialect) -> fmt::Result {
+    if dialect.has_comments {
+        text.push_str("comment = \"#\"\n");
     }
-    text.push_str("]\n");
-    Ok(())
-}
-
-fn count(column: &Column) -> String {
-    if column.estimated > column.distinct {
-        format!("{} values in the sample, at least about {} in all", column.distinct, column.estimated)
-    } else {
-        format!("{} values", column.distinct)
+    if dialect.ragged > 0 {
+        writeln!(
+            text,
+            "# UNSURE: {} rows of the sample do not have {} fields and stop the run, unless this is raised:\nmax_bad_rows = 0",
+            dialect.ragged, dialect.fields
+        )?;
     }
-}
-
-fn write_dropped(text: &mut String, sketch: &Sketch) -> fmt::Result {
-    for column in sketch.inputs() {
-        let why = match column.kind {
-            ColumnKind::Constant => "it has one value",
-            ColumnKind::RowName => "it differs in nearly every row",
-            ColumnKind::Time(TimeForm::Iso | TimeForm::DateHour) => "it is a date, and rows to come have later ones",
-            _ => continue,
-        };
-        writeln!(text, "# Not a feature: {}, because {why}.", comment(&column.name))?;
+    writeln!(text, "delimiter = {}", quoted(&dialect.separator.to_string()))?;
+    writeln!(text, "header = {}", dialect.header)?;
+    if !dialect.header {
+        let names: Vec<String> = sketch.columns.iter().map(|column| quoted(&column.name)).collect();
+        text.push_str(
+            "# UNSURE: the first line looks like values, so the columns have numbers. Rename them here and below.\n",
+        );
+        writeln!(text, "columns = [{}]", names.join(", "))?;
+    }
+    if dialect.trim {
+        text.push_str("trim = true                    # blanks surround the fields\n");
     }
     Ok(())
 }
@@ -210,26 +193,26 @@ fn comment(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zagros_ingest::{ColumnFormat, RowSample, SampledColumn, SampledRows, ValueForm};
     use zagros_job::{Job, Overrides};
 
     use super::*;
-    use crate::{Sample, sketch};
+    use crate::sketch;
 
-    fn job(data: &str, label: Option<&str>) -> String {
-        let text = job_text(&sketch(&Sample::of(data, true), label).unwrap(), Path::new("rows.csv"));
+    fn checked(rows: SampledRows, is_spread: bool, label: Option<&str>) -> String {
+        let sample = RowSample { files: 1, is_whole: is_spread, is_spread, rows };
+        let text = job_text(&sketch(sample, label).unwrap(), Path::new("rows.csv"));
         if let Err(errors) = Job::parse(&text, Path::new("job.toml"), &Overrides::default()) {
             panic!("{errors:?}\n{text}");
         }
         text
     }
 
-    #[test]
-    fn dims_grow_with_the_number_of_values() {
-        assert_eq!([2, 10, 100, 1_000_000].map(dim), [4, 8, 32, 64]);
+    fn job(data: &str, label: Option<&str>) -> String {
+        checked(SampledRows::Lines(data.lines().map(str::to_owned).collect()), true, label)
     }
 
-    #[test]
-    fn a_csv_with_a_header_becomes_a_valid_job() {
+    fn rows() -> String {
         let mut data = String::from("clicked,user_id,genres,year,timestamp,day\n");
         for row in 0..40 {
             let (label, user, genre) = (row % 2, row % 7, ["a|b", "b", "c|a", "a|b|c", "b|a"][row % 5]);
@@ -240,15 +223,32 @@ mod tests {
                 1 + row % 28
             );
         }
-        let text = job(&data, None);
-        assert!(text.contains(r#"label = { column = "clicked", positive = ["1"], negative = ["0"] }"#), "{text}");
-        assert!(
-            text.contains(r#"{ column = "genres", dim = 4, separator = "|", pooling = "mean" },  # 3 values"#),
-            "{text}"
-        );
+        data
+    }
+
+    #[test]
+    fn a_csv_with_a_header_becomes_a_valid_job_that_holds_out_the_newest_rows() {
+        let text = job(&rows(), None);
+        for part in [
+            r#"label = { column = "clicked", positive = ["1"], negative = ["0"] }"#,
+            r#"{ column = "genres", dim = 4, separator = "|", pooling = "mean" },  # 3 values"#,
+            "time_column = \"timestamp\"",
+            "validation_from = 964982256  # about 10.0 %",
+            "test_from = 964982260  # about 10.0 %",
+            "UNSURE: these columns are times as well: day",
+            "# Not a feature: day, because it is a time",
+            "# Not a feature: timestamp, because it is a time",
+        ] {
+            assert!(text.contains(part), "no {part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_start_of_a_file_does_not_say_what_is_new() {
+        let lines = rows().lines().map(str::to_owned).collect();
+        let text = checked(SampledRows::Lines(lines), false, None);
         assert!(text.contains(r#"{ column = "timestamp", standardise = true }"#), "{text}");
-        assert!(text.contains("# Not a feature: day, because it is a date"), "{text}");
-        assert!(text.contains("UNSURE: timestamp is a time"), "{text}");
+        assert!(text.contains("test_fraction = 0.1") && text.contains("UNSURE: timestamp is a time"), "{text}");
     }
 
     #[test]
@@ -262,6 +262,36 @@ mod tests {
         assert!(text.contains("header = false") && text.contains("trim = true"), "{text}");
         assert!(text.contains(r#"missing = ["?"]"#) && text.contains("UNSURE: the rarer text"), "{text}");
         assert!(text.contains("# Not a feature: c3, because it has one value"), "{text}");
+    }
+
+    #[test]
+    fn columns_with_types_become_a_valid_job() {
+        let column = |name: &str, form, text: &dyn Fn(usize) -> String| SampledColumn {
+            name: name.into(),
+            form,
+            texts: (0..40).map(text).collect(),
+        };
+        let columns = vec![
+            column("paid", ValueForm::Bool, &|row| (row % 3 == 0).to_string()),
+            column("user.id", ValueForm::Number, &|row| (row % 7).to_string()),
+            column("tags", ValueForm::List, &|row| format!("t{}\u{1f}t{}", row % 4, row % 3)),
+            column("price", ValueForm::Number, &|row| if row == 3 { "NaN".into() } else { format!("{}.5", row % 30) }),
+            column("at", ValueForm::Time, &|row| format!("2026-11-23 00:{row:02}:00")),
+        ];
+        for format in [ColumnFormat::Parquet, ColumnFormat::Jsonl] {
+            let unusable = vec![("blob".to_owned(), "it is compressed with LZO".to_owned())];
+            let text = checked(SampledRows::Columns { format, columns: columns.clone(), unusable }, true, Some("paid"));
+            for part in [
+                r#"label = { column = "paid", positive = ["true"], negative = ["false"] }"#,
+                r#"{ column = "tags", dim = 4, pooling = "mean" }"#,
+                r#"{ column = "user.id", dim = 8 }"#,
+                r#"missing = ["NaN"]"#,
+                r#"test_from = "2026-11-23 00:36:00""#,
+                "# Not a feature: blob, because the trainer cannot read it: it is compressed with LZO.",
+            ] {
+                assert!(text.contains(part), "no {part} in\n{text}");
+            }
+        }
     }
 
     #[test]

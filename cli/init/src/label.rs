@@ -93,10 +93,14 @@ fn likelihood(columns: &[Column], at: usize) -> (usize, bool, bool, bool, usize)
 
 #[cfg(test)]
 mod tests {
+    use zagros_ingest::ValueForm;
+
     use super::*;
+    use crate::column::Known;
 
     fn columns(of: &[(&str, &[&str])]) -> Vec<Column> {
-        of.iter().map(|(name, values)| Column::of(name, values, ',', true)).collect()
+        let known = Known { form: ValueForm::Text, separator: Some(','), is_whole: true };
+        of.iter().map(|(name, values)| Column::of(name, values, known)).collect()
     }
 
     #[test]

@@ -1,19 +1,21 @@
-//! From a data file that nobody has described to a commented job file.
+//! From data that nobody has described to a commented job file.
 //!
 //! ```text
-//! file ──► sample (bounded bytes) ──► dialect ──► columns ──► Sketch ──► job text
+//! data ──► sample (bounded rows and bytes) ──► table: columns of texts ──► columns: kinds ──► Sketch ──► job text
 //! ```
 //!
-//! Only [`read_sample`] touches a file. What follows is a function of the sample's text, of the file's name and of the
-//! label that the user names.
+//! Only [`read_sample`] touches files. What follows is a function of the sample, of the data's name and of the label that the
+//! user names.
 
 mod column;
 mod dialect;
 mod error;
 mod job_text;
 mod label;
+mod newest;
 mod sample;
 mod sketch;
+mod table;
 mod time;
 
 pub use column::{Column, ColumnKind};
@@ -21,6 +23,8 @@ pub use dialect::Dialect;
 pub use error::InitError;
 pub use job_text::job_text;
 pub use label::Label;
-pub use sample::{Sample, read_sample};
+pub use newest::{Bound, NewestParts};
+pub use sample::read_sample;
 pub use sketch::{Sketch, sketch};
+pub use table::Layout;
 pub use time::TimeForm;

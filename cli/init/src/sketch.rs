@@ -1,7 +1,10 @@
 //! All that is known of the data.
 
-use crate::dialect::Table;
-use crate::{Column, ColumnKind, Dialect, InitError, Label, Sample};
+use zagros_ingest::RowSample;
+
+use crate::column::Known;
+use crate::table::{Table, TableColumn};
+use crate::{Column, ColumnKind, Dialect, InitError, Label, Layout, NewestParts};
 
 /// Rows that are needed at least.
 const MIN_ROWS: usize = 10;
@@ -9,49 +12,51 @@ const MIN_ROWS: usize = 10;
 /// All that is known of the data.
 #[derive(Clone, Debug)]
 pub struct Sketch {
-    /// How lines are divided.
-    pub dialect: Dialect,
-    /// Whether the lines are Criteo's.
-    pub is_criteo: bool,
+    /// How the data is written.
+    pub layout: Layout,
     /// The columns.
     pub columns: Vec<Column>,
+    /// Columns that the trainer cannot read, and why.
+    pub unusable: Vec<(String, String)>,
     /// The column that is learned.
     pub label: Label,
+    /// The newest rows, where a column says when each row was.
+    pub newest: Option<NewestParts>,
     /// Rows of the sample.
     pub rows: usize,
-    /// Whether the sample is the whole file.
+    /// Files of the data.
+    pub files: usize,
+    /// Whether the sample has all rows.
     pub is_whole: bool,
-    /// Whether lines that start with `#` are comments.
-    pub has_comments: bool,
+    /// Whether the rows of the sample come from all parts of the data.
+    pub is_spread: bool,
 }
 
 /// Infers what the data is. `label` is the column that the user names.
 ///
 /// # Errors
 /// When the sample is no table, or nothing in it can be learned.
-pub fn sketch(sample: &Sample, label: Option<&str>) -> Result<Sketch, InitError> {
-    if sample.lines.len() < MIN_ROWS {
-        return Err(InitError::TooFewRows { rows: sample.lines.len(), needed: MIN_ROWS });
+pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitError> {
+    let RowSample { files, is_whole, is_spread, .. } = sample;
+    let Table { mut layout, columns: texts, rows, unusable } = Table::of(sample)?;
+    if rows < MIN_ROWS {
+        return Err(InitError::TooFewRows { rows, needed: MIN_ROWS });
     }
-    let Table { dialect, names, rows } = Table::infer(&sample.lines)?;
-    let column = |(at, name): (usize, &String)| {
-        let values: Vec<&str> = rows.iter().map(|row| row[at].as_str()).collect();
-        Column::of(name, &values, dialect.separator, sample.is_whole)
+    if layout == Layout::Criteo && label.is_some() {
+        layout = Layout::Delimited(Dialect::of_criteo());
+    }
+    let separator = if let Layout::Delimited(dialect) = &layout { Some(dialect.separator) } else { None };
+    let column = |column: &TableColumn| {
+        let values: Vec<&str> = column.texts.iter().map(String::as_str).collect();
+        Column::of(&column.name, &values, Known { form: column.form, separator, is_whole })
     };
-    let columns: Vec<Column> = names.iter().enumerate().map(column).collect();
-    let is_criteo = is_criteo(&dialect, &rows) && label.is_none();
-    let named = if is_criteo { Some(names[0].as_str()) } else { label };
-    let label = Label::choose(&columns, named)?;
-    let sketch = Sketch {
-        dialect,
-        is_criteo,
-        columns,
-        label,
-        rows: rows.len(),
-        is_whole: sample.is_whole,
-        has_comments: sample.has_comments,
-    };
-    if sketch.categories().next().is_none() && !is_criteo {
+    let columns: Vec<Column> = texts.iter().map(column).collect();
+    let named = if layout == Layout::Criteo { Some(columns[0].name.clone()) } else { label.map(str::to_owned) };
+    let label = Label::choose(&columns, named.as_deref())?;
+    // A part of the data that is its start says nothing of what is new.
+    let newest = NewestParts::of(&columns, &texts, label.column).filter(|_| is_spread && layout != Layout::Criteo);
+    let sketch = Sketch { layout, columns, unusable, label, newest, rows, files, is_whole, is_spread };
+    if sketch.categories().next().is_none() && sketch.layout != Layout::Criteo {
         return Err(InitError::NoFeature { label: sketch.columns[sketch.label.column].name.clone() });
     }
     Ok(sketch)
@@ -68,22 +73,11 @@ impl Sketch {
         self.inputs().filter(|column| {
             matches!(
                 column.kind,
-                ColumnKind::Category | ColumnKind::MultiValued(_) | ColumnKind::Number { is_category: true, .. }
+                ColumnKind::Category
+                    | ColumnKind::MultiValued(_)
+                    | ColumnKind::List
+                    | ColumnKind::Number { is_category: true, .. }
             )
         })
     }
-}
-
-/// Whether lines are Criteo's: a label, 13 integers, 26 categories of 8 hexadecimal digits; any but the label may be empty.
-fn is_criteo(dialect: &Dialect, rows: &[Vec<String>]) -> bool {
-    let is_label = |text: &str| text == "0" || text == "1";
-    let is_integer = |text: &String| text.is_empty() || text.parse::<i64>().is_ok();
-    let is_hash =
-        |text: &String| text.is_empty() || text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    dialect.separator == '\t'
-        && dialect.fields == 40
-        && !dialect.header
-        && rows
-            .iter()
-            .all(|row| is_label(&row[0]) && row[1..14].iter().all(is_integer) && row[14..].iter().all(is_hash))
 }

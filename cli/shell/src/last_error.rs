@@ -10,7 +10,8 @@ const TAIL: u64 = 64 << 10;
 const LONGEST: usize = 300;
 
 /// The text of the last error; `None` where the log has none, or cannot be read.
-pub(crate) fn last_error(log: &Path) -> Option<String> {
+#[must_use]
+pub fn last_error(log: &Path) -> Option<String> {
     let tail = tail(log).ok()?;
     let error = tail.lines().rev().find_map(error_of)?;
     Some(error.chars().take(LONGEST).collect())

@@ -34,10 +34,11 @@ pub use commands::ServerCommand;
 pub use credentials::{SECRET, SECRET_FILE, from_environment, secret_file, write_secret};
 pub use exit::{Exit, Failure, OrInternal, conclude};
 pub use folders::check_folders;
+pub use last_error::last_error;
 pub use local_run::STATE_FILE;
 pub use port::Port;
 pub use process_record::{ProcessChange, ProcessRecord, UP};
-pub use role::Role;
+pub use role::{Role, exit_with_parent};
 pub use runtime::block_on;
 pub use start::{
     describe_threads, is_key_given, load_job, load_job_for, parse_job, watch_signals, watch_signals_twice,

@@ -153,7 +153,7 @@ impl Role {
 }
 
 /// Requests the end when standard input closes. Uses a plain thread, because a read of a pipe cannot be cancelled.
-fn exit_with_parent(shutdown: Shutdown) {
+pub fn exit_with_parent(shutdown: Shutdown) {
     std::thread::spawn(move || {
         let mut rest = Vec::new();
         // Nothing is ever written to the pipe: the read returns when the parent is gone.

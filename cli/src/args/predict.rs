@@ -12,7 +12,7 @@ pub(crate) struct PredictArgs {
     /// Run folder, or the folder of a model or checkpoint, also s3://bucket/….
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
-    /// Files with the rows, in the format of the model's job, with or without the label.
+    /// Files with the rows, in the format of the model's job, with or without the label; `-` is standard input.
     #[arg(value_name = "DATA", required = true)]
     pub(crate) data: Vec<PathBuf>,
     /// File for the scores, in the order of the rows: .csv, .jsonl or .parquet; `-` is standard output.
@@ -30,6 +30,9 @@ pub(crate) struct PredictArgs {
     /// Write logits. Without this, a score is the probability of a positive label.
     #[arg(long)]
     pub(crate) logits: bool,
+    /// Write what the network says. Without this, the model's calibration is applied, if it has one (eval.calibration).
+    #[arg(long)]
+    pub(crate) uncalibrated: bool,
     /// What becomes of malformed rows.
     #[arg(long, value_name = "WHAT", default_value = "refuse")]
     pub(crate) bad_rows: BadRowsChoice,

@@ -23,6 +23,7 @@ use crate::terminal::Terminal;
 /// Trains until the data ends.
 pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
+    refuse_stdin(&role.job)?;
     memory::check_worker(&role.job)?;
     let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
     let rendezvous = rendezvous(&role, args.advertise).await?;
@@ -69,6 +70,15 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
 }
 
 /// The folder that the command line names. One that is not there is no fault of the disk.
+/// The standard input of a worker says whether its parent lives.
+pub(crate) fn refuse_stdin(job: &Job) -> Result<(), Failure> {
+    if !job.data.reads_stdin() {
+        return Ok(());
+    }
+    let what = "`data.train` is standard input, which only `zagros train` reads";
+    Err(Failure::with_help(Exit::Usage, what, "train with `zagros train`, or write the data to files"))
+}
+
 fn run_folder(path: &Path) -> Result<RunFolder, Failure> {
     RunFolder::open(path).map_err(|error| match &error {
         WorkerError::File { source, .. } if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zagros_dense_worker::{Evaluate, Measures};
+use zagros_dense_worker::{Evaluate, ImportanceOptions, Measures};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
 
 use crate::args::EvalArgs;
+use crate::importance;
+use crate::measures;
 use crate::report;
 use crate::saved::{SavedModel, check_trust};
 use crate::slices;
@@ -19,6 +21,11 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let saved = SavedModel::find(&args.run, Duration::from_secs(args.timeout))?;
     let job = saved.job(&args.sets)?;
     check_trust(&job, args.trust_module.as_deref())?;
+    let is_one_click = job.features.targets.len() == 1 && job.features.main().is_click();
+    if args.importance.is_some() && !is_one_click {
+        let what = "--importance is for models of a single label, a click";
+        return Err(Failure::with_help(Exit::Usage, what, "leave it out to measure every label"));
+    }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&job).await?;
@@ -26,25 +33,32 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let evaluate = Evaluate {
         model: saved.folder,
         files: (!args.data.is_empty()).then_some(args.data),
+        importance: args.importance.map(|repeats| ImportanceOptions { repeats }),
         job,
         control,
         connect,
         observer: terminal.clone(),
         shutdown,
     };
-    let measures = evaluate.run().await;
+    let found = evaluate.run().await;
     terminal.finish();
-    print(&measures.map_err(|error| report::failure(error, &signals))?, args.json)?;
+    print(&found.map_err(|error| report::failure(error, &signals))?, args.json)?;
     Ok(Exit::Success)
 }
 
-fn print(measures: &Measures, json: bool) -> Result<(), Failure> {
+fn print(found: &Measures, json: bool) -> Result<(), Failure> {
     if json {
-        return answer(&serde_json::to_string(measures).or_internal()?);
+        return answer(&serde_json::to_string(found).or_internal()?);
     }
-    let evaluation = &measures.evaluation;
-    let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
+    let Measures { evaluation, targets, slices, .. } = found;
+    let measure = measures::number;
     out!("samples              {}", indicatif::HumanCount(evaluation.samples));
+    let others = measures::of_others(evaluation);
+    if !others.is_empty() {
+        others.iter().for_each(|(name, value)| out!("{name:<21}{}", measures::number(*value)));
+        measures::print_targets(targets);
+        return Ok(());
+    }
     out!("AUC                  {}", measure(evaluation.auc));
     if let Some(gauc) = report::grouped(evaluation) {
         out!("GAUC                 {gauc}");
@@ -52,6 +66,12 @@ fn print(measures: &Measures, json: bool) -> Result<(), Failure> {
     out!("logloss              {}", measure(evaluation.logloss));
     out!("normalised entropy   {}", measure(evaluation.normalised_entropy));
     out!("calibration          {}", measure(evaluation.calibration));
-    slices::print(&measures.slices);
+    measures::print_targets(targets);
+    out!("calibration error    {}", measure(evaluation.ece));
+    if let Some(calibrated) = &found.calibrated {
+        out!("after calibration    {}", report::calibrated(calibrated));
+    }
+    slices::print(slices);
+    found.importance.iter().for_each(importance::print);
     Ok(())
 }

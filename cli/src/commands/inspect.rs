@@ -49,7 +49,7 @@ fn progress(model: &Model) -> ProgressBar {
 }
 
 /// A damaged file is bad data. An unknown table is a usage error. A store has its own errors.
-fn failed(error: SnapshotError) -> Failure {
+pub(crate) fn failed(error: SnapshotError) -> Failure {
     let error = match error {
         SnapshotError::Read { path, source } => match source.downcast::<StoreError>() {
             Ok(store) => return saved::refused(store),

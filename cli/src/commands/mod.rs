@@ -4,6 +4,7 @@ mod chaos;
 mod data;
 pub(crate) mod dense_worker;
 mod eval;
+mod forget;
 mod init;
 mod inspect;
 mod logs;
@@ -11,11 +12,13 @@ mod predict;
 mod report;
 mod train;
 
+pub(crate) use inspect::failed as snapshot_failure;
+
 use clap::CommandFactory;
 use zagros_shell::{Exit, Failure, Logging, answer, block_on};
 
 use crate::args::{Arguments, Command, DataCommand};
-use crate::up;
+use crate::{sweep, up};
 
 /// Runs the command to its end.
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
@@ -24,12 +27,14 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Init(args) => init::run(&args),
         Command::Train(args) => block_on(train::run(args)),
         Command::Up(args) => block_on(up::run(args, arguments.logging)),
+        Command::Sweep(args) => block_on(sweep::run(args)),
         Command::Chaos(args) => block_on(chaos::run(args, arguments.logging)),
         Command::Eval(args) => block_on(eval::run(args)),
         Command::Predict(args) => block_on(predict::run(args)),
         Command::DenseWorker(args) => block_on(dense_worker::run(args)),
         Command::Server(command) => command.run(),
         Command::Report(args) => report::run(&args),
+        Command::Forget(args) => forget::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Logs(args) => block_on(logs::run(args)),
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),

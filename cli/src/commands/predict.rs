@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 use std::io::{BufWriter, Stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
-use zagros_dense_worker::{Event, Manifest, Observer, Predict, ScoredRows};
+use zagros_dense_worker::{Event, Manifest, Observer, Predict, ScoredRows, target_form};
+use zagros_eval::TargetForm;
 use zagros_ingest::InputRows;
-use zagros_job::{Job, PredictRows};
+use zagros_job::{Job, PredictRows, STDIN, TargetKind};
 use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_predictions::{
@@ -37,11 +38,13 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
         job.data.max_bad_rows = u64::MAX;
     }
     let manifest = Manifest::read(&saved.folder).map_err(failed)?;
-    let output = Output::open(&args, &identity(&args, &job, &manifest)).map_err(refused)?;
+    let scores = score_columns(&job, &args.score_column);
+    let output = Output::open(&args, scores, &identity(&args, &job, &manifest)).map_err(refused)?;
     let before = output.counts();
     if before.rows() > 0 {
         err!("going on after {} rows that are written (--fresh starts over)", HumanCount(before.rows()));
     }
+    let targets = job.features.targets.iter().map(target_form).collect();
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&job).await?;
@@ -49,14 +52,15 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
         job,
         model: saved.folder,
         files: args.data.clone(),
+        calibrate: !args.uncalibrated,
         done: before.samples,
         control,
         connect,
-        observer: Arc::new(Progress::new(before)),
+        observer: Arc::new(Progress::new(before, &args.data)),
         shutdown,
     };
     let started = Instant::now();
-    let output = Scores { output, logits: args.logits };
+    let output = Scores { output, logits: args.logits, targets };
     let written = predict.run(output).await;
     let output = written.map_err(|error| report::failure(error, &signals))?.map_err(refused)?.output;
     let counts = output.finish().map_err(refused)?;
@@ -71,12 +75,15 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 struct Progress {
     /// Whether the files are read from their start, so that their bytes say how far it is.
     whole: bool,
+    /// Whether the files say how large they are.
+    is_known: bool,
     last_line: Mutex<Instant>,
 }
 
 impl Progress {
-    fn new(before: PredictionCounts) -> Self {
-        Self { whole: before.rows() == 0, last_line: Mutex::new(Instant::now()) }
+    fn new(before: PredictionCounts, data: &[PathBuf]) -> Self {
+        let is_known = !data.iter().any(|file| file == Path::new(STDIN));
+        Self { whole: before.rows() == 0, is_known, last_line: Mutex::new(Instant::now()) }
     }
 }
 
@@ -87,7 +94,11 @@ impl Observer for Progress {
         if last.elapsed() >= LINE_EVERY {
             *last = Instant::now();
             let rest = if self.whole { String::new() } else { " since it went on".to_owned() };
-            note!("scored {} of {}{rest}", HumanBytes(*done), HumanBytes(*total));
+            let whole = match self.is_known {
+                true => format!(" of {}", HumanBytes(*total)),
+                false => String::new(),
+            };
+            note!("scored {}{whole}{rest}", HumanBytes(*done));
         }
     }
 }
@@ -97,6 +108,11 @@ fn identity(args: &PredictArgs, job: &Job, manifest: &Manifest) -> String {
     let mut identity =
         format!("{} {} {} {:?}", env!("CARGO_PKG_VERSION"), manifest.manifest_sha256, manifest.steps, args.logits);
     for file in &args.data {
+        if file == Path::new(STDIN) {
+            // Other rows may come each time.
+            let _ = write!(identity, " {:?}", SystemTime::now());
+            continue;
+        }
         let found = std::fs::metadata(file).ok();
         let changed = found.as_ref().and_then(|data| data.modified().ok()?.duration_since(UNIX_EPOCH).ok());
         let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
@@ -104,8 +120,22 @@ fn identity(args: &PredictArgs, job: &Job, manifest: &Manifest) -> String {
         let _ = write!(identity, " {file:?} {:?} {changed:?}", found.map(|data| data.len()));
     }
     let _ = write!(identity, " {:?} {:?} {:?}", args.keys, args.bad_rows, (job.train.batch_size, job.train.threads));
+    let _ = write!(identity, " {}", args.uncalibrated);
     let _ = write!(identity, " {}", job.fingerprint());
     identity
+}
+
+/// Names of the columns of scores: `score`, with several targets `score_NAME`, and for each class of one `score_CLASS`.
+fn score_columns(job: &Job, score: &str) -> Vec<String> {
+    let targets = &job.features.targets;
+    let columns = targets.iter().flat_map(|target| {
+        let name = if targets.len() > 1 { format!("{score}_{}", target.name) } else { score.to_owned() };
+        match &target.kind {
+            TargetKind::Classes { classes } => classes.iter().map(|class| format!("{name}_{class}")).collect(),
+            TargetKind::Click { .. } | TargetKind::Regression { .. } => vec![name],
+        }
+    });
+    columns.collect()
 }
 
 /// Where the scores go.
@@ -116,9 +146,9 @@ enum Output {
 
 impl Output {
     /// Checks first what can be checked before the model is loaded.
-    fn open(args: &PredictArgs, identity: &str) -> Result<Self, PredictionError> {
+    fn open(args: &PredictArgs, scores: Vec<String>, identity: &str) -> Result<Self, PredictionError> {
         let to: &Path = &args.output;
-        let columns = PredictionColumns::new(args.keys.clone(), args.score_column.clone())?;
+        let columns = PredictionColumns::new(args.keys.clone(), scores)?;
         let format = args.format.map(PredictionFormat::from);
         if to == Path::new("-") {
             let stdout = BufWriter::with_capacity(BUFFER, std::io::stdout());
@@ -150,15 +180,34 @@ impl Output {
 struct Scores {
     output: Output,
     logits: bool,
+    /// In the order of the network's outputs.
+    targets: Vec<TargetForm>,
+}
+
+impl Scores {
+    /// What the outputs of the samples predict.
+    fn predictions(&self, outputs: &[f32]) -> Vec<f64> {
+        let mut scores = Vec::with_capacity(outputs.len());
+        let mut rest = outputs;
+        while !rest.is_empty() {
+            for target in &self.targets {
+                let (own, others) = rest.split_at(target.outputs().min(rest.len()));
+                target.predict(own, &mut scores);
+                rest = others;
+            }
+        }
+        scores
+    }
 }
 
 impl ScoredRows for Scores {
     type Error = PredictionError;
 
     fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), PredictionError> {
-        let logits = logits.iter().map(|logit| f64::from(*logit));
-        let scores: Vec<f64> =
-            if self.logits { logits.collect() } else { logits.map(zagros_eval::measure::sigmoid).collect() };
+        let scores = match self.logits {
+            true => logits.iter().map(|logit| f64::from(*logit)).collect(),
+            false => self.predictions(logits),
+        };
         match &mut self.output {
             Output::File(file) => file.add(rows, &scores),
             Output::Stream(stream) => stream.add(rows, &scores),

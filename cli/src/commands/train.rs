@@ -1,15 +1,18 @@
 //! `zagros train`: the whole cluster in one process, with function calls instead of sockets.
 
+use std::sync::Arc;
+
 use zagros_dense_worker::Worker;
 use zagros_job::Job;
 use zagros_job::threads::Machine;
-use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::{Exit, Failure, describe_threads, is_key_given, load_job, note, watch_signals};
+use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_shell::{Exit, Failure, describe_threads, exit_with_parent, is_key_given, load_job, note, watch_signals};
 
 use super::init;
 use crate::args::TrainArgs;
 use crate::days::DailyTraining;
 use crate::memory;
+use crate::pause::{Pause, PausePoint};
 use crate::plan;
 use crate::report;
 use crate::resume::{ResumeChoice, Start};
@@ -24,6 +27,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         note!("the job is {}; edit it to change what is learned", job.display());
         args.job.job = job;
     }
+    let pause = args.pause();
     let mut sets = args.job.sets;
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
     saved::start_from(args.from.as_deref(), &mut sets)?;
@@ -43,6 +47,9 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     note!("threads: {}", describe_threads(&job, &Machine::this()));
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
+    if args.exit_with_parent {
+        exit_with_parent(shutdown.clone());
+    }
     let choice = ResumeChoice::new(args.fresh, args.resume);
     if let Some(dates) = args.dates {
         let has_start_steps = is_key_given(&args.job.job, &sets, "train.start_steps");
@@ -50,9 +57,31 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         return DailyTraining { job, dates, has_start_steps, keep_models, choice }.run(shutdown, &signals).await;
     }
     let start = Start::of(&job, choice)?;
+    if let Some(point) = pause {
+        let worker = worker(job, &start, shutdown.clone()).await?;
+        return train_until(point, worker, shutdown, &signals).await;
+    }
     let worker = worker(job, &start, shutdown).await?;
     let outcome = report::finish(worker, Terminal::new(false), &signals).await?;
     Ok(report::exit(outcome, &signals))
+}
+
+/// Trains to a point, or to the end if that comes first.
+async fn train_until(
+    point: PausePoint,
+    worker: Worker,
+    shutdown: Shutdown,
+    signals: &Signals,
+) -> Result<Exit, Failure> {
+    let terminal = Arc::new(Terminal::new(false));
+    let pause = Arc::new(Pause::new(point, shutdown, terminal.clone()));
+    let ended = Worker { observer: pause.clone(), ..worker }.run().await;
+    terminal.finish();
+    let summary = ended.map_err(|error| report::failure(error, signals))?;
+    match signals.exit_code() {
+        None if pause.has_paused() => Ok(Exit::Success),
+        _ => Ok(report::exit(summary.outcome, signals)),
+    }
 }
 
 async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, Failure> {

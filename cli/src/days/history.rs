@@ -9,6 +9,8 @@ use zagros_job::Job;
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrInternal};
 
+use super::health::DayHealth;
+
 /// Layout of the file; counts up when an older release could not read it.
 const FORMAT: u32 = 1;
 
@@ -34,6 +36,9 @@ pub(crate) struct DayRecord {
     pub(crate) steps: u64,
     /// Rows in all tables afterwards.
     pub(crate) rows: u64,
+    /// The state of its data; `None` in files of earlier releases.
+    #[serde(default)]
+    pub(crate) health: Option<DayHealth>,
     /// The run's folder.
     pub(crate) run: PathBuf,
     /// The model's folder; `None` once it is deleted.
@@ -66,6 +71,21 @@ impl DayHistory {
 
     pub(crate) fn get(&self, day: &str) -> Option<&DayRecord> {
         self.days.get(day)
+    }
+
+    /// All days, in their order.
+    pub(crate) fn days(&self) -> impl Iterator<Item = (&String, &DayRecord)> {
+        self.days.iter()
+    }
+
+    /// The last day before this one whose data were looked at.
+    pub(crate) fn health_before(&self, day: &str) -> Option<(&String, &DayHealth)> {
+        self.days.range(..day.to_owned()).rev().find_map(|(day, record)| Some((day, record.health.as_ref()?)))
+    }
+
+    /// Where the page of all days is.
+    pub(crate) fn page_file(&self) -> PathBuf {
+        self.path.with_extension("html")
     }
 
     /// Notes a day, and writes all.
@@ -131,6 +151,7 @@ mod tests {
             samples: 1,
             steps: 2,
             rows: 3,
+            health: None,
             run: "runs/a".into(),
             model: Some(model.to_owned()),
         }

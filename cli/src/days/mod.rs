@@ -8,7 +8,9 @@
 //!
 //! The same command goes on where it was interrupted: with the first day that is not done, in the middle of it if it has a checkpoint.
 
+mod health;
 mod history;
+mod page;
 mod range;
 
 use std::path::{Path, PathBuf};
@@ -16,13 +18,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use zagros_dense_worker::{Evaluate, Evaluation, Outcome, Summary, Worker};
+use zagros_dense_worker::{Evaluate, Evaluation, Outcome, Summary, Worker, WorkerError};
+use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_launch::EmbeddedCluster;
+use zagros_plumbing::durable;
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
-use zagros_shell::{Exit, Failure, note, out};
+use zagros_shell::{Exit, Failure, OrInternal, note, out};
 use zagros_store::Folder;
 
+use self::health::{DayHealth, IdCounts};
 use self::history::{DayHistory, DayRecord};
 use self::range::PLACEHOLDER;
 use crate::report;
@@ -75,12 +80,15 @@ impl DailyTraining {
         };
         for day in &days[done..] {
             let day = self.day(&day.to_string(), from.clone());
-            let Some(record) = train_day(&day, self.choice, &shutdown, signals).await? else {
+            let profile = profile(&day, &history, signals).await?;
+            let Some((mut record, counts)) = train_day(&day, self.choice, &shutdown, signals).await? else {
                 return Ok(report::interrupted(signals));
             };
+            record.health = Some(health(&day, profile, &counts, &history));
             from.clone_from(&record.model);
             print(&day.name, &record);
             history.note(&day.name, record)?;
+            write_page(&self.job.name, &history);
             self.delete_models(&mut history, &day.name)?;
         }
         self.print_all(&history);
@@ -191,6 +199,7 @@ impl DailyTraining {
         if let Some(model) = last.and_then(|last| last.model.as_ref()) {
             out!("\nEach day was scored by the model of the days before it.\n");
             out!("  the newest model      {model}");
+            out!("  page                  {} (open it in a browser)", history.page_file().display());
             out!("  score new rows        zagros predict {model} DATA -o scores.csv");
             out!("  go back to a day      --from MODEL --dates, from the day after it on");
         }
@@ -206,29 +215,83 @@ fn print(name: &str, record: &DayRecord) {
     note!("{name}: {scored}trained on {samples} samples, {rows} rows");
 }
 
+/// Rows of a day that are looked at before it is scored and learned: of each file an equal number, from its start.
+const PROFILED_ROWS: u64 = 1_000_000;
+
+/// Looks at a day's features, and says at once what is wrong with them.
+async fn profile(day: &Day, history: &DayHistory, signals: &Signals) -> Result<DataProfile, Failure> {
+    let before = history.health_before(&day.name).map(|(day, health)| (day.clone(), health.profile.clone()));
+    let (job, files) = (day.job.clone(), day.job.data.train.clone());
+    let earlier = before.clone();
+    let look = move || ingest::profile(&job, &files, PROFILED_ROWS, earlier.as_ref().map(|(_, profile)| profile));
+    let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
+    let profile = looked.map_err(|error| report::failure(WorkerError::from(error), signals))?;
+    if let Some((earlier, before)) = &before {
+        health::warnings(&profile, earlier, before).iter().for_each(|warning| warn(&day.name, warning));
+    }
+    Ok(profile)
+}
+
+/// The state of a day's data, once it is learned.
+fn health(day: &Day, profile: DataProfile, counts: &DayCounts, history: &DayHistory) -> DayHealth {
+    let names = day.job.tables.iter().map(|table| table.name.clone());
+    let tables = health::tables(names, counts.scored.as_ref(), &counts.trained);
+    let mut warnings = Vec::new();
+    if let Some((earlier, before)) = history.health_before(&day.name) {
+        warnings.extend(health::warnings(&profile, earlier, &before.profile));
+        let of_tables = health::table_warnings(&tables, earlier, &before.tables);
+        of_tables.iter().for_each(|warning| warn(&day.name, warning));
+        warnings.extend(of_tables);
+    }
+    DayHealth { profile, tables, warnings }
+}
+
+fn warn(day: &str, warning: &str) {
+    note!("{day}: warning: {warning}");
+}
+
+/// A failure here does not fail the days.
+fn write_page(name: &str, history: &DayHistory) {
+    let path = history.page_file();
+    if let Err(error) = durable::write(&path, page::page(name, history).as_bytes()) {
+        note!("{} cannot be written: {error}", path.display());
+    }
+}
+
+/// What the embedding servers counted.
+struct DayCounts {
+    /// While the day was scored; `None` on a first day.
+    scored: Option<IdCounts>,
+    /// While it was trained, by the process that finished it.
+    trained: IdCounts,
+}
+
 /// Scores a day by the model that it starts from, and trains it. `None` if it was interrupted.
 async fn train_day(
     day: &Day,
     choice: ResumeChoice,
     shutdown: &Shutdown,
     signals: &Signals,
-) -> Result<Option<DayRecord>, Failure> {
-    let before = match &day.job.train.start_from {
+) -> Result<Option<(DayRecord, DayCounts)>, Failure> {
+    let (before, scored) = match &day.job.train.start_from {
         Some(model) => {
             note!("{}: scoring it by {model}", day.name);
-            Some(score(Path::new(model), &day.job, shutdown, signals).await?)
+            let (before, scored) = score(Path::new(model), &day.job, shutdown, signals).await?;
+            (Some(before), Some(scored))
         }
-        None => None,
+        None => (None, None),
     };
     let start = Start::of(&day.job, choice)?;
     let run = start.folder.path().to_owned();
-    let summary = train(&day.job, start, shutdown, signals).await?;
+    let (summary, trained) = train(&day.job, start, shutdown, signals).await?;
     if summary.outcome != Outcome::Finished {
         return Ok(None);
     }
     let model = summary.model.map(|model| place(&run, &model));
     let from = day.job.train.start_from.clone();
-    Ok(Some(DayRecord { from, before, samples: summary.samples, steps: summary.steps, rows: summary.rows, run, model }))
+    let Summary { samples, steps, rows, .. } = summary;
+    let record = DayRecord { from, before, samples, steps, rows, health: None, run, model };
+    Ok(Some((record, DayCounts { scored, trained })))
 }
 
 /// Where a model is that a summary names: relative to the run folder, or in full.
@@ -237,7 +300,12 @@ fn place(run: &Path, model: &str) -> String {
     if is_whole { model.to_owned() } else { run.join(model).display().to_string() }
 }
 
-async fn score(model: &Path, job: &Job, shutdown: &Shutdown, signals: &Signals) -> Result<Evaluation, Failure> {
+async fn score(
+    model: &Path,
+    job: &Job,
+    shutdown: &Shutdown,
+    signals: &Signals,
+) -> Result<(Evaluation, IdCounts), Failure> {
     let saved = SavedModel::find(model, TIMEOUT)?;
     let of_model = saved.job(&[])?;
     // The job that trains vouches for its module.
@@ -246,31 +314,40 @@ async fn score(model: &Path, job: &Job, shutdown: &Shutdown, signals: &Signals) 
         _ => None,
     };
     check_trust(&of_model, trusted)?;
-    let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&of_model).await?;
+    let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&of_model).await?;
     let terminal = Arc::new(Terminal::new(false));
     let evaluate = Evaluate {
         job: of_model,
         model: saved.folder,
         files: Some(job.data.train.clone()),
+        importance: None,
         control,
-        connect,
+        connect: Arc::clone(&connect),
         observer: terminal.clone(),
         shutdown: shutdown.clone(),
     };
     let evaluation = evaluate.run().await;
     terminal.finish();
-    evaluation.map(|measures| measures.evaluation).map_err(|error| report::failure(error, signals))
+    let measures = evaluation.map_err(|error| report::failure(error, signals))?;
+    Ok((measures.evaluation, IdCounts::of(&registry)))
 }
 
-async fn train(job: &Job, start: Start, shutdown: &Shutdown, signals: &Signals) -> Result<Summary, Failure> {
+async fn train(
+    job: &Job,
+    start: Start,
+    shutdown: &Shutdown,
+    signals: &Signals,
+) -> Result<(Summary, IdCounts), Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(job).await?;
     let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
     let terminal = Arc::new(Terminal::new(false));
-    let worker = Worker::alone(job.clone(), control, connect, registry);
+    let _kept_alive = Arc::clone(&connect);
+    let worker = Worker::alone(job.clone(), control, connect, registry.clone());
     let worker = Worker { folder, resume, shutdown: shutdown.clone(), observer: terminal.clone(), ..worker };
     let trained = worker.run().await;
     terminal.finish();
-    trained.map_err(|error| report::failure(error, signals))
+    let summary = trained.map_err(|error| report::failure(error, signals))?;
+    Ok((summary, IdCounts::of(&registry)))
 }
 
 /// Whether a model is there, and learned what this job learns.

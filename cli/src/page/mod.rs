@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use zagros_dense_worker::RunFolder;
 use zagros_plumbing::{disk, durable};
 
-use record::Record;
+pub(crate) use record::Record;
 use zagros_shell::{Exit, Failure};
 
 /// Writes the page into the run folder. Returns its path.

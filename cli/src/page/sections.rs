@@ -1,9 +1,10 @@
 //! The parts of the page, from top to bottom.
 
 use indicatif::{HumanBytes, HumanCount};
-use zagros_dense_worker::{Evaluation, Outcome, Summary};
+use zagros_dense_worker::{Evaluation, Outcome, Summary, TargetMeasures};
 
 use super::record::{Record, Scored, Step};
+use crate::measures;
 use zagros_chart::html::{NOTHING, document, escaped, facts, table};
 use zagros_chart::{Chart, ChartSeries};
 
@@ -14,6 +15,7 @@ pub(crate) fn page(record: &Record) -> String {
         tiles(record),
         section("Curves", curves(record)),
         section("Held-out parts", evaluations(record)),
+        section("Labels", targets(record)),
         section("Epochs", epochs(record)),
         section("Where the time went", stages(record)),
         section("Machine", machine(record)),
@@ -58,6 +60,8 @@ fn tiles(record: &Record) -> String {
         of("test GAUC", test.and_then(|measures| measures.gauc)),
         of("test logloss", test.and_then(|measures| measures.logloss)),
         of("validation AUC", validation.and_then(|measures| measures.auc)),
+        of("test RMSE", test.and_then(|measures| measures.rmse)),
+        of("test accuracy", test.and_then(|measures| measures.accuracy)),
         Some(("samples a second", HumanCount(summary.samples_per_second as u64).to_string())),
         Some(("rows created", HumanCount(summary.rows).to_string())),
         Some(("of embeddings", HumanBytes(summary.table_bytes).to_string())),
@@ -134,6 +138,19 @@ fn evaluations(record: &Record) -> String {
     };
     let rows: Vec<_> = record.evaluations.iter().map(row).collect();
     table(&["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
+}
+
+/// Measures of each of several targets.
+fn targets(record: &Record) -> String {
+    let targets = record.summary.as_ref().map_or(&[][..], |summary| &summary.targets);
+    if targets.is_empty() {
+        return String::new();
+    }
+    let row = |of: &TargetMeasures| {
+        let samples = HumanCount(of.evaluation.samples).to_string();
+        ("", vec![of.target.clone(), measures::in_words(&of.evaluation), samples])
+    };
+    table(&["label", "measures", "samples"], &targets.iter().map(row).collect::<Vec<_>>())
 }
 
 fn epochs(record: &Record) -> String {

@@ -40,6 +40,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     }
     let job = load_job(&args.job.job, &sets)?;
     dense_worker::backend(&job)?;
+    dense_worker::refuse_stdin(&job)?;
     let machine = machine(&job, zagros_job::threads::cores());
     if args.dry_run {
         let job = load_job_for(&args.job.job, &sets, &machine)?;

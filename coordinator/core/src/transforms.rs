@@ -1,4 +1,4 @@
-//! The transforms that standardise numeric columns. The first worker measures and reports them; the others ask for them.
+//! The statistics by which features are transformed. The first worker measures and reports them; the others ask for them.
 
 use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
@@ -6,8 +6,8 @@ use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse}
 
 use crate::MemberSlot;
 
-/// Columns that a job may have.
-const MOST_COLUMNS: usize = 1 << 16;
+/// Statistics that a job may have.
+const MOST_STATISTICS: usize = 1 << 16;
 
 /// The measurement that the first worker has reported.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -38,9 +38,14 @@ impl Transforms {
 }
 
 fn check(measured: &[Transform]) -> Result<(), Refusal> {
-    let is_number = |of: &Transform| of.mean.is_finite() && of.deviation.is_finite() && of.deviation > 0.0;
-    if measured.len() > MOST_COLUMNS || !measured.iter().all(is_number) {
-        return Err(Refusal::invalid("a mean or deviation of the transforms is not finite, or there are too many"));
+    let is_number = |of: &Transform| {
+        of.mean.is_finite()
+            && of.deviation.is_finite()
+            && of.deviation >= 0.0
+            && of.numbers.iter().all(|n| n.is_finite())
+    };
+    if measured.len() > MOST_STATISTICS || !measured.iter().all(is_number) {
+        return Err(Refusal::invalid("a number of the transforms is not finite, or there are too many transforms"));
     }
     Ok(())
 }

@@ -113,6 +113,8 @@ pub enum Action {
         /// The data has ended.
         check_books: bool,
     },
+    /// Remove every row from the embedding servers: the next epoch begins with new ones.
+    ResetRows,
     /// Write the last checkpoint and wait for it.
     FinalCheckpoint,
     /// Choose the model; score it where training has finished.

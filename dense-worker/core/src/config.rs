@@ -20,6 +20,8 @@ pub struct LoopConfig {
     pub early_stop: Option<EarlyStopRule>,
     /// There is a held-out part to score while training.
     pub has_held_out: bool,
+    /// Every epoch but the first begins with new rows.
+    pub resets_rows: bool,
     /// The job keeps checkpoints.
     pub keeps_checkpoints: bool,
     /// Steps between two checkpoints, where this worker writes them.

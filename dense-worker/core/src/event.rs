@@ -77,6 +77,8 @@ pub enum Event {
     AllHere,
     /// Reply to `CloseEpoch`: the books are right and the measures are added up.
     EpochClosed,
+    /// Reply to `ResetRows`: no server has a row, and every rank knows.
+    RowsReset,
     /// Reply to `Conclude`: the model is chosen and scored.
     Concluded,
     /// Reply to `Save`: what the run leaves is written, as far as this worker writes it or waits for it.

@@ -151,6 +151,8 @@ pub enum Finish {
     EpochBarrier(RoundEnd),
     /// Checks the books and adds up the measures of the epoch.
     ClosingEpoch(RoundEnd),
+    /// Removes every row before the next epoch.
+    ResettingRows,
     /// Chooses the model and scores it.
     Concluding {
         /// Training has finished.

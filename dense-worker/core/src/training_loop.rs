@@ -177,6 +177,7 @@ impl TrainingLoop {
         match (finish, event) {
             (Finish::EpochBarrier(end), Event::AllHere) => self.close_epoch(end),
             (Finish::ClosingEpoch(end), Event::EpochClosed) => self.evaluate_epoch(end),
+            (Finish::ResettingRows, Event::RowsReset) => self.begin_epoch(self.counts.epoch + 1, true),
             (Finish::Concluding { finished }, Event::Concluded) => self.save(finished),
             (Finish::Concluding { .. }, Event::Interrupted) => self.save(false),
             (Finish::Saving { finished: true }, Event::Saved) => self.end(Ending::Finished),

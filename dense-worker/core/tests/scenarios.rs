@@ -18,6 +18,7 @@ fn config(policy: Policy) -> LoopConfig {
         evaluate_every: None,
         early_stop: None,
         has_held_out: true,
+        resets_rows: false,
         keeps_checkpoints: true,
         checkpoint_every: None,
         is_replacement: false,

@@ -1,14 +1,18 @@
-//! Measures of a click model: AUC, AUC by group, logloss, normalised entropy, calibration. Pure, exact, mergeable.
+//! Measures of a model: AUC, AUC by group, logloss, normalised entropy, calibration and its error of clicks, errors of
+//! regression, accuracy of classes. Pure, mergeable, and exact for clicks.
 
 pub mod binned;
 mod bytes;
+pub mod calibration_error;
 pub mod calibrator;
 pub mod grouped;
+pub mod importance;
 pub mod measure;
 pub mod scores;
 mod slice_bytes;
 pub mod slices;
 pub mod sums;
+pub mod targets;
 
 pub use binned::BinnedScores;
 pub use calibrator::{CalibrationMethod, Calibrator};
@@ -16,3 +20,4 @@ pub use grouped::{Gauc, GroupedScores};
 pub use scores::{Evaluation, LengthsDiffer, Scores};
 pub use slices::{ColumnSlices, Slice, SlicedScores};
 pub use sums::Sums;
+pub use targets::{TargetForm, TargetScores};

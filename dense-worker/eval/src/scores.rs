@@ -5,6 +5,7 @@ use zagros_zip::ZipEq;
 
 use std::fmt;
 
+use crate::calibration_error::calibration_error;
 use crate::measure;
 use crate::{GroupedScores, SlicedScores};
 
@@ -32,12 +33,16 @@ pub struct Evaluation {
     pub positive_rate: Option<f64>,
     /// Area under the ROC curve, ties counting one half.
     pub auc: Option<f64>,
-    /// Mean binary cross-entropy, nats.
+    /// Mean cross-entropy of clicks or classes, nats.
     pub logloss: Option<f64>,
     /// Logloss divided by the entropy of the positive rate. Below 1 the model beats a constant (He et al. 2014).
     pub normalised_entropy: Option<f64>,
     /// Mean predicted probability divided by the share of positives.
     pub calibration: Option<f64>,
+    /// Expected calibration error, 0..1: the mean difference between predicted probabilities and frequencies over bins of the score
+    /// ([`crate::calibration_error`]); `None` where it is not computed, as for training rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ece: Option<f64>,
     /// Mean AUC within groups, weighted by their samples ([`crate::GroupedScores`]); `None` unless groups are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gauc: Option<f64>,
@@ -47,6 +52,21 @@ pub struct Evaluation {
     /// Share of all groups that were measured, chosen by a hash; below 1 if there were too many samples to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_share: Option<f64>,
+    /// Mean squared error of a regression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mse: Option<f64>,
+    /// Its square root, in the unit of the labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rmse: Option<f64>,
+    /// Mean absolute error of a regression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mae: Option<f64>,
+    /// Mean Poisson deviance of a regression of counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deviance: Option<f64>,
+    /// Share of samples whose class has the highest probability.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
 }
 
 impl Scores {
@@ -94,7 +114,7 @@ impl Scores {
         self.is_sorted = false;
     }
 
-    /// Adds the samples of a batch.
+    /// Adds the samples of a batch; those without a label (NaN) do not count.
     ///
     /// # Errors
     /// When labels and logits are not equally many; nothing is added then.
@@ -102,7 +122,7 @@ impl Scores {
         if labels.len() != logits.len() {
             return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: logits.len() });
         }
-        for (label, logit) in labels.iter().zip_eq(logits) {
+        for (label, logit) in labels.iter().zip_eq(logits).filter(|(label, _)| !label.is_nan()) {
             self.push(*label, *logit);
         }
         Ok(())
@@ -119,7 +139,8 @@ impl Scores {
         self.extend(labels, logits)?;
         if let Some(grouped) = &mut self.grouped {
             // Equally many: checked above.
-            for (group, (label, logit)) in groups.iter().zip_eq(labels.iter().zip_eq(logits)) {
+            let samples = groups.iter().zip_eq(labels.iter().zip_eq(logits));
+            for (group, (label, logit)) in samples.filter(|(_, (label, _))| !label.is_nan()) {
                 grouped.push(*group, *label, *logit);
             }
         }
@@ -189,6 +210,13 @@ impl Scores {
         measure::calibration(&self.positives, &self.negatives)
     }
 
+    /// Expected calibration error, see [`calibration_error()`].
+    #[must_use]
+    pub fn ece(&mut self) -> Option<f64> {
+        self.sort();
+        calibration_error(&self.positives, &self.negatives)
+    }
+
     /// All measures.
     #[must_use]
     pub fn report(&mut self) -> Evaluation {
@@ -201,9 +229,11 @@ impl Scores {
             logloss: self.logloss(),
             normalised_entropy: self.normalised_entropy(),
             calibration: self.calibration(),
+            ece: self.ece(),
             gauc: grouped.and_then(|grouped| grouped.value),
             groups: grouped.map(|grouped| grouped.groups),
             group_share: grouped.map(|grouped| grouped.share),
+            ..Evaluation::default()
         }
     }
 

@@ -47,11 +47,11 @@ impl SlicedScores {
     }
 }
 
-fn put(bytes: &mut Vec<u8>, word: u64) {
+pub(crate) fn put(bytes: &mut Vec<u8>, word: u64) {
     bytes.extend_from_slice(&word.to_le_bytes());
 }
 
-fn put_scores(bytes: &mut Vec<u8>, scores: &BinnedScores) {
+pub(crate) fn put_scores(bytes: &mut Vec<u8>, scores: &BinnedScores) {
     let Sums { samples, positives, loss, predicted } = scores.sums;
     for word in [samples, positives, loss.to_bits(), predicted.to_bits(), scores.bins.len() as u64] {
         put(bytes, word);
@@ -61,13 +61,13 @@ fn put_scores(bytes: &mut Vec<u8>, scores: &BinnedScores) {
     }
 }
 
-fn word(from: &mut &[u8]) -> Option<u64> {
+pub(crate) fn word(from: &mut &[u8]) -> Option<u64> {
     let (word, rest) = from.split_first_chunk()?;
     *from = rest;
     Some(u64::from_le_bytes(*word))
 }
 
-fn scores(from: &mut &[u8]) -> Option<BinnedScores> {
+pub(crate) fn scores(from: &mut &[u8]) -> Option<BinnedScores> {
     let (samples, positives) = (word(from)?, word(from)?);
     let (loss, predicted) = (f64::from_bits(word(from)?), f64::from_bits(word(from)?));
     let mut bins = BTreeMap::new();

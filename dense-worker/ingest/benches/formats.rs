@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Files have the columns of Criteo's data set, `label`, `I1` to `I13` and `C1` to `C26`, and end in `.csv` (with a header),
-//! `.jsonl` or `.parquet`. Without a file it makes 200,000 such rows in all three formats. `PYARROW` is a Python that has pyarrow.
+//! `.jsonl` or `.parquet`; of a `.quoted.csv`, quoted fields may hold line breaks. Without a file it makes 200,000 such rows in all
+//! these formats. `PYARROW` is a Python that has pyarrow.
 //!
 //! What is compared is not quite equal. Here a row is read, parsed, hashed and put into a batch. pyarrow makes arrays of
 //! the values and hashes nothing; it uses one thread.
@@ -64,9 +65,10 @@ fn main() {
 fn zagros(path: &Path) -> (u64, f64) {
     let end = path.extension().and_then(|end| end.to_str());
     let format = end.filter(|end| ["parquet", "jsonl"].contains(end)).unwrap_or("delimited");
+    let breaks = if is_quoted(path) { "quoted_breaks = true\n" } else { "" };
     let list = |letter: char, last: u32| (1..=last).map(|n| format!("'{letter}{n}'")).collect::<Vec<_>>().join(", ");
     let text = format!(
-        "[data]\nformat = '{format}'\ntrain = '{}'\nthreads = 1\nshuffle_rows = 0\n[features]\nlabel = 'label'\nnumeric = [{}]\n\
+        "[data]\nformat = '{format}'\ntrain = '{}'\nthreads = 1\nshuffle_rows = 0\n{breaks}[features]\nlabel = 'label'\nnumeric = [{}]\n\
          categorical = [{}]\n[model]\nkind = 'ffnn'\n[train]\nbatch_size = 4096\n",
         path.display(),
         list('I', 13),
@@ -90,6 +92,10 @@ fn zagros(path: &Path) -> (u64, f64) {
     best
 }
 
+fn is_quoted(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(b".quoted.csv"))
+}
+
 /// Rows a second of pyarrow with one thread.
 fn pyarrow(python: &Path, path: &Path) -> f64 {
     let script = "import sys, time, pyarrow as pa, pyarrow.csv, pyarrow.json, pyarrow.parquet\n\
@@ -99,7 +105,9 @@ fn pyarrow(python: &Path, path: &Path) -> f64 {
         \x20   start = time.process_time()\n\
         \x20   if path.endswith('.parquet'): table = pyarrow.parquet.read_table(path, use_threads=False, memory_map=True)\n\
         \x20   elif path.endswith('.jsonl'): table = pyarrow.json.read_json(path, pyarrow.json.ReadOptions(use_threads=False))\n\
-        \x20   else: table = pyarrow.csv.read_csv(path, pyarrow.csv.ReadOptions(use_threads=False))\n\
+        \x20   else:\n\
+        \x20       breaks = pyarrow.csv.ParseOptions(newlines_in_values=path.endswith('.quoted.csv'))\n\
+        \x20       table = pyarrow.csv.read_csv(path, pyarrow.csv.ReadOptions(use_threads=False), breaks)\n\
         \x20   best = max(best, table.num_rows / (time.process_time() - start))\n\
         print(best)";
     let output = Command::new(python).args(["-c", script]).arg(path).output().expect("PYARROW is a Python");
@@ -109,7 +117,8 @@ fn pyarrow(python: &Path, path: &Path) -> f64 {
 
 /// Rows whose numbers and categories are skewed as in logs of clicks.
 fn generate(folder: &Path) -> Vec<PathBuf> {
-    let [csv, objects, columns] = ["rows.csv", "rows.jsonl", "rows.snappy.parquet"].map(|name| folder.join(name));
+    let names = ["rows.csv", "rows.quoted.csv", "rows.jsonl", "rows.snappy.parquet"];
+    let [csv, quoted, objects, columns] = names.map(|name| folder.join(name));
     let mut random = Pcg64::seed_from_u64(1);
     let mut skewed = |most: f64| (most.powf(random.random::<f64>().powi(2)) as u64).saturating_sub(1);
     let rows: Vec<Vec<u64>> = (0..ROWS.0)
@@ -120,15 +129,27 @@ fn generate(folder: &Path) -> Vec<PathBuf> {
         1..=13 => value.to_string(),
         _ => format!("{:08x}", (value as u32).wrapping_mul(2_654_435_761)),
     };
+    // Half of the categories are quoted, and one of them has a line break.
+    let with_quotes = |column: usize, value: u64| match column {
+        39 => format!("\"{}\n\"", text(column, value)),
+        27.. => format!("\"{}\"", text(column, value)),
+        _ => text(column, value),
+    };
+    fs::write(&csv, lines_of(&rows, &text)).expect("room for the rows");
+    fs::write(&quoted, lines_of(&rows, &with_quotes)).expect("room for the rows");
+    fs::write(&objects, objects_of(&rows, &text)).expect("room for the rows");
+    write_columns(&columns, &rows, &text);
+    vec![csv, quoted, objects, columns]
+}
+
+/// The rows as CSV.
+fn lines_of(rows: &[Vec<u64>], text: &dyn Fn(usize, u64) -> String) -> String {
     let mut lines = criteo_columns().join(",") + "\n";
-    for row in &rows {
+    for row in rows {
         let fields: Vec<_> = row.iter().enumerate().map(|(column, value)| text(column, *value)).collect();
         lines.push_str(&(fields.join(",") + "\n"));
     }
-    fs::write(&csv, lines).expect("room for the rows");
-    fs::write(&objects, objects_of(&rows, &text)).expect("room for the rows");
-    write_columns(&columns, &rows, &text);
-    vec![csv, objects, columns]
+    lines
 }
 
 /// The rows as JSON lines.

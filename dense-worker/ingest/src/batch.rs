@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use zagros_job::Sequence;
 use zagros_zip::ZipEq;
 
 use crate::InputRows;
@@ -11,8 +12,10 @@ use crate::InputRows;
 pub struct Batch {
     /// Number of samples. 0 only in a batch that completes splits without any sample.
     pub size: usize,
-    /// 0 or 1 each, `[size]`.
+    /// Row-major `[size, targets]`: 0 or 1, a number, or the index of a class; NaN where a label is missing and may be.
     pub labels: Vec<f32>,
+    /// How much each sample counts, `[size]`; empty if each counts once.
+    pub weights: Vec<f32>,
     /// Transformed values, row-major `[size, numeric features]`.
     pub numeric: Vec<f32>,
     /// One per categorical feature.
@@ -68,6 +71,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.size = 0;
         self.labels.clear();
+        self.weights.clear();
         self.numeric.clear();
         self.categorical.iter_mut().for_each(|column| column.truncate(0));
         self.groups.clear();
@@ -85,9 +89,10 @@ impl Batch {
 
     /// Adds samples of a batch with the same features, without its bytes and completed splits.
     pub fn append(&mut self, other: &Self, samples: Range<usize>) {
-        let width = other.numeric_width();
+        let (width, targets) = (other.numeric_width(), other.targets());
         self.size += samples.len();
-        self.labels.extend_from_slice(&other.labels[samples.clone()]);
+        self.labels.extend_from_slice(&other.labels[samples.start * targets..samples.end * targets]);
+        self.weights.extend_from_slice(other.weights.get(samples.clone()).unwrap_or_default());
         self.numeric.extend_from_slice(&other.numeric[samples.start * width..samples.end * width]);
         self.groups.extend_from_slice(other.groups.get(samples.clone()).unwrap_or_default());
         if let (Some(input), Some(others)) = (&mut self.input, &other.input) {
@@ -116,9 +121,12 @@ impl Batch {
     /// # Panics
     /// When there is no such sample.
     pub(crate) fn append_picked(&mut self, other: &Self, order: &[usize]) {
-        let width = other.numeric_width();
+        let (width, targets) = (other.numeric_width(), other.targets());
         self.size += order.len();
-        self.labels.extend(order.iter().map(|sample| other.labels[*sample]));
+        for sample in order {
+            self.labels.extend_from_slice(&other.labels[sample * targets..(sample + 1) * targets]);
+        }
+        self.weights.extend(order.iter().filter_map(|sample| other.weights.get(*sample)));
         for sample in order {
             self.numeric.extend_from_slice(&other.numeric[sample * width..(sample + 1) * width]);
         }
@@ -133,10 +141,26 @@ impl Batch {
     pub(crate) fn spacious_like(&self) -> Self {
         let mut empty = self.empty_like();
         empty.labels.reserve(self.labels.len());
+        empty.weights.reserve(self.weights.len());
         empty.numeric.reserve(self.numeric.len());
         let ids = self.categorical.iter().map(|column| column.ids.len());
         empty.categorical.iter_mut().zip_eq(ids).for_each(|(column, ids)| column.ids.reserve(ids));
         empty
+    }
+
+    /// How much its samples count together.
+    #[must_use]
+    pub fn weight(&self) -> f64 {
+        if self.weights.is_empty() {
+            self.size as f64
+        } else {
+            self.weights.iter().map(|weight| f64::from(*weight)).sum()
+        }
+    }
+
+    /// Number of targets.
+    fn targets(&self) -> usize {
+        self.labels.len().checked_div(self.size).unwrap_or(0)
     }
 
     /// Number of numeric features.
@@ -156,6 +180,24 @@ impl Ids {
             None => &self.ids[sample..=sample],
             Some(offsets) => &self.ids[offsets[sample] as usize..offsets[sample + 1] as usize],
         }
+    }
+
+    /// Completes the bag of a sample.
+    #[inline]
+    pub(crate) fn end_bag(&mut self) {
+        let end = self.ids.len() as u32;
+        if let Some(offsets) = &mut self.offsets {
+            offsets.push(end);
+        }
+    }
+
+    /// Completes the sequence of a sample: drops the values that it does not keep.
+    pub(crate) fn end_sequence(&mut self, sequence: &Sequence) {
+        let start = self.offsets.as_ref().and_then(|offsets| offsets.last()).map_or(0, |end| *end as usize);
+        let kept = sequence.kept(self.ids.len() - start);
+        self.ids.copy_within(start + kept.start..start + kept.end, start);
+        self.ids.truncate(start + kept.len());
+        self.end_bag();
     }
 
     fn append_picked(&mut self, other: &Self, order: &[usize]) {
@@ -204,7 +246,8 @@ mod tests {
         let mut batch = Batch::empty([false, true]);
         for sample in samples {
             batch.size += 1;
-            batch.labels.push((sample % 2) as f32);
+            batch.labels.extend([(sample % 2) as f32, sample as f32 / 2.0]);
+            batch.weights.push(1.0 + sample as f32);
             batch.numeric.push(sample as f32);
             batch.groups.push(sample / 3);
             batch.categorical[0].ids.push(sample);
@@ -221,6 +264,12 @@ mod tests {
         assert_eq!(batch.categorical[0].of(3), [3]);
         assert_eq!(batch.categorical[1].of(3), [300, 301, 302]);
         assert!(batch.categorical[1].of(4).is_empty());
+    }
+
+    #[test]
+    fn samples_count_once_unless_they_have_weights() {
+        assert_eq!(numbered(0..3).weight(), 6.0);
+        assert_eq!(Batch { weights: Vec::new(), ..numbered(0..3) }.weight(), 3.0);
     }
 
     #[test]

@@ -9,11 +9,14 @@
 //! Decoding is the work of the crate `parquet` (docs/adr/0061). What is here is what it leaves open: which rows are whose,
 //! what a value means to a job, and where a fault is.
 
+pub(crate) mod kind;
 pub(crate) mod parquet;
 pub(crate) mod parser;
+pub(crate) mod sample;
 pub(crate) mod shapes;
 
+mod categories;
+mod decoded;
 mod fault;
-mod kind;
 mod output;
 mod texts;

@@ -195,6 +195,17 @@ pub enum IngestError {
         /// Where the split starts.
         start: u64,
     },
+    /// A vocabulary of more categories than are counted.
+    #[error(
+        "feature \"{feature}\" has more than {most} different categories, too many to count for its vocabulary; remove `vocabulary`, and \
+         leave rare categories out by [tables.<name>] admission = {{ kind = \"count\" }}, or share rows by hash_size = N"
+    )]
+    LargeVocabulary {
+        /// Name of the feature.
+        feature: String,
+        /// Most categories that are counted.
+        most: usize,
+    },
     /// More malformed rows than the job tolerates.
     #[error("{}", describe_bad_rows(*count, *limit, (*share, *rows), first))]
     TooManyBadRows {
@@ -303,8 +314,8 @@ fn describe_no_rows(files: &str, rows: u64, part: &str) -> String {
         return format!("{files}: no rows (only empty lines, comments or a header); check data.train and data.test");
     }
     format!(
-        "{files}: {rows} rows read, none in the {part} part; check data.test_fraction, data.validation_share and \
-         data.max_bad_rows"
+        "{files}: {rows} rows read, none in the {part} part; check data.test_fraction, data.test_from, \
+         data.validation_share, data.validation_from and data.max_bad_rows"
     )
 }
 

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use glob::{MatchOptions, Pattern, PatternError, glob_with};
 use walkdir::{DirEntry, WalkDir};
-use zagros_store::StoredObject;
+use zagros_store::{ObjectUrl, StoredObject};
 
 use crate::IngestError;
 use crate::source::{bucket, object_of};
+use crate::stdin::is_stdin;
 
 /// Characters that make a path a pattern.
 const WILDCARDS: [char; 3] = ['*', '?', '['];
@@ -26,8 +27,12 @@ const MATCHES: MatchOptions =
 pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestError> {
     let mut found = Vec::with_capacity(paths.len());
     for path in paths {
-        if let Some((name, key)) = object_of(path) {
-            found.extend(in_store(path, name, key)?);
+        if is_stdin(path) {
+            found.push(path.clone());
+            continue;
+        }
+        if let Some(url) = object_of(path) {
+            found.extend(in_store(path, &url)?);
             continue;
         }
         match NamedPath::of(path) {
@@ -81,8 +86,12 @@ fn below(folder: &Path) -> Result<Vec<PathBuf>, IngestError> {
 }
 
 /// The objects that a key, a prefix or a pattern of keys stands for.
-fn in_store(path: &Path, name: &str, key: &str) -> Result<Vec<PathBuf>, IngestError> {
-    let bucket = bucket(name)?;
+fn in_store(path: &Path, ObjectUrl { root, key }: &ObjectUrl) -> Result<Vec<PathBuf>, IngestError> {
+    let bucket = bucket(root)?;
+    if !bucket.has_list() {
+        // The URL of a web server is one file.
+        return Ok(vec![path.to_owned()]);
+    }
     if !key.is_empty() && !key.ends_with('/') && bucket.find(key)?.is_some() {
         return Ok(vec![path.to_owned()]);
     }
@@ -102,7 +111,7 @@ fn in_store(path: &Path, name: &str, key: &str) -> Result<Vec<PathBuf>, IngestEr
         }
     };
     let wanted = bucket.below(prefix)?.into_iter().filter(is_wanted);
-    let files = wanted.map(|object| format!("s3://{name}/{}", object.key).into()).collect();
+    let files = wanted.map(|object| format!("{root}/{}", object.key).into()).collect();
     some(
         files,
         path,

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::source::{object_of, open_file, stored};
+use crate::stdin::is_stdin;
 use crate::{FileInfo, IngestError};
 
 /// Samples of a file.
@@ -28,9 +29,13 @@ pub fn fingerprints(files: &[FileInfo]) -> Result<Vec<u64>, IngestError> {
 }
 
 fn fingerprint(file: &FileInfo, sample: u64) -> Result<u64, IngestError> {
-    if let Some((bucket, key)) = object_of(&file.path) {
+    if let Some(url) = object_of(&file.path) {
         // The store knows when an object has changed.
-        return Ok(xxhash_rust::xxh3::xxh3_64(stored(&file.path, bucket, key)?.version.as_bytes()));
+        return Ok(xxhash_rust::xxh3::xxh3_64(stored(&file.path, &url)?.version.as_bytes()));
+    }
+    if is_stdin(&file.path) {
+        // It is read once.
+        return Ok(0);
     }
     let unreadable = |source| IngestError::Unreadable { path: file.path.clone(), source };
     let open = open_file(&file.path).map_err(unreadable)?;

@@ -1,19 +1,27 @@
-//! Mean and deviation of numeric columns, measured by reading the training rows once.
+//! Statistics of features, measured by reading the training rows once: means and deviations, ranges, quantiles, and frequent ids.
+//! A second reading is needed only for a vocabulary of a cross with buckets whose edges are measured themselves.
 
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use zagros_job::{Job, Standardise};
+use zagros_job::{Features, Job, Measured, Numeric, Source, Statistic, Vocabulary};
 use zagros_zip::ZipEq;
 
+use crate::category::id_map::{AsItIs, IdMap};
 use crate::moments::Moments;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
-use crate::transform::symmetric_log;
-use crate::{DataPart, IngestError, WholeFiles, files};
+use crate::quantiles::QuantileSketch;
+use crate::transform::Shape;
+use crate::{DataPart, IngestError, WholeFiles, files, hash_value};
 
-/// The counts of a measurement; zeros if no column needed one.
+/// Most different categories that are counted for a vocabulary: about 100 MB.
+const MOST_COUNTED: usize = 1 << 22;
+
+/// The counts of a measurement; zeros if nothing was to be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FitReport {
     /// Training rows.
@@ -24,192 +32,296 @@ pub struct FitReport {
     pub positive_rate: f64,
 }
 
-/// Turns every [`Standardise::Fit`] of the job into `Given`: mean and (population) deviation of the column's present values
-/// in the training rows, after the logarithm if the column has one. A column with a single value gets deviation 1. Bytes
-/// are added to `read` as they are read. The same files give the same bits for any number of threads.
+/// Sets every statistic that the job leaves to be measured ([`Features::unmeasured`]): of the column's present values in the training rows,
+/// after clip and logarithm if the feature has them. A column with a single value gets deviation 1. Bytes are added to `read`
+/// as they are read. The same files give the same bits for any number of threads.
 ///
 /// # Errors
-/// The errors of a [`crate::BatchStream`]. The job is unchanged then.
-pub fn fit_numeric(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<FitReport, IngestError> {
-    if !job.features.numeric.iter().any(|column| column.standardise == Standardise::Fit) {
-        return Ok(FitReport::default());
-    }
-    let (total, bad_rows) = measure(job, read, cancel)?;
-    for (column, moments) in job.features.numeric.iter_mut().zip_eq(&total.columns) {
-        if column.standardise == Standardise::Fit {
-            let deviation = moments.deviation();
-            let deviation = if deviation > 0.0 { deviation } else { 1.0 };
-            column.standardise = Standardise::Given { mean: moments.mean(), deviation };
+/// The errors of a [`crate::BatchStream`], and a vocabulary of too many categories. The job is unchanged then.
+pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<FitReport, IngestError> {
+    let (mut fitted, mut report) = (job.clone(), None);
+    loop {
+        let what: Vec<Statistic> = fitted
+            .features
+            .unmeasured()
+            .into_iter()
+            .filter(|statistic| is_ready(&fitted.features, *statistic))
+            .collect();
+        if what.is_empty() {
+            break;
+        }
+        let (total, bad_rows) = measure(&fitted, &what, read, cancel)?;
+        let positive_rate = total.positives as f64 / total.rows.max(1) as f64;
+        report.get_or_insert(FitReport { rows: total.rows, bad_rows, positive_rate });
+        for (statistic, value) in total.measured(&fitted.features, &what) {
+            fitted.features.set(statistic, value);
         }
     }
-    let positive_rate = total.positives as f64 / total.rows.max(1) as f64;
-    Ok(FitReport { rows: total.rows, bad_rows, positive_rate })
+    *job = fitted;
+    Ok(report.unwrap_or_default())
 }
 
-fn measure(job: &Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<(FitSink, u64), IngestError> {
+/// Whether all that the statistic depends on is measured.
+fn is_ready(features: &Features, statistic: Statistic) -> bool {
+    let Statistic::Vocabulary(feature) = statistic else { return true };
+    let Source::Cross(names) = &features.categorical[feature].source else { return true };
+    let edges = |of: &usize| names.contains(&features.categorical[*of].name);
+    features.unmeasured().iter().all(|other| !matches!(other, Statistic::Edges(of) if edges(of)))
+}
+
+fn measure(
+    job: &Job,
+    what: &[Statistic],
+    read: &AtomicU64,
+    cancel: &Arc<AtomicBool>,
+) -> Result<(FitSink, u64), IngestError> {
     if job.data.train.is_empty() {
         return Err(IngestError::NoFiles { key: "train" });
     }
     let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
-    // Categories cannot make a row malformed, so they are not parsed.
-    let mut numbers_only = job.clone();
-    numbers_only.features.categorical.clear();
+    let (reduced, mut total) = reduced(job, what);
     let mut bad = BadBudget::of(&job.data, LISTED);
-    let mut total = FitSink::new(job);
     let (part, cancel) = (DataPart::Train, Arc::clone(cancel));
-    let config = PipelineConfig { job: Arc::new(numbers_only), part, splits, block_bytes: BLOCK_BYTES, cancel };
+    let config = PipelineConfig { job: Arc::new(reduced), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &total)?;
     while let Some(parsed) = pipeline.next()? {
         bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         total.merge(&parsed.sink);
+        if let Some(feature) = total.too_many() {
+            return Err(IngestError::LargeVocabulary { feature: feature.to_owned(), most: MOST_COUNTED });
+        }
         read.fetch_add(parsed.bytes, Ordering::Relaxed);
         pipeline.recycle(parsed.sink);
     }
     Ok((total, bad.count()))
 }
 
-/// Moments of the numeric columns.
+/// A job that reads only what these statistics need, and the sink for its rows. Its numeric features are the numbers that are
+/// measured, in order.
+fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
+    let (features, mut numeric, mut numbers) = (&job.features, Vec::new(), Vec::new());
+    let mut kept = vec![false; features.categorical.len()];
+    for statistic in what {
+        match *statistic {
+            Statistic::Standardise(feature) | Statistic::MinMax(feature) => {
+                let (column, is_range) = (&features.numeric[feature], matches!(statistic, Statistic::MinMax(_)));
+                let shape = Shape::new(column);
+                numbers.push(if is_range { Numbers::range(shape) } else { Numbers::Moments(shape, Moments::NONE) });
+                numeric.push(column.clone());
+            }
+            Statistic::Edges(feature) => {
+                let part = features.parts(&features.categorical[feature])[0];
+                numbers.push(Numbers::Quantiles(QuantileSketch::default()));
+                numeric.push(Numeric::from(part.column.to_owned()));
+            }
+            Statistic::Vocabulary(feature) => {
+                kept[feature] = true;
+                // A cross finds its parts by name.
+                if let Source::Cross(names) = &features.categorical[feature].source {
+                    let is_part = |of: usize| names.contains(&features.categorical[of].name);
+                    (0..kept.len()).filter(|of| is_part(*of)).for_each(|of| kept[of] = true);
+                }
+            }
+        }
+    }
+    let of_feature = |feature: usize| {
+        let counted = what.contains(&Statistic::Vocabulary(feature));
+        let of = &features.categorical[feature];
+        counted.then(|| Categories { name: of.name.clone(), map: IdMap::new(of), counts: HashMap::default() })
+    };
+    let positions: Vec<usize> = (0..kept.len()).filter(|feature| kept[*feature]).collect();
+    let categories = positions.iter().map(|feature| of_feature(*feature)).collect();
+    let mut reduced = job.clone();
+    reduced.features.numeric = numeric;
+    reduced.features.categorical = positions.iter().map(|of| features.categorical[*of].clone()).collect();
+    (reduced, FitSink { numbers, categories, row: Vec::new(), ids: Vec::new(), rows: 0, positives: 0 })
+}
+
+/// What is measured of one column of numbers.
+#[derive(Clone, Debug)]
+enum Numbers {
+    Moments(Shape, Moments),
+    Range(Shape, [f64; 2]),
+    Quantiles(QuantileSketch),
+}
+
+impl Numbers {
+    fn range(shape: Shape) -> Self {
+        Self::Range(shape, [f64::INFINITY, f64::NEG_INFINITY])
+    }
+
+    #[inline]
+    fn add(&mut self, value: f64) {
+        match self {
+            Self::Moments(shape, moments) => moments.add(shape.apply(value)),
+            Self::Range(shape, [min, max]) => {
+                let value = shape.apply(value);
+                (*min, *max) = (min.min(value), max.max(value));
+            }
+            Self::Quantiles(sketch) => sketch.add(value),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Moments(_, moments), Self::Moments(_, from)) => moments.merge(from),
+            (Self::Range(_, [min, max]), Self::Range(_, from)) => (*min, *max) = (min.min(from[0]), max.max(from[1])),
+            (Self::Quantiles(sketch), Self::Quantiles(from)) => sketch.merge(from),
+            _ => unreachable!("sinks of one job have the same columns"),
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Self::Moments(_, moments) => *moments = Moments::NONE,
+            Self::Range(shape, _) => *self = Self::range(*shape),
+            Self::Quantiles(sketch) => sketch.clear(),
+        }
+    }
+
+    fn measured(&self, features: &Features, statistic: Statistic) -> Measured {
+        match self {
+            Self::Moments(_, moments) => {
+                let deviation = moments.deviation();
+                Measured::Moments { mean: moments.mean(), deviation: if deviation > 0.0 { deviation } else { 1.0 } }
+            }
+            // A column of one value, or of none.
+            Self::Range(_, [min, max]) if min >= max => {
+                let min = if min.is_finite() { *min } else { 0.0 };
+                Measured::Range { min, max: min + min.abs().max(1.0) }
+            }
+            Self::Range(_, [min, max]) => Measured::Range { min: *min, max: *max },
+            Self::Quantiles(sketch) => {
+                let parts = match statistic {
+                    Statistic::Edges(of) => {
+                        features.categorical[of].buckets().map_or(1, zagros_job::Buckets::quantiles)
+                    }
+                    _ => 1,
+                };
+                Measured::Edges(sketch.edges(parts))
+            }
+        }
+    }
+}
+
+/// How often each id of a feature occurs.
+#[derive(Clone, Debug)]
+struct Categories {
+    name: String,
+    map: IdMap,
+    counts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
+}
+
+impl Categories {
+    fn add(&mut self, id: u64, times: u32) {
+        let count = self.counts.entry(id).or_default();
+        *count = count.saturating_add(times);
+    }
+
+    /// The most frequent ids. Of equally frequent ones, the least.
+    fn frequent(&self, vocabulary: &Vocabulary) -> Vec<u64> {
+        let is_frequent = |(_, count): &(&u64, &u32)| **count >= vocabulary.min_count;
+        let mut ids: Vec<(u32, u64)> =
+            self.counts.iter().filter(is_frequent).map(|(id, count)| (*count, *id)).collect();
+        ids.sort_unstable_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(&other.1)));
+        ids.truncate(vocabulary.max_size as usize);
+        ids.into_iter().map(|(_, id)| id).collect()
+    }
+}
+
+/// The statistics of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct FitSink {
-    log: Arc<[bool]>,
+    /// One for each numeric feature.
+    numbers: Vec<Numbers>,
+    /// One for each categorical feature; `None` for one that is only a part of a cross.
+    categories: Vec<Option<Categories>>,
     /// Values of the row that is being read.
     row: Vec<Option<f64>>,
-    columns: Vec<Moments>,
+    /// Feature and id of each value of the row.
+    ids: Vec<(usize, u64)>,
     rows: u64,
     positives: u64,
 }
 
 impl FitSink {
-    fn new(job: &Job) -> Self {
-        let log: Arc<[bool]> = job.features.numeric.iter().map(|column| column.log).collect();
-        Self { columns: vec![Moments::default(); log.len()], log, row: Vec::new(), rows: 0, positives: 0 }
-    }
-
     fn merge(&mut self, other: &Self) {
-        assert_eq!(self.columns.len(), other.columns.len(), "sinks of one job have the same columns");
-        for (column, from) in self.columns.iter_mut().zip_eq(&other.columns) {
-            column.merge(from);
+        self.numbers.iter_mut().zip_eq(&other.numbers).for_each(|(column, from)| column.merge(from));
+        for (column, from) in self.categories.iter_mut().zip_eq(&other.categories) {
+            if let (Some(column), Some(from)) = (column, from) {
+                from.counts.iter().for_each(|(id, count)| column.add(*id, *count));
+            }
         }
         self.rows += other.rows;
         self.positives += other.positives;
     }
+
+    /// A feature with more categories than are counted.
+    fn too_many(&self) -> Option<&str> {
+        let found = self.categories.iter().flatten().find(|column| column.counts.len() > MOST_COUNTED);
+        found.map(|column| column.name.as_str())
+    }
+
+    fn measured(&self, features: &Features, what: &[Statistic]) -> Vec<(Statistic, Measured)> {
+        let mut numbers = self.numbers.iter();
+        let mut categories = self.categories.iter().flatten();
+        let value = |statistic: &Statistic| {
+            let value = match *statistic {
+                Statistic::Vocabulary(feature) => {
+                    Measured::Ids(categories.next()?.frequent(features.categorical[feature].vocabulary()?))
+                }
+                _ => numbers.next()?.measured(features, *statistic),
+            };
+            Some((*statistic, value))
+        };
+        what.iter().filter_map(value).collect()
+    }
 }
 
 impl RowSink for FitSink {
-    fn numeric(&mut self, feature: usize, value: Option<f64>) {
-        self.row.push(if self.log[feature] { value.map(symmetric_log) } else { value });
+    fn numeric(&mut self, _feature: usize, value: Option<f64>) {
+        self.row.push(value);
     }
 
-    fn value(&mut self, _feature: usize, _text: &[u8]) {}
+    fn value(&mut self, feature: usize, text: &[u8]) {
+        self.id(feature, hash_value(text));
+    }
 
-    fn id(&mut self, _feature: usize, _id: u64) {}
+    fn id(&mut self, feature: usize, id: u64) {
+        if let Some(column) = &self.categories[feature] {
+            self.ids.push((feature, column.map.apply(id)));
+        }
+    }
 
     fn end_bag(&mut self, _feature: usize) {}
 
-    fn commit(&mut self, label: f32) {
-        for (feature, value) in self.row.drain(..).enumerate() {
+    fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
+        for (column, value) in self.numbers.iter_mut().zip_eq(self.row.drain(..)) {
             if let Some(value) = value {
-                self.columns[feature].add(value);
+                column.add(value);
+            }
+        }
+        for (feature, id) in self.ids.drain(..) {
+            if let Some(column) = &mut self.categories[feature] {
+                column.add(id, 1);
             }
         }
         self.rows += 1;
-        self.positives += u64::from(label > 0.5);
+        self.positives += u64::from(labels[0] > 0.5);
     }
 
     fn abandon(&mut self) {
         self.row.clear();
+        self.ids.clear();
     }
 
     fn clear(&mut self) {
-        self.row.clear();
-        self.columns.fill(Moments::default());
+        self.abandon();
+        self.numbers.iter_mut().for_each(Numbers::clear);
+        self.categories.iter_mut().flatten().for_each(|column| column.counts.clear());
         (self.rows, self.positives) = (0, 0);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use zagros_job::TestPart;
-
-    use super::*;
-    use crate::fixture;
-
-    fn fitted(job: &Job, column: usize) -> (f64, f64) {
-        match job.features.numeric[column].standardise {
-            Standardise::Given { mean, deviation } => (mean, deviation),
-            other => panic!("column {column} is {other:?}"),
-        }
-    }
-
-    fn job_over(text: &str) -> (tempfile::TempDir, Job) {
-        let (folder, path) = fixture::file(text);
-        let mut job = fixture::delimited(|_| ());
-        job.data.train = vec![path];
-        job.features.numeric[0].standardise = Standardise::Fit;
-        (folder, job)
-    }
-
-    #[test]
-    fn mean_and_deviation_are_those_of_the_present_values() {
-        let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,?,x,\n0,4,x,\n0,9,x,\n");
-        let report = fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
-        assert_eq!(report, FitReport { rows: 4, bad_rows: 0, positive_rate: 0.25 });
-        let (mean, deviation) = fitted(&job, 0);
-        assert!((mean - 5.0).abs() < 1e-12 && (deviation - (26.0_f64 / 3.0).sqrt()).abs() < 1e-12);
-    }
-
-    #[test]
-    fn the_logarithm_comes_first() {
-        let (_folder, mut job) = job_over("click,age,city,tags\n1,0,x,\n0,99,x,\n");
-        job.features.numeric[0].log = true;
-        fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
-        let half = 100.0_f64.ln() / 2.0;
-        let (mean, deviation) = fitted(&job, 0);
-        assert!((mean - half).abs() < 1e-12 && (deviation - half).abs() < 1e-12);
-    }
-
-    #[test]
-    fn a_constant_or_absent_column_gets_deviation_one() {
-        for (value, mean) in [("7", 7.0), ("?", 0.0)] {
-            let (_folder, mut job) = job_over(&format!("click,age,city,tags\n1,{value},x,\n0,{value},x,\n"));
-            fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
-            assert_eq!(fitted(&job, 0), (mean, 1.0));
-        }
-    }
-
-    #[test]
-    fn bad_rows_are_tolerated_as_in_training_and_leave_no_trace() {
-        let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,4,x\n9,9,x,\n0,4,x,\n");
-        let error = fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap_err();
-        assert!(matches!(error, IngestError::TooManyBadRows { count: 2, .. }), "{error}");
-        assert_eq!(job.features.numeric[0].standardise, Standardise::Fit);
-        job.data.max_bad_rows = 2;
-        assert_eq!(fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap().bad_rows, 2);
-        assert_eq!(fitted(&job, 0), (3.0, 1.0));
-    }
-
-    #[test]
-    fn nothing_to_fit_reads_nothing() {
-        let mut job = fixture::delimited(|_| ());
-        job.data.train = vec!["no/such/file".into()];
-        assert_eq!(fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap(), FitReport::default());
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
-
-        #[test]
-        fn only_training_rows_count_and_threads_do_not(values in prop::collection::vec(-1_000_i32..1_000, 40..80), threads in 1_usize..5) {
-            let rows: String = values.iter().map(|value| format!("1,{value},x,\n")).collect();
-            let (_folder, mut job) = job_over(&format!("click,age,city,tags\n{rows}"));
-            job.data.test = TestPart::Fraction(0.3);
-            let mut threaded = job.clone();
-            threaded.data.threads = threads;
-            let report = fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
-            prop_assert!(report.rows < values.len() as u64);
-            fit_numeric(&mut threaded, &AtomicU64::new(0), &Arc::default()).unwrap();
-            prop_assert_eq!(fitted(&job, 0), fitted(&threaded, 0));
-        }
-    }
-}
+mod tests;

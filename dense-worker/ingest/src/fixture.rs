@@ -7,8 +7,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use zagros_job::{
     Categorical, Cluster, Data, DataOrder, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, StartSteps, Table,
-    TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Initializer, Job, Mode, Model, Numeric, Output, PoolAt, Pooling, StartSteps, Table, TableOptimizer, TableSettings,
+    TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -16,12 +16,13 @@ use crate::split::SplitSource;
 
 /// A job over Criteo's format: logarithms, no standardisation, a table a feature.
 pub(crate) fn criteo() -> Job {
-    let numeric = |n| Numeric { column: format!("I{n}"), log: true, standardise: Standardise::No, missing: 0.0 };
-    let categorical = |n: usize| Categorical { column: format!("C{n}"), table: n - 1, values: Values::One };
+    let numeric = |n| Numeric { log: true, ..Numeric::from(format!("I{n}")) };
+    let categorical = |n: usize| Categorical::of_column(format!("C{n}"), n - 1);
     job(
         Format::Criteo,
         Features {
-            label: label("label"),
+            targets: vec!["label".into()],
+            weight: None,
             numeric: (1..=13).map(numeric).collect(),
             categorical: (1..=26).map(categorical).collect(),
         },
@@ -37,6 +38,7 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
         columns: Vec::new(),
         comment: None,
         trim: false,
+        quoted_breaks: false,
         missing: vec!["?".into()],
     };
     change(&mut format);
@@ -44,11 +46,12 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
     job(
         Format::Delimited(format),
         Features {
-            label: label("click"),
-            numeric: vec![Numeric { column: "age".into(), log: false, standardise: Standardise::No, missing: -1.0 }],
+            targets: vec!["click".into()],
+            weight: None,
+            numeric: vec![Numeric { missing: -1.0, ..Numeric::from("age".to_owned()) }],
             categorical: vec![
-                Categorical { column: "city".into(), table: 0, values: Values::One },
-                Categorical { column: "tags".into(), table: 1, values: bag },
+                Categorical::of_column("city", 0),
+                Categorical { values: bag, ..Categorical::of_column("tags", 1) },
             ],
         },
     )
@@ -87,10 +90,6 @@ pub(crate) fn criteo_line(n: u64) -> String {
     std::iter::once(label).chain(integers).chain(categories).collect::<Vec<_>>().join("\t")
 }
 
-fn label(column: &str) -> Label {
-    Label { column: column.into(), positive: vec!["1".into()], negative: vec!["0".into()] }
-}
-
 fn job(format: Format, features: Features) -> Job {
     let optimizer = TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
     let settings = TableSettings { dim: 4, init: Initializer::Zero, optimizer, ..TableSettings::default() };
@@ -114,6 +113,7 @@ fn job(format: Format, features: Features) -> Job {
         tables: (0..features.categorical.len()).map(table).collect(),
         features,
         model: Model::Ffnn { hidden: vec![8], dropout: 0.0 },
+        mlp: zagros_job::Mlp::default(),
         dense_optimizer: DenseOptimizer::Adam { lr: 1e-3, weight_decay: 0.0 },
         train: train(),
         eval: Eval { group_samples: 1000, ..Eval::default() },
@@ -146,6 +146,7 @@ fn train() -> Train {
         evaluate_every: None,
         early_stop: None,
         updates: DenseUpdates::default(),
+        ..Train::default()
     }
 }
 

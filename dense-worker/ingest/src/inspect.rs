@@ -156,9 +156,9 @@ impl InspectSink {
             positive_rate: self.positives as f64 / rows as f64,
             bad_rows: bad.count(),
             first_bad: bad.first()?,
-            numeric: numeric.map(|(n, feature)| self.numeric[n].summary(&feature.column)).collect(),
+            numeric: numeric.map(|(n, feature)| self.numeric[n].summary(feature.name())).collect(),
             categorical: categorical
-                .map(|(n, feature)| self.categorical[n].summary(&feature.column, &feature.values, rows))
+                .map(|(n, feature)| self.categorical[n].summary(&feature.name, &feature.values, rows))
                 .collect(),
         })
     }
@@ -188,10 +188,10 @@ impl RowSink for InspectSink {
 
     fn end_bag(&mut self, _feature: usize) {}
 
-    fn commit(&mut self, label: f32) {
+    fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
         if self.take_one() {
             self.rows += 1;
-            self.positives += u64::from(label > 0.5);
+            self.positives += u64::from(labels[0] > 0.5);
             for (feature, value) in self.numbers.iter().enumerate() {
                 self.numeric[feature].add(*value);
             }
@@ -267,7 +267,7 @@ impl CategoryStats {
 
     fn summary(&mut self, column: &str, values: &Values, rows: u64) -> CategoryColumn {
         let (distinct, is_exact) = self.distinct.estimate();
-        let is_bag = matches!(values, Values::Many { .. });
+        let is_bag = values.separator().is_some();
         CategoryColumn {
             column: column.into(),
             missing: rows - self.present,

@@ -8,12 +8,15 @@ pub mod fit;
 pub mod hash;
 pub mod input;
 pub mod inspect;
+pub mod profile;
+pub mod sample;
 pub mod split;
 pub mod stream;
 pub mod synthetic;
 pub mod validate;
 
 mod assemble;
+mod category;
 mod columnar;
 mod cursor;
 mod find;
@@ -23,9 +26,11 @@ mod moments;
 mod parse;
 mod part;
 mod pipeline;
+mod quantiles;
 mod read;
 mod sketch;
 mod source;
+mod stdin;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};
@@ -33,12 +38,15 @@ pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
 pub use files::{check_first_rows, files};
 pub use fingerprint::fingerprints;
-pub use fit::{FitReport, fit_numeric};
+pub use fit::{FitReport, fit_features};
 pub use hash::hash_value;
 pub use input::{InputRow, InputRows};
 pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, inspect};
 pub use part::DataPart;
 pub use read::layout::criteo_columns;
+pub use sample::{
+    ColumnFormat, LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample,
+};
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
 pub use stream::{BatchStream, StreamOptions, StreamStats};
 pub use validate::{Validation, validate};

@@ -4,6 +4,7 @@ pub(crate) mod bad;
 pub(crate) mod bad_budget;
 pub(crate) mod block;
 pub(crate) mod fields;
+pub(crate) mod hold_out;
 pub(crate) mod json;
 pub(crate) mod label;
 pub(crate) mod number;

@@ -1,17 +1,19 @@
-//! Data files where they are: on a disk, or in an object store.
+//! Data files where they are: on a disk, in an object store, or standard input.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::fs::OFlags;
-use zagros_store::{ObjectInput, Objects, StoreError, StoredObject, bucket_and_key};
+use zagros_store::{ObjectInput, ObjectUrl, Objects, StoreError, StoredObject};
 
 use crate::IngestError;
+use crate::stdin::{StandardInput, UNKNOWN_BYTES, is_stdin};
 
 /// Longest time of a request to a store, with its retries (invariant WT-1).
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -23,31 +25,77 @@ static BUCKETS: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex:
 pub(crate) enum Source {
     Disk(File),
     Object(Box<ObjectInput>),
+    Stdin(StandardInput),
 }
 
-/// The bucket and the key of a path that names an object or a prefix of a store.
-pub(crate) fn object_of(path: &Path) -> Option<(&str, &str)> {
-    path.to_str().and_then(bucket_and_key)
+/// A data file that is read at any offset.
+#[derive(Debug)]
+pub(crate) enum RandomAccess {
+    Disk(Arc<File>),
+    Object(Objects, StoredObject),
 }
 
-/// The objects of a bucket.
-pub(crate) fn bucket(name: &str) -> Result<Objects, IngestError> {
+impl RandomAccess {
+    /// Opens a file. Returns its size as well.
+    ///
+    /// # Errors
+    /// As [`Source::open`].
+    pub(crate) fn open(path: &Path) -> Result<(Self, u64), IngestError> {
+        if let Some(url) = object_of(path) {
+            let object = stored(path, &url)?;
+            let bytes = object.bytes;
+            return Ok((Self::Object(bucket(&url.root)?, object), bytes));
+        }
+        if is_stdin(path) {
+            let reason = "columns are read from several places at once, and standard input has one; give a file";
+            return Err(IngestError::DamagedFooter { path: path.into(), reason: reason.into() });
+        }
+        let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
+        let file = open_file(path).map_err(unreadable)?.ok_or_else(|| IngestError::NotAFile { path: path.into() })?;
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        Ok((Self::Disk(Arc::new(file)), bytes))
+    }
+
+    /// So many bytes at an offset.
+    ///
+    /// # Errors
+    /// If they are not there, or cannot be read.
+    pub(crate) fn read(&self, path: &Path, at: u64, length: usize) -> Result<Bytes, IngestError> {
+        match self {
+            Self::Disk(file) => {
+                let mut part = vec![0; length];
+                let read = file.read_exact_at(&mut part, at);
+                read.map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
+                Ok(part.into())
+            }
+            Self::Object(objects, object) => Ok(objects.read(object, at..at + length as u64)?),
+        }
+    }
+}
+
+/// The store and the key of a path that names an object or a prefix of a store.
+pub(crate) fn object_of(path: &Path) -> Option<ObjectUrl> {
+    path.to_str().and_then(ObjectUrl::parse)
+}
+
+/// The objects of a store.
+pub(crate) fn bucket(root: &str) -> Result<Objects, IngestError> {
     let mut buckets = BUCKETS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = buckets.get(name) {
+    if let Some(known) = buckets.get(root) {
         return Ok(known.clone());
     }
-    let opened = Objects::open(name, TIMEOUT)?;
-    buckets.insert(name.to_owned(), opened.clone());
+    let opened = Objects::open(root, TIMEOUT)?;
+    buckets.insert(root.to_owned(), opened.clone());
     Ok(opened)
 }
 
 /// What the store says of an object.
-pub(crate) fn stored(path: &Path, bucket_name: &str, key: &str) -> Result<StoredObject, IngestError> {
+pub(crate) fn stored(path: &Path, url: &ObjectUrl) -> Result<StoredObject, IngestError> {
     let missing = || {
         let source = io::Error::new(io::ErrorKind::NotFound, "there is no such object");
         IngestError::Unreadable { path: path.into(), source }
     };
-    bucket(bucket_name)?.find(key)?.ok_or_else(missing)
+    bucket(&url.root)?.find(&url.key)?.ok_or_else(missing)
 }
 
 impl Source {
@@ -56,9 +104,12 @@ impl Source {
     /// # Errors
     /// If it does not exist, is not a file, or cannot be read.
     pub(crate) fn open(path: &Path) -> Result<(Self, u64), IngestError> {
-        if let Some((name, key)) = object_of(path) {
-            let object = stored(path, name, key)?;
-            return Ok((Self::Object(Box::new(bucket(name)?.input(&object)?)), object.bytes));
+        if let Some(url) = object_of(path) {
+            let object = stored(path, &url)?;
+            return Ok((Self::Object(Box::new(bucket(&url.root)?.input(&object)?)), object.bytes));
+        }
+        if is_stdin(path) {
+            return Ok((Self::Stdin(StandardInput::default()), UNKNOWN_BYTES));
         }
         let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
         let file = open_file(path).map_err(unreadable)?;
@@ -80,6 +131,7 @@ impl Read for Source {
         match self {
             Self::Disk(file) => file.read(buffer),
             Self::Object(object) => object.read(buffer),
+            Self::Stdin(input) => input.read(buffer),
         }
     }
 }
@@ -89,6 +141,7 @@ impl Seek for Source {
         match self {
             Self::Disk(file) => file.seek(to),
             Self::Object(object) => object.seek(to),
+            Self::Stdin(input) => input.seek(to),
         }
     }
 }
@@ -107,4 +160,11 @@ pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(nonblock).open(path)?;
     Ok(file.metadata()?.is_file().then_some(file))
+}
+
+/// From now on, this store has the objects below `root`.
+#[cfg(test)]
+pub(crate) fn use_store(root: &str, store: &zagros_fake_s3::FakeS3) {
+    let objects = Objects::open_in(&store.environment(), root, Duration::from_secs(5)).unwrap();
+    BUCKETS.lock().unwrap_or_else(PoisonError::into_inner).insert(root.to_owned(), objects);
 }

@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use zagros_ingest::{
     Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart, WholeFiles, files,
-    fit_numeric, hash_value,
+    fit_features, hash_value,
 };
 use zagros_job::{Job, Overrides, Standardise};
 
@@ -109,7 +109,7 @@ fn files_with_their_columns_in_any_order_are_one_stream() {
 fn a_fitted_column_has_mean_zero_and_deviation_one_over_the_training_part() {
     let bench = Bench::new();
     let mut job = bench.job();
-    let report = fit_numeric(&mut job, &Default::default(), &Arc::default()).unwrap();
+    let report = fit_features(&mut job, &Default::default(), &Arc::default()).unwrap();
     let (_, values) = columns(&read(&job, DataPart::Train).unwrap());
     assert_eq!(report.rows, values.len() as u64);
     let mean = values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64;

@@ -102,7 +102,7 @@ impl PredictionFile {
         self.counts
     }
 
-    /// Writes rows; `scores` are those of the samples among them.
+    /// Writes rows; `scores` are those of the samples among them, a value of each column a sample.
     ///
     /// # Errors
     /// When the disk does not take them.

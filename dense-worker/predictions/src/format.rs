@@ -34,11 +34,11 @@ impl PredictionFormat {
     }
 }
 
-/// The columns of predictions: keys, then the score.
+/// The columns of predictions: keys, then the scores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PredictionColumns {
     pub(crate) keys: Vec<String>,
-    pub(crate) score: String,
+    pub(crate) scores: Vec<String>,
 }
 
 impl PredictionColumns {
@@ -46,12 +46,12 @@ impl PredictionColumns {
     ///
     /// # Errors
     /// [`PredictionError::Columns`] if two are the same.
-    pub fn new(keys: Vec<String>, score: String) -> Result<Self, PredictionError> {
+    pub fn new(keys: Vec<String>, scores: Vec<String>) -> Result<Self, PredictionError> {
         let mut seen = BTreeSet::new();
-        let twice = keys.iter().chain([&score]).find(|name| !seen.insert(name.as_str())).cloned();
+        let twice = keys.iter().chain(&scores).find(|name| !seen.insert(name.as_str())).cloned();
         match twice {
             Some(name) => Err(PredictionError::Columns { name }),
-            None => Ok(Self { keys, score }),
+            None => Ok(Self { keys, scores }),
         }
     }
 
@@ -60,30 +60,33 @@ impl PredictionColumns {
         if format != PredictionFormat::Csv {
             return Ok(());
         }
-        for name in &self.keys {
+        for (column, name) in self.keys.iter().chain(&self.scores).enumerate() {
+            to.write_all(if column > 0 { b"," } else { b"" })?;
             write_field(name.as_bytes(), to)?;
-            to.write_all(b",")?;
         }
-        write_field(self.score.as_bytes(), to)?;
         to.write_all(b"\n")
     }
 
     /// A line of comma-separated values.
-    pub(crate) fn write_csv(&self, row: InputRow<'_>, score: Option<f64>, to: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write_csv(&self, row: InputRow<'_>, scores: Option<&[f64]>, to: &mut impl Write) -> io::Result<()> {
         for column in 0..self.keys.len() {
             write_field(row.key(column), to)?;
             to.write_all(b",")?;
         }
-        match score {
-            Some(score) => writeln!(to, "{score}"),
-            // A line without any text would be read as no row.
-            None if self.keys.is_empty() => to.write_all(b"\"\"\n"),
-            None => to.write_all(b"\n"),
+        // A line without any text would be read as no row.
+        let nothing: &[u8] = if self.keys.is_empty() && self.scores.len() == 1 { b"\"\"" } else { b"" };
+        for column in 0..self.scores.len() {
+            to.write_all(if column > 0 { b"," } else { b"" })?;
+            match scores {
+                Some(scores) => write!(to, "{}", scores[column])?,
+                None => to.write_all(nothing)?,
+            }
         }
+        to.write_all(b"\n")
     }
 
     /// A line with a JSON object.
-    pub(crate) fn write_json(&self, row: InputRow<'_>, score: Option<f64>, to: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write_json(&self, row: InputRow<'_>, scores: Option<&[f64]>, to: &mut impl Write) -> io::Result<()> {
         to.write_all(b"{")?;
         for (column, name) in self.keys.iter().enumerate() {
             serde_json::to_writer(&mut *to, name)?;
@@ -91,11 +94,15 @@ impl PredictionColumns {
             serde_json::to_writer(&mut *to, &String::from_utf8_lossy(row.key(column)))?;
             to.write_all(b",")?;
         }
-        serde_json::to_writer(&mut *to, &self.score)?;
-        match score {
-            Some(score) => writeln!(to, ":{score}}}"),
-            None => to.write_all(b":null}\n"),
+        for (column, name) in self.scores.iter().enumerate() {
+            to.write_all(if column > 0 { b"," } else { b"" })?;
+            serde_json::to_writer(&mut *to, name)?;
+            match scores {
+                Some(scores) => write!(to, ":{}", scores[column])?,
+                None => to.write_all(b":null")?,
+            }
         }
+        to.write_all(b"}\n")
     }
 }
 

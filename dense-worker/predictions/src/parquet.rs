@@ -17,11 +17,10 @@ use crate::{PredictionColumns, record};
 const GROUP_ROWS: u64 = 1 << 17;
 
 /// The rows of a row group, by column.
-#[derive(Default)]
 struct RowGroup {
     keys: Vec<Vec<ByteArray>>,
-    scores: Vec<f64>,
-    /// 1 where a row has a score.
+    scores: Vec<Vec<f64>>,
+    /// 1 where a row has scores.
     defined: Vec<i16>,
 }
 
@@ -39,7 +38,7 @@ pub(crate) fn write(
     let mut writer = SerializedFileWriter::new(to, schema(columns)?, Arc::new(properties))?;
     let mut done = 0;
     while done < rows {
-        let group = read_group(columns.keys.len(), from, GROUP_ROWS.min(rows - done))?;
+        let group = read_group(columns, from, GROUP_ROWS.min(rows - done))?;
         done += group.defined.len() as u64;
         write_group(&mut writer, &group)?;
     }
@@ -53,18 +52,20 @@ fn schema(columns: &PredictionColumns) -> Result<TypePtr> {
         Ok(Arc::new(text.with_logical_type(Some(LogicalType::String)).build()?))
     };
     let mut fields: Vec<TypePtr> = columns.keys.iter().map(key).collect::<Result<_>>()?;
-    let score = Type::primitive_type_builder(&columns.score, PhysicalType::DOUBLE);
-    fields.push(Arc::new(score.with_repetition(Repetition::OPTIONAL).build()?));
+    for name in &columns.scores {
+        let score = Type::primitive_type_builder(name, PhysicalType::DOUBLE);
+        fields.push(Arc::new(score.with_repetition(Repetition::OPTIONAL).build()?));
+    }
     Ok(Arc::new(Type::group_type_builder("row").with_fields(fields).build()?))
 }
 
-fn read_group(keys: usize, from: &mut impl Read, rows: u64) -> Result<RowGroup> {
-    let mut group = RowGroup { keys: vec![Vec::new(); keys], ..RowGroup::default() };
+fn read_group(columns: &PredictionColumns, from: &mut impl Read, rows: u64) -> Result<RowGroup> {
+    let (keys, scores) = (columns.keys.len(), columns.scores.len());
+    let mut group = RowGroup { keys: vec![Vec::new(); keys], scores: vec![Vec::new(); scores], defined: Vec::new() };
     let mut texts = vec![Vec::new(); keys];
     for _ in 0..rows {
-        let score = record::read(from, &mut texts)?;
-        group.defined.push(i16::from(score.is_some()));
-        group.scores.extend(score);
+        let is_scored = record::read(from, &mut texts, &mut group.scores)?;
+        group.defined.push(i16::from(is_scored));
         for (column, text) in group.keys.iter_mut().zip_eq(&texts) {
             column.push(String::from_utf8_lossy(text).as_bytes().to_vec().into());
         }
@@ -79,8 +80,9 @@ fn write_group<W: Write + Send>(writer: &mut SerializedFileWriter<W>, rows: &Row
         column.typed::<ByteArrayType>().write_batch(texts, None, None)?;
         column.close()?;
     }
-    if let Some(mut column) = group.next_column()? {
-        column.typed::<DoubleType>().write_batch(&rows.scores, Some(&rows.defined), None)?;
+    for scores in &rows.scores {
+        let Some(mut column) = group.next_column()? else { break };
+        column.typed::<DoubleType>().write_batch(scores, Some(&rows.defined), None)?;
         column.close()?;
     }
     group.close()?;

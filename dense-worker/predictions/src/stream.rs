@@ -28,7 +28,7 @@ impl<W: Write> PredictionStream<W> {
         Ok(Self { to, columns, format, counts: PredictionCounts::default() })
     }
 
-    /// Writes rows; `scores` are those of the samples among them.
+    /// Writes rows; `scores` are those of the samples among them, a value of each column a sample.
     ///
     /// # Errors
     /// When the stream does not take them.
@@ -64,8 +64,12 @@ pub(crate) fn write_rows(
 ) -> io::Result<PredictionCounts> {
     let mut counts = PredictionCounts::default();
     for row in rows.iter() {
+        let each = columns.scores.len();
         let score = match row.sample {
-            Some(sample) => Some(*scores.get(sample).ok_or_else(|| io::Error::other("a row has no score"))?),
+            Some(sample) => {
+                let own = scores.get(sample * each..(sample + 1) * each);
+                Some(own.ok_or_else(|| io::Error::other("a row has no score"))?)
+            }
             None => None,
         };
         counts.samples += u64::from(score.is_some());

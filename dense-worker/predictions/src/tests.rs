@@ -15,7 +15,7 @@ const FORMATS: [(&str, PredictionFormat); 3] =
     [("s.csv", PredictionFormat::Csv), ("s.jsonl", PredictionFormat::Jsonl), ("s.parquet", PredictionFormat::Parquet)];
 
 fn columns() -> PredictionColumns {
-    PredictionColumns::new(vec!["id".to_owned(), "note".to_owned()], "score".to_owned()).unwrap()
+    PredictionColumns::new(vec!["id".to_owned(), "note".to_owned()], vec!["score".to_owned()]).unwrap()
 }
 
 /// Each row is a sample with its keys, or a malformed one.
@@ -75,7 +75,7 @@ fn rows_keep_their_order_keys_and_places() {
 
 #[test]
 fn a_file_without_keys_has_a_line_for_a_malformed_row() {
-    let columns = PredictionColumns::new(vec![], "p".to_owned()).unwrap();
+    let columns = PredictionColumns::new(vec![], vec!["p".to_owned()]).unwrap();
     let mut text = Vec::new();
     let mut stream = PredictionStream::start(&mut text, columns, PredictionFormat::Csv).unwrap();
     stream.add(&InputRows::of(0, [Some(vec![]), None]), &[0.5]).unwrap();
@@ -143,7 +143,7 @@ fn what_cannot_be_written_is_refused() {
     let format = |name: &str| PredictionFormat::of(Path::new(name));
     assert!(FORMATS.iter().all(|(name, expected)| format(name).unwrap() == *expected));
     assert!(format("s.tsv").unwrap_err().to_string().contains("end it in .csv, .jsonl or .parquet"));
-    let twice = PredictionColumns::new(vec!["score".to_owned()], "score".to_owned()).unwrap_err().to_string();
+    let twice = PredictionColumns::new(vec!["score".to_owned()], vec!["score".to_owned()]).unwrap_err().to_string();
     assert!(twice.contains("--score-column"), "{twice}");
     let stream = PredictionStream::start(Vec::new(), columns(), PredictionFormat::Parquet).unwrap_err().to_string();
     assert!(stream.contains("Parquet cannot be written to standard output"), "{stream}");
@@ -151,4 +151,26 @@ fn what_cannot_be_written_is_refused() {
     let file =
         PredictionFile::open(&folder.path().join("none/s.csv"), (columns(), PredictionFormat::Csv), "", 1, false);
     assert!(file.unwrap_err().to_string().contains("none/s.csv.part: No such file"));
+}
+
+#[test]
+fn a_row_may_have_several_scores() {
+    let folder = tempfile::tempdir().unwrap();
+    let columns = || PredictionColumns::new(vec!["id".to_owned()], vec!["click".to_owned(), "buy".to_owned()]).unwrap();
+    let rows = InputRows::of(1, [Some(vec![&b"7"[..]]), None, Some(vec![&b"8"[..]])].into_iter());
+    let write = |name: &str, format| {
+        let path = folder.path().join(name);
+        let mut file = PredictionFile::open(&path, (columns(), format), "model", 1, false).unwrap();
+        file.add(&rows, &[0.5, 0.25, 0.75, 1.0]).unwrap();
+        file.finish().unwrap();
+        path
+    };
+    let text = |path: PathBuf| fs::read_to_string(path).unwrap();
+    assert_eq!(text(write("s.csv", PredictionFormat::Csv)), "id,click,buy\n7,0.5,0.25\n,,\n8,0.75,1\n");
+    let json = text(write("s.jsonl", PredictionFormat::Jsonl));
+    assert!(json.ends_with("null,\"buy\":null}\n{\"id\":\"8\",\"click\":0.75,\"buy\":1}\n"), "{json}");
+    let reader = SerializedFileReader::new(File::open(write("s.parquet", PredictionFormat::Parquet)).unwrap()).unwrap();
+    let read: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    let scores: Vec<_> = read.iter().map(|row| (row.get_double(1).ok(), row.get_double(2).ok())).collect();
+    assert_eq!(scores, [(Some(0.5), Some(0.25)), (None, None), (Some(0.75), Some(1.0))]);
 }

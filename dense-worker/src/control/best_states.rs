@@ -147,7 +147,15 @@ mod tests {
     use crate::testing::{WorkerShard, job};
 
     fn trained(job: &Job, steps: u64) -> Trained<'_> {
-        Trained { job, outcome: Outcome::Interrupted, steps, samples: 0, evaluation: None, validation: None }
+        Trained {
+            job,
+            outcome: Outcome::Interrupted,
+            steps,
+            samples: 0,
+            evaluation: None,
+            validation: None,
+            calibrator: None,
+        }
     }
 
     async fn setting() -> (tempfile::TempDir, Job, DenseThread, Vec<Arc<dyn Shard>>) {

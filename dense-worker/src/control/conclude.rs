@@ -1,6 +1,5 @@
 //! The end of training: the best state becomes the model, and the test part is scored.
 
-use zagros_eval::ColumnSlices;
 use zagros_worker_core::{Event, MeasuredState};
 
 use super::best_states::BestStates;
@@ -8,7 +7,7 @@ use super::early_stopping::{StateUse, explain, measure};
 use super::group_session::GroupRank;
 use super::model_choice::{EvaluatedState, ModelChoice, better_than_last};
 use super::saved_model::Trained;
-use super::scoring::MeasuredSlices;
+use super::scoring::MeasuredParts;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event as WorkerEvent};
@@ -32,7 +31,7 @@ impl Trainer {
         // A server writes one save at a time.
         self.checkpoints.finish_writing().await;
         let (job, outcome, validation) = (&*self.run.job, Outcome::Interrupted, Some(evaluation));
-        let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation };
+        let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation, calibrator: None };
         best_states.keep(merit, trained, &self.run.dense, &*self.run.client).await?;
         Ok(measured)
     }
@@ -57,6 +56,7 @@ impl Trainer {
             self.run.dense.call(|dense| dense.follow(0, Vec::new())).await??;
         }
         if outcome == Outcome::Finished {
+            self.calibrate().await?;
             self.score_test_part().await?;
             let (test, validation) = self.measures();
             self.check_sense(test.or(validation))?;
@@ -122,10 +122,9 @@ impl Trainer {
         self.scoring.model.chosen.map_or(last, |state| (state.step, state.samples))
     }
 
-    /// Slices of the part that was scored last, if it was scored with the state that is the model.
-    pub(crate) fn slices(&self) -> Vec<ColumnSlices> {
-        let MeasuredSlices { step, slices } = &self.scoring.slices;
-        if *step == self.model_age().0 { slices.clone() } else { Vec::new() }
+    /// Slices and targets of the part that was scored last, if it was scored with the state that is the model.
+    pub(crate) fn measured_parts(&self) -> Option<&MeasuredParts> {
+        Some(&self.scoring.measured).filter(|measured| measured.step == self.model_age().0)
     }
 
     /// Measures of the model on the part that it is judged by, and on the validation part.

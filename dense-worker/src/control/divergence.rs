@@ -10,19 +10,20 @@
 //! | 2 ln 2 = 1.4 | a warning, once |
 //! | 10 ln 2 = 6.9 | training has diverged: it ends |
 //!
+//! With several targets or several classes the loss of knowing nothing is another than ln 2; a regression has none, so only a
+//! loss that is not finite counts.
+//!
 //! A loss of 6.9 says that the network gives what happened a chance of one in a thousand, on average.
 
 use std::collections::VecDeque;
-use std::f64::consts::LN_2;
-
 /// Steps that are looked at together.
 const WINDOW: usize = 100;
 /// Fewest steps that say something about a run that ends early.
 const FEWEST: usize = 10;
-/// A loss from which on training gets worse than knowing nothing.
-const HIGH: f64 = 2.0 * LN_2;
-/// A loss from which on nothing is left to train.
-const SENSELESS: f64 = 10.0 * LN_2;
+/// From so many times the loss of knowing nothing on, training gets worse than that.
+const HIGH: f64 = 2.0;
+/// From so many times it on, nothing is left to train.
+const SENSELESS: f64 = 10.0;
 
 /// What the loss says of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,20 +37,23 @@ pub(crate) enum Sense {
 }
 
 impl Sense {
-    pub(super) fn of(loss: f64) -> Self {
-        match loss {
+    /// `ignorance` is the loss of a network that knows nothing.
+    pub(super) fn of(loss: f64, ignorance: f64) -> Self {
+        match loss / ignorance {
             // The step that makes such a loss ends the run itself.
-            loss if !loss.is_finite() => Self::None,
-            loss if loss > SENSELESS => Self::None,
-            loss if loss > HIGH => Self::Doubtful,
+            _ if !loss.is_finite() => Self::None,
+            times if times > SENSELESS => Self::None,
+            times if times > HIGH => Self::Doubtful,
             _ => Self::Fine,
         }
     }
 }
 
 /// Follows the losses of the steps.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Divergence {
+    /// The loss of a network that knows nothing.
+    pub(super) ignorance: f64,
     steps: usize,
     recent: VecDeque<Sense>,
     /// The warning was given.
@@ -57,10 +61,15 @@ pub(crate) struct Divergence {
 }
 
 impl Divergence {
+    /// No steps. A network that knows nothing has the loss `ignorance`.
+    pub(crate) fn above(ignorance: f64) -> Self {
+        Self { ignorance, steps: 0, recent: VecDeque::new(), warned: false }
+    }
+
     /// Takes the loss of a step into account; answers what most of the last steps say.
     pub(crate) fn note(&mut self, loss: f64) -> Sense {
         self.steps += 1;
-        self.recent.push_back(Sense::of(loss));
+        self.recent.push_back(Sense::of(loss, self.ignorance));
         if self.recent.len() > WINDOW {
             self.recent.pop_front();
         }
@@ -80,13 +89,15 @@ impl Divergence {
 
 #[cfg(test)]
 mod tests {
+    use std::f64::consts::LN_2;
+
     use zagros_zip::number_from;
 
     use super::*;
 
     /// What it says last, and the first step at which it says anything but fine.
     fn follow(losses: impl IntoIterator<Item = f64>) -> (Sense, Option<usize>) {
-        let mut divergence = Divergence::default();
+        let mut divergence = Divergence::above(LN_2);
         let mut first = None;
         let mut last = Sense::Fine;
         for (step, loss) in number_from(1, losses) {
@@ -107,6 +118,14 @@ mod tests {
     }
 
     #[test]
+    fn a_regression_may_have_any_finite_loss() {
+        let mut divergence = Divergence::above(f64::INFINITY);
+        assert!((0..300).all(|_| divergence.note(1e9) == Sense::Fine));
+        assert_eq!(Sense::of(f64::NAN, f64::INFINITY), Sense::None);
+        assert_eq!([2.0, 2.1, 10.1].map(|times| Sense::of(times, 1.0)), [Sense::Fine, Sense::Doubtful, Sense::None]);
+    }
+
+    #[test]
     fn healthy_runs_give_no_alarm() {
         // Few clicks: the base rate alone has a logloss of 0.008, and the first weights 0.69.
         let rare = (0..5000).map(|step| 0.008 + 0.69 * (-f64::from(step) / 2000.0).exp());
@@ -123,7 +142,7 @@ mod tests {
     #[test]
     fn a_short_run_is_judged_at_its_end() {
         let at_end = |losses: &[f64]| {
-            let mut divergence = Divergence::default();
+            let mut divergence = Divergence::above(LN_2);
             losses.iter().for_each(|loss| assert_eq!(divergence.note(*loss), Sense::Fine));
             divergence.at_end()
         };

@@ -57,6 +57,7 @@ impl Trainer {
             max_steps: job.train.max_steps,
             evaluate_every: job.train.evaluate_every,
             early_stop: job.train.early_stop.map(rule),
+            resets_rows: job.train.reset_embeddings,
             has_held_out: self.scoring.held_out.during.is_some(),
             keeps_checkpoints: job.checkpoint.keep > 0,
             checkpoint_every: self.checkpoints.every_steps(),
@@ -132,6 +133,7 @@ impl Trainer {
             Action::Vote(reason) => self.vote(reason).await,
             Action::WaitForAll => self.wait_for_all().await.map(|()| Event::AllHere),
             Action::CloseEpoch { epoch, check_books } => self.close_epoch(epoch, check_books).await,
+            Action::ResetRows => self.reset_rows().await.map(|()| Event::RowsReset),
             Action::FinalCheckpoint => self.final_checkpoint(epoch).await.map(|()| Event::CheckpointDone),
             Action::Conclude { finished } => {
                 self.conclude(if finished { Outcome::Finished } else { Outcome::Interrupted }).await
@@ -199,6 +201,7 @@ fn work(action: Action, steps: u64) -> Waiting {
         Action::Checkpoint | Action::FinalCheckpoint => on("a checkpoint"),
         Action::Vote(_) | Action::WaitForAll => on("a barrier"),
         Action::CloseEpoch { .. } => on("the end of the epoch"),
+        Action::ResetRows => on("the removal of all rows"),
         Action::Conclude { .. } => on("the choice of the model"),
         Action::Save { .. } => on("what the run leaves"),
         action => {

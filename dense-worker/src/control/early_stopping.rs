@@ -28,9 +28,13 @@ pub(crate) fn measure(metric: Metric, evaluation: &Evaluation) -> Option<Measure
         Metric::Auc => evaluation.auc,
         Metric::Logloss => evaluation.logloss,
         Metric::Gauc => evaluation.gauc,
+        Metric::Mse => evaluation.mse,
+        Metric::Mae => evaluation.mae,
+        Metric::Deviance => evaluation.deviance,
+        Metric::Accuracy => evaluation.accuracy,
     };
     let value = value.filter(|value| value.is_finite())?;
-    Some(MeasuredState { value, merit: if metric == Metric::Logloss { -value } else { value } })
+    Some(MeasuredState { value, merit: if metric.is_gain() { value } else { -value } })
 }
 
 /// Why training ended and which state is the best, in plain words, with what becomes of it.
@@ -49,7 +53,7 @@ pub(crate) fn explain(early_stop: EarlyStop, search: &SearchState, fate: StateUs
     if !search.is_over(rule(early_stop)) {
         return format!("the best validation {name} was {best}");
     }
-    let verb = if metric == Metric::Logloss { "fallen" } else { "risen" };
+    let verb = if metric.is_gain() { "risen" } else { "fallen" };
     let by = if min_delta > 0.0 { format!(" by {min_delta}") } else { String::new() };
     let evaluations = if patience == 1 { "evaluation" } else { "evaluations" };
     format!("stopped: validation {name} has not {verb}{by} for {patience} {evaluations}; the best was {best}")
@@ -60,6 +64,10 @@ fn name_of(metric: Metric) -> &'static str {
         Metric::Auc => "AUC",
         Metric::Logloss => "logloss",
         Metric::Gauc => "GAUC",
+        Metric::Mse => "MSE",
+        Metric::Mae => "MAE",
+        Metric::Deviance => "deviance",
+        Metric::Accuracy => "accuracy",
     }
 }
 
@@ -129,6 +137,9 @@ mod tests {
             assert_eq!(measure(Metric::Auc, &undefined), None);
         }
         assert_eq!(measure(Metric::Gauc, &auc(Some(0.9))), None);
+        let errors = Evaluation { mse: Some(2.0), accuracy: Some(0.5), ..Evaluation::default() };
+        assert_eq!(measure(Metric::Mse, &errors).unwrap().merit, -2.0);
+        assert_eq!(measure(Metric::Accuracy, &errors).unwrap().merit, 0.5);
     }
 
     #[test]

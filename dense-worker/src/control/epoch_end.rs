@@ -1,12 +1,17 @@
-//! The end of an epoch: the books are checked, the measures added up.
+//! The end of an epoch: the books are checked, the measures added up, and rows removed where the next epoch begins with new ones.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use zagros_coordinator_client::MemberError;
+use zagros_embedding_client::Shard;
 use zagros_ingest::IngestError;
 use zagros_protocol::RefusalKind;
+use zagros_protocol::control::LoadRequest;
 use zagros_worker_core::Event;
 
+use super::group_session::GroupRank;
+use super::row_servers::on_all;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::Event as WorkerEvent;
@@ -27,6 +32,22 @@ impl Trainer {
         self.rows_somewhere().await?;
         self.add_up_measures(epoch).await?;
         Ok(Event::EpochClosed)
+    }
+
+    /// Removes every row before the next epoch. The first worker asks the servers, and the others wait. No gradient is in flight.
+    pub(super) async fn reset_rows(&mut self) -> Result<(), WorkerError> {
+        if self.group.rank.is_none_or(GroupRank::leads) {
+            let clear = |_, server: Arc<dyn Shard>| async move {
+                let cleared = server.load(LoadRequest { clear: true, ..LoadRequest::default() }).await;
+                let what = "remove all rows";
+                cleared.map_err(|refusal| WorkerError::Storage { server: server.name().to_owned(), what, refusal })
+            };
+            on_all(&*self.run.client, clear).await?;
+        }
+        if self.group.rank.is_some() {
+            self.wait_for_all().await?;
+        }
+        Ok(())
     }
 
     /// Measures of the rows of all workers, each of which has seen its own alone.

@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Registry;
-use serde::Serialize;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
-use zagros_eval::{ColumnSlices, Scores, SlicedScores};
+use zagros_eval::Calibrator;
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, FileInfo, IngestError, InputRows, StreamOptions, StreamStart, WholeFiles,
-    check_first_rows, files,
+    Batch, BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
+    files,
 };
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
@@ -21,6 +20,8 @@ use zagros_worker_core::StepVote;
 use super::blocking::blocking;
 use super::context::wire;
 use super::group_session::GroupRank;
+use super::measures::{ImportanceOptions, Measures};
+use super::part_scores::{PartScores, measures_of};
 use super::saved_model::{Load, SavedModel};
 use super::stop::Stop;
 use crate::datapath::dense::{Dense, DenseThread};
@@ -29,7 +30,7 @@ use crate::datapath::prepared::{Fetched, Preparer, inconsistent};
 use crate::datapath::process_group::RankTurn;
 use crate::datapath::read::{Open, Reader};
 use crate::error::WorkerError;
-use crate::event::{Evaluation, Event, HeldOutPart, Observer};
+use crate::event::{Event, HeldOutPart, Observer};
 use crate::metrics::Metrics;
 use crate::model::batch_of_blocks;
 
@@ -44,6 +45,8 @@ pub struct Evaluate {
     pub model: Folder,
     /// Score all rows of these files instead of the job's test part.
     pub files: Option<Vec<PathBuf>>,
+    /// Also say how important each feature is.
+    pub importance: Option<ImportanceOptions>,
     /// Knows where the embedding servers are.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
@@ -60,7 +63,11 @@ impl Evaluate {
     /// # Errors
     /// When the model or the data cannot be read or do not fit the job, or there is nothing to score.
     pub async fn run(self) -> Result<Measures, WorkerError> {
-        let job = Arc::new(self.job);
+        let job = match self.importance {
+            Some(_) => ImportanceOptions::with_blocks(&self.job),
+            None => self.job,
+        };
+        let job = Arc::new(job);
         let held_out = match self.files {
             Some(files) => Some(whole_files(Arc::clone(&job), files).await?),
             None => find_test(Arc::clone(&job)).await?,
@@ -73,7 +80,12 @@ impl Evaluate {
             shutdown: self.shutdown,
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
-        scorer.score(&held_out, saved.manifest().steps).await
+        let calibrator = saved.calibrator().await?;
+        let step = saved.manifest().steps;
+        match self.importance {
+            Some(options) => scorer.importance(&held_out, step, calibrator, options).await,
+            None => scorer.score(&held_out, step, calibrator).await,
+        }
     }
 }
 
@@ -126,7 +138,7 @@ pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerE
     let test = find_test(Arc::clone(&job)).await?;
     let (paths, part) = match &job.data.validation {
         ValidationPart::Files(paths) => (paths.clone(), DataPart::All),
-        ValidationPart::Share(_) => (job.data.train.clone(), DataPart::Validation),
+        ValidationPart::Share(_) | ValidationPart::Newest(_) => (job.data.train.clone(), DataPart::Validation),
         ValidationPart::None => return Ok(HeldOutParts { during: test, at_end: None }),
     };
     let files = look_at_files(job, paths, part).await?;
@@ -137,7 +149,7 @@ pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerE
 async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
     let (paths, part) = match &job.data.test {
         TestPart::Files(paths) => return Ok(Some(whole_files(Arc::clone(&job), paths.clone()).await?)),
-        TestPart::Fraction(_) => (job.data.train.clone(), DataPart::Test),
+        TestPart::Fraction(_) | TestPart::Newest(_) => (job.data.train.clone(), DataPart::Test),
         TestPart::None => return Ok(None),
     };
     let files = look_at_files(job, paths, part).await?;
@@ -162,17 +174,6 @@ pub(crate) async fn look_at_files(
         Ok::<_, IngestError>(files)
     };
     Ok(blocking("data files", look).await??)
-}
-
-/// Measures of a held-out part.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measures {
-    /// Of all its rows.
-    #[serde(flatten)]
-    pub evaluation: Evaluation,
-    /// By the columns of `eval.slices`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub slices: Vec<ColumnSlices>,
 }
 
 /// What becomes of a scoring worker's turn.
@@ -200,19 +201,24 @@ impl Scorer {
     ///
     /// # Errors
     /// When data, servers or libtorch fail, or training must stop.
-    async fn score(mut self, held_out: &HeldOut, step: u64) -> Result<Measures, WorkerError> {
+    async fn score(
+        mut self,
+        held_out: &HeldOut,
+        step: u64,
+        calibrator: Option<Calibrator>,
+    ) -> Result<Measures, WorkerError> {
         let scores = self.score_share(held_out, step).await?;
-        self.report(scores).await
+        measures_of(scores, calibrator).await
     }
 
     /// Scores this worker's share of the rows.
     ///
     /// # Errors
     /// As [`Self::score`].
-    pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<Scores, WorkerError> {
+    pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
-        let (mut scores, mut done) = (self.no_scores(), 0);
+        let (mut scores, mut done) = (PartScores::of(&self.job), 0);
         while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
@@ -237,21 +243,6 @@ impl Scorer {
         Ok((reader, Prefetch::start(lookups, incoming, 0, u64::MAX)))
     }
 
-    /// Measures of the scores of all workers.
-    ///
-    /// # Errors
-    /// When another worker is lost.
-    pub(crate) async fn report(&self, scores: Scores) -> Result<Measures, WorkerError> {
-        let mut scores = self.merge(scores).await?;
-        let (columns, most) = (self.job.eval.slices.clone(), self.job.eval.slice_values);
-        let report = move || {
-            let slices = scores.slices().map_or_else(Vec::new, |slices| slices.report(&columns, most));
-            Measures { evaluation: scores.report(), slices }
-        };
-        // Sorts all scores.
-        blocking("measures", report).await
-    }
-
     /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
     /// those that have run dry go along.
     async fn turn(&mut self, prefetch: &mut Prefetch) -> Result<ScoringTurn, WorkerError> {
@@ -273,21 +264,24 @@ impl Scorer {
     }
 
     /// The scores of all workers: the measures of the whole are not the mean of the parts'.
-    async fn merge(&self, scores: Scores) -> Result<Scores, WorkerError> {
+    ///
+    /// # Errors
+    /// When another worker is lost.
+    pub(crate) async fn merge(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
         if self.group.is_none() {
             return Ok(scores);
         }
         let all = self.dense.call(move |dense| dense.all_gather(&scores.to_bytes())).await??;
-        let mut merged = self.no_scores();
+        let mut merged = PartScores::of(&self.job);
         for (rank, bytes) in all.iter().enumerate() {
-            let part = Scores::from_bytes(bytes);
+            let part = PartScores::from_bytes(&self.job, bytes);
             merged.merge(part.ok_or_else(|| inconsistent(0, format!("the scores of dense worker {rank}")))?);
         }
         Ok(merged)
     }
 
     /// A held-out part without rows is no failure of training: there is nothing to measure.
-    async fn next(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
+    pub(super) async fn next(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
         let next = tokio::select! {
             reason = self.stop.requested() => return Err(reason),
             next = prefetch.next() => next,
@@ -303,18 +297,14 @@ impl Scorer {
         }
     }
 
-    async fn add(&self, fetched: Fetched, mut scores: Scores) -> Result<Scores, WorkerError> {
+    async fn add(&self, fetched: Fetched, mut scores: PartScores) -> Result<PartScores, WorkerError> {
         let seq = fetched.seq;
         let (batch, logits) = self.logits(fetched).await?;
-        let added = scores.extend_grouped(&batch.labels, &logits, &batch.groups);
-        added.map_err(|error| inconsistent(seq, error.to_string()))?;
-        if let (Some(slices), Some(input)) = (scores.slices_mut(), &batch.input) {
-            add_slices(slices, input, &batch.labels, &logits);
-        }
+        scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
         Ok(scores)
     }
 
-    /// The logits of a batch. `zagros eval` measures them, and `zagros predict` writes them.
+    /// The outputs of a batch. `zagros eval` measures them, and `zagros predict` writes them.
     ///
     /// # Errors
     /// When libtorch fails.
@@ -324,12 +314,6 @@ impl Scorer {
         let (logits, batch) = self.dense.call(work).await?;
         drop(permit);
         Ok((batch, logits?))
-    }
-
-    fn no_scores(&self) -> Scores {
-        let eval = &self.job.eval;
-        let scores = if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() };
-        if eval.slices.is_empty() { scores } else { scores.by_slice(eval.slices.len()) }
     }
 
     fn open(&self, held_out: &HeldOut, start: StreamStart) -> Open {
@@ -344,15 +328,5 @@ impl Scorer {
             let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
-    }
-}
-
-/// Adds the samples among the rows, each with the texts of its columns.
-fn add_slices(slices: &mut SlicedScores, rows: &InputRows, labels: &[f32], logits: &[f32]) {
-    for row in rows.iter() {
-        let Some(sample) = row.sample else { continue };
-        for column in 0..slices.columns() {
-            slices.push(column, row.key(column), labels[sample], logits[sample]);
-        }
     }
 }

@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zagros_coordinator_client::ControlPlane;
-use zagros_eval::Scores;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_worker_core::{Event, MeasuredState};
 
-use super::evaluate::{HeldOut, Measures, Scorer};
+use super::evaluate::{HeldOut, Scorer};
 use super::group_session::GroupRank;
 use super::interruption::is_interruption;
-use super::scoring::MeasuredSlices;
+use super::measures::Measures;
+use super::part_scores::{PartScores, measures_of};
+use super::scoring::MeasuredParts;
 use super::splits::control_error;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
@@ -47,6 +48,22 @@ impl Trainer {
     pub(crate) async fn score(&mut self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
         // In the end that may be an earlier state than the last.
         let (step, part) = (self.model_age().0, held_out.name);
+        let scores = self.scores(held_out).await?;
+        let report = measures_of(scores, self.scoring.calibrator.clone());
+        let Measures { evaluation, targets, calibrated, slices, .. } = report.await?;
+        self.scoring.calibrated = calibrated;
+        self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };
+        self.run.metrics.evaluated(part, &evaluation);
+        self.run.observer.on(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
+        if self.group.rank.is_none_or(GroupRank::leads) {
+            self.report_evaluation(step, epoch, part, evaluation).await;
+        }
+        Ok(evaluation)
+    }
+
+    /// The scores of all workers of a part, by what the model is now.
+    pub(super) async fn scores(&mut self, held_out: &HeldOut) -> Result<PartScores, WorkerError> {
+        let step = self.model_age().0;
         if self.group.rank.is_some() {
             // The others' gradients are acknowledged too.
             self.wait_for_all().await?;
@@ -66,18 +83,11 @@ impl Trainer {
         } else {
             scorer.score_share(held_out, step).await?
         };
-        let Measures { evaluation, slices } = scorer.report(scores).await?;
-        self.scoring.slices = MeasuredSlices { step, slices };
-        self.run.metrics.evaluated(part, &evaluation);
-        self.run.observer.on(&WorkerEvent::Evaluated { step, part, epoch, evaluation });
-        if self.group.rank.is_none_or(GroupRank::leads) {
-            self.report_evaluation(step, epoch, part, evaluation).await;
-        }
-        Ok(evaluation)
+        scorer.merge(scores).await
     }
 
     /// Waits until every asynchronous worker has scored its share. All give up where one was asked to stop.
-    async fn close_scoring(&mut self, scored: Result<Scores, WorkerError>) -> Result<Scores, WorkerError> {
+    async fn close_scoring(&mut self, scored: Result<PartScores, WorkerError>) -> Result<PartScores, WorkerError> {
         match scored {
             Ok(scores) => {
                 self.ballots.wait_for_all().await?;

@@ -131,8 +131,9 @@ impl Trainer {
     }
 
     fn report_group_step(&mut self, agreed: &AgreedTurns, labels: &[f32], stepped: &Stepped, staleness: u32) {
-        let (samples, bytes) = (agreed.samples(), agreed.bytes());
-        self.report_step(MadeStep { samples, labels, logits: &stepped.logits, loss: stepped.loss, staleness, bytes });
+        let (samples, bytes, main) = (agreed.samples(), agreed.bytes(), self.loss.main);
+        let (logits, loss) = (&stepped.logits[..], stepped.loss);
+        self.report_step(MadeStep { samples, labels, logits, main, loss, staleness, bytes });
     }
 
     /// Sends this rank's gradients; in turns where all runs must be equal: the order in which a row's gradients are

@@ -30,10 +30,9 @@ pub(crate) struct LongRuns {
 }
 
 impl LabelRuns {
-    /// Counts the labels of a batch. Answers once, with the first batch after which there are far too few runs.
-    pub(crate) fn add(&mut self, labels: &[f32]) -> Option<LongRuns> {
-        for label in labels {
-            let is_positive = *label > 0.5;
+    /// Counts the labels of a batch: whether each is positive. Answers once, with the first batch after which there are far too few runs.
+    pub(crate) fn add(&mut self, labels: impl Iterator<Item = bool>) -> Option<LongRuns> {
+        for is_positive in labels {
             self.rows += 1;
             self.positives += u64::from(is_positive);
             self.runs += u64::from(self.last != Some(is_positive));
@@ -71,9 +70,9 @@ mod tests {
     use super::*;
 
     fn reports(labels: impl Iterator<Item = bool>) -> Vec<LongRuns> {
-        let labels: Vec<f32> = labels.map(|label| if label { 1.0 } else { 0.0 }).collect();
+        let labels: Vec<bool> = labels.collect();
         let mut runs = LabelRuns::default();
-        labels.chunks(256).filter_map(|batch| runs.add(batch)).collect()
+        labels.chunks(256).filter_map(|batch| runs.add(batch.iter().copied())).collect()
     }
 
     #[test]

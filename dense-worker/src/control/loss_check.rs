@@ -1,10 +1,9 @@
 //! Ends training whose loss makes no sense (`super::divergence`).
 
-use std::f64::consts::LN_2;
-
 use tracing::warn;
 
 use super::divergence::Sense;
+use super::main_target::ignorance;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
@@ -37,7 +36,8 @@ impl Trainer {
             Some(loss) => ("the logloss of the held-out part", loss),
             None => ("the training loss", self.tracker.loss()),
         };
-        match held_out.map_or_else(|| self.loss.divergence.at_end(), Sense::of) {
+        let nothing = ignorance([self.run.job.features.main()]);
+        match held_out.map_or_else(|| self.loss.divergence.at_end(), |loss| Sense::of(loss, nothing)) {
             Sense::Fine => Ok(()),
             Sense::None => Err(self.diverged(what, loss)),
             Sense::Doubtful => {
@@ -48,9 +48,10 @@ impl Trainer {
     }
 
     fn warn_of_loss(&self, what: &str, loss: f64) {
+        let nothing = self.loss.divergence.ignorance;
         warn!(
             step = self.tracker.steps,
-            "{what} is {loss:.2}, and a network that knows nothing has {LN_2:.2}: training may have diverged; lower the \
+            "{what} is {loss:.2}, and a network that knows nothing has {nothing:.2}: training may have diverged; lower the \
              learning rates, or look at the numeric columns with `zagros data inspect JOB`"
         );
     }

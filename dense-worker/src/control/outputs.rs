@@ -67,7 +67,8 @@ impl Trainer {
         let job = &self.run.job;
         let Some(run) = self.run.folder.as_ref().filter(|_| job.output.save_model) else { return Ok(None) };
         let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.measures());
-        let trained = Trained { job, outcome, steps, samples, evaluation, validation };
+        let calibrator = self.scoring.calibrator.as_ref();
+        let trained = Trained { job, outcome, steps, samples, evaluation, validation, calibrator };
         let (folder, shown) = place(job, run)?;
         save(&folder, trained, &self.run.dense, &*self.run.client).await?;
         self.run.observer.on(&Event::Saved { folder: folder.to_string() });
@@ -100,7 +101,9 @@ impl Trainer {
             train_auc: recent.auc,
             evaluation,
             validation,
-            slices: self.slices(),
+            calibrated: self.scoring.calibrated,
+            slices: self.measured_parts().map_or_else(Vec::new, |parts| parts.slices.clone()),
+            targets: self.measured_parts().map_or_else(Vec::new, |parts| parts.targets.clone()),
             model_step: self.model_age().0,
             model: saved.as_ref().ok().cloned().flatten(),
             choice: self.scoring.model.message().map(str::to_owned),

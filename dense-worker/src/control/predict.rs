@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::Connect;
+use zagros_eval::Calibrator;
 use zagros_ingest::{Batch, InputRows, StreamStart};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
@@ -37,6 +38,8 @@ pub struct Predict {
     pub model: Folder,
     /// The files.
     pub files: Vec<PathBuf>,
+    /// Whether a model's calibration is applied; without, the logits are those of the network.
+    pub calibrate: bool,
     /// Samples that were written before: the first of the files.
     pub done: u64,
     /// Knows where the embedding servers are.
@@ -82,16 +85,27 @@ impl Predict {
             shutdown: self.shutdown,
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
-        scorer.predict(&rows, self.done, saved.manifest().steps, output).await
+        let calibrator = if self.calibrate { saved.calibrator().await? } else { None };
+        let from = Beginning { done: self.done, step: saved.manifest().steps };
+        scorer.predict(&rows, from, calibrator.as_ref(), output).await
     }
+}
+
+/// Where predicting begins.
+#[derive(Clone, Copy, Debug)]
+struct Beginning {
+    /// Samples that were written before.
+    done: u64,
+    /// Steps of the model.
+    step: u64,
 }
 
 impl Scorer {
     async fn predict<O: ScoredRows>(
         mut self,
         held_out: &HeldOut,
-        done: u64,
-        step: u64,
+        Beginning { done, step }: Beginning,
+        calibrator: Option<&Calibrator>,
         output: O,
     ) -> Result<Result<O, O::Error>, WorkerError> {
         let start = StreamStart { drop: done, ..StreamStart::default() };
@@ -100,10 +114,13 @@ impl Scorer {
         let (mut output, mut passed) = (OutputState::Idle(output), 0);
         while let Some(fetched) = self.fetched(&mut prefetch).await? {
             passed += fetched.prepared.batch.bytes;
-            let (batch, logits) = match fetched.prepared.batch.size {
+            let (batch, mut logits) = match fetched.prepared.batch.size {
                 0 => (fetched.prepared.batch, Vec::new()),
                 _ => self.logits(fetched).await?,
             };
+            if let Some(calibrator) = calibrator {
+                logits.iter_mut().for_each(|logit| *logit = calibrator.apply(*logit));
+            }
             let idle = match output.idle().await? {
                 Ok(idle) => idle,
                 failed => return Ok(failed),

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use tracing::warn;
 use zagros_embedding_client::Shard;
+use zagros_eval::Calibrator;
 use zagros_job::Job;
 use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
 use zagros_store::{Folder, StoreError};
 
 use super::blocking::blocking;
+use super::calibration;
 use super::manifest::{FileRecord, MANIFEST, Manifest};
 use super::row_servers::{RowServers, on_all};
 use crate::datapath::dense::{Dense, DenseThread};
@@ -39,6 +41,8 @@ pub(crate) struct Trained<'a> {
     pub(crate) samples: u64,
     pub(crate) evaluation: Option<Evaluation>,
     pub(crate) validation: Option<Evaluation>,
+    /// What maps the model's logits to those of frequencies, once it is fitted.
+    pub(crate) calibrator: Option<&'a Calibrator>,
 }
 
 /// What becomes of the rows that servers hold when others are loaded.
@@ -84,7 +88,7 @@ pub(crate) async fn save(
     let folder = prepare(folder.clone()).await?;
     // The optimiser's state is for runs that start from this model.
     let state =
-        |dense: &mut Dense| Ok::<_, ModelError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?));
+        |dense: &mut Dense| Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?));
     let (weights, optimizer) = dense.call(state).await??;
     let (_, saved) = on_all(servers, |_, server| save_rows(server, &folder, SaveStage::Whole)).await?;
     conclude(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
@@ -110,6 +114,7 @@ pub(crate) async fn conclude(
     WrittenModel { mut own, saved }: WrittenModel,
 ) -> Result<Manifest, WorkerError> {
     own.push((JOB, trained.job.to_toml().into_bytes()));
+    own.extend(trained.calibrator.map(calibration::file));
     let of_servers = || saved.iter().flat_map(|saved| &saved.files);
     let mut files: Vec<FileRecord> = of_servers().map(FileRecord::of_server).collect();
     let row_files = of_servers().map(|file| file.name.clone()).collect();
@@ -224,6 +229,19 @@ impl SavedModel {
         blocking("model files", move || manifest.read_file(&folder, &name)).await?
     }
 
+    /// What maps the model's logits to those of frequencies; `None` in a model without.
+    ///
+    /// # Errors
+    /// When its file is missing or damaged.
+    pub(crate) async fn calibrator(&self) -> Result<Option<Calibrator>, WorkerError> {
+        if !self.manifest.has(calibration::FILE) {
+            return Ok(None);
+        }
+        let read = calibration::parse(&self.read_file(calibration::FILE).await?);
+        let wrong = |reason| WorkerError::SavedModel { folder: self.folder.to_string(), reason };
+        read.map(Some).map_err(wrong)
+    }
+
     /// Gives weights and rows to whom they belong. Each server compares the files that it takes rows from with what was
     /// saved, before it takes any.
     ///
@@ -304,7 +322,15 @@ mod tests {
     }
 
     fn trained(job: &Job) -> Trained<'_> {
-        Trained { job, outcome: Outcome::Finished, steps: 5, samples: 40, evaluation: None, validation: None }
+        Trained {
+            job,
+            outcome: Outcome::Finished,
+            steps: 5,
+            samples: 40,
+            evaluation: None,
+            validation: None,
+            calibrator: None,
+        }
     }
 
     #[tokio::test]

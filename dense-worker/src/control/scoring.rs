@@ -1,10 +1,11 @@
 //! What is scored while training, and the model that the measures choose.
 
-use zagros_eval::ColumnSlices;
+use zagros_eval::{Calibrator, ColumnSlices};
 
 use super::evaluate::HeldOutParts;
 use super::model_choice::ModelChoice;
 use crate::event::Evaluation;
+use crate::measures::TargetMeasures;
 
 /// Held-out parts and their measures.
 #[derive(Debug)]
@@ -14,16 +15,21 @@ pub(crate) struct Scoring {
     pub(crate) evaluated: Option<(u64, Evaluation)>,
     /// Measures of the training rows of each epoch that is over.
     pub(crate) of_epochs: Vec<Evaluation>,
-    /// The slices of the part that was scored last.
-    pub(crate) slices: MeasuredSlices,
+    /// The slices and the targets of the part that was scored last.
+    pub(crate) measured: MeasuredParts,
+    /// What maps the model's logits to those of frequencies, once it is fitted.
+    pub(crate) calibrator: Option<Calibrator>,
+    /// Measures of the part that was scored last, after calibration.
+    pub(crate) calibrated: Option<Evaluation>,
     /// Which state becomes the model, and when training ends early.
     pub(crate) model: ModelChoice,
 }
 
-/// Measures of slices, and the state that has them.
+/// Measures of slices and of several targets, and the state that has them.
 #[derive(Debug, Default)]
-pub(crate) struct MeasuredSlices {
+pub(crate) struct MeasuredParts {
     /// Steps before that state.
     pub(crate) step: u64,
     pub(crate) slices: Vec<ColumnSlices>,
+    pub(crate) targets: Vec<TargetMeasures>,
 }

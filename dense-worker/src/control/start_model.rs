@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
-use zagros_job::{Job, Overrides, Standardise, StartSteps};
+use zagros_job::{Categorical, Job, Overrides, RegressionLoss, Sequence, StartSteps, Target, TargetKind};
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_store::Folder;
 
@@ -65,6 +65,13 @@ impl StartModel {
         let text = String::from_utf8(text).map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
         let path = PathBuf::from(format!("{}/{JOB}", saved.folder()));
         let of_model = Job::parse(&text, &path, &Overrides::none()).map_err(|errors| wrong(errors.to_string()))?;
+        if predicted(job) != predicted(&of_model) {
+            let (ours, its) = (predicted(job).join(", "), predicted(&of_model).join(", "));
+            return Err(wrong(format!(
+                "it predicts {its}, and this job predicts {ours}: the outputs of the network would mean something else; start from \
+                 a model of the same labels, or train from the beginning"
+            )));
+        }
         let weights_differ = job.dense_table() != of_model.dense_table()
             || (job.train.seed, &job.model) != (of_model.train.seed, &of_model.model)
             || same_inputs(job, &of_model) != (SameInputs { numeric: true, categorical: true });
@@ -79,14 +86,9 @@ impl StartModel {
         Ok(Some(Self { saved, job: of_model, steps }))
     }
 
-    /// Numeric columns that this job would measure keep the mean and deviation that the model was trained with.
+    /// Statistics that this job would measure keep the values that the model was trained with.
     pub(crate) fn prepare(&self, job: &mut Job) {
-        for column in job.features.numeric.iter_mut().filter(|column| column.standardise == Standardise::Fit) {
-            let before = self.job.features.numeric.iter().find(|before| before.column == column.column);
-            if let Some(Standardise::Given { mean, deviation }) = before.map(|before| before.standardise) {
-                column.standardise = Standardise::Given { mean, deviation };
-            }
-        }
+        job.features.take_measured(&self.job.features);
     }
 
     /// Gives network and servers, which hold nothing yet or what an earlier process of this run had begun with, the model's state.
@@ -169,13 +171,54 @@ impl StartModel {
     }
 }
 
+/// What each output of the network of a job is for, in words. The name of a single label does not matter.
+fn predicted(job: &Job) -> Vec<String> {
+    let targets = &job.features.targets;
+    let describe = |target: &Target| {
+        let kind = match &target.kind {
+            TargetKind::Click { given: None, .. } => "a click".to_owned(),
+            TargetKind::Click { given: Some(index), .. } => format!("a click after \"{}\"", targets[*index].name),
+            TargetKind::Regression { loss: RegressionLoss::Poisson } => "a count".to_owned(),
+            TargetKind::Regression { .. } => "a number".to_owned(),
+            TargetKind::Classes { classes } => format!("one of {}", classes.join(" or ")),
+        };
+        if targets.len() > 1 { format!("\"{}\" ({kind})", target.name) } else { kind }
+    };
+    targets.iter().map(describe).collect()
+}
+
 /// Whether the networks of two jobs read the same features.
 fn same_inputs(one: &Job, other: &Job) -> SameInputs {
     let numeric =
-        |job: &Job| -> Vec<String> { job.features.numeric.iter().map(|feature| feature.column.clone()).collect() };
-    let categorical = |job: &Job| -> Vec<(String, usize)> {
+        |job: &Job| -> Vec<String> { job.features.numeric.iter().map(|feature| feature.name().to_owned()).collect() };
+    let categorical = |job: &Job| -> Vec<(String, usize, Option<Sequence>)> {
         let features = job.features.categorical.iter();
-        features.map(|feature| (feature.column.clone(), job.tables[feature.table].dim)).collect()
+        let input = |feature: &Categorical| {
+            (feature.name.clone(), job.tables[feature.table].dim, feature.values.sequence().copied())
+        };
+        features.map(input).collect()
     };
     SameInputs { numeric: numeric(one) == numeric(other), categorical: categorical(one) == categorical(other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Model;
+
+    use super::*;
+    use crate::testing::job;
+
+    #[test]
+    fn outputs_are_compared_by_what_they_are_for() {
+        let of = |targets: &[Target]| {
+            let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+            job.features.targets = targets.to_vec();
+            predicted(&job)
+        };
+        assert_eq!(of(&[Target::from("clicked")]), of(&[Target { weight: 2.0, ..Target::from("click") }]));
+        let count = TargetKind::Regression { loss: RegressionLoss::Poisson };
+        assert_eq!(of(&[Target { kind: count.clone(), ..Target::from("n") }]), ["a count"]);
+        let both = [Target::from("click"), Target { kind: count, ..Target::from("n") }];
+        assert_eq!(of(&both), ["\"click\" (a click)", "\"n\" (a count)"]);
+    }
 }

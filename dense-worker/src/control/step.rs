@@ -56,7 +56,8 @@ impl Trainer {
         let gradients = Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit };
         self.stream.pushes.start(gradients);
         let (labels, bytes) = (&prepared.batch.labels, self.group.bytes_of_all(prepared.batch.bytes));
-        self.report_step(MadeStep { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
+        let (main, samples) = (self.loss.main, prepared.batch.size as u64);
+        self.report_step(MadeStep { samples, labels, logits: &logits, main, loss, staleness, bytes });
         Ok(None)
     }
 
@@ -82,13 +83,13 @@ impl Trainer {
     /// Counts a step that was made, and reports it to everyone.
     pub(super) fn report_step(&mut self, step: MadeStep<'_>) {
         self.loss.last = f64::from(step.loss);
-        if let Some(long) = self.loss.label_runs.add(step.labels) {
+        if let Some(long) = self.loss.label_runs.add(step.main.clicks(step.labels)) {
             tracing::warn!("{long}");
         }
         let report = self.tracker.stepped(step);
         let metrics = &self.run.metrics;
         metrics.steps.inc();
-        metrics.samples.inc_by(step.labels.len() as u64);
+        metrics.samples.inc_by(step.main.samples(step.labels) as u64);
         metrics.loss.set(report.loss);
         metrics.staleness.set(i64::from(report.staleness));
         let so_far = self.tracker.staleness();

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{Progress, StageSeconds as Stages};
 
+use super::main_target::MainTarget;
 use super::worker_counts::WorkerCounts;
 use crate::event::{Evaluation, StepReport};
-use crate::progress::{Overall, Predicted, Recent, Smoothed, Speed};
+use crate::progress::{Overall, Recent, Smoothed, Speed};
 use crate::summary::{StageSeconds, Staleness};
 
 /// Steps that the smoothed loss remembers.
@@ -93,10 +94,12 @@ impl TrackerState {
 pub(crate) struct MadeStep<'a> {
     /// Of all workers.
     pub(crate) samples: u64,
-    /// Of this one's batch.
+    /// Of this one's batch, `[samples, targets]`.
     pub(crate) labels: &'a [f32],
-    /// As many as labels.
+    /// `[samples, outputs]`.
     pub(crate) logits: &'a [f32],
+    /// The target that is measured.
+    pub(crate) main: MainTarget,
     pub(crate) loss: f32,
     pub(crate) staleness: u32,
     /// Of all workers.
@@ -209,14 +212,14 @@ impl Tracker {
         self.samples += step.samples;
         self.epoch_bytes += step.bytes;
         self.loss.add(f64::from(step.loss));
-        let predicted = Predicted::new(step.labels, step.logits, step.loss);
+        let predicted = step.main.predicted(step.labels, step.logits, step.loss);
         self.recent.add(&predicted);
         self.overall.add(&predicted);
         let recent = self.recent.report();
         self.staleness_max = self.staleness_max.max(step.staleness);
         self.staleness_sum += u64::from(step.staleness);
         self.speed.add(Instant::now(), self.samples);
-        self.own += step.labels.len() as u64;
+        self.own += step.main.samples(step.labels) as u64;
         self.own_speed.add(Instant::now(), self.own);
         StepReport {
             step: self.steps,
@@ -330,17 +333,20 @@ pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: Stalene
 mod tests {
     use super::*;
 
+    const STEP: MadeStep<'_> = MadeStep {
+        samples: 2,
+        labels: &[0.0, 1.0],
+        logits: &[-1.0, 1.0],
+        main: MainTarget::CLICK,
+        loss: 0.5,
+        staleness: 0,
+        bytes: 40,
+    };
+
     #[test]
     fn steps_add_up_and_epochs_start_over() {
         let mut tracker = Tracker::new(100);
-        let step = |staleness| MadeStep {
-            samples: 2,
-            labels: &[0.0, 1.0],
-            logits: &[-1.0, 1.0],
-            loss: 0.5,
-            staleness,
-            bytes: 40,
-        };
+        let step = |staleness| MadeStep { staleness, ..STEP };
         tracker.stepped(step(0));
         let second = tracker.stepped(step(3));
         assert_eq!((second.step, second.samples, second.epoch_fraction), (2, 4, 0.8));
@@ -356,8 +362,7 @@ mod tests {
     #[test]
     fn what_was_done_before_is_gone_on_from() {
         let mut before = Tracker::new(100);
-        let step =
-            MadeStep { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.25, staleness: 3, bytes: 40 };
+        let step = MadeStep { samples: 2, loss: 0.25, staleness: 3, bytes: 40, ..STEP };
         before.epoch_started(1);
         before.stepped(step);
         before.skipped(10);
@@ -384,8 +389,7 @@ mod tests {
 
     #[test]
     fn of_asynchronous_workers_each_step_is_counted_once() {
-        let step =
-            MadeStep { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.25, staleness: 3, bytes: 40 };
+        let step = MadeStep { samples: 2, loss: 0.25, staleness: 3, bytes: 40, ..STEP };
         let [mut first, mut second] = [Tracker::new(100), Tracker::new(100)];
         first.epoch_started(1);
         first.stepped(step);
@@ -409,8 +413,7 @@ mod tests {
     fn a_worker_reports_its_own_speed_beside_the_runs() {
         let mut tracker = Tracker::new(100);
         tracker.resume();
-        let step =
-            MadeStep { samples: 6, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.5, staleness: 0, bytes: 1 };
+        let step = MadeStep { samples: 6, loss: 0.5, staleness: 0, bytes: 1, ..STEP };
         std::thread::sleep(Duration::from_millis(20));
         let report = tracker.stepped(step);
         let ratio = report.samples_per_second / report.own_samples_per_second;

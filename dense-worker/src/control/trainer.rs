@@ -1,11 +1,14 @@
 //! The driver's parts. What is done with them is in the files that perform the actions of the training loop.
 
+use zagros_job::Job;
+
 use super::ballots::Ballots;
 use super::barrier_calls::BarrierCalls;
 use super::context::RunContext;
 use super::divergence::Divergence;
 use super::group_session::GroupSession;
 use super::label_runs::LabelRuns;
+use super::main_target::{MainTarget, ignorance};
 use super::resume::CheckpointWriter;
 use super::scoring::Scoring;
 use super::start_model::StartModel;
@@ -34,11 +37,21 @@ pub(crate) struct Trainer {
 }
 
 /// Whether the loss and the labels still make sense.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LossWatch {
+    /// The target that is measured step by step.
+    pub(crate) main: MainTarget,
     /// The loss of the last step; in a group, of all ranks.
     pub(crate) last: f64,
     pub(crate) divergence: Divergence,
     /// Runs of equal labels in the rows that this worker trains on.
     pub(crate) label_runs: LabelRuns,
+}
+
+impl LossWatch {
+    /// Before the first step of a job.
+    pub(crate) fn of(job: &Job) -> Self {
+        let divergence = Divergence::above(ignorance(&job.features.targets));
+        Self { main: MainTarget::of(job), last: 0.0, divergence, label_runs: LabelRuns::default() }
+    }
 }

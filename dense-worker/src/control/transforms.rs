@@ -1,5 +1,5 @@
-//! What numeric columns are standardised by: the first worker measures it once, and tells the others by way of the
-//! coordinator.
+//! Statistics of the training rows, such as means and deviations: the first worker measures them once, and tells the others by way of
+//! the coordinator.
 //!
 //! ```text
 //! worker 0: join ─► read all files, telling how far it is ─► tell ─► train
@@ -14,15 +14,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting};
-use zagros_ingest::{FitReport, IngestError, fit_numeric};
-use zagros_job::{Job, Standardise};
+use zagros_ingest::{FitReport, IngestError, fit_features};
+use zagros_job::{Job, Measured, Statistic};
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse, WaitKind};
 use zagros_zip::ZipEq;
 
 use super::blocking::blocking;
-use super::measured_columns::measured_columns;
 use super::splits::{LOOP, control_error};
 use super::stop::Stop;
 use super::worker::Worker;
@@ -33,17 +32,17 @@ use crate::event::Event;
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Worker {
-    /// Gives these columns their means and deviations: those of the run if it has some, else measured by this worker if
+    /// Gives these statistics their values: those of the run if it has some, else measured by this worker if
     /// it is the first, else once that one has measured them.
     ///
     /// # Errors
     /// When the data cannot be read, the run ends, or the first worker makes no progress for the job's timeout.
     pub(super) async fn know_transforms(
         &mut self,
-        columns: &[usize],
+        statistics: &[Statistic],
         membership: &Membership,
     ) -> Result<(), WorkerError> {
-        if columns.is_empty() {
+        if statistics.is_empty() {
             return Ok(());
         }
         let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
@@ -56,14 +55,14 @@ impl Worker {
         };
         let others = self.index > 0;
         let kind = if others { WaitKind::Workers } else { WaitKind::Work };
-        let _waiting = self.waits.begin(Waiting::new(LOOP, kind, "the transforms of the numeric columns"));
+        let _waiting = self.waits.begin(Waiting::new(LOOP, kind, "the statistics of the features"));
         if !self.job.cluster.has_groups() {
             self.measure_unless_known(&caller).await?;
         } else if self.index == 0 {
-            self.share(columns, &caller).await?;
+            self.share(statistics, &caller).await?;
         } else {
-            self.observer.on(&Event::WaitingFor("dense worker 0, which measures the numeric columns".to_owned()));
-            apply(&mut self.job, columns, &caller.wait().await?)?;
+            self.observer.on(&Event::WaitingFor("dense worker 0, which measures the features".to_owned()));
+            apply(&mut self.job, statistics, &caller.wait().await?)?;
         }
         let (folder, job) = (self.folder.clone(), self.job.clone());
         let write = move || folder.map_or(Ok(()), |folder| folder.write_job(&job));
@@ -71,26 +70,26 @@ impl Worker {
     }
 
     /// As the first of several workers.
-    async fn share(&mut self, columns: &[usize], caller: &Caller) -> Result<(), WorkerError> {
+    async fn share(&mut self, statistics: &[Statistic], caller: &Caller) -> Result<(), WorkerError> {
         let known = caller.call(Vec::new(), 0).await?.measured;
         if !known.is_empty() && self.resume.is_none() {
-            return apply(&mut self.job, columns, &known);
+            return apply(&mut self.job, statistics, &known);
         }
         self.measure_unless_known(caller).await?;
-        let reported = caller.call(transforms(&self.job, columns), 0).await?;
-        apply(&mut self.job, columns, &reported.measured)
+        let reported = caller.call(transforms(&self.job, statistics), 0).await?;
+        apply(&mut self.job, statistics, &reported.measured)
     }
 
     /// Reads all training files, unless a checkpoint has reported.
     async fn measure_unless_known(&mut self, caller: &Caller) -> Result<(), WorkerError> {
-        if measured_columns(&self.job).is_empty() {
+        if self.job.features.unmeasured().is_empty() {
             return Ok(());
         }
         self.observer.on(&Event::Fitting);
         let (cancel, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let _cancel_on_drop = CancelOnDrop(Arc::clone(&cancel));
         let (mut job, bytes) = (self.job.clone(), Arc::clone(&read));
-        let fit = blocking("fitting", move || fit_numeric(&mut job, &bytes, &cancel).map(|report| (job, report)));
+        let fit = blocking("fitting", move || fit_features(&mut job, &bytes, &cancel).map(|report| (job, report)));
         let fitted = tokio::select! {
             fitted = fit => fitted?,
             error = caller.keep_reporting(&read) => return Err(error),
@@ -164,7 +163,7 @@ impl Caller {
             }
             if since.elapsed() > self.timeout {
                 let what = format!(
-                    "dense worker 0 has read nothing more of the training files (byte {bytes}) whose numeric columns it measures"
+                    "dense worker 0 has read nothing more of the training files (byte {bytes}) whose features it measures"
                 );
                 let refusal = Refusal::new(zagros_protocol::RefusalKind::Deadline, what);
                 let deadline = Deadline::after(Duration::ZERO);
@@ -178,22 +177,41 @@ impl Caller {
     }
 }
 
-/// What the columns of a job are standardised by.
-fn transforms(job: &Job, columns: &[usize]) -> Vec<Transform> {
-    let of = |column: &usize| match job.features.numeric.get(*column)?.standardise {
-        Standardise::Given { mean, deviation } => Some(Transform { mean, deviation }),
-        Standardise::No | Standardise::Fit => None,
+/// The values of a job's statistics, as messages have them.
+fn transforms(job: &Job, statistics: &[Statistic]) -> Vec<Transform> {
+    let message = |measured| match measured {
+        Measured::Moments { mean, deviation } => Transform { mean, deviation, ..Transform::default() },
+        Measured::Range { min, max } => Transform { numbers: vec![min, max], ..Transform::default() },
+        Measured::Edges(numbers) => Transform { numbers, ..Transform::default() },
+        Measured::Ids(ids) => Transform { ids, ..Transform::default() },
     };
-    columns.iter().filter_map(of).collect()
+    statistics.iter().filter_map(|statistic| job.features.measured(*statistic)).map(message).collect()
 }
 
-fn apply(job: &mut Job, columns: &[usize], measured: &[Transform]) -> Result<(), WorkerError> {
-    if columns.len() != measured.len() {
-        let reason = format!("{} transforms for {} numeric columns", measured.len(), columns.len());
-        return Err(WorkerError::Thread { thread: "transforms", reason });
+fn measured(statistic: Statistic, message: &Transform) -> Option<Measured> {
+    let Transform { mean, deviation, numbers, ids } = message;
+    match statistic {
+        Statistic::Standardise(_) if *deviation > 0.0 => Some(Measured::Moments { mean: *mean, deviation: *deviation }),
+        Statistic::Standardise(_) => None,
+        Statistic::MinMax(_) => match numbers.as_slice() {
+            [min, max] => Some(Measured::Range { min: *min, max: *max }),
+            _ => None,
+        },
+        Statistic::Edges(_) => Some(Measured::Edges(numbers.clone())),
+        Statistic::Vocabulary(_) => Some(Measured::Ids(ids.clone())),
     }
-    for (column, Transform { mean, deviation }) in columns.iter().zip_eq(measured) {
-        job.features.numeric[*column].standardise = Standardise::Given { mean: *mean, deviation: *deviation };
+}
+
+fn apply(job: &mut Job, statistics: &[Statistic], messages: &[Transform]) -> Result<(), WorkerError> {
+    let wrong = |reason| WorkerError::Thread { thread: "transforms", reason };
+    if statistics.len() != messages.len() {
+        return Err(wrong(format!("{} values for {} statistics", messages.len(), statistics.len())));
+    }
+    for (statistic, message) in statistics.iter().zip_eq(messages) {
+        let is_set = measured(*statistic, message).is_some_and(|value| job.features.set(*statistic, value));
+        if !is_set {
+            return Err(wrong(format!("no value of {statistic:?}")));
+        }
     }
     Ok(())
 }
@@ -201,6 +219,7 @@ fn apply(job: &mut Job, columns: &[usize], measured: &[Transform]) -> Result<(),
 #[cfg(test)]
 mod tests {
     use zagros_fakes::FakeControlPlane;
+    use zagros_job::{Buckets, Categorical, IdRange, MinMax, Reading, Source, Standardise, Vocabulary};
     use zagros_plumbing::Shutdown;
 
     use super::*;
@@ -222,13 +241,44 @@ mod tests {
     /// A worker that was later than the timeout ended the run.
     #[tokio::test(start_paused = true)]
     async fn the_first_worker_is_waited_for_as_long_as_it_reads_on() {
-        let measured = vec![Transform { mean: 3.0, deviation: 2.0 }];
+        let measured = vec![Transform { mean: 3.0, deviation: 2.0, ..Transform::default() }];
         let known = TransformsResponse { measured: measured.clone(), bytes: 400 };
         // 200 s, forty times the timeout, with a byte every four seconds.
         let started = Instant::now();
         let caller = caller((0..400).map(|ask| reading(ask / 8)).chain([known]));
         assert_eq!(caller.wait().await.unwrap(), measured);
         assert!(started.elapsed() > TIMEOUT * 30, "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn every_statistic_travels_by_message() {
+        let vocabulary = IdRange::Vocabulary(Vocabulary { min_count: 1, max_size: 9, ids: None });
+        let mut job = crate::testing::job(3, &[2, 2], zagros_job::Model::Ffnn { hidden: vec![2], dropout: 0.0 });
+        job.features.numeric.truncate(2);
+        job.features.numeric[0].standardise = Standardise::Fit;
+        job.features.numeric[1].min_max = MinMax::Fit;
+        let source = Source::Column { column: "n".into(), reading: Reading::Buckets(Buckets::Fit(4)) };
+        job.features.categorical = vec![
+            Categorical { source, ..Categorical::of_column("b", 0) },
+            Categorical { ids: vocabulary, ..Categorical::of_column("v", 0) },
+        ];
+        let statistics = job.features.unmeasured();
+        let mut known = job.clone();
+        let values = [
+            Measured::Moments { mean: -1.5, deviation: 2.0 },
+            Measured::Range { min: 0.0, max: 3.0 },
+            Measured::Edges(vec![1.0, 2.5]),
+            Measured::Ids(vec![3, u64::MAX]),
+        ];
+        for (statistic, value) in statistics.iter().zip_eq(values) {
+            assert!(known.features.set(*statistic, value), "{statistic:?}");
+        }
+        let messages = transforms(&known, &statistics);
+        apply(&mut job, &statistics, &messages).unwrap();
+        assert_eq!(job.features, known.features);
+        assert!(job.features.unmeasured().is_empty());
+        let error = apply(&mut job, &statistics, &messages[1..]).unwrap_err().to_string();
+        assert!(error.contains("3 values for 4 statistics"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
 use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints};
-use zagros_job::Job;
+use zagros_job::{Job, Statistic};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_protocol::PROTOCOL_VERSION;
@@ -24,10 +24,9 @@ use super::context::{RunContext, wire};
 use super::departure;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::group_session::GroupSession;
-use super::measured_columns::measured_columns;
 use super::model_choice::ModelChoice;
 use super::resume::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
-use super::scoring::{MeasuredSlices, Scoring};
+use super::scoring::{MeasuredParts, Scoring};
 use super::slow::SlowServers;
 use super::splits::Splits;
 use super::start_model::StartModel;
@@ -93,8 +92,8 @@ struct Data {
     /// Of the files, in their order.
     fingerprints: Vec<u64>,
     held_out: HeldOutParts,
-    /// Numeric columns that are standardised by what the training rows are.
-    measured: Vec<usize>,
+    /// What is to be measured over the training rows.
+    measured: Vec<Statistic>,
     /// The model that the run starts from, if this is the first worker.
     start: Option<StartModel>,
 }
@@ -185,7 +184,7 @@ impl Worker {
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
         let looked_at = files.clone();
         let fingerprints = blocking("fingerprints", move || fingerprints(&looked_at)).await??;
-        let measured = measured_columns(&self.job);
+        let measured = self.job.features.unmeasured();
         if let Some(point) = &self.resume {
             point.prepare(&mut self.job, &sizes(&files, &fingerprints))?;
         }
@@ -229,7 +228,7 @@ impl Worker {
         Ok(Membership::join(Arc::clone(&self.control), request, timeout, &self.shutdown).await?)
     }
 
-    /// From joined to saved, the numeric columns measured first.
+    /// From joined to saved, the features measured first.
     async fn know_and_train(
         &mut self,
         data: Data,
@@ -328,14 +327,16 @@ impl Worker {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState::new(pushes, window, weights),
             scoring: Scoring {
+                calibrator: None,
+                calibrated: None,
                 held_out: data.held_out,
                 evaluated: None,
                 of_epochs: Vec::new(),
-                slices: MeasuredSlices::default(),
+                measured: MeasuredParts::default(),
                 model: ModelChoice::new(&job, checkpoints.clone()),
             },
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
-            loss: LossWatch::default(),
+            loss: LossWatch::of(&job),
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
             barrier_calls: BarrierCalls::new(membership.subscribe()),
             ballots: Ballots::new(&splits),

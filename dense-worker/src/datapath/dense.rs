@@ -29,7 +29,7 @@ pub(crate) struct DenseThread {
 #[derive(Debug)]
 pub(crate) struct Dense {
     pub(crate) model: DenseModel,
-    columns: Columns,
+    pub(super) columns: Columns,
     /// `[batch, ΣD]`, used again for each batch.
     pub(super) input: Vec<f32>,
     pub(super) metrics: Metrics,
@@ -128,10 +128,10 @@ impl Dense {
         self.gather(prepared, &rows);
         self.metrics.spent(Stage::Gather, started.elapsed());
         let started = Instant::now();
-        let (numeric, labels) = (&prepared.batch.numeric, &prepared.batch.labels);
+        let samples = prepared.samples(&self.input);
         let output = match self.server_weights {
-            None => self.model.step(numeric, &self.input, labels)?,
-            Some(_) => self.model.gradients_of(numeric, &self.input, labels)?,
+            None => self.model.step_on(samples)?,
+            Some(_) => self.model.gradients_of(samples)?,
         };
         self.metrics.spent(Stage::Dense, started.elapsed());
         self.scatter(prepared, &output.gradients, &mut rows);
@@ -150,7 +150,7 @@ impl Dense {
         self.server_weights.as_mut().map_or(Ok(()), |weights| weights.take(&mut self.model, rows))
     }
 
-    /// Logits of a batch. Changes nothing.
+    /// Outputs of a batch, `[batch, outputs]`. Changes nothing.
     ///
     /// # Errors
     /// As [`DenseModel::predict`].

@@ -1,8 +1,8 @@
 //! The dense thread's calls to the process group: it agrees on a step and sums its gradients.
 //!
 //! All workers make the same calls in the same order. The gradient of a step is that of the mean loss over the samples of
-//! all workers. Each worker weighs its gradients by its share of the samples, so n workers with b samples each make the
-//! step of one worker with n × b samples (invariant RK-1).
+//! all workers. Each worker weighs its gradients by its share of the samples, or of their weights, so n workers with b
+//! samples each make the step of one worker with n × b samples (invariant RK-1).
 
 use std::time::Instant;
 
@@ -186,7 +186,7 @@ impl Dense {
         self.gather(prepared, rows);
         self.metrics.spent(Stage::Gather, started.elapsed());
         let started = Instant::now();
-        let samples = (&prepared.batch.numeric[..], &self.input[..], &prepared.batch.labels[..]);
+        let samples = prepared.samples(&self.input);
         let ProcessGroup { group, buckets } = process_group;
         let ready = &mut |from: usize, gradients: &[f32]| buckets.ready(group.as_mut(), from, gradients);
         let output = self.model.backward_in_parts(samples, ready)?;

@@ -2,7 +2,9 @@
 //!
 //! Hot path: no allocation per row, no I/O, no log.
 
-use zagros_job::{Job, Pooling, Values};
+use std::ops::Range;
+
+use zagros_job::{Job, Pooling, Sequence, Values};
 use zagros_protocol::TableId;
 use zagros_zip::ZipEq;
 
@@ -15,11 +17,32 @@ pub struct Column {
     pub dim: usize,
     /// Index of its first value in the sample's row.
     pub offset: usize,
-    /// How a bag becomes one vector. Unused for single-valued features.
-    pub pooling: Pooling,
+    /// What becomes of the rows of a sample.
+    pub form: VectorForm,
 }
 
-/// The columns of `[batch, ΣD]`, in feature order.
+/// What becomes of the rows of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VectorForm {
+    /// One vector. The pooling is unused for single-valued features.
+    Pooled(Pooling),
+    /// A vector for each position, padding included, and after them the number of real positions.
+    Sequence(Sequence),
+}
+
+impl Column {
+    /// Values in a sample's row.
+    #[must_use]
+    pub const fn width(&self) -> usize {
+        match self.form {
+            VectorForm::Pooled(_) => self.dim,
+            VectorForm::Sequence(sequence) => sequence.width(self.dim),
+        }
+    }
+}
+
+/// The columns of `[batch, ΣD]`: first the vectors, then the sequences, each in feature order
+/// ([`InputShape`](crate::model::InputShape)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
     /// One per categorical feature.
@@ -32,22 +55,29 @@ impl Columns {
     /// The columns of the job's features.
     #[must_use]
     pub fn of(job: &Job) -> Self {
-        let mut width = 0;
-        let mut column = |feature: &zagros_job::Categorical| {
-            let dim = job.tables[feature.table].dim;
-            let offset = width;
-            width += dim;
-            Column { table: TableId(feature.table as u32), dim, offset, pooling: pooling(&feature.values) }
+        let column = |feature: &zagros_job::Categorical| {
+            let (table, dim) = (TableId(feature.table as u32), job.tables[feature.table].dim);
+            Column { table, dim, offset: 0, form: form(&feature.values) }
         };
-        let features = job.features.categorical.iter().map(&mut column).collect();
+        let mut features: Vec<Column> = job.features.categorical.iter().map(column).collect();
+        let mut width = 0;
+        for sequences in [false, true] {
+            for column in &mut features {
+                if matches!(column.form, VectorForm::Sequence(_)) == sequences {
+                    column.offset = width;
+                    width += column.width();
+                }
+            }
+        }
         Self { features, width }
     }
 }
 
-fn pooling(values: &Values) -> Pooling {
+fn form(values: &Values) -> VectorForm {
     match values {
-        Values::One => Pooling::Sum,
-        Values::Many { pooling, .. } => *pooling,
+        Values::One => VectorForm::Pooled(Pooling::Sum),
+        Values::Many { pooling, .. } => VectorForm::Pooled(*pooling),
+        Values::Sequence { sequence, .. } => VectorForm::Sequence(*sequence),
     }
 }
 
@@ -72,51 +102,81 @@ pub enum Positions<'a> {
     },
 }
 
-/// Writes each sample's pooled vector into its column of `out`, `[batch, width]` row-major.
-/// `rows` are the answer of the feature's table, `[wanted, dim]`. An empty bag gives the zero vector.
+/// Writes each sample's pooled vector, or its sequence, into its column of `out`, `[batch, width]` row-major.
+/// `rows` are the answer of the feature's table, `[wanted, dim]`. An empty bag gives the zero vector, padding gives zeros.
 pub fn gather(column: &Column, width: usize, positions: Positions<'_>, rows: &[f32], out: &mut [f32]) {
     for (sample, slot) in out.chunks_exact_mut(width.max(1)).enumerate() {
-        let into = &mut slot[column.offset..column.offset + column.dim];
-        match positions {
-            Positions::One(inverse) => into.copy_from_slice(row(rows, inverse[sample], column.dim)),
-            Positions::Bags { inverse, offsets } => {
-                let bag = &inverse[offsets[sample] as usize..offsets[sample + 1] as usize];
+        let into = &mut slot[column.offset..column.offset + column.width()];
+        match (positions, column.form) {
+            (Positions::One(inverse), _) => into.copy_from_slice(row(rows, inverse[sample], column.dim)),
+            (Positions::Bags { inverse, offsets }, VectorForm::Pooled(pooling)) => {
+                let bag = bag(inverse, offsets, sample);
                 into.fill(0.0);
                 bag.iter().for_each(|position| add(into, row(rows, *position, column.dim)));
-                scale(into, share(bag.len(), column.pooling));
+                scale(into, share(bag.len(), pooling));
             }
-            Positions::Sums { first, offsets } => {
+            (Positions::Bags { inverse, offsets }, VectorForm::Sequence(sequence)) => {
+                let bag = bag(inverse, offsets, sample);
+                into.fill(0.0);
+                let real = &mut into[real_values(&sequence, bag.len(), column.dim)];
+                for (vector, position) in real.chunks_exact_mut(column.dim).zip_eq(bag) {
+                    vector.copy_from_slice(row(rows, *position, column.dim));
+                }
+                into[sequence.length * column.dim] = bag.len() as f32;
+            }
+            (Positions::Sums { first, offsets }, _) => {
                 into.copy_from_slice(row(rows, first + sample as u32, column.dim));
-                scale(into, share_of(offsets, sample, column.pooling));
+                scale(into, share_of(offsets, sample, column.form));
             }
         }
     }
 }
 
 /// The transpose of [`gather`]: adds each sample's gradient, `[batch, width]`, to the rows of its vector. `into` is
-/// `[wanted, dim]`. Samples are taken in order, so the sum is the same in every run.
+/// `[wanted, dim]`. Samples are taken in order, so the sum is the same in every run. The gradients of padding go nowhere.
 pub fn scatter_add(column: &Column, width: usize, positions: Positions<'_>, gradients: &[f32], into: &mut [f32]) {
     for (sample, slot) in gradients.chunks_exact(width.max(1)).enumerate() {
-        let gradient = &slot[column.offset..column.offset + column.dim];
-        match positions {
-            Positions::One(inverse) => add(row_mut(into, inverse[sample], column.dim), gradient),
-            Positions::Bags { inverse, offsets } => {
-                let bag = &inverse[offsets[sample] as usize..offsets[sample + 1] as usize];
-                let share = share(bag.len(), column.pooling);
+        let gradient = &slot[column.offset..column.offset + column.width()];
+        match (positions, column.form) {
+            (Positions::One(inverse), _) => add(row_mut(into, inverse[sample], column.dim), gradient),
+            (Positions::Bags { inverse, offsets }, VectorForm::Pooled(pooling)) => {
+                let bag = bag(inverse, offsets, sample);
+                let share = share(bag.len(), pooling);
                 for position in bag {
                     add_scaled(row_mut(into, *position, column.dim), gradient, share);
                 }
             }
-            Positions::Sums { first, offsets } => {
-                let share = share_of(offsets, sample, column.pooling);
+            (Positions::Bags { inverse, offsets }, VectorForm::Sequence(sequence)) => {
+                let bag = bag(inverse, offsets, sample);
+                let real = &gradient[real_values(&sequence, bag.len(), column.dim)];
+                for (vector, position) in real.chunks_exact(column.dim).zip_eq(bag) {
+                    add(row_mut(into, *position, column.dim), vector);
+                }
+            }
+            (Positions::Sums { first, offsets }, _) => {
+                let share = share_of(offsets, sample, column.form);
                 add_scaled(row_mut(into, first + sample as u32, column.dim), gradient, share);
             }
         }
     }
 }
 
-fn share_of(offsets: &[u32], sample: usize, pooling: Pooling) -> f32 {
-    share((offsets[sample + 1] - offsets[sample]) as usize, pooling)
+/// The positions of a sample's rows.
+fn bag<'a>(inverse: &'a [u32], offsets: &[u32], sample: usize) -> &'a [u32] {
+    &inverse[offsets[sample] as usize..offsets[sample + 1] as usize]
+}
+
+/// Where the vectors of `count` real positions are in a sequence.
+fn real_values(sequence: &Sequence, count: usize, dim: usize) -> Range<usize> {
+    let start = sequence.start(count);
+    start * dim..(start + count) * dim
+}
+
+fn share_of(offsets: &[u32], sample: usize, form: VectorForm) -> f32 {
+    match form {
+        VectorForm::Pooled(pooling) => share((offsets[sample + 1] - offsets[sample]) as usize, pooling),
+        VectorForm::Sequence(_) => 1.0,
+    }
 }
 
 /// The factor of each row of a bag.
@@ -160,6 +220,7 @@ fn add_scaled(into: &mut [f32], values: &[f32], scale: f32) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_job::Pad;
 
     use super::*;
 
@@ -169,6 +230,7 @@ mod tests {
     #[derive(Clone, Debug)]
     struct Case {
         column: Column,
+        pooling: Pooling,
         width: usize,
         bags: Vec<Vec<u32>>,
         rows: Vec<f32>,
@@ -186,7 +248,7 @@ mod tests {
         }
 
         fn share(&self, sample: usize) -> f32 {
-            match self.column.pooling {
+            match self.pooling {
                 Pooling::Sum => 1.0,
                 Pooling::Mean => 1.0 / self.bags[sample].len() as f32,
                 Pooling::SqrtN => 1.0 / (self.bags[sample].len() as f32).sqrt(),
@@ -199,9 +261,9 @@ mod tests {
         let bags = prop::collection::vec(bag, 1..20);
         (1_usize..20, pooling, bags, prop::collection::vec(-4_i8..4, 8 * 20)).prop_map(
             |(dim, pooling, bags, values)| {
-                let column = Column { table: TableId(0), dim, offset: OFFSET, pooling };
+                let column = Column { table: TableId(0), dim, offset: OFFSET, form: VectorForm::Pooled(pooling) };
                 let rows = values[..8 * dim].iter().map(|value| f32::from(*value)).collect();
-                Case { column, width: OFFSET + dim + 3, bags, rows }
+                Case { column, pooling, width: OFFSET + dim + 3, bags, rows }
             },
         )
     }
@@ -257,7 +319,7 @@ mod tests {
 
     #[test]
     fn an_id_that_occurs_twice_gets_the_sum_of_both_gradients() {
-        let column = Column { table: TableId(0), dim: 1, offset: 0, pooling: Pooling::Sum };
+        let column = Column { table: TableId(0), dim: 1, offset: 0, form: VectorForm::Pooled(Pooling::Sum) };
         let mut into = [0.0; 2];
         scatter_add(&column, 1, Positions::One(&[1, 0, 1]), &[1.0, 2.0, 4.0], &mut into);
         assert_eq!(into, [2.0, 5.0]);
@@ -271,6 +333,44 @@ mod tests {
         let columns = Columns::of(&job);
         assert_eq!(columns.width, 9);
         assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 4, 6]);
-        assert_eq!(columns.features[1].pooling, Pooling::Mean);
+        assert_eq!(columns.features[1].form, VectorForm::Pooled(Pooling::Mean));
+    }
+
+    #[test]
+    fn sequences_lie_after_the_vectors_as_the_network_expects_them() {
+        let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
+        let mut job = crate::testing::job(1, &[4, 2, 3, 1], model);
+        crate::testing::sequence(&mut job, 1, 5, Pad::Left);
+        let columns = Columns::of(&job);
+        assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 8, 4, 7]);
+        assert_eq!((columns.width, columns.features[1].width()), (8 + 5 * 2 + 1, 11));
+        let shape = crate::model::InputShape::of(&job);
+        assert_eq!((shape.width(), shape.embeddings), (columns.width, vec![4, 3, 1]));
+    }
+
+    /// Two samples of a sequence of three positions between two other values: two real positions, and none.
+    #[test]
+    fn a_sequence_has_its_rows_in_order_and_zeros_elsewhere() {
+        let rows = [1.0, 2.0, 3.0, 4.0];
+        let positions = Positions::Bags { inverse: &[1, 0], offsets: &[0, 2, 2] };
+        for (pad, real) in [(Pad::Left, [0.0, 0.0, 3.0, 4.0, 1.0, 2.0]), (Pad::Right, [3.0, 4.0, 1.0, 2.0, 0.0, 0.0])] {
+            let sequence = Sequence { length: 3, keep: zagros_job::Keep::Last, pad };
+            let column = Column { table: TableId(0), dim: 2, offset: 1, form: VectorForm::Sequence(sequence) };
+            let mut out = [9.0; 18];
+            gather(&column, 9, positions, &rows, &mut out);
+            let expected = [&[9.0][..], &real, &[2.0, 9.0], &[9.0], &[0.0; 7], &[9.0]].concat();
+            assert_eq!(out[..], expected);
+            let mut gradients: Vec<f32> = (0..18).map(|value| value as f32).collect();
+            let mut into = [0.0; 4];
+            scatter_add(&column, 9, positions, &gradients, &mut into);
+            let first = if pad == Pad::Left { 3.0 } else { 1.0 };
+            assert_eq!(into, [first + 2.0, first + 3.0, first, first + 1.0]);
+            // The gradients of padding, of the count and of other columns go nowhere.
+            let start = first as usize;
+            (0..18).filter(|index| !(start..start + 4).contains(index)).for_each(|index| gradients[index] = f32::NAN);
+            let mut again = [0.0; 4];
+            scatter_add(&column, 9, positions, &gradients, &mut again);
+            assert_eq!(again, into);
+        }
     }
 }

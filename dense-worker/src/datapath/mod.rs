@@ -9,6 +9,7 @@ pub(crate) mod dense;
 pub(crate) mod group_step;
 pub(crate) mod join;
 pub(crate) mod ledger;
+pub(crate) mod permuted;
 pub(crate) mod pooling;
 pub(crate) mod prefetch;
 pub(crate) mod prepared;

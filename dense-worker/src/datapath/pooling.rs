@@ -33,7 +33,8 @@ impl PoolPlan {
         let feature = |values: &Values| match values {
             Values::Many { pool_at: PoolAt::Auto, .. } if exact => PoolAt::Worker,
             Values::Many { pool_at, .. } => *pool_at,
-            Values::One => PoolAt::Worker,
+            // The rows of a sequence are not added up.
+            Values::One | Values::Sequence { .. } => PoolAt::Worker,
         };
         Self {
             features: job.features.categorical.iter().map(|column| feature(&column.values)).collect(),

@@ -6,9 +6,10 @@ use zagros_job::Job;
 use zagros_protocol::datapath::Access;
 use zagros_zip::ZipEq;
 
-use super::kernels::{Columns, Positions};
+use super::kernels::{Column, Columns, Positions, VectorForm};
 use super::pooling::{self, PoolPlan};
 use crate::error::WorkerError;
+use crate::model::Samples;
 
 /// A batch with its unique ids, and which of their rows are looked up.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Prepared {
 pub(crate) struct Preparer {
     columns: Columns,
     numeric: usize,
+    targets: usize,
     plan: PoolPlan,
     deduplicator: Deduplicator,
     beside: Option<TableIds>,
@@ -50,6 +52,7 @@ impl Preparer {
         Self {
             columns: Columns::of(job),
             numeric: job.features.numeric.len(),
+            targets: job.features.targets.len(),
             plan: PoolPlan::of(job, access),
             deduplicator: Deduplicator::new(),
             beside: None,
@@ -66,7 +69,7 @@ impl Preparer {
     /// # Errors
     /// A message, when the batch does not have the job's shape.
     pub(crate) fn prepare(&mut self, batch: Batch) -> Result<Prepared, String> {
-        check(&batch, &self.columns, self.numeric)?;
+        check(&batch, &self.columns, (self.numeric, self.targets))?;
         let (mut unique, inverse) = self.dedup(&batch.categorical);
         let slot = |table| unique.tables.iter().position(|ids| ids.table == table);
         let slots: Option<Vec<usize>> = self.columns.features.iter().map(|column| slot(column.table)).collect();
@@ -93,6 +96,12 @@ impl Preparer {
 }
 
 impl Prepared {
+    /// The batch as the network takes it; `embeddings` is `[batch, ΣD]`.
+    pub(crate) fn samples<'a>(&'a self, embeddings: &'a [f32]) -> Samples<'a> {
+        let Batch { numeric, labels, weights, .. } = &self.batch;
+        Samples { numeric, embeddings, labels, weights }
+    }
+
     /// The positions of feature `index` for the kernels, and its table's position in `unique`.
     pub(crate) fn feature(&self, index: usize) -> (usize, Positions<'_>) {
         let (inverse, offsets) = (&self.inverse[index], self.batch.categorical[index].offsets.as_deref());
@@ -111,14 +120,18 @@ pub(crate) fn fits(rows: &BatchRows, unique: &UniqueIds) -> bool {
         && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
 }
 
-fn check(batch: &Batch, columns: &Columns, numeric: usize) -> Result<(), String> {
-    expect("labels", batch.size, batch.labels.len())?;
+fn check(batch: &Batch, columns: &Columns, (numeric, targets): (usize, usize)) -> Result<(), String> {
+    expect("labels", batch.size * targets, batch.labels.len())?;
+    if !batch.weights.is_empty() {
+        expect("sample weights", batch.size, batch.weights.len())?;
+    }
     if !batch.groups.is_empty() {
         expect("groups", batch.size, batch.groups.len())?;
     }
     expect("numeric values", batch.size * numeric, batch.numeric.len())?;
     expect("categorical features", columns.features.len(), batch.categorical.len())?;
-    batch.categorical.iter().try_for_each(|ids| check_ids(ids, batch.size))
+    batch.categorical.iter().try_for_each(|ids| check_ids(ids, batch.size))?;
+    columns.features.iter().zip_eq(&batch.categorical).try_for_each(|(column, ids)| check_sequence(column, ids))
 }
 
 fn check_ids(ids: &Ids, size: usize) -> Result<(), String> {
@@ -129,6 +142,16 @@ fn check_ids(ids: &Ids, size: usize) -> Result<(), String> {
         return Err("the offsets of a feature do not divide its ids".to_owned());
     }
     Ok(())
+}
+
+/// The kernels write as many vectors as a sequence has ids.
+fn check_sequence(column: &Column, ids: &Ids) -> Result<(), String> {
+    let VectorForm::Sequence(sequence) = column.form else { return Ok(()) };
+    let Some(offsets) = &ids.offsets else { return Err("a sequence has no offsets".to_owned()) };
+    match offsets.windows(2).map(|ends| (ends[1] - ends[0]) as usize).find(|count| *count > sequence.length) {
+        Some(count) => Err(format!("a sequence of {} positions has {count} ids", sequence.length)),
+        None => Ok(()),
+    }
 }
 
 fn expect(what: &str, expected: usize, found: usize) -> Result<(), String> {
@@ -142,11 +165,11 @@ pub(crate) fn inconsistent(batch: u64, reason: impl Into<String>) -> WorkerError
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Model, PoolAt, Pooling};
+    use zagros_job::{Model, Pad, PoolAt, Pooling};
     use zagros_protocol::TableId;
 
     use super::*;
-    use crate::testing::{job, pool, pool_at};
+    use crate::testing::{job, pool, pool_at, sequence};
 
     fn job_of_two() -> Job {
         let mut job = job(1, &[4, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
@@ -198,8 +221,19 @@ mod tests {
     }
 
     #[test]
+    fn a_sequence_with_more_ids_than_positions_is_refused() {
+        let mut job = job_of_two();
+        let prepare = |job: &Job| Preparer::new(job, Access::Train).prepare(batch()).map(|_| ());
+        sequence(&mut job, 1, 3, Pad::Left);
+        assert_eq!(prepare(&job), Ok(()));
+        sequence(&mut job, 1, 2, Pad::Left);
+        assert_eq!(prepare(&job).unwrap_err(), "a sequence of 2 positions has 3 ids");
+    }
+
+    #[test]
     fn a_batch_of_another_shape_is_refused() {
-        let broken: [fn(&mut Batch); 8] = [
+        let broken: [fn(&mut Batch); 9] = [
+            |batch| batch.weights = vec![1.0],
             |batch| batch.groups = vec![1],
             |batch| batch.labels.truncate(1),
             |batch| batch.numeric.truncate(1),

@@ -14,7 +14,7 @@ use crate::error::WorkerError;
 use crate::model::{DenseModel, ModelError, StepOutput};
 
 /// Words of a [`RankTurn`]. The first says that the rank has sent a turn.
-pub(super) const TURN: usize = 6;
+pub(super) const TURN: usize = 7;
 
 /// The workers that make steps together, and the gradients that are summed over them.
 pub(crate) struct ProcessGroup {
@@ -33,6 +33,8 @@ impl std::fmt::Debug for ProcessGroup {
 pub(crate) struct RankTurn {
     /// Samples of its batch; 0 if it has none left.
     pub(crate) samples: u32,
+    /// How much its samples count together.
+    pub(crate) weight: f32,
     /// Bytes of the data files, for progress. Rounding does not matter.
     pub(crate) bytes: f32,
     /// Its vote on the step.
@@ -50,7 +52,8 @@ pub(crate) struct AgreedTurns(pub(super) Vec<RankTurn>);
 impl RankTurn {
     /// The turn with this batch.
     pub(crate) fn with(self, batch: &Batch) -> Self {
-        Self { samples: u32::try_from(batch.size).unwrap_or(u32::MAX), bytes: batch.bytes as f32, ..self }
+        let samples = u32::try_from(batch.size).unwrap_or(u32::MAX);
+        Self { samples, weight: batch.weight() as f32, bytes: batch.bytes as f32, ..self }
     }
 
     /// Writes the turn into the words of all ranks. Each rank writes only its own words, so the sum holds all turns.
@@ -58,13 +61,13 @@ impl RankTurn {
         let flag = f32::from;
         let StepVote { stop, checkpoint, regroup } = self.vote;
         // f32 counts samples exactly up to 2²⁴, more than any batch has.
-        let words = [1.0, self.samples as f32, self.bytes, flag(stop), flag(checkpoint), flag(regroup)];
+        let words = [1.0, self.samples as f32, self.weight, self.bytes, flag(stop), flag(checkpoint), flag(regroup)];
         all[rank * TURN..][..TURN].copy_from_slice(&words);
     }
 
-    fn read(&[_, samples, bytes, stop, checkpoint, regroup]: &[f32; TURN]) -> Self {
+    fn read(&[_, samples, weight, bytes, stop, checkpoint, regroup]: &[f32; TURN]) -> Self {
         let vote = StepVote { stop: stop > 0.0, checkpoint: checkpoint > 0.0, regroup: regroup > 0.0 };
-        Self { samples: samples as u32, bytes, vote }
+        Self { samples: samples as u32, weight, bytes, vote }
     }
 }
 
@@ -107,9 +110,10 @@ impl AgreedTurns {
         self.0.iter().enumerate().filter(|(_, turn)| turn.samples > 0).map(|(rank, _)| rank)
     }
 
-    /// The weight of a rank's samples in the step, 0..1.
+    /// The weight of a rank's samples in the step, 0..1; 0 if those of all ranks have no weight.
     pub(crate) fn share(&self, rank: usize) -> f32 {
-        (f64::from(self.0[rank].samples) / self.samples().max(1) as f64) as f32
+        let all: f64 = self.0.iter().map(|turn| f64::from(turn.weight)).sum();
+        if all > 0.0 { (f64::from(self.0[rank].weight) / all) as f32 } else { 0.0 }
     }
 }
 

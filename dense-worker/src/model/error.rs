@@ -74,10 +74,12 @@ pub enum ModelError {
         reason: String,
     },
     /// The output of the user's module is not logits.
-    #[error("the TorchScript module gives {what}; expected f32 logits of [batch] or [batch, 1]")]
+    #[error("the TorchScript module gives {what}; expected f32 logits of {expected}")]
     ScriptOutput {
         /// Kind and shape.
         what: String,
+        /// Shape that it should have.
+        expected: String,
     },
     /// Saved weights belong to another network.
     #[error("the saved weights do not fit this model: {what}; use the job file saved beside them")]

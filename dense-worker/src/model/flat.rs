@@ -80,6 +80,21 @@ impl FlatParameters {
         Ok(())
     }
 
+    /// Runs `work` while the variables have these values, or their own without any.
+    pub(super) fn with<T>(
+        &self,
+        values: Option<&[f32]>,
+        work: impl FnOnce() -> Result<T, ModelError>,
+    ) -> Result<T, ModelError> {
+        self.upload()?;
+        let Some(values) = values else { return work() };
+        let own = Tensor::f_from_slice(self.values())?;
+        self.all.shallow_clone().f_copy_(&Tensor::f_from_slice(values)?)?;
+        let done = work();
+        self.all.shallow_clone().f_copy_(&own)?;
+        done
+    }
+
     /// Copies the buffer to the mirror, if there is one.
     pub(super) fn download(&mut self) -> Result<(), ModelError> {
         if let Some(mirror) = &mut self.mirror {

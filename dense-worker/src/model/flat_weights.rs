@@ -1,6 +1,6 @@
 //! All weights one after another, in the order of the gradients ([`super::shared`]), to be sent and received.
 
-use super::{DenseModel, ModelError, StepOutput, expect};
+use super::{DenseModel, ModelError, Samples, StepOutput, expect};
 
 impl DenseModel {
     /// Copies the weights.
@@ -28,13 +28,8 @@ impl DenseModel {
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub fn gradients_of(
-        &mut self,
-        numeric: &[f32],
-        embeddings: &[f32],
-        labels: &[f32],
-    ) -> Result<StepOutput, ModelError> {
-        let output = self.backward(numeric, embeddings, labels)?;
+    pub fn gradients_of(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
+        let output = self.backward_in_parts(samples, &mut |_, _| ())?;
         let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.gradients.values_mut()));
         clipped.map_err(|error| self.skipped(error))?;
         self.made()?;
@@ -72,7 +67,7 @@ mod tests {
             let (mut local, mut remote) = (model(clip_norm), model(clip_norm));
             for _ in 0..3 {
                 let expected = local.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-                assert_eq!(remote.gradients_of(BATCH.0, BATCH.1, BATCH.2).unwrap(), expected);
+                assert_eq!(remote.gradients_of(Samples::plain(BATCH.0, BATCH.1, BATCH.2)).unwrap(), expected);
                 let mut made = weights(&remote);
                 made.iter_mut().zip_eq(remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
                 remote.set_weights(&made).unwrap();

@@ -38,6 +38,11 @@ impl Network {
             {
                 same.categorical
             }
+            Self::Tasks(tasks) if tasks.reads_input(tensor) => same.both(),
+            Self::Din(_) | Self::Bst(_) if is_of("layers.0") => same.both(),
+            // A transformer belongs to a sequence and its target, as a unit does.
+            Self::Bst(_) if !tensor.starts_with("layers.") => same.categorical,
+            Self::Din(_) if tensor.starts_with("attention_") || tensor.starts_with("slopes_") => same.categorical,
             Self::TorchScript(_) => same.both(),
             _ => true,
         }
@@ -53,7 +58,7 @@ impl DenseModel {
     pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
         let network = &self.network;
         let others = weights::decode_fitting(bytes, &self.variables, |name| network.keeps(name, same))?;
-        self.weights.download()?;
+        self.weights_taken()?;
         let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();
         let mut layers: Vec<String> = others.iter().map(layer).collect();
         layers.dedup();
@@ -63,15 +68,20 @@ impl DenseModel {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
+    use zagros_job::{Attention, AttentionActivation, Model, Pad};
 
     use super::*;
-    use crate::testing::job;
+    use crate::testing::{job, sequence};
 
     const ALL: SameInputs = SameInputs { numeric: true, categorical: true };
 
     fn dlrm() -> Model {
         Model::Dlrm { bottom: vec![3], top: vec![8], dropout: 0.0 }
+    }
+
+    fn ple() -> Model {
+        let (levels, shared_experts, task_experts) = (2, 1, 1);
+        Model::Ple { levels, shared_experts, task_experts, hidden: vec![3, 3], tower: vec![2], dropout: 0.0 }
     }
 
     fn wukong() -> Model {
@@ -117,12 +127,51 @@ mod tests {
             (Model::Ffnn { hidden: vec![3], dropout: 0.0 }, vec!["layers.0"]),
             (Model::DeepFm { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "factors", "first_order.0"]),
             (Model::WideDeep { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "wide.0"]),
+            (Model::SharedBottom { bottom: vec![3], tower: vec![2], dropout: 0.0 }, vec!["bottom.0"]),
+            (Model::SharedBottom { bottom: vec![], tower: vec![2], dropout: 0.0 }, vec!["tower_0.0"]),
+            (
+                Model::Mmoe { experts: 2, hidden: vec![3, 3], tower: vec![2], dropout: 0.0 },
+                vec!["expert_0.0", "expert_1.0", "gate.0"],
+            ),
+            (ple(), vec!["level_0_gate.0", "level_0_shared_0.0", "level_0_shared_gate.0", "level_0_target_0_0.0"]),
             (wukong(), vec!["bottom.0", "fmb_0.0", "fmb_norm.0", "fmb_projection.0", "lcb.0", "residual.0"]),
         ];
         let none = SameInputs { numeric: false, categorical: false };
         for (of, expected) in networks {
             let trained = model(&[4, 4], of.clone(), 1).to_safetensors().unwrap();
             assert_eq!(model(&[4, 4], of, 2).start_from(&trained, none).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn networks_of_sequences_name_the_layers_that_read_them() {
+        let attention = vec![Attention { sequence: "C1".into(), target: "C0".into() }];
+        let (hidden, dropout) = (vec![3], 0.0);
+        let din = Model::Din {
+            attention: attention.clone(),
+            attention_hidden: vec![3],
+            activation: AttentionActivation::Prelu,
+            softmax: false,
+            hidden: hidden.clone(),
+            dropout,
+        };
+        let bst = Model::Bst { attention, layers: 1, heads: 2, ffn: 3, hidden, dropout };
+        let model = |model: &Model, seed| {
+            let mut job = job(2, &[4, 4], model.clone());
+            job.features.categorical[1].table = 0;
+            sequence(&mut job, 1, 3, Pad::Left);
+            job.train.seed = seed;
+            DenseModel::new(&job).unwrap()
+        };
+        for (of, own) in [(din, "attention_0.0"), (bst, "query_0.0")] {
+            let trained = model(&of, 1).to_safetensors().unwrap();
+            assert_eq!(model(&of, 2).start_from(&trained, ALL).unwrap(), [""; 0]);
+            let numbers = SameInputs { numeric: false, ..ALL };
+            assert_eq!(model(&of, 2).start_from(&trained, numbers).unwrap(), ["layers.0"]);
+            let tables = SameInputs { categorical: false, ..ALL };
+            let kept = model(&of, 2).start_from(&trained, tables).unwrap();
+            assert!(kept.contains(&"layers.0".into()) && kept.contains(&own.into()), "{kept:?}");
+            assert!(!kept.contains(&"layers.1".into()), "{kept:?}");
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Stacks of linear layers with ReLU and dropout, and the source of their first weights.
+//! Stacks of linear layers with norm, activation and dropout, and the source of their first weights.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
-use zagros_job::Precision;
+use zagros_job::{Activation, MlpNorm, Precision};
 
+use super::batch_norm::{BatchNorm, LentBuffers};
 use super::device::has_units;
 use super::{ModelError, int};
 
@@ -15,12 +16,42 @@ pub(super) struct Weights<'a> {
     root: Path<'a>,
     random: Pcg64Mcg,
     precision: Precision,
+    layers: zagros_job::Mlp,
+    /// Values that the network gives for a sample.
+    outputs: usize,
+    /// The buffers of the layers so far, by name, and where their forward finds them.
+    buffers: Vec<(String, Tensor)>,
+    lent: LentBuffers,
 }
 
 impl<'a> Weights<'a> {
     /// `precision` is that of the layers' products, not of the weights.
     pub(super) fn seeded(root: Path<'a>, seed: u64, precision: Precision) -> Self {
-        Self { root, random: Pcg64Mcg::seed_from_u64(seed), precision }
+        let (random, layers) = (Pcg64Mcg::seed_from_u64(seed), zagros_job::Mlp::default());
+        Self { root, random, precision, layers, outputs: 1, buffers: Vec::new(), lent: LentBuffers::default() }
+    }
+
+    /// Of a network with so many outputs.
+    pub(super) fn with_outputs(self, outputs: usize) -> Self {
+        Self { outputs, ..self }
+    }
+
+    /// What follows the hidden layers of MLPs.
+    pub(super) fn followed_by(self, layers: zagros_job::Mlp) -> Self {
+        Self { layers, ..self }
+    }
+
+    /// Makes layers with an activation of their own, to which the choice of the job does not apply.
+    pub(super) fn plain<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+        let chosen = std::mem::take(&mut self.layers);
+        let made = make(self);
+        self.layers = chosen;
+        made
+    }
+
+    /// The buffers of all layers, and where their forward finds them.
+    pub(super) fn into_buffers(self) -> (Vec<(String, Tensor)>, LentBuffers) {
+        (self.buffers, self.lent)
     }
 
     /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, uniform in ±1/√inputs
@@ -66,6 +97,36 @@ impl<'a> Weights<'a> {
         Ok(Norm { weight, bias: path.f_var_copy("bias", &Tensor::f_zeros([int(width)], of)?)? })
     }
 
+    /// As [`Self::norm`], with the buffers `stack.index.running_mean` of zeros and `stack.index.running_var` of ones.
+    fn batch_norm(&mut self, stack: &str, index: usize, width: usize) -> Result<BatchNorm, ModelError> {
+        let Norm { weight, bias } = self.norm(stack, index, width)?;
+        let (path, of) = (&self.root / stack / index, (Kind::Float, self.root.device()));
+        let first = self.buffers.len();
+        for (name, values) in
+            [("running_mean", Tensor::f_zeros([int(width)], of)?), ("running_var", Tensor::f_ones([int(width)], of)?)]
+        {
+            drop(path.add(name, values.shallow_clone(), false));
+            self.buffers.push((format!("{stack}.{index}.{name}"), values));
+        }
+        Ok(BatchNorm { weight, bias, first, lent: self.lent.clone() })
+    }
+
+    /// What is between a hidden layer and its activation.
+    fn between(&mut self, stack: &str, index: usize, width: usize) -> Result<HiddenNorm, ModelError> {
+        let stack = format!("{stack}_norm");
+        Ok(match self.layers.norm {
+            MlpNorm::None => HiddenNorm::None,
+            MlpNorm::Layer => HiddenNorm::Layer(self.norm(&stack, index, width)?),
+            MlpNorm::Batch => HiddenNorm::Batch(self.batch_norm(&stack, index, width)?),
+        })
+    }
+
+    /// Only `stack.index.weight`, `[width]` of 0.25, as PyTorch's `nn.PReLU` has them.
+    pub(super) fn slopes(&mut self, stack: &str, index: usize, width: usize) -> Result<Tensor, ModelError> {
+        let path = &self.root / stack / index;
+        Ok(path.f_var_copy("weight", &Tensor::f_full([int(width)], 0.25, (Kind::Float, Device::Cpu))?)?)
+    }
+
     /// Indices of columns, on the device of the weights.
     pub(super) fn columns(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
         Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
@@ -109,35 +170,54 @@ impl Norm {
     }
 }
 
-/// Linear layers with ReLU between them.
+/// What is between a hidden layer and its activation.
+#[derive(Debug)]
+enum HiddenNorm {
+    None,
+    Layer(Norm),
+    Batch(BatchNorm),
+}
+
+impl HiddenNorm {
+    /// `[batch, width]` to the same shape.
+    fn forward(&self, x: Tensor) -> Result<Tensor, ModelError> {
+        match self {
+            Self::None => Ok(x),
+            Self::Layer(norm) => norm.forward(&x),
+            Self::Batch(norm) => norm.forward(&x),
+        }
+    }
+}
+
+/// Linear layers; norm, activation and dropout follow the hidden ones.
 #[derive(Debug)]
 pub(super) struct Mlp {
     layers: Vec<Linear>,
-    /// Whether ReLU (and dropout) also follow the last layer.
-    activate_last: bool,
+    /// Of each hidden layer.
+    norms: Vec<HiddenNorm>,
+    activation: Activation,
     precision: Precision,
 }
 
 impl Mlp {
-    /// `widths` are the outputs of the layers; ReLU follows each.
+    /// `widths` are the outputs of the layers. All are hidden ones.
     pub(super) fn hidden(
         name: &str,
         inputs: usize,
         widths: &[usize],
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
-        let layers = stack(name, inputs, widths, weights)?;
-        Ok(Self { layers, activate_last: true, precision: weights.precision })
+        Self::new(name, inputs, widths, widths.len(), weights)
     }
 
-    /// As [`Self::hidden`], then one linear output: a logit.
+    /// As [`Self::hidden`], then one linear layer: the outputs of the network, such as a logit.
     pub(super) fn logit(
         name: &str,
         inputs: usize,
         hidden: &[usize],
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
-        Self::linear_last(name, inputs, &[hidden, &[1]].concat(), weights)
+        Self::linear_last(name, inputs, &[hidden, &[weights.outputs]].concat(), weights)
     }
 
     /// As [`Self::hidden`], but nothing follows the last layer.
@@ -147,8 +227,20 @@ impl Mlp {
         widths: &[usize],
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
+        Self::new(name, inputs, widths, widths.len().saturating_sub(1), weights)
+    }
+
+    fn new(
+        name: &str,
+        inputs: usize,
+        widths: &[usize],
+        hidden: usize,
+        weights: &mut Weights,
+    ) -> Result<Self, ModelError> {
         let layers = stack(name, inputs, widths, weights)?;
-        Ok(Self { layers, activate_last: false, precision: weights.precision })
+        let between = |(index, width): (usize, &usize)| weights.between(name, index, *width);
+        let norms = widths[..hidden].iter().enumerate().map(between).collect::<Result<_, _>>()?;
+        Ok(Self { layers, norms, activation: weights.layers.activation, precision: weights.precision })
     }
 
     /// Number of values that the first layer takes.
@@ -157,31 +249,52 @@ impl Mlp {
     }
 
     /// Precision of a layer's products. The layer without an activation gives the logit, which stays f32: with the eight
-    /// bits of a bf16, different samples would get the same score. It has one column, so it costs next to nothing.
+    /// bits of a bf16, different samples would get the same score. It has few columns, so it costs next to nothing.
     pub(super) fn precision_of(&self, activate: bool) -> Precision {
         if activate { self.precision } else { Precision::F32 }
     }
 
-    /// For each layer: weight, bias, and whether ReLU (and dropout) follow.
+    /// For each layer: weight, bias, and whether it is a hidden one.
     pub(super) fn parts(&self) -> impl Iterator<Item = (&Tensor, &Tensor, bool)> {
-        let active = if self.activate_last { self.layers.len() } else { self.layers.len().saturating_sub(1) };
-        self.layers.iter().enumerate().map(move |(index, layer)| (&layer.weight, &layer.bias, index < active))
+        let hidden = self.norms.len();
+        self.layers.iter().enumerate().map(move |(index, layer)| (&layer.weight, &layer.bias, index < hidden))
     }
 
     /// `[batch, inputs]` to `[batch, last width]`.
     pub(super) fn forward(&self, input: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
+        self.forward_by(input, |index, x| {
+            let x = activated(&self.norms[index].forward(x)?, self.activation)?;
+            dropout.as_deref_mut().map_or_else(|| Ok(x.shallow_clone()), |dropout| dropout.apply(&x))
+        })
+    }
+
+    /// As [`Self::forward`], with a function of the number of a layer and its sums in place of norm, activation and dropout.
+    pub(super) fn forward_by(
+        &self,
+        input: &Tensor,
+        mut activation: impl FnMut(usize, Tensor) -> Result<Tensor, ModelError>,
+    ) -> Result<Tensor, ModelError> {
         let mut x = input.shallow_clone();
-        for (weight, bias, activate) in self.parts() {
+        for (index, (weight, bias, activate)) in self.parts().enumerate() {
             x = linear(&x, weight, bias, self.precision_of(activate))?;
             if activate {
-                x = x.f_relu()?;
-                if let Some(dropout) = dropout.as_deref_mut() {
-                    x = dropout.apply(&x)?;
-                }
+                x = activation(index, x)?;
             }
         }
         Ok(x)
     }
+}
+
+/// As PyTorch's modules of the same names, with their defaults.
+fn activated(x: &Tensor, activation: Activation) -> Result<Tensor, ModelError> {
+    Ok(match activation {
+        Activation::Relu => x.f_relu()?,
+        Activation::LeakyRelu => x.f_leaky_relu()?,
+        Activation::Elu => x.f_elu()?,
+        Activation::Gelu => x.f_gelu("none")?,
+        Activation::Silu => x.f_silu()?,
+        Activation::Tanh => x.f_tanh()?,
+    })
 }
 
 /// x·Wᵀ + b, the product in the wanted precision, the sum in f32.

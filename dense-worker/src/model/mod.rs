@@ -2,10 +2,15 @@
 //!
 //! Everything here runs on one thread (`datapath::dense`): libtorch keeps its thread count per calling thread.
 
+mod autograd;
+mod average;
+mod batch_norm;
+mod bst;
 mod buffers;
 mod dcnv2;
 mod deepfm;
 mod device;
+mod din;
 mod dlrm;
 mod error;
 mod ffnn;
@@ -13,12 +18,16 @@ mod flat;
 mod flat_weights;
 mod forward_backward;
 mod inputs;
+mod loss;
 mod loss_scale;
 mod mlp;
 mod optimizer;
+mod regularisation;
 mod scoring;
+mod shape;
 mod shared;
 mod state;
+mod tasks;
 mod torchscript;
 mod weights;
 mod wide_deep;
@@ -26,69 +35,44 @@ mod wukong;
 
 use tch::kind::Element;
 use tch::nn::VarStore;
-use tch::{Device, Reduction, Tensor};
+use tch::{Device, Tensor};
 use zagros_job::{Job, Model, NonFinitePolicy, Precision};
 
+use average::WeightAverage;
+use batch_norm::LentBuffers;
+use bst::{Bst, BstForm};
 use buffers::ModuleBuffers;
 use dcnv2::{Dcnv2, Form};
 use deepfm::DeepFm;
 use device::DevicePlacement;
 pub(crate) use device::without_units;
+use din::{Din, DinForm};
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
 use flat::FlatParameters;
 use forward_backward::{BatchShare, ComputeThreads};
 pub use inputs::SameInputs;
+use loss::Losses;
+pub use loss::Samples;
 use loss_scale::LossScale;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
+use regularisation::Regularisation;
 pub(crate) use scoring::batch_of_blocks;
+pub use shape::{AttentionShape, InputShape, SequenceShape};
 pub use shared::Final;
+use tasks::{SharedForm, Tasks};
 use torchscript::TorchScript;
 use wide_deep::WideDeep;
 use wukong::{Wukong, WukongForm};
 
-/// The network's input for one sample.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InputShape {
-    /// Numeric values.
-    pub numeric: usize,
-    /// Values of each categorical feature's vector, in feature order.
-    pub embeddings: Vec<usize>,
-}
-
-impl InputShape {
-    /// The input for samples of a job.
-    #[must_use]
-    pub fn of(job: &Job) -> Self {
-        let dim = |feature: &zagros_job::Categorical| job.tables[feature.table].dim;
-        Self { numeric: job.features.numeric.len(), embeddings: job.features.categorical.iter().map(dim).collect() }
-    }
-
-    /// Values of all feature vectors side by side: ΣD.
-    #[must_use]
-    pub fn width(&self) -> usize {
-        self.embeddings.iter().sum()
-    }
-
-    /// The one dim of all tables, which `model` needs.
-    fn common_dim(&self, model: &'static str) -> Result<usize, ModelError> {
-        let what = "the network needs a categorical feature and has none";
-        let first = *self.embeddings.first().ok_or(ModelError::Shape { what })?;
-        match self.embeddings.iter().find(|dim| **dim != first) {
-            Some(other) => Err(ModelError::Dims { model, first, other: *other }),
-            None => Ok(first),
-        }
-    }
-}
-
 /// The result of one training step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {
-    /// Mean binary cross-entropy of the batch before the update, nats.
+    /// Mean loss of the batch before the update, weighted; nats for a click.
     pub loss: f32,
-    /// `[batch]`, before the update.
+    /// `[batch, outputs]`, before the update.
     pub logits: Vec<f32>,
     /// d loss / d embeddings, row-major `[batch, ΣD]`.
     pub gradients: Vec<f32>,
@@ -100,9 +84,12 @@ pub struct DenseModel {
     shape: InputShape,
     variables: VarStore,
     network: Network,
+    losses: Losses,
     weights: FlatParameters,
     gradients: FlatParameters,
     buffers: ModuleBuffers,
+    /// Where batch norms find the buffers.
+    lent: LentBuffers,
     /// The step without autograd, for networks that have one.
     compute: Option<ComputeThreads>,
     updater: Updater,
@@ -110,6 +97,10 @@ pub struct DenseModel {
     steps: u64,
     /// Dropout of the step with autograd.
     dropout: Dropout,
+    /// What changes the samples of a step.
+    regularisation: Option<Regularisation>,
+    /// The average of the weights, with which samples are scored.
+    average: Option<WeightAverage>,
     /// What happens to a batch with a value that is not finite.
     non_finite: NonFinitePolicy,
     /// The scale for products in f16.
@@ -125,6 +116,9 @@ enum Network {
     DeepFm(DeepFm),
     WideDeep(WideDeep),
     Wukong(Wukong),
+    Tasks(Tasks),
+    Din(Din),
+    Bst(Bst),
     TorchScript(TorchScript),
 }
 
@@ -142,13 +136,16 @@ impl DenseModel {
         use_threads(job.train.threads);
         let shape = InputShape::of(job);
         let variables = VarStore::new(place.device);
-        let (network, buffers) = Network::build(job, &shape, &variables)?;
+        let (network, buffers, lent) = Network::build(job, &shape, &variables)?;
         // Must run before other code looks at the variables' memory.
         let weights = FlatParameters::weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
         let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
         let dropout = |stream| Dropout::new(dropout_of(&job.model), job.train.seed, stream);
-        let by_autograd = place.mirrored || job.train.precision == Precision::F16;
+        let has_other_layers = job.mlp != zagros_job::Mlp::default();
+        let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
+        let regularisation = Regularisation::of(&job.train, &shape);
+        let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
         let compute = match by_autograd {
             true => None,
             false => ComputeThreads::of(&network, &shape, &gradients, job.train.threads, dropout)?,
@@ -157,13 +154,17 @@ impl DenseModel {
             shape,
             variables,
             network,
+            losses: Losses::of(&job.features.targets),
             weights,
             gradients,
             buffers,
+            lent,
             compute,
             updater,
             steps: 0,
             dropout: dropout(0),
+            regularisation,
+            average,
             non_finite: job.train.updates.non_finite,
             loss_scale: (job.train.precision == Precision::F16).then(LossScale::default),
             threads: job.train.threads,
@@ -177,13 +178,21 @@ impl DenseModel {
     }
 
     /// Forward, backward and one optimiser step on the mean loss of a batch: `numeric` is `[batch, numeric]`,
-    /// `embeddings` `[batch, ΣD]`, both row-major, `labels` `[batch]` of 0 or 1.
+    /// `embeddings` `[batch, ΣD]`, `labels` `[batch, targets]`, all row-major. Each sample counts once.
     ///
     /// # Errors
     /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite ([`ModelError::Skipped`] if
     /// training goes on without the batch). The weights have not changed then.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
-        let output = self.backward(numeric, embeddings, labels)?;
+        self.step_on(Samples::plain(numeric, embeddings, labels))
+    }
+
+    /// As [`Self::step`], for samples that may have weights.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn step_on(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
+        let output = self.backward_in_parts(samples, &mut |_, _| ())?;
         let made = self.check_finite(&output).and_then(|()| self.update());
         made.map_err(|error| self.skipped(error))?;
         Ok(output)
@@ -192,6 +201,9 @@ impl DenseModel {
     /// One optimiser step with the present gradients, which are finite.
     fn update(&mut self) -> Result<(), ModelError> {
         self.updater.apply(self.steps, self.weights.values_mut(), self.gradients.values_mut())?;
+        if let Some(average) = &mut self.average {
+            average.add(self.weights.values());
+        }
         self.made()
     }
 
@@ -225,7 +237,7 @@ impl DenseModel {
     /// # Errors
     /// When lengths disagree or libtorch fails.
     pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
-        self.backward_in_parts((numeric, embeddings, labels), &mut |_, _| ())
+        self.backward_in_parts(Samples::plain(numeric, embeddings, labels), &mut |_, _| ())
     }
 
     /// As [`Self::backward`], but calls `ready` as soon as gradients are final: with the first weight of the range, and its
@@ -233,25 +245,49 @@ impl DenseModel {
     ///
     /// # Errors
     /// As [`Self::backward`].
-    pub fn backward_in_parts(
-        &mut self,
-        (numeric, embeddings, labels): (&[f32], &[f32], &[f32]),
-        ready: Final<'_>,
-    ) -> Result<StepOutput, ModelError> {
-        self.check_lengths(numeric, embeddings, labels.len())?;
+    pub fn backward_in_parts(&mut self, samples: Samples<'_>, ready: Final<'_>) -> Result<StepOutput, ModelError> {
+        let batch = self.count(samples)?;
+        let Some(mut regularisation) = self.regularisation.take() else {
+            return self.backward_of(samples, batch, ready);
+        };
+        let (embeddings, labels) = regularisation.before(samples.embeddings, samples.labels, self.steps);
+        let mut output = self.backward_of(Samples { embeddings, labels, ..samples }, batch, ready);
+        if let Ok(output) = &mut output {
+            regularisation.after(samples.embeddings, batch, &mut output.gradients);
+        }
+        self.regularisation = Some(regularisation);
+        output
+    }
+
+    fn backward_of(&mut self, samples: Samples<'_>, batch: usize, ready: Final<'_>) -> Result<StepOutput, ModelError> {
         self.draw_for(self.steps);
         match &mut self.compute {
             Some(compute) => {
-                let (mut logits, mut gradients) = (vec![0.0; labels.len()], vec![0.0; embeddings.len()]);
-                let batch = BatchShare { numeric, embeddings, labels, logits: &mut logits, gradients: &mut gradients };
-                let loss = compute.run(batch, &mut self.gradients, ready)?;
+                let Samples { numeric, embeddings, labels, weights } = samples;
+                let (mut logits, mut gradients) =
+                    (vec![0.0; batch * self.losses.outputs()], vec![0.0; embeddings.len()]);
+                let (logits_out, gradients_out) = (&mut logits[..], &mut gradients[..]);
+                let share = BatchShare {
+                    samples: batch,
+                    numeric,
+                    embeddings,
+                    labels,
+                    weights,
+                    logits: logits_out,
+                    gradients: gradients_out,
+                };
+                let loss = compute.run(share, &self.losses, &mut self.gradients, ready)?;
                 Ok(StepOutput { loss, logits, gradients })
             }
             None => {
                 self.buffers.skipped();
-                self.network.lend(&self.buffers)?;
-                let output = self.autograd(numeric, embeddings, labels)?;
-                self.buffers.keep(self.network.left()?)?;
+                self.lend_buffers(true)?;
+                let output = self.autograd(samples, batch)?;
+                let left = match &self.network {
+                    Network::TorchScript(module) => module.left()?,
+                    _ => self.lent.take(),
+                };
+                self.buffers.keep(left)?;
                 Ok(output)
             }
         }
@@ -268,26 +304,22 @@ impl DenseModel {
         }
     }
 
-    /// Loss and gradients, by autograd.
-    fn autograd(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
-        use_threads(self.threads);
-        let (numeric, embeddings) = self.inputs(numeric, embeddings, labels.len())?;
-        self.weights.upload()?;
-        let embeddings = embeddings.f_set_requires_grad(true)?;
-        let logits = self.network.forward(&numeric, &embeddings, Some(&mut self.dropout))?;
-        let labels = Tensor::f_from_slice(labels)?.f_to_device(self.variables.device())?;
-        let loss = logits.f_binary_cross_entropy_with_logits::<&Tensor>(&labels, None, None, Reduction::Mean)?;
-        self.gradients.zero()?;
-        let scale = self.loss_scale.as_ref().map_or(1.0, LossScale::value);
-        loss.f_mul_scalar(f64::from(scale))?.f_backward()?;
-        self.gradients.download()?;
-        let mut gradients = to_vec(&embeddings.f_grad()?)?;
-        if self.loss_scale.is_some() {
-            let unscale = |values: &mut [f32]| values.iter_mut().for_each(|value| *value /= scale);
-            unscale(self.gradients.values_mut());
-            unscale(&mut gradients);
+    /// Before forward: gives it copies of the buffers.
+    fn lend_buffers(&self, is_training: bool) -> Result<(), ModelError> {
+        if let Network::TorchScript(module) = &self.network {
+            return module.lend(&self.buffers);
         }
-        Ok(StepOutput { loss: loss.f_double_value(&[])? as f32, logits: to_vec(&logits.f_detach()?)?, gradients })
+        let copies = self.buffers.copies().map(|copy| Ok(copy?.1)).collect::<Result<_, ModelError>>()?;
+        self.lent.lend(copies, is_training);
+        Ok(())
+    }
+
+    /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn scoring_safetensors(&self) -> Result<Vec<u8>, ModelError> {
+        self.weights.with(self.average.as_ref().map(WeightAverage::values), || weights::encode(&self.variables))
     }
 
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32.
@@ -305,21 +337,31 @@ impl DenseModel {
     /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.
     pub fn load_safetensors(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         weights::decode(bytes, &self.variables)?;
-        self.weights.download()
+        self.weights_taken()
+    }
+
+    /// After the variables have taken other weights.
+    fn weights_taken(&mut self) -> Result<(), ModelError> {
+        self.weights.download()?;
+        if let Some(average) = &mut self.average {
+            average.restart(self.weights.values());
+        }
+        Ok(())
+    }
+
+    /// Number of samples.
+    fn count(&self, samples: Samples<'_>) -> Result<usize, ModelError> {
+        let Samples { numeric, embeddings, labels, weights } = samples;
+        let batch = labels.len() / self.losses.targets().max(1);
+        expect("labels", batch * self.losses.targets(), labels.len())?;
+        expect("sample weights", if weights.is_empty() { 0 } else { batch }, weights.len())?;
+        self.check_lengths(numeric, embeddings, batch)?;
+        Ok(batch)
     }
 
     fn check_lengths(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<(), ModelError> {
         expect("numeric values", batch * self.shape.numeric, numeric.len())?;
         expect("embedding values", batch * self.shape.width(), embeddings.len())
-    }
-
-    fn inputs(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<(Tensor, Tensor), ModelError> {
-        let (columns, width) = (self.shape.numeric, self.shape.width());
-        let device = self.variables.device();
-        let matrix = |values, columns| {
-            Tensor::f_from_slice::<f32>(values)?.f_reshape([int(batch), int(columns)])?.f_to_device(device)
-        };
-        Ok((matrix(numeric, columns)?, matrix(embeddings, width)?))
     }
 
     /// Checks that loss and gradients are finite. A dense gradient can overflow while loss and embedding gradients do not.
@@ -341,8 +383,16 @@ impl DenseModel {
 }
 
 impl Network {
-    fn build(job: &Job, shape: &InputShape, variables: &VarStore) -> Result<(Self, ModuleBuffers), ModelError> {
-        let weights = &mut Weights::seeded(variables.root(), job.train.seed, job.train.precision);
+    fn build(
+        job: &Job,
+        shape: &InputShape,
+        variables: &VarStore,
+    ) -> Result<(Self, ModuleBuffers, LentBuffers), ModelError> {
+        let outputs = job.features.outputs();
+        let made = Weights::seeded(variables.root(), job.train.seed, job.train.precision);
+        let mut made = made.followed_by(job.mlp).with_outputs(outputs);
+        let weights = &mut made;
+        let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::outputs).collect();
         let network = match &job.model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
             Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
@@ -360,47 +410,54 @@ impl Network {
                     weights,
                 )?)
             }
+            Model::SharedBottom { bottom, tower, .. } => {
+                Self::Tasks(Tasks::new(shape, SharedForm::Bottom { hidden: bottom }, tower, &each, weights)?)
+            }
+            Model::Mmoe { experts, hidden, tower, .. } => {
+                let form = SharedForm::Mmoe { experts: *experts, hidden };
+                Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)
+            }
+            Model::Ple { levels, shared_experts, task_experts, hidden, tower, .. } => {
+                let (levels, shared_experts, task_experts) = (*levels, *shared_experts, *task_experts);
+                let form = SharedForm::Ple { levels, shared_experts, task_experts, hidden };
+                Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)
+            }
+            Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
+                let (activation, softmax) = (*activation, *softmax);
+                Self::Din(Din::new(shape, DinForm { attention_hidden, activation, softmax, hidden }, weights)?)
+            }
+            Model::Bst { layers, heads, ffn, hidden, .. } => {
+                let form = BstForm { layers: *layers, heads: *heads, ffn: *ffn, hidden };
+                Self::Bst(Bst::new(shape, form, weights)?)
+            }
             Model::TorchScript { file, sha256, .. } => {
-                let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, variables)?;
-                return Ok((Self::TorchScript(module), buffers));
+                let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, (variables, outputs))?;
+                return Ok((Self::TorchScript(module), buffers, LentBuffers::default()));
             }
         };
-        Ok((network, ModuleBuffers::default()))
+        let (buffers, lent) = made.into_buffers();
+        Ok((network, ModuleBuffers::of(buffers), lent))
     }
 
-    /// Before forward: gives it copies of the buffers.
-    fn lend(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
-        match self {
-            Self::TorchScript(module) => module.lend(buffers),
-            _ => Ok(()),
-        }
-    }
-
-    /// The copies after the last forward.
-    fn left(&self) -> Result<Vec<Tensor>, ModelError> {
-        match self {
-            Self::TorchScript(module) => module.left(),
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// `[batch]` logits.
+    /// `[batch, outputs]`.
     fn forward(
         &self,
         numeric: &Tensor,
         embeddings: &Tensor,
         dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
-        let logits = match self {
-            Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, dropout)?,
-            Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, dropout)?,
-            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, dropout)?,
-            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout)?,
-            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout)?,
-            Self::Wukong(wukong) => wukong.forward(numeric, embeddings, dropout)?,
-            Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some())?,
-        };
-        Ok(logits.f_squeeze_dim(1)?)
+        match self {
+            Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, dropout),
+            Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, dropout),
+            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, dropout),
+            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout),
+            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout),
+            Self::Wukong(wukong) => wukong.forward(numeric, embeddings, dropout),
+            Self::Tasks(tasks) => tasks.forward(numeric, embeddings, dropout),
+            Self::Din(din) => din.forward(numeric, embeddings, dropout),
+            Self::Bst(bst) => bst.forward(numeric, embeddings, dropout),
+            Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some()),
+        }
     }
 }
 
@@ -411,7 +468,12 @@ fn dropout_of(model: &Model) -> f64 {
         | Model::Dcnv2 { dropout, .. }
         | Model::DeepFm { dropout, .. }
         | Model::WideDeep { dropout, .. }
-        | Model::Wukong { dropout, .. } => *dropout,
+        | Model::Wukong { dropout, .. }
+        | Model::SharedBottom { dropout, .. }
+        | Model::Mmoe { dropout, .. }
+        | Model::Ple { dropout, .. }
+        | Model::Din { dropout, .. }
+        | Model::Bst { dropout, .. } => *dropout,
         // The module has its own dropout.
         Model::TorchScript { .. } => 0.0,
     }

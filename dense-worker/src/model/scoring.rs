@@ -12,6 +12,7 @@
 
 use tch::Tensor;
 
+use super::average::WeightAverage;
 use super::{DenseModel, ModelError, int, to_vec, use_threads};
 
 /// Samples of a block. With fewer, the weights are read more often; with more, a short batch is filled up with more zeros.
@@ -23,7 +24,7 @@ pub(crate) fn batch_of_blocks(batch: usize) -> usize {
 }
 
 impl DenseModel {
-    /// Logits of a batch, `[batch]`, without dropout. Inputs as for [`Self::step`]. The logit of a sample depends neither on
+    /// Outputs of a batch, `[batch, outputs]`, without dropout. Inputs as for [`Self::step`]. The logit of a sample depends neither on
     /// the other samples nor on their number, only on the sample and its place in its block.
     ///
     /// # Errors
@@ -31,17 +32,23 @@ impl DenseModel {
     pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
         self.check_lengths(numeric, embeddings, batch)?;
         use_threads(self.threads);
-        self.weights.upload()?;
+        let average = self.average.as_ref().map(WeightAverage::values);
+        self.weights.with(average, || self.predict_blocks(numeric, embeddings, batch))
+    }
+
+    fn predict_blocks(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
         let (columns, width) = (self.shape.numeric, self.shape.width());
-        let mut logits = Vec::with_capacity(batch);
+        let outputs = self.losses.outputs();
+        let mut logits = Vec::with_capacity(batch * outputs);
         for start in (0..batch).step_by(BLOCK) {
             let end = batch.min(start + BLOCK);
             let numeric = self.block(&numeric[start * columns..end * columns], columns)?;
             let embeddings = self.block(&embeddings[start * width..end * width], width)?;
-            self.network.lend(&self.buffers)?;
+            self.lend_buffers(false)?;
             let block: Vec<f32> = to_vec(&tch::no_grad(|| self.network.forward(&numeric, &embeddings, None))?)?;
-            logits.extend_from_slice(&block[..end - start]);
+            logits.extend_from_slice(&block[..(end - start) * outputs]);
         }
+        self.losses.finish(&mut logits);
         Ok(logits)
     }
 

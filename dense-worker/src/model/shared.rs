@@ -86,6 +86,9 @@ impl DenseModel {
             compute.drop_by(dropout);
         }
         self.dropout = dropout(0);
+        if let Some(regularisation) = &mut self.regularisation {
+            regularisation.drop_by(seed);
+        }
         if let Network::TorchScript(module) = &mut self.network {
             module.drop_by(seed);
         }

@@ -7,12 +7,14 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::loss_scale::LossScale;
 use super::optimizer::SlotState;
-use super::{DenseModel, ModelError};
+use super::{DenseModel, ModelError, expect};
 
 /// An entry in the file's metadata: steps made, updates applied and, for products in f16, the loss scale.
 const COUNTS: &str = "steps_applied";
 /// Every vector of any optimiser's state.
 const VECTORS: [&str; 4] = ["first_moment", "second_moment", "squares", "velocity"];
+/// The average of the weights, if the network has one.
+const AVERAGE: &str = "average";
 
 impl DenseModel {
     /// The optimiser's state and the count of steps in safetensors' format: vectors of f32, with a value for each weight.
@@ -22,9 +24,10 @@ impl DenseModel {
     /// When safetensors cannot write it.
     pub fn optimizer_state(&self) -> Result<Vec<u8>, ModelError> {
         let SlotState { applied, vectors } = self.updater.state();
+        let average = self.average.as_ref().map(|average| (AVERAGE, average.values()));
+        let vectors = vectors.iter().map(|(name, values)| (*name, &values[..])).chain(average);
         let bytes: Vec<(&'static str, Vec<u8>)> = vectors
-            .iter()
-            .map(|(name, values)| (*name, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
+            .map(|(name, values)| (name, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
             .collect();
         let views = bytes.iter().map(|(name, bytes)| {
             let length = bytes.len() / size_of::<f32>();
@@ -59,12 +62,19 @@ impl DenseModel {
             counts.ok_or_else(|| foreign(format!("the optimiser's state has no {COUNTS}")))?;
         let mut vectors = BTreeMap::new();
         for (found, view) in SafeTensors::deserialize(bytes)?.tensors() {
-            let name = VECTORS.into_iter().find(|name| *name == found);
+            let name = VECTORS.into_iter().chain([AVERAGE]).find(|name| *name == found);
             let name = name.ok_or_else(|| foreign(format!("{found} is not a vector of any optimiser's state")))?;
             let words = view.data().as_chunks::<4>().0;
             vectors.insert(name, words.iter().map(|word| f32::from_le_bytes(*word)).collect());
         }
+        let average: Option<Vec<f32>> = vectors.remove(AVERAGE);
+        if let Some(average) = &average {
+            expect("values of the average", self.weights(), average.len())?;
+        }
         self.updater.restore(SlotState { applied, vectors })?;
+        if let (Some(own), Some(average)) = (&mut self.average, average) {
+            own.restart(&average);
+        }
         self.steps = steps;
         // The scale of a run in another precision is of no use.
         self.loss_scale = self.loss_scale.map(|own| scale.unwrap_or(own));

@@ -4,6 +4,8 @@
 mod device;
 mod fixtures;
 mod loss_scale;
+mod mlp_layers;
+mod regularisation;
 mod scoring;
 mod torchscript;
 
@@ -79,7 +81,13 @@ impl Samples {
         let mut random = Pcg64Mcg::seed_from_u64(5);
         let shape = InputShape::of(job);
         let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
-        let (numeric, embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
+        let (numeric, mut embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
+        // Every number of real positions. What padding holds must change nothing.
+        for (sample, row) in embeddings.chunks_mut(shape.width().max(1)).enumerate() {
+            for SequenceShape { offset, dim, sequence } in &shape.sequences {
+                row[offset + sequence.length * dim] = (sample % (sequence.length + 1)) as f32;
+            }
+        }
         Self { numeric, embeddings, labels: (0..batch).map(|i| (i % 2) as f32).collect() }
     }
 

@@ -24,6 +24,8 @@ pub(super) struct TorchScript {
     seed: u64,
     /// Seed of libtorch's generator for the next forward.
     draws: u64,
+    /// Outputs a sample.
+    outputs: usize,
 }
 
 /// libtorch has one generator for the process. A thread that sets its seed draws before another thread sets it.
@@ -39,7 +41,7 @@ impl TorchScript {
         file: &Path,
         sha256: &str,
         seed: u64,
-        variables: &VarStore,
+        (variables, outputs): (&VarStore, usize),
     ) -> Result<(Self, ModuleBuffers), ModelError> {
         let script = |reason: String| ModelError::Script { file: file.to_owned(), reason };
         let bytes = fs::read(file).map_err(|error| script(format!("cannot be read: {error}")))?;
@@ -69,7 +71,7 @@ impl TorchScript {
         if variables.trainable_variables().is_empty() {
             return Err(script("has no parameter to train".to_owned()));
         }
-        Ok((Self { module: RefCell::new(module), seed, draws: seed }, ModuleBuffers::of(buffers)))
+        Ok((Self { module: RefCell::new(module), seed, draws: seed, outputs }, ModuleBuffers::of(buffers)))
     }
 
     /// Drops other units from now on.
@@ -98,7 +100,7 @@ impl TorchScript {
         Ok(buffers.into_iter().map(|(_, buffer)| buffer).collect())
     }
 
-    /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
+    /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, outputs]`.
     pub(super) fn forward(&self, numeric: &Tensor, embeddings: &Tensor, training: bool) -> Result<Tensor, ModelError> {
         let mut module = self.module.borrow_mut();
         let failed = |reason: String| ModelError::ScriptFailed { reason: cause(&reason) };
@@ -109,13 +111,16 @@ impl TorchScript {
         }
         let logits = module.forward(&[numeric, embeddings]).map_err(failed)?;
         drop(generator);
-        let batch = numeric.size()[0];
+        let (batch, outputs) = (numeric.size()[0], int(self.outputs));
         let (shape, kind) = (logits.size(), logits.f_kind()?);
-        if (shape != [batch] && shape != [batch, 1]) || kind != Kind::Float {
+        let fits = shape == [batch, outputs] || (outputs == 1 && shape == [batch]);
+        if !fits || kind != Kind::Float {
             let what = format!("{kind:?} {shape:?} for a batch of {batch}");
-            return Err(ModelError::ScriptOutput { what });
+            let expected =
+                if outputs == 1 { "[batch] or [batch, 1]".to_owned() } else { format!("[batch, {outputs}]") };
+            return Err(ModelError::ScriptOutput { what, expected });
         }
-        Ok(logits.f_reshape([batch, int(1)])?)
+        Ok(logits.f_reshape([batch, outputs])?)
     }
 }
 

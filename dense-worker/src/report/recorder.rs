@@ -22,6 +22,7 @@ use super::files::{file_error, seconds_since_epoch};
 use super::tensorboard::EventWriter;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event, HeldOutPart, Observer, StepReport};
+use crate::measures::TargetMeasures;
 
 /// All of the first steps are recorded, so that short runs can be compared step by step.
 const EVERY_STEP_UNTIL: u64 = 1000;
@@ -58,6 +59,8 @@ enum Line {
         epoch: u32,
         #[serde(flatten)]
         evaluation: Evaluation,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        targets: Vec<TargetMeasures>,
     },
     Epoch {
         time: f64,
@@ -107,8 +110,9 @@ impl Observer for MeasureRecorder {
         let mut gate = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match event {
             Event::Step(report) if gate.is_due(report.step) => gate.send(Line::Step { time, report: *report }),
-            Event::Evaluated { step, part, epoch, evaluation } => {
-                gate.send(Line::Evaluation { time, step: *step, part: *part, epoch: *epoch, evaluation: *evaluation });
+            Event::Evaluated { step, part, epoch, evaluation, targets } => {
+                let (step, part, epoch, evaluation, targets) = (*step, *part, *epoch, *evaluation, targets.clone());
+                gate.send(Line::Evaluation { time, step, part, epoch, evaluation, targets });
             }
             Event::EpochEnded { step, epoch, training } => {
                 gate.send(Line::Epoch { time, step: *step, epoch: *epoch, training: *training });
@@ -182,8 +186,12 @@ impl Files {
         let Some(events) = &mut self.events else { return Ok(()) };
         match line {
             Line::Step { time, report } => events.scalars(*time, report.step, &step_scalars(report)),
-            Line::Evaluation { time, step, part, evaluation, .. } => {
-                events.scalars(*time, *step, &named(&evaluation_scalars(part.name(), evaluation)))
+            Line::Evaluation { time, step, part, evaluation, targets, .. } => {
+                let of_target =
+                    |of: &TargetMeasures| evaluation_scalars(&format!("{}/{}", part.name(), of.target), &of.evaluation);
+                let whole = evaluation_scalars(part.name(), evaluation);
+                let all: Vec<_> = whole.into_iter().chain(targets.iter().flat_map(of_target)).collect();
+                events.scalars(*time, *step, &named(&all))
             }
             Line::Epoch { time, step, training, .. } => {
                 events.scalars(*time, *step, &named(&evaluation_scalars("epoch", training)))
@@ -213,6 +221,10 @@ fn evaluation_scalars(part: &str, evaluation: &Evaluation) -> Vec<(String, f64)>
         ("logloss", evaluation.logloss),
         ("normalised_entropy", evaluation.normalised_entropy),
         ("calibration", evaluation.calibration),
+        ("mse", evaluation.mse),
+        ("mae", evaluation.mae),
+        ("deviance", evaluation.deviance),
+        ("accuracy", evaluation.accuracy),
     ];
     measures.into_iter().filter_map(|(name, value)| Some((format!("{part}/{name}"), value?))).collect()
 }
@@ -253,7 +265,8 @@ mod tests {
         recorder.on(&step(2));
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
         recorder.on(&Event::EpochEnded { step: 2, epoch: 0, training: evaluation });
-        recorder.on(&Event::Evaluated { step: 2, part: HeldOutPart::Validation, epoch: 0, evaluation });
+        let targets = vec![TargetMeasures { target: "buy".into(), evaluation }];
+        recorder.on(&Event::Evaluated { step: 2, part: HeldOutPart::Validation, epoch: 0, evaluation, targets });
         recorder.on(&Event::Chosen { step: 2, message: "as the test wants".to_owned() });
         drop(recorder);
         let lines = lines(&folder);

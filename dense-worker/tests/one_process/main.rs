@@ -12,6 +12,7 @@ mod elastic;
 mod ending;
 mod pooling;
 mod rejoin;
+mod reset;
 mod resume;
 mod sorted;
 mod start_model;
@@ -243,6 +244,7 @@ async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -
         files,
         control: cluster.control.clone(),
         connect: Arc::clone(&cluster.connect),
+        importance: None,
         observer: Arc::new(SilentObserver),
         shutdown: Shutdown::new(),
     };

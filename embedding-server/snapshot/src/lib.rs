@@ -5,6 +5,7 @@
 //! save     stripes ─► a run of rows ─► sorted by (bucket, id) ─► blocks of one range of buckets ─► Writer
 //! load     Reader ─► the head of a block ─► has it buckets of this server? read and check : skip
 //! inspect  Reader ─► Norms, find, verify
+//! forget   Reader ─► what it says of some ids ─► Writer, without them
 //! ```
 //!
 //! [`format`] describes the bytes.
@@ -13,6 +14,7 @@ mod block;
 mod chain;
 mod error;
 mod find_row;
+mod forget;
 pub mod format;
 mod input;
 mod norms;
@@ -29,6 +31,7 @@ pub use block::{BlockContent, SnapshotBlock, SnapshotTime};
 pub use chain::{ChainLink, ChainPlace, FileChain, LaterRows, as_rows, group_links};
 pub use error::SnapshotError;
 pub use find_row::{FoundRow, bucket, find, holds};
+pub use forget::{MentionedIds, copy_without, mentioned_ids};
 pub use format::{BlockHeader, BlockKind, FollowedFile, SnapshotHeader, TableHeader, delta_name, file_name};
 pub use input::SnapshotInput;
 pub use norms::{NormBin, NormStatistics};

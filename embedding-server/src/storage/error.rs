@@ -25,6 +25,8 @@ pub(crate) enum StorageError {
     OtherModel { path: PathBuf, problem: String },
     #[error("a load that replaces all rows names no file, so it would only remove rows; name the files of the save")]
     NothingInPlace,
+    #[error("a request that removes all rows names files to load; name none, or ask for a load that replaces the rows")]
+    ClearWithFiles,
     #[error(
         "{} is not the file that was saved: its SHA-256 is {found}, but the manifest says {expected}; the file is \
          damaged or belongs to another save; use another checkpoint or model",

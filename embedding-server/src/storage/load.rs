@@ -27,6 +27,9 @@ const POLL: Duration = Duration::from_millis(20);
 /// Reads the data of this server twice: first to verify it, then to load it. A damaged file therefore leaves memory
 /// unchanged, even when the load replaces all rows.
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
+    if request.clear {
+        return clear(service, request);
+    }
     if request.replace && request.files.is_empty() {
         return Err(StorageError::NothingInPlace.into());
     }
@@ -52,6 +55,23 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     let dropped = Vec::from_iter(dropped);
     info!(rows, files = sources.len(), folder = request.folder, dropped = dropped.join(", "), "rows loaded");
     Ok(LoadResponse { rows, dropped })
+}
+
+/// Removes every row. Steps go on: the next push names its own.
+fn clear(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
+    if request.replace || !request.files.is_empty() {
+        return Err(StorageError::ClearWithFiles.into());
+    }
+    wait_for_placement(service)?;
+    let _turn = service.storage.take()?;
+    let _no_move = service.moves.begin_load(service.index)?;
+    if request.generation != 0 {
+        service.placement()?.check_generation(request.generation)?;
+    }
+    service.checkpoints.forget();
+    change_tables(service, true, || Ok(0))?;
+    info!("all rows are removed: an epoch begins with new ones");
+    Ok(LoadResponse::default())
 }
 
 /// Changes the tables by a load. If the load fails half-way, or its process ends, nobody uses the part that is there.

@@ -49,6 +49,28 @@ mod tests {
     use zagros_protocol::control::LoadRequest;
 
     #[tokio::test]
+    async fn all_rows_are_removed_on_request_and_steps_go_on() {
+        let service = placed(1, 0);
+        let shard = LocalShard::new(std::sync::Arc::clone(&service));
+        shard.lookup(lookup_of(&[(0, &[1, 2, 3])], Access::Train), later()).await.unwrap();
+        shard.lookup(lookup_of(&[(1, &[1])], Access::Train), later()).await.unwrap();
+        let rows = || service.tables.iter().map(zagros_table::Table::rows).collect::<Vec<_>>();
+        assert_eq!(rows(), [3, 1]);
+        let files = vec![zagros_protocol::control::FileDigest::default()];
+        for odd in
+            [LoadRequest { files, ..LoadRequest::default() }, LoadRequest { replace: true, ..LoadRequest::default() }]
+        {
+            let refused = shard.load(LoadRequest { clear: true, ..odd }).await.unwrap_err();
+            assert!(refused.message.contains("removes all rows names files"), "{refused}");
+        }
+        assert_eq!(rows(), [3, 1]);
+        let cleared = shard.load(LoadRequest { clear: true, ..LoadRequest::default() }).await.unwrap();
+        assert_eq!((cleared.rows, rows()), (0, vec![0, 0]));
+        shard.lookup(lookup_of(&[(0, &[1])], Access::Train), later()).await.unwrap();
+        assert_eq!(rows(), [1, 0]);
+    }
+
+    #[tokio::test]
     async fn a_load_that_is_asked_for_again_is_made_once_unless_it_failed() {
         let folder = tempfile::tempdir().unwrap();
         let service = placed(1, 0);

@@ -7,4 +7,5 @@ pub(crate) mod repeated_ids;
 pub(crate) mod report;
 pub(crate) mod row_loops;
 pub(crate) mod step;
+pub(crate) mod step_rows;
 pub(crate) mod update;

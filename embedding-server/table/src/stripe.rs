@@ -9,6 +9,8 @@ use crate::index::{IndexEntry, SlotIndex};
 use crate::key::{id_of, key_of};
 use crate::machine::memory::Arena;
 use crate::machine::prefetch::prefetch;
+use crate::request::step_rows::StepRows;
+use crate::request::update::RowUpdate;
 use crate::row::slab::{Slab, SlotAddress};
 use crate::snapshot::capture_budget::CaptureBudget;
 use crate::snapshot::stripe_capture::StripeCapture;
@@ -36,6 +38,8 @@ pub(crate) struct Stripe {
     pub(crate) sweep: StripeSweep,
     /// Gradients whose row could not be read.
     pub(crate) pending: Vec<PendingGradient>,
+    /// Rows that several workers may push gradients of the present step for.
+    step_rows: StepRows,
     /// Copies for a snapshot that has not finished reading the stripe.
     capture: Option<StripeCapture>,
     /// Rows that have changed since the last checkpoint. `None` while nobody wants to know.
@@ -72,6 +76,7 @@ impl Stripe {
             eviction_cursor: 0,
             sweep: StripeSweep::default(),
             pending: Vec::new(),
+            step_rows: StepRows::default(),
             capture: None,
             changed: None,
             changes: StripeChanges::default(),
@@ -142,6 +147,18 @@ impl Stripe {
         slot
     }
 
+    /// Applies one gradient of a push to a row.
+    #[inline(always)]
+    pub(crate) fn update(&mut self, place: SlotAddress, key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) {
+        let slot = self.slab.at_mut(place);
+        if update.is_part() {
+            self.step_rows.apply(slot, key, update, gradient);
+        } else {
+            self.step_rows.clear();
+            update.apply(slot, key, gradient);
+        }
+    }
+
     /// Inserts or replaces a row with these words.
     pub(crate) fn put(&mut self, key: u64, words: &[u32]) -> u32 {
         let slot = match self.index.find(key) {
@@ -150,6 +167,7 @@ impl Stripe {
         };
         self.keep(key, slot);
         self.mark(slot);
+        self.step_rows.forget(key);
         self.slab.words_mut(slot).copy_from_slice(words);
         slot
     }
@@ -171,6 +189,7 @@ impl Stripe {
     pub(crate) fn restart(&mut self, key: u64, slot: u32, layout: &RowLayout) {
         self.keep(key, slot);
         self.mark(slot);
+        self.step_rows.forget(key);
         layout.fill_slot(id_of(key), self.slab.words_mut(slot));
         self.counts.expired += 1;
         self.counts.created += 1;
@@ -180,6 +199,7 @@ impl Stripe {
     pub(crate) fn remove(&mut self, key: u64) {
         if let Some(slot) = self.find(key) {
             self.keep(key, slot);
+            self.step_rows.forget(key);
             self.index.remove(key);
             self.slab.release(slot);
             self.mark_removed(key);
@@ -225,6 +245,7 @@ impl Stripe {
         let keys: Vec<u64> = self.index.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.remove(key));
         self.filter.clear();
+        self.step_rows.reset();
         self.sweep = StripeSweep::default();
         self.cold_version = self.cold_version.wrapping_add(1);
     }
@@ -352,6 +373,12 @@ impl Stripe {
         self.slab.at(place)
     }
 
+    /// The address of a slot, for [`Self::update`].
+    #[inline(always)]
+    pub(crate) fn address(&self, slot: u32) -> SlotAddress {
+        self.slab.place(slot)
+    }
+
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, place: SlotAddress) -> &mut [u32] {
         self.slab.at_mut(place)
@@ -360,11 +387,6 @@ impl Stripe {
     #[inline(always)]
     pub(crate) fn slot(&self, slot: u32) -> &[u32] {
         self.slab.words(slot)
-    }
-
-    #[inline(always)]
-    pub(crate) fn slot_mut(&mut self, slot: u32) -> &mut [u32] {
-        self.slab.words_mut(slot)
     }
 
     /// Ids and slots of all rows, in ascending order of ids. A saved table therefore depends on its content alone.
@@ -382,7 +404,8 @@ impl Stripe {
     pub(crate) fn bytes(&self) -> usize {
         let captured = self.capture.as_ref().map_or(0, StripeCapture::bytes);
         let changed = self.changed.as_ref().map_or(0, ChangedRows::bytes);
-        self.index.bytes() + self.slab.bytes() + self.filter.bytes() + captured + changed
+        let of_step = self.step_rows.bytes();
+        self.index.bytes() + self.slab.bytes() + self.filter.bytes() + of_step + captured + changed
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Data, DataOrder, Format, TestPart, ValidationPart};
+use crate::settings::{Data, DataOrder, Format, NewestRows, TestPart, TimeBound, ValidationPart};
 
 /// Where samples come from.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -15,23 +15,32 @@ pub(crate) struct DataFile {
     /// Layout of a line.
     pub(crate) format: Layout,
     /// Training files, read in this order. A folder stands for all files below it, a pattern such as `logs/2026-11-*/part-*.csv` for
-    /// all that match it; `s3://bucket/key`, a prefix or a pattern of keys for objects in a store. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
+    /// all that match it; `s3://bucket/key`, a prefix or a pattern of keys for objects in a store (also `gs://`, `az://`), `https://…` for a file of a web server; `-` for standard input, which `zagros train` reads in one epoch. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
     /// one given by `--set` or the environment starts at the current directory.
     pub(crate) train: Paths,
-    /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction`.
+    /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction` and `test_from`.
     pub(crate) test: Option<Paths>,
     /// Share of the rows of `train` that is held out instead. A hash of the line chooses them (in Parquet files, of the file's name
     /// and the row's number), so they are the same rows every time.
-    /// Default: none; excludes `test`. Without either nothing is evaluated.
+    /// Default: none; excludes `test` and `test_from`. Without any of the three nothing is evaluated.
     #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
     pub(crate) test_fraction: Option<f64>,
+    /// Rows of `train` whose `time_column` has this value or a later one are the test part instead. A number is compared as a number,
+    /// a text letter by letter, as in `"2026-11-23"`. Default: none; excludes `test` and `test_fraction`.
+    pub(crate) test_from: Option<TimeBound>,
     /// Validation files, in the same layout; paths as in `train`. Early stopping and the choice of the best state go by them, and the
-    /// test part is then scored once, at the end. Default: none; excludes `validation_share`.
+    /// test part is then scored once, at the end. Default: none; excludes `validation_share` and `validation_from`.
     pub(crate) validation: Option<Paths>,
     /// Share of the rows of `train` that is the validation part instead. A hash of the line chooses them, so they are the same rows
-    /// every time and none of `test_fraction`'s. Default: none; excludes `validation`.
+    /// every time and none of the test part's. Default: none; excludes `validation` and `validation_from`.
     #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
     pub(crate) validation_share: Option<f64>,
+    /// Rows of `train` whose `time_column` has this value or a later one, and that are not in the test part, are the validation part
+    /// instead. As `test_from`. Default: none; excludes `validation` and `validation_share`.
+    pub(crate) validation_from: Option<TimeBound>,
+    /// The column that `test_from` and `validation_from` look at. It need not be a feature. Rows without a value in it are
+    /// trained on. Default: none; needed by both.
+    pub(crate) time_column: Option<String>,
     /// Field separator, one ASCII character, `"\t"` for tabs. Default: `","`; `delimited` only.
     pub(crate) delimiter: Option<String>,
     /// Whether each file starts with a line of column names. Default: true; `delimited` only.
@@ -43,6 +52,9 @@ pub(crate) struct DataFile {
     pub(crate) comment: Option<String>,
     /// Whether blanks around a field are removed. Default: false; `delimited` only.
     pub(crate) trim: Option<bool>,
+    /// Whether quoted fields may hold line breaks. Each worker then scans a file for quotes up to where its parts start, and a file
+    /// with a quote that is never closed loses its rows up to the next quote. Default: false; `delimited` only.
+    pub(crate) quoted_breaks: Option<bool>,
     /// Field texts that mean "missing"; an empty field always does, and null. Default: none; not for `criteo`.
     pub(crate) missing: Option<Vec<String>>,
     /// Malformed rows that are skipped before the run stops with the places of the first ones. They are counted over all epochs and
@@ -119,17 +131,25 @@ impl Paths {
 }
 
 impl DataFile {
+    /// Whether rows are held out for early stopping.
+    pub(crate) fn has_validation(&self) -> bool {
+        self.validation.is_some() || self.validation_share.is_some() || self.validation_from.is_some()
+    }
+
     /// The keys that stand for `data`.
     pub(crate) fn of(data: &Data) -> Self {
-        let (test, test_fraction) = match &data.test {
-            TestPart::Files(files) => (Some(Paths::of(files)), None),
-            TestPart::Fraction(fraction) => (None, Some(*fraction)),
-            TestPart::None => (None, None),
+        let from = |newest: &NewestRows| Some(newest.from.clone());
+        let (test, test_fraction, test_from) = match &data.test {
+            TestPart::Files(files) => (Some(Paths::of(files)), None, None),
+            TestPart::Fraction(fraction) => (None, Some(*fraction), None),
+            TestPart::Newest(newest) => (None, None, from(newest)),
+            TestPart::None => (None, None, None),
         };
-        let (validation, validation_share) = match &data.validation {
-            ValidationPart::Files(files) => (Some(Paths::of(files)), None),
-            ValidationPart::Share(share) => (None, Some(*share)),
-            ValidationPart::None => (None, None),
+        let (validation, validation_share, validation_from) = match &data.validation {
+            ValidationPart::Files(files) => (Some(Paths::of(files)), None, None),
+            ValidationPart::Share(share) => (None, Some(*share), None),
+            ValidationPart::Newest(newest) => (None, None, from(newest)),
+            ValidationPart::None => (None, None, None),
         };
         let (format, delimited, missing) = match &data.format {
             Format::Criteo => (Layout::Criteo, None, None),
@@ -142,13 +162,17 @@ impl DataFile {
             train: Paths::of(&data.train),
             test,
             test_fraction,
+            test_from,
             validation,
             validation_share,
+            validation_from,
+            time_column: data.time_column().map(str::to_owned),
             delimiter: delimited.map(|layout| char::from(layout.delimiter).to_string()),
             header: delimited.map(|layout| layout.header),
             columns: delimited.map(|layout| layout.columns.clone()),
             comment: delimited.and_then(|layout| layout.comment.clone()),
             trim: delimited.map(|layout| layout.trim),
+            quoted_breaks: delimited.map(|layout| layout.quoted_breaks),
             missing: missing.cloned(),
             max_bad_rows: data.max_bad_rows,
             max_bad_share: data.max_bad_share,

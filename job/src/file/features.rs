@@ -3,55 +3,67 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Table, Values};
+use super::column::Column;
+use super::labels::Labels;
+use crate::settings::{
+    Buckets, Categorical, DatePart, Features, IdRange, Numeric, PoolAt, Pooling, Reading, Sequence, Source, Table,
+    Values, Vocabulary, VocabularyKeys, ids_to_text,
+};
 
 /// What a sample is made of.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Features")]
 pub(crate) struct FeaturesFile {
-    /// The column that the model learns to predict: its name, or a table. Default: `"label"` for Criteo, otherwise needed.
-    pub(crate) label: Option<Column<Label>>,
-    /// Numeric columns, in order: each its name, or a table. Default: `I1` to `I13` with `log = true` for Criteo,
+    /// What the model learns to predict: the name of a column, a table, or a list of both. The first one chooses the state that is
+    /// kept, and is what the progress of training shows. Default: `"label"` for Criteo, otherwise needed.
+    pub(crate) label: Option<Labels>,
+    /// Column of sample weights, numbers from 0: a sample of weight 2 counts in training as two of weight 1. Measures count every
+    /// sample once. Default: none, each sample counts once.
+    pub(crate) weight: Option<String>,
+    /// Numeric features, in order: each the name of a column, or a table. Default: `I1` to `I13` with `log = true` for Criteo,
     /// otherwise none.
     pub(crate) numeric: Option<Vec<Column<Numeric>>>,
-    /// Categorical columns, in order: each its name, or a table. Default: `C1` to `C26` for Criteo, otherwise none.
+    /// Categorical features, in order: each the name of a column, or a table. Default: `C1` to `C26` for Criteo, otherwise none.
     pub(crate) categorical: Option<Vec<Column<CategoricalFile>>>,
 }
 
-/// A column.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum Column<T> {
-    /// Name of the column. The other keys have their defaults.
-    Name(String),
-    /// In full.
-    Full(T),
-}
-
-impl<T: From<String>> Column<T> {
-    /// The column in full.
-    pub(crate) fn full(self) -> T {
-        match self {
-            Self::Name(column) => column.into(),
-            Self::Full(column) => column,
-        }
-    }
-}
-
-/// A categorical column in full.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+/// A categorical feature in full.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Categorical")]
 pub(crate) struct CategoricalFile {
-    /// Name of the column.
-    pub(crate) column: String,
-    /// Embedding table that holds the rows of its values: one of `[tables]`, or another feature's column. Default: a table named like
-    /// the column.
+    /// Name of the column. Default: none; needed unless the feature is a `cross`.
+    pub(crate) column: Option<String>,
+    /// Name of the feature. No two categorical features have one name, so a column that is in several features needs it. Default: the
+    /// column's name; of a cross, the names joined by `_x_`.
+    pub(crate) name: Option<String>,
+    /// Embedding table that holds the rows of its values: one of `[tables]`, or another feature's name. Default: a table named like
+    /// the feature.
     pub(crate) table: Option<String>,
     /// Values per row of the table: short for `dim` in `[tables.<name>]`. Default: `embedding.dim`.
     #[schemars(range(min = 1, max = 4096))]
     pub(crate) dim: Option<usize>,
+    /// Makes a column of numbers categorical: the category of a value is the number of the range that it is in. A list gives the edges
+    /// between the ranges, ascending; a range includes its lower edge. A number N makes N ranges between the quantiles of the training
+    /// rows, measured before training. Default: none, the text is the category.
+    pub(crate) buckets: Option<Buckets>,
+    /// Makes a part of a column of dates or times the category. Default: none, the text is the category.
+    pub(crate) date: Option<DatePart>,
+    /// The combination of the categories of two or more features of one value, or of the texts of columns, instead of a `column`: a feature's
+    /// `buckets` and `date` count. Default: none.
+    #[schemars(length(min = 2))]
+    pub(crate) cross: Option<Vec<String>>,
+    /// Text in place of a missing value. Default: none, a missing value is a category of its own.
+    #[schemars(length(min = 1))]
+    pub(crate) default: Option<String>,
+    /// Number of different ids: that of a category is its hash modulo this, so that categories share rows, and the table has at most so many.
+    /// Default: none, each category has a row of its own.
+    #[schemars(range(min = 1, max = 9_007_199_254_740_992_u64))]
+    pub(crate) hash_size: Option<u64>,
+    /// Gives a row of its own only to categories that are frequent in the training rows, which are measured before training. All others share one
+    /// row. Default: none.
+    pub(crate) vocabulary: Option<VocabularyKeys>,
     /// Text between the values of a cell, for a column that holds any number of them. A column of lists (Parquet, JSON) needs none, `pooling`
     /// is enough. Default: none, a cell is one value.
     pub(crate) separator: Option<String>,
@@ -61,12 +73,23 @@ pub(crate) struct CategoricalFile {
     /// Who adds up the rows of a cell. With many rare values a sum is fewer bytes than its rows; with few values that all samples
     /// share it is more. Default: `auto`; needs `separator`.
     pub(crate) pool_at: Option<PoolAt>,
+    /// Keeps the values of a cell in order, for the networks that read sequences (`din`, `bst`). Default: none, values are pooled; needs
+    /// `separator`, or a column of lists. Excludes `pooling` and `pool_at`.
+    pub(crate) sequence: Option<Sequence>,
+}
+
+impl CategoricalFile {
+    /// The name of the feature; empty if neither a column nor a cross is given.
+    pub(crate) fn feature_name(&self) -> String {
+        let cross = || self.cross.as_ref().map(|names| names.join("_x_"));
+        self.name.clone().or_else(|| self.column.clone()).or_else(cross).unwrap_or_default()
+    }
 }
 
 /// A column with one value per cell and its own table.
 impl From<String> for CategoricalFile {
     fn from(column: String) -> Self {
-        Self { column, table: None, dim: None, separator: None, pooling: None, pool_at: None }
+        Self { column: Some(column), ..Self::default() }
     }
 }
 
@@ -75,7 +98,8 @@ impl FeaturesFile {
     pub(crate) fn of(features: &Features, tables: &[Table]) -> Self {
         let categorical = |feature: &Categorical| categorical(feature, &tables[feature.table].name);
         Self {
-            label: Some(Column::Full(features.label.clone())),
+            label: Some(Labels::of(&features.targets)),
+            weight: features.weight.clone(),
             numeric: Some(features.numeric.iter().cloned().map(Column::Full).collect()),
             categorical: Some(features.categorical.iter().map(categorical).collect()),
         }
@@ -83,16 +107,41 @@ impl FeaturesFile {
 }
 
 fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
-    let column = feature.column.clone();
-    let plain = CategoricalFile::from(column.clone());
-    let table = (table != column).then(|| table.to_owned());
-    match feature.values.clone() {
-        Values::One if table.is_none() => Column::Name(column),
-        Values::One => Column::Full(CategoricalFile { table, ..plain }),
-        Values::Many { separator, pooling, pool_at } => {
-            let separator = Some(separator).filter(|separator| !separator.is_empty());
-            let (pooling, pool_at) = (Some(pooling), Some(pool_at));
-            Column::Full(CategoricalFile { table, separator, pooling, pool_at, ..plain })
+    let plain = CategoricalFile::default();
+    let file = match feature.source.clone() {
+        Source::Cross(names) => CategoricalFile { cross: Some(names), ..plain },
+        Source::Column { column, reading } => {
+            let plain = CategoricalFile { column: Some(column), ..plain };
+            match reading {
+                Reading::Text => plain,
+                Reading::Buckets(buckets) => CategoricalFile { buckets: Some(buckets), ..plain },
+                Reading::Date(part) => CategoricalFile { date: Some(part), ..plain },
+            }
         }
+    };
+    let name = Some(&feature.name).filter(|name| **name != file.feature_name()).cloned();
+    let (hash_size, vocabulary) = match feature.ids.clone() {
+        IdRange::All => (None, None),
+        IdRange::Hashed(size) => (Some(size.get()), None),
+        IdRange::Vocabulary(Vocabulary { min_count, max_size, ids }) => {
+            let ids = ids.as_deref().map(ids_to_text);
+            (None, Some(VocabularyKeys { min_count, max_size, ids }))
+        }
+    };
+    let separator = feature.values.separator().filter(|separator| !separator.is_empty()).map(str::to_owned);
+    let (pooling, pool_at, sequence) = match feature.values {
+        Values::One => (None, None, None),
+        Values::Many { pooling, pool_at, .. } => (Some(pooling), Some(pool_at), None),
+        Values::Sequence { sequence, .. } => (None, None, Some(sequence)),
+    };
+    let table = (table != feature.name).then(|| table.to_owned());
+    let default = feature.default.clone();
+    let file =
+        CategoricalFile { name, table, default, hash_size, vocabulary, separator, pooling, pool_at, sequence, ..file };
+    match file.column.clone() {
+        Some(column) if *feature == Categorical::of_column(column.clone(), feature.table) && file.table.is_none() => {
+            Column::Name(column)
+        }
+        _ => Column::Full(file),
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 use super::Resolver;
 use crate::document::Path;
 use crate::file::{DataFile, Layout, Paths};
-use crate::settings::{Columnar, Data, DataOrder, Delimited, Features, Format, TestPart, ValidationPart, Values};
+use crate::settings::{Columnar, Data, DataOrder, Delimited, Features, Format, STDIN, Values};
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -36,13 +36,15 @@ fn shuffle_rows(features: &Features) -> usize {
     let ids = features.categorical.iter().map(|feature| match feature.values {
         Values::One => 1,
         Values::Many { .. } => VALUES,
+        Values::Sequence { sequence, .. } => sequence.length,
     });
     let row = 8 * ids.sum::<usize>() + 4 * features.numeric.len() + 4;
     SHUFFLE_ROWS.min(SHUFFLE_BYTES / row).max(1)
 }
 
 impl Resolver<'_> {
-    pub(super) fn data(&mut self, file: &DataFile, features: &Features) -> Data {
+    pub(super) fn data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> Data {
+        self.times_fit(file, columns);
         Data {
             format: self.format(file),
             train: self.paths("data.train", &file.train),
@@ -71,39 +73,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn test(&mut self, file: &DataFile) -> TestPart {
-        match (&file.test, file.test_fraction) {
-            (Some(_), Some(_)) => {
-                let message = "`data.test` and `data.test_fraction` exclude each other";
-                self.problem("data.test_fraction", message, "files are given too", "keep one of the two");
-                TestPart::None
-            }
-            (Some(files), None) => TestPart::Files(self.paths("data.test", files)),
-            (None, Some(fraction)) => TestPart::Fraction(fraction),
-            (None, None) => TestPart::None,
-        }
-    }
-
-    fn validation(&mut self, file: &DataFile) -> ValidationPart {
-        match (&file.validation, file.validation_share) {
-            (Some(_), Some(_)) => {
-                let message = "`data.validation` and `data.validation_share` exclude each other";
-                self.problem("data.validation_share", message, "files are given too", "keep one of the two");
-                ValidationPart::None
-            }
-            (Some(files), None) => ValidationPart::Files(self.paths("data.validation", files)),
-            (None, Some(share)) => {
-                if share + file.test_fraction.unwrap_or(0.0) >= 1.0 {
-                    let message = "`data.validation_share` and `data.test_fraction` leave no row to train on";
-                    self.problem("data.validation_share", message, "together 1 or more", "make them smaller");
-                }
-                ValidationPart::Share(share)
-            }
-            (None, None) => ValidationPart::None,
-        }
-    }
-
-    fn paths(&mut self, key: &str, paths: &Paths) -> Vec<PathBuf> {
+    pub(super) fn paths(&mut self, key: &str, paths: &Paths) -> Vec<PathBuf> {
         let whole = Path::from(key);
         if paths.as_slice().is_empty() {
             self.problem(whole.clone(), format!("`{key}` names no file"), "empty list", "name at least one file");
@@ -118,11 +88,15 @@ impl Resolver<'_> {
     /// Makes a path absolute, so that the resolved job names the same files wherever it is read. The URL of an object stays as it is.
     fn data_path(&mut self, key: &Path, path: &str) -> PathBuf {
         match path.split_once("://") {
-            Some(("s3", rest)) if !rest.is_empty() && !rest.starts_with('/') => PathBuf::from(path),
+            None if path == STDIN => PathBuf::from(path),
+            Some(("s3" | "gs" | "az" | "http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => {
+                PathBuf::from(path)
+            }
             Some(("file", rest)) if rest.starts_with('/') => PathBuf::from(rest),
             Some((scheme, _)) => {
-                let help = "give a path, or s3://bucket/key; AWS_ENDPOINT_URL in the environment gives the endpoint";
-                let label = if scheme == "s3" { "no bucket" } else { "neither s3:// nor a path" };
+                let help = "give a path, or s3://bucket/key, gs://bucket/key, az://container/key, https://host/path";
+                let is_store = ["s3", "gs", "az", "http", "https"].contains(&scheme);
+                let label = if is_store { "no bucket" } else { "neither a path nor a store" };
                 self.problem(key.clone(), format!("`{key}` names no file"), label, help);
                 PathBuf::from(path)
             }
@@ -170,6 +144,7 @@ impl Resolver<'_> {
             ("columns", file.columns.is_some()),
             ("comment", file.comment.is_some()),
             ("trim", file.trim.is_some()),
+            ("quoted_breaks", file.quoted_breaks.is_some()),
             ("missing", missing),
         ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
@@ -196,6 +171,7 @@ impl Resolver<'_> {
             columns,
             comment: file.comment.clone(),
             trim: file.trim.unwrap_or(false),
+            quoted_breaks: file.quoted_breaks.unwrap_or(false),
             missing: file.missing.clone().unwrap_or_default(),
         }
     }
@@ -231,6 +207,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::settings::TestPart;
 
     const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
 

@@ -3,27 +3,43 @@
 use super::Resolver;
 use crate::document::Path;
 use crate::file::JobFile;
-use crate::settings::{Eval, Label, Metric};
+use crate::settings::{Eval, Metric, Target};
 
 impl Resolver<'_> {
-    pub(super) fn eval(&mut self, eval: Eval, label: &Label, known: Option<&[String]>) -> Eval {
+    pub(super) fn eval(&mut self, eval: Eval, targets: &[Target], known: Option<&[String]>) -> Eval {
         if let Some(column) = &eval.group_by {
             let path = Path::from("eval.group_by");
-            if *column == label.column {
+            if is_label(column, targets) {
                 let message = format!("the label \"{column}\" cannot group samples: each group would have one class");
                 self.problem(path, message, "this is the label", "name a column such as the user's id");
             } else {
                 self.column_exists(&path, column, known);
             }
         }
-        self.slices(&eval.slices, label, known);
+        self.slices(&eval.slices, targets, known);
+        self.clicks_are_measured(&eval, targets);
         eval
     }
 
-    fn slices(&mut self, columns: &[String], label: &Label, known: Option<&[String]>) {
+    /// Groups and slices have measures of clicks.
+    fn clicks_are_measured(&mut self, eval: &Eval, targets: &[Target]) {
+        if eval.calibration.is_some() && (targets.len() > 1 || !targets.iter().all(Target::is_click)) {
+            let help = "remove it, or learn one label of clicks";
+            let message = "calibration is for a single label, a click";
+            self.problem("eval.calibration", message, "other labels", help);
+        }
+        let Some(main) = targets.first().filter(|target| !target.is_click()) else { return };
+        let keys = [("eval.group_by", eval.group_by.is_some()), ("eval.slices", !eval.slices.is_empty())];
+        for (key, _) in keys.into_iter().filter(|(_, is_given)| *is_given) {
+            let message = format!("\"{}\" is no click, and `{key}` measures clicks", main.name);
+            self.problem(key, message, "the first label is no click", "remove it, or list a label of clicks first");
+        }
+    }
+
+    fn slices(&mut self, columns: &[String], targets: &[Target], known: Option<&[String]>) {
         for (index, column) in columns.iter().enumerate() {
             let path = Path::from("eval.slices");
-            if *column == label.column {
+            if is_label(column, targets) {
                 let message =
                     format!("slices by the label \"{column}\" have one class each: no AUC and no calibration");
                 self.problem(path, message, "this is the label", "name a column such as the country");
@@ -33,6 +49,15 @@ impl Resolver<'_> {
             } else {
                 self.column_exists(&path, column, known);
             }
+        }
+    }
+
+    /// Checks that there is a part to fit calibration to.
+    pub(super) fn calibration_fits(&mut self, file: &JobFile) {
+        if file.eval.calibration.is_some() && !file.data.has_validation() {
+            let help = "hold rows out: data.validation = \"file\" or data.validation_share = 0.1; a function that was fitted to the test \
+                        part would look better on it than it is";
+            self.problem("eval.calibration", "calibration needs a validation part", "no validation part", help);
         }
     }
 
@@ -46,9 +71,9 @@ impl Resolver<'_> {
             }
             return;
         };
-        if file.data.validation.is_none() && file.data.validation_share.is_none() {
-            let help = "hold rows out: data.validation = \"file\" or data.validation_share = 0.1; a test part that chose the \
-                        state would look better than it is";
+        if !file.data.has_validation() {
+            let help = "hold rows out: data.validation = \"file\", data.validation_share = 0.1 or data.validation_from; a test part \
+                        that chose the state would look better than it is";
             self.problem("train.early_stop", "early stopping needs a validation part", "no validation part", help);
         }
         if early_stop.metric == Metric::Gauc && file.eval.group_by.is_none() {
@@ -58,10 +83,14 @@ impl Resolver<'_> {
     }
 }
 
+fn is_label(column: &str, targets: &[Target]) -> bool {
+    targets.iter().any(|target| target.column == column)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
-    use crate::settings::{EarlyStop, Eval, Metric, ValidationPart};
+    use crate::settings::{CalibrationKind, EarlyStop, Eval, Metric, ValidationPart};
 
     const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
 
@@ -89,6 +118,18 @@ mod tests {
         let kept = problems(CRITEO, "[output]\nkeep_best = 1\n");
         assert_eq!(kept, ["`output.keep_best` needs `train.early_stop`, which defines the best state"]);
         assert_eq!(job(CRITEO, "[output]\nkeep_best = 0\n").output.keep_best, 0);
+    }
+
+    #[test]
+    fn calibration_needs_a_validation_part() {
+        let with = |kind: &str| format!("validation_share = 0.1\n[eval]\ncalibration = '{kind}'\n");
+        assert_eq!(job(CRITEO, "").eval.calibration, None);
+        assert_eq!(job(CRITEO, &with("isotonic")).eval.calibration, Some(CalibrationKind::Isotonic));
+        assert_eq!(job(CRITEO, &with("temperature")).eval.calibration, Some(CalibrationKind::Temperature));
+        let test_only = "test_fraction = 0.1\n[eval]\ncalibration = 'isotonic'\n";
+        assert_eq!(problems(CRITEO, test_only), ["calibration needs a validation part"]);
+        let unknown = problems(CRITEO, &with("isotonc"));
+        assert!(unknown.len() == 1 && unknown[0].contains("isotonc"), "{unknown:?}");
     }
 
     #[test]

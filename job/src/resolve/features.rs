@@ -5,87 +5,78 @@ use std::collections::HashSet;
 use super::Resolver;
 use crate::document::Path;
 use crate::file::{CategoricalFile, Column, FeaturesFile, Layout};
-use crate::settings::{Label, Numeric, PoolAt, Pooling, Values};
+use crate::settings::{Numeric, Target};
 use crate::suggest;
 
 /// Features before their tables are resolved.
 pub(super) struct Columns {
-    pub(super) label: Label,
+    pub(super) targets: Vec<Target>,
+    pub(super) weight: Option<String>,
     pub(super) numeric: Vec<Numeric>,
     pub(super) categorical: Vec<CategoricalFile>,
+}
+
+/// Columns that no feature may be.
+#[derive(Clone, Copy)]
+pub(super) struct Learned<'a> {
+    targets: &'a [Target],
+    weight: Option<&'a str>,
 }
 
 impl Resolver<'_> {
     /// `known`: the names of all columns, if they are known before a file is opened.
     pub(super) fn features(&mut self, format: Layout, file: FeaturesFile, known: Option<&[String]>) -> Columns {
         let criteo = format == Layout::Criteo;
-        let label = self.label(file.label, criteo);
+        let targets = self.targets(file.label, criteo, known);
+        self.weight(file.weight.as_ref(), &targets, known);
         let numbers = || if criteo { criteo_numbers() } else { Vec::new() };
         let categories = || if criteo { criteo_categories() } else { Vec::new() };
         let numeric = listed(file.numeric).unwrap_or_else(numbers);
         let categorical = listed(file.categorical).unwrap_or_else(categories);
-        self.column_exists(&Path::from("features.label"), &label.column, known);
-        self.columns("numeric", numeric.iter().map(|feature| feature.column.as_str()), &label.column, known);
-        self.columns("categorical", categorical.iter().map(|feature| feature.column.as_str()), &label.column, known);
+        let learned = Learned { targets: &targets, weight: file.weight.as_deref() };
+        self.numeric(&numeric, learned, known);
+        self.categorical_columns(&categorical, learned, known);
         if categorical.is_empty() {
             let help = "list at least one column under `categorical`";
             self.problem("features.categorical", "no categorical feature: there is nothing to embed", "none", help);
         }
-        Columns { label, numeric, categorical }
+        Columns { targets, weight: file.weight, numeric, categorical }
     }
 
-    fn label(&mut self, label: Option<Column<Label>>, criteo: bool) -> Label {
-        let label = match label {
-            Some(label) => label.full(),
-            None if criteo => "label".to_owned().into(),
-            None => {
-                let help = r#"name the column to learn: label = "clicked""#;
-                self.problem("features", "missing key `features.label`", "needed here", help);
-                String::new().into()
-            }
-        };
-        if criteo && label.column != "label" {
-            let message = format!("the label of Criteo's layout is \"label\", not \"{}\"", label.column);
-            self.problem("features.label", message, "another column", "remove the key");
-        }
-        self.distinct_classes(&label);
-        label
-    }
-
-    fn distinct_classes(&mut self, label: &Label) {
-        for (index, text) in label.negative.iter().enumerate() {
-            if label.positive.contains(text) {
-                let path = Path::from("features.label.negative").index(index);
-                let message = format!("label text \"{text}\" is both positive and negative");
-                self.problem(path, message, "also in `positive`", "list each text once");
-            }
-        }
-    }
-
-    fn columns<'a>(
+    /// A column of a feature is there, and is not the label.
+    pub(super) fn feature_column(
         &mut self,
-        key: &str,
-        columns: impl Iterator<Item = &'a str>,
-        label: &str,
+        kind: &str,
+        path: &Path,
+        column: &str,
+        learned: Learned<'_>,
         known: Option<&[String]>,
     ) {
+        if learned.targets.iter().any(|target| target.column == column) {
+            let message = format!("the label \"{column}\" is also a {kind} feature");
+            let help = "remove it: a model that sees the label learns nothing else";
+            self.problem(path.clone(), message, "this is the label", help);
+        } else if learned.weight == Some(column) {
+            let message = format!("the weight \"{column}\" is also a {kind} feature");
+            self.problem(path.clone(), message, "this is the sample weight", "remove it, or copy the column");
+        } else {
+            self.column_exists(path, column, known);
+        }
+    }
+
+    /// Features of a kind, in order, each with its column, if it has one, have different names.
+    pub(super) fn different_names(&mut self, kind: &str, features: &[(String, Option<String>)]) {
         let mut seen = HashSet::new();
-        for (index, column) in columns.enumerate() {
-            let path = Path::from("features").key(key).index(index);
-            if !seen.insert(column) {
-                let message = format!("column \"{column}\" is a {key} feature twice");
-                self.problem(path, message, "second time", "remove one of the two");
-            } else if column == label {
-                let message = format!("the label \"{label}\" is also a {key} feature");
-                self.problem(
-                    path,
-                    message,
-                    "this is the label",
-                    "remove it: a model that sees the label learns nothing else",
-                );
-            } else {
-                self.column_exists(&path, column, known);
+        for (index, (name, column)) in features.iter().enumerate() {
+            if seen.insert(name) {
+                continue;
             }
+            let path = Path::from("features").key(kind).index(index);
+            let message = match column {
+                Some(column) if column == name => format!("column \"{name}\" is a {kind} feature twice"),
+                _ => format!("two {kind} features are named \"{name}\""),
+            };
+            self.problem(path, message, "second time", "remove one of the two, or give it another `name`");
         }
     }
 
@@ -111,41 +102,11 @@ fn criteo_categories() -> Vec<CategoricalFile> {
     (1..=26).map(|index| format!("C{index}").into()).collect()
 }
 
-impl Resolver<'_> {
-    /// How many values a cell holds. A column of lists needs no separator.
-    pub(super) fn values(&mut self, path: &Path, feature: &CategoricalFile) -> Values {
-        let is_list = self.has_lists && feature.pooling.is_some();
-        let Some(separator) = feature.separator.clone().or(is_list.then(String::new)) else {
-            self.one_value(path, "pooling", feature.pooling.is_some());
-            self.one_value(path, "pool_at", feature.pool_at.is_some());
-            return Values::One;
-        };
-        if feature.separator.as_deref() == Some("") {
-            let help = "name the text between two values, or remove the key for one value per cell";
-            self.problem(path.key("separator"), "the separator is empty", "empty", help);
-        }
-        let pooling = feature.pooling.unwrap_or(Pooling::Sum);
-        Values::Many { separator, pooling, pool_at: feature.pool_at.unwrap_or(PoolAt::Auto) }
-    }
-
-    /// Refuses a key that applies to several values only.
-    fn one_value(&mut self, path: &Path, key: &str, given: bool) {
-        if given {
-            let help = format!("give a `separator`, or remove `{key}`");
-            let message = match key {
-                "pooling" => "pooling of a single value has no meaning",
-                _ => "`pool_at` of a single value has no meaning",
-            };
-            self.problem(path.key(key), message, "one value per cell", help);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
-    use crate::settings::Standardise;
+    use crate::settings::{PoolAt, Pooling, Standardise, Values};
 
     #[test]
     fn a_column_of_lists_needs_no_separator() {
@@ -187,14 +148,14 @@ mod tests {
         let features = "numeric = [{ column = 'n', standardise = { mean = -1, deviation = 0.5 }, missing = 2 }]";
         let job = job(DELIMITED, &format!("[features]\nlabel = 'y'\ncategorical = ['a']\n{features}\n"));
         let given = Standardise::Given { mean: -1.0, deviation: 0.5 };
-        let expected = Numeric { column: "n".into(), log: false, standardise: given, missing: 2.0 };
+        let expected = Numeric { standardise: given, missing: 2.0, ..Numeric::from("n".to_owned()) };
         assert_eq!(job.features.numeric, [expected]);
     }
 
     #[test]
     fn a_column_may_be_a_number_and_a_category() {
         let job = job(DELIMITED, "[features]\nlabel = 'y'\nnumeric = ['n']\ncategorical = ['n', 'a']\n");
-        assert_eq!(job.features.numeric[0].column, job.features.categorical[0].column);
+        assert_eq!(job.features.numeric[0].column, job.features.categorical[0].name);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Resolver;
 use crate::document::Path;
-use crate::settings::{Device, Features, Mode, Model, Table, Train};
+use crate::settings::{Device, Features, Mlp, MlpNorm, Mode, Model, Table, Train};
 
 /// The most tables that a message names.
 const NAMED: usize = 3;
@@ -10,6 +10,7 @@ const NAMED: usize = 3;
 impl Resolver<'_> {
     /// Checks that features and tables fit the network.
     pub(super) fn model(&mut self, model: Model, features: &Features, tables: &[Table]) -> Model {
+        self.takes_sequences(&model, features);
         match &model {
             Model::Dlrm { .. } => {
                 self.needs_one_dim("DLRM", features, tables);
@@ -26,9 +27,54 @@ impl Resolver<'_> {
                 let file = self.path(&Path::from("model.file"), &file.to_string_lossy());
                 return Model::TorchScript { file, sha256: sha256.to_ascii_lowercase(), trust: *trust };
             }
-            Model::Ffnn { .. } | Model::Dcnv2 { .. } | Model::WideDeep { .. } => {}
+            Model::Din { attention, attention_hidden, activation, softmax, hidden, dropout } => {
+                return Model::Din {
+                    attention: self.attention(attention, features, tables),
+                    attention_hidden: attention_hidden.clone(),
+                    activation: *activation,
+                    softmax: *softmax,
+                    hidden: hidden.clone(),
+                    dropout: *dropout,
+                };
+            }
+            Model::Bst { attention, layers, heads, ffn, hidden, dropout } => {
+                self.heads_divide(*heads, features, tables);
+                return Model::Bst {
+                    attention: self.attention(attention, features, tables),
+                    layers: *layers,
+                    heads: *heads,
+                    ffn: *ffn,
+                    hidden: hidden.clone(),
+                    dropout: *dropout,
+                };
+            }
+            Model::Ffnn { .. }
+            | Model::Dcnv2 { .. }
+            | Model::WideDeep { .. }
+            | Model::SharedBottom { .. }
+            | Model::Mmoe { .. }
+            | Model::Ple { .. } => {}
         }
         model
+    }
+
+    /// Checks that the network has layers to which the choice applies, and the mode what the norm needs.
+    pub(super) fn mlp(&mut self, mlp: Mlp, model: &Model, mode: Mode) -> Mlp {
+        if matches!(model, Model::TorchScript { .. }) && mlp != Mlp::default() {
+            let help = "remove [mlp], and choose activation and norm where the module is made";
+            self.problem("mlp", "a TorchScript module has its own layers", "without effect", help);
+        }
+        let has_towers = matches!(model, Model::SharedBottom { .. } | Model::Mmoe { .. } | Model::Ple { .. });
+        if has_towers && mlp.norm != MlpNorm::None {
+            let message = "the towers and experts of networks for several labels take no norm";
+            self.problem("mlp.norm", message, "not for this network", "remove it, or use kind = \"ffnn\"");
+        }
+        if mode == Mode::Async && mlp.norm == MlpNorm::Batch {
+            let message = "mode \"async\" keeps no running statistics, which batch norm needs";
+            let help = "use norm = \"layer\", or mode = \"hybrid\"";
+            self.problem("mlp.norm", message, "not in mode \"async\"", help);
+        }
+        mlp
     }
 
     fn torchscript(&mut self, sha256: &str, trust: bool) {

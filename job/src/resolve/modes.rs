@@ -22,6 +22,14 @@ impl Resolver<'_> {
             let message = "mode \"async\" cannot decay weights beside their gradients, as AdamW does";
             self.problem("optimizer.weight_decay", message, "must be 0", help);
         }
+        let of_all = [
+            ("ema", train.ema.is_some(), "the servers hold the dense weights of mode \"async\", without an average"),
+            ("reset_embeddings", train.reset_embeddings, "the workers of mode \"async\" are in no epoch together"),
+        ];
+        for (key, _, message) in of_all.into_iter().filter(|(_, is_asked, _)| *is_asked) {
+            let help = format!("remove `train.{key}`, or use mode = \"hybrid\"");
+            self.problem(format!("train.{key}").as_str(), message, "not in mode \"async\"", help);
+        }
         // Each worker makes its own steps, so no step is the last one of all, or the one to evaluate after.
         let asked = [("max_steps", train.max_steps), ("evaluate_every", train.evaluate_every)];
         for (key, _) in asked.into_iter().filter(|(_, asked)| asked.is_some() && workers > 1) {
@@ -113,6 +121,18 @@ mod tests {
         assert!(found.to_toml().contains("model_folder = \"s3://models/ads\""));
         assert_eq!(job(CRITEO, "").output.model_folder, None);
         assert_eq!(problems(CRITEO, &with("gs://models")), ["`output.model_folder` names no folder"]);
+    }
+
+    #[test]
+    fn mode_async_has_no_average_and_no_common_epochs() {
+        let found = problems(CRITEO, "[train]\nmode = 'async'\nema = 0.99\nreset_embeddings = true\n");
+        let expected = [
+            "the servers hold the dense weights of mode \"async\", without an average",
+            "the workers of mode \"async\" are in no epoch together",
+        ];
+        assert_eq!(found, expected);
+        let train = job(CRITEO, "[train]\nema = 0.99\nreset_embeddings = true\nlabel_smoothing = 0.1\n").train;
+        assert_eq!((train.ema, train.reset_embeddings, train.label_smoothing), (Some(0.99), true, 0.1));
     }
 
     #[test]

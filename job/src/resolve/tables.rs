@@ -21,15 +21,11 @@ impl Resolver<'_> {
         let mut categorical = Vec::new();
         for (position, feature) in features.iter().enumerate() {
             let path = Path::from("features.categorical").index(position);
-            let name = feature.table.as_deref().unwrap_or(&feature.column);
+            let name = feature.table.clone().unwrap_or_else(|| feature.feature_name());
             self.table_exists(&path, feature, features, settings);
-            let table = made.get_or_make(name, || self.table(name, embedding, settings.get(name), feature.dim));
+            let table = made.get_or_make(&name, || self.table(&name, embedding, settings.get(&name), feature.dim));
             self.one_dim(&path, feature, &made.tables[table]);
-            categorical.push(Categorical {
-                column: feature.column.clone(),
-                table,
-                values: self.values(&path, feature),
-            });
+            categorical.push(self.categorical(&path, feature, table));
         }
         self.all_used(settings, &made, features);
         (made.tables, categorical)
@@ -53,9 +49,9 @@ impl Resolver<'_> {
         settings: &BTreeMap<String, TableOverrides>,
     ) {
         let Some(name) = &feature.table else { return };
-        let own = features.iter().filter(|feature| feature.table.is_none()).map(|feature| feature.column.as_str());
-        let mut known: Vec<&str> = settings.keys().map(String::as_str).chain(own).collect();
-        known.push(&feature.column);
+        let own = features.iter().filter(|feature| feature.table.is_none()).map(CategoricalFile::feature_name);
+        let names: Vec<String> = settings.keys().cloned().chain(own).chain([feature.feature_name()]).collect();
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
         if !known.contains(&name.as_str()) {
             let help = suggest::name(name, &known, "add [tables.<name>] for it; there are");
             self.problem(path.key("table"), format!("no table is named \"{name}\""), "no such table", help);
@@ -66,7 +62,9 @@ impl Resolver<'_> {
         if let Some(dim) = feature.dim.filter(|dim| *dim != table.dim) {
             let message = format!(
                 "feature \"{}\" asks for dim {dim}, its table \"{}\" has {}",
-                feature.column, table.name, table.dim
+                feature.feature_name(),
+                table.name,
+                table.dim
             );
             self.problem(path.key("dim"), message, "another dim", "features that share a table share its dim");
         }
@@ -74,8 +72,9 @@ impl Resolver<'_> {
 
     fn all_used(&mut self, settings: &BTreeMap<String, TableOverrides>, made: &Made, features: &[CategoricalFile]) {
         for name in settings.keys().filter(|name| !made.index.contains_key(*name)) {
-            let columns: Vec<&str> = features.iter().map(|feature| feature.column.as_str()).collect();
-            let help = suggest::name(name, &columns, "name it as the `table` of a feature; categorical features are");
+            let names: Vec<String> = features.iter().map(CategoricalFile::feature_name).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let help = suggest::name(name, &names, "name it as the `table` of a feature; categorical features are");
             let message = format!("no feature uses the table \"{name}\"");
             self.problem(Path::from("tables").key(name), message, "not used", help);
         }

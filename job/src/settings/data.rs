@@ -32,6 +32,9 @@ pub struct Data {
     pub drop_last: bool,
 }
 
+/// The path that names standard input.
+pub const STDIN: &str = "-";
+
 /// Order of the rows of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -45,10 +48,56 @@ pub enum DataOrder {
 }
 
 impl Data {
+    /// Whether rows are trained on that standard input gives.
+    #[must_use]
+    pub fn reads_stdin(&self) -> bool {
+        self.train.iter().any(|path| path == std::path::Path::new(STDIN))
+    }
+
     /// Whether there is a validation part for early stopping and the choice of the best state.
     #[must_use]
     pub fn has_validation(&self) -> bool {
         self.validation != ValidationPart::None
+    }
+
+    /// The column of times that divides the training files, if one does.
+    #[must_use]
+    pub fn time_column(&self) -> Option<&str> {
+        match (&self.test, &self.validation) {
+            (TestPart::Newest(newest), _) | (_, ValidationPart::Newest(newest)) => Some(&newest.column),
+            _ => None,
+        }
+    }
+}
+
+/// Rows whose time has a bound or is later.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NewestRows {
+    /// The column of times.
+    pub column: String,
+    /// The first time that is in.
+    pub from: TimeBound,
+}
+
+/// A time as a column writes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum TimeBound {
+    /// Values are compared as numbers.
+    Number(f64),
+    /// Values are compared letter by letter, as texts such as `2026-11-23` can be.
+    Text(String),
+}
+
+impl TimeBound {
+    /// Whether this bound is before another one; `None` if one is a number and the other a text.
+    #[must_use]
+    pub fn is_before(&self, other: &Self) -> Option<bool> {
+        match (self, other) {
+            (Self::Number(one), Self::Number(other)) => Some(one < other),
+            (Self::Text(one), Self::Text(other)) => Some(one < other),
+            _ => None,
+        }
     }
 }
 
@@ -59,6 +108,8 @@ pub enum TestPart {
     Files(Vec<PathBuf>),
     /// This share (0..1) of the training files' rows, chosen by a hash of the line.
     Fraction(f64),
+    /// The newest of the training files' rows.
+    Newest(NewestRows),
     /// No test part: nothing is evaluated at the end.
     None,
 }
@@ -70,6 +121,8 @@ pub enum ValidationPart {
     Files(Vec<PathBuf>),
     /// This share (0..1) of the training files' rows, chosen by a hash of the line, none of them in the test part.
     Share(f64),
+    /// The newest of the training files' rows that are not in the test part.
+    Newest(NewestRows),
     /// No validation part: the test part, if there is one, is scored during training.
     None,
 }
@@ -107,6 +160,8 @@ pub struct Delimited {
     pub comment: Option<String>,
     /// Whether blanks around a field are removed.
     pub trim: bool,
+    /// Whether quoted fields may hold line breaks.
+    pub quoted_breaks: bool,
     /// Field texts that mean "missing", besides the empty one.
     pub missing: Vec<String>,
 }

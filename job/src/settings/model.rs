@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::{Attention, AttentionActivation};
+
 /// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
 const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
 
@@ -125,8 +127,131 @@ pub enum Model {
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         dropout: f64,
     },
+    /// DIN, Zhou et al. 2018: each value of a sequence is weighed by an attention unit that compares it with a target, and the weighed
+    /// sum is a vector beside the others. Needs a feature with `sequence`.
+    Din {
+        /// Sequences and their targets: `[{ sequence = "history", target = "movie_id" }]`. A sequence and its target read the same
+        /// table. Default: each sequence with the one other feature that reads its table.
+        #[serde(default)]
+        #[schemars(extend("default" = null))]
+        attention: Vec<Attention>,
+        /// Widths of the hidden layers of the attention unit, in order; an output layer is appended, which gives the weight.
+        #[serde(default = "attention_hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        attention_hidden: Vec<i64>,
+        /// The function between the layers of the attention unit.
+        #[serde(default)]
+        activation: AttentionActivation,
+        /// Whether the weights of a sequence are made to add up to 1 by a softmax. The paper keeps their sum: it says how strong the
+        /// interest is.
+        #[serde(default)]
+        softmax: bool,
+        /// Widths of the hidden layers of the MLP over numeric features, vectors and weighed sums, in order; the output layer is
+        /// appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of that MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// BST, Chen et al. 2019: a transformer over each sequence and its target, whose outputs are read beside the vectors. Needs a feature
+    /// with `sequence`.
+    Bst {
+        /// Sequences and their targets: `[{ sequence = "history", target = "movie_id" }]`. A sequence and its target read the same
+        /// table. Default: each sequence with the one other feature that reads its table.
+        #[serde(default)]
+        #[schemars(extend("default" = null))]
+        attention: Vec<Attention>,
+        /// Blocks of self-attention and a feed-forward network.
+        #[serde(default = "bst_layers")]
+        #[schemars(range(min = 1, max = 64))]
+        layers: usize,
+        /// Heads of the self-attention; a divisor of the table's `dim`.
+        #[serde(default = "bst_heads")]
+        #[schemars(range(min = 1, max = 64))]
+        heads: usize,
+        /// Width of the hidden layer of the feed-forward network of each position.
+        #[serde(default = "bst_ffn")]
+        #[schemars(range(min = 1, max = 65536))]
+        ffn: usize,
+        /// Widths of the hidden layers of the MLP over numeric features, vectors and the outputs of the transformers, in order; the
+        /// output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of that MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// A tower of each label over one MLP that all share (Caruana 1997). Without `bottom` every tower reads the features
+    /// themselves; with a label that is `given` another one, that is ESMM (Ma et al. 2018).
+    #[serde(rename = "shared_bottom")]
+    SharedBottom {
+        /// Widths of the hidden layers that all labels share, in order; none leaves the towers alone.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        bottom: Vec<i64>,
+        /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
+        #[serde(default = "tower")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        tower: Vec<i64>,
+        /// Share of hidden units that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// MMoE, Ma et al. 2018: experts that all labels share, a gate of each label that mixes them, and its tower.
+    Mmoe {
+        /// Experts, each an MLP over all features.
+        #[serde(default = "experts")]
+        #[schemars(range(min = 1, max = 256))]
+        experts: usize,
+        /// Widths of the layers of an expert, in order.
+        #[serde(default = "expert")]
+        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
+        #[serde(default = "tower")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        tower: Vec<i64>,
+        /// Share of hidden units that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// PLE, Tang et al. 2020: experts of each label besides those that all share, in levels, with gates, and a tower of each label.
+    Ple {
+        /// Levels of experts; one is the paper's CGC.
+        #[serde(default = "levels")]
+        #[schemars(range(min = 1, max = 16))]
+        levels: usize,
+        /// Experts of a level that all labels share.
+        #[serde(default = "few_experts")]
+        #[schemars(range(min = 1, max = 256))]
+        shared_experts: usize,
+        /// Experts of a level that each label has of its own.
+        #[serde(default = "few_experts")]
+        #[schemars(range(min = 1, max = 256))]
+        task_experts: usize,
+        /// Widths of the layers of an expert, in order.
+        #[serde(default = "expert")]
+        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
+        #[serde(default = "tower")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        tower: Vec<i64>,
+        /// Share of hidden units that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
     /// A TorchScript module of your own: called with the numeric values `[batch, numeric]` and the feature vectors
-    /// `[batch, ΣD]`, it gives the logits, `[batch]` or `[batch, 1]`.
+    /// `[batch, ΣD]`, it gives the logits, `[batch]` or `[batch, 1]`; with
+    /// several labels or classes their outputs in order, `[batch, outputs]`.
     #[serde(rename = "torchscript")]
     TorchScript {
         /// The file that `torch.jit.save` wrote. A relative path starts at the job file's folder; one given by `--set`
@@ -192,6 +317,26 @@ fn hidden() -> Vec<i64> {
     vec![256, 128]
 }
 
+fn tower() -> Vec<i64> {
+    vec![64]
+}
+
+fn expert() -> Vec<i64> {
+    vec![128]
+}
+
+fn experts() -> usize {
+    4
+}
+
+fn few_experts() -> usize {
+    2
+}
+
+fn levels() -> usize {
+    1
+}
+
 fn cross_layers() -> usize {
     3
 }
@@ -202,6 +347,22 @@ fn wukong_layers() -> usize {
 
 fn wukong_vectors() -> usize {
     8
+}
+
+fn attention_hidden() -> Vec<i64> {
+    vec![80, 40]
+}
+
+fn bst_layers() -> usize {
+    1
+}
+
+fn bst_heads() -> usize {
+    1
+}
+
+fn bst_ffn() -> usize {
+    64
 }
 
 fn fmb_hidden() -> Vec<i64> {

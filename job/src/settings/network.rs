@@ -1,31 +1,63 @@
 //! The number of parameters of a dense network, from its settings, its features and the width of their tables. A test of
 //! the planner compares it with the real networks.
 
-use super::{Job, Model, Structure};
+use super::{Attention, AttentionActivation, Job, Model, Structure};
+
+/// The size of a sequence that is compared with a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairSize {
+    /// Values of each vector.
+    pub dim: u64,
+    /// Positions.
+    pub length: u64,
+}
 
 impl Job {
     /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
     #[must_use]
     pub fn dense_parameters(&self) -> Option<u64> {
         let dim = |feature: &super::Categorical| self.tables[feature.table].dim as u64;
-        let dims: Vec<u64> = self.features.categorical.iter().map(dim).collect();
-        self.model.parameters(self.features.numeric.len() as u64, &dims)
+        let vectors = self.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
+        let dims: Vec<u64> = vectors.map(dim).collect();
+        let sequences: Vec<PairSize> = self.model.attention().iter().filter_map(|pair| self.pair_size(pair)).collect();
+        let numeric = self.features.numeric.len() as u64;
+        let outputs: Vec<u64> = self.features.targets.iter().map(|target| target.outputs() as u64).collect();
+        let layers = self.model.parameters(numeric, &dims, &sequences, &outputs)?;
+        Some(layers + self.mlp.norm_parameters(&self.model, numeric, &dims))
+    }
+
+    fn pair_size(&self, pair: &Attention) -> Option<PairSize> {
+        let feature = self.features.categorical.iter().find(|feature| feature.name == pair.sequence)?;
+        let length = feature.values.sequence()?.length as u64;
+        Some(PairSize { dim: self.tables[feature.table].dim as u64, length })
     }
 }
 
 impl Model {
-    /// Weights and biases over `numeric` values and feature vectors of `dims`; `None` for a user's module.
+    /// The sequences that the network reads, each with its target.
     #[must_use]
-    pub fn parameters(&self, numeric: u64, dims: &[u64]) -> Option<u64> {
+    pub fn attention(&self) -> &[Attention] {
+        match self {
+            Self::Din { attention, .. } | Self::Bst { attention, .. } => attention,
+            _ => &[],
+        }
+    }
+
+    /// Weights and biases over `numeric` values, feature vectors of `dims`, and pairs of a sequence and a target, with `outputs`
+    /// of each label; `None` for a user's module.
+    #[must_use]
+    pub fn parameters(&self, numeric: u64, dims: &[u64], sequences: &[PairSize], outputs: &[u64]) -> Option<u64> {
+        let all: u64 = outputs.iter().sum();
+        let towers = |read: u64, tower: &[i64]| outputs.iter().map(|outputs| mlp(read, tower, *outputs)).sum::<u64>();
         let width = numeric + dims.iter().sum::<u64>();
         // The vectors without their first value, which is the id's own weight.
         let factors = dims.iter().map(|dim| dim.saturating_sub(1));
         Some(match self {
-            Self::Dlrm { bottom, top, .. } => dlrm(numeric, dims, bottom, top),
-            Self::Ffnn { hidden, .. } => mlp(width, hidden, 1),
+            Self::Dlrm { bottom, top, .. } => dlrm(numeric, dims, bottom, top, all),
+            Self::Ffnn { hidden, .. } => mlp(width, hidden, all),
             Self::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
                 let matrix = rank.map_or(width * width, |rank| 2 * rank as u64 * width);
-                *cross_layers as u64 * (matrix + width) + dcn_deep(width, *structure, hidden)
+                *cross_layers as u64 * (matrix + width) + dcn_deep(width, *structure, hidden, all)
             }
             Self::DeepFm { hidden, .. } => {
                 let factors = factors.max().unwrap_or(0);
@@ -42,29 +74,70 @@ impl Model {
                     let machine = mlp(vectors * rank, fmb_hidden, *fmb as u64 * dim);
                     (rank + *lcb as u64) * vectors + residual + norms + machine
                 };
-                below + layer(vectors) + (*layers as u64 - 1) * layer(made) + mlp(made * dim, top, 1)
+                below + layer(vectors) + (*layers as u64 - 1) * layer(made) + mlp(made * dim, top, all)
+            }
+            Self::SharedBottom { bottom, tower, .. } => match bottom.split_last() {
+                Some((last, below)) => mlp(width, below, last.unsigned_abs()) + towers(last.unsigned_abs(), tower),
+                None => towers(width, tower),
+            },
+            Self::Mmoe { experts, hidden, tower, .. } => {
+                let (experts, (expert, read)) = (*experts as u64, expert(width, hidden));
+                experts * expert + outputs.len() as u64 * experts * width + towers(read, tower)
+            }
+            Self::Ple { levels, shared_experts, task_experts, hidden, tower, .. } => {
+                let (shared, own, targets) = (*shared_experts as u64, *task_experts as u64, outputs.len() as u64);
+                let everyone = targets * own + shared;
+                let level = |index: usize, input: u64| {
+                    let shared_gate = if index + 1 < *levels { everyone * input } else { 0 };
+                    everyone * expert(input, hidden).0 + targets * (own + shared) * input + shared_gate
+                };
+                let (_, read) = expert(width, hidden);
+                let levels = (0..*levels).map(|index| level(index, if index == 0 { width } else { read }));
+                levels.sum::<u64>() + towers(read, tower)
+            }
+            Self::Din { attention_hidden, activation, hidden, .. } => {
+                let slopes = match activation {
+                    AttentionActivation::Prelu => attention_hidden.iter().map(|width| width.unsigned_abs()).sum(),
+                    AttentionActivation::Sigmoid | AttentionActivation::Relu => 0,
+                };
+                let units = sequences.iter().map(|pair| mlp(4 * pair.dim, attention_hidden, 1) + slopes);
+                units.sum::<u64>() + mlp(width + sequences.iter().map(|pair| pair.dim).sum::<u64>(), hidden, 1)
+            }
+            Self::Bst { layers, ffn, hidden, .. } => {
+                let block = |dim: u64| 4 * dim * dim + 4 * dim + mlp(dim, &[*ffn as i64], dim);
+                let outputs = |pair: &PairSize| (pair.length + 1) * pair.dim;
+                let transformers = sequences.iter().map(|pair| outputs(pair) + *layers as u64 * block(pair.dim));
+                transformers.sum::<u64>() + mlp(width + sequences.iter().map(outputs).sum::<u64>(), hidden, 1)
             }
             Self::TorchScript { .. } => return None,
         })
     }
 }
 
-fn dlrm(numeric: u64, dims: &[u64], bottom: &[i64], top: &[i64]) -> u64 {
+/// The parameters of an expert, and the width of what it gives.
+fn expert(input: u64, hidden: &[i64]) -> (u64, u64) {
+    match hidden.split_last() {
+        Some((last, below)) => (mlp(input, below, last.unsigned_abs()), last.unsigned_abs()),
+        None => (0, input),
+    }
+}
+
+fn dlrm(numeric: u64, dims: &[u64], bottom: &[i64], top: &[i64], outputs: u64) -> u64 {
     let dim = dims.first().copied().unwrap_or(0);
     let (below, width) = if numeric > 0 { (mlp(numeric, bottom, dim), dim) } else { (0, 0) };
     let vectors = dims.len() as u64 + u64::from(numeric > 0);
-    below + mlp(width + vectors * vectors.saturating_sub(1) / 2, top, 1)
+    below + mlp(width + vectors * vectors.saturating_sub(1) / 2, top, outputs)
 }
 
 /// The deep MLP and the output layer of a DCN-V2.
-fn dcn_deep(width: u64, structure: Structure, hidden: &[i64]) -> u64 {
+fn dcn_deep(width: u64, structure: Structure, hidden: &[i64], outputs: u64) -> u64 {
     match (structure, hidden.split_last()) {
-        (Structure::Stacked, Some(_)) => mlp(width, hidden, 1),
+        (Structure::Stacked, Some(_)) => mlp(width, hidden, outputs),
         (Structure::Parallel, Some((last, below))) => {
             let last = last.unsigned_abs();
-            mlp(width, below, last) + mlp(width + last, &[], 1)
+            mlp(width, below, last) + mlp(width + last, &[], outputs)
         }
-        (_, None) => mlp(width, &[], 1),
+        (_, None) => mlp(width, &[], outputs),
     }
 }
 
@@ -92,6 +165,6 @@ mod tests {
     #[test]
     fn a_module_of_the_users_is_not_counted() {
         let model = Model::TorchScript { file: "net.pt".into(), sha256: String::new(), trust: true };
-        assert_eq!(model.parameters(3, &[4, 4]), None);
+        assert_eq!(model.parameters(3, &[4, 4], &[], &[1]), None);
     }
 }

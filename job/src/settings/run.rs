@@ -27,9 +27,24 @@ pub struct Eval {
     /// Values of each of these columns that are measured on their own: the most frequent ones. All others are one slice.
     #[schemars(range(min = 1, max = 1000))]
     pub slice_values: usize,
+    /// After training, a function of the score is fitted to the validation part, after which predicted probabilities are
+    /// frequencies. It is saved with the model, and `zagros predict` applies it. `isotonic` is any increasing function (Zadrozny and
+    /// Elkan 2002), `temperature` divides all logits by one number (Guo et al. 2017): better for fewer than some thousand rows.
+    /// Needs a validation part. Default: none.
+    pub calibration: Option<CalibrationKind>,
     /// What `zagros predict` reads of a row besides its features. No job file has it.
     #[serde(skip)]
     pub predict: Option<PredictRows>,
+}
+
+/// The function that is fitted to the scores of the validation part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CalibrationKind {
+    /// Any increasing function.
+    Isotonic,
+    /// One factor for all logits.
+    Temperature,
 }
 
 /// What `zagros predict` reads of a row besides its features. It reads no label.
@@ -51,7 +66,14 @@ impl Eval {
 
 impl Default for Eval {
     fn default() -> Self {
-        Self { group_by: None, group_samples: 10_000_000, slices: Vec::new(), slice_values: 10, predict: None }
+        Self {
+            group_by: None,
+            group_samples: 10_000_000,
+            slices: Vec::new(),
+            slice_values: 10,
+            calibration: None,
+            predict: None,
+        }
     }
 }
 
@@ -59,7 +81,8 @@ impl Default for Eval {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EarlyStop {
-    /// Measure of the validation part that must improve.
+    /// Measure of the first label in the validation part that must improve. Default: `auc` of a click, `mse` of a regression
+    /// (`deviance` with loss `poisson`), `logloss` of classes.
     pub metric: Metric,
     /// Evaluations in a row without improvement after which training ends.
     #[schemars(range(min = 1, max = 1_000_000))]
@@ -79,12 +102,43 @@ impl Default for EarlyStop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
-    /// Area under the ROC curve; more is better.
+    /// Area under the ROC curve, of classes the mean over one class against the others; more is better.
     Auc,
-    /// Mean binary cross-entropy; less is better.
+    /// Mean cross-entropy of clicks or classes; less is better.
     Logloss,
     /// Mean AUC within the groups of `eval.group_by`; more is better.
     Gauc,
+    /// Mean squared error of a regression; less is better.
+    Mse,
+    /// Mean absolute error of a regression; less is better.
+    Mae,
+    /// Mean Poisson deviance of a regression with loss `poisson`; less is better.
+    Deviance,
+    /// Share of samples whose class is the one of the highest probability; more is better.
+    Accuracy,
+}
+
+impl Metric {
+    /// Whether more of it is better.
+    #[must_use]
+    pub fn is_gain(self) -> bool {
+        matches!(self, Self::Auc | Self::Gauc | Self::Accuracy)
+    }
+}
+
+/// As in the job file.
+impl std::fmt::Display for Metric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auc => "auc",
+            Self::Logloss => "logloss",
+            Self::Gauc => "gauc",
+            Self::Mse => "mse",
+            Self::Mae => "mae",
+            Self::Deviance => "deviance",
+            Self::Accuracy => "accuracy",
+        })
+    }
 }
 
 /// What a run saves while it trains. `zagros train` and `zagros up` resume from it after an interruption.

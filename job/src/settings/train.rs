@@ -55,6 +55,25 @@ pub struct Train {
     /// When training ends before its last epoch. The best state is then saved instead of the last. It needs `data.validation` or
     /// `data.validation_share`. Default: none.
     pub early_stop: Option<EarlyStop>,
+    /// Share ε of the label that is spread over both classes, in training only: a click counts as 1 − ε/2, no click as ε/2. The
+    /// training loss is that of these labels.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    pub label_smoothing: f64,
+    /// Share of the values of the feature vectors that a training step drops, before the network.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    pub embedding_dropout: f64,
+    /// Factor λ of a penalty on the feature vectors of a batch: λ/2 times the mean over the samples of their sum of squares. It is part
+    /// of the gradients, so a row is pulled to 0 by the share of the samples that have it; `l2` of a table's optimiser pulls each row of
+    /// a batch alike. The loss is reported without it.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub embedding_l2: f64,
+    /// Share d of the exponential moving average of the dense weights that a step keeps: average ← d·average + (1 − d)·weights.
+    /// Evaluations, predictions and the saved model use the average; rows have none. Not in mode `async`. Default: none.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    pub ema: Option<f64>,
+    /// Whether every epoch but the first begins with new rows, while the dense network is trained on (MEDA, Liu et al. 2023): the
+    /// remedy against the overfitting of rows in a second pass. Not in mode `async`.
+    pub reset_embeddings: bool,
     /// Bounds and pace of the dense network's updates.
     #[serde(flatten)]
     pub updates: DenseUpdates,
@@ -77,6 +96,11 @@ impl Default for Train {
             max_steps: None,
             evaluate_every: None,
             early_stop: None,
+            label_smoothing: 0.0,
+            embedding_dropout: 0.0,
+            embedding_l2: 0.0,
+            ema: None,
+            reset_embeddings: false,
             updates: DenseUpdates::default(),
         }
     }

@@ -9,7 +9,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 
 use crate::StoreError;
-use crate::bucket::{PendingRequest, S3Bucket};
+use crate::bucket::{ObjectBucket, PendingRequest};
 
 /// Bytes per request after the expected end: the rest of a line.
 const BEYOND: u64 = 64 << 10;
@@ -32,7 +32,7 @@ impl Pieces {
 
 /// An object, and a position in it. It keeps the current piece and those ahead of it in memory.
 pub(crate) struct ObjectDownload {
-    bucket: Arc<S3Bucket>,
+    bucket: Arc<ObjectBucket>,
     key: Key,
     bytes: u64,
     position: u64,
@@ -50,14 +50,14 @@ impl ObjectDownload {
     ///
     /// # Errors
     /// If the object does not exist, or the store does not answer.
-    pub(crate) fn open(bucket: Arc<S3Bucket>, key: Key) -> Result<Self, StoreError> {
+    pub(crate) fn open(bucket: Arc<ObjectBucket>, key: Key) -> Result<Self, StoreError> {
         let (store, object) = (bucket.store.clone(), key.clone());
         let head = bucket.call("read", &key, async move { store.head(&object).await })?;
         Ok(Self::of(bucket, key, head.size, Pieces::LARGE))
     }
 
     /// An object of a known size.
-    pub(crate) fn of(bucket: Arc<S3Bucket>, key: Key, bytes: u64, pieces: Pieces) -> Self {
+    pub(crate) fn of(bucket: Arc<ObjectBucket>, key: Key, bytes: u64, pieces: Pieces) -> Self {
         let (piece, ahead) = ((0, Bytes::new()), VecDeque::new());
         Self { bucket, key, bytes, position: 0, piece, ahead, pieces, end: bytes }
     }

@@ -29,11 +29,11 @@ pub enum StoreError {
         reason: &'static str,
     },
     /// The object store refused or did not answer.
-    #[error("cannot {what} {place} ({endpoint}): {reason}; {}", problem.help())]
+    #[error("cannot {what} {place} ({endpoint}): {reason}; {}", problem.help(place))]
     Bucket {
         /// The operation: `write`, `read`, …
         what: &'static str,
-        /// The object or prefix, `s3://bucket/key`.
+        /// The object or prefix, such as `s3://bucket/key`.
         place: String,
         /// Address of the store.
         endpoint: String,
@@ -62,6 +62,8 @@ pub enum StoreProblem {
     Environment,
     /// The content is larger than an object may be.
     TooLarge,
+    /// A web server sends files only as a whole.
+    NoRanges,
 }
 
 /// The cause of a failure. Programs map each cause to an exit code.
@@ -78,10 +80,26 @@ pub enum StoreFault {
 }
 
 impl StoreProblem {
-    fn help(self) -> &'static str {
+    fn help(self, place: &str) -> &'static str {
+        let scheme = place.split("://").next().unwrap_or_default();
         match self {
+            Self::NoRanges => "download the file, or serve it by a server that answers requests for ranges",
+            Self::Refused | Self::Keyless if scheme == "gs" => {
+                "check GOOGLE_APPLICATION_CREDENTIALS (the file of a service account) in the environment, whether its key has expired, and \
+                 that it may list and get there"
+            }
+            Self::Refused | Self::Keyless if scheme == "az" => {
+                "check AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_TOKEN) in the environment, whether the \
+                 token has expired, and that it may list and read there"
+            }
+            Self::Refused if scheme.starts_with("http") => {
+                "check the URL; if it is signed, its signature may have expired: make a new one"
+            }
+            Self::Away if scheme != "s3" => "check the address and that the server runs",
+            Self::NoBucket if scheme != "s3" => "make the bucket, or correct its name in the URL",
+            Self::Missing if scheme != "s3" => "check the URL",
             Self::Refused => {
-                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION in the environment, and that the key may \
+                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION in the environment, whether they have expired, and that the key may \
                  list and get there, and for checkpoints and models put and delete"
             }
             Self::NoBucket => "make the bucket, or correct the name after s3://",
@@ -121,7 +139,7 @@ impl StoreError {
                 StoreProblem::Refused | StoreProblem::NoBucket | StoreProblem::Environment => StoreFault::Setting,
                 StoreProblem::Missing => StoreFault::Missing,
                 StoreProblem::Away | StoreProblem::Keyless => StoreFault::Away,
-                StoreProblem::TooLarge => StoreFault::Machine,
+                StoreProblem::TooLarge | StoreProblem::NoRanges => StoreFault::Machine,
             },
         }
     }
@@ -151,13 +169,22 @@ pub(crate) fn explain(error: &object_store::Error) -> (StoreProblem, String) {
         (
             _,
             Some(
-                "AccessDenied" | "AuthorizationHeaderMalformed" | "ExpiredToken" | "InvalidToken" | "PermanentRedirect",
+                "AccessDenied"
+                | "AuthenticationFailed"
+                | "AuthorizationFailure"
+                | "AuthorizationHeaderMalformed"
+                | "ExpiredToken"
+                | "InvalidToken"
+                | "PermanentRedirect",
             ),
         ) => StoreProblem::Refused,
         (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }, _) => {
             StoreProblem::Refused
         }
         (object_store::Error::NotFound { .. }, _) => StoreProblem::Missing,
+        (object_store::Error::NotSupported { .. }, _) => StoreProblem::NoRanges,
+        // The errors of a web server are not divided by kind.
+        _ if ["401 Unauthorized", "403 Forbidden"].iter().any(|status| whole.contains(status)) => StoreProblem::Refused,
         _ => StoreProblem::Away,
     };
     let reason = match (problem, code) {
@@ -165,6 +192,7 @@ pub(crate) fn explain(error: &object_store::Error) -> (StoreProblem, String) {
         (StoreProblem::Refused, None) => "the request was refused".to_owned(),
         (StoreProblem::NoBucket, _) => "there is no such bucket".to_owned(),
         (StoreProblem::Missing, _) => "the object does not exist".to_owned(),
+        (StoreProblem::NoRanges, _) => "the server sends files only as a whole".to_owned(),
         (_, Some(code)) => format!("the store answered {code}"),
         // Without an answer of the store, the message of the transport.
         (_, None) => innermost.lines().next().unwrap_or_default().chars().take(200).collect(),

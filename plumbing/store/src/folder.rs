@@ -12,7 +12,7 @@ use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
 use zagros_plumbing::{durable, regular};
 
-use crate::bucket::{S3Bucket, environment};
+use crate::bucket::{ObjectBucket, environment};
 use crate::digest::ContentDigest;
 use crate::disk::{self, failed};
 use crate::download::ObjectDownload;
@@ -39,7 +39,7 @@ pub struct Folder {
 #[derive(Clone, Debug)]
 enum FolderKind {
     Disk(PathBuf),
-    Bucket { bucket: Arc<S3Bucket>, prefix: Key },
+    Bucket { bucket: Arc<ObjectBucket>, prefix: Key },
 }
 
 impl Folder {
@@ -66,7 +66,7 @@ impl Folder {
         Ok(match FolderLocation::parse(text)? {
             FolderLocation::Disk(path) => Self::disk(path),
             FolderLocation::Bucket { bucket, prefix } => {
-                let bucket = Arc::new(S3Bucket::open(&bucket, timeout, environment)?);
+                let bucket = Arc::new(ObjectBucket::open(&format!("s3://{bucket}"), timeout, environment)?);
                 Self { place: FolderKind::Bucket { bucket, prefix: Key::from(prefix) } }
             }
         })
@@ -164,6 +164,27 @@ impl Folder {
                 let list = async move { store.list_with_delimiter(Some(&key)).await };
                 let found = bucket.call("list", prefix, list)?;
                 Ok(found.common_prefixes.iter().filter_map(Key::filename).map(ToOwned::to_owned).collect())
+            }
+        }
+    }
+
+    /// Names of the files inside, in arbitrary order. None if the folder does not exist.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn files(&self) -> Result<Vec<String>, StoreError> {
+        match &self.place {
+            FolderKind::Disk(path) => disk::files(path),
+            FolderKind::Bucket { bucket, prefix } => {
+                let (store, key) = (bucket.store.clone(), prefix.clone());
+                let list = async move { store.list_with_delimiter(Some(&key)).await };
+                let found = bucket.call("list", prefix, list)?;
+                Ok(found
+                    .objects
+                    .iter()
+                    .filter_map(|object| object.location.filename())
+                    .map(ToOwned::to_owned)
+                    .collect())
             }
         }
     }
@@ -351,7 +372,7 @@ impl Folder {
     }
 }
 
-fn delete_object(bucket: &Arc<S3Bucket>, key: Key) -> Result<(), StoreError> {
+fn delete_object(bucket: &Arc<ObjectBucket>, key: Key) -> Result<(), StoreError> {
     let (store, object) = (bucket.store.clone(), key.clone());
     match bucket.call("delete", &key, async move { store.delete(&object).await }) {
         Err(error) if error.is_missing() => Ok(()),

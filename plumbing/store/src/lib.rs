@@ -1,4 +1,5 @@
-//! Folders of durable files: on a disk, or below a prefix of a bucket in an S3-compatible object store.
+//! Folders of durable files: on a disk, or below a prefix of a bucket in an S3-compatible object store; and data files in any
+//! object store or on a web server.
 //!
 //! ```text
 //! Folder ─┬─ a path    ─► plumbing::durable: temporary name, fsync, rename
@@ -22,6 +23,8 @@ mod file_name;
 mod folder;
 mod objects;
 mod part_sizes;
+mod range;
+mod stores;
 mod upload;
 mod url;
 
@@ -30,7 +33,9 @@ pub use digest::{ContentDigest, hexadecimal};
 pub use error::{StoreError, StoreFault, StoreProblem};
 pub use file_name::FileName;
 pub use folder::{FileInput, Folder};
-pub use objects::{ObjectInput, Objects, StoredObject, bucket_and_key};
+pub use objects::{ObjectInput, Objects, StoredObject};
+pub use range::ObjectRange;
+pub use url::ObjectUrl;
 
 #[cfg(test)]
 mod tests;

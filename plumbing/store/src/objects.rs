@@ -1,21 +1,25 @@
 //! The objects of a bucket, to be read: data that other programs have written, under any names.
 
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::StoreError;
-use crate::bucket::{Environment, S3Bucket, environment};
+use crate::bucket::{ObjectBucket, environment};
 use crate::download::{ObjectDownload, Pieces};
+use crate::range::ObjectRange;
+use crate::stores::{Environment, StoreKind};
 
 /// The objects of a bucket. All calls block. Clones share one connection.
 #[derive(Clone, Debug)]
 pub struct Objects {
-    bucket: Arc<S3Bucket>,
+    bucket: Arc<ObjectBucket>,
 }
 
 /// What a store says of an object.
@@ -29,29 +33,28 @@ pub struct StoredObject {
     pub version: String,
 }
 
-/// Bucket and key of `s3://bucket/key`; `None` for any other text, such as a path.
-#[must_use]
-pub fn bucket_and_key(url: &str) -> Option<(&str, &str)> {
-    let rest = url.strip_prefix("s3://")?;
-    Some(rest.split_once('/').unwrap_or((rest, "")))
-}
-
 impl Objects {
-    /// Opens a bucket with the endpoint and the credentials of the environment. A request takes at most `timeout`, with
+    /// Opens a bucket by its root ([`crate::ObjectUrl`]), with the endpoint and the credentials of the environment. A request takes at most `timeout`, with
     /// retries. Makes no request.
     ///
     /// # Errors
     /// If the environment contradicts itself.
-    pub fn open(bucket: &str, timeout: Duration) -> Result<Self, StoreError> {
-        Self::open_in(&environment(), bucket, timeout)
+    pub fn open(root: &str, timeout: Duration) -> Result<Self, StoreError> {
+        Self::open_in(&environment(), root, timeout)
     }
 
-    /// As [`Self::open`], with another environment: names and values of variables that begin with `AWS_`.
+    /// As [`Self::open`], with another environment: names and values of the variables of stores.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_in(environment: &Environment, bucket: &str, timeout: Duration) -> Result<Self, StoreError> {
-        Ok(Self { bucket: Arc::new(S3Bucket::open(bucket, timeout, environment)?) })
+    pub fn open_in(environment: &Environment, root: &str, timeout: Duration) -> Result<Self, StoreError> {
+        Ok(Self { bucket: Arc::new(ObjectBucket::open(root, timeout, environment)?) })
+    }
+
+    /// Whether objects can be listed. A web server has no list.
+    #[must_use]
+    pub fn has_list(&self) -> bool {
+        StoreKind::of(self.bucket.name()).is_none_or(|(kind, _)| kind != StoreKind::Http)
     }
 
     /// The object of this key, if there is one.
@@ -90,9 +93,28 @@ impl Objects {
         Ok(ObjectInput(ObjectDownload::of(Arc::clone(&self.bucket), key, object.bytes, Pieces::MANY)))
     }
 
+    /// A part of an object, for several threads. Makes no request.
+    ///
+    /// # Errors
+    /// If the key is not one.
+    pub fn range(&self, object: &StoredObject, part: Range<u64>) -> Result<ObjectRange, StoreError> {
+        let key = self.key(&object.key)?;
+        Ok(ObjectRange::new(Arc::clone(&self.bucket), key, part.start..part.end.min(object.bytes)))
+    }
+
+    /// A few bytes of an object, in one request.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn read(&self, object: &StoredObject, part: Range<u64>) -> Result<Bytes, StoreError> {
+        let key = self.key(&object.key)?;
+        let (store, object) = (self.bucket.store.clone(), key.clone());
+        self.bucket.call("read", &key, async move { store.get_range(&object, part).await })
+    }
+
     fn key(&self, key: &str) -> Result<Key, StoreError> {
         Key::parse(key.trim_matches('/')).map_err(|_| StoreError::Place {
-            text: format!("s3://{}/{key}", self.bucket.name()),
+            text: format!("{}/{key}", self.bucket.name()),
             reason: "a key has no empty part, and none of . and ..",
         })
     }
@@ -139,15 +161,8 @@ mod tests {
     fn store(objects: &[(&str, &[u8])]) -> (FakeS3, Objects) {
         let store = FakeS3::start("logs");
         objects.iter().for_each(|(key, content)| store.put(key, *content));
-        let objects = Objects::open_in(&store.environment(), "logs", TIMEOUT).unwrap();
+        let objects = Objects::open_in(&store.environment(), "s3://logs", TIMEOUT).unwrap();
         (store, objects)
-    }
-
-    #[test]
-    fn urls_are_divided_into_bucket_and_key() {
-        assert_eq!(bucket_and_key("s3://logs/a/b.csv"), Some(("logs", "a/b.csv")));
-        assert_eq!(bucket_and_key("s3://logs"), Some(("logs", "")));
-        assert_eq!(bucket_and_key("/data/s3/x"), None);
     }
 
     #[test]

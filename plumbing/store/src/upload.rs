@@ -4,14 +4,13 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{
     Attribute, Attributes, GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions,
 };
 use tracing::warn;
 
-use crate::bucket::{PendingRequest, S3Bucket};
+use crate::bucket::{ObjectBucket, PendingRequest};
 use crate::part_sizes::{MOST_PARTS, PartSizes};
 use crate::{StoreError, StoreProblem};
 
@@ -22,7 +21,7 @@ const TAG: &str = "zagros-upload";
 
 /// An unfinished object. Dropping it aborts the upload.
 pub(crate) struct ObjectUpload {
-    bucket: Arc<S3Bucket>,
+    bucket: Arc<ObjectBucket>,
     key: Key,
     sizes: PartSizes,
     part: Vec<u8>,
@@ -34,7 +33,7 @@ pub(crate) struct ObjectUpload {
 }
 
 impl ObjectUpload {
-    pub(crate) fn new(bucket: Arc<S3Bucket>, key: Key, sizes: PartSizes) -> Self {
+    pub(crate) fn new(bucket: Arc<ObjectBucket>, key: Key, sizes: PartSizes) -> Self {
         let tag = format!("{:032x}", rand::random::<u128>());
         Self { bucket, key, sizes, part: Vec::new(), parts: 0, tag, upload: None, under_way: VecDeque::new() }
     }
@@ -129,7 +128,7 @@ impl Drop for ObjectUpload {
 }
 
 /// Whether an object was made by the upload with this tag.
-async fn is_tagged(store: &AmazonS3, key: &Key, tag: &str) -> bool {
+async fn is_tagged(store: &dyn ObjectStore, key: &Key, tag: &str) -> bool {
     let head = GetOptions { head: true, ..GetOptions::default() };
     let found = store.get_opts(key, head).await;
     found.is_ok_and(|found| found.attributes.get(&Attribute::Metadata(TAG.into())).is_some_and(|known| **known == *tag))

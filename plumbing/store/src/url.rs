@@ -1,7 +1,10 @@
-//! The meaning of a text as a folder.
+//! The meaning of a text as a folder, or as an object.
 
 use std::path::PathBuf;
 
+use object_store::path::Path as Key;
+
+use crate::stores::StoreKind;
 use crate::{FileName, StoreError};
 
 /// The place of a folder.
@@ -13,6 +16,34 @@ pub(crate) enum FolderLocation {
         bucket: String,
         prefix: String,
     },
+}
+
+/// The place of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectUrl {
+    /// The store: `s3://bucket`, `gs://bucket`, `az://container`, or `https://host` with the query of the URL, if it has one.
+    pub root: String,
+    /// The key in it.
+    pub key: String,
+}
+
+impl ObjectUrl {
+    /// Divides the URL of an object or a prefix; `None` for any other text, such as a path.
+    #[must_use]
+    pub fn parse(url: &str) -> Option<Self> {
+        let (kind, rest) = StoreKind::of(url)?;
+        let scheme = &url[..url.len() - rest.len()];
+        if kind != StoreKind::Http {
+            let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+            return Some(Self { root: format!("{scheme}{bucket}"), key: key.to_owned() });
+        }
+        let (rest, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let query = query.split('#').next().unwrap_or_default();
+        // A server is asked for the decoded path, encoded again.
+        let key = Key::from_url_path(path).map_or_else(|_| path.to_owned(), |key| key.to_string());
+        Some(Self { root: format!("{scheme}{host}{query}"), key })
+    }
 }
 
 impl FolderLocation {
@@ -79,6 +110,18 @@ mod tests {
         assert_eq!(FolderLocation::parse("file:///mnt/a").unwrap(), FolderLocation::Disk("/mnt/a".into()));
         assert_eq!(FolderLocation::parse("s3://models").unwrap(), bucket("models", ""));
         assert_eq!(FolderLocation::parse("s3://models//ads/ctr/").unwrap(), bucket("models", "ads/ctr"));
+    }
+
+    #[test]
+    fn urls_are_divided_into_store_and_key() {
+        let parsed = |url: &str| ObjectUrl::parse(url).map(|ObjectUrl { root, key }| (root, key));
+        let is = |root: &str, key: &str| Some((root.to_owned(), key.to_owned()));
+        assert_eq!(parsed("s3://logs/a/b.csv"), is("s3://logs", "a/b.csv"));
+        assert_eq!(parsed("gs://logs"), is("gs://logs", ""));
+        assert_eq!(parsed("az://logs/day/*"), is("az://logs", "day/*"));
+        assert_eq!(parsed("https://a.b:8080/c%20d/e.csv?sig=1/2"), is("https://a.b:8080?sig=1/2", "c d/e.csv"));
+        assert_eq!(parsed("/data/s3/x"), None);
+        assert_eq!(parsed("ftp://a/b"), None);
     }
 
     #[test]

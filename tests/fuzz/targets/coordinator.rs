@@ -263,8 +263,12 @@ impl FuzzedRun {
                 answered(request, |request| core.position(now, request))
             }
             7 => {
-                let transform =
-                    |(mean, deviation): &(u8, u8)| Transform { mean: float(*mean), deviation: float(*deviation) };
+                let transform = |(mean, deviation): &(u8, u8)| Transform {
+                    mean: float(*mean),
+                    deviation: float(*deviation),
+                    numbers: vec![float(*deviation)],
+                    ids: vec![u64::from(*mean)],
+                };
                 let measured = claims.list.iter().map(transform).collect();
                 let request = TransformsRequest { member, incarnation, measured, bytes: claims.of(1) };
                 answered(request, |request| core.transforms(now, request))

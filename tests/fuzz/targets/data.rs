@@ -35,6 +35,11 @@ max_bad_rows = 1000000
 kind = "ffnn"
 "#;
 
+/// Fields may hold line breaks.
+fn quoted_breaks() -> String {
+    DELIMITED.replace("header = true", "header = true\nquoted_breaks = true")
+}
+
 struct FuzzedSource {
     job: Job,
     train: PathBuf,
@@ -88,9 +93,11 @@ fn stream(job: &Job, path: &Path) -> Result<u64, String> {
 fn any_bytes_are_rows_or_a_reason() {
     let (delimited, criteo) =
         (AssertUnwindSafe(FuzzedSource::new(DELIMITED)), AssertUnwindSafe(FuzzedSource::new(CRITEO)));
+    let quoted = AssertUnwindSafe(FuzzedSource::new(&quoted_breaks()));
     check!().with_iterations(300).with_type::<Vec<u8>>().for_each(|bytes| {
         delimited.read(bytes);
         criteo.read(bytes);
+        quoted.read(&[b"click,age,city,tags\n1,2,\"", &bytes[..]].concat());
         // As if it were gzip.
         delimited.read(&[&[0x1f, 0x8b, 8, 0], &bytes[..]].concat());
     });
@@ -100,6 +107,7 @@ fn any_bytes_are_rows_or_a_reason() {
 #[test]
 fn nearly_good_rows_are_counted_good_or_bad() {
     let (source, read) = (AssertUnwindSafe(FuzzedSource::new(DELIMITED)), AtomicU64::new(0));
+    let quoted = AssertUnwindSafe(FuzzedSource::new(&quoted_breaks()));
     check!().with_iterations(300).with_type::<Vec<(bool, i16, Vec<u8>)>>().for_each(|rows| {
         let mut text = b"click,age,city,tags\n".to_vec();
         for (label, age, noise) in rows {
@@ -107,7 +115,7 @@ fn nearly_good_rows_are_counted_good_or_bad() {
             text.extend_from_slice(noise);
             text.extend_from_slice(b",a|b\n");
         }
-        read.fetch_add(source.read(&text).unwrap_or(0), Ordering::Relaxed);
+        read.fetch_add(source.read(&text).unwrap_or(0) + quoted.read(&text).unwrap_or(0), Ordering::Relaxed);
     });
     assert!(read.into_inner() > 0, "some rows are good");
 }

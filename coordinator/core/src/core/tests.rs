@@ -377,7 +377,7 @@ fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
 fn the_first_worker_reports_the_transforms_and_a_later_report_changes_nothing() {
     let mut core = core(1, 2);
     let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
-    let answer = |mean: f64| vec![Transform { mean, deviation: 2.0 }];
+    let answer = |mean: f64| vec![Transform { mean, deviation: 2.0, ..Transform::default() }];
     let mut tell = |worker: &JoinResponse, measured, bytes| {
         core.transforms(
             at(0),

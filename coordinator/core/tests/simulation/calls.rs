@@ -112,7 +112,11 @@ impl SimulatedRun {
             return;
         };
         let SimulatedProcess { member, incarnation, .. } = process;
-        let measured = if slot.index == 0 { vec![Transform { mean: 1.0, deviation: 2.0 }] } else { Vec::new() };
+        let measured = if slot.index == 0 {
+            vec![Transform { mean: 1.0, deviation: 2.0, ..Transform::default() }]
+        } else {
+            Vec::new()
+        };
         let request = TransformsRequest { member, incarnation, measured, bytes: 9 };
         if let Err(refusal) = self.core.transforms(self.now, &request) {
             self.refused(slot, refusal.kind);

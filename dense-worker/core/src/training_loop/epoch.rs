@@ -153,6 +153,10 @@ impl TrainingLoop {
     pub(super) fn next_epoch(&mut self, end: RoundEnd) -> Vec<Action> {
         let is_last = end == RoundEnd::Steps || self.is_settled();
         let next = if is_last { self.config.epochs } else { self.counts.epoch + 1 };
+        if self.config.resets_rows && next < self.config.epochs {
+            // Where this is given up, because a worker is lost, the epoch ends once more, and rows are removed again.
+            return self.go(State::Finishing(Finish::ResettingRows), Action::ResetRows);
+        }
         self.begin_epoch(next, true)
     }
 

@@ -99,6 +99,7 @@ impl World {
             evaluate_every: Some(7),
             early_stop: None,
             has_held_out: true,
+            resets_rows: true,
             keeps_checkpoints: true,
             checkpoint_every: Some(5),
             is_replacement: joined.incarnation > 1,

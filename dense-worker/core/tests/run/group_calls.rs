@@ -23,6 +23,7 @@ impl World {
                 | Action::Checkpoint
                 | Action::WaitForAll
                 | Action::CloseEpoch { .. }
+                | Action::ResetRows
                 | Action::FinalCheckpoint
                 | Action::Conclude { finished: true }
         )
@@ -143,6 +144,11 @@ impl World {
                     self.describe()
                 );
                 vec![Event::EpochClosed; ranks.len()]
+            }
+            Action::ResetRows => {
+                // Gradients of an epoch must not change rows of the next.
+                assert!(ranks.iter().all(|index| self.worker(*index).in_flight.is_none()));
+                vec![Event::RowsReset; ranks.len()]
             }
             Action::Conclude { .. } => vec![Event::Concluded; ranks.len()],
             action => panic!("{action:?} is no call of all"),

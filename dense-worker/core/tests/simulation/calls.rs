@@ -26,6 +26,7 @@ impl World {
             | Action::Vote(_)
             | Action::WaitForAll
             | Action::CloseEpoch { .. }
+            | Action::ResetRows
             | Action::FinalCheckpoint
             | Action::Conclude { finished: true }
             | Action::Save { together: true, .. } => several,
@@ -315,6 +316,7 @@ impl World {
                 assert!(!check_books || all_done, "epoch {epoch} ends with splits that nobody read");
                 Event::EpochClosed
             }
+            Action::ResetRows => Event::RowsReset,
             Action::Conclude { .. } => Event::Concluded,
             Action::Save { .. } => Event::Saved,
             action => unreachable!("{action:?}"),

@@ -174,6 +174,7 @@ impl World {
             evaluate_every: plan.evaluate_every,
             early_stop: plan.early_stop,
             has_held_out: true,
+            resets_rows: !plan.policy.is_asynchronous(),
             keeps_checkpoints: true,
             checkpoint_every: plan.checkpoint_every.filter(|_| index == 0),
             is_replacement,

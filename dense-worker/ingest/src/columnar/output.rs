@@ -6,9 +6,11 @@
 use memchr::memmem::Finder;
 
 use super::kind::{Kind, Value};
+use crate::category::date::date_part;
+use crate::category::reading::{CellReading, range_of};
 use crate::hash_value;
 use crate::parse::bad::shown;
-use crate::parse::label::LabelTexts;
+use crate::parse::label::{LabelTexts, sample_weight};
 use crate::parse::number::{MOST, parse_number};
 
 /// The most different faulty values of a block that are shown in a message.
@@ -339,27 +341,83 @@ impl ToNumber {
     }
 }
 
-/// The class of a row.
+/// The range of a number, or a part of a date: a small number.
 #[derive(Clone, Debug)]
-pub(super) struct ToClass {
+pub(super) struct ToPart {
+    number: ToNumber,
+    reading: CellReading,
+}
+
+impl ToPart {
+    pub(super) fn new(texts: Texts, reading: CellReading) -> Self {
+        Self { number: ToNumber(texts), reading }
+    }
+}
+
+impl Convert for ToPart {
+    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
+        match &self.reading {
+            CellReading::Buckets(edges) => Ok(match self.number.cell(value)? {
+                Cell::Number(number) => Cell::Number(f64::from(range_of(edges, number))),
+                other => other,
+            }),
+            CellReading::Date(part) => match self.number.0.of(value) {
+                b"" => Ok(Cell::Missing),
+                text => date_part(text, *part).map(|part| Cell::Number(f64::from(part))).ok_or(()),
+            },
+            CellReading::Text => Err(()),
+        }
+    }
+
+    fn shown(&self, value: Value<'_>) -> String {
+        self.number.shown(value)
+    }
+
+    fn null(&self) -> Result<Cell, ()> {
+        Ok(Cell::Missing)
+    }
+}
+
+/// The label of a row.
+#[derive(Clone, Debug)]
+pub(super) struct ToLabel {
     pub(super) kind: Kind,
     pub(super) label: LabelTexts,
 }
 
-impl Convert for ToClass {
+impl Convert for ToLabel {
     fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
-        let mut buffer = Vec::new();
-        let class = self.label.class(self.kind.text(value, &mut buffer));
-        let class = class.or_else(|| match value {
+        let number = self.kind.number(value).and_then(|number| self.label.number(number));
+        let label = number.or_else(|| self.label.value(self.kind.text(value, &mut Vec::new())));
+        let label = label.or_else(|| match value {
             // A job that names no texts means 1 and 0.
-            Value::Int(truth) if self.kind == Kind::Bool => self.label.class(if truth == 0 { b"0" } else { b"1" }),
+            Value::Int(truth) if self.kind == Kind::Bool => self.label.value(if truth == 0 { b"0" } else { b"1" }),
             _ => None,
         });
-        class.map(|class| Cell::Number(f64::from(class))).ok_or(())
+        label.map(|label| Cell::Number(f64::from(label))).ok_or(())
     }
 
     fn shown(&self, value: Value<'_>) -> String {
         shown(self.kind.text(value, &mut Vec::new()))
+    }
+
+    fn null(&self) -> Result<Cell, ()> {
+        self.label.none().map(|label| Cell::Number(f64::from(label))).ok_or(())
+    }
+}
+
+/// The weight of a sample.
+#[derive(Clone, Debug)]
+pub(super) struct ToWeight(pub(super) Kind);
+
+impl Convert for ToWeight {
+    fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
+        let weight = sample_weight(self.0.text(value, &mut Vec::new()));
+        weight.map(|weight| Cell::Number(f64::from(weight))).ok_or(())
+    }
+
+    fn shown(&self, value: Value<'_>) -> String {
+        shown(self.0.text(value, &mut Vec::new()))
     }
 
     fn null(&self) -> Result<Cell, ()> {

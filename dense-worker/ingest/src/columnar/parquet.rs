@@ -2,7 +2,8 @@
 
 pub(crate) mod column;
 pub(crate) mod file;
+pub(crate) mod pages;
+pub(crate) mod stored;
 
 mod decoder;
-mod pages;
 mod schema;

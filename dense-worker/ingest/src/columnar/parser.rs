@@ -4,24 +4,25 @@
 //! Slices of a row group come in order. With several parsing threads each has every n-th of them: it then goes over the rows
 //! of the others, and does not decompress pages that have only such rows.
 
-use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
-use zagros_job::{Format, Job, Values};
+use zagros_job::{Format, Job};
 
-use super::fault::{Fault, Result};
-use super::output::{BagCells, Cell, Cells, IdCells, Output, Texts, ToClass, ToNumber};
-use super::parquet::column::ColumnReader;
+use super::categories::Categories;
+use super::decoded::{Decoded, GroupColumns, failed};
+use super::fault::Fault;
+use super::output::{Cell, Cells, Convert, IdCells, Texts, ToLabel, ToNumber, ToPart, ToWeight};
 use super::parquet::file::{RowGroups, RowSlice, UsedColumn};
+use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
+use crate::category::reading::CellReading;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
-use crate::parse::label::{LabelTexts, bytes};
-use crate::parse::row::{HoldOut, ParseOutcome, hold_out, wants_groups};
+use crate::parse::hold_out::HoldOut;
+use crate::parse::label::{LabelTexts, bytes, expected_weight};
+use crate::parse::row::{ParseOutcome, wants_groups, wants_weights};
 use crate::parse::sink::{BatchSink, RowSink, notes_rows};
 use crate::read::layout::FileLayout;
-use crate::source::open_file;
 use crate::{DataPart, IngestError};
 
 /// Parses rows of a job from columns. Each thread has its own.
@@ -31,6 +32,10 @@ pub(crate) struct ColumnarParser {
     hold_out: Option<HoldOut>,
     /// Whether rows are read with their group.
     groups: bool,
+    /// Whether rows are read with their sample weight.
+    weights: bool,
+    /// Labels of the row that is given away, one for each target.
+    labels: Vec<f32>,
     /// Whether rows are read with the texts of their keys.
     notes: bool,
     missing: Vec<Vec<u8>>,
@@ -44,25 +49,15 @@ struct OpenGroup {
     group: usize,
     /// The next row.
     at: u64,
-    label: Option<Decoded<Cells<ToClass>>>,
+    /// Its columns, if they are in a store.
+    ranges: Option<GroupRanges>,
+    labels: Vec<Decoded<Cells<ToLabel>>>,
+    weight: Option<Decoded<Cells<ToWeight>>>,
     numeric: Vec<Decoded<Cells<ToNumber>>>,
     categorical: Vec<Categories>,
     grouping: Option<Decoded<IdCells>>,
     keys: Vec<Decoded<TextCells>>,
-}
-
-/// A column with what its values become.
-#[derive(Debug)]
-struct Decoded<O> {
-    reader: ColumnReader,
-    out: O,
-    position: usize,
-}
-
-#[derive(Debug)]
-enum Categories {
-    One(Box<Decoded<IdCells>>),
-    Many(Box<Decoded<BagCells>>),
+    time: Option<Decoded<TextCells>>,
 }
 
 impl ColumnarParser {
@@ -72,8 +67,9 @@ impl ColumnarParser {
             Format::Parquet(columnar) => bytes(&columnar.missing),
             Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => Vec::new(),
         };
-        let (hold_out, groups, notes) = (hold_out(job, part), wants_groups(job, part), notes_rows(job, part));
-        Self { job: Arc::clone(job), hold_out, groups, notes, missing, open: None }
+        let (hold_out, groups, notes) = (HoldOut::of(job, part), wants_groups(job, part), notes_rows(job, part));
+        let (weights, labels) = (wants_weights(job, part), vec![0.0; job.features.targets.len()]);
+        Self { job: Arc::clone(job), hold_out, groups, weights, labels, notes, missing, open: None }
     }
 
     /// Gives the rows of a slice to `sink`.
@@ -91,10 +87,11 @@ impl ColumnarParser {
             None => self.open_group(layout, row_groups, group)?,
         };
         let decoded = open.decode(start, rows);
-        decoded.map_err(|(index, fault)| damaged(&layout.path, row_groups, group, index, fault))?;
+        decoded
+            .map_err(|(index, fault)| failed(&layout.path, row_groups, group, index, open.ranges.as_ref(), fault))?;
         let first_row = row_groups.groups[group].first_row.saturating_add(start);
-        let parts = self.hold_out.map(|hold_out| (hold_out, RowHash::new(layout, first_row)));
-        let outcome = self.rows(&open, rows, parts, sink);
+        let hash = RowHash::new(layout, first_row);
+        let outcome = self.rows(&open, rows, hash, sink);
         self.open = Some(open);
         Ok(outcome)
     }
@@ -105,64 +102,64 @@ impl ColumnarParser {
         row_groups: &RowGroups,
         group: usize,
     ) -> std::result::Result<OpenGroup, IngestError> {
-        let path = &layout.path;
-        let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.clone(), source })?;
-        let file = Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.clone() })?);
-        let columns = GroupColumns { path, file, row_groups, group };
+        let columns = GroupColumns::open(&layout.path, row_groups, group)?;
         let features = &self.job.features;
         let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
         let predict = self.job.eval.predict.as_ref();
-        let class =
-            |column: &UsedColumn| Cells::new(ToClass { kind: column.kind, label: LabelTexts::new(&features.label) });
-        let label = predict.is_none().then(|| columns.decoded(0, class)).transpose()?;
-        let labels = usize::from(label.is_some());
-        let numeric = (labels..labels + features.numeric.len())
+        let targets = if predict.is_none() { features.targets.as_slice() } else { &[] };
+        let labels = targets.iter().enumerate().map(|(index, target)| {
+            let label = LabelTexts::new(target, &self.missing);
+            columns.decoded(index, |column| Cells::new(ToLabel { kind: column.kind, label }))
+        });
+        let labels = labels.collect::<std::result::Result<Vec<_>, _>>()?;
+        let weight = self.weights.then(|| columns.decoded(labels.len(), |column| Cells::new(ToWeight(column.kind))));
+        let weight = weight.transpose()?;
+        // The column of weights is there also where it is not read.
+        let learned = labels.len() + usize::from(layout.positions.weight.is_some());
+        let numeric = (learned..learned + features.numeric.len())
             .map(|index| columns.decoded(index, |column| Cells::new(ToNumber(texts(column)))))
             .collect::<std::result::Result<_, _>>()?;
-        let first = labels + features.numeric.len();
-        let categorical = features.categorical.iter().enumerate().map(|(feature, values)| {
-            let index = first + feature;
-            Ok(match &values.values {
-                Values::One => Categories::One(Box::new(columns.decoded(index, |column| IdCells::new(texts(column)))?)),
-                Values::Many { separator, .. } => Categories::Many(Box::new(columns.decoded(index, |column| {
-                    BagCells::new(texts(column), Some(separator.as_str()).filter(|_| !column.is_list()))
-                })?)),
-            })
-        });
-        let categorical = categorical.collect::<std::result::Result<_, IngestError>>()?;
-        let first = first + features.categorical.len();
+        let mut categorical = Vec::new();
+        let mut first = learned + features.numeric.len();
+        for feature in &features.categorical {
+            let cells = Categories::open(features, feature, &columns, first, &self.missing)?;
+            first += cells.columns();
+            categorical.push(cells);
+        }
         let grouping =
             (self.groups && predict.is_none()).then(|| columns.decoded(first, |column| IdCells::new(texts(column))));
         let grouping = grouping.transpose()?;
         // The column of groups is there also where it is not read.
         let first = first + usize::from(layout.positions.group.is_some());
-        let keys = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
-        let keys = (first..first + keys).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
+        let noted = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
+        let keys = (first..first + noted).map(|index| columns.decoded(index, |column| TextCells::new(column.kind)));
         let keys = keys.collect::<std::result::Result<_, _>>()?;
-        Ok(OpenGroup { layout: Arc::clone(layout), group, at: 0, label, numeric, categorical, grouping, keys })
+        let last = first + layout.positions.keys.len();
+        let by_time = self.hold_out.as_ref().is_some_and(HoldOut::by_time);
+        let time = by_time.then(|| columns.decoded(last, |column| TextCells::new(column.kind))).transpose()?;
+        let (layout, ranges) = (Arc::clone(layout), columns.ranges());
+        Ok(OpenGroup { layout, group, at: 0, ranges, labels, weight, numeric, categorical, grouping, keys, time })
     }
 
-    fn rows<S: RowSink>(
-        &self,
-        open: &OpenGroup,
-        rows: usize,
-        mut parts: Option<(HoldOut, RowHash)>,
-        sink: &mut S,
-    ) -> ParseOutcome {
-        if parts.is_none()
+    fn rows<S: RowSink>(&mut self, open: &OpenGroup, rows: usize, mut hash: RowHash, sink: &mut S) -> ParseOutcome {
+        if self.hold_out.is_none()
             && !open.has_faults()
             && let Some(batch) = sink.by_columns()
         {
-            open.put_columns(batch);
+            open.put_columns(batch, rows);
             return ParseOutcome { rows: rows as u64, ..ParseOutcome::default() };
         }
         let mut outcome = ParseOutcome::default();
         for row in 0..rows {
-            if parts.as_mut().is_some_and(|(hold_out, hash)| hash.part(hold_out.split, row) != hold_out.wanted) {
+            let is_wanted = self.hold_out.as_ref().map_or(Ok(true), |hold_out| {
+                let time = open.time.as_ref().map_or(&b""[..], |column| column.out.text(row));
+                hold_out.wants(time, |split| hash.part(split, row))
+            });
+            if let Ok(false) = is_wanted {
                 outcome.other_part += 1;
                 continue;
             }
-            match self.row(open, row, sink) {
+            match is_wanted.and_then(|_| self.row(open, row, sink)) {
                 Ok(()) => outcome.rows += 1,
                 Err(fault) => {
                     sink.abandon();
@@ -174,12 +171,19 @@ impl ColumnarParser {
     }
 
     #[inline]
-    fn row<S: RowSink>(&self, open: &OpenGroup, row: usize, sink: &mut S) -> std::result::Result<(), Box<FieldFault>> {
+    fn row<S: RowSink>(
+        &mut self,
+        open: &OpenGroup,
+        row: usize,
+        sink: &mut S,
+    ) -> std::result::Result<(), Box<FieldFault>> {
         open.keys.iter().for_each(|column| sink.key(column.out.text(row)));
-        let label = match &open.label {
-            Some(column) => self.class(column, row)?,
-            None => 0.0,
-        };
+        for (target, column) in open.labels.iter().enumerate() {
+            let expected = || LabelTexts::new(&self.job.features.targets[target], &self.missing).expected();
+            self.labels[target] = number(column, row, expected)?;
+        }
+        let expected = || expected_weight(self.job.features.weight.as_deref().unwrap_or_default());
+        let weight = open.weight.as_ref().map(|column| number(column, row, expected)).transpose()?;
         for (feature, column) in open.numeric.iter().enumerate() {
             match column.out.cells[row] {
                 Cell::Number(number) => sink.numeric(feature, Some(number)),
@@ -188,36 +192,25 @@ impl ColumnarParser {
             }
         }
         for (feature, column) in open.categorical.iter().enumerate() {
-            match column {
-                Categories::One(column) => sink.id(feature, column.out.ids[row]),
-                Categories::Many(column) => {
-                    let BagCells { ids, ends, .. } = &column.out;
-                    let start = row.checked_sub(1).map_or(0, |before| ends[before]);
-                    ids[start..ends[row]].iter().for_each(|id| sink.id(feature, *id));
-                    sink.end_bag(feature);
-                }
-            }
+            column.row(feature, row, sink).map_err(|(part, column)| self.bad_part(feature, part, column, row))?;
         }
         if let Some(grouping) = &open.grouping {
             sink.group_id(grouping.out.ids[row]);
         }
-        sink.commit(label);
+        sink.commit(&self.labels, weight);
         Ok(())
     }
 
-    #[inline]
-    fn class(&self, column: &Decoded<Cells<ToClass>>, row: usize) -> std::result::Result<f32, Box<FieldFault>> {
-        match column.out.cells[row] {
-            Cell::Number(class) => Ok(class as f32),
-            Cell::Missing => Err(self.bad_label(column, u32::MAX)),
-            Cell::Faulty(text) => Err(self.bad_label(column, text)),
-        }
-    }
-
     #[cold]
-    fn bad_label(&self, column: &Decoded<Cells<ToClass>>, text: u32) -> Box<FieldFault> {
-        let expected = LabelTexts::new(&self.job.features.label).expected();
-        Box::new(FieldFault { column: column.position + 1, expected, found: column.out.text(text).into() })
+    fn bad_part(&self, feature: usize, part: usize, column: &Decoded<Cells<ToPart>>, row: usize) -> Box<FieldFault> {
+        let features = &self.job.features;
+        let part = features.parts(&features.categorical[feature])[part];
+        let expected = CellReading::new(part.reading).expected(part.column);
+        let found = match column.out.cells[row] {
+            Cell::Faulty(text) => column.out.text(text).into(),
+            Cell::Missing | Cell::Number(_) => String::new(),
+        };
+        Box::new(FieldFault { column: column.position + 1, expected, found })
     }
 
     #[cold]
@@ -227,38 +220,20 @@ impl ColumnarParser {
     }
 }
 
-/// Opens the columns of a row group.
-struct GroupColumns<'a> {
-    path: &'a Path,
-    file: Arc<File>,
-    row_groups: &'a RowGroups,
-    group: usize,
-}
-
-impl GroupColumns<'_> {
-    fn decoded<O>(
-        &self,
-        index: usize,
-        out: impl FnOnce(&UsedColumn) -> O,
-    ) -> std::result::Result<Decoded<O>, IngestError> {
-        let column = &self.row_groups.columns[index];
-        let place = self.row_groups.groups[self.group].chunks[index];
-        let reader = ColumnReader::new(Arc::clone(&self.file), place, &column.column);
-        let reader = reader.map_err(|fault| damaged(self.path, self.row_groups, self.group, index, fault))?;
-        Ok(Decoded { reader, out: out(column), position: column.position })
-    }
-}
-
-/// The fault of a used column in a row group.
-fn damaged(path: &Path, row_groups: &RowGroups, row_group: usize, index: usize, fault: Fault) -> IngestError {
-    let (Fault(reason), column) = (fault, row_groups.columns[index].name.clone());
-    IngestError::DamagedColumn { path: path.into(), row_group, column, reason }
-}
-
-impl<O: Output> Decoded<O> {
-    fn decode(&mut self, skipped: usize, rows: usize) -> Result<()> {
-        self.reader.read_slice(skipped, rows, &mut self.out)
-    }
+/// The number of a row in a column of labels or weights.
+#[inline]
+fn number<C: Convert>(
+    column: &Decoded<Cells<C>>,
+    row: usize,
+    expected: impl FnOnce() -> String,
+) -> std::result::Result<f32, Box<FieldFault>> {
+    let text = match column.out.cells[row] {
+        Cell::Number(number) => return Ok(number as f32),
+        Cell::Missing => u32::MAX,
+        Cell::Faulty(text) => text,
+    };
+    let found = column.out.text(text).into();
+    Err(Box::new(FieldFault { column: column.position + 1, expected: expected(), found }))
 }
 
 impl OpenGroup {
@@ -267,37 +242,32 @@ impl OpenGroup {
         let skipped = usize::try_from(start - self.at).unwrap_or(usize::MAX);
         let at = |index: usize| move |fault: Fault| (index, fault);
         let mut index = 0;
-        if let Some(label) = &mut self.label {
+        for label in &mut self.labels {
             label.out.cells.clear();
             label.decode(skipped, rows).map_err(at(index))?;
             index += 1;
         }
+        if let Some(weight) = &mut self.weight {
+            weight.out.cells.clear();
+            weight.decode(skipped, rows).map_err(at(index))?;
+        }
+        index += usize::from(self.layout.positions.weight.is_some());
         for column in &mut self.numeric {
             column.out.cells.clear();
             column.decode(skipped, rows).map_err(at(index))?;
             index += 1;
         }
         for column in &mut self.categorical {
-            let decoded = match column {
-                Categories::One(column) => {
-                    column.out.ids.clear();
-                    column.decode(skipped, rows)
-                }
-                Categories::Many(column) => {
-                    column.out.ids.clear();
-                    column.out.ends.clear();
-                    column.decode(skipped, rows)
-                }
-            };
-            decoded.map_err(at(index))?;
-            index += 1;
+            let columns = column.columns();
+            column.decode(skipped, rows).map_err(|(part, fault)| (index + part, fault))?;
+            index += columns;
         }
         if let Some(column) = &mut self.grouping {
             column.out.ids.clear();
             column.decode(skipped, rows).map_err(at(index))?;
             index += 1;
         }
-        for column in &mut self.keys {
+        for column in self.keys.iter_mut().chain(&mut self.time) {
             column.out.clear();
             column.decode(skipped, rows).map_err(at(index))?;
             index += 1;
@@ -308,29 +278,33 @@ impl OpenGroup {
 
     /// Whether a row of the slice is malformed.
     fn has_faults(&self) -> bool {
-        let is_class = |cell: &Cell| matches!(cell, Cell::Number(_));
+        let is_there = |cell: &Cell| matches!(cell, Cell::Number(_));
         let is_number = |cell: &Cell| matches!(cell, Cell::Number(_) | Cell::Missing);
-        !self.label.iter().flat_map(|label| &label.out.cells).all(is_class)
+        !self.labels.iter().flat_map(|label| &label.out.cells).all(is_there)
+            || !self.weight.iter().flat_map(|weight| &weight.out.cells).all(is_there)
             || !self.numeric.iter().all(|column| column.out.cells.iter().all(is_number))
+            || self.categorical.iter().any(Categories::has_faults)
     }
 
     /// All rows of the slice, none of them malformed.
-    fn put_columns(&self, batch: &mut BatchSink) {
+    fn put_columns(&self, batch: &mut BatchSink, rows: usize) {
         for (feature, column) in self.numeric.iter().enumerate() {
             batch.number_column(feature, column.out.cells.iter().map(|cell| cell.number()));
         }
         for (feature, column) in self.categorical.iter().enumerate() {
-            match column {
-                Categories::One(column) => batch.id_column(feature, &column.out.ids),
-                Categories::Many(column) => batch.bag_column(feature, &column.out.ids, &column.out.ends),
-            }
+            column.put(feature, batch);
         }
         if let Some(column) = &self.grouping {
             batch.group_column(&column.out.ids);
         }
-        if let Some(label) = &self.label {
-            batch.label_column(label.out.cells.iter().map(|cell| cell.number().unwrap_or_default() as f32));
+        let values = |cell: &Cell| cell.number().unwrap_or_default() as f32;
+        for (target, label) in self.labels.iter().enumerate() {
+            batch.label_column((target, self.labels.len()), label.out.cells.iter().map(values));
         }
+        if let Some(weight) = &self.weight {
+            batch.weight_column(weight.out.cells.iter().map(values));
+        }
+        batch.commit_columns(rows);
     }
 }
 

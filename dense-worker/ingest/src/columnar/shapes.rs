@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use zagros_job::{Job, Values};
+use zagros_job::Job;
 
 use super::kind::Kind;
 use super::parquet::file::UsedColumn;
@@ -13,12 +13,14 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
     let refuse = |column: &UsedColumn, reason: String| {
         Err(IngestError::UnusableColumn { path: path.into(), column: column.name.clone(), reason })
     };
-    let labels = usize::from(job.eval.predict.is_none());
+    let labels = if job.eval.predict.is_none() { job.features.learned_columns().count() } else { 0 };
     let mut many = vec![None; labels + job.features.numeric.len()];
-    many.extend(job.features.categorical.iter().map(|feature| match &feature.values {
-        Values::One => None,
-        Values::Many { separator, .. } => Some(separator),
-    }));
+    for feature in &job.features.categorical {
+        match feature.values.separator() {
+            None => many.extend(job.features.parts(feature).iter().map(|_| None)),
+            separator => many.push(separator),
+        }
+    }
     many.resize(columns.len(), None);
     for (index, column) in columns.iter().enumerate() {
         match (many[index], column.is_list()) {
@@ -28,13 +30,12 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
             }
             (None, true) => return refuse(column, "it holds lists, and a label or number is a single value".into()),
             (Some(separator), false) if separator.is_empty() => {
-                let help =
-                    "it does not hold lists; remove `pooling`, or give a `separator` for texts of several values";
+                let help = "it does not hold lists; remove `pooling` or `sequence`, or give a `separator` for texts of several values";
                 return refuse(column, help.into());
             }
             (Some(_), false) if column.kind != Kind::Text => {
                 let help = format!(
-                    "it holds {}, which have no separator; remove `separator` and `pooling`",
+                    "it holds {}, which have no separator; remove `separator`, and `pooling` or `sequence`",
                     column.kind.word()
                 );
                 return refuse(column, help);

@@ -1,8 +1,8 @@
 //! A line divided into fields.
 //!
 //! Quoting follows RFC 4180: a field that starts with `"` ends at the next single `"`, and `""` inside stands for one. A
-//! quoted line break is not supported: lines are divided before fields, so that reading can start in the middle of a file.
-//! Such a row is refused, not misread. Quotes inside an unquoted field are ordinary characters.
+//! quoted line break is part of the field where the job says that there are some (`data.quoted_breaks`); elsewhere lines are
+//! divided first, and the row is refused, not misread. Quotes inside an unquoted field are ordinary characters.
 
 /// Fields of the newest line. The memory is used again for each line.
 #[derive(Clone, Debug, Default)]

@@ -1,49 +1,126 @@
-//! The texts that say whether a sample is positive.
+//! From the text of a label to its value: 1 or 0, a number, or the index of a class; and the number of a sample weight.
 
-use zagros_job::Label;
+use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 
 use crate::parse::bad::{FieldFault, shown};
+use crate::parse::number::parse_number;
 
-/// The texts that the label column may hold.
+/// The values that a label column may hold.
 #[derive(Clone, Debug)]
 pub(crate) struct LabelTexts {
-    column: String,
-    positive: Vec<Vec<u8>>,
-    negative: Vec<Vec<u8>>,
+    values: LabelValues,
+    /// Texts that mean that there is no label, if a row without one is no malformed row.
+    missing: Option<Vec<Vec<u8>>>,
+    expected: String,
+}
+
+#[derive(Clone, Debug)]
+enum LabelValues {
+    /// One of these texts, in order, each with its value.
+    Texts(Vec<(Vec<u8>, f32)>),
+    /// A number from this.
+    Number(f64),
 }
 
 impl LabelTexts {
-    /// The texts of the job.
-    pub(crate) fn new(label: &Label) -> Self {
-        Self { column: label.column.clone(), positive: bytes(&label.positive), negative: bytes(&label.negative) }
+    /// The values of a target; `missing` are the texts of a missing value besides the empty one.
+    pub(crate) fn new(target: &Target, missing: &[Vec<u8>]) -> Self {
+        let texts = |texts: &[String], value: f32| bytes(texts).into_iter().map(move |text| (text, value)).collect();
+        let values = match &target.kind {
+            TargetKind::Click { positive, negative, .. } => {
+                let both: [Vec<_>; 2] = [texts(positive, 1.0), texts(negative, 0.0)];
+                sorted(both.concat())
+            }
+            TargetKind::Classes { classes } => {
+                sorted(bytes(classes).into_iter().enumerate().map(|(index, text)| (text, index as f32)).collect())
+            }
+            TargetKind::Regression { loss: RegressionLoss::Poisson } => LabelValues::Number(0.0),
+            TargetKind::Regression { .. } => LabelValues::Number(f64::NEG_INFINITY),
+        };
+        let missing = (target.missing == MissingLabel::Skip).then(|| missing.to_vec());
+        Self { values, missing, expected: expected(target) }
     }
 
-    /// 1 or 0. `field` (from 0) is the position of the text.
+    /// The value of a text. `field` (from 0) is its position.
     #[inline]
     pub(crate) fn read(&self, text: &[u8], field: usize) -> Result<f32, Box<FieldFault>> {
-        self.class(text).ok_or_else(|| self.unknown(text, field))
+        self.value(text).ok_or_else(|| self.unknown(text, field))
     }
 
-    /// 1 or 0; `None` for any other text.
+    /// The value of a text: NaN where a label may be missing and is; `None` for a text that is none.
     #[inline]
-    pub(crate) fn class(&self, text: &[u8]) -> Option<f32> {
-        if self.positive.iter().any(|positive| positive == text) {
-            Some(1.0)
-        } else {
-            self.negative.iter().any(|negative| negative == text).then_some(0.0)
+    pub(crate) fn value(&self, text: &[u8]) -> Option<f32> {
+        if self.is_missing(text) {
+            return Some(f32::NAN);
         }
+        match &self.values {
+            LabelValues::Texts(texts) => {
+                texts.binary_search_by(|(known, _)| known.as_slice().cmp(text)).ok().map(|place| texts[place].1)
+            }
+            LabelValues::Number(_) => parse_number(text).and_then(|number| self.number(number)),
+        }
+    }
+
+    /// The value of a number; `None` if it is too small, or the values are texts.
+    #[inline]
+    pub(crate) fn number(&self, number: f64) -> Option<f32> {
+        match self.values {
+            LabelValues::Number(least) => Some(number as f32).filter(|value| number >= least && value.is_finite()),
+            LabelValues::Texts(_) => None,
+        }
+    }
+
+    /// The value of a row without a text.
+    pub(crate) fn none(&self) -> Option<f32> {
+        self.missing.is_some().then_some(f32::NAN)
+    }
+
+    #[inline]
+    fn is_missing(&self, text: &[u8]) -> bool {
+        let is = |missing: &Vec<Vec<u8>>| text.is_empty() || missing.iter().any(|missing| missing == text);
+        self.missing.as_ref().is_some_and(is)
     }
 
     #[cold]
     fn unknown(&self, text: &[u8], field: usize) -> Box<FieldFault> {
-        Box::new(FieldFault { column: field + 1, expected: self.expected(), found: shown(text) })
+        Box::new(FieldFault { column: field + 1, expected: self.expected.clone(), found: shown(text) })
     }
 
     /// What a message says is expected.
     pub(crate) fn expected(&self) -> String {
-        let list = |texts: &[Vec<u8>]| texts.iter().map(|text| shown(text)).collect::<Vec<_>>().join(" or ");
-        let (positive, negative) = (list(&self.positive), list(&self.negative));
-        format!("{positive} (positive) or {negative} (negative) in label column \"{}\"", self.column)
+        self.expected.clone()
+    }
+}
+
+/// The weight of a sample; `None` if the text is none.
+#[inline]
+pub(crate) fn sample_weight(text: &[u8]) -> Option<f32> {
+    parse_number(text).map(|number| number as f32).filter(|weight| (0.0..f32::INFINITY).contains(weight))
+}
+
+/// What a message says is expected of a weight.
+pub(crate) fn expected_weight(column: &str) -> String {
+    format!("a number from 0 in the weight column \"{column}\"")
+}
+
+fn sorted(mut texts: Vec<(Vec<u8>, f32)>) -> LabelValues {
+    texts.sort_by(|a, b| a.0.cmp(&b.0));
+    LabelValues::Texts(texts)
+}
+
+fn expected(target: &Target) -> String {
+    let list = |texts: &[String]| texts.iter().map(|text| shown(text.as_bytes())).collect::<Vec<_>>().join(" or ");
+    let column = &target.column;
+    match &target.kind {
+        TargetKind::Click { positive, negative, .. } => {
+            let (positive, negative) = (list(positive), list(negative));
+            format!("{positive} (positive) or {negative} (negative) in label column \"{column}\"")
+        }
+        TargetKind::Classes { classes } => format!("one of the classes {} in label column \"{column}\"", list(classes)),
+        TargetKind::Regression { loss: RegressionLoss::Poisson } => {
+            format!("a number from 0 in label column \"{column}\"")
+        }
+        TargetKind::Regression { .. } => format!("a number in label column \"{column}\""),
     }
 }
 
@@ -56,25 +133,66 @@ pub(crate) fn bytes(texts: &[String]) -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn adult() -> LabelTexts {
-        LabelTexts::new(&Label {
-            column: "income".into(),
-            positive: vec![">50K".into(), ">50K.".into()],
-            negative: vec!["<=50K".into()],
-        })
+    fn target(kind: TargetKind) -> Target {
+        Target { kind, ..Target::from("income") }
+    }
+
+    fn adult() -> Target {
+        let (positive, negative) = (vec![">50K".into(), ">50K.".into()], vec!["<=50K".into()]);
+        target(TargetKind::Click { positive, negative, given: None })
     }
 
     #[test]
     fn each_of_the_texts_is_accepted() {
-        let found = ["<=50K", ">50K", ">50K."].map(|text| adult().read(text.as_bytes(), 0).unwrap());
+        let labels = LabelTexts::new(&adult(), &[]);
+        let found = ["<=50K", ">50K", ">50K."].map(|text| labels.read(text.as_bytes(), 0).unwrap());
         assert_eq!(found, [0.0, 1.0, 1.0]);
     }
 
     #[test]
     fn another_text_is_refused_with_the_accepted_ones() {
-        let fault = *adult().read(b"50K", 14).unwrap_err();
+        let labels = LabelTexts::new(&adult(), &[b"?".to_vec()]);
+        let fault = *labels.read(b"50K", 14).unwrap_err();
         assert_eq!((fault.column, fault.found.as_str()), (15, "\"50K\""));
         assert_eq!(fault.expected, r#"">50K" or ">50K." (positive) or "<=50K" (negative) in label column "income""#);
-        assert!(adult().read(b"", 14).is_err());
+        assert!(labels.read(b"", 14).is_err() && labels.read(b"?", 14).is_err() && labels.none().is_none());
+    }
+
+    #[test]
+    fn a_class_is_its_place_in_the_list() {
+        let classes = ["low", "middle", "high"].map(String::from).to_vec();
+        let labels = LabelTexts::new(&target(TargetKind::Classes { classes }), &[]);
+        assert_eq!(["low", "middle", "high"].map(|text| labels.value(text.as_bytes())), [0.0, 1.0, 2.0].map(Some));
+        let fault = *labels.read(b"highest", 0).unwrap_err();
+        assert_eq!(fault.expected, r#"one of the classes "low" or "middle" or "high" in label column "income""#);
+    }
+
+    #[test]
+    fn a_number_is_a_label_of_regression_and_a_count_is_not_negative() {
+        let numbers = |loss| LabelTexts::new(&target(TargetKind::Regression { loss }), &[]);
+        assert_eq!(numbers(RegressionLoss::Mse).value(b"-2.5"), Some(-2.5));
+        assert_eq!(numbers(RegressionLoss::Poisson).value(b"3"), Some(3.0));
+        for text in [&b"-1"[..], b"nan", b"", b"1e39"] {
+            assert_eq!(numbers(RegressionLoss::Poisson).value(text), None);
+        }
+    }
+
+    #[test]
+    fn a_label_that_may_be_missing_is_no_number() {
+        let skip = Target { missing: MissingLabel::Skip, ..adult() };
+        let labels = LabelTexts::new(&skip, &[b"?".to_vec()]);
+        for text in [&b""[..], b"?"] {
+            assert!(labels.value(text).unwrap().is_nan());
+        }
+        assert!(labels.none().unwrap().is_nan());
+        assert_eq!((labels.value(b">50K"), labels.value(b"50K")), (Some(1.0), None));
+    }
+
+    #[test]
+    fn a_weight_is_a_number_from_zero() {
+        assert_eq!((sample_weight(b"0"), sample_weight(b"2.5")), (Some(0.0), Some(2.5)));
+        for text in [&b"-1"[..], b"", b"nan", b"1e39", b"x"] {
+            assert_eq!(sample_weight(text), None);
+        }
     }
 }

@@ -1,11 +1,14 @@
 //! From the values of a JSON object to a row.
 
+use memchr::memmem::Finder;
 use zagros_zip::number_from;
 
+use crate::category::reading::CrossId;
 use crate::parse::bad::{FieldFault, shown};
 use crate::parse::json::{JsonFields, JsonValue};
+use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
 use crate::parse::number::parse_number;
-use crate::parse::row::{Cell, RowParser};
+use crate::parse::row::{Cell, PartReader, RowParser};
 use crate::parse::sink::RowSink;
 use crate::read::layout::ColumnPositions;
 
@@ -15,40 +18,39 @@ impl RowParser {
         &self,
         object: &JsonFields,
         positions: &ColumnPositions,
+        labels: &mut [f32],
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
         for field in &positions.keys {
             let text = object.get(*field).text();
             sink.key(text.ok_or_else(|| fault("a single value in each key column".to_owned(), "an array"))?);
         }
-        let label = positions.label.map_or(Ok(0.0), |field| self.read_class(object.get(field), field))?;
+        for (target, field) in number_from(0, &positions.labels) {
+            labels[target] = read_label(&self.targets[target], object.get(*field), *field)?;
+        }
+        let weight = self.read_json_weight(object, positions)?;
         for (feature, field) in number_from(0, &positions.numeric) {
             sink.numeric(feature, self.read_number(feature, object.get(*field))?);
         }
-        for (feature, field) in number_from(0, &positions.categorical) {
-            self.read_values(feature, object.get(*field), sink)?;
-        }
+        self.read_cells(object, positions, sink)?;
         if let Some(field) = positions.group.filter(|_| self.groups) {
             let text = object.get(field).text();
             let text =
                 text.ok_or_else(|| fault("a single value in the column of eval.group_by".to_owned(), "an array"))?;
             sink.group(if self.is_missing(text) { b"" } else { text });
         }
-        sink.commit(label);
+        sink.commit(labels, weight);
         Ok(())
     }
 
-    /// The class of a label. `true` is also 1, and `false` 0.
-    fn read_class(&self, value: JsonValue<'_>, field: usize) -> Result<f32, Box<FieldFault>> {
-        let text = value.text().ok_or_else(|| fault(self.label.expected(), "an array"))?;
-        let as_number = match value {
-            JsonValue::Bool(truth) => self.label.class(if truth { b"1" } else { b"0" }),
-            _ => None,
-        };
-        as_number.map_or_else(|| self.label.read(text, field), Ok).map_err(|mut fault| {
-            fault.column = 1;
-            fault
-        })
+    fn read_json_weight(
+        &self,
+        object: &JsonFields,
+        positions: &ColumnPositions,
+    ) -> Result<Option<f32>, Box<FieldFault>> {
+        let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
+        let text = object.get(field).text().ok_or_else(|| fault(expected_weight(column), "an array"))?;
+        sample_weight(text).map(Some).ok_or_else(|| fault(expected_weight(column), &shown(text)))
     }
 
     fn read_number(&self, feature: usize, value: JsonValue<'_>) -> Result<Option<f64>, Box<FieldFault>> {
@@ -63,35 +65,62 @@ impl RowParser {
         parse_number(text).map(Some).ok_or_else(|| fault(expected(), &shown(text)))
     }
 
-    fn read_values<S: RowSink>(
+    fn read_cells<S: RowSink>(
         &self,
-        feature: usize,
-        value: JsonValue<'_>,
+        object: &JsonFields,
+        positions: &ColumnPositions,
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
-        let present = |text| if self.is_missing(text) { b"" } else { text };
-        match (&self.categorical[feature], value.text(), value) {
-            (Cell { separator: None }, Some(text), _) => sink.value(feature, present(text)),
-            (Cell { separator: None }, None, _) => {
-                let expected = "a single value; give the feature `pooling` to use arrays".to_owned();
-                return Err(fault(expected, "an array"));
-            }
-            (Cell { separator: Some(_) }, _, JsonValue::List(list)) => {
-                list.iter().filter(|text| !self.is_missing(text)).for_each(|text| sink.value(feature, text));
-                sink.end_bag(feature);
-            }
-            (Cell { separator: Some(separator) }, text, _) => {
-                let text = present(text.unwrap_or_default());
-                match separator.needle().is_empty() {
-                    true if text.is_empty() => {}
-                    true => sink.value(feature, text),
-                    false => self.read_bag(feature, text, separator, sink),
+        let mut fields = positions.categorical.iter();
+        let mut next = || fields.next().map_or(JsonValue::Missing, |field| object.get(*field));
+        for (feature, cell) in self.categorical.iter().enumerate() {
+            match cell {
+                Cell::One(part) => sink.id(feature, self.read_part(part, next())?),
+                Cell::Cross(parts) => {
+                    let mut cross = CrossId::default();
+                    for part in parts {
+                        cross.add(self.read_part(part, next())?);
+                    }
+                    sink.id(feature, cross.finish());
                 }
-                sink.end_bag(feature);
+                Cell::Many(separator) => {
+                    self.read_many(feature, separator, next(), sink);
+                    sink.end_bag(feature);
+                }
             }
         }
         Ok(())
     }
+
+    fn read_part(&self, part: &PartReader, value: JsonValue<'_>) -> Result<u64, Box<FieldFault>> {
+        let expected = || "a single value; give the feature `pooling` to use arrays".to_owned();
+        self.id_of(part, value.text().ok_or_else(|| fault(expected(), "an array"))?)
+    }
+
+    fn read_many<S: RowSink>(&self, feature: usize, separator: &Finder<'static>, value: JsonValue<'_>, sink: &mut S) {
+        if let JsonValue::List(list) = value {
+            return list.iter().filter(|text| !self.is_missing(text)).for_each(|text| sink.value(feature, text));
+        }
+        let text = value.text().filter(|text| !self.is_missing(text)).unwrap_or_default();
+        match separator.needle().is_empty() {
+            true if text.is_empty() => {}
+            true => sink.value(feature, text),
+            false => self.read_bag(feature, text, separator, sink),
+        }
+    }
+}
+
+/// The value of a label. `true` is also 1, and `false` 0.
+fn read_label(target: &LabelTexts, value: JsonValue<'_>, field: usize) -> Result<f32, Box<FieldFault>> {
+    let text = value.text().ok_or_else(|| fault(target.expected(), "an array"))?;
+    let as_number = match value {
+        JsonValue::Bool(truth) => target.value(if truth { b"1" } else { b"0" }),
+        _ => None,
+    };
+    as_number.map_or_else(|| target.read(text, field), Ok).map_err(|mut fault| {
+        fault.column = 1;
+        fault
+    })
 }
 
 /// A value in the wrong place. The parts of an object have no order, so the whole line is at fault.
@@ -117,11 +146,13 @@ mod tests {
         let mut sink = BatchSink::new(&job.features);
         let positions = ColumnPositions {
             fields: 4,
-            label: Some(0),
+            labels: vec![0],
+            weight: None,
             numeric: vec![1],
             categorical: vec![2, 3],
             group: Some(2),
             keys: vec![],
+            time: None,
         };
         let outcome = RowParser::new(job, DataPart::All).parse(text.as_bytes(), &positions, &mut sink);
         let bad = if outcome.bad.count > 0 { vec![outcome.bad.to_string()] } else { Vec::new() };

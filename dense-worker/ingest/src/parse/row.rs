@@ -1,18 +1,20 @@
 //! Parses lines into rows. Performance-critical: no allocation per row, and only work in memory.
 
 use memchr::memmem::Finder;
-use zagros_job::{Format, Job, TestPart, ValidationPart, Values};
+use zagros_job::{Categorical, Features, Format, Job, Part, Source};
 
 use crate::DataPart;
-use crate::hash::HashSplit;
+use crate::category::reading::{CellReading, CrossId};
 use crate::parse::bad::{BadRows, FieldFault, shown};
 use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
+use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
-use crate::parse::label::{LabelTexts, bytes};
+use crate::parse::label::{LabelTexts, bytes, expected_weight, sample_weight};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
-use crate::read::layout::{ColumnPositions, syntax};
+use crate::read::layout::{ColumnPositions, records, syntax};
 use crate::read::names::{used_columns, usual_separators};
+use crate::read::records::{RecordScanner, RecordSyntax};
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
@@ -22,27 +24,38 @@ pub(crate) struct RowParser {
     missing: Vec<Vec<u8>>,
     max_line_bytes: usize,
     hold_out: Option<HoldOut>,
-    pub(super) label: LabelTexts,
+    pub(super) targets: Vec<LabelTexts>,
+    /// Labels of the row that is read, one for each target.
+    pub(super) labels: Vec<f32>,
+    /// The column of sample weights, if they are wanted.
+    pub(super) weight: Option<String>,
     pub(super) numeric: Vec<String>,
     pub(super) categorical: Vec<Cell>,
     /// Whether rows are read with their group.
     pub(super) groups: bool,
     fields: Fields,
+    /// Where quoted fields may hold line breaks.
+    records: Option<RecordSyntax>,
     /// Where a line is a JSON object, its values.
     object: Option<JsonFields>,
 }
 
-/// The wanted part of a hash split.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HoldOut {
-    pub(crate) split: HashSplit,
-    pub(crate) wanted: DataPart,
+/// The cells of a categorical feature.
+#[derive(Clone, Debug)]
+pub(super) enum Cell {
+    /// One value in one column.
+    One(PartReader),
+    /// A value in each of several columns, whose combination is the category.
+    Cross(Vec<PartReader>),
+    /// Any number of values in one column.
+    Many(Finder<'static>),
 }
 
-/// A categorical column. With a separator it holds many values.
+/// Reads a cell of one value.
 #[derive(Clone, Debug)]
-pub(super) struct Cell {
-    pub(super) separator: Option<Finder<'static>>,
+pub(super) struct PartReader {
+    column: String,
+    reading: CellReading,
 }
 
 /// The counts of a block's lines.
@@ -70,14 +83,17 @@ impl RowParser {
         Self {
             syntax: syntax(&job.data.format),
             comment,
+            targets: job.features.targets.iter().map(|target| LabelTexts::new(target, &missing)).collect(),
+            labels: vec![0.0; job.features.targets.len()],
+            weight: wants_weights(job, part).then(|| job.features.weight.clone()).flatten(),
             missing,
             max_line_bytes: job.data.max_line_bytes,
-            hold_out: hold_out(job, part),
-            label: LabelTexts::new(&job.features.label),
+            hold_out: HoldOut::of(job, part),
             numeric: job.features.numeric.iter().map(|feature| feature.column.clone()).collect(),
-            categorical: job.features.categorical.iter().map(|feature| Cell::new(&feature.values)).collect(),
+            categorical: job.features.categorical.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
             fields: Fields::default(),
+            records: records(&job.data.format),
             object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
         }
     }
@@ -92,27 +108,62 @@ impl RowParser {
         let mut outcome = ParseOutcome::default();
         // Once per block, so that a usual block costs next to nothing.
         let is_clean = memchr::memchr(0, block).is_none() && std::str::from_utf8(block).is_ok();
+        // Without a quote, records are lines.
+        if let Some(records) = self.records.clone().filter(|_| memchr::memchr(b'"', block).is_some()) {
+            self.parse_records(records, block, is_clean, positions, sink, &mut outcome);
+            return outcome;
+        }
         let mut start = 0;
         let ends = memchr::memchr_iter(b'\n', block).chain((!block.ends_with(b"\n")).then_some(block.len()));
         for (index, end) in ends.enumerate() {
-            let line = &block[start..end];
+            self.take_row(index as u64, &block[start..end], is_clean, positions, sink, &mut outcome);
             start = end + 1;
-            if self.is_no_row(line) {
-                continue;
-            }
-            if !self.is_wanted(line) {
-                outcome.other_part += 1;
-                continue;
-            }
-            match self.parse_line(line, is_clean, positions, sink) {
-                Ok(()) => outcome.rows += 1,
-                Err(fault) => {
-                    sink.abandon();
-                    outcome.bad.add(index as u64, *fault);
-                }
-            }
         }
         outcome
+    }
+
+    /// Parses whole records, which may go over several lines.
+    fn parse_records<S: RowSink>(
+        &mut self,
+        records: RecordSyntax,
+        block: &[u8],
+        is_clean: bool,
+        positions: &ColumnPositions,
+        sink: &mut S,
+        outcome: &mut ParseOutcome,
+    ) {
+        let (mut scanner, mut start, mut line) = (RecordScanner::new(records), 0, 0);
+        while start < block.len() {
+            let end = scanner.next_end(block, start).unwrap_or(block.len());
+            let record = &block[start..end];
+            self.take_row(line, record.strip_suffix(b"\n").unwrap_or(record), is_clean, positions, sink, outcome);
+            line += memchr::memchr_iter(b'\n', record).count() as u64;
+            start = end;
+        }
+    }
+
+    /// Parses a row, unless it is none, or of another part.
+    #[inline]
+    fn take_row<S: RowSink>(
+        &mut self,
+        index: u64,
+        line: &[u8],
+        is_clean: bool,
+        positions: &ColumnPositions,
+        sink: &mut S,
+        outcome: &mut ParseOutcome,
+    ) {
+        if self.is_no_row(line) {
+            return;
+        }
+        match self.parse_line(line, is_clean, positions, sink) {
+            Ok(true) => outcome.rows += 1,
+            Ok(false) => outcome.other_part += 1,
+            Err(fault) => {
+                sink.abandon();
+                outcome.bad.add(index, *fault);
+            }
+        }
     }
 
     /// Whether a line is blank or a comment.
@@ -121,15 +172,7 @@ impl RowParser {
         line.is_empty() || line == b"\r" || (!self.comment.is_empty() && line.starts_with(&self.comment))
     }
 
-    #[inline]
-    fn is_wanted(&self, line: &[u8]) -> bool {
-        self.hold_out.is_none_or(|hold_out| {
-            // Of a line that is too long, at least as much as the reader keeps.
-            let kept = &line[..line.len().min(self.max_line_bytes + 1)];
-            hold_out.split.part(without_return(kept)) == hold_out.wanted
-        })
-    }
-
+    /// Gives a line of the wanted part to `sink`; false for a line of another part.
     #[inline]
     fn parse_line<S: RowSink>(
         &mut self,
@@ -137,35 +180,101 @@ impl RowParser {
         is_clean: bool,
         positions: &ColumnPositions,
         sink: &mut S,
-    ) -> Result<(), Box<FieldFault>> {
+    ) -> Result<bool, Box<FieldFault>> {
+        let by_time = self.hold_out.as_ref().is_some_and(HoldOut::by_time);
+        // What a hash decides alone needs no fields.
+        if !by_time && !self.is_wanted(line, b"")? {
+            return Ok(false);
+        }
+        let divided = self.divide(line, is_clean, positions);
+        if let Some(hold_out) = self.hold_out.as_ref().filter(|_| by_time) {
+            let is_wanted = match divided.and_then(|()| self.time(line, positions)) {
+                Ok(time) => self.is_wanted(line, time)?,
+                Err(fault) => hold_out.wants_unplaced(fault)?,
+            };
+            if !is_wanted {
+                return Ok(false);
+            }
+        } else {
+            divided?;
+        }
+        let line = without_return(line);
+        let mut labels = std::mem::take(&mut self.labels);
+        let read = match &self.object {
+            Some(object) => self.read_object(object, positions, &mut labels, sink),
+            None => self.read_fields(line, positions, &mut labels, sink),
+        };
+        self.labels = labels;
+        read.map(|()| true)
+    }
+
+    #[inline]
+    fn is_wanted(&self, line: &[u8], time: &[u8]) -> Result<bool, Box<FieldFault>> {
+        let Some(hold_out) = &self.hold_out else { return Ok(true) };
+        // Of a line that is too long, at least as much as the reader keeps.
+        let kept = &line[..line.len().min(self.max_line_bytes + 1)];
+        hold_out.wants(time, |split| split.part(without_return(kept)))
+    }
+
+    /// Finds the fields of a line, or the values of an object.
+    #[inline]
+    fn divide(&mut self, line: &[u8], is_clean: bool, positions: &ColumnPositions) -> Result<(), Box<FieldFault>> {
         if line.len() > self.max_line_bytes {
             return Err(self.too_long(line));
         }
         let line = without_return(line);
-        if let Some(mut object) = self.object.take() {
-            let read = object.read(line).and_then(|()| self.read_object(&object, positions, sink));
-            self.object = Some(object);
-            return read;
+        if let Some(object) = &mut self.object {
+            return object.read(line);
         }
         if !is_clean {
             self.check_text(line)?;
         }
-        self.fields.tokenize(line, self.syntax).map_err(quote_fault)?;
+        self.fields.tokenize(line, self.syntax).map_err(|error| quote_fault(error, self.records.is_some()))?;
         if self.fields.len() != positions.fields {
             return Err(self.wrong_count(line, positions.fields));
         }
+        Ok(())
+    }
+
+    /// The time of a line whose fields are found.
+    fn time<'a>(&'a self, line: &'a [u8], positions: &ColumnPositions) -> Result<&'a [u8], Box<FieldFault>> {
+        let Some(field) = positions.time else { return Ok(b"") };
+        let Some(object) = &self.object else { return Ok(self.fields.get(without_return(line), field)) };
+        object.get(field).text().ok_or_else(|| {
+            let expected = "a single value in the column of data.time_column".to_owned();
+            Box::new(FieldFault { column: 1, expected, found: "an array".to_owned() })
+        })
+    }
+
+    /// Gives the fields of a line to `sink`.
+    #[inline]
+    fn read_fields<S: RowSink>(
+        &self,
+        line: &[u8],
+        positions: &ColumnPositions,
+        labels: &mut [f32],
+        sink: &mut S,
+    ) -> Result<(), Box<FieldFault>> {
         for field in &positions.keys {
             sink.key(self.fields.get(line, *field));
         }
-        let label = match positions.label {
-            Some(field) => self.label.read(self.fields.get(line, field), field)?,
-            None => 0.0,
-        };
+        for (target, field) in positions.labels.iter().enumerate() {
+            labels[target] = self.targets[target].read(self.fields.get(line, *field), *field)?;
+        }
+        let weight = self.read_weight(line, positions)?;
         self.read_numbers(line, positions, sink)?;
-        self.read_categories(line, positions, sink);
+        self.read_categories(line, positions, sink)?;
         self.read_group(line, positions, sink);
-        sink.commit(label);
+        sink.commit(labels, weight);
         Ok(())
+    }
+
+    #[inline]
+    fn read_weight(&self, line: &[u8], positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
+        let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
+        let text = self.fields.get(line, field);
+        let bad = || FieldFault { column: field + 1, expected: expected_weight(column), found: shown(text) };
+        sample_weight(text).map(Some).ok_or_else(|| Box::new(bad()))
     }
 
     #[inline]
@@ -190,18 +299,49 @@ impl RowParser {
     }
 
     #[inline]
-    fn read_categories<S: RowSink>(&self, line: &[u8], positions: &ColumnPositions, sink: &mut S) {
-        for (feature, field) in positions.categorical.iter().enumerate() {
-            let text = self.fields.get(line, *field);
-            let text = if self.is_missing(text) { b"" } else { text };
-            match &self.categorical[feature].separator {
-                None => sink.value(feature, text),
-                Some(separator) => {
+    fn read_categories<S: RowSink>(
+        &self,
+        line: &[u8],
+        positions: &ColumnPositions,
+        sink: &mut S,
+    ) -> Result<(), Box<FieldFault>> {
+        let mut fields = positions.categorical.iter();
+        // A part has a field.
+        let mut next = || fields.next().copied().unwrap_or_default();
+        for (feature, cell) in self.categorical.iter().enumerate() {
+            match cell {
+                Cell::One(part) => sink.id(feature, self.part_id(part, line, next())?),
+                Cell::Cross(parts) => {
+                    let mut cross = CrossId::default();
+                    for part in parts {
+                        cross.add(self.part_id(part, line, next())?);
+                    }
+                    sink.id(feature, cross.finish());
+                }
+                Cell::Many(separator) => {
+                    let text = self.fields.get(line, next());
+                    let text = if self.is_missing(text) { b"" } else { text };
                     self.read_bag(feature, text, separator, sink);
                     sink.end_bag(feature);
                 }
             }
         }
+        Ok(())
+    }
+
+    #[inline]
+    fn part_id(&self, part: &PartReader, line: &[u8], field: usize) -> Result<u64, Box<FieldFault>> {
+        self.id_of(part, self.fields.get(line, field)).map_err(|mut fault| {
+            fault.column = field + 1;
+            fault
+        })
+    }
+
+    /// The id of a part's text. The fault is at the first field.
+    #[inline]
+    pub(super) fn id_of(&self, part: &PartReader, text: &[u8]) -> Result<u64, Box<FieldFault>> {
+        let present = if self.is_missing(text) { b"" } else { text };
+        part.reading.id(present).ok_or_else(|| part.fault(text))
     }
 
     /// The whole cell, even if its column is multi-valued. A missing value is a group of its own.
@@ -274,26 +414,35 @@ impl RowParser {
 }
 
 impl Cell {
-    fn new(values: &Values) -> Self {
-        let separator = match values {
-            Values::One => None,
-            Values::Many { separator, .. } => Some(Finder::new(separator).into_owned()),
-        };
-        Self { separator }
+    fn new(features: &Features, feature: &Categorical) -> Self {
+        let parts = || features.parts(feature).iter().map(PartReader::new).collect();
+        match (feature.values.separator(), &feature.source) {
+            (Some(separator), _) => Self::Many(Finder::new(separator).into_owned()),
+            (None, Source::Cross(_)) => Self::Cross(parts()),
+            (None, Source::Column { column, reading }) => Self::One(PartReader::new(&Part { column, reading })),
+        }
     }
 }
 
-/// Which rows are wanted, if a share of the rows is held out.
-pub(crate) fn hold_out(job: &Job, wanted: DataPart) -> Option<HoldOut> {
-    let test = if let TestPart::Fraction(share) = job.data.test { share } else { 0.0 };
-    let validation = if let ValidationPart::Share(share) = job.data.validation { share } else { 0.0 };
-    let divides = wanted != DataPart::All && test + validation > 0.0;
-    divides.then(|| HoldOut { split: HashSplit::new(test, validation), wanted })
+impl PartReader {
+    pub(super) fn new(part: &Part<'_>) -> Self {
+        Self { column: part.column.to_owned(), reading: CellReading::new(part.reading) }
+    }
+
+    #[cold]
+    fn fault(&self, text: &[u8]) -> Box<FieldFault> {
+        Box::new(FieldFault { column: 1, expected: self.reading.expected(&self.column), found: shown(text) })
+    }
 }
 
 /// Whether rows of a part have a group. Training does not use groups.
 pub(crate) fn wants_groups(job: &Job, part: DataPart) -> bool {
     part != DataPart::Train && job.eval.group_by.is_some()
+}
+
+/// Whether rows of a part have a sample weight. Measures count every sample once.
+pub(crate) fn wants_weights(job: &Job, part: DataPart) -> bool {
+    part == DataPart::Train && job.features.weight.is_some()
 }
 
 fn without_return(line: &[u8]) -> &[u8] {
@@ -305,10 +454,13 @@ fn fault(column: usize, expected: String, found: String) -> Result<(), Box<Field
 }
 
 #[cold]
-fn quote_fault(error: QuoteError) -> Box<FieldFault> {
+fn quote_fault(error: QuoteError, breaks: bool) -> Box<FieldFault> {
     let (field, expected, found) = match error {
+        QuoteError::Unclosed(field) if breaks => (field, "a closing quote", "the end of the file"),
         QuoteError::Unclosed(field) => {
-            (field, "a closing quote on the same line (line breaks in quotes are not supported)", "the end of the line")
+            let expected =
+                "a closing quote on the same line (set data.quoted_breaks = true if quoted fields hold line breaks)";
+            (field, expected, "the end of the line")
         }
         QuoteError::TextAfterQuote(field) => (field, "the delimiter after the closing quote", "other text"),
     };
@@ -316,158 +468,4 @@ fn quote_fault(error: QuoteError) -> Box<FieldFault> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::parse::sink::BatchSink;
-    use crate::{Batch, fixture, hash_value};
-
-    fn positions(job: &Job) -> ColumnPositions {
-        let fields = if job.data.format == Format::Criteo { 40 } else { 4 };
-        let numeric = job.features.numeric.len();
-        let categorical = (1 + numeric..fields).collect();
-        ColumnPositions {
-            fields,
-            label: Some(0),
-            numeric: (1..=numeric).collect(),
-            categorical,
-            group: Some(fields - 1),
-            keys: vec![],
-        }
-    }
-
-    fn parse(job: &Job, part: DataPart, text: &[u8]) -> (Batch, ParseOutcome) {
-        let mut sink = BatchSink::new(&job.features);
-        let outcome = RowParser::new(job, part).parse(text, &positions(job), &mut sink);
-        (sink.rows, outcome)
-    }
-
-    /// The single malformed row of a text, as a message without its position.
-    fn fault(job: &Job, text: &[u8]) -> String {
-        let (rows, outcome) = parse(job, DataPart::All, text);
-        assert_eq!((rows.size, outcome.bad.count), (0, 1), "{outcome:?}");
-        outcome.bad.to_string()
-    }
-
-    #[test]
-    fn a_criteo_row_in_full() {
-        let text = b"1\t0\t-3\t\t7\t\t\t\t\t\t\t\t\t1000000\t68fd1e64\t\tx\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tffffffff\r\n";
-        let (rows, outcome) = parse(&fixture::criteo(), DataPart::All, text);
-        assert_eq!((outcome.rows, rows.labels.as_slice()), (1, &[1.0][..]));
-        let expected = [0.0, -(4.0_f32.ln()), 0.0, 8.0_f32.ln(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 13.815_512];
-        assert_eq!(rows.numeric, expected);
-        assert_eq!(rows.categorical[0].ids, [hash_value(b"68fd1e64")]);
-        assert_eq!(rows.categorical[1].ids, [hash_value(b"")]);
-        assert_eq!(rows.categorical[25].ids, [hash_value(b"ffffffff")]);
-    }
-
-    #[test]
-    fn missing_texts_and_bags_of_a_csv() {
-        let job = fixture::delimited(|_| ());
-        let (rows, _) = parse(&job, DataPart::All, b"0,?,?,a||b|a\n1,2.5,Basel,\n0,3,\"a,b\",?\n\n\r\n");
-        assert_eq!((rows.labels.as_slice(), rows.numeric.as_slice()), (&[0.0, 1.0, 0.0][..], &[-1.0, 2.5, 3.0][..]));
-        assert_eq!(rows.categorical[0].ids, [b"".as_slice(), b"Basel", b"a,b"].map(hash_value));
-        assert_eq!(rows.categorical[1].of(0), [b"a", b"b", b"a"].map(|text| hash_value(text)));
-        assert!(rows.categorical[1].of(1).is_empty() && rows.categorical[1].of(2).is_empty());
-    }
-
-    #[test]
-    fn comments_are_skipped_and_blanks_removed() {
-        let job = fixture::delimited(|format| (format.comment, format.trim) = (Some("|".into()), true));
-        let (rows, outcome) = parse(&job, DataPart::All, b"|1x3 Cross validator\n 1 , 7,  Basel ,a | b\n");
-        assert_eq!((outcome.rows, outcome.bad.count), (1, 0));
-        assert_eq!(rows.categorical[0].ids, [hash_value(b"Basel")]);
-        assert_eq!(rows.categorical[1].ids, [hash_value(b"a"), hash_value(b"b")]);
-    }
-
-    #[test]
-    fn bad_rows_say_what_was_expected() {
-        let job = fixture::delimited(|_| ());
-        let bad = |text: &[u8]| fault(&job, text);
-        assert_eq!(bad(b"1,2,x\n"), "0:4: expected 4 fields separated by \",\", found 3");
-        assert_eq!(bad(b"1,2,x,y,z\n"), "0:5: expected 4 fields separated by \",\", found 5");
-        assert_eq!(bad(b"1;2;x;y\n"), "0:2: expected 4 fields separated by \",\", found 1 (is the separator \";\"?)");
-        assert_eq!(bad(b"1;2;x\n"), "0:2: expected 4 fields separated by \",\", found 1");
-        assert_eq!(bad(b"1,old,x,y\n"), "0:2: expected a number in column \"age\", found \"old\"");
-        assert_eq!(bad(b"1,nan,x,y\n"), "0:2: expected a number in column \"age\", found \"nan\"");
-        assert_eq!(bad(b"1,2,a\xffb,y\n"), "0:3: expected UTF-8, found \"a\u{fffd}b\"");
-        assert_eq!(bad(b"1,2,x,a\0\n"), "0:4: expected text without NUL bytes, found \"a\\u{0}\"");
-        let quote = "expected a closing quote on the same line (line breaks in quotes are not supported), found the end of the line";
-        assert_eq!(bad(b"1,2,\"x,y\n"), format!("0:3: {quote}"));
-    }
-
-    #[test]
-    fn a_long_line_is_refused_by_its_length() {
-        let mut job = fixture::delimited(|_| ());
-        job.data.max_line_bytes = 10;
-        let text = [b"1,2,".to_vec(), b"x".repeat(7), b"\n1,2,x,y\n".to_vec()].concat();
-        let (rows, outcome) = parse(&job, DataPart::All, &text);
-        assert_eq!(rows.size, 1);
-        let message = "0:1: expected a line of at most 10 bytes (data.max_line_bytes), found a longer one that starts with \"1,2,xxxxxxx\"";
-        assert_eq!(outcome.bad.to_string(), message);
-    }
-
-    #[test]
-    fn a_bad_row_does_not_disturb_its_neighbours() {
-        let job = fixture::delimited(|_| ());
-        let good = b"1,2,x,a|b\n0,3,y,c\n";
-        let mixed = b"1,2,x,a|b\n1,2,x\n\xff\n0,4,z,d|e\0\n0,3,y,c\n";
-        let (rows, outcome) = parse(&job, DataPart::All, mixed);
-        assert_eq!((rows, outcome.bad.count), (parse(&job, DataPart::All, good).0, 3));
-    }
-
-    #[test]
-    fn held_out_rows_have_a_group_and_training_rows_have_none() {
-        let mut job = fixture::delimited(|_| ());
-        job.eval.group_by = Some("tags".into());
-        let text = b"1,2,x,a|b\n1,bad,x,c\n0,3,y,?\n";
-        let (rows, _) = parse(&job, DataPart::All, text);
-        assert_eq!(rows.groups, [hash_value(b"a|b"), hash_value(b"")]);
-        assert!(parse(&job, DataPart::Train, text).0.groups.is_empty());
-        job.eval.group_by = None;
-        assert!(parse(&job, DataPart::All, text).0.groups.is_empty());
-    }
-
-    #[test]
-    fn the_parts_of_a_hash_split_partition_the_rows() {
-        let mut job = fixture::criteo();
-        job.data.test = TestPart::Fraction(0.3);
-        job.data.validation = ValidationPart::Share(0.2);
-        let text: String = (0..500).map(|n| fixture::criteo_line(n) + "\n").collect();
-        let (train, seen) = parse(&job, DataPart::Train, text.as_bytes());
-        let (test, _) = parse(&job, DataPart::Test, text.replace('\n', "\r\n").as_bytes());
-        let (validation, _) = parse(&job, DataPart::Validation, text.as_bytes());
-        assert_eq!(train.size + test.size + validation.size, 500);
-        assert_eq!(seen.other_part as usize, test.size + validation.size);
-        assert!((60..140).contains(&validation.size), "{}", validation.size);
-        job.data.validation = ValidationPart::None;
-        assert_eq!(parse(&job, DataPart::Test, text.as_bytes()).0, test, "a validation part changes no test part");
-        assert!((100..200).contains(&test.size), "{}", test.size);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_rows_or_bad_rows(text in prop::collection::vec(prop_oneof![Just(b'\t'), Just(b','), Just(b'\n'), Just(b'"'), Just(b'1'), any::<u8>()], 0..300)) {
-            for mut job in [fixture::criteo(), fixture::delimited(|format| format.trim = true)] {
-                job.data.max_line_bytes = 50;
-                let (rows, outcome) = parse(&job, DataPart::All, &text);
-                let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && *line != b"\r").count();
-                prop_assert_eq!(rows.size as u64, outcome.rows);
-                prop_assert_eq!(outcome.rows + outcome.bad.count, lines as u64);
-                prop_assert_eq!(rows.numeric.len(), rows.size * job.features.numeric.len());
-            }
-        }
-
-        #[test]
-        fn damaged_rows_do_not_break_the_columns(line in 0_usize..5, at in 0_usize..100, byte: u8) {
-            let job = fixture::criteo();
-            let mut lines: Vec<Vec<u8>> = (0..5).map(|n| (fixture::criteo_line(n) + "\n").into_bytes()).collect();
-            let at = at % lines[line].len();
-            lines[line][at] = byte;
-            let (rows, _) = parse(&job, DataPart::All, &lines.concat());
-            prop_assert!(rows.categorical.iter().all(|column| column.ids.len() == rows.size));
-            prop_assert_eq!(rows.labels.len(), rows.size);
-        }
-    }
-}
+mod tests;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use zagros_job::{Features, Job, Values};
+use zagros_job::{Features, Job, Sequence};
 use zagros_zip::ZipEq;
 
+use crate::category::id_map::IdMap;
 use crate::transform::Transform;
 use crate::{Batch, DataPart, InputRows, hash_value};
 
@@ -18,7 +19,7 @@ pub(crate) trait RowSink: Send + 'static {
     fn numeric(&mut self, feature: usize, value: Option<f64>);
     /// A value of a categorical feature: the only one, or one of its bag. A missing value is empty.
     fn value(&mut self, feature: usize, text: &[u8]);
-    /// A value of a categorical feature by its hash, [`hash_value`] of its text.
+    /// A value of a categorical feature by its id: [`hash_value`] of its text, or what its reading makes of it.
     fn id(&mut self, feature: usize, id: u64);
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, feature: usize);
@@ -26,8 +27,8 @@ pub(crate) trait RowSink: Send + 'static {
     fn group(&mut self, _text: &[u8]) {}
     /// The same by its hash.
     fn group_id(&mut self, _id: u64) {}
-    /// The row is complete.
-    fn commit(&mut self, label: f32);
+    /// The row is complete: a label of each target, and how much it counts if that is wanted.
+    fn commit(&mut self, labels: &[f32], weight: Option<f32>);
     /// The row is malformed: drops its values.
     fn abandon(&mut self);
     /// Drops all rows and keeps the memory.
@@ -47,7 +48,7 @@ impl RowSink for Nowhere {
     fn value(&mut self, _feature: usize, _text: &[u8]) {}
     fn id(&mut self, _feature: usize, _id: u64) {}
     fn end_bag(&mut self, _feature: usize) {}
-    fn commit(&mut self, _label: f32) {}
+    fn commit(&mut self, _labels: &[f32], _weight: Option<f32>) {}
     fn abandon(&mut self) {}
     fn clear(&mut self) {}
 }
@@ -63,13 +64,21 @@ pub(crate) struct BatchSink {
     /// The rows.
     pub(crate) rows: Batch,
     transforms: Arc<[Transform]>,
+    maps: Arc<[IdMap]>,
+    /// Per categorical feature, what is kept of a cell's values; `None` for all.
+    sequences: Arc<[Option<Sequence>]>,
 }
 
 impl BatchSink {
     /// No rows yet.
     pub(crate) fn new(features: &Features) -> Self {
-        let many = features.categorical.iter().map(|feature| matches!(feature.values, Values::Many { .. }));
-        Self { rows: Batch::empty(many), transforms: features.numeric.iter().map(Transform::new).collect() }
+        let many = features.categorical.iter().map(|feature| feature.values.separator().is_some());
+        Self {
+            rows: Batch::empty(many),
+            transforms: features.numeric.iter().map(Transform::new).collect(),
+            maps: features.categorical.iter().map(IdMap::new).collect(),
+            sequences: features.categorical.iter().map(|feature| feature.values.sequence().copied()).collect(),
+        }
     }
 }
 
@@ -93,15 +102,24 @@ impl BatchSink {
     }
 
     /// The ids of a feature of one value.
-    pub(crate) fn id_column(&mut self, feature: usize, ids: &[u64]) {
-        self.rows.categorical[feature].ids.extend_from_slice(ids);
+    pub(crate) fn id_column(&mut self, feature: usize, ids: impl ExactSizeIterator<Item = u64>) {
+        extend(&mut self.rows.categorical[feature].ids, &self.maps[feature], ids);
     }
 
     /// The ids of a multi-valued feature, and where those of each row end.
     pub(crate) fn bag_column(&mut self, feature: usize, ids: &[u64], ends: &[usize]) {
         let column = &mut self.rows.categorical[feature];
+        if let Some(sequence) = &self.sequences[feature] {
+            let mut start = 0;
+            for end in ends {
+                extend(&mut column.ids, &self.maps[feature], ids[start..*end].iter().copied());
+                column.end_sequence(sequence);
+                start = *end;
+            }
+            return;
+        }
         let before = column.ids.len();
-        column.ids.extend_from_slice(ids);
+        extend(&mut column.ids, &self.maps[feature], ids.iter().copied());
         if let Some(offsets) = &mut column.offsets {
             offsets.extend(ends.iter().map(|end| (before + end) as u32));
         }
@@ -112,10 +130,26 @@ impl BatchSink {
         self.rows.groups.extend_from_slice(ids);
     }
 
-    /// The labels, which complete the rows.
-    pub(crate) fn label_column(&mut self, labels: impl ExactSizeIterator<Item = f32>) {
-        self.rows.size += labels.len();
-        self.rows.labels.extend(labels);
+    /// How much the samples count, if that is wanted.
+    pub(crate) fn weight_column(&mut self, weights: impl ExactSizeIterator<Item = f32>) {
+        self.rows.weights.extend(weights);
+    }
+
+    /// The labels of one of so many targets.
+    pub(crate) fn label_column(
+        &mut self,
+        (target, targets): (usize, usize),
+        labels: impl ExactSizeIterator<Item = f32>,
+    ) {
+        let size = self.rows.size;
+        self.rows.labels.resize((size + labels.len()) * targets, 0.0);
+        let rows = self.rows.labels[size * targets..].chunks_exact_mut(targets);
+        rows.zip_eq(labels).for_each(|(row, label)| row[target] = label);
+    }
+
+    /// So many rows are complete.
+    pub(crate) fn commit_columns(&mut self, rows: usize) {
+        self.rows.size += rows;
     }
 }
 
@@ -144,15 +178,15 @@ impl RowSink for BatchSink {
 
     #[inline]
     fn id(&mut self, feature: usize, id: u64) {
-        self.rows.categorical[feature].ids.push(id);
+        self.rows.categorical[feature].ids.push(self.maps[feature].apply(id));
     }
 
     #[inline]
     fn end_bag(&mut self, feature: usize) {
         let column = &mut self.rows.categorical[feature];
-        let end = column.ids.len() as u32;
-        if let Some(offsets) = &mut column.offsets {
-            offsets.push(end);
+        match &self.sequences[feature] {
+            Some(sequence) => column.end_sequence(sequence),
+            None => column.end_bag(),
         }
     }
 
@@ -167,8 +201,9 @@ impl RowSink for BatchSink {
     }
 
     #[inline]
-    fn commit(&mut self, label: f32) {
-        self.rows.labels.push(label);
+    fn commit(&mut self, labels: &[f32], weight: Option<f32>) {
+        self.rows.labels.extend_from_slice(labels);
+        self.rows.weights.extend(weight);
         self.rows.size += 1;
         if let Some(input) = &mut self.rows.input {
             input.end_sample();
@@ -190,10 +225,49 @@ impl RowSink for BatchSink {
     }
 }
 
+/// Adds ids as their feature's map makes them.
+fn extend(to: &mut Vec<u64>, map: &IdMap, ids: impl Iterator<Item = u64>) {
+    if map.is_same() { to.extend(ids) } else { to.extend(ids.map(|id| map.apply(id))) }
+}
+
 #[cfg(test)]
 mod tests {
+    use zagros_job::{Keep, Pad, Values};
+
     use super::*;
     use crate::fixture;
+
+    fn tags_as_sequence(length: usize, keep: Keep) -> BatchSink {
+        let mut job = fixture::delimited(|_| ());
+        let sequence = Sequence { length, keep, pad: Pad::Left };
+        job.features.categorical[1].values = Values::Sequence { separator: "|".into(), sequence };
+        BatchSink::new(&job.features)
+    }
+
+    #[test]
+    fn a_sequence_keeps_one_end_of_each_cell_row_by_row_and_by_columns() {
+        let cells: [&[u64]; 5] = [&[], &[1], &[2, 3, 4, 5, 6], &[7, 8], &[9, 10, 11]];
+        for (keep, expected) in [(Keep::Last, [5, 6, 10, 11]), (Keep::First, [2, 3, 9, 10])] {
+            let (mut rows, mut columns) = (tags_as_sequence(2, keep), tags_as_sequence(2, keep));
+            for cell in cells {
+                cell.iter().for_each(|id| rows.id(1, *id));
+                rows.end_bag(1);
+            }
+            let ends: Vec<usize> = cells
+                .iter()
+                .scan(0, |end, cell| {
+                    *end += cell.len();
+                    Some(*end)
+                })
+                .collect();
+            columns.bag_column(1, &cells.concat(), &ends);
+            let [found, by_columns] = [rows, columns].map(|sink| sink.rows.categorical[1].clone());
+            assert_eq!(found, by_columns);
+            assert_eq!([0, 1, 2, 3, 4].map(|row| found.of(row).len()), [0, 1, 2, 2, 2]);
+            assert_eq!([found.of(2), found.of(4)].concat(), expected);
+            assert_eq!(found.of(3), [7, 8]);
+        }
+    }
 
     #[test]
     fn an_abandoned_row_leaves_no_values() {
@@ -206,7 +280,7 @@ mod tests {
             sink.end_bag(1);
         };
         row(&mut sink, &[b"a", b"b"]);
-        sink.commit(1.0);
+        sink.commit(&[1.0], Some(2.0));
         let before = sink.rows.clone();
         row(&mut sink, &[b"c"]);
         sink.abandon();

@@ -13,8 +13,10 @@ use crate::columnar::shapes::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
 use crate::read::names::{most_similar, used_columns, usual_separators};
 use crate::read::objects::check_objects;
+use crate::read::records::{RecordScanner, RecordSyntax};
 use crate::read::text::{Reach, Text};
 use crate::source::object_of;
+use crate::stdin::is_stdin;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -35,6 +37,8 @@ pub(crate) struct FileLayout {
     pub(crate) positions: ColumnPositions,
     /// The row groups of a file that has them. The rows of any other file are lines.
     pub(crate) row_groups: Option<RowGroups>,
+    /// How records are written whose quoted fields may hold line breaks. The rows of any other text are lines.
+    pub(crate) records: Option<RecordSyntax>,
 }
 
 /// Which field (from 0) of a line is which column of the job.
@@ -42,22 +46,27 @@ pub(crate) struct FileLayout {
 pub(crate) struct ColumnPositions {
     /// Fields of a line.
     pub(crate) fields: usize,
-    /// The label, unless rows are predicted.
-    pub(crate) label: Option<usize>,
+    /// The labels, in the job's order; none if rows are predicted.
+    pub(crate) labels: Vec<usize>,
+    /// The sample weights, if there are some; none if rows are predicted.
+    pub(crate) weight: Option<usize>,
     /// Numeric features, in the job's order.
     pub(crate) numeric: Vec<usize>,
-    /// Categorical features, in the job's order.
+    /// The columns of categorical features, in the job's order: several of a cross.
     pub(crate) categorical: Vec<usize>,
     /// The column that groups samples, if one does.
     pub(crate) group: Option<usize>,
     /// The columns whose texts are read beside a row that is scored.
     pub(crate) keys: Vec<usize>,
+    /// The column of times that divides the rows into parts.
+    pub(crate) time: Option<usize>,
 }
 
 impl FileLayout {
     /// Reads the start of a file.
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        let head = || Head::open(path, cancel, job.data.max_line_bytes);
+        let records = records(&job.data.format);
+        let head = || Head::open(path, cancel, job.data.max_line_bytes, records.clone());
         let (head, names) = match &job.data.format {
             Format::Criteo => {
                 let mut head = head()?;
@@ -84,6 +93,7 @@ impl FileLayout {
         let positions = ColumnPositions::find(job, path, &names).map_err(|error| with_separator(error, job, &names))?;
         Ok(Self {
             row_groups: None,
+            records,
             path: path.into(),
             bytes: head.text.get_ref().file_bytes(),
             is_compressed: head.text.get_ref().compression().is_some(),
@@ -97,26 +107,34 @@ impl FileLayout {
 impl FileLayout {
     /// Reads the footer of a Parquet file.
     fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
-        if object_of(path).is_some() {
-            let reason = "Parquet is read from disks only; copy the file to one".to_owned();
-            return Err(IngestError::DamagedFooter { path: path.into(), reason });
-        }
         let footer = ParquetFooter::open(path)?;
         let positions = ColumnPositions::find(job, path, footer.names())?;
-        let ColumnPositions { label, numeric, categorical, group, keys, .. } = &positions;
-        let used = label.iter().chain(numeric).chain(categorical).chain(group).chain(keys).copied();
+        let ColumnPositions { labels, weight, numeric, categorical, group, keys, time, .. } = &positions;
+        let learned = labels.iter().chain(weight);
+        let used = learned.chain(numeric).chain(categorical).chain(group).chain(keys).chain(time).copied();
         let row_groups = footer.row_groups(path, used)?;
         check_shapes(job, path, &row_groups.columns)?;
         let row_groups = Some(row_groups);
         let bytes = footer.bytes;
-        Ok(Self { path: path.into(), bytes, is_compressed: false, data_start: 0, first_line: 1, positions, row_groups })
+        Ok(Self {
+            path: path.into(),
+            bytes,
+            is_compressed: false,
+            data_start: 0,
+            first_line: 1,
+            positions,
+            row_groups,
+            records: None,
+        })
     }
 
     /// Whether reading can start in the middle.
     pub(crate) fn is_splittable(&self) -> bool {
         match &self.row_groups {
             Some(row_groups) => row_groups.groups.len() > 1,
-            None => !self.is_compressed,
+            // Where the records of an object start is not known before all of it is read.
+            None if self.records.is_some() && object_of(&self.path).is_some() => false,
+            None => !self.is_compressed && !is_stdin(&self.path),
         }
     }
 }
@@ -125,15 +143,27 @@ impl ColumnPositions {
     fn find(job: &Job, path: &Path, names: &[String]) -> Result<Self, IngestError> {
         let (features, predict) = (&job.features, job.eval.predict.as_ref());
         let find = |column: &String| position(path, names, column);
+        let parts = features.categorical.iter().flat_map(|feature| features.parts(feature));
         Ok(Self {
             fields: names.len(),
-            label: if predict.is_none() { Some(find(&features.label.column)?) } else { None },
+            labels: learned(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
+            weight: features.weight.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             numeric: features.numeric.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
-            categorical: features.categorical.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
+            categorical: parts.map(|part| position(path, names, part.column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,
+            time: if predict.is_none() {
+                job.data.time_column().map(|column| position(path, names, column)).transpose()?
+            } else {
+                None
+            },
         })
     }
+}
+
+/// Places of the labels, if they are wanted.
+fn learned(places: Option<impl Iterator<Item = Result<usize, IngestError>>>) -> Result<Vec<usize>, IngestError> {
+    places.into_iter().flatten().collect()
 }
 
 /// Names of Criteo's columns: `label`, `I1`–`I13`, `C1`–`C26`.
@@ -141,6 +171,14 @@ impl ColumnPositions {
 pub fn criteo_columns() -> Vec<String> {
     let numbered = |letter: char, count: u32| (1..=count).map(move |n| format!("{letter}{n}"));
     std::iter::once("label".to_owned()).chain(numbered('I', 13)).chain(numbered('C', 26)).collect()
+}
+
+/// How records are written that may go over several lines.
+pub(crate) fn records(format: &Format) -> Option<RecordSyntax> {
+    match format {
+        Format::Delimited(format) => RecordSyntax::of(format),
+        Format::Criteo | Format::Parquet(_) | Format::Jsonl(_) => None,
+    }
 }
 
 /// How the fields of a format are written.
@@ -203,7 +241,7 @@ fn checked_header(job: &Job, path: &Path, format: &Delimited, found: Vec<String>
 
 /// The columns of a file that has no label.
 fn unlabelled(job: &Job, names: &[String]) -> Vec<String> {
-    names.iter().filter(|name| **name != job.features.label.column).cloned().collect()
+    names.iter().filter(|name| !job.features.learned_columns().any(|column| column == *name)).cloned().collect()
 }
 
 /// The first lines of a file.
@@ -211,14 +249,20 @@ struct Head {
     path: PathBuf,
     text: BufReader<Text>,
     max_line_bytes: usize,
+    records: Option<RecordSyntax>,
     offset: u64,
     line: u64,
 }
 
 impl Head {
-    fn open(path: &Path, cancel: &Arc<AtomicBool>, max_line_bytes: usize) -> Result<Self, IngestError> {
+    fn open(
+        path: &Path,
+        cancel: &Arc<AtomicBool>,
+        max_line_bytes: usize,
+        records: Option<RecordSyntax>,
+    ) -> Result<Self, IngestError> {
         let text = BufReader::new(Text::open(path, Reach::Start, cancel)?);
-        let mut head = Self { path: path.into(), text, max_line_bytes, offset: 0, line: 1 };
+        let mut head = Self { path: path.into(), text, max_line_bytes, records, offset: 0, line: 1 };
         let start = head.text.fill_buf().map(|start| start.starts_with(BYTE_ORDER_MARK));
         if start.map_err(|error| head.text.get_ref().explain(error))? {
             head.text.consume(BYTE_ORDER_MARK.len());
@@ -261,9 +305,18 @@ impl Head {
     }
 
     fn next_line(&mut self) -> Result<Vec<u8>, IngestError> {
-        let mut line = Vec::new();
-        let read = self.text.by_ref().take(self.max_line_bytes as u64 + 1).read_until(b'\n', &mut line);
-        let read = read.map_err(|error| self.text.get_ref().explain(error))?;
+        let (mut line, mut lines) = (Vec::new(), 0);
+        let mut scanner = self.records.clone().map(RecordScanner::new);
+        loop {
+            let (before, room) = (line.len(), (self.max_line_bytes + 1).saturating_sub(line.len()));
+            let read = self.text.by_ref().take(room as u64).read_until(b'\n', &mut line);
+            let read = read.map_err(|error| self.text.get_ref().explain(error))?;
+            lines += 1;
+            if read == 0 || scanner.as_mut().is_none_or(|scanner| scanner.next_end(&line[before..], 0).is_some()) {
+                break;
+            }
+        }
+        let read = line.len();
         if read == 0 {
             return Err(self.bad_header("the file has no line that is neither blank nor a comment".into()));
         }
@@ -272,7 +325,7 @@ impl Head {
             return Err(self.bad_header(format!("line {} is longer than data.max_line_bytes ({limit})", self.line)));
         }
         self.offset += read as u64;
-        self.line += 1;
+        self.line += lines;
         let line = line.strip_suffix(b"\n").unwrap_or(&line);
         Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
     }
@@ -323,8 +376,8 @@ mod tests {
         let layout = layout(&fixture::criteo(), b"any text").unwrap();
         assert_eq!((layout.data_start, layout.first_line, layout.positions.fields), (0, 1, 40));
         assert_eq!(
-            (layout.positions.label, layout.positions.numeric[12], layout.positions.categorical[25]),
-            (Some(0), 13, 39)
+            (layout.positions.labels, layout.positions.numeric[12], layout.positions.categorical[25]),
+            (vec![0], 13, 39)
         );
     }
 
@@ -334,11 +387,13 @@ mod tests {
         let layout = layout(&job(), text).unwrap();
         let positions = ColumnPositions {
             fields: 5,
-            label: Some(4),
+            labels: vec![4],
+            weight: None,
             numeric: vec![3],
             categorical: vec![0, 1],
             group: None,
             keys: vec![],
+            time: None,
         };
         assert_eq!(layout.positions, positions);
         assert_eq!(&text[layout.data_start as usize..], b"1,2,3,4,5\n");

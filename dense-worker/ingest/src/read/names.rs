@@ -7,14 +7,15 @@ use zagros_job::Job;
 /// Names of the columns that a job uses, each once.
 pub(crate) fn used_columns(job: &Job) -> Vec<String> {
     let (features, predict) = (&job.features, job.eval.predict.as_ref());
-    let label = predict.is_none().then_some(&features.label.column);
-    let group = job.eval.group_by.as_ref().filter(|_| predict.is_none());
-    let numeric = features.numeric.iter().map(|feature| &feature.column);
-    let categorical = features.categorical.iter().map(|feature| &feature.column);
-    let keys = job.eval.noted_columns();
+    let learned = features.learned_columns().filter(|_| predict.is_none()).map(String::as_str);
+    let group = job.eval.group_by.as_deref().filter(|_| predict.is_none());
+    let numeric = features.numeric.iter().map(|feature| feature.column.as_str());
+    let categorical = features.categorical.iter().flat_map(|feature| features.parts(feature)).map(|part| part.column);
+    let keys = job.eval.noted_columns().iter().map(String::as_str);
     let mut seen = HashSet::new();
-    let all = label.into_iter().chain(numeric).chain(categorical).chain(group).chain(keys);
-    all.filter(|column| seen.insert(*column)).cloned().collect()
+    let time = job.data.time_column().filter(|_| predict.is_none());
+    let all = learned.chain(numeric).chain(categorical).chain(group).chain(keys).chain(time);
+    all.filter(|column| seen.insert(*column)).map(str::to_owned).collect()
 }
 
 /// The separators that files usually have, without `delimiter`.

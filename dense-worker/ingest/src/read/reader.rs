@@ -11,6 +11,8 @@ use zagros_job::Job;
 use crate::columnar::parquet::file::{RowGroups, RowSlice};
 use crate::read::layout::FileLayout;
 use crate::read::line_blocks::{BlockLimits, LineBlocks};
+use crate::read::record_blocks::RecordBlocks;
+use crate::read::record_starts::record_start;
 use crate::read::text::{Reach, Text};
 use crate::{IngestError, SplitSource, SplitTask};
 
@@ -98,10 +100,49 @@ struct OpenSplit {
     id: u64,
     layout: Arc<FileLayout>,
     is_whole_file: bool,
-    lines: LineBlocks<Text>,
+    text: RowBlocks,
     place: RowPlace,
     /// Bytes of the file that are accounted for, from its start.
     accounted: u64,
+}
+
+/// The rows of a split in blocks.
+enum RowBlocks {
+    Lines(LineBlocks<Text>),
+    Records(RecordBlocks<Text>),
+}
+
+impl RowBlocks {
+    fn source(&self) -> &Text {
+        match self {
+            Self::Lines(lines) => lines.source(),
+            Self::Records(records) => records.source(),
+        }
+    }
+
+    fn offset(&self) -> u64 {
+        match self {
+            Self::Lines(lines) => lines.offset(),
+            Self::Records(records) => records.offset(),
+        }
+    }
+
+    fn next_block(&mut self, block: &mut Vec<u8>) -> Result<bool, IngestError> {
+        let next = match self {
+            Self::Lines(lines) => lines.next_block(block),
+            Self::Records(records) => records.next_block(block),
+        };
+        next.map_err(|error| self.source().explain(error))
+    }
+
+    /// Lines of the block that was read last, with those of a record that was too long.
+    fn lines(&mut self, block: &[u8]) -> u64 {
+        let skipped = match self {
+            Self::Lines(_) => 0,
+            Self::Records(records) => records.take_skipped_lines(),
+        };
+        skipped + count_lines(block)
+    }
 }
 
 impl BlockReader {
@@ -164,7 +205,11 @@ impl BlockReader {
         let limits = BlockLimits { block_bytes: self.block_bytes, max_line_bytes: self.job.data.max_line_bytes };
         let end = if layout.is_compressed { u64::MAX } else { task.end };
         let starts_at_data = task.start <= layout.data_start;
-        let at = if starts_at_data { layout.data_start } else { task.start - 1 };
+        let at = match &layout.records {
+            _ if starts_at_data => layout.data_start,
+            None => task.start - 1,
+            Some(records) => record_start(&task.path, records, layout.data_start, task.start, &self.cancel)?,
+        };
         let text = if layout.is_compressed {
             let mut text = Text::open(&task.path, Reach::To(u64::MAX), &self.cancel)?;
             text.skip_to(at)?;
@@ -172,16 +217,22 @@ impl BlockReader {
         } else {
             Text::open_at(&task.path, at, end, &self.cancel)?
         };
-        let mut lines = LineBlocks::new(text, at, end, limits);
-        if !starts_at_data {
-            lines.skip_line().map_err(|error| lines.source().explain(error))?;
-        }
-        let split_offset = lines.offset();
+        let text = match &layout.records {
+            Some(records) => RowBlocks::Records(RecordBlocks::new(text, records.clone(), at, end, limits)),
+            None => {
+                let mut lines = LineBlocks::new(text, at, end, limits);
+                if !starts_at_data {
+                    lines.skip_line().map_err(|error| lines.source().explain(error))?;
+                }
+                RowBlocks::Lines(lines)
+            }
+        };
+        let split_offset = text.offset();
         Ok(OpenSplit {
             id: task.id,
             is_whole_file: task.start == 0 && end >= layout.bytes,
             layout,
-            lines,
+            text,
             place: RowPlace { split_offset, lines_before: 0, row_group: None },
             accounted: if task.start == 0 { 0 } else { split_offset },
         })
@@ -199,16 +250,16 @@ impl BlockReader {
 
 impl OpenSplit {
     fn read(&mut self, text: &mut Vec<u8>) -> Result<bool, IngestError> {
-        self.lines.next_block(text).map_err(|error| self.lines.source().explain(error))
+        self.text.next_block(text)
     }
 
     fn block(&mut self, text: Vec<u8>, completes: Option<u64>) -> Block {
         let position =
-            if self.layout.is_compressed { self.lines.source().compressed_bytes() } else { self.lines.offset() };
+            if self.layout.is_compressed { self.text.source().compressed_bytes() } else { self.text.offset() };
         let bytes = position.saturating_sub(self.accounted);
         self.accounted += bytes;
         let place = self.place;
-        self.place.lines_before += count_lines(&text);
+        self.place.lines_before += self.text.lines(&text);
         let (layout, is_whole_file) = (Arc::clone(&self.layout), self.is_whole_file);
         Block { layout, content: Content::Lines(text), bytes, place, completes, is_whole_file }
     }
@@ -220,6 +271,8 @@ struct OpenSlices {
     layout: Arc<FileLayout>,
     is_whole_file: bool,
     slices: Box<dyn Iterator<Item = RowSlice> + Send>,
+    /// The row group after the last one.
+    end: usize,
     /// Bytes and rows of the split that are not accounted for.
     bytes: u64,
     rows: u64,
@@ -228,14 +281,15 @@ struct OpenSlices {
 impl OpenSlices {
     fn new(layout: &Arc<FileLayout>, row_groups: &RowGroups, task: &SplitTask, most: usize) -> Self {
         let end = task.end.min(layout.bytes);
-        let groups: Vec<_> =
-            row_groups.owned(task.start, end).map(|group| (group, row_groups.groups[group].rows)).collect();
+        let owned = row_groups.owned(task.start, end);
+        let groups: Vec<_> = owned.clone().map(|group| (group, row_groups.groups[group].rows)).collect();
         Self {
             id: task.id,
             layout: Arc::clone(layout),
             is_whole_file: task.start == 0 && end == layout.bytes,
             bytes: end.saturating_sub(task.start),
             rows: groups.iter().fold(0, |sum, (_, rows)| rows.saturating_add(sum)),
+            end: owned.end,
             slices: Box::new(groups.into_iter().flat_map(move |(group, rows)| slices(group, rows, most))),
         }
     }
@@ -243,6 +297,9 @@ impl OpenSlices {
     /// The next slice. The bytes of the split are spread evenly over its rows.
     fn block(&mut self) -> Block {
         let slice = self.slices.next();
+        if let (Some(slice), Some(row_groups)) = (slice.filter(|slice| slice.start == 0), &self.layout.row_groups) {
+            (slice.group..self.end.min(slice.group + 2)).for_each(|group| row_groups.prefetch(group));
+        }
         let taken = slice.map_or(self.rows, |slice| slice.rows as u64);
         // u128: a product with a byte count.
         let bytes = match self.rows {

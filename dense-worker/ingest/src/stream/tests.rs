@@ -9,6 +9,8 @@ use super::*;
 use crate::fixture::{self, Dealt};
 use crate::{BadRow, SplitTask, WholeFiles, files};
 
+mod quoted;
+
 fn options(part: DataPart) -> StreamOptions {
     StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
 }

@@ -1,5 +1,6 @@
 //! Parquet files through the public functions only. The files are written by the crate parquet.
 
+mod described;
 mod twins;
 
 use std::fs::{self, File};
@@ -12,8 +13,9 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 use proptest::prelude::*;
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamCursor, StreamOptions, StreamStart,
-    WholeFiles, check_first_rows, files, hash_value, inspect, validate,
+    Batch, BatchStream, DataPart, IngestError, LIST_SEPARATOR, SampleLimits, SampledRows, SplitSource, SplitTask,
+    StreamCursor, StreamOptions, StreamStart, ValueForm, WholeFiles, check_first_rows, files, hash_value, inspect,
+    sample, validate,
 };
 use zagros_job::{Job, PredictRows};
 
@@ -87,7 +89,7 @@ fn every_version_codec_and_encoding_gives_the_same_rows() {
 #[test]
 fn rows_to_predict_have_the_same_keys_in_both_formats() {
     let predicting = |mut job: Job| {
-        job.features.label.column = "no such column".into();
+        job.features.targets[0].column = "no such column".into();
         let keys = ["city", "day", "click", "city"].map(String::from).to_vec();
         job.eval.predict = Some(PredictRows { keys, keep_bad: true });
         job
@@ -281,7 +283,7 @@ fn a_column_that_is_missing_or_has_another_shape_is_named() {
         change(&mut job);
         files(&job, &job.data.train).unwrap_err().to_string()
     };
-    let missing = refused(&|job| job.features.categorical[0].column = "City".into());
+    let missing = refused(&|job| job.features.categorical[0] = zagros_job::Categorical::of_column("City", 0));
     assert!(
         missing.contains("no column \"City\", did you mean \"city\"?; its columns are: click, age, city, tags, user"),
         "{missing}"
@@ -291,7 +293,7 @@ fn a_column_that_is_missing_or_has_another_shape_is_named() {
     let many = twins.parquet().features.categorical[1].values.clone();
     let single = refused(&|job| job.features.categorical[0].values = many.clone());
     assert!(single.contains("column \"city\": it does not hold lists"), "{single}");
-    let label = refused(&|job| job.features.label.column = "tags".into());
+    let label = refused(&|job| job.features.targets[0].column = "tags".into());
     assert!(label.contains("a label or number is a single value"), "{label}");
 }
 
@@ -340,4 +342,46 @@ fn ids_are_the_hashes_of_texts() {
     let found = samples(&read(&job, DataPart::All).unwrap());
     let ids: Vec<u64> = found.categorical.iter().map(|column| column.ids[0]).collect();
     assert_eq!(ids, ["c1", "t7", "995003", "true", "2024-10-05"].map(|text| hash_value(text.as_bytes())));
+}
+
+/// The parts by time are the same rows as those of the CSV file, and each row is in one of them.
+#[test]
+fn the_newest_rows_are_held_out_as_of_a_csv_file() {
+    let twins = Twins::new(1_000, 100, &WriterProperties::builder);
+    let bounds =
+        "time_column = \"day\"\nvalidation_from = \"2024-12-01\"\ntest_from = \"2024-12-20\"\nshuffle_rows = 0";
+    let by_user = "time_column = \"user\"\ntest_from = 600_000_000\nvalidation_share = 0.25\nshuffle_rows = 0";
+    let parts = [DataPart::Train, DataPart::Validation, DataPart::Test];
+    let read = |format: &str, more: &str| parts.map(|part| samples(&read(&twins.job(format, more), part).unwrap()));
+    assert_eq!(read("parquet", bounds), read("delimited", bounds));
+    let sizes = read("parquet", by_user).map(|part| part.size);
+    assert_eq!((sizes[2], sizes.iter().sum()), (399, 1_000));
+    assert!((90..210).contains(&sizes[1]), "{sizes:?}");
+}
+
+#[test]
+fn a_sample_has_the_texts_that_a_csv_file_has() {
+    let twins = Twins::new(1_000, 100, &WriterProperties::builder);
+    let limits = |rows| SampleLimits { rows, bytes: 1 << 20, files: 8 };
+    let parquet = ["0.parquet", "1.parquet"].map(|name| twins.path(name));
+    let whole = sample(&parquet, limits(2_000)).unwrap();
+    assert_eq!((whole.files, whole.is_whole, whole.is_spread), (2, true, true));
+    let SampledRows::Columns { columns, unusable, .. } = whole.rows else { panic!("no columns") };
+    assert_eq!(unusable, []);
+    let rows: Vec<Row> = (0..1_000).map(Row::new).collect();
+    let expected: Vec<String> = rows.iter().map(Row::line).collect();
+    let line = |row: usize| {
+        let texts: Vec<String> = columns.iter().map(|column| column.texts[row].replace(LIST_SEPARATOR, "|")).collect();
+        texts.join(",") + "\n"
+    };
+    assert_eq!((0..1_000).map(line).collect::<Vec<_>>(), expected);
+    let forms: Vec<ValueForm> = columns.iter().map(|column| column.form).collect();
+    use ValueForm::{Bool, List, Number, Text, Time};
+    assert_eq!(forms, [Number, Number, Text, List, Number, Bool, Time]);
+    // A part: rows of the whole file, in order.
+    let part = sample(&parquet[..1], limits(160)).unwrap();
+    let SampledRows::Columns { columns, .. } = part.rows else { panic!("no columns") };
+    let users: Vec<i64> = columns[4].texts.iter().map(|text| text.parse().unwrap()).collect();
+    assert!(!part.is_whole && users.is_sorted() && users.len() <= 160, "{users:?}");
+    assert_eq!((users[0], *users.last().unwrap()), (rows[0].user, rows[499].user));
 }

@@ -66,6 +66,20 @@ impl Row {
         let Self { click, city, user, mobile, day, .. } = self;
         format!("{click},{age},{},{tags},{user},{mobile},{}\n", city.clone().unwrap_or_default(), date(*day))
     }
+
+    /// The line of a file of JSON lines.
+    pub(crate) fn object(&self) -> String {
+        let or_null = |text: Option<String>| text.unwrap_or_else(|| "null".to_owned());
+        let quoted = |text: &Option<String>| or_null(text.as_ref().map(|text| format!("{text:?}")));
+        let tags =
+            self.tags.as_ref().map(|tags| format!("[{}]", tags.iter().map(quoted).collect::<Vec<_>>().join(",")));
+        let (age, city, tags) = (or_null(self.age.map(|age| age.to_string())), quoted(&self.city), or_null(tags));
+        let Self { click, user, day, .. } = self;
+        let day = date(*day);
+        format!(
+            "{{\"click\":{click},\"age\":{age},\"city\":{city},\"tags\":{tags},\"user\":{user},\"day\":\"{day}\"}}\n"
+        )
+    }
 }
 
 /// Of days between 2024-10-04 and 2025-01-01, counted one by one.
@@ -159,12 +173,18 @@ impl Twins {
     }
 
     pub(crate) fn job(&self, format: &str, more: &str) -> Job {
+        self.job_of(FEATURES, format, more)
+    }
+
+    /// A job with other features.
+    pub(crate) fn job_of(&self, features: &str, format: &str, more: &str) -> Job {
         let (name, separator) = match format {
             "parquet" => ("parquet", ""),
+            "jsonl" => ("jsonl", ""),
             _ => ("csv", "separator = '|',"),
         };
         let data = format!("[data]\nformat = '{format}'\ntrain = ['0.{name}', '1.{name}']\n{more}\n");
-        let text = data + &FEATURES.replace("SEPARATOR", separator);
+        let text = data + &features.replace("SEPARATOR", separator);
         Job::parse(&text, &self.path("job.toml"), &Overrides::none()).unwrap()
     }
 

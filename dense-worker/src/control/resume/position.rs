@@ -168,6 +168,7 @@ impl TrainingPosition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::main_target::MainTarget;
     use crate::control::tracker::{MadeStep, Tracker};
 
     fn training() -> TrainingPosition {
@@ -229,7 +230,8 @@ mod tests {
             let mut tracker = Tracker::new(9);
             let (labels, logits) = (&[1.0_f32][..], &[0.5_f32][..]);
             (0..loss as u64).for_each(|_| {
-                tracker.stepped(MadeStep { samples: 1, labels, logits, loss: 1.0, staleness: 0, bytes: 1 });
+                let main = MainTarget::CLICK;
+                tracker.stepped(MadeStep { samples: 1, labels, logits, main, loss: 1.0, staleness: 0, bytes: 1 });
             });
             tracker.overall().clone()
         };

@@ -125,7 +125,8 @@ impl CapturedCheckpoint {
         let own =
             vec![(saved_model::DENSE, weights), (saved_model::OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
         let outcome = Outcome::Interrupted;
-        let trained = Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None };
+        let trained =
+            Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None, calibrator: None };
         let manifest = saved_model::conclude(&folder, trained, WrittenModel { own, saved }).await?;
         let retained = blocking("checkpoints", move || retain(&checkpoints, keep, step)).await;
         if let Err(error) = retained.and_then(|retained| retained) {

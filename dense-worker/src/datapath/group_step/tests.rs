@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use safetensors::SafeTensors;
 use zagros_collective::{InProcess, Interrupt, ProcessGroupConfig, Rendezvous};
-use zagros_job::{DenseOptimizer, Job, Model, NonFinitePolicy, Precision};
+use zagros_job::{
+    DenseOptimizer, Job, MissingLabel, Model, NonFinitePolicy, Precision, RegressionLoss, Target, TargetKind,
+};
 use zagros_protocol::datapath::Access;
 
 use super::*;
@@ -53,7 +55,8 @@ fn samples(values: &[f32]) -> (Prepared, BatchRows) {
 
 /// A step with these samples on this rank. Returns loss and row gradients.
 fn step(dense: &mut Dense, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerError> {
-    let mine = RankTurn { samples: values.len() as u32, bytes: 10.0, ..RankTurn::default() };
+    let mine =
+        RankTurn { samples: values.len() as u32, weight: values.len() as f32, bytes: 10.0, ..RankTurn::default() };
     let agreed = dense.agree(mine)?;
     let (prepared, rows) = samples(values);
     let batch = (!values.is_empty()).then_some((&prepared, rows));
@@ -87,6 +90,53 @@ fn workers_make_the_step_that_one_makes_with_all_their_samples() {
         assert!(together.iter().all(|(steps, _)| near(&[steps[index].0], &[*loss])), "step {index}");
     }
     assert!(together.iter().all(|(_, weights)| *weights == together[0].1), "weights differ");
+}
+
+/// Clicks and a number that some samples do not have, whose samples have weights: those of the given numbers.
+fn weighted(job: &Job, numbers: &[usize]) -> (Prepared, BatchRows) {
+    let ids: Vec<u64> = numbers.iter().map(|number| *number as u64).collect();
+    let mut batch = batch(numbers.len(), &[&ids]);
+    let value = |number: &usize| (*number as f32 * 0.7).sin();
+    batch.numeric = numbers.iter().map(value).collect();
+    let second = |number: usize| if number.is_multiple_of(3) { f32::NAN } else { number as f32 / 2.0 };
+    batch.labels = numbers.iter().flat_map(|number| [(number % 2) as f32, second(*number)]).collect();
+    batch.weights = numbers.iter().map(|number| (number % 4) as f32 / 2.0).collect();
+    let rows = numbers.iter().flat_map(|number| [value(number) / 2.0, -value(number)]).collect();
+    (Preparer::new(job, Access::Train).prepare(batch).unwrap(), BatchRows { tables: vec![rows] })
+}
+
+/// Invariant RK-1, of samples that have weights and of labels that are missing.
+#[test]
+fn workers_share_a_step_by_the_weights_of_their_samples() {
+    let mut job = job_of(1);
+    let number = TargetKind::Regression { loss: RegressionLoss::Mse };
+    let number = Target { kind: number, missing: MissingLabel::Skip, weight: 0.5, ..Target::from("number") };
+    job.features.targets = vec![Target::from("click"), number];
+    let steps = |numbers: &[&[usize]]| {
+        let jobs = vec![job.clone(); numbers.len()];
+        let made = ranks(&jobs, |rank, mut dense| {
+            let mut made = Vec::new();
+            for _ in 0..4 {
+                let (prepared, rows) = weighted(&jobs[rank], numbers[rank]);
+                let agreed = dense.agree(RankTurn::default().with(&prepared.batch)).unwrap();
+                let share = agreed.share(rank);
+                let (stepped, _) = dense.group_step(Some((&prepared, rows)), share, 1, &TurnAhead::default()).unwrap();
+                made.push((stepped.loss, stepped.gradients.tables.concat()));
+            }
+            made
+        });
+        made.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let alone = steps(&[&[1, 2, 3, 4, 5, 6, 7]]).remove(0);
+    // The samples of the last worker have no weight.
+    let together = steps(&[&[1, 2, 3], &[5, 6, 7], &[4]]);
+    for (index, (loss, gradients)) in alone.iter().enumerate() {
+        let of_rank = |rank: usize| together[rank][index].1.clone();
+        let found = [of_rank(0), of_rank(2), of_rank(1)].concat();
+        assert!(near(&found, gradients), "step {index}: {found:?}, alone {gradients:?}");
+        assert!(together.iter().all(|steps| near(&[steps[index].0], &[*loss])), "step {index}");
+    }
+    assert!(alone[0].1.iter().any(|gradient| *gradient != 0.0));
 }
 
 /// The weights of a worker's network after steps with buckets of this size.
@@ -131,7 +181,7 @@ fn every_rank_gets_the_turns_of_all_ranks() {
         dense.barrier().unwrap();
         assert_eq!(dense.all_gather(&[rank as u8]).unwrap(), [[0], [1], [2]]);
         let vote = StepVote { stop, ..StepVote::default() };
-        dense.agree(RankTurn { samples, bytes: 10.0, vote }).unwrap()
+        dense.agree(RankTurn { samples, weight: 2.0 * samples as f32, bytes: 10.0, vote }).unwrap()
     });
     for agreed in reported {
         let agreed = agreed.unwrap();
@@ -149,7 +199,7 @@ fn ranks_that_know_their_next_turn_agree_on_it_with_this_step() {
             let ahead = TurnAhead::default();
             if knowing.contains(&rank) {
                 let vote = StepVote { checkpoint: rank == 0, ..StepVote::default() };
-                ahead.set(RankTurn { samples: 3 + rank as u32, bytes: 0.0, vote }).unwrap();
+                ahead.set(RankTurn { samples: 3 + rank as u32, weight: 1.0, bytes: 0.0, vote }).unwrap();
             }
             let (stepped, next) = dense.group_step(Some((&prepared, rows)), 0.5, 1, &ahead).unwrap();
             (stepped.loss, next)

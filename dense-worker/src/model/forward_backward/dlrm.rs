@@ -61,7 +61,7 @@ impl DlrmForwardBackward {
     ) -> Result<f64, ModelError> {
         let Self { bottom, pairs, input, d_input, top } = self;
         let (rows, place) =
-            (share.labels.len(), PairsPlace { stride: input.stride(), offset: input.columns() - pairs.count() });
+            (share.samples, PairsPlace { stride: input.stride(), offset: input.columns() - pairs.count() });
         let dense = match bottom {
             Some(bottom) => bottom.forward(share.numeric, rows, input)?,
             None => &[],

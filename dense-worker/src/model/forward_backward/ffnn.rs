@@ -45,7 +45,7 @@ impl FfnnForwardBackward {
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
         let Self { input, d_input, numeric, layers } = self;
-        let (rows, numeric, stride) = (share.labels.len(), *numeric, input.stride());
+        let (rows, numeric, stride) = (share.samples, *numeric, input.stride());
         let width = input.columns() - numeric;
         for (sample, into) in input.values_mut(rows).chunks_exact_mut(stride).enumerate() {
             let (head, tail) = into.split_at_mut(numeric);

@@ -6,7 +6,6 @@
 
 mod dlrm;
 mod ffnn;
-mod loss;
 mod matrix;
 mod pairs;
 mod product;
@@ -15,6 +14,7 @@ mod threads;
 
 use tch::Tensor;
 
+use super::loss::MeanLoss;
 use super::mlp::Dropout;
 use super::{InputShape, ModelError, Network};
 use dlrm::DlrmForwardBackward;
@@ -35,13 +35,16 @@ enum ForwardBackward {
 /// A share of a batch, all row-major, and where its d loss / d embeddings is written.
 #[derive(Debug)]
 pub(super) struct BatchShare<'a> {
+    pub(super) samples: usize,
     /// `[samples, numeric]`.
     pub(super) numeric: &'a [f32],
     /// `[samples, ΣD]`.
     pub(super) embeddings: &'a [f32],
-    /// `[samples]`.
+    /// `[samples, targets]`.
     pub(super) labels: &'a [f32],
-    /// `[samples]`, written.
+    /// `[samples]`; empty if each counts once.
+    pub(super) weights: &'a [f32],
+    /// `[samples, outputs]`, written.
     pub(super) logits: &'a mut [f32],
     /// `[samples, ΣD]`, written.
     pub(super) gradients: &'a mut [f32],
@@ -49,8 +52,8 @@ pub(super) struct BatchShare<'a> {
 
 /// The position of a chunk in its batch.
 struct ChunkProgress<'a> {
-    /// Samples of the batch, over which the loss is the mean.
-    batch: usize,
+    /// The mean over the batch.
+    mean: MeanLoss<'a>,
     /// Whether earlier chunks of the batch left gradients.
     earlier: bool,
     /// Whether this is the last chunk.
@@ -83,13 +86,13 @@ impl ForwardBackward {
         })
     }
 
-    /// Forward and backward of a share of a batch with `batch` samples. The gradients of the variables are then this
+    /// Forward and backward of a share of a batch, whose loss is `mean`. The gradients of the variables are then this
     /// share's part of those of the batch's mean loss. Returns the sum of the share's losses, nats. Calls `finished` with
     /// the number of weights of each layer, from the last layer to the first, once the layer's gradients are complete.
     pub(super) fn run(
         &mut self,
         mut share: BatchShare<'_>,
-        batch: usize,
+        mean: MeanLoss<'_>,
         dropout: &mut Dropout,
         finished: &mut dyn FnMut(usize),
     ) -> Result<f64, ModelError> {
@@ -100,9 +103,9 @@ impl ForwardBackward {
         }
         let mut loss = 0.0;
         let mut earlier = false;
-        while !share.labels.is_empty() {
-            let chunk = share.split_off(CHUNK.min(share.labels.len()));
-            let mut progress = ChunkProgress { batch, earlier, last: share.labels.is_empty(), on_gradients: finished };
+        while share.samples > 0 {
+            let chunk = share.split_off(CHUNK.min(share.samples));
+            let mut progress = ChunkProgress { mean, earlier, last: share.samples == 0, on_gradients: finished };
             loss += match self {
                 Self::Dlrm(step) => step.chunk(chunk, &mut progress, dropout)?,
                 Self::Ffnn(step) => step.chunk(chunk, &mut progress, dropout)?,
@@ -116,13 +119,18 @@ impl ForwardBackward {
 impl<'a> BatchShare<'a> {
     /// Removes the first `count` samples and returns them.
     pub(super) fn split_off(&mut self, count: usize) -> Self {
-        let samples = self.labels.len().max(1);
-        let (numeric, width) = (self.numeric.len() / samples * count, self.embeddings.len() / samples * count);
+        let samples = self.samples.max(1);
+        self.samples -= count;
+        let part = |values: usize| values / samples * count;
+        let (numeric, width) = (part(self.numeric.len()), part(self.embeddings.len()));
+        let (labels, weights, outputs) = (part(self.labels.len()), part(self.weights.len()), part(self.logits.len()));
         Self {
+            samples: count,
             numeric: take_front(&mut self.numeric, numeric),
             embeddings: take_front(&mut self.embeddings, width),
-            labels: take_front(&mut self.labels, count),
-            logits: take_front_mut(&mut self.logits, count),
+            labels: take_front(&mut self.labels, labels),
+            weights: take_front(&mut self.weights, weights),
+            logits: take_front_mut(&mut self.logits, outputs),
             gradients: take_front_mut(&mut self.gradients, width),
         }
     }

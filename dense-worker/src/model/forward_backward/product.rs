@@ -149,6 +149,7 @@ mod tests {
     use zagros_zip::ZipEq;
 
     use super::*;
+    use crate::model::loss::{Losses, MeanLoss};
 
     #[test]
     fn rounded_values_multiply_as_bf16_do() {
@@ -162,8 +163,10 @@ mod tests {
             products.refresh().unwrap();
             let (mut output, mut d_weight, mut d_input) = (zeros([9, 12]), zeros([12, 40]), zeros([9, 33]));
             products.forward(&input, &mut output).unwrap();
+            let losses = Losses::of(&[]);
+            let mean = MeanLoss { losses: &losses, factor: 1.0 };
             for (earlier, last) in [(false, false), (true, true)] {
-                let progress = ChunkProgress { batch: 18, earlier, last, on_gradients: &mut |_| () };
+                let progress = ChunkProgress { mean, earlier, last, on_gradients: &mut |_| () };
                 products.weight_gradient(&slopes, &input, &mut d_weight, &progress).unwrap();
             }
             products.input_gradient(&slopes, &mut d_input).unwrap();

@@ -5,12 +5,12 @@ use zagros_job::Precision;
 use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
-use super::loss::cross_entropy;
 use super::matrix::{Matrix, values, values_mut};
 use super::product::Products;
 use super::{BatchShare, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::device::has_units;
+use crate::model::loss::MeanLoss;
 use crate::model::mlp::{Dropout, Mlp};
 
 /// A stack's layers, with memory for one chunk.
@@ -100,7 +100,7 @@ impl Stack {
     }
 
     /// From the network's last input to the loss, and back to `d_input`, which has a column for each of the last inputs.
-    /// Writes the logits of `share`. Returns the sum of its losses.
+    /// Writes the outputs of `share`. Returns the sum of its losses.
     pub(super) fn through_loss(
         &mut self,
         (input, d_input): (&Matrix, Option<&Matrix>),
@@ -108,11 +108,12 @@ impl Stack {
         progress: &mut ChunkProgress<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
-        let rows = share.labels.len();
+        let rows = share.samples;
         let input = input.rows(rows)?;
         self.forward(&input, rows, Some(dropout))?;
         share.logits.copy_from_slice(self.output(rows));
-        let loss = cross_entropy(share.logits, share.labels, progress.batch, self.d_output(rows));
+        let MeanLoss { losses, factor } = progress.mean;
+        let loss = losses.sum(share.logits, (share.labels, share.weights), factor, self.d_output(rows));
         let d_input = d_input.map(|d_input| d_input.rows(rows)).transpose()?;
         self.backward(&input, rows, progress, d_input.as_ref())?;
         Ok(loss)

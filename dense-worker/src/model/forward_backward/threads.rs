@@ -5,6 +5,7 @@ use zagros_zip::ZipEq;
 use super::{BatchShare, ForwardBackward};
 use crate::model::Final;
 use crate::model::flat::FlatParameters;
+use crate::model::loss::{Losses, MeanLoss, mean_over};
 use crate::model::mlp::Dropout;
 use crate::model::{InputShape, ModelError, Network};
 
@@ -65,14 +66,17 @@ impl ComputeThreads {
     pub(in crate::model) fn run(
         &mut self,
         mut batch: BatchShare<'_>,
+        losses: &Losses,
         gradients: &mut FlatParameters,
         ready: Final<'_>,
     ) -> Result<f32, ModelError> {
-        let samples = batch.labels.len();
+        let samples = batch.samples;
+        let (weight, factor) = mean_over(batch.weights, samples);
+        let mean = MeanLoss { losses, factor };
         let mut sizes = share_sizes(samples, self.others.len() + 1);
         let Self { lead, others } = self;
         let first = batch.split_off(sizes.next().unwrap_or(samples));
-        let (alone, mut from) = (batch.labels.is_empty(), gradients.values().len());
+        let (alone, mut from) = (batch.samples == 0, gradients.values().len());
         let mut finished = |weights: usize| {
             from -= weights;
             if alone {
@@ -85,9 +89,9 @@ impl ComputeThreads {
             let busy = sizes.len();
             for ((thread, _), size) in others[..busy].iter_mut().zip_eq(sizes) {
                 let share = batch.split_off(size);
-                running.push(scope.spawn(move || thread.run(share, samples, &mut |_| ())));
+                running.push(scope.spawn(move || thread.run(share, mean, &mut |_| ())));
             }
-            let mut sum = lead.run(first, samples, &mut finished)?;
+            let mut sum = lead.run(first, mean, &mut finished)?;
             for thread in running {
                 sum += thread.join().unwrap_or(Err(ModelError::Thread))?;
             }
@@ -95,15 +99,20 @@ impl ComputeThreads {
         })?;
         let parts: Vec<&[f32]> = others.iter().take(busy).map(|(_, own)| own.values()).collect();
         add_up(gradients.values_mut(), &parts);
-        Ok((sum / samples as f64) as f32)
+        Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
 }
 
 impl ComputeThread {
-    fn run(&mut self, share: BatchShare<'_>, batch: usize, finished: &mut dyn FnMut(usize)) -> Result<f64, ModelError> {
+    fn run(
+        &mut self,
+        share: BatchShare<'_>,
+        mean: MeanLoss<'_>,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<f64, ModelError> {
         // The parallelism is between shares. libtorch counts its threads by calling thread.
         tch::set_num_threads(1);
-        self.step.run(share, batch, &mut self.dropout, finished)
+        self.step.run(share, mean, &mut self.dropout, finished)
     }
 }
 

@@ -6,31 +6,35 @@ use std::collections::{BTreeMap, HashMap};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
-use zagros_job::{Model, Structure};
+use zagros_job::{
+    Attention, AttentionActivation, Categorical, Job, Model, Pad, RegressionLoss, Structure, Target, TargetKind,
+};
 use zagros_zip::ZipEq;
 
-use crate::model::{DenseModel, to_vec};
-use crate::testing::job;
+use crate::model::{DenseModel, Samples, to_vec};
+use crate::testing::{job, sequence};
 
 #[derive(Deserialize)]
-struct Fixture {
-    numeric: Vec<f32>,
-    embeddings: Vec<f32>,
-    labels: Vec<f32>,
+pub(super) struct Fixture {
+    pub(super) numeric: Vec<f32>,
+    pub(super) embeddings: Vec<f32>,
+    pub(super) labels: Vec<f32>,
+    #[serde(default)]
+    sample_weights: Vec<f32>,
     weights: BTreeMap<String, Weight>,
-    logits: Vec<f64>,
-    loss: f64,
-    gradients: HashMap<String, Vec<f64>>,
+    pub(super) logits: Vec<f64>,
+    pub(super) loss: f64,
+    pub(super) gradients: HashMap<String, Vec<f64>>,
 }
 
 #[derive(Deserialize)]
-struct Weight {
+pub(super) struct Weight {
     shape: Vec<usize>,
     values: Vec<f32>,
 }
 
 impl Fixture {
-    fn safetensors(&self) -> Vec<u8> {
+    pub(super) fn safetensors(&self) -> Vec<u8> {
         let bytes = |weight: &Weight| weight.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         let stored: Vec<_> = self.weights.iter().map(|(name, weight)| (name, &weight.shape, bytes(weight))).collect();
         let view = |shape: &[usize], bytes| TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap();
@@ -38,7 +42,7 @@ impl Fixture {
     }
 }
 
-fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
+pub(super) fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (index, (found, expected)) in found.iter().zip_eq(expected).enumerate() {
         let difference = (f64::from(*found) - expected).abs();
@@ -46,13 +50,16 @@ fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
     }
 }
 
-fn check(text: &str, numeric: usize, dims: &[usize], network: Model) {
+fn check(text: &str, job: &Job) {
     let fixture: Fixture = serde_json::from_str(text).unwrap();
-    let mut model = DenseModel::new(&job(numeric, dims, network)).unwrap();
+    let mut model = DenseModel::new(job).unwrap();
     model.load_safetensors(&fixture.safetensors()).unwrap();
-    let predicted = model.predict(&fixture.numeric, &fixture.embeddings, fixture.labels.len()).unwrap();
+    let predicted = model
+        .predict(&fixture.numeric, &fixture.embeddings, fixture.labels.len() / job.features.targets.len())
+        .unwrap();
     assert_near("predicted logits", &predicted, &fixture.logits);
-    let output = model.step(&fixture.numeric, &fixture.embeddings, &fixture.labels).unwrap();
+    let Fixture { numeric, embeddings, labels, sample_weights: weights, .. } = &fixture;
+    let output = model.step_on(Samples { numeric, embeddings, labels, weights }).unwrap();
     assert_near("logits", &output.logits, &fixture.logits);
     assert_near("loss", &[output.loss], &[fixture.loss]);
     assert_near("gradient of embeddings", &output.gradients, &fixture.gradients["embeddings"]);
@@ -69,7 +76,7 @@ macro_rules! fixture {
         #[test]
         fn $name() {
             let text = include_str!(concat!("../fixtures/", stringify!($name), ".json"));
-            check(text, $numeric, &$dims, $model);
+            check(text, &job($numeric, &$dims, $model));
         }
     };
 }
@@ -87,6 +94,65 @@ fn a_wukong(layers: usize, (fmb, lcb): (usize, usize), fmb_hidden: &[i64]) -> Mo
     Model::Wukong { layers, fmb, lcb, rank: 2, fmb_hidden, bottom, top, dropout: 0.0 }
 }
 
+/// A job whose feature of each entry is a sequence with the length and the padding of the entry. It reads the table of its target,
+/// the feature of the entry's second number.
+pub(super) fn with_sequences(mut job: Job, sequences: &[(usize, usize, Pad)]) -> Job {
+    for (length, target, pad) in sequences {
+        let index = job.features.categorical.len();
+        let table = job.features.categorical[*target].table;
+        job.features.categorical.push(Categorical::of_column(format!("S{index}"), table));
+        sequence(&mut job, index, *length, *pad);
+    }
+    job
+}
+
+/// The network whose pairs are of the sequence and the target of these numbers of columns.
+pub(super) fn a_din(
+    pairs: &[(&str, &str)],
+    attention_hidden: &[i64],
+    activation: AttentionActivation,
+    softmax: bool,
+    hidden: &[i64],
+) -> Model {
+    let pair = |(sequence, target): &(&str, &str)| Attention { sequence: (*sequence).into(), target: (*target).into() };
+    let (attention_hidden, hidden) = (attention_hidden.to_vec(), hidden.to_vec());
+    let attention = pairs.iter().map(pair).collect();
+    Model::Din { attention, attention_hidden, activation, softmax, hidden, dropout: 0.0 }
+}
+
+#[test]
+fn din() {
+    let network = a_din(&[("S2", "C1")], &[5, 3], AttentionActivation::Prelu, false, &[6, 4]);
+    let job = with_sequences(job(2, &[3, 4], network), &[(3, 1, Pad::Left)]);
+    check(include_str!("../fixtures/din.json"), &job);
+}
+
+#[test]
+fn din_softmax() {
+    let network = a_din(&[("S2", "C0"), ("S3", "C1")], &[5], AttentionActivation::Sigmoid, true, &[6]);
+    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, Pad::Right), (2, 1, Pad::Left)]);
+    check(include_str!("../fixtures/din_softmax.json"), &job);
+}
+
+pub(super) fn a_bst(pairs: &[(&str, &str)], (layers, heads, ffn): (usize, usize, usize), hidden: &[i64]) -> Model {
+    let pair = |(sequence, target): &(&str, &str)| Attention { sequence: (*sequence).into(), target: (*target).into() };
+    let (attention, hidden) = (pairs.iter().map(pair).collect(), hidden.to_vec());
+    Model::Bst { attention, layers, heads, ffn, hidden, dropout: 0.0 }
+}
+
+#[test]
+fn bst() {
+    let job = with_sequences(job(2, &[3, 4], a_bst(&[("S2", "C1")], (2, 2, 5), &[6, 4])), &[(3, 1, Pad::Left)]);
+    check(include_str!("../fixtures/bst.json"), &job);
+}
+
+#[test]
+fn bst_two() {
+    let network = a_bst(&[("S2", "C0"), ("S3", "C1")], (1, 1, 3), &[6]);
+    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, Pad::Right), (2, 1, Pad::Left)]);
+    check(include_str!("../fixtures/bst_two.json"), &job);
+}
+
 fixture!(dlrm, 3, [4, 4, 4], a_dlrm());
 fixture!(dlrm_without_numbers, 0, [4, 4, 4], a_dlrm());
 fixture!(ffnn, 2, [4, 3, 1], Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 });
@@ -100,3 +166,54 @@ fixture!(wide_deep_without_numbers, 0, [4, 1, 3], Model::WideDeep { hidden: vec!
 // The second layer takes as many vectors as it gives.
 fixture!(wukong, 3, [4, 4, 4], a_wukong(2, (3, 2), &[7]));
 fixture!(wukong_without_numbers, 0, [4, 4, 4], a_wukong(1, (2, 1), &[]));
+
+/// A target of a kind that the script knows by name, with the weight of its loss.
+fn target(kind: &str, weight: f64) -> Target {
+    let regression = |loss| TargetKind::Regression { loss };
+    let plain = Target { name: kind.to_owned(), weight, ..Target::from(kind) };
+    let kind = match kind {
+        "given" => TargetKind::Click { positive: vec![], negative: vec![], given: Some(0) },
+        "mse" => regression(RegressionLoss::Mse),
+        "huber" => regression(RegressionLoss::Huber { delta: 1.5 }),
+        "poisson" => regression(RegressionLoss::Poisson),
+        "classes" => TargetKind::Classes { classes: ["a", "b", "c"].map(String::from).to_vec() },
+        _ => return plain,
+    };
+    Target { kind, ..plain }
+}
+
+/// Checks a network of several targets against the fixture of a name.
+macro_rules! fixture_of_several {
+    ($name:ident, $model:expr, $targets:expr) => {
+        #[test]
+        fn $name() {
+            let mut job = job(2, &[3, 2], $model);
+            job.features.targets = $targets.map(|(kind, weight)| target(kind, weight)).to_vec();
+            check(include_str!(concat!("../fixtures/", stringify!($name), ".json")), &job);
+        }
+    };
+}
+
+fn towers_over(bottom: &[i64], tower: &[i64]) -> Model {
+    Model::SharedBottom { bottom: bottom.to_vec(), tower: tower.to_vec(), dropout: 0.0 }
+}
+
+fn a_ple() -> Model {
+    let (levels, shared_experts, task_experts) = (2, 1, 2);
+    Model::Ple { levels, shared_experts, task_experts, hidden: vec![4], tower: vec![3], dropout: 0.0 }
+}
+
+fixture_of_several!(shared_bottom, towers_over(&[6], &[4]), [("mse", 0.5), ("click", 2.0)]);
+fixture_of_several!(esmm, towers_over(&[], &[5]), [("click", 1.0), ("given", 1.0)]);
+fixture_of_several!(
+    mmoe,
+    Model::Mmoe { experts: 3, hidden: vec![5, 4], tower: vec![4], dropout: 0.0 },
+    [("click", 1.0), ("poisson", 0.25)]
+);
+fixture_of_several!(ple, a_ple(), [("click", 1.0), ("classes", 0.5)]);
+// Through the step without autograd, with samples that have weights.
+fixture_of_several!(
+    losses,
+    Model::Ffnn { hidden: vec![6], dropout: 0.0 },
+    [("huber", 1.0), ("poisson", 0.5), ("classes", 1.0), ("mse", 0.125)]
+);

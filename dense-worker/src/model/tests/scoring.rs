@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use zagros_job::{Job, Model, Precision, Structure};
+use zagros_job::{AttentionActivation, Job, Model, Pad, Precision, Structure};
 
+use super::fixtures::{a_bst, a_din, with_sequences};
 use super::{Samples, dlrm, ffnn};
 use crate::model::{DenseModel, batch_of_blocks};
 use crate::testing::{job, normed_net};
@@ -89,4 +90,51 @@ fn a_logit_has_the_same_bits_in_every_batch() {
         }
     }
     check(&job(1, &[2], normed_net()));
+}
+
+/// Networks over two sequences of up to 7 and 3 positions.
+fn over_sequences() -> [Job; 3] {
+    let pairs = [("S2", "C0"), ("S3", "C1")];
+    let networks = [
+        a_din(&pairs, &[33, 5], AttentionActivation::Prelu, false, &[64, 19]),
+        a_din(&pairs, &[], AttentionActivation::Sigmoid, true, &[5]),
+        a_bst(&pairs, (2, 2, 9), &[33, 5]),
+    ];
+    networks.map(|network| with_sequences(job(2, &[8, 6], network), &[(7, 0, Pad::Left), (3, 1, Pad::Right)]))
+}
+
+#[test]
+fn a_logit_over_sequences_has_the_same_bits_in_every_batch() {
+    for mut job in over_sequences() {
+        for precision in [Precision::F32, Precision::Bf16] {
+            job.train.precision = precision;
+            check(&job);
+        }
+    }
+}
+
+#[test]
+fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
+    for job in over_sequences() {
+        let (model, samples) = (DenseModel::new(&job).unwrap(), Samples::random(&job, 24));
+        let (shape, mut other) = (model.shape().clone(), samples.clone());
+        let width = shape.width();
+        let mut padding = Vec::new();
+        for sample in 0..24 {
+            for sequence in &shape.sequences {
+                let (length, dim) = (sequence.sequence.length, sequence.dim);
+                let count = sample % (length + 1);
+                let real = sequence.sequence.start(count)..sequence.sequence.start(count) + count;
+                let padded = (0..length * dim).filter(|value| !real.contains(&(value / dim)));
+                padding.extend(padded.map(|value| sample * width + sequence.offset + value));
+            }
+        }
+        padding.iter().for_each(|index| other.embeddings[*index] += 1.0);
+        let predict = |samples: &Samples| model.predict(&samples.numeric, &samples.embeddings, 24).unwrap();
+        assert_eq!(predict(&samples), predict(&other), "{:?}", job.model);
+        let mut model = DenseModel::new(&job).unwrap();
+        let output = model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+        assert!(padding.iter().all(|index| output.gradients[*index] == 0.0), "{:?}", job.model);
+        assert!(output.gradients.iter().filter(|gradient| **gradient != 0.0).count() > 24 * 14);
+    }
 }

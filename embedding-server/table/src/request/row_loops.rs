@@ -231,7 +231,7 @@ impl RowVisitor for GradientPush<'_> {
 
     #[inline(always)]
     fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32) {
-        self.update.apply(stripe.at_mut(place), key, row(self.gradients, position, self.layout.dim));
+        stripe.update(place, key, &mut self.update, row(self.gradients, position, self.layout.dim));
     }
 }
 

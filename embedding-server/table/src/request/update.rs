@@ -8,7 +8,8 @@ use crate::row::weight_type::{StepNoise, WeightType};
 /// The settings of one push, as its rows need them.
 pub(crate) struct RowUpdate<'a> {
     layout: RowLayout,
-    /// With the learning rate of the step, and penalties scaled by the push's share.
+    step: PushStep,
+    /// With the learning rate of the step.
     optimizer: Optimizer,
     rate: RateFactor,
     noise: StepNoise,
@@ -25,10 +26,40 @@ impl<'a> RowUpdate<'a> {
             buffer.resize(layout.dim, 0.0);
         }
         let noise = StepNoise::new(layout.seed, layout.table, step.number);
-        Self { layout, optimizer: layout.optimizer.at(rate).with_share(step.share), rate, noise, weights: buffer }
+        Self { layout, step, optimizer: layout.optimizer.at(rate), rate, noise, weights: buffer }
     }
 
-    /// Applies one gradient to the slot of one row.
+    /// The number of the step.
+    #[inline(always)]
+    pub(crate) fn step(&self) -> u64 {
+        self.step.number
+    }
+
+    /// Whether other pushes may have gradients of the same step for the same rows.
+    #[inline(always)]
+    pub(crate) fn is_part(&self) -> bool {
+        self.step.share < 1.0
+    }
+
+    /// Adds a gradient to the sum of a row's earlier gradients. A sum beyond what a row accepts is clipped.
+    #[inline(always)]
+    pub(crate) fn add(&self, sum: &mut [f32], gradient: &[f32]) {
+        let largest = self.layout.limits.largest_gradient();
+        for index in 0..gradient.len() {
+            sum[index] = (sum[index] + gradient[index]).clamp(-largest, largest);
+        }
+    }
+
+    /// Applies one gradient to the slot of one row. Its penalties count as much as this push has of the step's samples.
+    #[inline(never)]
+    pub(crate) fn apply_late(&mut self, slot: &mut [u32], key: u64, gradient: &[f32]) {
+        let whole = self.optimizer;
+        self.optimizer = whole.with_share(self.step.share);
+        self.apply(slot, key, gradient);
+        self.optimizer = whole;
+    }
+
+    /// Applies the gradient of a step to the slot of one row.
     #[inline(always)]
     pub(crate) fn apply(&mut self, slot: &mut [u32], key: u64, gradient: &[f32]) {
         if self.layout.element == WeightType::F32 {
@@ -153,10 +184,10 @@ mod tests {
         }
     }
 
-    /// Compares one push with weighted pushes of several workers. A row in all these pushes decays as much as with one
-    /// push, except that the second push of a step sees the decay of the first.
+    /// Compares one push with weighted pushes that are applied one by one. A row in all these pushes decays as much as with
+    /// one push, except that the second push of a step sees the decay of the first.
     #[test]
-    fn penalties_are_those_of_one_worker_however_many_push() {
+    fn penalties_of_late_pushes_count_by_their_shares() {
         let (lr, l2, epsilon, initial_accumulator) = (0.05, 0.1, 1e-8, 1.0);
         let decaying = [
             Optimizer::Sgd { lr, l2 },
@@ -175,7 +206,7 @@ mod tests {
                     for share in shares {
                         // The gradient of the loss is 0, so only decay moves the row.
                         let step = PushStep { number, share: *share };
-                        RowUpdate::new(layout, step, &mut buffer).apply(&mut slot, 3, &[0.0; 8]);
+                        RowUpdate::new(layout, step, &mut buffer).apply_late(&mut slot, 3, &[0.0; 8]);
                     }
                 }
                 layout.read(&slot, &mut weights);
@@ -185,8 +216,7 @@ mod tests {
             assert!(alone < 0.9 * first, "{optimizer:?}: it must decay to tell, {first} to {alone}");
             for shares in [&[0.5, 0.5][..], &[0.75, 0.25], &[0.25, 0.25, 0.5]] {
                 let decays = (first - norm(shares)) / (first - alone);
-                // Adagrad's sums of squares grow more slowly in parts (docs/scaling.md). Without the share, the ratio
-                // would be near 2.
+                // Adagrad's sums of squares grow more slowly in parts. Without the share, the ratio would be near 2.
                 assert!((0.95..1.2).contains(&decays), "{optimizer:?} {shares:?}: {decays} times the decay of one");
             }
         }

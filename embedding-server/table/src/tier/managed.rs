@@ -196,7 +196,7 @@ impl Table {
             let gradient = row(&distinct.gradients, entry.position, self.dim());
             wide(
                 #[inline(always)]
-                || update.apply(stripe.slot_mut(slot), entry.key, gradient),
+                || stripe.update(stripe.address(slot), entry.key, &mut update, gradient),
             );
             if is_logged {
                 stripe.changes.origin = origin;

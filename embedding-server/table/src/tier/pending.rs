@@ -63,11 +63,8 @@ impl Table {
         let applied: Vec<PendingGradient> = stripe.pending.extract_if(.., |gradient| gradient.key == key).collect();
         for pending in &applied {
             stripe.keep(key, slot);
-            RowUpdate::new(*self.layout(), pending.step, &mut buffer).apply(
-                stripe.slot_mut(slot),
-                key,
-                &pending.gradient,
-            );
+            let mut update = RowUpdate::new(*self.layout(), pending.step, &mut buffer);
+            stripe.update(stripe.address(slot), key, &mut update, &pending.gradient);
         }
         self.pending_count().fetch_sub(applied.len(), Ordering::Relaxed);
         if self.is_logged() && !applied.is_empty() {

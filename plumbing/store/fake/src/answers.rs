@@ -1,4 +1,5 @@
-//! Requests and answers as in the "Amazon S3 API Reference".
+//! Requests and answers as in the "Amazon S3 API Reference". Reading also as in Google's "XML API", which differs in the
+//! credentials, and in Azure's "Blob service REST API", which differs in these and in lists.
 
 use std::fmt::Write;
 use std::future::pending;
@@ -32,7 +33,8 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
     let (head, body) = request.into_parts();
     let path = unescape(head.uri.path());
     let named = head.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !named.contains(&format!("Credential={KEY}/")) {
+    let accepted = [format!("Credential={KEY}/"), format!("Bearer {KEY}"), format!("SharedKey {KEY}:")];
+    if !shared.is_open && !accepted.iter().any(|text| named.contains(text)) {
         return refused(StatusCode::FORBIDDEN, "InvalidAccessKeyId");
     }
     let reported = format!("{} {path}", head.method);
@@ -104,7 +106,10 @@ fn respond(
         ("GET", None) if key.is_empty() => {
             let (prefix, after) = (query.get("prefix").unwrap_or_default(), query.get("continuation-token"));
             let delimiter = query.get("delimiter").and_then(|text| text.chars().next());
-            list(&objects.list(prefix, delimiter, after.unwrap_or_default(), PAGE)).into_response()
+            let after = after.or_else(|| query.get("marker")).unwrap_or_default();
+            let page = objects.list(prefix, delimiter, after, PAGE);
+            let is_azure = query.get("comp") == Some("list");
+            if is_azure { list_of_azure(&page).into_response() } else { list(&page).into_response() }
         }
         ("GET" | "HEAD", None) => match objects.get(key) {
             Some(object) => {
@@ -205,6 +210,18 @@ fn list(page: &ListPage) -> String {
         let _ = write!(xml, "<IsTruncated>true</IsTruncated><NextContinuationToken>{after}</NextContinuationToken>");
     }
     xml + "</ListBucketResult>"
+}
+
+fn list_of_azure(page: &ListPage) -> String {
+    let blob = |(key, bytes): &(String, usize)| {
+        format!(
+            "<Blob><Name>{key}</Name><Properties><Last-Modified>{MODIFIED}</Last-Modified><Etag>\"0\"</Etag>\
+             <Content-Length>{bytes}</Content-Length><Content-Type>text/plain</Content-Type></Properties></Blob>"
+        )
+    };
+    let blobs: String = page.objects.iter().map(blob).collect();
+    let more = page.more_after.as_deref().unwrap_or_default();
+    format!("<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker>{more}</NextMarker></EnumerationResults>")
 }
 
 fn refused(status: StatusCode, code: &str) -> Response {

@@ -69,6 +69,8 @@ pub struct FakeS3 {
 #[derive(Debug)]
 struct ServerState {
     bucket: String,
+    /// Whether credentials are not checked.
+    is_open: bool,
     objects: Mutex<StoredObjects>,
     fault: Mutex<Option<InjectedFaults>>,
     /// Method and path of each accepted request.
@@ -92,6 +94,19 @@ impl FakeS3 {
     /// If the machine has no free port or thread.
     #[must_use]
     pub fn start(bucket: &str) -> Self {
+        Self::start_with(bucket, false)
+    }
+
+    /// Starts a server that everyone may read, as a web server.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    #[must_use]
+    pub fn start_open(bucket: &str) -> Self {
+        Self::start_with(bucket, true)
+    }
+
+    fn start_with(bucket: &str, is_open: bool) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread");
         // Binds without waiting, because the test may run on a runtime of its own.
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -99,6 +114,7 @@ impl FakeS3 {
         let address = listener.local_addr().expect("a bound port");
         let shared = ServerState {
             bucket: bucket.to_owned(),
+            is_open,
             objects: Mutex::default(),
             fault: Mutex::default(),
             requests: Mutex::default(),
@@ -119,6 +135,27 @@ impl FakeS3 {
             ("AWS_REGION", "us-east-1".to_owned()),
             ("AWS_ENDPOINT_URL", format!("http://{}", self.address)),
             ("AWS_ALLOW_HTTP", "true".to_owned()),
+        ];
+        variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// The address, `http://127.0.0.1:port`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The environment variables with which a process uses this store as Google's and as Azure's.
+    #[must_use]
+    pub fn environment_of_others(&self) -> Vec<(String, String)> {
+        let variables = [
+            ("GOOGLE_BASE_URL", self.url()),
+            ("GOOGLE_BEARER_TOKEN", KEY.to_owned()),
+            ("GOOGLE_ALLOW_HTTP", "true".to_owned()),
+            ("AZURE_STORAGE_ENDPOINT", self.url()),
+            ("AZURE_STORAGE_ACCOUNT_NAME", KEY.to_owned()),
+            ("AZURE_STORAGE_ACCOUNT_KEY", "dGVzdC1zZWNyZXQ=".to_owned()),
+            ("AZURE_ALLOW_HTTP", "true".to_owned()),
         ];
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

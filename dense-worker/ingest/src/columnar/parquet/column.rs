@@ -4,7 +4,6 @@
 //! largest. An entry with repetition level 0 starts a row; the row ends before the next one, which may be in another page.
 
 use std::fmt;
-use std::fs::File;
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,12 +59,12 @@ impl fmt::Debug for ColumnReader {
 }
 
 impl ColumnReader {
-    pub(crate) fn new(file: Arc<File>, place: ChunkPlace, column: &ColumnDescPtr) -> Result<Self> {
+    pub(crate) fn new(file: PageFile, place: ChunkPlace, column: &ColumnDescPtr) -> Result<Self> {
         let chunk = ColumnChunkMetaData::builder(Arc::clone(column)).set_compression_codec(place.codec);
         let chunk = chunk.set_data_page_offset(place.start.cast_signed());
         let chunk = chunk.set_total_compressed_size((place.end - place.start).cast_signed()).build()?;
         Ok(Self {
-            pages: SerializedPageReader::new(Arc::new(PageFile { file }), &chunk, 0, None)?,
+            pages: SerializedPageReader::new(Arc::new(file), &chunk, 0, None)?,
             column: Arc::clone(column),
             values: Decoder::new(column),
             places: None,
@@ -278,7 +277,7 @@ fn too_few_rows<T>() -> Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
 
     use ::parquet::data_type::Int32Type;
     use ::parquet::file::properties::WriterProperties;
@@ -330,7 +329,8 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let row_groups = ParquetFooter::open(&path).unwrap().row_groups(&path, [0]).unwrap();
         let file = Arc::new(File::open(&path).unwrap());
-        let mut reader = ColumnReader::new(file, row_groups.groups[0].chunks[0], &row_groups.columns[0].column)?;
+        let mut reader =
+            ColumnReader::new(PageFile::Disk(file), row_groups.groups[0].chunks[0], &row_groups.columns[0].column)?;
         let mut numbers = Numbers::default();
         reader.read_slice(1, 2, &mut numbers).map(|()| numbers.0)
     }

@@ -3,9 +3,8 @@
 //! A split `[start, end)` owns the row groups whose middle is in it: neighbours agree on the border, so each row group has
 //! one owner, whatever the borders are.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use ::parquet::basic::CompressionCodec;
 use ::parquet::file::metadata::{
@@ -13,13 +12,15 @@ use ::parquet::file::metadata::{
     RowGroupMetaData,
 };
 use ::parquet::schema::types::ColumnDescPtr;
+use zagros_store::StoreError;
 
 use super::pages::ChunkPlace;
 use super::schema;
+use super::stored::{GroupRanges, StoredGroups};
 use crate::IngestError;
 use crate::columnar::fault::{Fault, Result, caught, fail};
 use crate::columnar::kind::Kind;
-use crate::source::open_file;
+use crate::source::RandomAccess;
 
 /// The first and the last bytes of every file.
 pub(crate) const MAGIC: &[u8; 4] = b"PAR1";
@@ -27,6 +28,8 @@ pub(crate) const MAGIC: &[u8; 4] = b"PAR1";
 const ENCRYPTED: &[u8; 4] = b"PARE";
 /// Bytes behind the footer: its length and the magic.
 const TAIL: u64 = 8;
+/// Bytes that are read at once at the end of a file: most footers, and one request to a store.
+const END: u64 = 64 << 10;
 
 /// The columns and row groups of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +38,8 @@ pub(crate) struct RowGroups {
     pub(crate) columns: Vec<UsedColumn>,
     /// The row groups, in order.
     pub(crate) groups: Vec<RowGroup>,
+    /// Where they are, unless they are on a disk.
+    stored: Option<Arc<StoredGroups>>,
 }
 
 /// A column that is read.
@@ -80,6 +85,7 @@ pub(crate) struct ParquetFooter {
     names: Vec<String>,
     /// Size of the file.
     pub(crate) bytes: u64,
+    source: RandomAccess,
 }
 
 impl UsedColumn {
@@ -95,45 +101,48 @@ impl RowGroups {
         let before = |byte: u64| self.groups.partition_point(|group| group.middle < byte);
         before(start)..before(end)
     }
+
+    /// The columns of a row group in a store; `None` for a file on a disk.
+    pub(crate) fn ranges(&self, group: usize) -> std::result::Result<Option<GroupRanges>, StoreError> {
+        self.stored.as_ref().map(|stored| stored.group(group, &self.groups[group].chunks)).transpose()
+    }
+
+    /// Requests the first pages of a row group in a store.
+    pub(crate) fn prefetch(&self, group: usize) {
+        if group < self.groups.len() {
+            // A failure comes again when the pages are read.
+            drop(self.ranges(group));
+        }
+    }
 }
 
 impl ParquetFooter {
     /// Reads the footer of a file.
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
-        let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
-        let file = open_file(path).map_err(unreadable)?.ok_or_else(|| IngestError::NotAFile { path: path.into() })?;
-        let bytes = file.metadata().map_err(unreadable)?.len();
-        let read = Self::read(&file, bytes);
-        read.map_err(|Fault(reason)| IngestError::DamagedFooter { path: path.into(), reason })
-    }
-
-    fn read(file: &File, bytes: u64) -> Result<Self> {
-        let read = |at: u64, length: usize| {
-            let mut part = vec![0; length];
-            let read = file.read_exact_at(&mut part, at);
-            read.map(|()| part).or_else(|error| fail(format!("cannot read at byte {at}: {error}")))
+        let (source, bytes) = RandomAccess::open(path)?;
+        let damaged = |Fault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
+        let read = |at: u64, length: u64| source.read(path, at, length as usize);
+        let end = bytes.min(END);
+        let last = read(bytes - end, end)?;
+        // The start shows what a file is, unless the end does.
+        let ends_as_parquet = bytes >= MAGIC.len() as u64 + TAIL && last.ends_with(MAGIC);
+        if !ends_as_parquet && (bytes < MAGIC.len() as u64 + TAIL || read(0, MAGIC.len() as u64)?[..] != MAGIC[..]) {
+            let fault = Fault::new("it does not start with PAR1, so it is no Parquet file; check data.format");
+            return Err(damaged(fault));
+        }
+        let length = footer_bytes(&last, bytes).map_err(damaged)?;
+        let (behind, whole) = (TAIL as usize, length as usize + TAIL as usize);
+        let footer = match last.len().checked_sub(whole) {
+            Some(start) => last.slice(start..last.len() - behind),
+            None => read(bytes - whole as u64, length)?,
         };
-        if bytes < MAGIC.len() as u64 + TAIL || read(0, 4)? != MAGIC {
-            return fail("it does not start with PAR1, so it is no Parquet file; check data.format");
-        }
-        let tail = read(bytes - TAIL, TAIL as usize)?;
-        if tail[4..] == *ENCRYPTED {
-            return fail("it is encrypted; write it without encryption");
-        }
-        if tail[4..] != *MAGIC {
-            return fail("it does not end with PAR1: it was cut off, or its writer did not finish; write it again");
-        }
-        let length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
-        let room = bytes - TAIL - MAGIC.len() as u64;
-        if length > room {
-            return fail(format!("its footer claims {length} bytes, the file has room for {room}"));
-        }
-        let footer = read(bytes - TAIL - length, length as usize)?;
-        caught(|| {
+        let metadata = caught(|| {
             let metadata = ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&without_statistics()))?;
             let names = schema::names(metadata.file_metadata().schema())?;
-            Ok(Self { metadata, names, bytes })
-        })
+            Ok((metadata, names))
+        });
+        let (metadata, names) = metadata.map_err(damaged)?;
+        Ok(Self { metadata, names, bytes, source })
     }
 
     /// The names of the columns, in their order.
@@ -166,7 +175,11 @@ impl ParquetFooter {
             groups.push(RowGroup { first_row, rows, middle: last_middle, chunks });
             first_row = first_row.saturating_add(rows);
         }
-        Ok(RowGroups { columns, groups })
+        let stored = match &self.source {
+            RandomAccess::Disk(_) => None,
+            RandomAccess::Object(objects, object) => Some(Arc::new(StoredGroups::new(objects.clone(), object.clone()))),
+        };
+        Ok(RowGroups { columns, groups, stored })
     }
 
     fn used(&self, path: &Path, position: usize) -> std::result::Result<UsedColumn, IngestError> {
@@ -212,6 +225,23 @@ impl ParquetFooter {
         let bytes = sizes.fold(0_u64, u64::saturating_add);
         first.saturating_add(bytes / 2).min(self.bytes - 1)
     }
+}
+
+/// Bytes of the footer of a file whose last bytes these are.
+fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
+    let Some(tail) = last.last_chunk::<{ TAIL as usize }>() else { return fail("it is too short") };
+    if tail[4..] == *ENCRYPTED {
+        return fail("it is encrypted; write it without encryption");
+    }
+    if tail[4..] != *MAGIC {
+        return fail("it does not end with PAR1: it was cut off, or its writer did not finish; write it again");
+    }
+    let length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
+    let room = bytes - TAIL - MAGIC.len() as u64;
+    if length > room {
+        return fail(format!("its footer claims {length} bytes, the file has room for {room}"));
+    }
+    Ok(length)
 }
 
 /// Offset of the first page.

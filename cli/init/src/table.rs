@@ -1,0 +1,89 @@
+//! A sample as columns of texts, whatever its format.
+
+use zagros_ingest::{ColumnFormat, RowSample, SampledRows, ValueForm};
+use zagros_zip::ZipEq;
+
+use crate::InitError;
+use crate::dialect::{Dialect, Divided};
+
+/// How the data is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Text with separators.
+    Delimited(Dialect),
+    /// Criteo's TSV.
+    Criteo,
+    /// Parquet files.
+    Parquet,
+    /// A JSON object on each line.
+    Jsonl,
+}
+
+/// Columns of texts.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) layout: Layout,
+    pub(crate) columns: Vec<TableColumn>,
+    pub(crate) rows: usize,
+    /// Columns that the trainer cannot read, and why.
+    pub(crate) unusable: Vec<(String, String)>,
+}
+
+/// A column of texts, one a row.
+#[derive(Debug)]
+pub(crate) struct TableColumn {
+    pub(crate) name: String,
+    pub(crate) form: ValueForm,
+    pub(crate) texts: Vec<String>,
+}
+
+impl Table {
+    /// The columns of a sample.
+    pub(crate) fn of(sample: RowSample) -> Result<Self, InitError> {
+        match sample.rows {
+            SampledRows::Lines(lines) => Self::of_lines(&lines),
+            SampledRows::Columns { format, columns, unusable } => {
+                let layout = match format {
+                    ColumnFormat::Parquet => Layout::Parquet,
+                    ColumnFormat::Jsonl => Layout::Jsonl,
+                };
+                let rows = columns.first().map_or(0, |column| column.texts.len());
+                let columns = columns.into_iter().map(|column| TableColumn {
+                    name: column.name,
+                    form: column.form,
+                    texts: column.texts,
+                });
+                Ok(Self { layout, columns: columns.collect(), rows, unusable })
+            }
+        }
+    }
+
+    fn of_lines(lines: &[String]) -> Result<Self, InitError> {
+        let Divided { dialect, names, rows } = Divided::of(lines)?;
+        let is_criteo = is_criteo(&dialect, &rows);
+        let mut columns: Vec<TableColumn> =
+            names.into_iter().map(|name| TableColumn { name, form: ValueForm::Text, texts: Vec::new() }).collect();
+        let count = rows.len();
+        for row in rows {
+            for (column, text) in columns.iter_mut().zip_eq(row) {
+                column.texts.push(text);
+            }
+        }
+        let layout = if is_criteo { Layout::Criteo } else { Layout::Delimited(dialect) };
+        Ok(Self { layout, columns, rows: count, unusable: Vec::new() })
+    }
+}
+
+/// Whether lines are Criteo's: a label, 13 integers, 26 categories of 8 hexadecimal digits; any but the label may be empty.
+fn is_criteo(dialect: &Dialect, rows: &[Vec<String>]) -> bool {
+    let is_label = |text: &str| text == "0" || text == "1";
+    let is_integer = |text: &String| text.is_empty() || text.parse::<i64>().is_ok();
+    let is_hash =
+        |text: &String| text.is_empty() || text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    dialect.separator == '\t'
+        && dialect.fields == 40
+        && !dialect.header
+        && rows
+            .iter()
+            .all(|row| is_label(&row[0]) && row[1..14].iter().all(is_integer) && row[14..].iter().all(is_hash))
+}

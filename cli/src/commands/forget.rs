@@ -1,0 +1,81 @@
+//! `zagros forget`: removes rows by their ids from saved models and checkpoints.
+
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use serde_json::json;
+use zagros_job::DENSE_TABLE;
+use zagros_shell::{Exit, Failure, answer, out};
+
+use crate::args::ForgetArgs;
+use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, SavePlan, WantedIds, apply, wanted_ids};
+
+/// Ids that are printed of those that were not found.
+const SHOWN: usize = 10;
+
+/// Plans, prints, and removes.
+pub(crate) fn run(args: &ForgetArgs) -> Result<Exit, Failure> {
+    if args.table == DENSE_TABLE {
+        let what = format!("{DENSE_TABLE} holds the dense network, and no rows of ids");
+        return Err(Failure::with_help(Exit::Usage, what, "name a table of features"));
+    }
+    let wanted = WantedIds { table: args.table.clone(), ids: wanted_ids(args)? };
+    args.models.iter().try_for_each(|model| forget(model, args, &wanted))?;
+    Ok(Exit::Success)
+}
+
+fn forget(model: &Path, args: &ForgetArgs, wanted: &WantedIds) -> Result<(), Failure> {
+    let place = ForgetPlace::find(model, Duration::from_secs(args.timeout))?;
+    let plan = ForgetPlan::of(&place, wanted)?;
+    if args.dry_run {
+        return print(&place, &plan, wanted, args);
+    }
+    let bar = ProgressBar::new(plan.bytes());
+    let deleted = apply(&place, &plan, wanted, &|bytes| bar.inc(bytes));
+    bar.finish_and_clear();
+    deleted?;
+    print(&place, &plan, wanted, args)
+}
+
+fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &ForgetArgs) -> Result<(), Failure> {
+    let missing = plan.missing(wanted);
+    let is_changed = plan.saves.iter().any(|save| !save.replaced.is_empty());
+    if args.json {
+        let save = |save: &SavePlan| {
+            let files: Vec<&String> = save.replaced.keys().collect();
+            json!({"save": save.folder.to_string(), "rows": save.rows.len(), "counts": save.counts.len(), "files": files})
+        };
+        let report = json!({
+            "model": place.named.to_string(),
+            "table": wanted.table,
+            "ids": wanted.ids.len(),
+            "dry_run": args.dry_run,
+            "saves": plan.saves.iter().map(save).collect::<Vec<_>>(),
+            "missing": missing.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        });
+        return answer(&report.to_string());
+    }
+    let ids = HumanCount(wanted.ids.len() as u64);
+    out!("{}: {ids} id(s) of table {}", place.named, wanted.table);
+    for save in &plan.saves {
+        let counts = match save.counts.len() {
+            0 => String::new(),
+            counts => format!(", {} frequency count(s)", HumanCount(counts as u64)),
+        };
+        let verb = if args.dry_run { "would be removed" } else { "removed" };
+        out!("  {}: {} row(s){counts} {verb}", save.folder, HumanCount(save.rows.len() as u64));
+    }
+    if !missing.is_empty() {
+        let shown: Vec<String> = missing.iter().take(SHOWN).map(ToString::to_string).collect();
+        let more = if missing.len() > SHOWN { ", …" } else { "" };
+        let count = HumanCount(missing.len() as u64);
+        out!("  {count} id(s) have no row in any of these: {}{more}", shown.join(", "));
+    }
+    if args.dry_run {
+        out!("  {} of files would be copied without these rows; nothing has changed", HumanBytes(plan.bytes()));
+    } else if is_changed {
+        out!("  what was removed is in {}/{AUDIT}", place.named);
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! The state of a day's data: its features beside those of the day before, what the tables knew of its ids, and what of this is
+//! worth a warning, in words.
+
+use std::collections::BTreeMap;
+
+use indicatif::HumanCount;
+use serde::{Deserialize, Serialize};
+use zagros_ingest::profile::{DataProfile, FeatureProfile};
+use zagros_plumbing::metrics::Registry;
+
+/// The counter of what happened to the ids of requests, by table.
+const IDS: &str = "zagros_embedding_table_ids_total";
+/// A stability index from which on two distributions differ much (Siddiqi 2006).
+const MUCH_DRIFT: f64 = 0.25;
+/// Fewer rows say little.
+const ENOUGH_ROWS: u64 = 1_000;
+
+/// The state of a day's data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DayHealth {
+    /// Its features.
+    pub(crate) profile: DataProfile,
+    /// The tables, in the order of their names.
+    pub(crate) tables: Vec<TableHealth>,
+    /// What is worth a warning.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What a table knew of a day's ids.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TableHealth {
+    pub(crate) table: String,
+    /// Share of the ids looked up without a row in the model of the days before; each id counts once in each batch. `None` on a first
+    /// day.
+    pub(crate) new_ids: Option<f64>,
+    /// Rows created while the day was trained.
+    pub(crate) created: u64,
+    /// Share of the ids without a row that got one; the others were refused by the admission filter. `None` if no id was without.
+    pub(crate) admitted: Option<f64>,
+}
+
+/// Counts of ids by table and event.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct IdCounts(BTreeMap<String, BTreeMap<String, u64>>);
+
+impl IdCounts {
+    /// What the embedding servers of this process have counted.
+    pub(crate) fn of(registry: &Registry) -> Self {
+        let mut counts = Self::default();
+        for family in registry.gather().iter().filter(|family| family.name() == IDS) {
+            for metric in family.get_metric() {
+                let label = |name: &str| metric.get_label().iter().find(|label| label.name() == name);
+                let (Some(table), Some(what)) = (label("table"), label("what")) else { continue };
+                let of_table = counts.0.entry(table.value().to_owned()).or_default();
+                *of_table.entry(what.value().to_owned()).or_default() += metric.get_counter().get_value() as u64;
+            }
+        }
+        counts
+    }
+
+    fn get(&self, table: &str, what: &str) -> u64 {
+        self.0.get(table).and_then(|events| events.get(what)).copied().unwrap_or_default()
+    }
+}
+
+/// The tables of a day: `scored` is counted while the day was scored by the model before, `trained` while it was learned.
+pub(crate) fn tables(
+    names: impl Iterator<Item = String>,
+    scored: Option<&IdCounts>,
+    trained: &IdCounts,
+) -> Vec<TableHealth> {
+    let share = |part: u64, rest: u64| (part + rest > 0).then(|| part as f64 / (part + rest) as f64);
+    let health = |table: String| TableHealth {
+        new_ids: scored.and_then(|counts| share(counts.get(&table, "miss"), counts.get(&table, "hit"))),
+        created: trained.get(&table, "created"),
+        admitted: share(trained.get(&table, "created"), trained.get(&table, "refused")),
+        table,
+    };
+    names.map(health).collect()
+}
+
+/// What of a day's features is worth a warning, beside those of an earlier day.
+pub(crate) fn warnings(profile: &DataProfile, day: &str, before: &DataProfile) -> Vec<String> {
+    if profile.rows.min(before.rows) < ENOUGH_ROWS {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let (rate, rate_before) = (profile.positive_rate, before.positive_rate);
+    if rate.max(rate_before) > 2.0 * rate.min(rate_before) {
+        found.push(format!("{} of the rows are positive, {} on {day}", percent(rate), percent(rate_before)));
+    }
+    let comparable = profile.rows.max(before.rows) < profile.rows.min(before.rows) * 5 / 4;
+    for feature in &profile.features {
+        let Some(earlier) = before.features.iter().find(|earlier| earlier.column == feature.column) else {
+            found.push(format!("{}: it was not a feature on {day}", feature.column));
+            continue;
+        };
+        found.extend(of_feature(feature, day, earlier, comparable));
+    }
+    found
+}
+
+fn of_feature(feature: &FeatureProfile, day: &str, earlier: &FeatureProfile, comparable: bool) -> Vec<String> {
+    let mut found = Vec::new();
+    let name = &feature.column;
+    if (feature.missing - earlier.missing).abs() > 0.1 {
+        let (now, then) = (percent(feature.missing), percent(earlier.missing));
+        found.push(format!("{name}: {now} of the rows have no value, {then} on {day}"));
+    }
+    if let (Some(now), Some(then)) = (feature.distinct, earlier.distinct) {
+        let is_other = comparable && now.max(then) >= 10 && now.max(then) > 2 * now.min(then);
+        if is_other || (now <= 1 && then > 1) {
+            let values = if now == 1 { "value" } else { "values" };
+            found.push(format!("{name}: {} distinct {values}, {} on {day}", HumanCount(now), HumanCount(then)));
+        }
+    }
+    if let Some(drift) = feature.drift.filter(|drift| *drift >= MUCH_DRIFT) {
+        found.push(format!("{name}: its values are distributed otherwise than on {day} (PSI {drift:.2})"));
+    }
+    found
+}
+
+/// A table that knows many fewer of a day's ids than on the day before.
+pub(crate) fn table_warnings(tables: &[TableHealth], day: &str, before: &[TableHealth]) -> Vec<String> {
+    let warning = |table: &TableHealth| {
+        let (new, then) = (table.new_ids?, before.iter().find(|before| before.table == table.table)?.new_ids?);
+        let text = || format!("table {}: {} of the ids are new, {} on {day}", table.table, percent(new), percent(then));
+        (new > then + 0.2).then(text)
+    };
+    tables.iter().filter_map(warning).collect()
+}
+
+/// As a text.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_ingest::profile::{Bins, Distribution};
+    use zagros_plumbing::metrics::{IntCounterVec, Opts, register};
+
+    use super::*;
+
+    fn feature(missing: f64, distinct: u64, drift: f64) -> FeatureProfile {
+        let distribution = Distribution { bins: Bins::Values(vec![]), shares: vec![missing, 1.0 - missing] };
+        FeatureProfile {
+            column: "city".to_owned(),
+            missing,
+            distinct: Some(distinct),
+            drift: Some(drift),
+            distribution,
+        }
+    }
+
+    fn profile(rows: u64, positive_rate: f64, feature: FeatureProfile) -> DataProfile {
+        DataProfile { rows, whole: true, positive_rate, bad_rows: 0, features: vec![feature] }
+    }
+
+    #[test]
+    fn what_changed_much_is_said_in_words() {
+        let before = profile(10_000, 0.04, feature(0.02, 500, 0.0));
+        let of = |now: DataProfile| warnings(&now, "2026-11-01", &before);
+        assert!(of(profile(10_000, 0.05, feature(0.1, 400, 0.2))).is_empty());
+        let found = of(profile(10_000, 0.01, feature(0.5, 100, 0.4)));
+        let expected = [
+            "1.0 % of the rows are positive, 4.0 % on 2026-11-01",
+            "city: 50.0 % of the rows have no value, 2.0 % on 2026-11-01",
+            "city: 100 distinct values, 500 on 2026-11-01",
+            "city: its values are distributed otherwise than on 2026-11-01 (PSI 0.40)",
+        ];
+        assert_eq!(found, expected);
+        // Of half the rows, fewer values are expected; one value is not.
+        assert!(of(profile(5_000, 0.04, feature(0.02, 200, 0.0))).is_empty());
+        assert_eq!(of(profile(5_000, 0.04, feature(0.02, 1, 0.0))).len(), 1);
+        assert!(of(profile(999, 0.01, feature(0.5, 1, 0.4))).is_empty(), "too few rows");
+        let other = DataProfile { features: vec![], ..before.clone() };
+        assert_eq!(warnings(&before, "then", &other), ["city: it was not a feature on then"]);
+    }
+
+    #[test]
+    fn tables_say_what_was_new_and_what_was_admitted() {
+        let registry = Registry::new();
+        let vec = IntCounterVec::new(Opts::new(IDS, "ids"), &["server", "table", "what"]);
+        let vec = register(&registry, vec);
+        for (server, what, count) in
+            [("0", "hit", 6), ("1", "hit", 3), ("0", "miss", 1), ("0", "created", 2), ("1", "refused", 6)]
+        {
+            vec.with_label_values(&[server, "user", what]).inc_by(count);
+        }
+        let counts = IdCounts::of(&registry);
+        let names = || ["user".to_owned(), "item".to_owned()].into_iter();
+        let found = tables(names(), Some(&counts), &counts);
+        let expected = TableHealth { table: "user".to_owned(), new_ids: Some(0.1), created: 2, admitted: Some(0.25) };
+        assert_eq!(found[0], expected);
+        assert_eq!((found[1].new_ids, found[1].created, found[1].admitted), (None, 0, None));
+        let before = [TableHealth { new_ids: Some(0.05), ..expected.clone() }];
+        assert!(table_warnings(&found, "then", &before).is_empty());
+        let many = [TableHealth { new_ids: Some(0.5), ..expected }];
+        assert_eq!(table_warnings(&many, "then", &before), ["table user: 50.0 % of the ids are new, 5.0 % on then"]);
+        assert_eq!(tables(names(), None, &counts)[0].new_ids, None);
+    }
+}

@@ -1,0 +1,190 @@
+//! The page of all days, `<output.folder>/<name>.days.html`: the measures of each day, and the state of its data. One file that opens
+//! offline, made from the history.
+
+use indicatif::HumanCount;
+use zagros_chart::html::{NOTHING, document, escaped, table};
+use zagros_chart::{Chart, ChartSeries};
+use zagros_dense_worker::Evaluation;
+use zagros_ingest::profile::FeatureProfile;
+
+use super::health::{DayHealth, TableHealth, percent};
+use super::history::{DayHistory, DayRecord};
+
+/// A day with its name.
+type NamedDay<'a> = (&'a String, &'a DayRecord);
+
+/// The whole page.
+pub(crate) fn page(name: &str, history: &DayHistory) -> String {
+    let days: Vec<NamedDay<'_>> = history.days().collect();
+    let newest = days.iter().rev().find_map(|(day, record)| Some((*day, record.health.as_ref()?)));
+    let before = newest.and_then(|(day, _)| history.health_before(day));
+    let mut parts = vec![heading(name, &days), section("Each day, scored before it was learned", &charts(&days))];
+    parts.push(section("Warnings", &warnings(&days)));
+    parts.push(section("Days", &measures(&days)));
+    if let Some((day, health)) = newest {
+        let before = before.map(|(_, health)| health);
+        parts.push(section(&format!("Features on {day}"), &features(health, before)));
+        parts.push(section(&format!("Tables on {day}"), &tables(&health.tables)));
+    }
+    parts.push(section("Drift of each feature from the day before (PSI)", &drift(&days)));
+    document(&format!("{name} · days · Zagros"), &parts.concat())
+}
+
+fn section(title: &str, content: &str) -> String {
+    if content.is_empty() { String::new() } else { format!("<h2>{}</h2>\n{content}\n", escaped(title)) }
+}
+
+fn heading(name: &str, days: &[NamedDay<'_>]) -> String {
+    let ends = days.first().zip(days.last()).map_or_else(String::new, |(first, last)| {
+        format!("{} days from {} to {}", HumanCount(days.len() as u64), first.0, last.0)
+    });
+    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>\n", escaped(name), escaped(&ends))
+}
+
+fn charts(days: &[NamedDay<'_>]) -> String {
+    let of = |name: &'static str, value: &dyn Fn(&DayRecord) -> Option<f64>| {
+        let numbered = (1_u32..).zip(days.iter().copied());
+        let points = numbered.filter_map(|(number, (_, record))| Some((f64::from(number), value(record)?)));
+        vec![ChartSeries { name, colour: 0, dots: true, points: points.collect() }]
+    };
+    let measure = |of: fn(&Evaluation) -> Option<f64>| move |record: &DayRecord| record.before.as_ref().and_then(of);
+    let worst = |record: &DayRecord| {
+        let drifts =
+            record.health.iter().flat_map(|health| &health.profile.features).filter_map(|feature| feature.drift);
+        drifts.reduce(f64::max)
+    };
+    let chart = |title, subtitle, series| Chart { title, subtitle, across: "day", series, ..Chart::default() };
+    let charts = [
+        chart("AUC", "of the model of the days before", of("AUC", &measure(|of| of.auc))),
+        chart("Logloss", "nats", of("logloss", &measure(|of| of.logloss))),
+        chart("Calibration", "predicted clicks divided by real ones", of("calibration", &measure(|of| of.calibration))),
+        chart("Largest drift", "PSI of the feature that differs most from the day before", of("PSI", &worst)),
+    ];
+    let figures: String = charts.iter().filter_map(Chart::figure).collect();
+    if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>") }
+}
+
+fn warnings(days: &[NamedDay<'_>]) -> String {
+    let lines = days.iter().rev().flat_map(|(day, record)| {
+        let warnings = record.health.iter().flat_map(|health| &health.warnings);
+        warnings.map(move |warning| format!("<p class=\"note\">{day}: {}</p>\n", escaped(warning)))
+    });
+    lines.collect()
+}
+
+fn measures(days: &[NamedDay<'_>]) -> String {
+    let row = |(day, record): &NamedDay<'_>| {
+        let measure = |of: fn(&Evaluation) -> Option<f64>| shown(record.before.as_ref().and_then(of), 4);
+        let rate =
+            record.health.as_ref().map_or_else(|| NOTHING.to_owned(), |health| percent(health.profile.positive_rate));
+        let cells = vec![
+            (*day).clone(),
+            measure(|of| of.auc),
+            measure(|of| of.logloss),
+            measure(|of| of.calibration),
+            rate,
+            HumanCount(record.samples).to_string(),
+            HumanCount(record.rows).to_string(),
+        ];
+        ("", cells)
+    };
+    let head = ["day", "AUC", "logloss", "calibration", "positive", "trained on", "rows in tables"];
+    table(&head, &days.iter().map(row).collect::<Vec<_>>())
+}
+
+fn features(health: &DayHealth, before: Option<&DayHealth>) -> String {
+    let row = |feature: &FeatureProfile| {
+        let mut all = before.into_iter().flat_map(|before| &before.profile.features);
+        let earlier = all.find(|earlier| earlier.column == feature.column);
+        let count = |feature: Option<&FeatureProfile>| {
+            feature
+                .and_then(|feature| feature.distinct)
+                .map_or_else(|| NOTHING.to_owned(), |count| HumanCount(count).to_string())
+        };
+        let cells = vec![
+            feature.column.clone(),
+            percent(1.0 - feature.missing),
+            earlier.map_or_else(|| NOTHING.to_owned(), |earlier| percent(1.0 - earlier.missing)),
+            count(Some(feature)),
+            count(earlier),
+            shown(feature.drift, 3),
+        ];
+        ("", cells)
+    };
+    let rows: Vec<_> = health.profile.features.iter().map(row).collect();
+    let head = ["feature", "coverage", "the day before", "distinct values", "the day before", "drift (PSI)"];
+    table(&head, &rows)
+}
+
+fn tables(tables: &[TableHealth]) -> String {
+    let share = |share: Option<f64>| share.map_or_else(|| NOTHING.to_owned(), percent);
+    let row = |table: &TableHealth| {
+        let created = HumanCount(table.created).to_string();
+        ("", vec![table.table.clone(), share(table.new_ids), created, share(table.admitted)])
+    };
+    let rows: Vec<_> = tables.iter().map(row).collect();
+    if rows.is_empty() { String::new() } else { table(&["table", "new ids", "rows created", "admitted"], &rows) }
+}
+
+/// A line for each feature, a column for each of the last days.
+fn drift(days: &[NamedDay<'_>]) -> String {
+    let last = &days[days.len().saturating_sub(7)..];
+    let with_health: Vec<(&String, &DayHealth)> =
+        last.iter().filter_map(|(day, record)| Some((*day, record.health.as_ref()?))).collect();
+    let Some((_, newest)) = with_health.last() else { return String::new() };
+    let row = |feature: &FeatureProfile| {
+        let of_day = |health: &DayHealth| {
+            let found = health.profile.features.iter().find(|other| other.column == feature.column);
+            shown(found.and_then(|found| found.drift), 3)
+        };
+        let cells = with_health.iter().map(|(_, health)| of_day(health));
+        ("", [feature.column.clone()].into_iter().chain(cells).collect())
+    };
+    let rows: Vec<_> = newest.profile.features.iter().map(row).collect();
+    let head: Vec<&str> = ["feature"].into_iter().chain(with_health.iter().map(|(day, _)| day.as_str())).collect();
+    table(&head, &rows)
+}
+
+fn shown(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.digits$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_ingest::profile::{Bins, DataProfile, Distribution};
+    use zagros_job::{Job, Overrides};
+
+    use super::*;
+
+    fn record(drift: Option<f64>, auc: Option<f64>) -> DayRecord {
+        let distribution = Distribution { bins: Bins::Below(vec![]), shares: vec![0.25, 0.75] };
+        let feature =
+            FeatureProfile { column: "<price>".to_owned(), missing: 0.25, distinct: None, drift, distribution };
+        let features = vec![feature];
+        let profile = DataProfile { rows: 10, whole: true, positive_rate: 0.5, bad_rows: 0, features };
+        let tables = vec![TableHealth { table: "user".to_owned(), new_ids: Some(0.125), created: 7, admitted: None }];
+        let warnings = drift.map(|_| "<price>: drifts".to_owned()).into_iter().collect();
+        let before = auc.map(|auc| Evaluation { auc: Some(auc), ..Evaluation::default() });
+        let health = Some(DayHealth { profile, tables, warnings });
+        DayRecord { from: None, before, samples: 10, steps: 1, rows: 3, health, run: "runs/a".into(), model: None }
+    }
+
+    #[test]
+    fn days_have_their_measures_and_the_state_of_their_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let text =
+            format!("name = 'ads'\n[data]\nformat = 'criteo'\ntrain = 'a'\n[output]\nfolder = {:?}\n", folder.path());
+        let job = Job::parse(&text, "job.toml".as_ref(), &Overrides::none()).unwrap();
+        let mut history = DayHistory::of(&job).unwrap();
+        history.note("2026-11-01", record(None, None)).unwrap();
+        history.note("2026-11-02", record(Some(0.5), Some(0.625))).unwrap();
+        history.note("2026-11-03", record(Some(0.0), Some(0.75))).unwrap();
+        let page = page("ads", &history);
+        assert!(page.contains("3 days from 2026-11-01 to 2026-11-03"), "{page}");
+        assert!(page.contains("2026-11-02: &lt;price&gt;: drifts") && !page.contains("<price>"), "{page}");
+        assert_eq!(page.matches("<figure>").count(), 2, "AUC and drift; nothing else was measured");
+        assert!(page.contains("<td>75.0 %</td><td>75.0 %</td><td>0.000</td>"), "{page}");
+        assert!(page.contains("<td>user</td><td>12.5 %</td><td>7</td>"), "{page}");
+        assert!(page.contains("<th>2026-11-02</th>") && page.contains("<td>0.500</td>"), "{page}");
+    }
+}

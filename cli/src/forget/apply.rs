@@ -1,0 +1,134 @@
+//! Does what a plan says. Each step leaves every save whole, and may be done again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use zagros_dense_worker::{FileRecord, MANIFEST, Manifest};
+use zagros_plumbing::durable;
+use zagros_shell::{Exit, Failure};
+use zagros_snapshot::{FollowedFile, copy_without};
+use zagros_store::{Folder, StoreError, hexadecimal};
+
+use super::plan::{PlannedCopy, is_row_file, saved_file};
+use super::{ForgetPlace, ForgetPlan, WantedIds, audit};
+use crate::commands::snapshot_failure;
+use crate::resume::failed;
+use crate::saved::refused;
+
+/// Removes the rows. `passed` gets the number of bytes of each file that was copied. Returns how many files were deleted.
+///
+/// # Errors
+/// When a file is damaged, or cannot be read or written. The same command then goes on.
+pub(crate) fn apply(
+    place: &ForgetPlace,
+    plan: &ForgetPlan,
+    wanted: &WantedIds,
+    passed: &dyn Fn(u64),
+) -> Result<usize, Failure> {
+    check_files(plan)?;
+    let mut copies: Vec<FileRecord> = Vec::new();
+    let mut linked: BTreeMap<&str, usize> = BTreeMap::new();
+    for (number, planned) in plan.copies.iter().enumerate() {
+        let same = linked.get(planned.sha256.as_str()).map(|same| (&plan.copies[*same], &copies[*same]));
+        let record = match same.filter(|(same, _)| link(same, planned)) {
+            Some((_, record)) => FileRecord { name: planned.copy.clone(), ..record.clone() },
+            None => copy(planned, &copies, wanted)?,
+        };
+        passed(planned.bytes);
+        copies.push(record);
+        linked.entry(&planned.sha256).or_insert(number);
+    }
+    let changed = |save| Some((save, super::SavePlan::changed_manifest(save, &copies)?));
+    let changed: Vec<_> = plan.saves.iter().filter_map(changed).collect();
+    let manifests: Vec<(_, Manifest)> = changed.iter().map(|(save, (manifest, _))| (*save, manifest.clone())).collect();
+    audit::note(&place.named, wanted, &manifests)?;
+    for (save, (_, text)) in &changed {
+        save.folder.write(MANIFEST, text).map_err(refused)?;
+    }
+    let deleted = delete_unnamed(place)?;
+    place.remove_left();
+    Ok(deleted)
+}
+
+/// Compares the files with the manifests that name them, before any of them is copied (invariant CK-4).
+fn check_files(plan: &ForgetPlan) -> Result<(), Failure> {
+    let mut checked = BTreeSet::new();
+    for save in &plan.saves {
+        for (name, copy) in &save.replaced {
+            if checked.insert(copy) {
+                save.manifest.check_file(&save.folder, name, &|_| ()).map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes the copy of a file.
+fn copy(planned: &PlannedCopy, copies: &[FileRecord], wanted: &WantedIds) -> Result<FileRecord, Failure> {
+    let PlannedCopy { folder, name, copy, bytes, follows, .. } = planned;
+    let follows = follows.map(|before| {
+        let FileRecord { name, sha256, .. } = copies[before].clone();
+        FollowedFile { name, sha256 }
+    });
+    let file = saved_file(folder, name);
+    let written = folder
+        .write_unless(copy, *bytes, |to| copy_without(&file, (&wanted.table, &wanted.ids), follows, to))
+        .map_err(|error| not_written(folder, copy, error))?
+        .map_err(snapshot_failure)?;
+    Ok(FileRecord { name: copy.clone(), bytes: written.bytes, sha256: hexadecimal(&written.sha256) })
+}
+
+/// Gives the copy of the same file in another folder a second name, as its file had. `false` where that is not possible.
+fn link(same: &PlannedCopy, planned: &PlannedCopy) -> bool {
+    let place = |folder: &Folder, name: &str| folder.path().map(|path| path.join(name));
+    let Some((from, to)) = place(&same.folder, &same.copy).zip(place(&planned.folder, &planned.copy)) else {
+        return false;
+    };
+    // Files that were not linked stay alone: damage to one is then not damage to both.
+    let files = place(&same.folder, &same.name).zip(place(&planned.folder, &planned.name));
+    let was_linked = files.is_some_and(|(one, other)| is_same_file(&one, &other));
+    let temporary = to.with_extension("zrows.link.tmp");
+    let _ = std::fs::remove_file(&temporary);
+    was_linked && std::fs::hard_link(&from, &temporary).and_then(|()| durable::rename(&temporary, &to)).is_ok()
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
+    id(one).is_some_and(|one| id(other) == Some(one))
+}
+
+/// Deletes files of rows that no manifest of the place names: those that were copied, and those that a process left that ended
+/// before it was done.
+fn delete_unnamed(place: &ForgetPlace) -> Result<usize, Failure> {
+    let mut named = BTreeSet::new();
+    for save in &place.saves {
+        let manifest = Manifest::read(save).map_err(failed)?;
+        let files = manifest.row_files.iter().filter_map(|file| save.locate(file));
+        named.extend(files.map(|(folder, name)| (folder.to_string(), name.to_owned())));
+    }
+    let mut deleted = 0;
+    for folder in place.saves.iter().chain(&place.others) {
+        for name in folder.files().map_err(refused)?.into_iter().filter(|name| is_row_file(name)) {
+            if !named.contains(&(folder.to_string(), name.clone())) {
+                folder.delete_file(&name).map_err(refused)?;
+                deleted += 1;
+            }
+        }
+    }
+    Ok(deleted)
+}
+
+fn not_written(folder: &Folder, name: &str, error: std::io::Error) -> Failure {
+    match error.downcast::<StoreError>() {
+        Ok(error) => refused(error),
+        Err(error) => {
+            let what = format!("{folder}/{name} cannot be written: {error}");
+            Failure::with_help(
+                Exit::Storage,
+                what,
+                "nothing is removed yet; make room, and give the same command again",
+            )
+        }
+    }
+}

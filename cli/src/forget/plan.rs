@@ -1,0 +1,255 @@
+//! What is to be done, decided before anything is changed: which files are copied, and what each manifest says then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zagros_dense_worker::Manifest;
+use zagros_shell::{Exit, Failure};
+use zagros_snapshot::{ChainLink, MentionedIds, SavedFile, SnapshotError, group_links, mentioned_ids};
+use zagros_store::Folder;
+
+use super::{ForgetPlace, WantedIds};
+use crate::commands::snapshot_failure;
+use crate::resume::failed;
+
+/// Between the name of a file and the part that tells its copies apart.
+const COPY: &str = ".without-";
+/// The ending of files of rows.
+const ROWS: &str = ".zrows";
+/// Digits of a hash in a copy's name.
+const DIGITS: usize = 12;
+
+/// All that is to be done, and nothing that is left to decide.
+#[derive(Debug)]
+pub(crate) struct ForgetPlan {
+    /// Files to copy, each after the file that it follows.
+    pub(crate) copies: Vec<PlannedCopy>,
+    /// One for each save.
+    pub(crate) saves: Vec<SavePlan>,
+}
+
+/// A file, and its copy without the ids.
+#[derive(Debug)]
+pub(crate) struct PlannedCopy {
+    /// Where both are.
+    pub(crate) folder: Folder,
+    /// Name of the file.
+    pub(crate) name: String,
+    /// Name of the copy.
+    pub(crate) copy: String,
+    /// Bytes of the file.
+    pub(crate) bytes: u64,
+    /// SHA-256 of the file, hexadecimal.
+    pub(crate) sha256: String,
+    /// Position of the copy that this one follows.
+    pub(crate) follows: Option<usize>,
+}
+
+/// A model, state or checkpoint.
+#[derive(Debug)]
+pub(crate) struct SavePlan {
+    pub(crate) folder: Folder,
+    pub(crate) manifest: Manifest,
+    /// Names in the manifest of files that are replaced, and positions of their copies.
+    pub(crate) replaced: BTreeMap<String, usize>,
+    /// Ids whose rows go.
+    pub(crate) rows: BTreeSet<u64>,
+    /// Ids whose frequency counts go.
+    pub(crate) counts: BTreeSet<u64>,
+    /// Ids that a file names although their row is gone or older than another one.
+    pub(crate) traces: BTreeSet<u64>,
+}
+
+impl ForgetPlan {
+    /// Reads what the files say of the ids. Of large files, only the blocks of the ids' buckets are read.
+    ///
+    /// # Errors
+    /// When no save has the table, or a file is damaged or of a release that states no hashes.
+    pub(crate) fn of(place: &ForgetPlace, wanted: &WantedIds) -> Result<Self, Failure> {
+        let mut planner = Planner { wanted, copies: Vec::new(), positions: BTreeMap::new(), read: BTreeMap::new() };
+        let saves = place.saves.iter().map(|folder| planner.save(folder)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { copies: planner.copies, saves })
+    }
+
+    /// Ids that no file names.
+    pub(crate) fn missing<'a>(&self, wanted: &'a WantedIds) -> Vec<&'a u64> {
+        let is_found = |id: &u64| {
+            self.saves.iter().any(|save| [&save.rows, &save.counts, &save.traces].iter().any(|ids| ids.contains(id)))
+        };
+        wanted.ids.iter().filter(|id| !is_found(id)).collect()
+    }
+
+    /// Bytes of the files that are copied.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.copies.iter().map(|copy| copy.bytes).sum()
+    }
+}
+
+impl SavePlan {
+    /// The manifest once the copies take the place of their files, and its text.
+    pub(crate) fn changed_manifest(&self, copies: &[zagros_dense_worker::FileRecord]) -> Option<(Manifest, Vec<u8>)> {
+        if self.replaced.is_empty() {
+            return None;
+        }
+        let record = |(name, copy): (&String, &usize)| {
+            let mut record = copies[*copy].clone();
+            if let Some((folder, _)) = name.rsplit_once('/') {
+                record.name = format!("{folder}/{}", record.name);
+            }
+            (name.clone(), record)
+        };
+        let replaced = self.replaced.iter().map(record).collect();
+        Some(self.manifest.with_row_files(&replaced, self.manifest.rows.saturating_sub(self.rows.len() as u64)))
+    }
+}
+
+struct Planner<'a> {
+    wanted: &'a WantedIds,
+    copies: Vec<PlannedCopy>,
+    /// Positions of copies by folder and name of the file.
+    positions: BTreeMap<(String, String), usize>,
+    /// What files say, by SHA-256: checkpoints share files.
+    read: BTreeMap<String, MentionedIds>,
+}
+
+impl Planner<'_> {
+    fn save(&mut self, folder: &Folder) -> Result<SavePlan, Failure> {
+        let manifest = Manifest::read(folder).map_err(failed)?;
+        if !manifest.is_vouched_for() {
+            let what = format!("{folder} was saved without hashes (release {})", manifest.release);
+            let help = "start a run from it (zagros train JOB --from MODEL), and forget in the model that it saves";
+            return Err(Failure::with_help(Exit::Usage, what, help));
+        }
+        let mut save = SavePlan {
+            folder: folder.clone(),
+            manifest,
+            replaced: BTreeMap::new(),
+            rows: BTreeSet::new(),
+            counts: BTreeSet::new(),
+            traces: BTreeSet::new(),
+        };
+        let files: Vec<RowFile> = save.manifest.row_files.iter().map(|name| RowFile::of(&save, name)).collect();
+        let links = files.iter().map(RowFile::link).collect::<Result<Vec<_>, _>>().map_err(snapshot_failure)?;
+        for chain in group_links(&links).map_err(snapshot_failure)? {
+            self.chain(&mut save, &files, &chain)?;
+        }
+        Ok(save)
+    }
+
+    /// From the first file on that names an id, all files are copied: each names the SHA-256 of the one before.
+    fn chain(&mut self, save: &mut SavePlan, files: &[RowFile], chain: &[usize]) -> Result<(), Failure> {
+        let mentioned = chain.iter().map(|file| self.read(&files[*file])).collect::<Result<Vec<_>, _>>()?;
+        // The newest file that names an id decides whether it has a row now.
+        let mut seen = BTreeSet::new();
+        for (number, said) in mentioned.iter().enumerate().rev() {
+            save.rows.extend(said.rows.difference(&seen));
+            if number + 1 == mentioned.len() {
+                save.counts.extend(&said.counts);
+            }
+            seen.extend(said.rows.iter().chain(&said.removed));
+            save.traces.extend(said.rows.iter().chain(&said.counts).chain(&said.removed));
+        }
+        let first = mentioned.iter().position(|said| !said.is_empty()).unwrap_or(chain.len());
+        let mut follows = None;
+        for file in &chain[first..] {
+            let file = &files[*file];
+            let copy = self.copy(file, follows);
+            save.replaced.insert(file.named.clone(), copy);
+            follows = Some(copy);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, file: &RowFile) -> Result<MentionedIds, Failure> {
+        if let Some(said) = self.read.get(&file.sha256) {
+            return Ok(said.clone());
+        }
+        let WantedIds { table, ids } = self.wanted;
+        let saved = file.saved();
+        saved.open().and_then(|reader| reader.table(table).map(drop)).map_err(snapshot_failure)?;
+        let said = mentioned_ids(&saved, table, ids).map_err(snapshot_failure)?;
+        self.read.insert(file.sha256.clone(), said.clone());
+        Ok(said)
+    }
+
+    fn copy(&mut self, file: &RowFile, follows: Option<usize>) -> usize {
+        let key = (file.folder.to_string(), file.name.clone());
+        if let Some(position) = self.positions.get(&key) {
+            return *position;
+        }
+        let RowFile { folder, name, bytes, sha256, .. } = file;
+        let copy = copy_name(name, sha256, self.wanted);
+        let (folder, name, sha256) = (folder.clone(), name.clone(), sha256.clone());
+        self.copies.push(PlannedCopy { folder, name, copy, bytes: *bytes, sha256, follows });
+        self.positions.insert(key, self.copies.len() - 1);
+        self.copies.len() - 1
+    }
+}
+
+/// A file of rows of a save.
+struct RowFile {
+    /// Its name in the manifest.
+    named: String,
+    folder: Folder,
+    name: String,
+    bytes: u64,
+    sha256: String,
+}
+
+impl RowFile {
+    fn of(save: &SavePlan, named: &str) -> Self {
+        // The manifest was checked: its names lead to this folder or to one beside it, and each has a record.
+        let (folder, name) = save.folder.locate(named).unwrap_or_else(|| (save.folder.clone(), named));
+        let record = save.manifest.files.iter().find(|record| record.name == named);
+        let (bytes, sha256) = record.map(|record| (record.bytes, record.sha256.clone())).unwrap_or_default();
+        Self { named: named.to_owned(), folder, name: name.to_owned(), bytes, sha256 }
+    }
+
+    fn link(&self) -> Result<ChainLink, SnapshotError> {
+        let saved = self.saved();
+        let follows = saved.open()?.header().follows.clone();
+        Ok(ChainLink { path: saved.path().to_owned(), sha256: Some(self.sha256.clone()), follows })
+    }
+
+    fn saved(&self) -> SavedFile {
+        saved_file(&self.folder, &self.name)
+    }
+}
+
+/// A file, read in place.
+pub(super) fn saved_file(folder: &Folder, name: &str) -> SavedFile {
+    let (path, folder, name) = (format!("{folder}/{name}"), folder.clone(), name.to_owned());
+    SavedFile::new(path, move || folder.input(&name))
+}
+
+/// Whether a file holds rows: one that is saved, or that a process was writing when it ended.
+pub(super) fn is_row_file(name: &str) -> bool {
+    name.ends_with(ROWS) || (name.contains(&format!("{ROWS}.")) && name.ends_with(".tmp"))
+}
+
+/// A name that no other file in the folder has: it says of which file, and without which ids, this is a copy.
+fn copy_name(name: &str, sha256: &str, WantedIds { table, ids }: &WantedIds) -> String {
+    let stem = name.strip_suffix(ROWS).unwrap_or(name);
+    let stem = stem.split_once(COPY).map_or(stem, |(stem, _)| stem);
+    let mut text = format!("{sha256} {table}");
+    ids.iter().for_each(|id| text.push_str(&format!(" {id}")));
+    let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::of(text.as_bytes()).sha256);
+    format!("{stem}{COPY}{}{ROWS}", &hash[..DIGITS])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_a_copy_has_a_name_of_the_same_length() {
+        let wanted = |id| WantedIds { table: "user".to_owned(), ids: BTreeSet::from([id]) };
+        let first = copy_name("rows-0-of-1.zrows", "aa", &wanted(1));
+        let second = copy_name(&first, "bb", &wanted(1));
+        assert!(first.starts_with("rows-0-of-1.without-") && first.ends_with(".zrows"), "{first}");
+        assert_eq!(first.len(), second.len());
+        assert_ne!(first, second);
+        assert_ne!(first, copy_name("rows-0-of-1.zrows", "aa", &wanted(2)));
+        assert!(is_row_file(&first) && is_row_file("rows-0-of-1.zrows.00ff.tmp"));
+        assert!(!is_row_file("manifest.json") && !is_row_file("job.toml.00ff.tmp"));
+    }
+}

@@ -1,0 +1,115 @@
+//! A pause of a run at a point of its training: a checkpoint is written, and the same command goes on from it. A sweep compares its
+//! trials there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use zagros_dense_worker::{Event, HeldOutPart, Observer};
+use zagros_plumbing::lifecycle::Shutdown;
+
+/// When a run pauses: once the validation part was scored at this point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PausePoint {
+    /// After so many steps.
+    Steps(u64),
+    /// After so many epochs.
+    Epochs(u64),
+}
+
+/// Requests the end of a run at a point, and passes all events on.
+pub(crate) struct Pause {
+    point: PausePoint,
+    shutdown: Shutdown,
+    next: Arc<dyn Observer>,
+    /// Step of the last end of an epoch, and of the last score; 0 before the first.
+    epoch_end: AtomicU64,
+    scored: AtomicU64,
+    has_paused: AtomicBool,
+}
+
+impl Pause {
+    pub(crate) fn new(point: PausePoint, shutdown: Shutdown, next: Arc<dyn Observer>) -> Self {
+        let (epoch_end, scored) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { point, shutdown, next, epoch_end, scored, has_paused: AtomicBool::new(false) }
+    }
+
+    /// Whether the run was asked to end here.
+    pub(crate) fn has_paused(&self) -> bool {
+        self.has_paused.load(Ordering::Acquire)
+    }
+
+    fn is_at_point(&self, event: &Event) -> bool {
+        match (self.point, event) {
+            (PausePoint::Steps(steps), Event::Evaluated { part: HeldOutPart::Validation, step, .. }) => *step >= steps,
+            (PausePoint::Epochs(epochs), Event::EpochEnded { epoch, step, .. }) if u64::from(*epoch) + 1 >= epochs => {
+                self.epoch_end.store(*step, Ordering::Release);
+                self.scored.load(Ordering::Acquire) == *step
+            }
+            (PausePoint::Epochs(_), Event::Evaluated { part: HeldOutPart::Validation, step, .. }) => {
+                self.scored.store(*step, Ordering::Release);
+                self.epoch_end.load(Ordering::Acquire) == *step
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Observer for Pause {
+    fn on(&self, event: &Event) {
+        self.next.on(event);
+        if self.is_at_point(event) && !self.has_paused.swap(true, Ordering::AcqRel) {
+            self.shutdown.request();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_dense_worker::{Evaluation, SilentObserver};
+
+    use super::*;
+
+    fn scored(step: u64, epoch: u32, part: HeldOutPart) -> Event {
+        Event::Evaluated { step, part, epoch, evaluation: Evaluation::default(), targets: Vec::new() }
+    }
+
+    /// The number of events after which the run is asked to end.
+    fn paused_after(point: PausePoint, events: &[Event]) -> Option<usize> {
+        let shutdown = Shutdown::new();
+        let pause = Pause::new(point, shutdown.clone(), Arc::new(SilentObserver));
+        let at = events.iter().position(|event| {
+            pause.on(event);
+            shutdown.is_requested()
+        });
+        assert_eq!(pause.has_paused(), at.is_some());
+        at
+    }
+
+    #[test]
+    fn a_run_pauses_once_the_validation_part_is_scored_at_the_point() {
+        let events = [
+            scored(10, 0, HeldOutPart::Validation),
+            scored(20, 0, HeldOutPart::Test),
+            scored(20, 0, HeldOutPart::Validation),
+        ];
+        assert_eq!(paused_after(PausePoint::Steps(20), &events), Some(2));
+        assert_eq!(paused_after(PausePoint::Steps(21), &events), None);
+    }
+
+    #[test]
+    fn an_epoch_is_over_once_it_has_ended_and_was_scored() {
+        let ended =
+            |epoch| Event::EpochEnded { step: 9 * (u64::from(epoch) + 1), epoch, training: Evaluation::default() };
+        let first = [ended(0), scored(9, 0, HeldOutPart::Validation)];
+        let within = [scored(12, 1, HeldOutPart::Validation), ended(1), scored(18, 1, HeldOutPart::Validation)];
+        let events = [&first[..], &within].concat();
+        assert_eq!(paused_after(PausePoint::Epochs(1), &events), Some(1));
+        assert_eq!(
+            paused_after(PausePoint::Epochs(2), &events),
+            Some(4),
+            "a score within the epoch is not that of its end"
+        );
+        let other_order = [scored(9, 0, HeldOutPart::Validation), ended(0)];
+        assert_eq!(paused_after(PausePoint::Epochs(1), &other_order), Some(1));
+    }
+}

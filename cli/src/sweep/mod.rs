@@ -1,0 +1,277 @@
+//! `zagros sweep`: trains a job with many settings, side by side, and writes out the best job.
+//!
+//! ```text
+//!  zagros_sweep::Sweep ── next() ──► zagros train JOB --set …   (a process for each trial, in a folder of its own)
+//!        ▲                                   │ ends
+//!        └── journal.jsonl ◄── measures of the validation part, from the run folder
+//! ```
+//!
+//! The journal has what was chosen and measured. The same command replays it, resumes trials that were interrupted, and trains no
+//! trial twice.
+
+mod journal;
+mod page;
+mod report;
+mod setup;
+mod trial;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use zagros_dense_worker::RunFolder;
+use zagros_plumbing::exit_codes;
+use zagros_plumbing::lifecycle::Shutdown;
+use zagros_shell::{Exit, Failure, OrInternal, note, watch_signals};
+use zagros_sweep::{Next, Sweep, SweepRecord, Task};
+
+use self::journal::SweepJournal;
+use self::setup::SweepSetup;
+use self::trial::{TrialEnd, TrialProcess};
+use crate::args::SweepArgs;
+use crate::report::interrupted;
+use crate::resume::failed;
+
+/// Far enough away for a sweep without a budget.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Trains all trials, and prints and writes what came of them.
+///
+/// # Errors
+/// What is wrong with the job or the space, and what keeps trials from being trained at all. What is measured stays measured.
+pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
+    let setup = SweepSetup::of(&args)?;
+    std::fs::create_dir_all(&setup.folder).map_err(|error| {
+        let what = format!("{} cannot be made: {error}", setup.folder.display());
+        Failure::with_help(Exit::Storage, what, "make room or change output.folder")
+    })?;
+    let Some(_lock) = RunFolder::open(&setup.folder).and_then(|folder| folder.lock()).map_err(failed)? else {
+        let what = format!("another process sweeps in {}", setup.folder.display());
+        return Err(Failure::with_help(Exit::Usage, what, "wait for it, or start another sweep: --folder FOLDER"));
+    };
+    let (journal, sweep) = SweepJournal::open(&setup)?;
+    report::print_start(&setup, &sweep);
+    let shutdown = Shutdown::new();
+    let signals = watch_signals(&shutdown)?;
+    let mut search = SweepSearch { setup: &setup, journal, sweep, running: BTreeMap::new(), processes: JoinSet::new() };
+    let end = search.run(&shutdown, Instant::now() + args.budget.unwrap_or(FOREVER)).await;
+    // What is known so far is written, however the search ended.
+    let written = report::write(&setup, &search.sweep);
+    let end = end?;
+    written?;
+    report::print(&setup, &search.sweep);
+    match end {
+        SearchEnd::Over => {}
+        SearchEnd::OutOfTime => note!("the time of --budget is over; the same command goes on"),
+        SearchEnd::Stopped => {
+            note!("stopped; the same command goes on");
+            return Ok(interrupted(&signals));
+        }
+    }
+    Ok(Exit::Success)
+}
+
+/// Why a search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SearchEnd {
+    /// Every trial is scored or failed.
+    Over,
+    /// The time is over.
+    OutOfTime,
+    /// Somebody asked for it.
+    Stopped,
+}
+
+/// A sweep and its running trials.
+struct SweepSearch<'a> {
+    setup: &'a SweepSetup,
+    journal: SweepJournal,
+    sweep: Sweep,
+    running: BTreeMap<usize, Option<Pid>>,
+    processes: JoinSet<TrialEnd>,
+}
+
+impl SweepSearch<'_> {
+    /// Starts processes and takes their ends into account, until there is nothing left to do. On every way out, no process is left.
+    async fn run(&mut self, shutdown: &Shutdown, deadline: Instant) -> Result<SearchEnd, Failure> {
+        let mut end = None;
+        let mut failure = None;
+        loop {
+            if end.is_none() && failure.is_none() {
+                match self.start_trials().await {
+                    Ok(()) if self.processes.is_empty() => end = Some(SearchEnd::Over),
+                    Ok(()) => {}
+                    Err(error) => failure = self.stop(error),
+                }
+            }
+            if self.processes.is_empty() {
+                return failure.map_or_else(|| Ok(end.unwrap_or(SearchEnd::Over)), Err);
+            }
+            let goes_on = end.is_none() && failure.is_none();
+            tokio::select! {
+                Some(ended) = self.processes.join_next() => {
+                    let noted = match ended {
+                        Ok(ended) => self.note_end(&ended),
+                        Err(error) => Err(error).or_internal(),
+                    };
+                    if let Err(error) = noted {
+                        // The first is the cause.
+                        let error = self.stop(error);
+                        failure = failure.or(error);
+                    }
+                }
+                () = shutdown.requested(), if goes_on => {
+                    end = Some(SearchEnd::Stopped);
+                    self.ask_all();
+                }
+                () = tokio::time::sleep_until(deadline), if goes_on => {
+                    end = Some(SearchEnd::OutOfTime);
+                    self.ask_all();
+                }
+            }
+        }
+    }
+
+    /// Starts as many trials as may run side by side.
+    async fn start_trials(&mut self) -> Result<(), Failure> {
+        while self.running.len() < self.setup.jobs {
+            let running: BTreeSet<usize> = self.running.keys().copied().collect();
+            match self.sweep.next(&running) {
+                Next::Note(record) => self.note(&record)?,
+                Next::Train(task) => self.start(task).await?,
+                Next::Wait | Next::Done => break,
+            }
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self, task: Task) -> Result<(), Failure> {
+        trial::wait_for_earlier(&self.setup.folder, task.trial).await?;
+        // A process may have ended well just before this command was killed.
+        if let Some(record) = self.scored(task, Duration::ZERO) {
+            return self.note(&record);
+        }
+        let values = &self.sweep.trials()[task.trial].values;
+        let process = TrialProcess::start(self.setup, values, task).or_internal()?;
+        self.running.insert(task.trial, process.pid());
+        self.processes.spawn(process.ended());
+        Ok(())
+    }
+
+    fn note(&mut self, record: &SweepRecord) -> Result<(), Failure> {
+        self.journal.append(record)?;
+        let noted = self.sweep.note(record);
+        noted.map_err(|why| {
+            Failure::with_help(Exit::Internal, why, "this is a bug; the journal of the sweep shows it")
+        })?;
+        report::print_record(self.setup, &self.sweep, record);
+        Ok(())
+    }
+
+    fn note_end(&mut self, TrialEnd { task, status, length }: &TrialEnd) -> Result<(), Failure> {
+        self.running.remove(&task.trial);
+        let status = status.as_ref().map_err(|error| {
+            let what = format!("trial {} cannot be waited for: {error}", task.trial);
+            Failure::with_help(Exit::Internal, what, "the same command goes on")
+        })?;
+        match EndKind::of(*status) {
+            EndKind::Well => match self.scored(*task, *length) {
+                Some(record) => self.note(&record),
+                None => {
+                    let reason = "its run has no measures of the validation part".to_owned();
+                    self.note(&SweepRecord::Failed { trial: task.trial, reason })
+                }
+            },
+            // It has saved a checkpoint, from which the same command goes on.
+            EndKind::Interrupted => Ok(()),
+            EndKind::Failed => {
+                let reason = trial::reason(&self.setup.folder, task.trial, *status);
+                self.note(&SweepRecord::Failed { trial: task.trial, reason })
+            }
+            EndKind::Hopeless => Err(self.hopeless(*task, *status)),
+        }
+    }
+
+    fn scored(&self, task: Task, length: Duration) -> Option<SweepRecord> {
+        let trial::Measured { measures, steps } =
+            trial::measured(&self.setup.folder, self.setup.plan.rungs.as_ref(), task)?;
+        let before = self.sweep.trials()[task.trial].scores.last().map_or(0.0, |score| score.seconds);
+        let seconds = before + length.as_secs_f64();
+        Some(SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps, seconds })
+    }
+
+    fn hopeless(&self, task: Task, status: ExitStatus) -> Failure {
+        let folder = trial::folder(&self.setup.folder, task.trial);
+        let what = format!("trial {} failed: {}", task.trial, trial::reason(&self.setup.folder, task.trial, status));
+        let exit = match status.code().and_then(|code| u8::try_from(code).ok()) {
+            Some(exit_codes::DATA) => Exit::Data,
+            Some(exit_codes::CLUSTER) => Exit::Cluster,
+            Some(exit_codes::STORAGE) => Exit::Storage,
+            _ => Exit::Internal,
+        };
+        let help = format!(
+            "other trials would fail alike, so the sweep stops; its output is in {}/log.txt; the same command goes on",
+            folder.display()
+        );
+        Failure::with_help(exit, what, help)
+    }
+
+    /// Asks all trials to end after an error.
+    fn stop(&self, error: Failure) -> Option<Failure> {
+        self.ask_all();
+        Some(error)
+    }
+
+    fn ask_all(&self) {
+        self.running.values().flatten().copied().for_each(trial::ask_to_end);
+    }
+}
+
+/// What the end of a process means for the sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndKind {
+    Well,
+    Interrupted,
+    /// By its own values: it diverged, the job is none, or memory ran out.
+    Failed,
+    /// By something that other trials would meet too.
+    Hopeless,
+}
+
+impl EndKind {
+    fn of(status: ExitStatus) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        match status.code() {
+            Some(0) => Self::Well,
+            Some(130 | 143) => Self::Interrupted,
+            Some(code) if [exit_codes::DIVERGED, exit_codes::USAGE].map(i32::from).contains(&code) => Self::Failed,
+            Some(134..=139) => Self::Failed,
+            Some(_) => Self::Hopeless,
+            // Asked before it could handle a signal.
+            None if status.signal() == Some(rustix::process::Signal::TERM.as_raw()) => Self::Interrupted,
+            None => Self::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_trial_fails_by_its_values_and_the_sweep_by_what_all_trials_meet() {
+        let of = |code: i32| EndKind::of(ExitStatus::from_raw(code << 8));
+        assert_eq!([0, 143, 130].map(of), [EndKind::Well, EndKind::Interrupted, EndKind::Interrupted]);
+        assert_eq!([5, 2, 137].map(of), [EndKind::Failed; 3]);
+        assert_eq!([1, 3, 4, 6].map(of), [EndKind::Hopeless; 4]);
+        assert_eq!(
+            [9, 15].map(|signal| EndKind::of(ExitStatus::from_raw(signal))),
+            [EndKind::Failed, EndKind::Interrupted]
+        );
+    }
+}

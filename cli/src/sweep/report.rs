@@ -1,0 +1,220 @@
+//! What came of a sweep: lines while it runs, the table, `sweep.json`, `sweep.html` and `best.toml`.
+
+use std::path::Path;
+
+use indicatif::{HumanCount, HumanDuration};
+use owo_colors::OwoColorize;
+use serde_json::{Value, json};
+use zagros_plumbing::{disk, durable};
+use zagros_shell::{Exit, Failure, load_job, note, out};
+use zagros_sweep::{Metric, Sampler, Sweep, SweepRecord, Trial, TrialMeasures, TrialState};
+use zagros_zip::ZipEq;
+
+use super::setup::{SweepSetup, unit_name};
+use super::{page, trial};
+
+/// Names of the files in the folder of the sweep.
+pub(super) const JSON: &str = "sweep.json";
+pub(super) const PAGE: &str = "sweep.html";
+pub(super) const BEST: &str = "best.toml";
+/// Characters of a reason in the table.
+const LONGEST: usize = 60;
+
+/// A cell without a value.
+const NOTHING: &str = "-";
+
+/// Says what is about to be trained.
+pub(super) fn print_start(setup: &SweepSetup, sweep: &Sweep) {
+    let plan = &setup.plan;
+    let how = match plan.sampler {
+        Sampler::Grid => "a grid",
+        Sampler::Random => "by chance",
+        Sampler::Tpe => "by TPE",
+    };
+    note!("{} trials, {how}, {} side by side, in {}", plan.trials, setup.jobs, setup.folder.display());
+    if let Some(rungs) = &plan.rungs {
+        let levels: Vec<String> = rungs.levels.iter().map(|level| HumanCount(*level).to_string()).collect();
+        note!("the best third goes on after {} {}", levels.join(", "), unit_name(rungs.unit));
+    }
+    let scored = sweep.trials().iter().filter(|trial| !trial.scores.is_empty()).count();
+    if !sweep.trials().is_empty() {
+        note!("going on: {} trials were chosen, {scored} of them scored", sweep.trials().len());
+    }
+}
+
+/// Says what has just happened.
+pub(super) fn print_record(setup: &SweepSetup, sweep: &Sweep, record: &SweepRecord) {
+    let values = |trial: usize| pairs(setup, &sweep.trials()[trial]);
+    match record {
+        SweepRecord::Chosen { .. } => {}
+        SweepRecord::Scored { trial, rung, measures, .. } => {
+            let metric = setup.plan.metric;
+            let level = match &setup.plan.rungs {
+                Some(rungs) => format!(" after {} {}", HumanCount(rungs.levels[*rung]), unit_name(rungs.unit)),
+                None => String::new(),
+            };
+            let best = sweep.best().map_or_else(String::new, |best| format!(" (best: trial {best})"));
+            note!("trial {trial}{level}: {} {}{best}  {}", metric.name(), number(metric.of(measures)), values(*trial));
+        }
+        SweepRecord::Failed { trial, reason } => note!("trial {trial} failed: {reason}  {}", values(*trial)),
+    }
+}
+
+/// `lr=0.01 dim=8`
+fn pairs(setup: &SweepSetup, trial: &Trial) -> String {
+    let pairs = setup.plan.space.parameters().iter().zip_eq(&trial.values);
+    pairs.map(|(parameter, value)| format!("{}={value}", parameter.key)).collect::<Vec<_>>().join(" ")
+}
+
+/// The table of all trials, the best first.
+pub(super) struct TrialTable {
+    pub(super) head: Vec<String>,
+    /// By rank.
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl TrialTable {
+    pub(super) fn of(setup: &SweepSetup, sweep: &Sweep) -> Self {
+        let keys = setup.plan.space.parameters().iter().map(|parameter| parameter.key.clone());
+        let measures = metrics(setup).map(|metric| metric.name().to_owned());
+        let head = ["trial".to_owned()].into_iter().chain(keys).chain(measures);
+        let head = head.chain(["steps", "seconds", "note"].map(str::to_owned)).collect();
+        Self { head, rows: sweep.ranking().into_iter().map(|number| row(setup, sweep, number)).collect() }
+    }
+}
+
+/// The measures of the table: that of the choice first.
+fn metrics(setup: &SweepSetup) -> impl Iterator<Item = Metric> {
+    let chosen = setup.plan.metric;
+    let grouped = setup.job.eval.group_by.is_some();
+    let all = [Metric::Auc, Metric::Logloss, Metric::Gauc].into_iter();
+    let others = all.filter(move |metric| *metric != chosen && (*metric != Metric::Gauc || grouped));
+    std::iter::once(chosen).chain(others)
+}
+
+fn row(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Vec<String> {
+    let trial = &sweep.trials()[number];
+    let score = trial.scores.last();
+    let measures = metrics(setup).map(|metric| self::number(score.and_then(|score| metric.of(&score.measures))));
+    let steps = score.map_or_else(|| NOTHING.to_owned(), |score| HumanCount(score.steps).to_string());
+    let seconds = score.map_or_else(|| NOTHING.to_owned(), |score| format!("{:.1}", score.seconds));
+    let head = [number.to_string()].into_iter().chain(trial.values.iter().cloned());
+    head.chain(measures).chain([steps, seconds, remark(setup, trial)]).collect()
+}
+
+/// What is to be said of a trial that is not trained to its end.
+fn remark(setup: &SweepSetup, trial: &Trial) -> String {
+    let rungs = setup.plan.rungs.as_ref().map_or(1, |rungs| rungs.levels.len());
+    match (&trial.state, trial.scores.len()) {
+        (TrialState::Failed(reason), _) => format!("failed: {}", reason.chars().take(LONGEST).collect::<String>()),
+        (TrialState::Open, scored) if scored == rungs => String::new(),
+        (TrialState::Open, 0) => "not scored".to_owned(),
+        (TrialState::Open, scored) => format!("rung {scored} of {rungs}"),
+    }
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.4}"))
+}
+
+/// Prints the table, and what to do next.
+pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
+    let TrialTable { head, rows } = TrialTable::of(setup, sweep);
+    let width = |column: usize| {
+        let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip_eq(&widths).enumerate();
+        let text = |(column, (cell, width)): (usize, (&String, &usize))| match column + 1 == head.len() {
+            true => cell.clone(),
+            false => format!("{cell:>width$}  "),
+        };
+        cells.map(text).collect::<String>().trim_end().to_owned()
+    };
+    out!("{}", line(&head).dimmed());
+    rows.iter().for_each(|row| out!("{}", line(row)));
+    let folder = setup.folder.display();
+    let Some(best) = sweep.best() else {
+        out!("\nno trial was scored; what the trials printed is in {folder}/trial-*/log.txt");
+        return;
+    };
+    let seconds: f64 = sweep.trials().iter().filter_map(|trial| trial.scores.last()).map(|score| score.seconds).sum();
+    out!("\n  the best job          {folder}/{BEST}: trial {best}, {}", pairs(setup, &sweep.trials()[best]));
+    if let Some(tested) = trial::tested(&setup.folder, best) {
+        out!("  its test part         AUC {}, logloss {}", number(tested.auc), number(tested.logloss));
+    }
+    out!("  all trials            {folder}/{PAGE}, {folder}/{JSON}");
+    out!("  time of all trials    {}", HumanDuration(std::time::Duration::from_secs_f64(seconds)));
+    out!("  train it              zagros train {folder}/{BEST}");
+}
+
+/// Writes the files.
+///
+/// # Errors
+/// When one of them cannot be written.
+pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
+    let json = serde_json::to_vec_pretty(&summary(setup, sweep));
+    write_file(&setup.folder.join(JSON), &json.unwrap_or_default())?;
+    write_file(&setup.folder.join(PAGE), page::page(setup, sweep).as_bytes())?;
+    let Some(best) = sweep.best() else { return Ok(()) };
+    let trial = &sweep.trials()[best];
+    let job = load_job(&setup.file, &setup.values(&trial.values))?;
+    let metric = setup.plan.metric;
+    let value = trial.scores.last().and_then(|score| metric.of(&score.measures));
+    let head = format!(
+        "# The best of {} trials: trial {best}, {} {} on the validation part.\n# {}\n",
+        sweep.trials().len(),
+        metric.name(),
+        number(value),
+        pairs(setup, trial).replace('\n', " ")
+    );
+    write_file(&setup.folder.join(BEST), (head + &job.to_toml()).as_bytes())
+}
+
+fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    durable::write(path, content).map_err(|error| {
+        let what = format!("cannot write {}: {error}", path.display());
+        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+    })
+}
+
+fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
+    let plan = &setup.plan;
+    let trials: Vec<Value> = sweep.ranking().into_iter().map(|number| trial_summary(setup, sweep, number)).collect();
+    json!({
+        "job": setup.job.name,
+        "sampler": plan.sampler,
+        "space": setup.texts,
+        "seed": plan.seed,
+        "metric": plan.metric,
+        "rungs": plan.rungs,
+        "best": sweep.best(),
+        "trials": trials,
+    })
+}
+
+fn trial_summary(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Value {
+    let trial = &sweep.trials()[number];
+    let pairs = setup.plan.space.parameters().iter().zip_eq(&trial.values);
+    let values: serde_json::Map<String, Value> =
+        pairs.map(|(parameter, value)| (parameter.key.clone(), Value::from(value.as_str()))).collect();
+    let failed = match &trial.state {
+        TrialState::Open => None,
+        TrialState::Failed(reason) => Some(reason.clone()),
+    };
+    let score = trial.scores.last();
+    let TrialMeasures { auc, logloss, gauc } = score.map(|score| score.measures).unwrap_or_default();
+    json!({
+        "trial": number,
+        "values": values,
+        "rungs": trial.scores.len(),
+        "auc": auc,
+        "logloss": logloss,
+        "gauc": gauc,
+        "steps": score.map(|score| score.steps),
+        "seconds": score.map(|score| score.seconds),
+        "failed": failed,
+    })
+}

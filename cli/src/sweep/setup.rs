@@ -1,0 +1,224 @@
+//! A sweep as the command line describes it, checked before anything is trained.
+
+use std::path::PathBuf;
+
+use zagros_job::threads::{Machine, cores};
+use zagros_job::{Job, ValidationPart};
+use zagros_shell::{Exit, Failure, is_key_given, load_job};
+use zagros_sweep::{Metric, RungUnit, Rungs, Sampler, Space, SpaceError, SweepPlan, Values};
+use zagros_zip::ZipEq;
+
+use crate::args::SweepArgs;
+
+/// Keys that cannot be searched, and why.
+const FIXED: [(&str, &str); 7] = [
+    ("name", "all trials are of one job"),
+    ("output.folder", "each trial has a folder in that of the sweep"),
+    ("output.save_model", "--save-models saves the models"),
+    ("data.validation", "trials must be compared on the same rows"),
+    ("data.validation_share", "trials must be compared on the same rows"),
+    ("data.test", "the test part is for the chosen job alone"),
+    ("data.test_fraction", "trials must be compared on the same rows"),
+];
+
+/// A sweep that can start.
+pub(super) struct SweepSetup {
+    /// The job that trials change.
+    pub(super) job: Job,
+    /// Its file.
+    pub(super) file: PathBuf,
+    /// Changes of the command line.
+    pub(super) sets: Vec<String>,
+    pub(super) plan: SweepPlan,
+    /// The texts of the space.
+    pub(super) texts: Vec<String>,
+    /// Trials side by side.
+    pub(super) jobs: usize,
+    /// The folder of the sweep.
+    pub(super) folder: PathBuf,
+    save_models: bool,
+}
+
+impl SweepSetup {
+    /// Reads the job and the space, and loads the job with the extremes of each key.
+    ///
+    /// # Errors
+    /// What is wrong with either, and a job without a validation part.
+    pub(super) fn of(args: &SweepArgs) -> Result<Self, Failure> {
+        let (file, sets) = (args.job.job.clone(), args.job.sets.clone());
+        let job = load_job(&file, &sets)?;
+        let metric = Metric::from(args.metric);
+        check_job(&job, metric)?;
+        let (sampler, texts) = match (&args.grid[..], &args.random[..]) {
+            ([_, ..], _) => (Sampler::Grid, args.grid.clone()),
+            (_, [_, ..]) => (Sampler::Random, args.random.clone()),
+            _ => (Sampler::Tpe, args.tpe.clone()),
+        };
+        let space = Space::parse(texts.iter().map(String::as_str)).map_err(refused)?;
+        let asked = usize::try_from(args.trials).unwrap_or(usize::MAX);
+        let trials = SweepPlan::count(&space, sampler, asked).map_err(refused)?;
+        let rungs = args.halving.then(|| rungs(&job, trials)).transpose()?;
+        let planned = (cores() / 2).max(1);
+        let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)).min(trials);
+        let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job));
+        let plan = SweepPlan { space, sampler, seed: args.seed, trials, metric, rungs };
+        let setup = Self { job, file, sets, plan, texts, jobs, folder, save_models: args.save_models };
+        setup.check_space()?;
+        Ok(setup)
+    }
+
+    /// Changes to the job that make it a trial's.
+    pub(super) fn values(&self, values: &Values) -> Vec<String> {
+        let pairs = self.plan.space.parameters().iter().zip_eq(values);
+        let own = pairs.map(|(parameter, value)| format!("{}={value}", parameter.key));
+        self.sets.iter().cloned().chain(own).collect()
+    }
+
+    /// As [`Self::values`], with what a trial's process needs besides: its folder, its share of the cores.
+    pub(super) fn sets_of_process(&self, values: &Values, folder: &std::path::Path) -> Vec<String> {
+        let mut sets = self.values(values);
+        // A JSON text is a TOML text.
+        sets.push(format!("output.folder={}", serde_json::Value::from(folder.display().to_string())));
+        if !self.save_models {
+            sets.push("output.save_model=false".to_owned());
+        }
+        if let Some(rungs) = &self.plan.rungs {
+            sets.push(format!("checkpoint.keep={}", self.job.checkpoint.keep.max(1)));
+            if rungs.unit == RungUnit::Steps {
+                sets.push(format!("train.evaluate_every={}", rungs.first()));
+            }
+        }
+        let share = Machine { cores: (cores() / self.jobs).max(1), workers: 1, servers: 0 }.plan();
+        let threads =
+            [("train.threads", share.torch), ("data.threads", share.parse), ("cluster.server_threads", share.server)];
+        let planned = threads.into_iter().filter(|(key, _)| !is_key_given(&self.file, &sets, key)).collect::<Vec<_>>();
+        sets.extend(planned.into_iter().map(|(key, threads)| format!("{key}={threads}")));
+        sets
+    }
+
+    /// Each value of a list, and both ends of a range, must be a job with the first values of the other keys. So a key that does not
+    /// exist, or a value of another type, shows now.
+    fn check_space(&self) -> Result<(), Failure> {
+        let parameters = self.plan.space.parameters();
+        let first: Values = parameters.iter().map(|parameter| parameter.at(0.0)).collect();
+        for (number, parameter) in parameters.iter().enumerate() {
+            let is_fixed = |(key, _): &&(&str, &str)| parameter.key == *key;
+            if let Some((key, why)) = FIXED.iter().find(is_fixed) {
+                let what = format!("`{key}` cannot be searched");
+                return Err(Failure::with_help(Exit::Usage, what, *why));
+            }
+            let is_length =
+                ["train.max_steps", "train.epochs", "train.evaluate_every"].contains(&parameter.key.as_str());
+            if self.plan.rungs.is_some() && is_length {
+                let what = format!("`{}` cannot be searched with --halving", parameter.key);
+                return Err(Failure::with_help(
+                    Exit::Usage,
+                    what,
+                    "all trials must be as long, so that halves can be compared",
+                ));
+            }
+            for value in parameter.extremes() {
+                let mut values = first.clone();
+                values[number] = value;
+                load_job(&self.file, &self.values(&values))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_job(job: &Job, metric: Metric) -> Result<(), Failure> {
+    let usage = |what: &str, help: &str| Err(Failure::with_help(Exit::Usage, what, help));
+    if job.data.validation == ValidationPart::None {
+        return usage(
+            "the job has no validation part, by which trials are compared",
+            "set data.validation_share = 0.1, or data.validation; to choose by the test part would make its measures too good",
+        );
+    }
+    if job.cluster.workers > 1 {
+        return usage("`cluster.workers` is more than 1, but a trial is one process", "--set cluster.workers=1");
+    }
+    if metric == Metric::Gauc && job.eval.group_by.is_none() {
+        return usage("--metric gauc needs `eval.group_by`", "name the column of the groups: --set eval.group_by=user");
+    }
+    Ok(())
+}
+
+fn rungs(job: &Job, trials: usize) -> Result<Rungs, Failure> {
+    let (unit, length) = match job.train.max_steps {
+        Some(steps) => (RungUnit::Steps, steps),
+        None => (RungUnit::Epochs, u64::from(job.train.epochs)),
+    };
+    Rungs::plan(unit, length, trials).ok_or_else(|| {
+        let what = format!("{trials} trial(s) of {length} {} cannot be divided for --halving", unit_name(unit));
+        let help = "it takes three epochs or steps, and two trials, at least: --set train.max_steps=3000, or more train.epochs";
+        Failure::with_help(Exit::Usage, what, help)
+    })
+}
+
+/// A unit in words.
+pub(super) fn unit_name(unit: RungUnit) -> &'static str {
+    match unit {
+        RungUnit::Steps => "steps",
+        RungUnit::Epochs => "epochs",
+    }
+}
+
+fn default_folder(job: &Job) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let name: String = job.name.chars().map(plain).collect();
+    job.output.folder.join(format!("{}-sweep", name.trim_start_matches(['.', '-'])))
+}
+
+fn refused(error: SpaceError) -> Failure {
+    Failure::from_error(Exit::Usage, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Arguments, Command};
+
+    const JOB: &str = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\nvalidation_share = 0.1\n";
+
+    fn setup(text: &str, arguments: &str) -> Result<SweepSetup, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.toml");
+        std::fs::write(&file, text).unwrap();
+        let words = ["zagros", "sweep", file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
+        let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
+        let Command::Sweep(args) = parsed.command else { panic!("another command") };
+        SweepSetup::of(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
+    }
+
+    #[test]
+    fn a_sweep_is_planned_from_few_words() {
+        let grid = setup(JOB, "--grid train.batch_size=512,1024 --grid embedding.dim=8,16 --jobs 9").unwrap();
+        assert_eq!((grid.plan.trials, grid.plan.sampler, grid.jobs), (4, Sampler::Grid, 4));
+        assert!(grid.folder.ends_with("runs/ads-sweep"), "{}", grid.folder.display());
+        let values = vec!["512".to_owned(), "8".to_owned()];
+        assert_eq!(grid.values(&values), ["train.batch_size=512", "embedding.dim=8"]);
+        let sets = grid.sets_of_process(&values, std::path::Path::new("/x y")).join(" ");
+        assert!(sets.contains("output.folder=\"/x y\"") && sets.contains("train.threads="), "{sets}");
+        let tpe = setup(JOB, "--tpe embedding.dim=8..16 --halving --set train.max_steps=900 --trials 9").unwrap();
+        assert_eq!(tpe.plan.rungs.as_ref().map(|rungs| rungs.levels.clone()), Some(vec![100, 300, 900]));
+        let sets = tpe.sets_of_process(&vec!["8".to_owned()], std::path::Path::new("/x")).join(" ");
+        assert!(sets.contains("train.evaluate_every=100") && !sets.contains("train.max_steps=100"), "{sets}");
+    }
+
+    #[test]
+    fn what_cannot_be_searched_is_refused_before_anything_is_trained() {
+        let refused = |text: &str, arguments: &str| setup(text, arguments).err().unwrap();
+        let none = JOB.replace("validation_share = 0.1", "");
+        assert!(refused(&none, "--grid embedding.dim=8").contains("no validation part"));
+        assert!(refused(JOB, "--grid embeding.dim=8").contains("did you mean"));
+        assert!(refused(JOB, "--random embedding.dim=0..8").contains("embedding.dim=0"));
+        assert!(refused(JOB, "--grid embedding.dim=8 --metric gauc").contains("eval.group_by"));
+        assert!(refused(JOB, "--grid data.validation_share=0.1,0.2").contains("on the same rows"));
+        assert!(refused(JOB, "--grid embedding.dim=8,16 --halving").contains("cannot be divided"));
+        assert!(refused(JOB, "--grid embedding.dim=8 --random train.seed=1,2").contains("cannot be used with"));
+        assert!(refused(JOB, "").contains("required"));
+    }
+}

@@ -1,0 +1,48 @@
+//! What can be wrong with a space.
+
+/// Why a text describes no parameter, or parameters no space.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpaceError {
+    /// There is no `KEY=`.
+    #[error("{text:?} has no key; write KEY=VALUE,VALUE,… or KEY=LOW..HIGH, such as train.batch_size=512,1024")]
+    NoKey {
+        /// What was written.
+        text: String,
+    },
+    /// A value is empty.
+    #[error("{key} has an empty value; write {key}=VALUE,VALUE,…")]
+    EmptyValue {
+        /// The key.
+        key: String,
+    },
+    /// A range that is none.
+    #[error("{key}={range} is no range: {problem}; write {key}=1e-4..1e-2, {key}=2..8, or with :log at the end")]
+    Range {
+        /// The key.
+        key: String,
+        /// What was written.
+        range: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// A key that is named twice.
+    #[error("{key} is named twice; name each key once, with all its values")]
+    Twice {
+        /// The key.
+        key: String,
+    },
+    /// A grid over a range.
+    #[error("{key} is a range, and a grid needs values; list them ({key}=VALUE,VALUE,…), or use --random or --tpe")]
+    RangeInGrid {
+        /// The key.
+        key: String,
+    },
+    /// More combinations than anybody can train.
+    #[error("the grid has {count} combinations, more than {most}; use --random with --trials")]
+    TooMany {
+        /// How many.
+        count: u128,
+        /// How many there may be.
+        most: usize,
+    },
+}

@@ -1,0 +1,26 @@
+//! The search for good settings of a job: what is tried, in which order, how far each trial goes, and which is the best.
+//!
+//! ```text
+//!  journal ─► Sweep (all records so far) ── next() ──► Run { trial, rung } | Wait | Done
+//!                ▲                                        │
+//!                └───────────── SweepRecord: scored, failed ◄──┘  somebody trains and evaluates
+//! ```
+//!
+//! The crate reads no file, starts no process and knows no time. Each choice is a function of the plan, its seed and the
+//! records so far. So a sweep that is interrupted goes on from its records.
+
+mod error;
+mod grid;
+mod halving;
+mod parzen;
+mod random;
+mod record;
+mod space;
+mod sweep;
+mod tpe;
+
+pub use error::SpaceError;
+pub use halving::{RungUnit, Rungs};
+pub use record::{Metric, SweepRecord, TrialMeasures};
+pub use space::{Domain, Parameter, Space, ValueScale, Values};
+pub use sweep::{Next, Sampler, Sweep, SweepPlan, Task, Trial, TrialState};

@@ -1,0 +1,118 @@
+//! What happened in a sweep, in order: its records are the journal, and their replay is the sweep.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What trials are compared by, on the validation part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// Area under the ROC curve: more is better.
+    Auc,
+    /// Mean binary cross-entropy, nats: less is better.
+    Logloss,
+    /// Mean AUC of groups: more is better.
+    Gauc,
+}
+
+/// TrialMeasures of a trial on the validation part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrialMeasures {
+    /// Area under the ROC curve.
+    pub auc: Option<f64>,
+    /// Mean binary cross-entropy, nats.
+    pub logloss: Option<f64>,
+    /// Mean AUC of the groups of `eval.group_by`.
+    pub gauc: Option<f64>,
+}
+
+impl Metric {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auc => "auc",
+            Self::Logloss => "logloss",
+            Self::Gauc => "gauc",
+        }
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn of(self, measures: &TrialMeasures) -> Option<f64> {
+        match self {
+            Self::Auc => measures.auc,
+            Self::Logloss => measures.logloss,
+            Self::Gauc => measures.gauc,
+        }
+    }
+
+    /// The same, so that more is better. `None` if it is not defined or no number.
+    #[must_use]
+    pub fn merit(self, measures: &TrialMeasures) -> Option<f64> {
+        let value = self.of(measures).filter(|value| value.is_finite())?;
+        Some(if self == Self::Logloss { -value } else { value })
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SweepRecord {
+    /// A trial was chosen. Trials are numbered from 0 in this order.
+    Chosen {
+        /// Its number.
+        trial: usize,
+        /// Its values by key.
+        values: BTreeMap<String, String>,
+    },
+    /// A trial was trained to a rung, and scored.
+    Scored {
+        /// Its number.
+        trial: usize,
+        /// The rung.
+        rung: usize,
+        /// On the validation part.
+        measures: TrialMeasures,
+        /// Steps made.
+        steps: u64,
+        /// Seconds of training up to here.
+        seconds: f64,
+    },
+    /// A trial ended before it was scored.
+    Failed {
+        /// Its number.
+        trial: usize,
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_merit_is_better_and_what_is_no_number_has_none() {
+        let measures = |logloss| TrialMeasures { auc: Some(0.7), logloss, gauc: None };
+        assert!(Metric::Logloss.merit(&measures(Some(0.3))) > Metric::Logloss.merit(&measures(Some(0.4))));
+        assert_eq!(Metric::Auc.merit(&measures(None)), Some(0.7));
+        assert_eq!(Metric::Gauc.merit(&measures(None)), None);
+        assert_eq!(Metric::Logloss.merit(&measures(Some(f64::NAN))), None);
+    }
+
+    #[test]
+    fn a_record_is_one_line_and_is_read_again() {
+        let values = BTreeMap::from([("a".to_owned(), "[1,2]".to_owned())]);
+        let scored =
+            SweepRecord::Scored { trial: 1, rung: 0, measures: TrialMeasures::default(), steps: 9, seconds: 0.5 };
+        for record in
+            [SweepRecord::Chosen { trial: 1, values }, scored, SweepRecord::Failed { trial: 1, reason: "x".to_owned() }]
+        {
+            let line = serde_json::to_string(&record).unwrap();
+            assert!(!line.contains('\n'));
+            assert_eq!(serde_json::from_str::<SweepRecord>(&line).unwrap(), record);
+        }
+    }
+}

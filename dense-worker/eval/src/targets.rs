@@ -1,0 +1,370 @@
+//! Measures of a target of any kind, and what its outputs predict.
+//!
+//! | target | outputs `o` | prediction | measures |
+//! |---|---|---|---|
+//! | click | a logit | 1 / (1 + e^−o) | AUC, GAUC, logloss, normalised entropy, calibration |
+//! | regression | a number | o | mean squared and absolute error |
+//! | counts | a logarithm | e^o | the same, Poisson deviance, calibration |
+//! | classes | a logit each | softmax of all | accuracy, logloss, mean AUC of one against the others |
+//!
+//! A sample whose label is NaN has none, and is not measured.
+
+use zagros_zip::ZipEq;
+
+use crate::slice_bytes::{put, put_scores, scores, word};
+use crate::{BinnedScores, Evaluation, LengthsDiffer, Scores, measure};
+
+/// With more classes, the AUC of each would take too much memory.
+const MOST_CURVES: usize = 64;
+
+/// What the labels of a target are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetForm {
+    /// 0 or 1.
+    Click,
+    /// Numbers.
+    Regression,
+    /// Numbers from 0, whose logarithm is predicted.
+    Counts,
+    /// Indices of so many classes.
+    Classes(usize),
+}
+
+impl TargetForm {
+    /// Outputs of the network for it.
+    #[must_use]
+    pub fn outputs(self) -> usize {
+        if let Self::Classes(classes) = self { classes } else { 1 }
+    }
+
+    /// Adds what the outputs of a sample predict, as many values as outputs.
+    pub fn predict(self, outputs: &[f32], predictions: &mut Vec<f64>) {
+        let outputs = outputs.iter().map(|output| f64::from(*output));
+        match self {
+            Self::Click => predictions.extend(outputs.map(measure::sigmoid)),
+            Self::Regression => predictions.extend(outputs),
+            Self::Counts => predictions.extend(outputs.map(f64::exp)),
+            Self::Classes(_) => {
+                let most = outputs.clone().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = outputs.clone().map(|output| (output - most).exp()).sum();
+                predictions.extend(outputs.map(|output| (output - most).exp() / sum));
+            }
+        }
+    }
+}
+
+/// The scored samples of a target, from which its measures are computed.
+#[derive(Clone, Debug)]
+pub enum TargetScores {
+    /// Of clicks, exact.
+    Click(Scores),
+    /// Of numbers.
+    Errors(ErrorSums),
+    /// Of classes.
+    Classes(ClassScores),
+}
+
+/// Sums over the samples of a regression.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ErrorSums {
+    is_counts: bool,
+    samples: u64,
+    labels: f64,
+    predicted: f64,
+    squared: f64,
+    absolute: f64,
+    deviance: f64,
+}
+
+/// Counts over the samples of classes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClassScores {
+    samples: u64,
+    hits: u64,
+    loss: f64,
+    /// Each class against the others, by the logit of its probability; none if there are too many classes.
+    curves: Vec<BinnedScores>,
+    /// Probabilities of the sample that is added.
+    probabilities: Vec<f64>,
+}
+
+impl TargetScores {
+    /// No samples.
+    #[must_use]
+    pub fn new(form: TargetForm) -> Self {
+        match form {
+            TargetForm::Click => Self::Click(Scores::new()),
+            TargetForm::Regression => Self::Errors(ErrorSums::default()),
+            TargetForm::Counts => Self::Errors(ErrorSums { is_counts: true, ..ErrorSums::default() }),
+            TargetForm::Classes(classes) => {
+                let curves = if classes > MOST_CURVES { 0 } else { classes };
+                Self::Classes(ClassScores { curves: vec![BinnedScores::default(); curves], ..ClassScores::default() })
+            }
+        }
+    }
+
+    /// Adds samples: a label and the outputs of each. `groups` are those of clicks by group.
+    ///
+    /// # Errors
+    /// When they are not equally many; nothing is added then.
+    pub fn extend(&mut self, labels: &[f32], outputs: &[f32], groups: &[u64]) -> Result<(), LengthsDiffer> {
+        let each =
+            if let Self::Classes(_) = self { outputs.len().checked_div(labels.len()).unwrap_or(1).max(1) } else { 1 };
+        if labels.len() * each != outputs.len() {
+            return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: outputs.len() });
+        }
+        match self {
+            Self::Click(scores) => return scores.extend_grouped(labels, outputs, groups),
+            Self::Errors(sums) => labels.iter().zip_eq(outputs).for_each(|(label, output)| sums.push(*label, *output)),
+            Self::Classes(scores) => {
+                labels
+                    .iter()
+                    .zip_eq(outputs.chunks_exact(each))
+                    .for_each(|(label, outputs)| scores.push(*label, outputs));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the samples of another part. A part of another kind is ignored.
+    pub fn merge(&mut self, other: Self) {
+        match (self, other) {
+            (Self::Click(scores), Self::Click(other)) => scores.merge(other),
+            (Self::Errors(sums), Self::Errors(other)) => sums.merge(other),
+            (Self::Classes(scores), Self::Classes(other)) => scores.merge(other),
+            _ => {}
+        }
+    }
+
+    /// All measures.
+    #[must_use]
+    pub fn report(&mut self) -> Evaluation {
+        match self {
+            Self::Click(scores) => scores.report(),
+            Self::Errors(sums) => sums.report(),
+            Self::Classes(scores) => scores.report(),
+        }
+    }
+
+    /// For another process to merge.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Click(scores) => return scores.to_bytes(),
+            Self::Errors(sums) => {
+                put(&mut bytes, u64::from(sums.is_counts));
+                put(&mut bytes, sums.samples);
+                let ErrorSums { labels, predicted, squared, absolute, deviance, .. } = *sums;
+                [labels, predicted, squared, absolute, deviance]
+                    .into_iter()
+                    .for_each(|sum| put(&mut bytes, sum.to_bits()));
+            }
+            Self::Classes(scores) => {
+                [scores.samples, scores.hits, scores.loss.to_bits()]
+                    .into_iter()
+                    .for_each(|count| put(&mut bytes, count));
+                scores.curves.iter().for_each(|curve| put_scores(&mut bytes, curve));
+            }
+        }
+        bytes
+    }
+
+    /// The reverse of [`Self::to_bytes`]; `None` for other bytes.
+    #[must_use]
+    pub fn from_bytes(form: TargetForm, mut bytes: &[u8]) -> Option<Self> {
+        let from = &mut bytes;
+        let found = match Self::new(form) {
+            Self::Click(_) => return Scores::from_bytes(from).map(Self::Click),
+            Self::Errors(_) => {
+                let (is_counts, samples) = (word(from)? == 1, word(from)?);
+                let mut sum = || word(from).map(f64::from_bits);
+                let (labels, predicted, squared) = (sum()?, sum()?, sum()?);
+                let (absolute, deviance) = (sum()?, sum()?);
+                Self::Errors(ErrorSums { is_counts, samples, labels, predicted, squared, absolute, deviance })
+            }
+            Self::Classes(empty) => {
+                let (samples, hits, loss) = (word(from)?, word(from)?, f64::from_bits(word(from)?));
+                let curves = empty.curves.iter().map(|_| scores(from)).collect::<Option<_>>()?;
+                Self::Classes(ClassScores { samples, hits, loss, curves, probabilities: Vec::new() })
+            }
+        };
+        bytes.is_empty().then_some(found)
+    }
+}
+
+impl ErrorSums {
+    /// Adds a sample.
+    fn push(&mut self, label: f32, output: f32) {
+        if label.is_nan() {
+            return;
+        }
+        let (label, output) = (f64::from(label), f64::from(output));
+        let prediction = if self.is_counts { output.exp() } else { output };
+        let error = prediction - label;
+        self.samples += 1;
+        self.labels += label;
+        self.predicted += prediction;
+        self.squared += error * error;
+        self.absolute += error.abs();
+        if self.is_counts {
+            let surprise = if label > 0.0 { label * (label.ln() - output) } else { 0.0 };
+            self.deviance += 2.0 * (surprise + error);
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.labels += other.labels;
+        self.predicted += other.predicted;
+        self.squared += other.squared;
+        self.absolute += other.absolute;
+        self.deviance += other.deviance;
+    }
+
+    fn report(&self) -> Evaluation {
+        let mean = |sum: f64| (self.samples > 0).then(|| sum / self.samples as f64);
+        Evaluation {
+            samples: self.samples,
+            mse: mean(self.squared),
+            rmse: mean(self.squared).map(f64::sqrt),
+            mae: mean(self.absolute),
+            deviance: mean(self.deviance).filter(|_| self.is_counts),
+            calibration: (self.is_counts && self.labels > 0.0).then(|| self.predicted / self.labels),
+            ..Evaluation::default()
+        }
+    }
+}
+
+impl ClassScores {
+    /// Adds a sample, unless its label is missing or no class.
+    fn push(&mut self, label: f32, outputs: &[f32]) {
+        if label.is_nan() || label as usize >= outputs.len() {
+            return;
+        }
+        let class = label as usize;
+        self.probabilities.clear();
+        TargetForm::Classes(outputs.len()).predict(outputs, &mut self.probabilities);
+        let most = outputs.iter().fold(f32::NEG_INFINITY, |most, output| most.max(*output));
+        let sum: f64 = outputs.iter().map(|output| f64::from(output - most).exp()).sum();
+        self.samples += 1;
+        self.hits += u64::from(outputs.iter().position(|output| *output == most) == Some(class));
+        self.loss += sum.ln() - f64::from(outputs[class] - most);
+        for (index, curve) in self.curves.iter_mut().enumerate() {
+            let probability = self.probabilities[index];
+            let logit = (probability / (1.0 - probability)).ln() as f32;
+            curve.push(f32::from(u8::from(index == class)), logit);
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.hits += other.hits;
+        self.loss += other.loss;
+        if self.curves.len() == other.curves.len() {
+            self.curves.iter_mut().zip_eq(other.curves).for_each(|(curve, other)| curve.merge(other));
+        }
+    }
+
+    fn report(&self) -> Evaluation {
+        let mean = |sum: f64| (self.samples > 0).then(|| sum / self.samples as f64);
+        let areas: Vec<f64> = self.curves.iter().filter_map(BinnedScores::auc).collect();
+        Evaluation {
+            samples: self.samples,
+            auc: (!areas.is_empty()).then(|| areas.iter().sum::<f64>() / areas.len() as f64),
+            logloss: mean(self.loss),
+            accuracy: mean(self.hits as f64),
+            ..Evaluation::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(form: TargetForm, samples: &[(f32, Vec<f32>)]) -> TargetScores {
+        let mut scores = TargetScores::new(form);
+        for (label, outputs) in samples {
+            scores.extend(&[*label], outputs, &[]).unwrap();
+        }
+        scores
+    }
+
+    fn near(found: Option<f64>, expected: f64) -> bool {
+        found.is_some_and(|found| (found - expected).abs() < 1e-6)
+    }
+
+    #[test]
+    fn errors_of_numbers_are_means() {
+        let samples = [(1.0, vec![3.0]), (f32::NAN, vec![9.0]), (-1.0, vec![-2.0])];
+        let report = of(TargetForm::Regression, &samples).report();
+        assert_eq!((report.samples, report.mse, report.mae), (2, Some(2.5), Some(1.5)));
+        assert!(near(report.rmse, 2.5_f64.sqrt()));
+        assert_eq!((report.auc, report.logloss, report.deviance, report.calibration), (None, None, None, None));
+        assert_eq!(of(TargetForm::Regression, &[]).report(), Evaluation::default());
+    }
+
+    #[test]
+    fn counts_have_the_poisson_deviance() {
+        let two = 2.0_f32.ln();
+        let report = of(TargetForm::Counts, &[(0.0, vec![two]), (3.0, vec![two])]).report();
+        // 2 · (0 + 2) and 2 · (3 · ln(3/2) − 1).
+        assert!(near(report.deviance, f64::midpoint(4.0, 2.0 * (3.0 * 1.5_f64.ln() - 1.0))), "{report:?}");
+        assert!(near(report.mse, 2.5) && near(report.calibration, 4.0 / 3.0), "{report:?}");
+        let exact = of(TargetForm::Counts, &[(2.0, vec![two])]).report();
+        assert!(near(exact.deviance, 0.0));
+    }
+
+    #[test]
+    fn classes_are_counted_and_ranked() {
+        let samples = [(0.0, vec![2.0, 1.0, 0.0]), (1.0, vec![0.0, 3.0, 1.0]), (2.0, vec![0.0, 1.0, 0.5])];
+        let report = of(TargetForm::Classes(3), &samples).report();
+        assert!(near(report.accuracy, 2.0 / 3.0), "{report:?}");
+        let loss = |outputs: [f64; 3], class: usize| outputs.map(f64::exp).iter().sum::<f64>().ln() - outputs[class];
+        let sum = loss([2.0, 1.0, 0.0], 0) + loss([0.0, 3.0, 1.0], 1) + loss([0.0, 1.0, 0.5], 2);
+        assert!(near(report.logloss, sum / 3.0), "{report:?}");
+        assert!(near(report.auc, 1.0), "{report:?}");
+        assert!(TargetScores::new(TargetForm::Classes(3)).extend(&[1.0, 0.0], &[0.5; 5], &[]).is_err());
+    }
+
+    #[test]
+    fn outputs_become_predictions() {
+        let predict = |form: TargetForm, outputs: &[f32]| {
+            let mut found = Vec::new();
+            form.predict(outputs, &mut found);
+            found
+        };
+        assert_eq!(predict(TargetForm::Click, &[0.0]), [0.5]);
+        assert_eq!(predict(TargetForm::Regression, &[-2.5]), [-2.5]);
+        assert_eq!(predict(TargetForm::Counts, &[0.0]), [1.0]);
+        assert_eq!(predict(TargetForm::Classes(2), &[1000.0, 1000.0]), [0.5, 0.5]);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_through_bytes_equal_the_whole(
+            samples in prop::collection::vec((0_u8..3, prop::array::uniform3(-8_f32..8.0)), 0..40),
+            cut in 0_usize..40, kind in 0_usize..4,
+        ) {
+            let form = [TargetForm::Click, TargetForm::Regression, TargetForm::Counts, TargetForm::Classes(3)][kind];
+            let samples: Vec<(f32, Vec<f32>)> = samples
+                .into_iter()
+                .map(|(label, outputs)| (f32::from(label), outputs[..form.outputs()].to_vec()))
+                .collect();
+            let (first, second) = samples.split_at(cut.min(samples.len()));
+            let through = |part: &[(f32, Vec<f32>)]| TargetScores::from_bytes(form, &of(form, part).to_bytes()).unwrap();
+            let mut merged = through(first);
+            merged.merge(through(second));
+            let (found, expected) = (merged.report(), of(form, &samples).report());
+            prop_assert_eq!((found.samples, found.auc), (expected.samples, expected.auc));
+            for (found, expected) in [(found.logloss, expected.logloss), (found.mse, expected.mse)] {
+                prop_assert!(found.is_some() == expected.is_some() && expected.is_none_or(|value| near(found, value)));
+            }
+            let bytes = of(form, &samples).to_bytes();
+            prop_assert!(TargetScores::from_bytes(form, &bytes[..bytes.len() - 1]).is_none());
+        }
+    }
+}

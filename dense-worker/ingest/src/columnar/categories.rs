@@ -1,0 +1,183 @@
+//! The cells of a categorical feature in a slice of rows. Performance-critical: no allocation per row.
+
+use zagros_job::{Categorical, Features, Reading};
+
+use super::decoded::{Decoded, GroupColumns};
+use super::fault::Fault;
+use super::output::{BagCells, Cell, Cells, IdCells, Texts, ToPart};
+use super::parquet::file::UsedColumn;
+use crate::IngestError;
+use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
+use crate::parse::sink::{BatchSink, RowSink};
+
+/// The cells of a feature.
+#[derive(Debug)]
+pub(super) enum Categories {
+    /// A text a row.
+    One(Box<Decoded<IdCells>>),
+    /// One of another reading, or the parts of a cross.
+    Parts(Vec<PartCells>),
+    /// Any number of texts a row.
+    Many(Box<Decoded<BagCells>>),
+}
+
+/// The cells of one column of a feature of one value.
+#[derive(Debug)]
+pub(super) enum PartCells {
+    /// Texts.
+    Text(Box<Decoded<IdCells>>),
+    /// Small numbers: of ranges, or parts of dates.
+    Number(Box<Decoded<Cells<ToPart>>>),
+}
+
+/// A faulty cell: which of a feature's columns it is in.
+pub(super) type PartFault<'a> = (usize, &'a Decoded<Cells<ToPart>>);
+
+impl Categories {
+    /// Opens the columns of a feature, the first of which is the `first`-th used one.
+    pub(super) fn open(
+        features: &Features,
+        feature: &Categorical,
+        columns: &GroupColumns<'_>,
+        first: usize,
+        missing: &[Vec<u8>],
+    ) -> Result<Self, IngestError> {
+        let texts = |column: &UsedColumn| Texts::new(column.kind, missing.to_vec());
+        let parts = features.parts(feature);
+        match (feature.values.separator(), parts.as_slice()) {
+            (Some(separator), _) => {
+                let bag =
+                    |column: &UsedColumn| BagCells::new(texts(column), Some(separator).filter(|_| !column.is_list()));
+                Ok(Self::Many(Box::new(columns.decoded(first, bag)?)))
+            }
+            (None, [part]) if *part.reading == Reading::Text => {
+                Ok(Self::One(Box::new(columns.decoded(first, |column| IdCells::new(texts(column)))?)))
+            }
+            (None, parts) => {
+                let open = |(index, part): (usize, &zagros_job::Part<'_>)| match part.reading {
+                    Reading::Text => {
+                        let cells = columns.decoded(first + index, |column| IdCells::new(texts(column)))?;
+                        Ok(PartCells::Text(Box::new(cells)))
+                    }
+                    reading => {
+                        let convert = |column: &UsedColumn| ToPart::new(texts(column), CellReading::new(reading));
+                        let cells = columns.decoded(first + index, |column| Cells::new(convert(column)))?;
+                        Ok(PartCells::Number(Box::new(cells)))
+                    }
+                };
+                Ok(Self::Parts(parts.iter().enumerate().map(open).collect::<Result<_, IngestError>>()?))
+            }
+        }
+    }
+
+    /// Number of columns that are read.
+    pub(super) fn columns(&self) -> usize {
+        match self {
+            Self::One(_) | Self::Many(_) => 1,
+            Self::Parts(parts) => parts.len(),
+        }
+    }
+
+    /// Decodes the rows of a slice. A fault comes with the number of its column among the feature's.
+    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), (usize, Fault)> {
+        match self {
+            Self::One(column) => {
+                column.out.ids.clear();
+                column.decode(skipped, rows).map_err(|fault| (0, fault))
+            }
+            Self::Many(column) => {
+                column.out.ids.clear();
+                column.out.ends.clear();
+                column.decode(skipped, rows).map_err(|fault| (0, fault))
+            }
+            Self::Parts(parts) => parts
+                .iter_mut()
+                .enumerate()
+                .try_for_each(|(index, part)| part.decode(skipped, rows).map_err(|fault| (index, fault))),
+        }
+    }
+
+    /// Whether a cell of the slice is malformed.
+    pub(super) fn has_faults(&self) -> bool {
+        let is_faulty = |part: &PartCells| match part {
+            PartCells::Text(_) => false,
+            PartCells::Number(column) => column.out.cells.iter().any(|cell| matches!(cell, Cell::Faulty(_))),
+        };
+        if let Self::Parts(parts) = self { parts.iter().any(is_faulty) } else { false }
+    }
+
+    /// Gives the values of a row to `sink`.
+    #[inline]
+    pub(super) fn row<S: RowSink>(&self, feature: usize, row: usize, sink: &mut S) -> Result<(), PartFault<'_>> {
+        match self {
+            Self::One(column) => sink.id(feature, column.out.ids[row]),
+            Self::Parts(parts) => sink.id(feature, combined(parts, row)?),
+            Self::Many(column) => {
+                let BagCells { ids, ends, .. } = &column.out;
+                let start = row.checked_sub(1).map_or(0, |before| ends[before]);
+                ids[start..ends[row]].iter().for_each(|id| sink.id(feature, *id));
+                sink.end_bag(feature);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all rows of the slice, none of them malformed, to `batch`.
+    pub(super) fn put(&self, feature: usize, batch: &mut BatchSink) {
+        match self {
+            Self::One(column) => batch.id_column(feature, column.out.ids.iter().copied()),
+            Self::Parts(parts) => {
+                let rows = parts.first().map_or(0, PartCells::rows);
+                batch.id_column(feature, (0..rows).map(|row| combined(parts, row).unwrap_or_else(|_| missing_id())));
+            }
+            Self::Many(column) => batch.bag_column(feature, &column.out.ids, &column.out.ends),
+        }
+    }
+}
+
+/// The id of a row: of its only part, or of the combination.
+#[inline]
+fn combined(parts: &[PartCells], row: usize) -> Result<u64, PartFault<'_>> {
+    if let [part] = parts {
+        return part.id(row).map_err(|column| (0, column));
+    }
+    let mut cross = CrossId::default();
+    for (index, part) in parts.iter().enumerate() {
+        cross.add(part.id(row).map_err(|column| (index, column))?);
+    }
+    Ok(cross.finish())
+}
+
+impl PartCells {
+    fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), Fault> {
+        match self {
+            Self::Text(column) => {
+                column.out.ids.clear();
+                column.decode(skipped, rows)
+            }
+            Self::Number(column) => {
+                column.out.cells.clear();
+                column.decode(skipped, rows)
+            }
+        }
+    }
+
+    fn rows(&self) -> usize {
+        match self {
+            Self::Text(column) => column.out.ids.len(),
+            Self::Number(column) => column.out.cells.len(),
+        }
+    }
+
+    #[inline]
+    fn id(&self, row: usize) -> Result<u64, &Decoded<Cells<ToPart>>> {
+        match self {
+            Self::Text(column) => Ok(column.out.ids[row]),
+            Self::Number(column) => match column.out.cells[row] {
+                Cell::Number(number) => Ok(small_id(number as u32)),
+                Cell::Missing => Ok(missing_id()),
+                Cell::Faulty(_) => Err(column),
+            },
+        }
+    }
+}

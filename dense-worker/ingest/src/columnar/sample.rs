@@ -1,0 +1,94 @@
+//! The texts of some rows of a column, as those of a CSV file.
+
+use std::path::Path;
+
+use super::decoded::GroupColumns;
+use super::kind::{Kind, Value};
+use super::output::{NO_ENTRY, Output};
+use super::parquet::file::{RowGroups, RowSlice};
+use crate::IngestError;
+use crate::sample::LIST_SEPARATOR;
+
+/// Bytes of a row's text, from which on a list takes no more values.
+const MOST_ROW: usize = 64 << 10;
+
+/// Gives the text of each row of the slices to `take`. The slices of a row group are in order. Values of a list are separated by
+/// [`LIST_SEPARATOR`].
+pub(crate) fn column_texts(
+    path: &Path,
+    row_groups: &RowGroups,
+    index: usize,
+    slices: &[RowSlice],
+    mut take: impl FnMut(&[u8]),
+) -> Result<(), IngestError> {
+    for of_group in slices.chunk_by(|one, next| one.group == next.group) {
+        let group = of_group[0].group;
+        let columns = GroupColumns::open(path, row_groups, group)?;
+        let mut column = columns.decoded(index, |column| RowTexts::new(column.kind))?;
+        let mut at = 0;
+        for slice in of_group {
+            let skipped = usize::try_from(slice.start.saturating_sub(at)).unwrap_or(usize::MAX);
+            columns.decode(index, &mut column, skipped, slice.rows)?;
+            column.out.rows.drain(..).for_each(|text| take(&text));
+            at = slice.start + slice.rows as u64;
+        }
+    }
+    Ok(())
+}
+
+/// A text a row.
+struct RowTexts {
+    kind: Kind,
+    rows: Vec<Vec<u8>>,
+    row: Vec<u8>,
+    has_value: bool,
+    dictionary: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+impl RowTexts {
+    fn new(kind: Kind) -> Self {
+        let (rows, row, dictionary, buffer) = Default::default();
+        Self { kind, rows, row, has_value: false, dictionary, buffer }
+    }
+
+    fn add(row: &mut Vec<u8>, has_value: &mut bool, text: &[u8]) {
+        if row.len() > MOST_ROW {
+            return;
+        }
+        if *has_value {
+            row.extend_from_slice(LIST_SEPARATOR.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        row.extend_from_slice(text);
+        *has_value = true;
+    }
+}
+
+impl Output for RowTexts {
+    fn value(&mut self, value: Value<'_>) {
+        let text = self.kind.text(value, &mut self.buffer);
+        Self::add(&mut self.row, &mut self.has_value, text);
+    }
+
+    fn remember(&mut self, value: Value<'_>) {
+        let text = self.kind.text(value, &mut self.buffer);
+        self.dictionary.push(text[..text.len().min(MOST_ROW)].to_vec());
+    }
+
+    fn forget(&mut self) {
+        self.dictionary.clear();
+    }
+
+    fn entry(&mut self, index: usize) -> Result<(), &'static str> {
+        let text = self.dictionary.get(index).ok_or(NO_ENTRY)?;
+        Self::add(&mut self.row, &mut self.has_value, text);
+        Ok(())
+    }
+
+    fn null(&mut self) {}
+
+    fn end_row(&mut self) {
+        self.rows.push(std::mem::take(&mut self.row));
+        self.has_value = false;
+    }
+}

@@ -1,0 +1,146 @@
+//! Tests of the measurement of statistics.
+
+use proptest::prelude::*;
+use zagros_job::{Buckets, Categorical, IdRange, MinMax, Reading, Standardise, TestPart};
+
+use super::*;
+use crate::fixture;
+
+fn fitted(job: &Job, column: usize) -> (f64, f64) {
+    match job.features.numeric[column].standardise {
+        Standardise::Given { mean, deviation } => (mean, deviation),
+        other => panic!("column {column} is {other:?}"),
+    }
+}
+
+fn job_over(text: &str) -> (tempfile::TempDir, Job) {
+    let (folder, path) = fixture::file(text);
+    let mut job = fixture::delimited(|_| ());
+    job.data.train = vec![path];
+    job.features.numeric[0].standardise = Standardise::Fit;
+    (folder, job)
+}
+
+#[test]
+fn mean_and_deviation_are_those_of_the_present_values() {
+    let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,?,x,\n0,4,x,\n0,9,x,\n");
+    let report = fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+    assert_eq!(report, FitReport { rows: 4, bad_rows: 0, positive_rate: 0.25 });
+    let (mean, deviation) = fitted(&job, 0);
+    assert!((mean - 5.0).abs() < 1e-12 && (deviation - (26.0_f64 / 3.0).sqrt()).abs() < 1e-12);
+}
+
+#[test]
+fn the_logarithm_comes_first() {
+    let (_folder, mut job) = job_over("click,age,city,tags\n1,0,x,\n0,99,x,\n");
+    job.features.numeric[0].log = true;
+    fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+    let half = 100.0_f64.ln() / 2.0;
+    let (mean, deviation) = fitted(&job, 0);
+    assert!((mean - half).abs() < 1e-12 && (deviation - half).abs() < 1e-12);
+}
+
+#[test]
+fn a_constant_or_absent_column_gets_deviation_one() {
+    for (value, mean) in [("7", 7.0), ("?", 0.0)] {
+        let (_folder, mut job) = job_over(&format!("click,age,city,tags\n1,{value},x,\n0,{value},x,\n"));
+        fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+        assert_eq!(fitted(&job, 0), (mean, 1.0));
+    }
+}
+
+#[test]
+fn bad_rows_are_tolerated_as_in_training_and_leave_no_trace() {
+    let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,4,x\n9,9,x,\n0,4,x,\n");
+    let error = fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap_err();
+    assert!(matches!(error, IngestError::TooManyBadRows { count: 2, .. }), "{error}");
+    assert_eq!(job.features.numeric[0].standardise, Standardise::Fit);
+    job.data.max_bad_rows = 2;
+    assert_eq!(fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap().bad_rows, 2);
+    assert_eq!(fitted(&job, 0), (3.0, 1.0));
+}
+
+#[test]
+fn nothing_to_fit_reads_nothing() {
+    let mut job = fixture::delimited(|_| ());
+    job.data.train = vec!["no/such/file".into()];
+    assert_eq!(fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap(), FitReport::default());
+}
+
+/// The job's own features, and the age in four ranges, the city with a vocabulary of those that occur twice, and the cross of both
+/// of those that occur three times.
+fn described(text: &str) -> (tempfile::TempDir, Job) {
+    let (folder, mut job) = job_over(text);
+    let frequent = |min_count, max_size| IdRange::Vocabulary(Vocabulary { min_count, max_size, ids: None });
+    let features = &mut job.features;
+    features.numeric.push(Numeric { min_max: MinMax::Fit, clip: Some([0.0, 5.0]), ..Numeric::from("age".to_owned()) });
+    let source = Source::Column { column: "age".into(), reading: Reading::Buckets(Buckets::Fit(4)) };
+    features.categorical.push(Categorical { source, ..Categorical::of_column("range", 0) });
+    features.categorical[0].ids = frequent(2, 3);
+    let source = Source::Cross(vec!["range".into(), "city".into()]);
+    features.categorical.push(Categorical { source, ids: frequent(3, 9), ..Categorical::of_column("both", 0) });
+    (folder, job)
+}
+
+#[test]
+fn ranges_edges_and_vocabularies_are_measured_in_one_or_two_readings() {
+    let rows = "1,1,a,\n1,1,b,\n1,2,a,\n0,2,a,\n0,2,a,\n0,9,b,\n0,9,c,\n0,?,,\n";
+    let (_folder, mut job) = described(&format!("click,age,city,tags\n{rows}"));
+    let read = AtomicU64::new(0);
+    let report = fit_features(&mut job, &read, &Arc::default()).unwrap();
+    assert_eq!((report.rows, report.positive_rate), (8, 0.375));
+    let bytes = rows.len() as u64 + 20;
+    assert!(read.load(Ordering::Relaxed) >= 2 * rows.len() as u64 && read.load(Ordering::Relaxed) <= 2 * bytes);
+    assert_eq!(job.features.numeric[1].min_max, MinMax::Given { min: 1.0, max: 5.0 });
+    let fitted = Buckets::Fitted { quantiles: 4, edges: vec![2.0, 9.0] };
+    assert_eq!(job.features.categorical[2].buckets(), Some(&fitted));
+    let ids = |feature: usize| job.features.categorical[feature].vocabulary().unwrap().ids.clone().unwrap();
+    let sorted = |mut ids: Vec<u64>| {
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(ids(0), sorted(vec![hash_value(b"a"), hash_value(b"b")]));
+    let mut both = crate::category::reading::CrossId::default();
+    both.add(hash_value(b"1"));
+    both.add(hash_value(b"a"));
+    assert_eq!(ids(3), [both.finish()]);
+}
+
+#[test]
+fn a_vocabulary_keeps_the_most_frequent_of_too_many() {
+    let rows: String = (0..50).flat_map(|city| vec![format!("1,1,c{city},\n"); 2 + city % 7]).collect();
+    let (_folder, mut job) = described(&format!("click,age,city,tags\n{rows}"));
+    fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+    let ids = job.features.categorical[0].vocabulary().unwrap().ids.clone().unwrap();
+    let most: Vec<u64> =
+        (0..50).filter(|city| city % 7 == 6).map(|city| hash_value(format!("c{city}").as_bytes())).collect();
+    assert_eq!(ids.len(), 3);
+    assert!(ids.iter().all(|id| most.contains(id)));
+}
+
+#[test]
+fn a_column_of_one_value_or_none_has_a_range_all_the_same() {
+    for (value, expected) in [("3", (3.0, 6.0)), ("?", (0.0, 1.0))] {
+        let (_folder, mut job) = described(&format!("click,age,city,tags\n1,{value},x,\n0,{value},x,\n"));
+        fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+        assert_eq!(job.features.numeric[1].min_max, MinMax::Given { min: expected.0, max: expected.1 });
+        assert_eq!(job.features.categorical[2].buckets().unwrap().edges(), [0.0; 0]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn only_training_rows_count_and_threads_do_not(values in prop::collection::vec(-1_000_i32..1_000, 40..80), threads in 1_usize..5) {
+        let rows: String = values.iter().map(|value| format!("1,{value},x,\n")).collect();
+        let (_folder, mut job) = job_over(&format!("click,age,city,tags\n{rows}"));
+        job.data.test = TestPart::Fraction(0.3);
+        let mut threaded = job.clone();
+        threaded.data.threads = threads;
+        let report = fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+        prop_assert!(report.rows < values.len() as u64);
+        fit_features(&mut threaded, &AtomicU64::new(0), &Arc::default()).unwrap();
+        prop_assert_eq!(fitted(&job, 0), fitted(&threaded, 0));
+    }
+}

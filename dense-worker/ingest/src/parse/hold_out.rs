@@ -1,0 +1,202 @@
+//! Which rows of a file are wanted: those of a part, by a hash of the row, by its time, or by both.
+//!
+//! ```text
+//! time:  … ───────────── validation_from ─────────── test_from ──────────► now
+//!          by the hash            validation                 test
+//! ```
+//!
+//! A row without a time is an old row. A malformed row, whose part is not known, belongs to the training part.
+
+use zagros_job::{Format, Job, NewestRows, TestPart, TimeBound, ValidationPart};
+
+use crate::DataPart;
+use crate::hash::HashSplit;
+use crate::parse::bad::{FieldFault, shown};
+use crate::parse::label::bytes;
+use crate::parse::number::parse_number;
+
+/// The wanted part of the rows.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldOut {
+    split: HashSplit,
+    times: Option<TimeSplit>,
+    wanted: DataPart,
+}
+
+/// The part of a row by its time.
+#[derive(Clone, Debug)]
+struct TimeSplit {
+    column: String,
+    missing: Vec<Vec<u8>>,
+    test: Option<Bound>,
+    validation: Option<Bound>,
+}
+
+#[derive(Clone, Debug)]
+enum Bound {
+    Number(f64),
+    Text(Vec<u8>),
+}
+
+impl HoldOut {
+    /// `None` if every row is wanted: only shares and times divide a file.
+    pub(crate) fn of(job: &Job, wanted: DataPart) -> Option<Self> {
+        let test = if let TestPart::Fraction(share) = job.data.test { share } else { 0.0 };
+        let validation = if let ValidationPart::Share(share) = job.data.validation { share } else { 0.0 };
+        let times = TimeSplit::of(job);
+        let divides = wanted != DataPart::All && (test + validation > 0.0 || times.is_some());
+        divides.then(|| Self { split: HashSplit::new(test, validation), times, wanted })
+    }
+
+    /// Whether the time of a row is needed to tell its part.
+    pub(crate) fn by_time(&self) -> bool {
+        self.times.is_some()
+    }
+
+    /// Whether a row is wanted. `time` is its time, and `by_hash` its part by the hash. A fault is that of a row of the training
+    /// part.
+    #[inline]
+    pub(crate) fn wants(
+        &self,
+        time: &[u8],
+        by_hash: impl FnOnce(HashSplit) -> DataPart,
+    ) -> Result<bool, Box<FieldFault>> {
+        let by_time = match &self.times {
+            Some(times) => times.part(time),
+            None => Ok(DataPart::Train),
+        };
+        match by_time {
+            Ok(DataPart::Train) => Ok(by_hash(self.split) == self.wanted),
+            Ok(part) => Ok(part == self.wanted),
+            Err(fault) => self.wants_unplaced(fault),
+        }
+    }
+
+    /// What a row is whose time cannot be read.
+    #[cold]
+    pub(crate) fn wants_unplaced(&self, fault: Box<FieldFault>) -> Result<bool, Box<FieldFault>> {
+        if self.wanted == DataPart::Train { Err(fault) } else { Ok(false) }
+    }
+}
+
+impl TimeSplit {
+    fn of(job: &Job) -> Option<Self> {
+        let column = job.data.time_column()?.to_owned();
+        let missing = match &job.data.format {
+            Format::Criteo => Vec::new(),
+            Format::Delimited(format) => bytes(&format.missing),
+            Format::Parquet(format) | Format::Jsonl(format) => bytes(&format.missing),
+        };
+        let bound = |newest: &NewestRows| Bound::of(&newest.from);
+        let test = if let TestPart::Newest(newest) = &job.data.test { Some(bound(newest)) } else { None };
+        let validation =
+            if let ValidationPart::Newest(newest) = &job.data.validation { Some(bound(newest)) } else { None };
+        Some(Self { column, missing, test, validation })
+    }
+
+    fn part(&self, time: &[u8]) -> Result<DataPart, Box<FieldFault>> {
+        if time.is_empty() || self.missing.iter().any(|missing| missing == time) {
+            return Ok(DataPart::Train);
+        }
+        for (bound, part) in [(&self.test, DataPart::Test), (&self.validation, DataPart::Validation)] {
+            if let Some(bound) = bound
+                && bound.is_reached(time).ok_or_else(|| self.no_number(time))?
+            {
+                return Ok(part);
+            }
+        }
+        Ok(DataPart::Train)
+    }
+
+    #[cold]
+    fn no_number(&self, time: &[u8]) -> Box<FieldFault> {
+        let expected = format!("a number in column \"{}\" (data.time_column), as its bound is one", self.column);
+        Box::new(FieldFault { column: 1, expected, found: shown(time) })
+    }
+}
+
+impl Bound {
+    fn of(bound: &TimeBound) -> Self {
+        match bound {
+            TimeBound::Number(number) => Self::Number(*number),
+            TimeBound::Text(text) => Self::Text(text.as_bytes().to_vec()),
+        }
+    }
+
+    /// `None` if the bound is a number and the time is none.
+    fn is_reached(&self, time: &[u8]) -> Option<bool> {
+        match self {
+            Self::Number(bound) => parse_number(time).map(|time| time >= *bound),
+            Self::Text(bound) => Some(time >= bound.as_slice()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    /// The parts that a row with this time is in, of which there must be one.
+    fn parts(job: &Job, time: &str) -> Vec<DataPart> {
+        let wants = |part: &DataPart| {
+            let hold_out = HoldOut::of(job, *part).unwrap();
+            hold_out.wants(time.as_bytes(), |split| split.part(time.as_bytes())).unwrap_or(true)
+        };
+        [DataPart::Train, DataPart::Validation, DataPart::Test].into_iter().filter(wants).collect()
+    }
+
+    fn job(validation: TimeBound, test: TimeBound) -> Job {
+        let newest = |from| NewestRows { column: "age".into(), from };
+        let mut job = fixture::delimited(|_| ());
+        (job.data.test, job.data.validation) =
+            (TestPart::Newest(newest(test)), ValidationPart::Newest(newest(validation)));
+        job
+    }
+
+    #[test]
+    fn a_row_is_in_the_part_of_its_time() {
+        let numbers = job(TimeBound::Number(5.0), TimeBound::Number(10.0));
+        for (time, part) in [
+            ("4.9", DataPart::Train),
+            ("5", DataPart::Validation),
+            ("9", DataPart::Validation),
+            ("10", DataPart::Test),
+            ("200", DataPart::Test),
+            ("", DataPart::Train),
+            ("?", DataPart::Train),
+            ("soon", DataPart::Train),
+        ] {
+            assert_eq!(parts(&numbers, time), [part], "{time}");
+        }
+        let texts = job(TimeBound::Text("2026-11-22".into()), TimeBound::Text("2026-11-23".into()));
+        for (time, part) in [
+            ("2026-11-21 23:59:59", DataPart::Train),
+            ("2026-11-22", DataPart::Validation),
+            ("2026-11-23 00:00:01", DataPart::Test),
+        ] {
+            assert_eq!(parts(&texts, time), [part], "{time}");
+        }
+    }
+
+    #[test]
+    fn the_hash_divides_the_rows_before_the_bounds() {
+        let mut job = job(TimeBound::Number(500.0), TimeBound::Number(900.0));
+        job.data.validation = ValidationPart::Share(0.25);
+        let count = |part| (0..1000).filter(|time| parts(&job, &time.to_string()) == [part]).count();
+        assert_eq!(count(DataPart::Test), 100);
+        let validation = count(DataPart::Validation);
+        assert!((180..270).contains(&validation), "{validation} of 900");
+        assert_eq!(count(DataPart::Train), 900 - validation);
+    }
+
+    #[test]
+    fn a_time_that_is_no_number_is_a_fault_of_the_training_part() {
+        let job = job(TimeBound::Number(5.0), TimeBound::Number(10.0));
+        let wants = |part| HoldOut::of(&job, part).unwrap().wants(b"soon", |_| DataPart::Train);
+        let fault = wants(DataPart::Train).unwrap_err();
+        assert!(fault.expected.contains("\"age\" (data.time_column)"), "{fault:?}");
+        assert!(!wants(DataPart::Test).unwrap());
+        assert!(HoldOut::of(&job, DataPart::All).is_none());
+    }
+}

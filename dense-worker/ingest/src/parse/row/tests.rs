@@ -1,0 +1,184 @@
+//! Lines of every format become rows, malformed rows, or rows of another part.
+
+use proptest::prelude::*;
+use zagros_job::{NewestRows, TestPart, TimeBound, ValidationPart};
+
+use super::*;
+use crate::parse::sink::BatchSink;
+use crate::{Batch, fixture, hash_value};
+
+fn positions(job: &Job) -> ColumnPositions {
+    let fields = if job.data.format == Format::Criteo { 40 } else { 4 };
+    let numeric = job.features.numeric.len();
+    let categorical = (1 + numeric..fields).collect();
+    ColumnPositions {
+        fields,
+        labels: vec![0],
+        weight: None,
+        numeric: (1..=numeric).collect(),
+        categorical,
+        group: Some(fields - 1),
+        keys: vec![],
+        time: job.data.time_column().map(|_| 1),
+    }
+}
+
+fn parse(job: &Job, part: DataPart, text: &[u8]) -> (Batch, ParseOutcome) {
+    let mut sink = BatchSink::new(&job.features);
+    let outcome = RowParser::new(job, part).parse(text, &positions(job), &mut sink);
+    (sink.rows, outcome)
+}
+
+/// The single malformed row of a text, as a message without its position.
+fn fault(job: &Job, text: &[u8]) -> String {
+    let (rows, outcome) = parse(job, DataPart::All, text);
+    assert_eq!((rows.size, outcome.bad.count), (0, 1), "{outcome:?}");
+    outcome.bad.to_string()
+}
+
+#[test]
+fn a_criteo_row_in_full() {
+    let text = b"1\t0\t-3\t\t7\t\t\t\t\t\t\t\t\t1000000\t68fd1e64\t\tx\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tffffffff\r\n";
+    let (rows, outcome) = parse(&fixture::criteo(), DataPart::All, text);
+    assert_eq!((outcome.rows, rows.labels.as_slice()), (1, &[1.0][..]));
+    let expected = [0.0, -(4.0_f32.ln()), 0.0, 8.0_f32.ln(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 13.815_512];
+    assert_eq!(rows.numeric, expected);
+    assert_eq!(rows.categorical[0].ids, [hash_value(b"68fd1e64")]);
+    assert_eq!(rows.categorical[1].ids, [hash_value(b"")]);
+    assert_eq!(rows.categorical[25].ids, [hash_value(b"ffffffff")]);
+}
+
+#[test]
+fn missing_texts_and_bags_of_a_csv() {
+    let job = fixture::delimited(|_| ());
+    let (rows, _) = parse(&job, DataPart::All, b"0,?,?,a||b|a\n1,2.5,Basel,\n0,3,\"a,b\",?\n\n\r\n");
+    assert_eq!((rows.labels.as_slice(), rows.numeric.as_slice()), (&[0.0, 1.0, 0.0][..], &[-1.0, 2.5, 3.0][..]));
+    assert_eq!(rows.categorical[0].ids, [b"".as_slice(), b"Basel", b"a,b"].map(hash_value));
+    assert_eq!(rows.categorical[1].of(0), [b"a", b"b", b"a"].map(|text| hash_value(text)));
+    assert!(rows.categorical[1].of(1).is_empty() && rows.categorical[1].of(2).is_empty());
+}
+
+#[test]
+fn comments_are_skipped_and_blanks_removed() {
+    let job = fixture::delimited(|format| (format.comment, format.trim) = (Some("|".into()), true));
+    let (rows, outcome) = parse(&job, DataPart::All, b"|1x3 Cross validator\n 1 , 7,  Basel ,a | b\n");
+    assert_eq!((outcome.rows, outcome.bad.count), (1, 0));
+    assert_eq!(rows.categorical[0].ids, [hash_value(b"Basel")]);
+    assert_eq!(rows.categorical[1].ids, [hash_value(b"a"), hash_value(b"b")]);
+}
+
+#[test]
+fn bad_rows_say_what_was_expected() {
+    let job = fixture::delimited(|_| ());
+    let bad = |text: &[u8]| fault(&job, text);
+    assert_eq!(bad(b"1,2,x\n"), "0:4: expected 4 fields separated by \",\", found 3");
+    assert_eq!(bad(b"1,2,x,y,z\n"), "0:5: expected 4 fields separated by \",\", found 5");
+    assert_eq!(bad(b"1;2;x;y\n"), "0:2: expected 4 fields separated by \",\", found 1 (is the separator \";\"?)");
+    assert_eq!(bad(b"1;2;x\n"), "0:2: expected 4 fields separated by \",\", found 1");
+    assert_eq!(bad(b"1,old,x,y\n"), "0:2: expected a number in column \"age\", found \"old\"");
+    assert_eq!(bad(b"1,nan,x,y\n"), "0:2: expected a number in column \"age\", found \"nan\"");
+    assert_eq!(bad(b"1,2,a\xffb,y\n"), "0:3: expected UTF-8, found \"a\u{fffd}b\"");
+    assert_eq!(bad(b"1,2,x,a\0\n"), "0:4: expected text without NUL bytes, found \"a\\u{0}\"");
+    let quote = "expected a closing quote on the same line (set data.quoted_breaks = true if quoted fields hold line breaks), found the end of the line";
+    assert_eq!(bad(b"1,2,\"x,y\n"), format!("0:3: {quote}"));
+}
+
+#[test]
+fn a_long_line_is_refused_by_its_length() {
+    let mut job = fixture::delimited(|_| ());
+    job.data.max_line_bytes = 10;
+    let text = [b"1,2,".to_vec(), b"x".repeat(7), b"\n1,2,x,y\n".to_vec()].concat();
+    let (rows, outcome) = parse(&job, DataPart::All, &text);
+    assert_eq!(rows.size, 1);
+    let message = "0:1: expected a line of at most 10 bytes (data.max_line_bytes), found a longer one that starts with \"1,2,xxxxxxx\"";
+    assert_eq!(outcome.bad.to_string(), message);
+}
+
+#[test]
+fn a_bad_row_does_not_disturb_its_neighbours() {
+    let job = fixture::delimited(|_| ());
+    let good = b"1,2,x,a|b\n0,3,y,c\n";
+    let mixed = b"1,2,x,a|b\n1,2,x\n\xff\n0,4,z,d|e\0\n0,3,y,c\n";
+    let (rows, outcome) = parse(&job, DataPart::All, mixed);
+    assert_eq!((rows, outcome.bad.count), (parse(&job, DataPart::All, good).0, 3));
+}
+
+#[test]
+fn held_out_rows_have_a_group_and_training_rows_have_none() {
+    let mut job = fixture::delimited(|_| ());
+    job.eval.group_by = Some("tags".into());
+    let text = b"1,2,x,a|b\n1,bad,x,c\n0,3,y,?\n";
+    let (rows, _) = parse(&job, DataPart::All, text);
+    assert_eq!(rows.groups, [hash_value(b"a|b"), hash_value(b"")]);
+    assert!(parse(&job, DataPart::Train, text).0.groups.is_empty());
+    job.eval.group_by = None;
+    assert!(parse(&job, DataPart::All, text).0.groups.is_empty());
+}
+
+#[test]
+fn the_parts_of_a_hash_split_partition_the_rows() {
+    let mut job = fixture::criteo();
+    job.data.test = TestPart::Fraction(0.3);
+    job.data.validation = ValidationPart::Share(0.2);
+    let text: String = (0..500).map(|n| fixture::criteo_line(n) + "\n").collect();
+    let (train, seen) = parse(&job, DataPart::Train, text.as_bytes());
+    let (test, _) = parse(&job, DataPart::Test, text.replace('\n', "\r\n").as_bytes());
+    let (validation, _) = parse(&job, DataPart::Validation, text.as_bytes());
+    assert_eq!(train.size + test.size + validation.size, 500);
+    assert_eq!(seen.other_part as usize, test.size + validation.size);
+    assert!((60..140).contains(&validation.size), "{}", validation.size);
+    job.data.validation = ValidationPart::None;
+    assert_eq!(parse(&job, DataPart::Test, text.as_bytes()).0, test, "a validation part changes no test part");
+    assert!((100..200).contains(&test.size), "{}", test.size);
+}
+
+proptest! {
+    /// Also malformed rows: each is a row of the training part.
+    #[test]
+    fn each_row_is_in_one_part_of_a_split_by_time(
+        times in prop::collection::vec(prop_oneof![(-50_i32..50).prop_map(|time| time.to_string()), Just(String::new()), Just("?".to_owned()), Just("x".to_owned())], 0..60),
+        validation in -60.0..60.0_f64,
+        test in -60.0..60.0_f64,
+    ) {
+        let mut job = fixture::delimited(|_| ());
+        let newest = |from| NewestRows { column: "age".into(), from: TimeBound::Number(from) };
+        job.data.test = TestPart::Newest(newest(test));
+        job.data.validation = ValidationPart::Newest(newest(validation));
+        let text: String = times.iter().map(|time| format!("1,{time},x,y\n1,{time}\n")).collect();
+        let count = |part| {
+            let (rows, outcome) = parse(&job, part, text.as_bytes());
+            prop_assert_eq!(outcome.rows + outcome.bad.count + outcome.other_part, 2 * times.len() as u64);
+            Ok((rows.size, outcome.bad.count as usize))
+        };
+        let (train, validation_rows, test_rows) = (count(DataPart::Train)?, count(DataPart::Validation)?, count(DataPart::Test)?);
+        let numbers: Vec<f64> = times.iter().filter_map(|time| time.parse().ok()).collect();
+        let newest = numbers.iter().filter(|time| **time >= test).count();
+        let middle = numbers.iter().filter(|time| **time >= validation && **time < test).count();
+        let unreadable = times.iter().filter(|time| *time == "x").count();
+        prop_assert_eq!((test_rows, validation_rows), ((newest, 0), (middle, 0)));
+        prop_assert_eq!(train, (times.len() - newest - middle - unreadable, times.len() + unreadable));
+    }
+
+    #[test]
+    fn any_bytes_are_rows_or_bad_rows(text in prop::collection::vec(prop_oneof![Just(b'\t'), Just(b','), Just(b'\n'), Just(b'"'), Just(b'1'), any::<u8>()], 0..300)) {
+        for mut job in [fixture::criteo(), fixture::delimited(|format| format.trim = true)] {
+            job.data.max_line_bytes = 50;
+            let (rows, outcome) = parse(&job, DataPart::All, &text);
+            let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && *line != b"\r").count();
+            prop_assert_eq!(rows.size as u64, outcome.rows);
+            prop_assert_eq!(outcome.rows + outcome.bad.count, lines as u64);
+            prop_assert_eq!(rows.numeric.len(), rows.size * job.features.numeric.len());
+        }
+    }
+
+    #[test]
+    fn damaged_rows_do_not_break_the_columns(line in 0_usize..5, at in 0_usize..100, byte: u8) {
+        let job = fixture::criteo();
+        let mut lines: Vec<Vec<u8>> = (0..5).map(|n| (fixture::criteo_line(n) + "\n").into_bytes()).collect();
+        let at = at % lines[line].len();
+        lines[line][at] = byte;
+        let (rows, _) = parse(&job, DataPart::All, &lines.concat());
+        prop_assert!(rows.categorical.iter().all(|column| column.ids.len() == rows.size));
+        prop_assert_eq!(rows.labels.len(), rows.size);
+    }
+}

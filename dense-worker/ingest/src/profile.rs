@@ -1,0 +1,263 @@
+//! The state of a job's features in some files: how many values are missing, how many distinct ones there are, and how they are
+//! distributed, beside the distribution in earlier files.
+//!
+//! ```text
+//! yesterday's files ─► profile: its own bins, and the share of each ──┐
+//! today's files ─► profile: share of yesterday's bins, own bins       ├─► drift
+//! ```
+//!
+//! At most so many rows are read, the first ones of each file, in bounded memory. Every count that is kept is of whole blocks of rows,
+//! merged in the order of the files.
+
+mod bins;
+mod column;
+mod frequent;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use zagros_job::Job;
+use zagros_zip::ZipEq;
+
+pub use bins::{Bins, Distribution, FeatureProfile, stability_index};
+
+use self::column::{CategoryCounts, NumberCounts};
+use crate::parse::bad_budget::{BadBudget, LISTED};
+use crate::parse::sink::RowSink;
+use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::{DataPart, IngestError, WholeFiles, files, hash_value};
+
+/// The features of some files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DataProfile {
+    /// Rows that were read.
+    pub rows: u64,
+    /// Whether these are all rows of the files.
+    pub whole: bool,
+    /// Share of positive rows, 0..1; 0 without rows.
+    pub positive_rate: f64,
+    /// Malformed rows among them.
+    pub bad_rows: u64,
+    /// One for each feature, numeric ones first.
+    pub features: Vec<FeatureProfile>,
+}
+
+/// Reads at most `limit` rows of the files: an equal number from the start of each. `before` is the profile of earlier files.
+/// Malformed rows are counted and skipped.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn profile(
+    job: &Job,
+    paths: &[PathBuf],
+    limit: u64,
+    before: Option<&DataProfile>,
+) -> Result<DataProfile, IngestError> {
+    let mut job = job.clone();
+    // Each row is looked at by itself, without its group.
+    job.eval.group_by = None;
+    let job = Arc::new(job);
+    let found = files(&job, paths)?;
+    let quota = limit.div_ceil(found.len().max(1) as u64);
+    let mut total = ProfileSink::new(&job, before);
+    let (mut bad, mut whole, empty) = (BadBudget::boundless(LISTED), true, total.clone());
+    for file in &found {
+        let (splits, before) = (Box::new(WholeFiles::new(std::slice::from_ref(file))), total.rows);
+        let (job, part, block_bytes, cancel) = (Arc::clone(&job), DataPart::All, BLOCK_BYTES, Arc::default());
+        let mut pipeline = Pipeline::start(PipelineConfig { job, part, splits, block_bytes, cancel }, &empty)?;
+        // Whole blocks, in their order: the same rows for any number of threads.
+        while let Some(parsed) = pipeline.next()? {
+            if total.rows - before >= quota {
+                whole = false;
+                break;
+            }
+            bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
+            total.merge(&parsed.sink);
+            pipeline.recycle(parsed.sink);
+        }
+    }
+    Ok(total.profile(&job, before, whole, bad.count()))
+}
+
+/// The counts of a block, and of all blocks.
+#[derive(Clone, Debug)]
+struct ProfileSink {
+    /// Values of the row that is being read.
+    numbers: Vec<Option<f64>>,
+    /// Feature and hash of each value of that row.
+    values: Vec<(usize, u64)>,
+    numeric: Vec<NumberCounts>,
+    categorical: Vec<CategoryCounts>,
+    rows: u64,
+    positives: u64,
+}
+
+impl ProfileSink {
+    fn new(job: &Job, before: Option<&DataProfile>) -> Self {
+        let bins = |column: &str| earlier(before, column).map(|earlier| &earlier.bins);
+        let numeric = job.features.numeric.iter();
+        let categorical = job.features.categorical.iter();
+        Self {
+            numbers: Vec::new(),
+            values: Vec::new(),
+            numeric: numeric.map(|feature| NumberCounts::new(bins(feature.name()))).collect(),
+            categorical: categorical.map(|feature| CategoryCounts::new(bins(&feature.name))).collect(),
+            rows: 0,
+            positives: 0,
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.numeric.iter_mut().zip_eq(&other.numeric).for_each(|(column, from)| column.merge(from));
+        self.categorical.iter_mut().zip_eq(&other.categorical).for_each(|(column, from)| column.merge(from));
+        self.rows += other.rows;
+        self.positives += other.positives;
+    }
+
+    fn profile(mut self, job: &Job, before: Option<&DataProfile>, whole: bool, bad_rows: u64) -> DataProfile {
+        let shares = |column: &str| earlier(before, column).map(|earlier| earlier.shares.as_slice());
+        let rows = self.rows;
+        let numeric = job.features.numeric.iter().zip_eq(&mut self.numeric);
+        let numeric = numeric.map(|(feature, counts)| counts.profile(feature.name(), rows, shares(feature.name())));
+        let categorical = job.features.categorical.iter().zip_eq(&mut self.categorical);
+        let categorical =
+            categorical.map(|(feature, counts)| counts.profile(&feature.name, rows, shares(&feature.name)));
+        DataProfile {
+            rows,
+            whole,
+            positive_rate: self.positives as f64 / rows.max(1) as f64,
+            bad_rows,
+            features: numeric.chain(categorical).collect(),
+        }
+    }
+}
+
+/// The distribution of a column in the earlier files.
+fn earlier<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a Distribution> {
+    let mut features = before.into_iter().flat_map(|before| &before.features);
+    features.find(|feature| feature.column == column).map(|feature| &feature.distribution)
+}
+
+impl RowSink for ProfileSink {
+    fn numeric(&mut self, _feature: usize, value: Option<f64>) {
+        self.numbers.push(value);
+    }
+
+    fn value(&mut self, feature: usize, text: &[u8]) {
+        if !text.is_empty() {
+            self.values.push((feature, hash_value(text)));
+        }
+    }
+
+    fn id(&mut self, feature: usize, id: u64) {
+        if id != hash_value(b"") {
+            self.values.push((feature, id));
+        }
+    }
+
+    fn end_bag(&mut self, _feature: usize) {}
+
+    fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
+        self.rows += 1;
+        self.positives += u64::from(labels[0] > 0.5);
+        for (feature, value) in self.numbers.iter().enumerate() {
+            self.numeric[feature].add(*value);
+        }
+        for (feature, hash) in &self.values {
+            self.categorical[*feature].add(*hash, self.rows);
+        }
+        self.abandon();
+    }
+
+    fn abandon(&mut self) {
+        self.numbers.clear();
+        self.values.clear();
+    }
+
+    fn clear(&mut self) {
+        self.abandon();
+        self.numeric.iter_mut().for_each(NumberCounts::clear);
+        self.categorical.iter_mut().for_each(CategoryCounts::clear);
+        (self.rows, self.positives) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    /// A file of rows `click,age,city,tags`.
+    fn profiled(rows: &str, before: Option<&DataProfile>, limit: u64, threads: usize) -> DataProfile {
+        let (_folder, path) = fixture::file(format!("click,age,city,tags\n{rows}"));
+        let mut job = fixture::delimited(|_| ());
+        job.data.threads = threads;
+        profile(&job, &[path], limit, before).unwrap()
+    }
+
+    fn feature<'a>(profile: &'a DataProfile, column: &str) -> &'a FeatureProfile {
+        profile.features.iter().find(|feature| feature.column == column).unwrap()
+    }
+
+    fn rows(count: u32, row: impl Fn(u32) -> String) -> String {
+        (0..count).map(row).collect()
+    }
+
+    #[test]
+    fn values_are_counted_by_feature() {
+        let found = profiled("1,2,Basel,a|b\n0,?,Bern,a\n0,6,?,?\nbad\n0,4,Basel,b|c|d\n", None, 100, 1);
+        assert_eq!((found.rows, found.whole, found.positive_rate, found.bad_rows), (4, true, 0.25, 1));
+        let names: Vec<&str> = found.features.iter().map(|feature| feature.column.as_str()).collect();
+        assert_eq!(names, ["age", "city", "tags"]);
+        let missing: Vec<f64> = found.features.iter().map(|feature| feature.missing).collect();
+        assert_eq!(missing, [0.25, 0.25, 0.25]);
+        let distinct: Vec<Option<u64>> = found.features.iter().map(|feature| feature.distinct).collect();
+        assert_eq!(distinct, [None, Some(2), Some(4)]);
+        // Missing, Basel, Bern, others.
+        assert_eq!(feature(&found, "city").distribution.shares, [0.25, 0.5, 0.25, 0.0]);
+        assert!(found.features.iter().all(|feature| feature.drift.is_none()));
+    }
+
+    #[test]
+    fn the_same_rows_do_not_drift_and_other_rows_do() {
+        let day = |shift: u32| {
+            rows(20_000, |n| {
+                format!("{},{},c{},t\n", n % 2, (n % 100) + 50 * shift, if shift == 1 { n % 5 } else { n % 40 })
+            })
+        };
+        let first = profiled(&day(0), None, 1_000_000, 2);
+        let same = profiled(&day(0), Some(&first), 1_000_000, 3);
+        assert!(same.features.iter().all(|feature| feature.drift.unwrap() < 1e-3), "{same:?}");
+        let other = profiled(&day(1), Some(&first), 1_000_000, 1);
+        assert!(feature(&other, "age").drift.unwrap() > 1.0, "{other:?}");
+        assert!(feature(&other, "city").drift.unwrap() > 0.25);
+        assert!(feature(&other, "tags").drift.unwrap() < 1e-3);
+    }
+
+    #[test]
+    fn missing_values_are_drift() {
+        let first = profiled(&rows(1_000, |n| format!("0,{},c,t\n", n % 10)), None, 1_000_000, 1);
+        let second =
+            rows(1_000, |n| if n % 2 == 0 { "0,?,c,t\n".to_owned() } else { format!("0,{},c,t\n", n / 2 % 10) });
+        let second = profiled(&second, Some(&first), 1_000_000, 1);
+        assert_eq!(feature(&second, "age").missing, 0.5);
+        assert!(feature(&second, "age").drift.unwrap() > 0.25);
+    }
+
+    #[test]
+    fn a_limit_reads_the_same_rows_for_any_number_of_threads() {
+        let text = rows(300_000, |n| format!("{},{n},c{},t{n}\n", n % 2, n % 1_000));
+        let found = profiled(&text, None, 100_000, 1);
+        assert!(!found.whole && found.rows >= 100_000 && found.rows < 200_000, "{}", found.rows);
+        assert_eq!(profiled(&text, None, 100_000, 3), found);
+    }
+
+    /// Days are compared across processes.
+    #[test]
+    fn a_profile_is_read_as_it_was_written() {
+        let found = profiled("1,2.25,Basel,a|b\n0,0.1,Bern,a\n", None, 100, 1);
+        let text = serde_json::to_string(&found).unwrap();
+        assert_eq!(serde_json::from_str::<DataProfile>(&text).unwrap(), found);
+    }
+}

@@ -1,0 +1,204 @@
+//! The first record of a split in the middle of a file whose quoted fields may hold line breaks.
+//!
+//! A byte does not show whether it is inside quotes. So the file is scanned once, up to the split that starts last, and the
+//! first record at or after each mebibyte is noted. A split scans on from there. The notes are shared by all streams of the
+//! process, so that no epoch scans again.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use super::records::{RecordScanner, RecordSyntax};
+use super::text::Text;
+use crate::IngestError;
+
+/// Distance of the noted starts, bytes.
+const GRAIN: u64 = 1 << 20;
+
+/// The notes of each file.
+static NOTES: LazyLock<Mutex<HashMap<PathBuf, Arc<Mutex<Notes>>>>> = LazyLock::new(Mutex::default);
+
+/// What is known of a file.
+#[derive(Debug)]
+struct Notes {
+    of: FileState,
+    /// The first start of a record at or after each multiple of [`GRAIN`].
+    starts: Vec<u64>,
+    scanner: RecordScanner,
+    /// How far the file was scanned.
+    scanned: u64,
+    is_whole: bool,
+}
+
+/// What notes depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileState {
+    syntax: RecordSyntax,
+    data_start: u64,
+    bytes: u64,
+    changed: Option<SystemTime>,
+}
+
+/// The first start of a record at or after byte `at`; the size of the file if there is none. `data_start` is the first one of
+/// all.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(crate) fn record_start(
+    path: &Path,
+    syntax: &RecordSyntax,
+    data_start: u64,
+    at: u64,
+    cancel: &Arc<AtomicBool>,
+) -> Result<u64, IngestError> {
+    let metadata = fs::metadata(path);
+    let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
+    let metadata = metadata.map_err(unreadable)?;
+    let of = FileState { syntax: syntax.clone(), data_start, bytes: metadata.len(), changed: metadata.modified().ok() };
+    let notes = Arc::clone(NOTES.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default());
+    let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+    if notes.of != of {
+        *notes = Notes::new(of);
+    }
+    notes.extend(path, at, cancel)?;
+    let noted = notes.starts.get((at / GRAIN) as usize).copied().unwrap_or(notes.of.bytes);
+    drop(notes);
+    if noted >= at { Ok(noted) } else { scan_on(path, syntax, noted, at, cancel) }
+}
+
+impl Default for Notes {
+    fn default() -> Self {
+        let syntax = RecordSyntax::default();
+        Self::new(FileState { syntax, data_start: 0, bytes: 0, changed: None })
+    }
+}
+
+impl Notes {
+    fn new(of: FileState) -> Self {
+        let (scanner, scanned) = (RecordScanner::new(of.syntax.clone()), of.data_start);
+        let mut notes = Self { of, starts: Vec::new(), scanner, scanned, is_whole: false };
+        notes.note(scanned);
+        notes
+    }
+
+    /// Notes a start, if it is the first one after a multiple.
+    fn note(&mut self, start: u64) {
+        let multiples = (start / GRAIN + 1) as usize;
+        if self.starts.len() < multiples {
+            self.starts.resize(multiples, start);
+        }
+    }
+
+    /// Scans until the first start after the last multiple before `at` is known.
+    fn extend(&mut self, path: &Path, at: u64, cancel: &Arc<AtomicBool>) -> Result<(), IngestError> {
+        let wanted = (at / GRAIN) as usize;
+        if self.starts.len() > wanted || self.is_whole {
+            return Ok(());
+        }
+        let mut text = Text::open_at(path, self.scanned, at, cancel)?;
+        let mut piece = vec![0; GRAIN as usize];
+        while self.starts.len() <= wanted && !self.is_whole {
+            let read = fill(&mut text, &mut piece).map_err(|error| text.explain(error))?;
+            let mut from = 0;
+            while let Some(end) = self.scanner.next_end(&piece[..read], from) {
+                self.note(self.scanned + end as u64);
+                from = end;
+            }
+            self.scanned += read as u64;
+            self.is_whole = read < piece.len();
+        }
+        Ok(())
+    }
+}
+
+/// The first start at or after `at`, from a start before it.
+fn scan_on(
+    path: &Path,
+    syntax: &RecordSyntax,
+    start: u64,
+    at: u64,
+    cancel: &Arc<AtomicBool>,
+) -> Result<u64, IngestError> {
+    let mut text = Text::open_at(path, start, at, cancel)?;
+    let (mut scanner, mut piece, mut scanned) = (RecordScanner::new(syntax.clone()), vec![0; 64 << 10], start);
+    loop {
+        let read = fill(&mut text, &mut piece).map_err(|error| text.explain(error))?;
+        let mut from = 0;
+        while let Some(end) = scanner.next_end(&piece[..read], from) {
+            if scanned + end as u64 >= at {
+                return Ok(scanned + end as u64);
+            }
+            from = end;
+        }
+        scanned += read as u64;
+        if read < piece.len() {
+            return Ok(scanned);
+        }
+    }
+}
+
+/// Fills a piece; less only at the end of the text.
+fn fill(text: &mut Text, piece: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < piece.len() {
+        match text.read(&mut piece[filled..])? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use zagros_job::Format;
+
+    use super::*;
+    use crate::fixture;
+
+    fn syntax() -> RecordSyntax {
+        let Format::Delimited(format) = fixture::delimited(|format| format.quoted_breaks = true).data.format else {
+            panic!("not delimited")
+        };
+        RecordSyntax::of(&format).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        /// In whatever order splits are opened.
+        #[test]
+        fn starts_are_those_of_the_whole_scan(seed: u32, lengths in prop::collection::vec(1_usize..400_000, 1..12), at in prop::collection::vec(0_u64..5_000_000, 1..8)) {
+            let mut text = String::new();
+            for (row, length) in lengths.iter().enumerate() {
+                let line = if (row as u32 ^ seed).is_multiple_of(2) { "ab\n" } else { "a,\"\n" };
+                text.push_str(&format!("{row},\"{}\"\n", line.replace('"', "\"\"").repeat(length / 4)));
+            }
+            let (_folder, path) = fixture::file(&text);
+            let (mut scanner, mut starts, mut from) = (RecordScanner::new(syntax()), vec![0], 0);
+            while let Some(end) = scanner.next_end(text.as_bytes(), from) {
+                starts.push(end as u64);
+                from = end;
+            }
+            prop_assert_eq!(starts.len(), lengths.len() + 1);
+            for at in at {
+                let expected = starts.iter().copied().find(|start| *start >= at).unwrap_or(text.len() as u64);
+                prop_assert_eq!(record_start(&path, &syntax(), 0, at, &Arc::default()).unwrap(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_written_again_is_scanned_again() {
+        let (_folder, path) = fixture::file("a,\"\n\n\n\n\"\nb\n");
+        let start = |at| record_start(&path, &syntax(), 0, at, &Arc::default()).unwrap();
+        assert_eq!(start(4), 9);
+        std::fs::write(&path, "a\nb\nc\nd\n").unwrap();
+        assert_eq!(start(3), 4);
+    }
+}

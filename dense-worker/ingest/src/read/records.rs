@@ -1,0 +1,238 @@
+//! Where records end in text whose quoted fields may hold line breaks (RFC 4180).
+//!
+//! ```text
+//!            "               "              delimiter
+//! FieldStart ──► Quoted ◄────────► Quote ──────────────► FieldStart
+//!     │ other              "         │ other, a blank       ▲
+//!     └──────► Text ◄────────────────┘                      │ delimiter
+//!               └───────────────────────────────────────────┘
+//! ```
+//!
+//! A line break ends the record in every place but `Quoted`. A quote opens a field only at its start: one inside `5" pipe` is
+//! text, as it is when a record is divided into fields. Whether a byte is inside quotes depends on all bytes before it in its
+//! record, so a scan starts where a record does.
+
+use zagros_job::Delimited;
+
+/// How records are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecordSyntax {
+    delimiter: u8,
+    trim: bool,
+    comment: Vec<u8>,
+}
+
+/// A position between two bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the first bytes of a record, of which so many are those of the mark of a comment.
+    RecordStart(usize),
+    /// Behind a delimiter, and blanks if they are removed.
+    FieldStart,
+    /// In a field without quotes, or behind the closing quote.
+    Text,
+    /// In quotes.
+    Quoted,
+    /// Behind a quote in quotes, which closes the field or is the first of two.
+    Quote,
+    /// In a comment.
+    Comment,
+}
+
+/// Goes over text from the start of a record, in pieces of any size.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordScanner {
+    syntax: RecordSyntax,
+    place: Place,
+}
+
+impl RecordSyntax {
+    /// The syntax of a job whose quoted fields may hold line breaks; `None` for any other job.
+    pub(crate) fn of(format: &Delimited) -> Option<Self> {
+        let comment = format.comment.clone().unwrap_or_default().into_bytes();
+        format.quoted_breaks.then_some(Self { delimiter: format.delimiter, trim: format.trim, comment })
+    }
+
+    /// The place after a byte in a record that is no comment.
+    fn step(&self, place: Place, byte: u8) -> Place {
+        match (place, byte) {
+            (Place::Quoted, b'"') => Place::Quote,
+            (Place::Quoted, _) | (Place::FieldStart | Place::Quote, b'"') => Place::Quoted,
+            (_, b'\n') => Place::RecordStart(0),
+            (_, byte) if byte == self.delimiter => Place::FieldStart,
+            (Place::FieldStart, b' ' | b'\t') if self.trim => Place::FieldStart,
+            _ => Place::Text,
+        }
+    }
+
+    /// The place after a byte at the start of a record.
+    fn step_at_start(&self, matched: usize, byte: u8) -> Place {
+        if byte != b'\n' && self.comment.get(matched) == Some(&byte) {
+            let matched = matched + 1;
+            return if matched == self.comment.len() { Place::Comment } else { Place::RecordStart(matched) };
+        }
+        // It is no comment, so the bytes that looked like one are a field.
+        let before = self.comment[..matched].iter().fold(Place::FieldStart, |place, byte| self.step(place, *byte));
+        self.step(before, byte)
+    }
+
+    /// Whether a field starts behind this text, which begins in a field.
+    fn ends_field(&self, text: &[u8]) -> bool {
+        let is_blank = |byte: &u8| self.trim && matches!(byte, b' ' | b'\t') && *byte != self.delimiter;
+        text.iter().rev().find(|byte| !is_blank(byte)) == Some(&self.delimiter)
+    }
+}
+
+impl RecordScanner {
+    /// Starts where a record does.
+    pub(crate) fn new(syntax: RecordSyntax) -> Self {
+        Self { syntax, place: Place::RecordStart(0) }
+    }
+
+    /// Whether the text so far ends where a record starts.
+    pub(crate) fn is_at_start(&self) -> bool {
+        self.place == Place::RecordStart(0)
+    }
+
+    /// Goes over `text[from..]` up to the first end of a record, and returns the offset behind its line break. `None` if the
+    /// record goes on behind the text: then the next text does.
+    pub(crate) fn next_end(&mut self, text: &[u8], from: usize) -> Option<usize> {
+        let mut at = from;
+        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+            match self.place {
+                Place::Quoted => {
+                    at += memchr::memchr(b'"', rest)? + 1;
+                    self.place = Place::Quote;
+                    continue;
+                }
+                Place::Comment => {
+                    let end = memchr::memchr(b'\n', rest)?;
+                    self.place = Place::RecordStart(0);
+                    return Some(at + end + 1);
+                }
+                Place::Text => {
+                    let Some(found) = memchr::memchr2(b'\n', b'"', rest) else {
+                        self.place = if self.syntax.ends_field(rest) { Place::FieldStart } else { Place::Text };
+                        return None;
+                    };
+                    let is_open = rest[found] == b'"' && self.syntax.ends_field(&rest[..found]);
+                    self.place = match rest[found] {
+                        b'\n' => Place::RecordStart(0),
+                        _ if is_open => Place::Quoted,
+                        _ => Place::Text,
+                    };
+                    at += found + 1;
+                }
+                Place::RecordStart(matched) => {
+                    self.place = self.syntax.step_at_start(matched, rest[0]);
+                    at += 1;
+                }
+                place @ (Place::FieldStart | Place::Quote) => {
+                    self.place = self.syntax.step(place, rest[0]);
+                    at += 1;
+                }
+            }
+            if self.is_at_start() {
+                return Some(at);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use csv_core::{ReadRecordResult, ReaderBuilder};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn syntax(comment: &str, trim: bool) -> RecordSyntax {
+        RecordSyntax { delimiter: b',', trim, comment: comment.as_bytes().to_vec() }
+    }
+
+    /// The ends of the records of a text that is given in pieces of this size.
+    fn ends(syntax: &RecordSyntax, text: &[u8], piece: usize) -> Vec<usize> {
+        let (mut scanner, mut ends) = (RecordScanner::new(syntax.clone()), Vec::new());
+        for (number, part) in text.chunks(piece).enumerate() {
+            let mut from = 0;
+            while let Some(end) = scanner.next_end(part, from) {
+                ends.push(number * piece + end);
+                from = end;
+            }
+        }
+        ends
+    }
+
+    fn records<'a>(syntax: &RecordSyntax, text: &'a str) -> Vec<&'a str> {
+        let mut bounds = ends(syntax, text.as_bytes(), usize::MAX);
+        bounds.extend([0, text.len()]);
+        bounds.sort_unstable();
+        bounds.dedup();
+        bounds.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect()
+    }
+
+    #[test]
+    fn a_line_break_in_quotes_ends_no_record() {
+        let plain = syntax("", false);
+        assert_eq!(records(&plain, "a,\"b\nc\"\nd"), ["a,\"b\nc\"\n", "d"]);
+        assert_eq!(records(&plain, "\"a\"\"\n\",b\r\n\n\"\"\n"), ["\"a\"\"\n\",b\r\n", "\n", "\"\"\n"]);
+    }
+
+    #[test]
+    fn a_quote_inside_a_field_is_text() {
+        let plain = syntax("", false);
+        assert_eq!(records(&plain, "5\" pipe\nb, \"\nc"), ["5\" pipe\n", "b, \"\n", "c"]);
+        assert_eq!(records(&plain, "\"a\"b\"\nc"), ["\"a\"b\"\n", "c"]);
+        assert_eq!(records(&syntax("", true), "b, \"\n\" \nc"), ["b, \"\n\" \n", "c"]);
+    }
+
+    #[test]
+    fn quotes_in_comments_open_nothing() {
+        assert_eq!(records(&syntax("#", false), "#,\"a\n\"#\nb\"\n"), ["#,\"a\n", "\"#\nb\"\n"]);
+        assert_eq!(records(&syntax(",#", false), ",\"\n\"\n,#\"\n"), [",\"\n\"\n", ",#\"\n"]);
+    }
+
+    /// Records and their fields as csv-core finds them.
+    fn by_csv_core(text: &[u8]) -> Vec<Vec<Vec<u8>>> {
+        let (mut reader, mut records, mut rest) = (ReaderBuilder::new().build(), Vec::new(), text);
+        loop {
+            let (mut out, mut ends) = (vec![0; text.len() + 1], vec![0; text.len() + 2]);
+            let (mut written, mut fields) = (0, 0);
+            loop {
+                let (result, read, w, f) = reader.read_record(rest, &mut out[written..], &mut ends[fields..]);
+                (rest, written, fields) = (&rest[read..], written + w, fields + f);
+                match result {
+                    ReadRecordResult::InputEmpty => {}
+                    ReadRecordResult::Record => break,
+                    ReadRecordResult::End => return records,
+                    other => panic!("{other:?}"),
+                }
+            }
+            let start = |field: usize| if field == 0 { 0 } else { ends[field - 1] };
+            records.push((0..fields).map(|field| out[start(field)..ends[field]].to_vec()).collect());
+        }
+    }
+
+    proptest! {
+        /// Each record of this scan is one record of csv-core, with the same fields.
+        #[test]
+        fn records_are_those_of_csv_core(
+            rows in prop::collection::vec(prop::collection::vec(prop_oneof!["[a-c]{1,3}", "\"([a-c,\n]|\r\n|\"\"){0,6}\""], 1..4), 0..8),
+            carriage: bool,
+        ) {
+            let line_end = if carriage { "\r\n" } else { "\n" };
+            let text: String = rows.iter().map(|row| row.join(",") + line_end).collect();
+            let found: Vec<_> = records(&syntax("", false), &text).iter().map(|record| by_csv_core(record.as_bytes())).collect();
+            prop_assert!(found.iter().all(|record| record.len() == 1));
+            prop_assert_eq!(found.concat(), by_csv_core(text.as_bytes()));
+        }
+
+        /// However the text is cut into pieces, of whatever bytes it is.
+        #[test]
+        fn pieces_have_the_ends_of_the_whole(text in "[ab,\" \n#\t]{0,60}", piece in 1_usize..20, trim: bool, comment in "[#,\"]{0,2}") {
+            let syntax = syntax(&comment, trim);
+            prop_assert_eq!(ends(&syntax, text.as_bytes(), piece), ends(&syntax, text.as_bytes(), usize::MAX));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Columns of Parquet files.
+
+use std::path::Path;
+
+use super::{ColumnFormat, PLACES, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, shortened, spread};
+use crate::IngestError;
+use crate::columnar::kind::Kind;
+use crate::columnar::parquet::file::{ParquetFooter, RowGroups, RowSlice, UsedColumn};
+use crate::columnar::sample::column_texts;
+
+/// Columns of all files. The first file says which there are.
+pub(super) fn sample(files: &[&Path], each: SampleLimits) -> Result<RowSample, IngestError> {
+    let (mut columns, mut unusable, mut is_whole) = (Vec::new(), Vec::new(), true);
+    for (index, path) in files.iter().enumerate() {
+        let footer = ParquetFooter::open(path)?;
+        if index == 0 {
+            (columns, unusable) = usable(&footer, path);
+        }
+        let positions = columns.iter().map(|column: &SampledColumn| position(&footer, path, &column.name));
+        let positions = positions.collect::<Result<Vec<_>, _>>()?;
+        let row_groups = footer.row_groups(path, positions)?;
+        let slices = slices(&row_groups, each.rows);
+        let rows: u64 = row_groups.groups.iter().map(|group| group.rows).sum();
+        is_whole &= slices.iter().map(|slice| slice.rows as u64).sum::<u64>() == rows;
+        for (index, column) in columns.iter_mut().enumerate() {
+            column_texts(path, &row_groups, index, &slices, |text| column.texts.push(shortened(text)))?;
+        }
+    }
+    let rows = SampledRows::Columns { format: ColumnFormat::Parquet, columns, unusable };
+    Ok(RowSample { files: files.len(), is_whole, is_spread: true, rows })
+}
+
+/// The columns that the trainer can read, without rows, and the others with the reason.
+fn usable(footer: &ParquetFooter, path: &Path) -> (Vec<SampledColumn>, Vec<(String, String)>) {
+    let (mut columns, mut unusable) = (Vec::new(), Vec::new());
+    let names = footer.names();
+    for (position, name) in names.iter().enumerate() {
+        if names.iter().filter(|other| *other == name).count() > 1 {
+            unusable.push((name.clone(), "two columns have this name".to_owned()));
+            continue;
+        }
+        match footer.row_groups(path, [position]) {
+            Ok(found) => {
+                let form = found.columns.first().map_or(ValueForm::Text, form);
+                columns.push(SampledColumn { name: name.clone(), form, texts: Vec::new() });
+            }
+            Err(IngestError::UnusableColumn { reason, .. } | IngestError::DamagedColumn { reason, .. }) => {
+                unusable.push((name.clone(), reason));
+            }
+            Err(error) => unusable.push((name.clone(), error.to_string())),
+        }
+    }
+    (columns, unusable)
+}
+
+fn position(footer: &ParquetFooter, path: &Path, name: &String) -> Result<usize, IngestError> {
+    footer.names().iter().position(|other| other == name).ok_or_else(|| IngestError::MissingColumn {
+        path: path.into(),
+        column: name.clone(),
+        similar: None,
+        found: footer.names().to_vec(),
+    })
+}
+
+fn form(column: &UsedColumn) -> ValueForm {
+    if column.is_list() {
+        return ValueForm::List;
+    }
+    match column.kind {
+        Kind::Bool => ValueForm::Bool,
+        Kind::Integer | Kind::Unsigned(_) | Kind::Half | Kind::Single | Kind::Double | Kind::Decimal(_) => {
+            ValueForm::Number
+        }
+        Kind::Text | Kind::Uuid => ValueForm::Text,
+        Kind::Date | Kind::Time(_) | Kind::Timestamp(_) => ValueForm::Time,
+    }
+}
+
+/// At most so many rows in slices: all rows, or those of evenly spaced places.
+fn slices(row_groups: &RowGroups, most: usize) -> Vec<RowSlice> {
+    let groups = || row_groups.groups.iter().enumerate();
+    let all: u64 = row_groups.groups.iter().map(|group| group.rows).sum();
+    if all <= most as u64 {
+        return groups().map(|(group, of)| RowSlice { group, start: 0, rows: of.rows as usize }).collect();
+    }
+    let length = (most / PLACES).max(1) as u64;
+    let mut found: Vec<RowSlice> = Vec::with_capacity(PLACES);
+    for place in spread((all - length) as usize + 1, PLACES) {
+        let row = place as u64;
+        let holder = groups().find(|(_, group)| (group.first_row..group.first_row + group.rows).contains(&row));
+        let Some((group, of)) = holder else { continue };
+        let start = row - of.first_row;
+        found.push(RowSlice { group, start, rows: length.min(of.rows - start) as usize });
+    }
+    found
+}

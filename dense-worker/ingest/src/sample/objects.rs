@@ -1,0 +1,181 @@
+//! Columns of lines that are JSON objects.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::Value;
+use zagros_zip::number_from;
+
+use super::{ColumnFormat, LIST_SEPARATOR, RowSample, SampledColumn, SampledRows, ValueForm, shortened};
+use crate::IngestError;
+use crate::parse::bad::shown;
+
+/// Whether the first line of a sample is an object, or the start of an array of objects.
+pub(super) fn is_object(sample: &RowSample) -> bool {
+    let SampledRows::Lines(lines) = &sample.rows else { return false };
+    lines.first().is_some_and(|line| {
+        let line = line.trim_start();
+        line.starts_with('{') || line.starts_with("[{") || line.trim_end() == "["
+    })
+}
+
+/// The columns of the objects of a sample. `path` is named in errors.
+pub(super) fn sample(path: &Path, sample: RowSample) -> Result<RowSample, IngestError> {
+    let SampledRows::Lines(lines) = &sample.rows else { return Ok(sample) };
+    let mut columns = Columns::default();
+    for (row, line) in number_from(0, lines) {
+        match serde_json::from_str(line) {
+            Ok(Value::Object(object)) => object.into_iter().for_each(|(key, value)| columns.put(row, key, value)),
+            _ => return Err(no_object(path, line)),
+        }
+    }
+    let (columns, unusable) = columns.finish(lines.len());
+    let rows = SampledRows::Columns { format: ColumnFormat::Jsonl, columns, unusable };
+    Ok(RowSample { rows, ..sample })
+}
+
+fn no_object(path: &Path, line: &str) -> IngestError {
+    let reason = if line.trim_start().starts_with('[') {
+        "it is one JSON array; write an object on each line (`jq -c '.[]' FILE`)".to_owned()
+    } else {
+        let line = shown(line.as_bytes());
+        format!("its first line is a JSON object, and a line here or in a file beside it is no JSON object: {line}")
+    };
+    IngestError::DamagedFooter { path: path.into(), reason }
+}
+
+/// Columns as their keys occur.
+#[derive(Default)]
+struct Columns {
+    places: HashMap<String, usize>,
+    found: Vec<Found>,
+}
+
+#[derive(Default)]
+struct Found {
+    name: String,
+    texts: Vec<String>,
+    numbers: usize,
+    bools: usize,
+    texts_or_lists: [usize; 2],
+    has_objects: bool,
+}
+
+impl Columns {
+    fn put(&mut self, row: usize, name: String, value: Value) {
+        match value {
+            Value::Object(object) => {
+                return object.into_iter().for_each(|(key, value)| self.put(row, format!("{name}.{key}"), value));
+            }
+            Value::Null => return self.at(name).fill(row),
+            _ => {}
+        }
+        let column = self.at(name);
+        column.fill(row);
+        match value {
+            Value::Number(number) => {
+                column.numbers += 1;
+                column.texts.push(number.to_string());
+            }
+            Value::Bool(truth) => {
+                column.bools += 1;
+                column.texts.push(truth.to_string());
+            }
+            Value::String(text) => {
+                column.texts_or_lists[0] += 1;
+                column.texts.push(shortened(text.as_bytes()));
+            }
+            Value::Array(items) => column.list(&items),
+            Value::Null | Value::Object(_) => {}
+        }
+    }
+
+    fn at(&mut self, name: String) -> &mut Found {
+        let next = self.found.len();
+        let place = *self.places.entry(name).or_insert_with_key(|name| {
+            self.found.push(Found { name: name.clone(), ..Found::default() });
+            next
+        });
+        &mut self.found[place]
+    }
+
+    fn finish(self, rows: usize) -> (Vec<SampledColumn>, Vec<(String, String)>) {
+        let (mut columns, mut unusable) = (Vec::new(), Vec::new());
+        for mut column in self.found {
+            column.fill(rows);
+            if column.has_objects {
+                unusable.push((column.name, "it is an array of objects or arrays".to_owned()));
+            } else {
+                let form = column.form();
+                columns.push(SampledColumn { name: column.name, form, texts: column.texts });
+            }
+        }
+        (columns, unusable)
+    }
+}
+
+impl Found {
+    /// Empty texts for the rows before `row`. A key that occurs twice in an object keeps its first value.
+    fn fill(&mut self, row: usize) {
+        self.texts.resize(row, String::new());
+    }
+
+    fn list(&mut self, items: &[Value]) {
+        self.texts_or_lists[1] += 1;
+        self.has_objects |= items.iter().any(|item| item.is_object() || item.is_array());
+        let text = |item: &Value| match item {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(_) | Value::Bool(_) => Some(item.to_string()),
+            _ => None,
+        };
+        let texts: Vec<String> = items.iter().filter_map(text).collect();
+        self.texts.push(shortened(texts.join(&LIST_SEPARATOR.to_string()).as_bytes()));
+    }
+
+    fn form(&self) -> ValueForm {
+        let [texts, lists] = self.texts_or_lists;
+        match (texts, lists, self.numbers, self.bools) {
+            (_, 1.., ..) => ValueForm::List,
+            (0, 0, 1.., 0) => ValueForm::Number,
+            (0, 0, 0, 1..) => ValueForm::Bool,
+            _ => ValueForm::Text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(lines: &[&str]) -> Result<RowSample, IngestError> {
+        let rows = SampledRows::Lines(lines.iter().map(|line| (*line).to_owned()).collect());
+        sample(Path::new("rows.jsonl"), RowSample { files: 1, is_whole: true, is_spread: true, rows })
+    }
+
+    #[test]
+    fn keys_become_columns_and_objects_inside_become_paths() {
+        let found = columns(&[
+            r#"{"y":1,"user":{"id":"u1","age":30},"tags":["a","b"],"paid":true}"#,
+            r#"{"y":0,"user":{"id":"u2"},"tags":[],"items":[{"id":1}]}"#,
+            r#"{"user":{"age":1.5},"tags":null,"paid":false,"y":1}"#,
+        ]);
+        let SampledRows::Columns { format, columns, unusable } = found.unwrap().rows else { panic!("lines") };
+        assert_eq!((format, unusable[0].0.as_str()), (ColumnFormat::Jsonl, "items"));
+        let found: Vec<_> =
+            columns.iter().map(|column| (column.name.as_str(), column.form, column.texts.join(";"))).collect();
+        let expected = [
+            ("y", ValueForm::Number, "1;0;1"),
+            ("user.id", ValueForm::Text, "u1;u2;"),
+            ("user.age", ValueForm::Number, "30;;1.5"),
+            ("tags", ValueForm::List, "a\u{1f}b;;"),
+            ("paid", ValueForm::Bool, "true;;false"),
+        ];
+        assert_eq!(found, expected.map(|(name, form, texts)| (name, form, texts.to_owned())));
+    }
+
+    #[test]
+    fn one_array_and_lines_that_are_no_objects_are_refused() {
+        assert!(columns(&["[{\"y\":1},"]).unwrap_err().to_string().contains("it is one JSON array"));
+        assert!(columns(&["{\"y\":1}", "1,2"]).unwrap_err().to_string().contains("is no JSON object: \"1,2\""));
+    }
+}

@@ -1,0 +1,109 @@
+//! Rows whose quoted fields hold line breaks: each belongs to one split (invariant SP-1), and is read whole.
+
+use zagros_job::Job;
+
+use super::*;
+use crate::hash_value;
+
+fn job() -> Job {
+    fixture::delimited(|format| format.quoted_breaks = true)
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+fn tasks(path: &Path, mut borders: Vec<u64>) -> Vec<SplitTask> {
+    borders.extend([0, u64::MAX]);
+    borders.sort_unstable();
+    borders.dedup();
+    let task =
+        |(id, pair): (usize, &[u64])| SplitTask { id: id as u64, path: path.into(), start: pair[0], end: pair[1] };
+    borders.windows(2).enumerate().map(task).collect()
+}
+
+#[test]
+fn a_field_with_line_breaks_is_one_value_whose_row_has_its_first_line() {
+    let (_folder, path) =
+        fixture::file("click,age,\"ci\nty\",tags\n1,2,\"a\nb\",x\n1,old,\"a\n\nb\",x\n0,3,c,\"\n\"\n2,1,a,x\n");
+    let mut job = job();
+    job.features.categorical[0] = zagros_job::Categorical::of_column("ci\nty", 0);
+    job.data.max_bad_rows = 2;
+    let found = samples(&batches(&job, DataPart::All, whole(&path), 16).unwrap());
+    assert_eq!(found.categorical[0].ids, [b"a\nb".as_slice(), b"c"].map(hash_value));
+    assert_eq!(found.categorical[1].ids, [b"x".as_slice(), b"\n"].map(hash_value));
+    job.data.max_bad_rows = 1;
+    let error = batches(&job, DataPart::All, tasks(&path, vec![30]), 16).unwrap_err();
+    let IngestError::TooManyBadRows { first, .. } = error else { panic!("{error}") };
+    assert_eq!(first.iter().map(|row| row.line).collect::<Vec<_>>(), [5, 10]);
+}
+
+#[test]
+fn a_quote_that_is_not_closed_is_one_malformed_row_to_the_end_of_the_file() {
+    let (_folder, path) = fixture::file("click,age,city,tags\n1,2,a,x\n1,3,\"b,x\n1,4,c,x\n");
+    let error = batches(&job(), DataPart::All, whole(&path), 16).unwrap_err().to_string();
+    assert!(error.contains("data.txt:3:3: expected a closing quote, found the end of the file"), "{error}");
+    let mut lines = fixture::delimited(|_| ());
+    lines.data.max_bad_rows = 0;
+    let error = batches(&lines, DataPart::All, whole(&path), 16).unwrap_err().to_string();
+    assert!(error.contains("data.txt:3:3") && error.contains("set data.quoted_breaks = true"), "{error}");
+}
+
+#[test]
+fn a_file_of_lines_has_the_same_rows_whether_breaks_are_allowed_or_not() {
+    let rows: String = (0..50).map(|n| format!("{},{n},\"c{}\",5\" pipe|t{n}\n", n % 2, n % 7)).collect();
+    let (_folder, path) = fixture::file(format!("click,age,city,tags\n{rows}"));
+    let lines = batches(&fixture::delimited(|_| ()), DataPart::All, whole(&path), 64).unwrap();
+    assert_eq!(batches(&job(), DataPart::All, whole(&path), 64).unwrap(), lines);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn threads_splits_and_blocks_do_not_change_the_rows(
+        cities in prop::collection::vec("[ab\n,\"]{0,12}|[ab]{1,3}", 1..40),
+        borders in prop::collection::vec(1_u64..800, 0..6),
+        threads in 1_usize..5,
+        block_bytes in 8_usize..400,
+        returns: bool,
+        comments: bool,
+    ) {
+        let row = |(n, city): (usize, &String)| {
+            let comment = if comments && n % 3 == 0 { "# \"no, quote\n" } else { "" };
+            format!("{comment}{},{n},{},{}\n", n % 2, quoted(city), quoted("x|\ny"))
+        };
+        let text = "click,age,city,tags\n".to_owned() + &cities.iter().enumerate().map(row).collect::<String>();
+        let text = if returns { text.replace('\n', "\r\n") } else { text };
+        let (_folder, path) = fixture::file(&text);
+        let mut job = job();
+        if comments {
+            let zagros_job::Format::Delimited(format) = &mut job.data.format else { unreachable!() };
+            format.comment = Some("#".into());
+        }
+        job.data.threads = threads;
+        let found = samples(&batches(&job, DataPart::All, tasks(&path, borders), block_bytes).unwrap());
+        let ids: Vec<_> = cities.iter().map(|city| if returns { city.replace("\n", "\r\n") } else { city.clone() }).collect();
+        prop_assert_eq!(&found.numeric, &(0..cities.len()).map(|n| n as f32).collect::<Vec<_>>());
+        prop_assert_eq!(&found.categorical[0].ids, &ids.iter().map(|city| hash_value(city.as_bytes())).collect::<Vec<_>>());
+    }
+
+    /// Any bytes: the rows, good and malformed, do not depend on splits and blocks.
+    #[test]
+    fn any_text_has_the_same_rows_in_any_splits(
+        text in prop::collection::vec(prop_oneof![Just(b','), Just(b'\n'), Just(b'1'), Just(b'"'), Just(b'a'), any::<u8>()], 0..300),
+        borders in prop::collection::vec(1_u64..320, 0..5),
+        block_bytes in 1_usize..100,
+        max_line_bytes in 20_usize..80,
+    ) {
+        let (_folder, path) = fixture::file([&b"click,age,city,tags\n1,2,x,y\n"[..], &text].concat());
+        let mut job = job();
+        (job.data.max_bad_rows, job.data.max_line_bytes) = (1_000, max_line_bytes);
+        let read = |tasks, block_bytes| {
+            let mut stream = BatchStream::open_in_blocks(&job, options(DataPart::All), Dealt::new(tasks), block_bytes).unwrap();
+            let found: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
+            (samples(&found), stream.stats().bad_rows)
+        };
+        prop_assert_eq!(read(tasks(&path, borders), block_bytes), read(whole(&path), BLOCK_BYTES));
+    }
+}

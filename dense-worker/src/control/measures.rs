@@ -1,0 +1,83 @@
+//! What scoring a part answers: measures before and after calibration, of slices, and the importance of features.
+
+use serde::Serialize;
+use zagros_eval::ColumnSlices;
+use zagros_eval::importance::FeatureImportance;
+use zagros_job::Job;
+
+use crate::datapath::kernels::Columns;
+use crate::event::Evaluation;
+use crate::measures::TargetMeasures;
+
+/// Most rows of a block.
+const MOST_ROWS: usize = 65_536;
+/// Most values of the network's input in a block: 64 MiB.
+const MOST_VALUES: usize = 16 << 20;
+
+/// What `--importance` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportanceOptions {
+    /// How often each feature is permuted.
+    pub repeats: u32,
+}
+
+/// The importance of all features.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Importance {
+    /// How often each feature was permuted.
+    pub repeats: u32,
+    /// Rows between which values were exchanged.
+    pub block_rows: usize,
+    /// The most important feature first.
+    pub features: Vec<FeatureImportance>,
+}
+
+impl ImportanceOptions {
+    /// The job with batches of as many rows as are permuted at once.
+    pub(super) fn with_blocks(job: &Job) -> Job {
+        let mut job = job.clone();
+        job.train.batch_size = block_rows(&job);
+        job
+    }
+}
+
+fn block_rows(job: &Job) -> usize {
+    let values = Columns::of(job).width + job.features.numeric.len();
+    (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
+}
+
+/// Measures of a held-out part.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measures {
+    /// Of all its rows, by what the network says; with several targets, of the first.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// Of each target, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetMeasures>,
+    /// After calibration, where the model has it: the measures of what `zagros predict` writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<Evaluation>,
+    /// The importance of features, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub importance: Option<Importance>,
+    /// By the columns of `eval.slices`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<ColumnSlices>,
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Model;
+
+    use super::*;
+    use crate::testing::job;
+
+    #[test]
+    fn blocks_are_bounded_by_rows_and_by_memory() {
+        let rows = |dims: &[usize]| block_rows(&job(1, dims, Model::Ffnn { hidden: vec![], dropout: 0.0 }));
+        assert_eq!(rows(&[2]), 65_536);
+        assert_eq!(rows(&[1023]), 16_384);
+        assert_eq!(rows(&[1 << 20]), 1024);
+    }
+}

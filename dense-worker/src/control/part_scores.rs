@@ -1,0 +1,210 @@
+//! The scores of a held-out part: those of each target, from which its measures are computed.
+
+use std::sync::Arc;
+
+use zagros_eval::{Calibrator, LengthsDiffer, Scores, SlicedScores, TargetForm, TargetScores};
+use zagros_ingest::{Batch, InputRows};
+use zagros_job::{Job, RegressionLoss, Target, TargetKind};
+use zagros_zip::ZipEq;
+
+use super::blocking::blocking;
+use super::measures::Measures;
+use crate::error::WorkerError;
+use crate::event::Evaluation;
+use crate::measures::TargetMeasures;
+
+/// Scores of all targets.
+#[derive(Clone, Debug)]
+pub(crate) struct PartScores {
+    job: Arc<Job>,
+    targets: Vec<TargetScores>,
+}
+
+/// Measures of scores, before and after calibration.
+///
+/// # Errors
+/// When the system gives no thread.
+pub(crate) async fn measures_of(scores: PartScores, calibrator: Option<Calibrator>) -> Result<Measures, WorkerError> {
+    blocking("measures", move || scores.report(calibrator.as_ref())).await
+}
+
+/// What the labels of a target are.
+#[must_use]
+pub fn target_form(target: &Target) -> TargetForm {
+    match &target.kind {
+        TargetKind::Click { .. } => TargetForm::Click,
+        TargetKind::Regression { loss: RegressionLoss::Poisson } => TargetForm::Counts,
+        TargetKind::Regression { .. } => TargetForm::Regression,
+        TargetKind::Classes { classes } => TargetForm::Classes(classes.len()),
+    }
+}
+
+impl PartScores {
+    /// No samples. Groups and slices are those of the first target.
+    pub(crate) fn of(job: &Arc<Job>) -> Self {
+        let mut targets: Vec<_> =
+            job.features.targets.iter().map(|target| TargetScores::new(target_form(target))).collect();
+        if let Some(TargetScores::Click(scores)) = targets.first_mut() {
+            let eval = &job.eval;
+            let empty = if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() };
+            *scores = if eval.slices.is_empty() { empty } else { empty.by_slice(eval.slices.len()) };
+        }
+        Self { job: Arc::clone(job), targets }
+    }
+
+    /// Adds the samples of a batch with their outputs.
+    ///
+    /// # Errors
+    /// When they are not equally many.
+    pub(crate) fn add(&mut self, batch: &Batch, outputs: &[f32]) -> Result<(), LengthsDiffer> {
+        match &mut self.targets[..] {
+            [only] => only.extend(&batch.labels, outputs, &batch.groups)?,
+            targets => {
+                let (of_sample, mut first) = (self.job.features.outputs(), 0);
+                let forms = self.job.features.targets.iter().map(target_form);
+                for (index, (scores, form)) in targets.iter_mut().zip_eq(forms.collect::<Vec<_>>()).enumerate() {
+                    let labels = column(&batch.labels, self.job.features.targets.len(), index, 1);
+                    let own = column(outputs, of_sample, first, form.outputs());
+                    scores.extend(&labels, &own, if index == 0 { &batch.groups } else { &[] })?;
+                    first += form.outputs();
+                }
+            }
+        }
+        if let (Some(TargetScores::Click(scores)), Some(input)) = (self.targets.first_mut(), &batch.input)
+            && let Some(slices) = scores.slices_mut()
+        {
+            let every = (self.job.features.targets.len(), self.job.features.outputs());
+            add_slices(slices, input, (&batch.labels, outputs), every);
+        }
+        Ok(())
+    }
+
+    /// Adds the samples of another worker.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.targets.iter_mut().zip_eq(other.targets).for_each(|(scores, other)| scores.merge(other));
+    }
+
+    /// For another worker to merge: the bytes of each target, after their number.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for scores in &self.targets {
+            let part = scores.to_bytes();
+            bytes.extend((part.len() as u64).to_le_bytes());
+            bytes.extend(part);
+        }
+        bytes
+    }
+
+    /// The reverse of [`Self::to_bytes`]; `None` for other bytes.
+    pub(crate) fn from_bytes(job: &Arc<Job>, mut bytes: &[u8]) -> Option<Self> {
+        let mut targets = Vec::new();
+        for target in &job.features.targets {
+            let (length, rest) = bytes.split_first_chunk()?;
+            let (part, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+            targets.push(TargetScores::from_bytes(target_form(target), part)?);
+            bytes = rest;
+        }
+        bytes.is_empty().then(|| Self { job: Arc::clone(job), targets })
+    }
+
+    /// The scores of the first target, if it is a click.
+    pub(crate) fn into_clicks(mut self) -> Option<Scores> {
+        match self.targets.swap_remove(0) {
+            TargetScores::Click(scores) => Some(scores),
+            TargetScores::Errors(_) | TargetScores::Classes(_) => None,
+        }
+    }
+
+    /// The measures, before and after calibration. Sorts all scores.
+    pub(crate) fn report(mut self, calibrator: Option<&Calibrator>) -> Measures {
+        let eval = &self.job.eval;
+        let slices = match self.targets.first() {
+            Some(TargetScores::Click(scores)) => scores.slices(),
+            _ => None,
+        };
+        let slices = slices.map_or_else(Vec::new, |slices| slices.report(&eval.slices, eval.slice_values));
+        let evaluations: Vec<Evaluation> = self.targets.iter_mut().map(TargetScores::report).collect();
+        let named = self.job.features.targets.iter().zip_eq(&evaluations);
+        let named =
+            named.map(|(target, evaluation)| TargetMeasures { target: target.name.clone(), evaluation: *evaluation });
+        let targets = if evaluations.len() > 1 { named.collect() } else { Vec::new() };
+        let evaluation = evaluations.first().copied().unwrap_or_default();
+        let calibrated = match (self.targets.first(), calibrator) {
+            (Some(TargetScores::Click(scores)), Some(calibrator)) => Some(scores.calibrated(calibrator).report()),
+            _ => None,
+        };
+        Measures { evaluation, targets, calibrated, importance: None, slices }
+    }
+}
+
+/// `width` values from `first` on of each row of `every` values.
+fn column(values: &[f32], every: usize, first: usize, width: usize) -> Vec<f32> {
+    values.chunks_exact(every).flat_map(|row| &row[first..first + width]).copied().collect()
+}
+
+/// Adds the samples among the rows, each with the texts of its columns. A sample has `every` labels and outputs, the first
+/// of which are measured.
+fn add_slices(slices: &mut SlicedScores, rows: &InputRows, (labels, outputs): (&[f32], &[f32]), every: (usize, usize)) {
+    for row in rows.iter() {
+        let Some(sample) = row.sample else { continue };
+        let (label, output) = (labels[sample * every.0], outputs[sample * every.1]);
+        for column in (0..slices.columns()).filter(|_| !label.is_nan()) {
+            slices.push(column, row.key(column), label, output);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Model;
+
+    use super::*;
+    use crate::testing::{batch, job};
+
+    fn job_of_three() -> Arc<Job> {
+        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let classes = TargetKind::Classes { classes: ["a", "b"].map(String::from).to_vec() };
+        let number = TargetKind::Regression { loss: RegressionLoss::Mse };
+        job.features.targets = vec![
+            Target::from("click"),
+            Target { kind: classes, ..Target::from("level") },
+            Target { kind: number, ..Target::from("price") },
+        ];
+        Arc::new(job)
+    }
+
+    /// Labels, and the outputs of a click, two classes and a number.
+    fn scored(job: &Arc<Job>, samples: &[([f32; 3], [f32; 4])]) -> PartScores {
+        let mut scores = PartScores::of(job);
+        let mut batch = batch(samples.len(), &[&[]]);
+        batch.labels = samples.iter().flat_map(|sample| sample.0).collect();
+        let outputs: Vec<f32> = samples.iter().flat_map(|sample| sample.1).collect();
+        scores.add(&batch, &outputs).unwrap();
+        scores
+    }
+
+    const SAMPLES: [([f32; 3], [f32; 4]); 2] =
+        [([1.0, 0.0, 5.0], [0.5, 3.0, 1.0, 6.0]), ([0.0, 1.0, f32::NAN], [-0.5, 2.0, 0.0, 0.0])];
+
+    #[test]
+    fn each_target_is_measured_by_its_own_columns() {
+        let measures = scored(&job_of_three(), &SAMPLES).report(None);
+        let names: Vec<&str> = measures.targets.iter().map(|target| target.target.as_str()).collect();
+        assert_eq!(names, ["click", "level", "price"]);
+        let [click, level, price] = [0, 1, 2].map(|index| measures.targets[index].evaluation);
+        assert_eq!((click.auc, level.accuracy, price.mse, price.samples), (Some(1.0), Some(0.5), Some(1.0), 1));
+        assert_eq!(measures.evaluation, click);
+    }
+
+    #[test]
+    fn workers_measure_what_one_measures() {
+        let job = job_of_three();
+        let mut merged = PartScores::of(&job);
+        for sample in SAMPLES {
+            merged.merge(PartScores::from_bytes(&job, &scored(&job, &[sample]).to_bytes()).unwrap());
+        }
+        assert_eq!(merged.report(None), scored(&job, &SAMPLES).report(None));
+        let bytes = scored(&job, &SAMPLES).to_bytes();
+        assert!(PartScores::from_bytes(&job, &bytes[..bytes.len() - 1]).is_none());
+    }
+}

@@ -1,0 +1,159 @@
+//! Logits of a batch in which the values of one feature are exchanged between samples, for the importance of features.
+//!
+//! What is exchanged is the feature's part of the network's input: its number, or the vector of its value or bag. Nothing is read
+//! or looked up again.
+
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64;
+use zagros_embedding_client::BatchRows;
+
+use super::dense::Dense;
+use super::prepared::Prepared;
+use crate::model::ModelError;
+
+/// A feature by its place in the job: numeric ones first, then categorical ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FeatureIndex(pub(crate) usize);
+
+/// Which order of the samples: the same for the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PermutationSeed {
+    /// The job's.
+    pub(crate) seed: u64,
+    /// Number of the batch.
+    pub(crate) batch: u64,
+    /// Number of the repeat.
+    pub(crate) repeat: u32,
+}
+
+/// A part of each row of a matrix.
+#[derive(Clone, Copy, Debug)]
+struct RowPart {
+    offset: usize,
+    length: usize,
+    /// Values of a whole row.
+    width: usize,
+}
+
+impl PermutationSeed {
+    /// Which sample each sample has the feature's value of.
+    fn order(self, FeatureIndex(feature): FeatureIndex, samples: usize) -> Vec<u32> {
+        let state = u128::from(self.seed) << 64 | u128::from(self.batch);
+        let mut random = Pcg64::new(state, (feature as u128) << 32 | u128::from(self.repeat));
+        let mut order: Vec<u32> = (0..samples as u32).collect();
+        order.shuffle(&mut random);
+        order
+    }
+}
+
+impl Dense {
+    /// Logits of a batch whose feature has the values of other samples. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`crate::model::DenseModel::predict`].
+    pub(crate) fn predict_permuted(
+        &mut self,
+        prepared: &Prepared,
+        rows: &BatchRows,
+        feature: FeatureIndex,
+        seed: PermutationSeed,
+    ) -> Result<Vec<f32>, ModelError> {
+        let (size, columns) = (prepared.batch.size, self.model.shape().numeric);
+        let order = seed.order(feature, size);
+        self.gather(prepared, rows);
+        let Some(index) = feature.0.checked_sub(columns) else {
+            let mut numeric = prepared.batch.numeric.clone();
+            permute(&mut numeric, RowPart { offset: feature.0, length: 1, width: columns }, &order);
+            return self.model.predict(&numeric, &self.input, size);
+        };
+        let column = &self.columns.features[index];
+        let part = RowPart { offset: column.offset, length: column.width(), width: self.columns.width };
+        permute(&mut self.input, part, &order);
+        self.model.predict(&prepared.batch.numeric, &self.input, size)
+    }
+}
+
+/// Gives each row that part of the row that `order` names.
+fn permute(matrix: &mut [f32], RowPart { offset, length, width }: RowPart, order: &[u32]) {
+    let part = |row: usize| row * width + offset..row * width + offset + length;
+    let before: Vec<f32> = (0..order.len()).flat_map(|row| matrix[part(row)].to_vec()).collect();
+    for (row, from) in order.iter().enumerate() {
+        let from = *from as usize * length;
+        matrix[part(row)].copy_from_slice(&before[from..from + length]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use zagros_job::Model;
+    use zagros_protocol::datapath::Access;
+
+    use super::*;
+    use crate::datapath::prepared::Preparer;
+    use crate::metrics::Metrics;
+    use crate::testing::{batch, job};
+
+    #[test]
+    fn a_part_of_each_row_moves_and_the_rest_stays() {
+        let mut matrix: Vec<f32> = (0..12_u8).map(f32::from).collect();
+        permute(&mut matrix, RowPart { offset: 1, length: 2, width: 4 }, &[2, 0, 1]);
+        assert_eq!(matrix, [0.0, 9.0, 10.0, 3.0, 4.0, 1.0, 2.0, 7.0, 8.0, 5.0, 6.0, 11.0]);
+    }
+
+    #[test]
+    fn orders_are_those_of_their_seed() {
+        let seed = PermutationSeed { seed: 1, batch: 0, repeat: 0 };
+        let order = |seed: PermutationSeed, feature| seed.order(FeatureIndex(feature), 100);
+        let first = order(seed, 0);
+        assert_eq!(order(seed, 0), first);
+        let others = [
+            PermutationSeed { repeat: 1, ..seed },
+            PermutationSeed { batch: 1, ..seed },
+            PermutationSeed { seed: 2, ..seed },
+        ];
+        assert!(others.iter().all(|other| order(*other, 0) != first) && order(seed, 1) != first);
+        let mut sorted = first;
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..100).collect::<Vec<u32>>());
+    }
+
+    /// The logits are those of a batch that was read with the values in the other order.
+    #[test]
+    fn permuted_logits_are_those_of_permuted_rows() {
+        let job = job(1, &[2, 3], Model::Ffnn { hidden: vec![4], dropout: 0.0 });
+        let mut dense = Dense::new(&job, Metrics::new(&Registry::new())).unwrap();
+        let ids: [&[u64]; 2] = [&[1, 2, 3, 4, 5], &[6, 7, 8, 9, 10]];
+        let mut plain = batch(5, &ids);
+        plain.numeric = vec![0.1, 0.2, 0.3, 0.4, 0.5];
+        // The row of an id is made of the id, wherever it comes in the batch.
+        let row = |id: &u64, dim: usize| (0..dim).map(|at| (*id as f32 + at as f32).sin()).collect::<Vec<_>>();
+        let logits =
+            |dense: &mut Dense, batch: zagros_ingest::Batch, permuted: Option<(FeatureIndex, PermutationSeed)>| {
+                let prepared = Preparer::new(&job, Access::Read).prepare(batch).unwrap();
+                let tables = prepared.unique.tables.iter();
+                let tables =
+                    tables.map(|table| table.ids.iter().flat_map(|id| row(id, table.dim as usize)).collect()).collect();
+                let rows = BatchRows { tables };
+                match permuted {
+                    None => dense.predict(&prepared, &rows),
+                    Some((feature, seed)) => dense.predict_permuted(&prepared, &rows, feature, seed),
+                }
+                .unwrap()
+            };
+        let seed = PermutationSeed { seed: 3, batch: 1, repeat: 2 };
+        for feature in 0..3 {
+            let order = seed.order(FeatureIndex(feature), 5);
+            let mut moved = plain.clone();
+            for (to, from) in order.iter().enumerate() {
+                match feature {
+                    0 => moved.numeric[to] = plain.numeric[*from as usize],
+                    _ => moved.categorical[feature - 1].ids[to] = plain.categorical[feature - 1].ids[*from as usize],
+                }
+            }
+            let expected = logits(&mut dense, moved, None);
+            assert_ne!(expected, logits(&mut dense, plain.clone(), None));
+            assert_eq!(logits(&mut dense, plain.clone(), Some((FeatureIndex(feature), seed))), expected, "{feature}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Batch norm (Ioffe and Szegedy 2015) between a hidden layer and its activation.
+//!
+//! In training each unit gets mean 0 and variance 1 over the samples of the worker's batch, then a learned scale and shift. Running
+//! averages of mean and variance take the place of the batch when samples are scored. They are buffers of the network
+//! ([`super::buffers`]): forward reads and changes copies of them, which count once the step is made. Workers of a process group
+//! add up their changes, so each counts by its share of the samples.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tch::Tensor;
+
+use super::ModelError;
+
+/// Weight of the batch in the running averages, and what is added to the variance, as in PyTorch's `nn.BatchNorm1d`.
+const MOMENTUM: f64 = 0.1;
+const EPSILON: f64 = 1e-5;
+
+/// The copies of all buffers for the next forward, which all layers of a network share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LentBuffers(Arc<Mutex<Forward>>);
+
+#[derive(Debug, Default)]
+struct Forward {
+    buffers: Vec<Tensor>,
+    is_training: bool,
+}
+
+impl LentBuffers {
+    /// Before forward.
+    pub(super) fn lend(&self, buffers: Vec<Tensor>, is_training: bool) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Forward { buffers, is_training };
+    }
+
+    /// After forward: the copies as it left them.
+    pub(super) fn take(&self) -> Vec<Tensor> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).buffers)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct BatchNorm {
+    pub(super) weight: Tensor,
+    pub(super) bias: Tensor,
+    /// Position of the running mean among the buffers. The variance follows.
+    pub(super) first: usize,
+    pub(super) lent: LentBuffers,
+}
+
+impl BatchNorm {
+    /// `[batch, width]` to the same shape. A batch of one sample has no variance, so it uses the running averages.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        let lent = self.lent.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let what = "batch norm has no running averages";
+        let [mean, variance] = lent
+            .buffers
+            .get(self.first..self.first + 2)
+            .and_then(|both| both.first_chunk())
+            .ok_or(ModelError::Shape { what })?;
+        let of_batch = lent.is_training && x.size()[0] > 1;
+        let (weight, bias) = (Some(&self.weight), Some(&self.bias));
+        Ok(x.f_batch_norm(weight, bias, Some(mean), Some(variance), of_batch, MOMENTUM, EPSILON, false)?)
+    }
+}

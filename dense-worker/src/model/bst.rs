@@ -1,0 +1,176 @@
+//! BST: "Behavior Sequence Transformer for E-commerce Recommendation in Alibaba", Chen et al. 2019.
+//!
+//! A transformer reads the values of a sequence and, as one more position, the target. Its output at each position is read by the MLP
+//! beside the vectors of the features:
+//!
+//! ```text
+//!  X = [v₁ … v_L, t] + P                     P: a learned vector for each position
+//!  S = LN(X + MH(X))                         self-attention of `heads` heads, to real positions only
+//!  F = LN(S + W₂·LeakyReLU(W₁·S + b₁) + b₂)  the X of the next of `layers` blocks
+//!  x, e₁ … e_F, F at each position ─► MLP ─► logit
+//! ```
+//!
+//! The output at padding is zero. The target is always there, so an empty sequence leaves a transformer of one position. The paper
+//! counts positions by the time to the target; here a position is a place in the sequence.
+
+use tch::{Kind, Tensor};
+
+use super::mlp::{Dropout, Mlp, Norm, Weights, widths};
+use super::shape::{AttentionShape, InputShape};
+use super::{ModelError, int};
+
+/// A score that leaves nothing of a position after a softmax, and stays finite.
+const NEVER: f64 = -1e30;
+/// Bound of the first vectors of positions. It is the default bound of an embedding row's first values.
+const POSITION_BOUND: f32 = 0.01;
+
+/// Settings of the network.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BstForm<'a> {
+    pub(super) layers: usize,
+    pub(super) heads: usize,
+    pub(super) ffn: usize,
+    pub(super) hidden: &'a [i64],
+}
+
+#[derive(Debug)]
+pub(super) struct Bst {
+    transformers: Vec<Transformer>,
+    layers: Mlp,
+    /// ΣD of the vectors, without the sequences.
+    vectors: usize,
+}
+
+/// The transformer of a sequence and its target.
+#[derive(Debug)]
+struct Transformer {
+    shape: AttentionShape,
+    /// P, `[L + 1, D]`.
+    positions: Tensor,
+    blocks: Vec<Block>,
+}
+
+/// Self-attention and a feed-forward network of each position.
+#[derive(Debug)]
+struct Block {
+    /// `[D, D]` each.
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    /// W^H, `[D, D]`: mixes the heads.
+    mix: Tensor,
+    attention_norm: Norm,
+    ffn: Mlp,
+    ffn_norm: Norm,
+    heads: usize,
+}
+
+impl Bst {
+    pub(super) fn new(shape: &InputShape, form: BstForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+        if shape.attention.is_empty() {
+            return Err(ModelError::Shape { what: "bst has no sequence with a target" });
+        }
+        let mut transformers = Vec::with_capacity(shape.attention.len());
+        for (index, pair) in shape.attention.iter().enumerate() {
+            transformers.push(Transformer::new(index, *pair, form, weights)?);
+        }
+        let outputs: usize = transformers.iter().map(Transformer::outputs).sum();
+        let inputs = shape.numeric + shape.vectors() + outputs;
+        let layers = Mlp::logit("layers", inputs, &widths(form.hidden)?, weights)?;
+        Ok(Self { transformers, layers, vectors: shape.vectors() })
+    }
+
+    /// `[batch, numeric]` and `[batch, width]` to `[batch, 1]`.
+    pub(super) fn forward(
+        &self,
+        numeric: &Tensor,
+        input: &Tensor,
+        dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        let mut parts = vec![numeric.shallow_clone(), input.f_narrow(1, 0, int(self.vectors))?];
+        for transformer in &self.transformers {
+            parts.push(transformer.forward(input)?);
+        }
+        self.layers.forward(&Tensor::f_cat(&parts, 1)?, dropout)
+    }
+}
+
+impl Transformer {
+    fn new(index: usize, shape: AttentionShape, form: BstForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+        let (positions, dim) = (shape.sequence.sequence.length + 1, shape.sequence.dim);
+        if !dim.is_multiple_of(form.heads) {
+            return Err(ModelError::Shape { what: "the heads of bst do not divide the dim of a sequence" });
+        }
+        let positions = weights.factors(&format!("positions_{index}"), positions, dim, POSITION_BOUND)?;
+        let mut blocks = Vec::with_capacity(form.layers);
+        for layer in 0..form.layers {
+            blocks.push(Block::new(index, layer, dim, form, weights)?);
+        }
+        Ok(Self { shape, positions, blocks })
+    }
+
+    /// Values that [`Self::forward`] gives for each sample.
+    fn outputs(&self) -> usize {
+        (self.shape.sequence.sequence.length + 1) * self.shape.sequence.dim
+    }
+
+    /// `[batch, width]` to the outputs of all positions, `[batch, (L + 1)·D]`.
+    fn forward(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+        let target = self.shape.target(input)?.f_unsqueeze(1)?;
+        let mut x = Tensor::f_cat(&[self.shape.sequence.vectors(input)?, target], 1)?.f_add(&self.positions)?;
+        let real = self.shape.sequence.real(input)?;
+        let always = Tensor::f_ones([input.size()[0], 1], (Kind::Bool, input.device()))?;
+        let real = Tensor::f_cat(&[real, always], 1)?;
+        let padding = real.f_logical_not()?.f_unsqueeze(1)?.f_unsqueeze(1)?;
+        for block in &self.blocks {
+            x = block.forward(&x, &padding)?;
+        }
+        Ok(x.f_mul(&real.f_to_kind(Kind::Float)?.f_unsqueeze(2)?)?.f_flatten(1, 2)?)
+    }
+}
+
+impl Block {
+    fn new(
+        index: usize,
+        layer: usize,
+        dim: usize,
+        form: BstForm<'_>,
+        weights: &mut Weights,
+    ) -> Result<Self, ModelError> {
+        let mut matrix = |name: &str| weights.matrix(&format!("{name}_{index}"), layer, dim, dim);
+        Ok(Self {
+            query: matrix("query")?,
+            key: matrix("key")?,
+            value: matrix("value")?,
+            mix: matrix("mix")?,
+            attention_norm: weights.norm(&format!("attention_norm_{index}"), layer, dim)?,
+            ffn: weights
+                .plain(|weights| Mlp::linear_last(&format!("ffn_{index}_{layer}"), dim, &[form.ffn, dim], weights))?,
+            ffn_norm: weights.norm(&format!("ffn_norm_{index}"), layer, dim)?,
+            heads: form.heads,
+        })
+    }
+
+    /// `[batch, T, D]` to the same shape. `padding` is `[batch, 1, 1, T]`.
+    fn forward(&self, x: &Tensor, padding: &Tensor) -> Result<Tensor, ModelError> {
+        let s = self.attention_norm.forward(&x.f_add(&self.attend(x, padding)?)?)?;
+        let size = s.size();
+        let ffn = self.ffn.forward_by(&s.f_flatten(0, 1)?, |_, x| Ok(x.f_leaky_relu()?))?;
+        self.ffn_norm.forward(&s.f_add(&ffn.f_reshape(size)?)?)
+    }
+
+    /// MH(x): each position takes up values of the real positions, by how well its query fits their keys.
+    fn attend(&self, x: &Tensor, padding: &Tensor) -> Result<Tensor, ModelError> {
+        let size = x.size();
+        let width = size[2] / int(self.heads);
+        let heads = |matrix: &Tensor| {
+            let all = x.f_linear(matrix, None::<&Tensor>)?;
+            all.f_reshape([size[0], size[1], int(self.heads), width])?.f_transpose(1, 2)
+        };
+        let (query, key, value) = (heads(&self.query)?, heads(&self.key)?, heads(&self.value)?);
+        let scores = query.f_matmul(&key.f_transpose(2, 3)?)?.f_mul_scalar(1.0 / (width as f64).sqrt())?;
+        let shares = scores.f_masked_fill(padding, NEVER)?.f_softmax(3, Kind::Float)?;
+        let all = shares.f_matmul(&value)?.f_transpose(1, 2)?.f_reshape(&size[..])?;
+        Ok(all.f_linear(&self.mix, None::<&Tensor>)?)
+    }
+}

@@ -1,0 +1,127 @@
+//! DIN: "Deep Interest Network for Click-Through Rate Prediction", Zhou et al. 2018.
+//!
+//! An activation unit weighs each value of a sequence by how much it says about the target, such as the movie that may be clicked.
+//! The weighed sum is a vector beside those of the features:
+//!
+//! ```text
+//!  eᵢ, t ─► [eᵢ, t, eᵢ − t, eᵢ ⊙ t] ─► MLP ─► aᵢ      activation unit, for each real position i
+//!  x, e₁ … e_F, Σᵢ aᵢ·eᵢ ─► MLP ─► logit              (equation 3)
+//! ```
+//!
+//! The weights are not normalised unless the job asks for a softmax: their sum says how strong the interest is. Padding has
+//! weight 0, and the sum of an empty sequence is the zero vector. The input of the unit is that of the authors' implementation.
+
+use tch::{Kind, Tensor};
+use zagros_job::AttentionActivation;
+
+use super::mlp::{Dropout, Mlp, Weights, widths};
+use super::shape::{AttentionShape, InputShape};
+use super::{ModelError, int};
+
+/// A score that leaves nothing of a position after a softmax, and stays finite.
+const NEVER: f64 = -1e30;
+
+/// Settings of the network.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DinForm<'a> {
+    pub(super) attention_hidden: &'a [i64],
+    pub(super) activation: AttentionActivation,
+    pub(super) softmax: bool,
+    pub(super) hidden: &'a [i64],
+}
+
+#[derive(Debug)]
+pub(super) struct Din {
+    units: Vec<ActivationUnit>,
+    layers: Mlp,
+    /// ΣD of the vectors, without the sequences.
+    vectors: usize,
+}
+
+/// Weighs the positions of a sequence.
+#[derive(Debug)]
+struct ActivationUnit {
+    shape: AttentionShape,
+    mlp: Mlp,
+    activation: Activation,
+    softmax: bool,
+}
+
+/// The function between the layers of a unit.
+#[derive(Debug)]
+enum Activation {
+    /// The slopes of each layer, `[width]`.
+    Prelu(Vec<Tensor>),
+    Sigmoid,
+    Relu,
+}
+
+impl Din {
+    pub(super) fn new(shape: &InputShape, form: DinForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+        if shape.attention.is_empty() {
+            return Err(ModelError::Shape { what: "din has no sequence with a target" });
+        }
+        let mut units = Vec::with_capacity(shape.attention.len());
+        for (index, pair) in shape.attention.iter().enumerate() {
+            units.push(ActivationUnit::new(index, *pair, form, weights)?);
+        }
+        let sums: usize = shape.attention.iter().map(|pair| pair.sequence.dim).sum();
+        let inputs = shape.numeric + shape.vectors() + sums;
+        let layers = Mlp::logit("layers", inputs, &widths(form.hidden)?, weights)?;
+        Ok(Self { units, layers, vectors: shape.vectors() })
+    }
+
+    /// `[batch, numeric]` and `[batch, width]` to `[batch, 1]`.
+    pub(super) fn forward(
+        &self,
+        numeric: &Tensor,
+        input: &Tensor,
+        dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        let mut parts = vec![numeric.shallow_clone(), input.f_narrow(1, 0, int(self.vectors))?];
+        for unit in &self.units {
+            parts.push(unit.forward(input)?);
+        }
+        self.layers.forward(&Tensor::f_cat(&parts, 1)?, dropout)
+    }
+}
+
+impl ActivationUnit {
+    fn new(index: usize, shape: AttentionShape, form: DinForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+        let hidden = widths(form.attention_hidden)?;
+        let mlp = weights
+            .plain(|weights| Mlp::logit(&format!("attention_{index}"), 4 * shape.sequence.dim, &hidden, weights))?;
+        let activation = match form.activation {
+            AttentionActivation::Prelu => {
+                let slopes =
+                    |(layer, width): (usize, &usize)| weights.slopes(&format!("slopes_{index}"), layer, *width);
+                Activation::Prelu(hidden.iter().enumerate().map(slopes).collect::<Result<_, _>>()?)
+            }
+            AttentionActivation::Sigmoid => Activation::Sigmoid,
+            AttentionActivation::Relu => Activation::Relu,
+        };
+        Ok(Self { shape, mlp, activation, softmax: form.softmax })
+    }
+
+    /// `[batch, width]` to the weighed sums, `[batch, D]`.
+    fn forward(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+        let values = self.shape.sequence.vectors(input)?;
+        let target = self.shape.target(input)?.f_unsqueeze(1)?.f_expand_as(&values)?;
+        let both = [&values, &target, &values.f_sub(&target)?, &values.f_mul(&target)?];
+        let scores = self.mlp.forward_by(&Tensor::f_cat(&both, 2)?.f_flatten(0, 1)?, |layer, x| {
+            Ok(match &self.activation {
+                Activation::Prelu(slopes) => x.f_prelu(&slopes[layer])?,
+                Activation::Sigmoid => x.f_sigmoid()?,
+                Activation::Relu => x.f_relu()?,
+            })
+        })?;
+        let real = self.shape.sequence.real(input)?;
+        let scores = scores.f_reshape(real.size())?;
+        let scores = match self.softmax {
+            true => scores.f_masked_fill(&real.f_logical_not()?, NEVER)?.f_softmax(1, Kind::Float)?,
+            false => scores,
+        };
+        let weights = scores.f_mul(&real.f_to_kind(Kind::Float)?)?;
+        Ok(weights.f_unsqueeze(1)?.f_bmm(&values)?.f_squeeze_dim(1)?)
+    }
+}

@@ -1,0 +1,85 @@
+//! What a training step changes of its samples against overfitting, before and after the network: smoothed labels (Szegedy et al.
+//! 2016), dropped values of feature vectors, and a penalty on feature vectors. It is the same for every network.
+
+use zagros_job::Train;
+use zagros_zip::ZipEq;
+
+use super::InputShape;
+use super::mlp::Dropout;
+
+/// Another stream than those of the networks' dropouts.
+const STREAM: u64 = 1 << 20;
+
+/// The settings, and memory for one batch.
+#[derive(Debug)]
+pub(super) struct Regularisation {
+    smoothing: f32,
+    /// Factor of the penalty on feature vectors.
+    l2: f32,
+    dropout: Dropout,
+    /// Values of a sample, and the places of those that are no part of a vector: the numbers of real positions of sequences.
+    width: usize,
+    counts: Vec<usize>,
+    /// Dropout's factors, `[batch, ΣD]`; empty if nothing is dropped.
+    mask: Vec<f32>,
+    /// `[batch]` and `[batch, ΣD]`.
+    labels: Vec<f32>,
+    embeddings: Vec<f32>,
+}
+
+impl Regularisation {
+    /// `None` if the job asks for nothing.
+    pub(super) fn of(train: &Train, shape: &InputShape) -> Option<Self> {
+        let (smoothing, l2, dropped) = (train.label_smoothing, train.embedding_l2, train.embedding_dropout);
+        (smoothing > 0.0 || l2 > 0.0 || dropped > 0.0).then(|| Self {
+            smoothing: smoothing as f32,
+            l2: l2 as f32,
+            dropout: Dropout::new(dropped, train.seed, STREAM),
+            width: shape.width(),
+            counts: shape.sequences.iter().map(|of| of.offset + of.sequence.width(of.dim) - 1).collect(),
+            mask: Vec::new(),
+            labels: Vec::new(),
+            embeddings: Vec::new(),
+        })
+    }
+
+    /// Seeds dropout from now on.
+    pub(super) fn drop_by(&mut self, seed: u64) {
+        self.dropout = Dropout::new(self.dropout.share(), seed, STREAM);
+    }
+
+    /// The feature vectors and the labels that the network sees in this step.
+    pub(super) fn before(&mut self, embeddings: &[f32], labels: &[f32], step: u64) -> (&[f32], &[f32]) {
+        self.dropout.draw_for(step);
+        self.mask.clear();
+        self.dropout.draw(embeddings.len(), &mut self.mask);
+        for sample in self.mask.chunks_exact_mut(self.width.max(1)) {
+            self.counts.iter().for_each(|count| sample[*count] = 1.0);
+        }
+        self.embeddings.clear();
+        self.embeddings.extend_from_slice(embeddings);
+        apply(&mut self.embeddings, &self.mask);
+        self.labels.clear();
+        self.labels.extend(labels.iter().map(|label| label * (1.0 - self.smoothing) + 0.5 * self.smoothing));
+        (&self.embeddings, &self.labels)
+    }
+
+    /// From the gradients of what the network saw to those of the feature vectors.
+    pub(super) fn after(&self, embeddings: &[f32], samples: usize, gradients: &mut [f32]) {
+        apply(gradients, &self.mask);
+        if self.l2 > 0.0 {
+            let factor = self.l2 / samples.max(1) as f32;
+            gradients.iter_mut().zip_eq(embeddings).for_each(|(gradient, value)| *gradient += factor * value);
+            for sample in gradients.chunks_exact_mut(self.width.max(1)) {
+                self.counts.iter().for_each(|count| sample[*count] = 0.0);
+            }
+        }
+    }
+}
+
+/// An empty mask drops nothing.
+fn apply(values: &mut [f32], mask: &[f32]) {
+    if !mask.is_empty() {
+        values.iter_mut().zip_eq(mask).for_each(|(value, factor)| *value *= factor);
+    }
+}

@@ -1,0 +1,235 @@
+//! Networks of several targets ("tasks"): what the targets share, and a tower of each.
+//!
+//! The input x of all is the vector of the numeric values and the feature vectors. The output layer of a target's tower gives
+//! the target's outputs.
+//!
+//! - **Shared bottom** (Caruana 1997): every tower reads the output of one MLP, or x itself.
+//! - **MMoE**: "Modeling Task Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts", Ma et al. KDD 2018.
+//!   The tower of target k reads Σ g_k(x)_e · f_e(x) over the experts f_e, with the gate g_k(x) = softmax(W_k·x)
+//!   (equations 6 and 7).
+//! - **PLE**: "Progressive Layered Extraction (PLE): A Novel Multi-Task Learning (MTL) Model for Personalized
+//!   Recommendations", Tang et al. `RecSys` 2020. Each target has experts of its own besides those that all share. Its gate
+//!   mixes its own and the shared ones (equations 1 and 2). With several levels, the mix of a target is the input of its
+//!   experts and its gate in the next level, and the mix of all experts that of the shared ones (figure 5).
+//!
+//! ESMM is a shared bottom without layers whose second target is `given` the first ([`super::loss`]).
+
+use tch::{Kind, Tensor};
+
+use super::mlp::{Dropout, Mlp, Weights, widths};
+use super::{InputShape, ModelError};
+
+/// Settings of what the targets share.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SharedForm<'a> {
+    Bottom { hidden: &'a [i64] },
+    Mmoe { experts: usize, hidden: &'a [i64] },
+    Ple { levels: usize, shared_experts: usize, task_experts: usize, hidden: &'a [i64] },
+}
+
+#[derive(Debug)]
+pub(super) struct Tasks {
+    shared: Shared,
+    /// One for each target, in order.
+    towers: Vec<Mlp>,
+}
+
+#[derive(Debug)]
+enum Shared {
+    /// `None` without layers.
+    Bottom(Option<Mlp>),
+    /// The experts, and the weights of each target's gate.
+    Mmoe(Vec<Mlp>, Vec<Tensor>),
+    Ple(Vec<Level>),
+}
+
+/// A level of PLE.
+#[derive(Debug)]
+struct Level {
+    shared: Vec<Mlp>,
+    /// The experts of each target.
+    own: Vec<Vec<Mlp>>,
+    /// The weights of each target's gate: over its own experts, then the shared ones.
+    gates: Vec<Tensor>,
+    /// Over the experts of all targets in order, then the shared ones; `None` in the last level.
+    shared_gate: Option<Tensor>,
+}
+
+impl Tasks {
+    /// `outputs` are those of each target.
+    pub(super) fn new(
+        shape: &InputShape,
+        form: SharedForm<'_>,
+        tower: &[i64],
+        outputs: &[usize],
+        weights: &mut Weights,
+    ) -> Result<Self, ModelError> {
+        let inputs = shape.numeric + shape.width();
+        if inputs == 0 {
+            return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });
+        }
+        let (shared, read) = Shared::new(inputs, form, outputs.len(), weights)?;
+        let tower = widths(tower)?;
+        let towers = outputs.iter().enumerate().map(|(target, outputs)| {
+            Mlp::linear_last(&format!("tower_{target}"), read, &[&tower[..], &[*outputs]].concat(), weights)
+        });
+        Ok(Self { shared, towers: towers.collect::<Result<_, _>>()? })
+    }
+
+    /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, outputs of all targets]`.
+    pub(super) fn forward(
+        &self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        mut dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        let x = Tensor::f_cat(&[numeric, embeddings], 1)?;
+        let read = self.shared.forward(&x, self.towers.len(), dropout.as_deref_mut())?;
+        let mut outputs = Vec::with_capacity(self.towers.len());
+        for (target, tower) in self.towers.iter().enumerate() {
+            outputs.push(tower.forward(&read[target], dropout.as_deref_mut())?);
+        }
+        Ok(Tensor::f_cat(&outputs, 1)?)
+    }
+
+    /// Whether a tensor of this name is of a layer that reads x.
+    pub(super) fn reads_input(&self, tensor: &str) -> bool {
+        let is_first = tensor.contains(".0.");
+        match &self.shared {
+            Shared::Bottom(Some(_)) => tensor.starts_with("bottom.0."),
+            Shared::Bottom(None) => tensor.starts_with("tower_") && is_first,
+            Shared::Mmoe(..) => tensor.starts_with("gate.") || (tensor.starts_with("expert_") && is_first),
+            Shared::Ple(_) => tensor.starts_with("level_0_") && (tensor.contains("gate.") || is_first),
+        }
+    }
+}
+
+impl Shared {
+    /// The shared part, and the width of what the towers read.
+    fn new(
+        inputs: usize,
+        form: SharedForm<'_>,
+        targets: usize,
+        weights: &mut Weights,
+    ) -> Result<(Self, usize), ModelError> {
+        match form {
+            SharedForm::Bottom { hidden } => {
+                let hidden = widths(hidden)?;
+                let Some(width) = hidden.last() else { return Ok((Self::Bottom(None), inputs)) };
+                Ok((Self::Bottom(Some(Mlp::hidden("bottom", inputs, &hidden, weights)?)), *width))
+            }
+            SharedForm::Mmoe { experts, hidden } => {
+                let hidden = widths(hidden)?;
+                let made = mlps("expert", experts, inputs, &hidden, weights)?;
+                let gates = (0..targets).map(|target| weights.matrix("gate", target, inputs, experts));
+                Ok((Self::Mmoe(made, gates.collect::<Result<_, _>>()?), hidden.last().copied().unwrap_or(inputs)))
+            }
+            SharedForm::Ple { levels, shared_experts, task_experts, hidden } => {
+                let (hidden, mut read, mut made) = (widths(hidden)?, inputs, Vec::with_capacity(levels));
+                for level in 0..levels {
+                    let form = LevelForm { level, is_last: level + 1 == levels, shared_experts, task_experts, targets };
+                    made.push(Level::new(form, read, &hidden, weights)?);
+                    read = hidden.last().copied().unwrap_or(read);
+                }
+                Ok((Self::Ple(made), read))
+            }
+        }
+    }
+
+    /// What the tower of each target reads.
+    fn forward(
+        &self,
+        x: &Tensor,
+        targets: usize,
+        mut dropout: Option<&mut Dropout>,
+    ) -> Result<Vec<Tensor>, ModelError> {
+        let the_same = |x: &Tensor| (0..targets).map(|_| x.shallow_clone()).collect();
+        match self {
+            Self::Bottom(None) => Ok(the_same(x)),
+            Self::Bottom(Some(bottom)) => Ok(the_same(&bottom.forward(x, dropout)?)),
+            Self::Mmoe(experts, gates) => {
+                let experts = stacked(&all(experts, x, dropout)?)?;
+                gates.iter().map(|gate| mixed(x, gate, &experts)).collect()
+            }
+            Self::Ple(levels) => {
+                let (mut own, mut shared): (Vec<Tensor>, _) = (the_same(x), x.shallow_clone());
+                for level in levels {
+                    (own, shared) = level.forward(&own, &shared, dropout.as_deref_mut())?;
+                }
+                Ok(own)
+            }
+        }
+    }
+}
+
+/// Settings of a level.
+#[derive(Clone, Copy)]
+struct LevelForm {
+    level: usize,
+    is_last: bool,
+    shared_experts: usize,
+    task_experts: usize,
+    targets: usize,
+}
+
+impl Level {
+    fn new(form: LevelForm, inputs: usize, hidden: &[usize], weights: &mut Weights) -> Result<Self, ModelError> {
+        let LevelForm { level, is_last, shared_experts, task_experts, targets } = form;
+        let shared = mlps(&format!("level_{level}_shared"), shared_experts, inputs, hidden, weights)?;
+        let own = |target| mlps(&format!("level_{level}_target_{target}"), task_experts, inputs, hidden, weights);
+        let own = (0..targets).map(own).collect::<Result<_, _>>()?;
+        let seen = task_experts + shared_experts;
+        let gate = |target| weights.matrix(&format!("level_{level}_gate"), target, inputs, seen);
+        let gates = (0..targets).map(gate).collect::<Result<_, _>>()?;
+        let all = targets * task_experts + shared_experts;
+        let shared_gate = || weights.matrix(&format!("level_{level}_shared_gate"), 0, inputs, all);
+        Ok(Self { shared, own, gates, shared_gate: (!is_last).then(shared_gate).transpose()? })
+    }
+
+    /// The mix of each target, and that of all.
+    fn forward(
+        &self,
+        inputs: &[Tensor],
+        shared_input: &Tensor,
+        mut dropout: Option<&mut Dropout>,
+    ) -> Result<(Vec<Tensor>, Tensor), ModelError> {
+        let shared = all(&self.shared, shared_input, dropout.as_deref_mut())?;
+        let (mut mixes, mut everything) = (Vec::new(), Vec::new());
+        for (target, experts) in self.own.iter().enumerate() {
+            let mut seen = all(experts, &inputs[target], dropout.as_deref_mut())?;
+            everything.extend(seen.iter().map(Tensor::shallow_clone));
+            seen.extend(shared.iter().map(Tensor::shallow_clone));
+            mixes.push(mixed(&inputs[target], &self.gates[target], &stacked(&seen)?)?);
+        }
+        let Some(gate) = &self.shared_gate else { return Ok((mixes, shared_input.shallow_clone())) };
+        everything.extend(shared);
+        Ok((mixes, mixed(shared_input, gate, &stacked(&everything)?)?))
+    }
+}
+
+/// So many MLPs, `name_0` and so on.
+fn mlps(
+    name: &str,
+    count: usize,
+    inputs: usize,
+    hidden: &[usize],
+    weights: &mut Weights,
+) -> Result<Vec<Mlp>, ModelError> {
+    (0..count).map(|index| Mlp::hidden(&format!("{name}_{index}"), inputs, hidden, weights)).collect()
+}
+
+/// The outputs of experts.
+fn all(experts: &[Mlp], x: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Vec<Tensor>, ModelError> {
+    experts.iter().map(|expert| expert.forward(x, dropout.as_deref_mut())).collect()
+}
+
+/// `[batch, experts, width]`.
+fn stacked(outputs: &[Tensor]) -> Result<Tensor, ModelError> {
+    Ok(Tensor::f_stack(outputs, 1)?)
+}
+
+/// The experts' outputs `[batch, experts, width]`, mixed by a gate over x: `[batch, width]`.
+fn mixed(x: &Tensor, gate: &Tensor, experts: &Tensor) -> Result<Tensor, ModelError> {
+    let shares = x.f_linear(gate, None::<&Tensor>)?.f_softmax(1, Kind::Float)?;
+    Ok(shares.f_unsqueeze(1)?.f_bmm(experts)?.f_squeeze_dim(1)?)
+}

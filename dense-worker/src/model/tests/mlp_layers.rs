@@ -1,0 +1,102 @@
+//! Each activation with each norm against PyTorch's modules, by the fixtures of `scripts/model_fixtures.py`: values in training, every
+//! gradient, the running averages after a step, and scores by them.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use zagros_job::{Activation, Job, Mlp, MlpNorm, Model};
+use zagros_zip::ZipEq;
+
+use super::fixtures::{Fixture, assert_near};
+use crate::model::{DenseModel, ModelError, to_vec};
+use crate::testing::job;
+
+/// A fixture of `mlp_layers.json`.
+#[derive(Deserialize)]
+struct LayersFixture {
+    activation: Activation,
+    norm: MlpNorm,
+    #[serde(flatten)]
+    values: Fixture,
+    /// After the step.
+    buffers: HashMap<String, Vec<f64>>,
+    scored: Vec<f64>,
+}
+
+fn fixtures() -> Vec<LayersFixture> {
+    serde_json::from_str(include_str!("../fixtures/mlp_layers.json")).unwrap()
+}
+
+/// A step changes the buffers and no weight.
+fn still_job(activation: Activation, norm: MlpNorm) -> Job {
+    let mut job = job(1, &[2, 1], Model::Ffnn { hidden: vec![3, 2], dropout: 0.0 });
+    job.dense_optimizer = zagros_job::DenseOptimizer::Sgd { lr: 0.0, momentum: 0.0, weight_decay: 0.0 };
+    job.mlp = Mlp { activation, norm };
+    job
+}
+
+#[test]
+fn every_activation_with_every_norm_has_the_values_of_pytorch() {
+    let fixtures = fixtures();
+    assert_eq!(fixtures.len(), 18);
+    for LayersFixture { activation, norm, values, buffers, scored } in fixtures {
+        let job = still_job(activation, norm);
+        let mut model = DenseModel::new(&job).unwrap();
+        let of = |what: &str| format!("{activation:?}, {norm:?}: {what}");
+        assert_eq!(job.dense_parameters(), Some(model.weights() as u64), "{}", of("parameters"));
+        model.load_safetensors(&values.safetensors()).unwrap();
+        let output = model.step(&values.numeric, &values.embeddings, &values.labels).unwrap();
+        assert_near(&of("logits"), &output.logits, &values.logits);
+        assert_near(&of("loss"), &[output.loss], &[values.loss]);
+        assert_near(&of("gradient of embeddings"), &output.gradients, &values.gradients["embeddings"]);
+        for (name, tensor) in model.variables.variables() {
+            match buffers.get(&name) {
+                Some(expected) => assert_near(&of(&name), &to_vec(&tensor).unwrap(), expected),
+                None => assert_near(&of(&name), &to_vec(&tensor.grad()).unwrap(), &values.gradients[&name]),
+            }
+        }
+        let predicted = model.predict(&values.numeric, &values.embeddings, values.labels.len()).unwrap();
+        assert_near(&of("scores"), &predicted, &scored);
+        // Buffers are part of the weights, so a network that is loaded scores the same bits.
+        let mut again = DenseModel::new(&job).unwrap();
+        again.load_safetensors(&model.to_safetensors().unwrap()).unwrap();
+        assert_eq!(again.predict(&values.numeric, &values.embeddings, values.labels.len()).unwrap(), predicted);
+    }
+}
+
+#[test]
+fn running_averages_count_once_the_step_is_made_and_add_up_over_workers() {
+    let LayersFixture { activation, norm, values, buffers, .. } =
+        fixtures().into_iter().find(|fixture| fixture.norm == MlpNorm::Batch).unwrap();
+    let model = || {
+        let mut model = DenseModel::new(&still_job(activation, norm)).unwrap();
+        model.load_safetensors(&values.safetensors()).unwrap();
+        model
+    };
+    let (mut skipping, mut first) = (model(), model().to_safetensors().unwrap());
+    let mut huge = values.embeddings.clone();
+    huge[0] = f32::INFINITY;
+    let failed = skipping.step(&values.numeric, &huge, &values.labels).unwrap_err();
+    assert!(matches!(failed, ModelError::NotFinite { .. }), "{failed}");
+    assert_eq!(skipping.to_safetensors().unwrap(), std::mem::take(&mut first));
+    // Two workers with the same samples and shares of 1/4 and 3/4 change them as one worker does.
+    let mut busy = model();
+    busy.backward(&values.numeric, &values.embeddings, &values.labels).unwrap();
+    let changes = busy.buffer_changes().unwrap();
+    assert_eq!(changes.len(), 2 * (3 + 2));
+    let of_both: Vec<f32> = changes.iter().zip_eq(&changes).map(|(one, other)| 0.25 * one + 0.75 * other).collect();
+    busy.replace_buffer_changes(&of_both).unwrap();
+    busy.apply().unwrap();
+    for (name, expected) in buffers {
+        assert_near(&name, &to_vec(&busy.variables.variables()[&name]).unwrap(), &expected);
+    }
+}
+
+#[test]
+fn a_batch_of_one_sample_uses_the_running_averages() {
+    let mut model = DenseModel::new(&still_job(Activation::Relu, MlpNorm::Batch)).unwrap();
+    let before = model.to_safetensors().unwrap();
+    let output = model.step(&[0.5], &[0.25, -0.5, 1.0], &[1.0]).unwrap();
+    assert!(output.loss.is_finite());
+    assert_eq!(model.to_safetensors().unwrap(), before);
+}

@@ -1,0 +1,292 @@
+//! Categorical features: where their ids come from, and which keys fit together.
+
+use std::num::NonZeroU64;
+
+use super::Resolver;
+use super::features::Learned;
+use crate::document::Path;
+use crate::file::CategoricalFile;
+use crate::settings::{
+    Buckets, Categorical, IdRange, PoolAt, Pooling, Reading, Source, Values, Vocabulary, VocabularyKeys, ids_of_text,
+};
+use crate::suggest;
+
+impl Resolver<'_> {
+    /// Names are different, and columns are there. `known`: the names of all columns, if they are known before a file is opened.
+    pub(super) fn categorical_columns(
+        &mut self,
+        features: &[CategoricalFile],
+        learned: Learned<'_>,
+        known: Option<&[String]>,
+    ) {
+        let names: Vec<_> = features.iter().map(|feature| (feature.feature_name(), feature.column.clone())).collect();
+        self.different_names("categorical", &names);
+        let parts: Vec<&str> = features.iter().filter(|feature| is_part(feature)).filter_map(own_name).collect();
+        for (index, feature) in features.iter().enumerate() {
+            let path = Path::from("features.categorical").index(index);
+            match (&feature.column, &feature.cross) {
+                (Some(column), None) => self.feature_column("categorical", &path, column, learned, known),
+                (None, Some(names)) => self.cross(&path.key("cross"), names, &parts, learned, known),
+                (Some(_), Some(_)) => {
+                    let help = "remove `column`: a cross names what it combines";
+                    self.problem(path.key("cross"), "`cross` and `column` exclude each other", "one too many", help);
+                }
+                (None, None) => {
+                    let help = "name the column, or combine several: cross = [\"a\", \"b\"]";
+                    let message = format!("missing key `{}`", path.key("column"));
+                    self.problem(path, message, "needed here", help);
+                }
+            }
+        }
+    }
+
+    fn cross(&mut self, path: &Path, names: &[String], parts: &[&str], learned: Learned<'_>, known: Option<&[String]>) {
+        for (index, name) in names.iter().enumerate() {
+            let path = path.index(index);
+            if names[..index].contains(name) {
+                let message = format!("the cross names \"{name}\" twice");
+                self.problem(path, message, "second time", "name it once");
+            } else if parts.contains(&name.as_str()) {
+                // The feature's own column is checked with the feature.
+            } else if let Some(known) = known.filter(|known| !known.contains(name)) {
+                let names: Vec<&str> = parts.iter().copied().chain(known.iter().map(String::as_str)).collect();
+                let help = suggest::name(name, &names, "features of one value and columns are");
+                self.problem(path, format!("no feature or column is named \"{name}\""), "no such name", help);
+            } else {
+                self.feature_column("categorical", &path, name, learned, known);
+            }
+        }
+    }
+
+    /// The feature of a table.
+    pub(super) fn categorical(&mut self, path: &Path, feature: &CategoricalFile, table: usize) -> Categorical {
+        let values = self.values(path, feature);
+        let source = self.source(path, feature);
+        self.one_of_each_cell(path, feature, &values);
+        let ids = self.ids(path, feature, &source);
+        Categorical { name: feature.feature_name(), source, table, values, default: feature.default.clone(), ids }
+    }
+
+    fn source(&mut self, path: &Path, feature: &CategoricalFile) -> Source {
+        if let Some(names) = &feature.cross {
+            for (key, given) in [("buckets", feature.buckets.is_some()), ("date", feature.date.is_some())] {
+                if given {
+                    let help = "give it to a feature of its own, and name that feature in the cross";
+                    let message = format!("`{key}` and `cross` exclude each other");
+                    self.problem(path.key(key), message, "of which of its columns?", help);
+                }
+            }
+            return Source::Cross(names.clone());
+        }
+        let column = feature.column.clone().unwrap_or_default();
+        let reading = match (&feature.buckets, feature.date) {
+            (None, None) => Reading::Text,
+            (Some(buckets), None) => Reading::Buckets(self.ascending(path, buckets)),
+            (None, Some(part)) => Reading::Date(part),
+            (Some(_), Some(part)) => {
+                let help = "make two features of the column, each with a `name`";
+                self.problem(path.key("date"), "`buckets` and `date` exclude each other", "one too many", help);
+                Reading::Date(part)
+            }
+        };
+        Source::Column { column, reading }
+    }
+
+    fn ascending(&mut self, path: &Path, buckets: &Buckets) -> Buckets {
+        let edges = buckets.edges();
+        let is_ascending = edges.windows(2).all(|pair| pair[0] < pair[1]) && edges.iter().all(|edge| edge.is_finite());
+        if !is_ascending {
+            let help = "list each edge once, from the least to the greatest";
+            self.problem(path.key("buckets"), "the edges of the buckets do not ascend", "in another order", help);
+        }
+        buckets.clone()
+    }
+
+    /// Keys that apply only where a cell is one category.
+    fn one_of_each_cell(&mut self, path: &Path, feature: &CategoricalFile, values: &Values) {
+        let many = *values != Values::One;
+        for (key, given) in [
+            ("buckets", feature.buckets.is_some()),
+            ("date", feature.date.is_some()),
+            ("cross", feature.cross.is_some()),
+            ("default", feature.default.is_some()),
+        ] {
+            if given && many {
+                let message = format!("`{key}` of several values per cell has no meaning");
+                self.problem(
+                    path.key(key),
+                    message,
+                    "one value per cell only",
+                    "remove `separator` and `pooling`, or the key",
+                );
+            }
+        }
+        if feature.default.is_some() && feature.cross.is_some() {
+            let help = "a missing part of a cross is a category of its own; remove the key";
+            self.problem(
+                path.key("default"),
+                "`default` and `cross` exclude each other",
+                "of which of its columns?",
+                help,
+            );
+        }
+    }
+
+    fn ids(&mut self, path: &Path, feature: &CategoricalFile, source: &Source) -> IdRange {
+        let few = matches!(source, Source::Column { reading: Reading::Buckets(_) | Reading::Date(_), .. });
+        for (key, given) in [("hash_size", feature.hash_size.is_some()), ("vocabulary", feature.vocabulary.is_some())] {
+            if given && few {
+                let message = format!("`{key}` of buckets or parts of a date has no meaning");
+                self.problem(path.key(key), message, "they are few", "remove the key");
+            }
+        }
+        match (feature.hash_size.and_then(NonZeroU64::new), &feature.vocabulary) {
+            (None, None) => IdRange::All,
+            (Some(size), None) => IdRange::Hashed(size),
+            (None, Some(vocabulary)) => IdRange::Vocabulary(self.vocabulary(path, vocabulary)),
+            (Some(size), Some(_)) => {
+                let help = "a vocabulary gives rare categories one row, a hash size gives all categories so many; keep one key";
+                self.problem(
+                    path.key("vocabulary"),
+                    "`vocabulary` and `hash_size` exclude each other",
+                    "one too many",
+                    help,
+                );
+                IdRange::Hashed(size)
+            }
+        }
+    }
+
+    fn vocabulary(&mut self, path: &Path, keys: &VocabularyKeys) -> Vocabulary {
+        let ids = keys.ids.as_ref().map(|text| ids_of_text(text).filter(|ids| ids.len() <= keys.max_size as usize));
+        if ids == Some(None) {
+            let help = "remove the key: the ids are measured";
+            let message = "the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them";
+            self.problem(path.key("vocabulary").key("ids"), message, "not of a resolved job", help);
+        }
+        Vocabulary { min_count: keys.min_count, max_size: keys.max_size, ids: ids.flatten() }
+    }
+
+    /// How many values a cell holds. A column of lists needs no separator.
+    pub(super) fn values(&mut self, path: &Path, feature: &CategoricalFile) -> Values {
+        let is_list = self.has_lists && (feature.pooling.is_some() || feature.sequence.is_some());
+        let Some(separator) = feature.separator.clone().or(is_list.then(String::new)) else {
+            self.one_value(path, "pooling", feature.pooling.is_some());
+            self.one_value(path, "pool_at", feature.pool_at.is_some());
+            self.one_value(path, "sequence", feature.sequence.is_some());
+            return Values::One;
+        };
+        if feature.separator.as_deref() == Some("") {
+            let help = "name the text between two values, or remove the key for one value per cell";
+            self.problem(path.key("separator"), "the separator is empty", "empty", help);
+        }
+        if let Some(sequence) = feature.sequence {
+            self.not_pooled(path, "pooling", feature.pooling.is_some());
+            self.not_pooled(path, "pool_at", feature.pool_at.is_some());
+            return Values::Sequence { separator, sequence };
+        }
+        let pooling = feature.pooling.unwrap_or(Pooling::Sum);
+        Values::Many { separator, pooling, pool_at: feature.pool_at.unwrap_or(PoolAt::Auto) }
+    }
+
+    /// Refuses a key of pooled values for a sequence.
+    fn not_pooled(&mut self, path: &Path, key: &str, given: bool) {
+        if given {
+            let help = format!("remove `sequence` or `{key}`");
+            self.problem(path.key(key), format!("`{key}` of a sequence has no meaning"), "not pooled", help);
+        }
+    }
+
+    /// Refuses a key that applies to several values only.
+    fn one_value(&mut self, path: &Path, key: &str, given: bool) {
+        if given {
+            let help = format!("give a `separator`, or remove `{key}`");
+            let message = match key {
+                "pooling" => "pooling of a single value has no meaning",
+                "sequence" => "a sequence needs several values in a cell",
+                _ => "`pool_at` of a single value has no meaning",
+            };
+            self.problem(path.key(key), message, "one value per cell", help);
+        }
+    }
+}
+
+/// Whether a cross may name the feature.
+fn is_part(feature: &CategoricalFile) -> bool {
+    feature.cross.is_none() && feature.separator.is_none() && feature.pooling.is_none() && feature.sequence.is_none()
+}
+
+fn own_name(feature: &CategoricalFile) -> Option<&str> {
+    feature.name.as_deref().or(feature.column.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Job;
+    use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::settings::DatePart;
+
+    fn text(categorical: &str) -> String {
+        format!("[features]\nlabel = 'y'\ncategorical = [{categorical}]\n")
+    }
+
+    #[test]
+    fn a_column_is_in_several_features_by_name() {
+        let features = "'a', { column = 'a', name = 'r', buckets = [1, 2.5] }, { column = 'a', name = 'd', date = 'weekday' }, \
+            { cross = ['r', 'b'], hash_size = 7 }, { column = 'b', default = 'x', vocabulary = {} }";
+        let job = job(DELIMITED, &text(features));
+        let named: Vec<(&str, &str)> =
+            job.features.categorical.iter().map(|of| (of.name.as_str(), job.tables[of.table].name.as_str())).collect();
+        assert_eq!(named, [("a", "a"), ("r", "r"), ("d", "d"), ("r_x_b", "r_x_b"), ("b", "b")]);
+        let of = &job.features.categorical;
+        let parts: Vec<_> = job.features.parts(&of[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
+        assert_eq!(parts, [("a", Reading::Buckets(Buckets::Edges(vec![1.0, 2.5]))), ("b", Reading::Text)]);
+        assert_eq!(of[2].source, Source::Column { column: "a".into(), reading: Reading::Date(DatePart::Weekday) });
+        let vocabulary = Vocabulary { min_count: 10, max_size: 65_536, ids: None };
+        assert_eq!((&of[4].ids, of[4].default.as_deref()), (&IdRange::Vocabulary(vocabulary), Some("x")));
+        let again = Job::parse(&job.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), job);
+    }
+
+    #[test]
+    fn names_differ() {
+        let twice = "'a', { column = 'b', name = 'a' }";
+        assert_eq!(problems(DELIMITED, &text(twice)), ["two categorical features are named \"a\""]);
+        let table = "{ column = 'a', name = 'x' }, { column = 'a', table = 'x' }";
+        assert_eq!(job(DELIMITED, &text(table)).tables.len(), 1);
+    }
+
+    #[test]
+    fn what_a_cross_names_is_there_once() {
+        let found =
+            |names: &str| problems(CRITEO, &format!("[features]\ncategorical = ['C1', {{ cross = [{names}] }}]\n"));
+        assert_eq!(found("'C1', 'C77'"), ["no feature or column is named \"C77\""]);
+        assert_eq!(found("'C1', 'C1'"), ["the cross names \"C1\" twice"]);
+        assert_eq!(found("'C1', 'label'"), ["the label \"label\" is also a categorical feature"]);
+        assert!(job(CRITEO, "[features]\ncategorical = [{ cross = ['C1', 'I2'] }]\n").features.categorical.len() == 1);
+    }
+
+    #[test]
+    fn keys_that_exclude_each_other_are_refused() {
+        for (feature, message) in [
+            ("column = 'a', cross = ['b', 'c']", "`cross` and `column` exclude each other"),
+            ("table = 'b'", "missing key `features.categorical[1].column`"),
+            ("column = 'a', buckets = 5, date = 'hour'", "`buckets` and `date` exclude each other"),
+            ("cross = ['b', 'c'], buckets = 5", "`buckets` and `cross` exclude each other"),
+            ("cross = ['b', 'c'], default = 'x'", "`default` and `cross` exclude each other"),
+            ("column = 'a', buckets = [2, 1]", "the edges of the buckets do not ascend"),
+            ("column = 'a', buckets = 5, hash_size = 5", "`hash_size` of buckets or parts of a date has no meaning"),
+            ("column = 'a', hash_size = 5, vocabulary = {}", "`vocabulary` and `hash_size` exclude each other"),
+            ("column = 'a', separator = '|', default = 'x'", "`default` of several values per cell has no meaning"),
+            ("column = 'a', separator = '|', buckets = 5", "`buckets` of several values per cell has no meaning"),
+            (
+                "column = 'a', vocabulary = { ids = 'x' }",
+                "the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them",
+            ),
+        ] {
+            let found = problems(DELIMITED, &text(&format!("'b', {{ {feature} }}")));
+            assert_eq!(found, [message], "{feature}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The parts of the rows that are not trained on: files, shares of the rows, or the newest rows.
+
+use super::Resolver;
+use crate::document::Path;
+use crate::file::DataFile;
+use crate::settings::{NewestRows, TestPart, TimeBound, ValidationPart};
+
+impl Resolver<'_> {
+    pub(super) fn test(&mut self, file: &DataFile) -> TestPart {
+        let keys = ["data.test", "data.test_fraction", "data.test_from"];
+        self.exclude(keys, [file.test.is_some(), file.test_fraction.is_some(), file.test_from.is_some()]);
+        match (&file.test, file.test_fraction, newest(file, file.test_from.as_ref())) {
+            (Some(files), ..) => TestPart::Files(self.paths("data.test", files)),
+            (_, Some(fraction), _) => TestPart::Fraction(fraction),
+            (.., Some(newest)) => TestPart::Newest(newest),
+            (None, None, None) => TestPart::None,
+        }
+    }
+
+    pub(super) fn validation(&mut self, file: &DataFile) -> ValidationPart {
+        let keys = ["data.validation", "data.validation_share", "data.validation_from"];
+        let given = [file.validation.is_some(), file.validation_share.is_some(), file.validation_from.is_some()];
+        self.exclude(keys, given);
+        if file.validation_share.unwrap_or(0.0) + file.test_fraction.unwrap_or(0.0) >= 1.0 {
+            let message = "`data.validation_share` and `data.test_fraction` leave no row to train on";
+            self.problem("data.validation_share", message, "together 1 or more", "make them smaller");
+        }
+        match (&file.validation, file.validation_share, newest(file, file.validation_from.as_ref())) {
+            (Some(files), ..) => ValidationPart::Files(self.paths("data.validation", files)),
+            (_, Some(share), _) => ValidationPart::Share(share),
+            (.., Some(newest)) => ValidationPart::Newest(newest),
+            (None, None, None) => ValidationPart::None,
+        }
+    }
+
+    /// Refuses every key of a part but the first that is given.
+    fn exclude(&mut self, keys: [&str; 3], given: [bool; 3]) {
+        let mut given = (0..3).filter(|index| given[*index]).map(|index| keys[index]);
+        let Some(first) = given.next() else { return };
+        for other in given {
+            let message = format!("`{first}` and `{other}` exclude each other");
+            self.problem(other, message, format!("`{first}` is given too"), "keep one of them");
+        }
+    }
+
+    /// Checks `time_column` and the bounds that look at it.
+    pub(super) fn times_fit(&mut self, file: &DataFile, known: Option<&[String]>) {
+        let bounds = [("data.test_from", &file.test_from), ("data.validation_from", &file.validation_from)];
+        match (&file.time_column, bounds.iter().find(|(_, bound)| bound.is_some())) {
+            (None, Some((key, _))) => {
+                let help = "name the column of times: data.time_column = \"timestamp\"";
+                self.problem(*key, format!("`{key}` needs `data.time_column`"), "a bound of which column?", help);
+            }
+            (Some(_), None) => {
+                let help = "add `test_from` or `validation_from`, or remove the key";
+                let message = "`data.time_column` divides nothing without a bound";
+                self.problem("data.time_column", message, "no bound", help);
+            }
+            (Some(column), Some(_)) => self.column_exists(&Path::from("data.time_column"), column, known),
+            (None, None) => {}
+        }
+        if let (Some(test), Some(validation)) = (&file.test_from, &file.validation_from) {
+            let help = match validation.is_before(test) {
+                Some(true) => return,
+                Some(false) => "validation rows lie between the two bounds; make `validation_from` earlier",
+                None => "write both as numbers or both as texts",
+            };
+            let message = "`data.validation_from` is not before `data.test_from`";
+            self.problem("data.validation_from", message, "not earlier", help);
+        }
+        for (key, bound) in bounds {
+            if let Some(TimeBound::Text(text)) = bound
+                && text.is_empty()
+            {
+                self.problem(key, format!("`{key}` is empty"), "empty", "give a time, such as \"2026-11-23\"");
+            }
+        }
+    }
+}
+
+/// `None` also where the column is not named, which is a problem of its own.
+fn newest(file: &DataFile, from: Option<&TimeBound>) -> Option<NewestRows> {
+    Some(NewestRows { column: file.time_column.clone()?, from: from?.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{CRITEO, job, problems};
+
+    #[test]
+    fn the_newest_rows_are_parts_by_bounds_of_one_column() {
+        let data = job(CRITEO, "time_column = 'I1'\nvalidation_from = 5\ntest_from = 7.5\n").data;
+        let newest = |from| NewestRows { column: "I1".into(), from: TimeBound::Number(from) };
+        assert_eq!(data.test, TestPart::Newest(newest(7.5)));
+        assert_eq!(data.validation, ValidationPart::Newest(newest(5.0)));
+        assert_eq!(data.time_column(), Some("I1"));
+        let shared = job(CRITEO, "time_column = 'I1'\ntest_from = '2026-11-23'\nvalidation_share = 0.1\n").data;
+        assert_eq!(shared.validation, ValidationPart::Share(0.1));
+        let TestPart::Newest(NewestRows { from: TimeBound::Text(from), .. }) = shared.test else { panic!("no text") };
+        assert_eq!(from, "2026-11-23");
+        assert_eq!(job(CRITEO, "").data.time_column(), None);
+    }
+
+    #[test]
+    fn bounds_that_divide_nothing_are_refused() {
+        let one = |text: &str| problems(CRITEO, text).concat();
+        assert_eq!(one("test_from = 5\n"), "`data.test_from` needs `data.time_column`");
+        assert_eq!(one("time_column = 'I1'\n"), "`data.time_column` divides nothing without a bound");
+        assert!(one("time_column = 'I99'\ntest_from = 5\n").contains("I99"));
+        let both = |validation: &str, test: &str| {
+            one(&format!("time_column = 'I1'\nvalidation_from = {validation}\ntest_from = {test}\n"))
+        };
+        for (validation, test) in [("5", "5"), ("'b'", "'a'"), ("5", "'a'")] {
+            assert_eq!(both(validation, test), "`data.validation_from` is not before `data.test_from`");
+        }
+        assert_eq!(one("time_column = 'I1'\ntest_from = ''\n"), "`data.test_from` is empty");
+    }
+
+    #[test]
+    fn keys_of_one_part_exclude_each_other() {
+        let found = problems(CRITEO, "test = 't'\ntest_fraction = 0.5\ntest_from = 5\ntime_column = 'I1'\n");
+        let expected = [
+            "`data.test` and `data.test_fraction` exclude each other",
+            "`data.test` and `data.test_from` exclude each other",
+        ];
+        assert_eq!(found, expected);
+    }
+}

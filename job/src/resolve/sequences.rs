@@ -1,0 +1,226 @@
+//! Sequences: which networks read them, and the target of each.
+
+use super::Resolver;
+use crate::document::Path;
+use crate::settings::{Attention, Categorical, Features, Model, Table, Values};
+use crate::suggest;
+
+impl Resolver<'_> {
+    /// Refuses sequences that the network does not read, and a network of sequences without one.
+    pub(super) fn takes_sequences(&mut self, model: &Model, features: &Features) {
+        let first = features.categorical.iter().position(is_sequence);
+        match (reads_sequences(model), first) {
+            (false, Some(index)) => {
+                let column = &features.categorical[index].name;
+                let message = format!("the network of `model.kind` reads no sequence, and \"{column}\" is one");
+                let help =
+                    "give the feature `pooling` in place of `sequence`, or use [model] kind = \"din\" or \"bst\"";
+                let path = Path::from("features.categorical").index(index).key("sequence");
+                self.problem(path, message, "not read", help);
+            }
+            (true, None) => {
+                let help =
+                    "add `sequence = { length = 50 }` to a feature of several values, or use [model] kind = \"ffnn\"";
+                self.problem("model.kind", "the network reads a sequence, and no feature is one", "no sequence", help);
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    /// The sequences with their targets: the given ones, or each sequence with the one other feature of its table.
+    pub(super) fn attention(&mut self, given: &[Attention], features: &Features, tables: &[Table]) -> Vec<Attention> {
+        let sequences = features.categorical.iter().filter(|feature| is_sequence(feature));
+        if given.is_empty() {
+            return sequences.filter_map(|sequence| self.only_target(sequence, features, tables)).collect();
+        }
+        for (index, pair) in given.iter().enumerate() {
+            let path = Path::from("model.attention").index(index);
+            self.pair_fits(&path, pair, features);
+            if given[..index].contains(pair) {
+                self.problem(path, "the same sequence and target twice", "second time", "remove one of the two");
+            }
+        }
+        for sequence in sequences.filter(|feature| given.iter().all(|pair| pair.sequence != feature.name)) {
+            let column = &sequence.name;
+            let help = format!("add {{ sequence = \"{column}\", target = … }}, or remove the feature");
+            self.problem("model.attention", format!("the sequence \"{column}\" has no target"), "not listed", help);
+        }
+        given.to_vec()
+    }
+
+    /// Each head reads an equal part of a vector.
+    pub(super) fn heads_divide(&mut self, heads: usize, features: &Features, tables: &[Table]) {
+        let dim = |feature: &Categorical| tables[feature.table].dim;
+        let uneven = |feature: &&Categorical| is_sequence(feature) && !dim(feature).is_multiple_of(heads);
+        if let Some(feature) = features.categorical.iter().find(uneven) {
+            let message = format!("{heads} heads do not divide the dim {} of \"{}\"", dim(feature), feature.name);
+            self.problem("model.heads", message, "not a divisor", "choose a divisor of the dim, or another dim");
+        }
+    }
+
+    fn only_target(&mut self, sequence: &Categorical, features: &Features, tables: &[Table]) -> Option<Attention> {
+        let of_table = |feature: &&Categorical| !is_sequence(feature) && feature.table == sequence.table;
+        let targets: Vec<&str> =
+            features.categorical.iter().filter(of_table).map(|feature| feature.name.as_str()).collect();
+        let column = &sequence.name;
+        if let [target] = targets[..] {
+            return Some(Attention { sequence: column.clone(), target: target.to_owned() });
+        }
+        let table = &tables[sequence.table].name;
+        let (message, help) = if targets.is_empty() {
+            let message =
+                format!("the sequence \"{column}\" has no target: no other feature reads the table \"{table}\"");
+            (
+                message,
+                format!(
+                    "give the sequence the `table` of the feature to compare it with: {{ column = \"{column}\", table = …, … }}"
+                ),
+            )
+        } else {
+            let message = format!("the sequence \"{column}\" has several targets: {}", targets.join(", "));
+            (message, format!("name one: attention = [{{ sequence = \"{column}\", target = \"{}\" }}]", targets[0]))
+        };
+        self.problem("model.attention", message, "which target?", help);
+        None
+    }
+
+    fn pair_fits(&mut self, path: &Path, pair: &Attention, features: &Features) {
+        let sequence = self.of_kind(&path.key("sequence"), &pair.sequence, features, true);
+        let target = self.of_kind(&path.key("target"), &pair.target, features, false);
+        let (Some(sequence), Some(target)) = (sequence, target) else { return };
+        if sequence.table != target.table {
+            let message = format!("\"{}\" and its target \"{}\" read two tables", pair.sequence, pair.target);
+            let help = "give both features the same `table`: values are compared with the target by their rows";
+            self.problem(path.clone(), message, "two tables", help);
+        }
+    }
+
+    /// The feature of this column, if it is a sequence, or is none, as wanted.
+    fn of_kind<'f>(
+        &mut self,
+        path: &Path,
+        column: &str,
+        features: &'f Features,
+        sequence: bool,
+    ) -> Option<&'f Categorical> {
+        let fits = |feature: &&Categorical| is_sequence(feature) == sequence;
+        let found = features.categorical.iter().filter(fits).find(|feature| feature.name == column);
+        if found.is_none() {
+            let known: Vec<&str> =
+                features.categorical.iter().filter(fits).map(|feature| feature.name.as_str()).collect();
+            let kind = if sequence { "feature with `sequence`" } else { "feature without `sequence`" };
+            let help = suggest::name(column, &known, "there are");
+            self.problem(path.clone(), format!("no {kind} is named \"{column}\""), "no such feature", help);
+        }
+        found
+    }
+}
+
+/// Whether a network reads sequences.
+fn reads_sequences(model: &Model) -> bool {
+    matches!(model, Model::Din { .. } | Model::Bst { .. })
+}
+
+fn is_sequence(feature: &Categorical) -> bool {
+    matches!(feature.values, Values::Sequence { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{job, problems};
+    use crate::settings::{Keep, Pad, Sequence};
+
+    const COLUMNS: &str = "[data]\nformat = 'delimited'\ntrain = 'a.csv'\n\
+        columns = ['y', 'movie', 'history', 'user', 'last', 'seen', 'h']\n";
+
+    fn text(features: &str, model: &str) -> String {
+        format!("[features]\nlabel = 'y'\ncategorical = [{features}]\n[model]\n{model}\n")
+    }
+
+    const HISTORY: &str =
+        "'movie', { column = 'history', table = 'movie', separator = '|', sequence = { length = 5 } }";
+
+    fn history(values: &Values) -> Sequence {
+        *values.sequence().unwrap()
+    }
+
+    #[test]
+    fn a_sequence_keeps_its_newest_values_and_is_padded_on_the_left() {
+        let made = job(COLUMNS, &text(HISTORY, "kind = 'din'"));
+        let values = &made.features.categorical[1].values;
+        assert_eq!(history(values), Sequence { length: 5, keep: Keep::Last, pad: Pad::Left });
+        assert_eq!(values.separator(), Some("|"));
+        let all = HISTORY.replace("length = 5", "length = 2, keep = 'first', pad = 'right'");
+        let made = job(COLUMNS, &text(&all, "kind = 'din'"));
+        let expected = Sequence { length: 2, keep: Keep::First, pad: Pad::Right };
+        assert_eq!(history(&made.features.categorical[1].values), expected);
+        let again =
+            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), made);
+    }
+
+    #[test]
+    fn the_only_other_feature_of_the_table_is_the_target() {
+        let pairs = |model: &str| match job(COLUMNS, &text(HISTORY, model)).model {
+            Model::Din { attention, .. } => attention,
+            other => panic!("{other:?}"),
+        };
+        let expected = [Attention { sequence: "history".into(), target: "movie".into() }];
+        assert_eq!(pairs("kind = 'din'"), expected);
+        assert_eq!(pairs("kind = 'din'\nattention = [{ sequence = 'history', target = 'movie' }]"), expected);
+        let alone = HISTORY.replace("table = 'movie', ", "");
+        let found = problems(COLUMNS, &text(&alone, "kind = 'din'"));
+        assert_eq!(found, ["the sequence \"history\" has no target: no other feature reads the table \"history\""]);
+        let several = format!("{HISTORY}, {{ column = 'last', table = 'movie' }}");
+        let found = problems(COLUMNS, &text(&several, "kind = 'din'"));
+        assert_eq!(found, ["the sequence \"history\" has several targets: movie, last"]);
+    }
+
+    #[test]
+    fn a_pair_names_a_sequence_and_a_feature_of_the_same_table() {
+        let with = |features: &str, pairs: &str| {
+            problems(COLUMNS, &text(features, &format!("kind = 'din'\nattention = [{pairs}]")))
+        };
+        let pair = "{ sequence = 'history', target = 'movie' }";
+        let found = with(HISTORY, "{ sequence = 'movie', target = 'history' }");
+        assert_eq!(
+            found[1..],
+            ["no feature with `sequence` is named \"movie\"", "no feature without `sequence` is named \"history\""]
+        );
+        assert_eq!(with(HISTORY, &format!("{pair}, {pair}")), ["the same sequence and target twice"]);
+        let other = format!("{HISTORY}, 'user'");
+        let found = with(&other, "{ sequence = 'history', target = 'user' }");
+        assert_eq!(found, ["\"history\" and its target \"user\" read two tables"]);
+        let second =
+            format!("{HISTORY}, {{ column = 'seen', table = 'movie', separator = '|', sequence = {{ length = 3 }} }}");
+        assert_eq!(with(&second, pair), ["the sequence \"seen\" has no target"]);
+    }
+
+    #[test]
+    fn sequences_and_networks_that_read_them_need_each_other() {
+        for kind in ["ffnn", "dcnv2", "deepfm", "wide_deep", "wukong"] {
+            let found = problems(COLUMNS, &text(HISTORY, &format!("kind = '{kind}'")));
+            assert_eq!(found, ["the network of `model.kind` reads no sequence, and \"history\" is one"], "{kind}");
+        }
+        let found = problems(COLUMNS, &text("'movie'", "kind = 'din'"));
+        assert_eq!(found, ["the network reads a sequence, and no feature is one"]);
+    }
+
+    #[test]
+    fn heads_divide_the_dim() {
+        let heads = |heads: &str| text(HISTORY, &format!("kind = 'bst'\nheads = {heads}"));
+        assert!(matches!(job(COLUMNS, &heads("8")).model, Model::Bst { heads: 8, layers: 1, ffn: 64, .. }));
+        assert_eq!(problems(COLUMNS, &heads("3")), ["3 heads do not divide the dim 16 of \"history\""]);
+    }
+
+    #[test]
+    fn a_sequence_has_several_values_and_no_pooling() {
+        let found = |feature: &str| problems(COLUMNS, &text(&format!("'movie', {feature}"), "kind = 'din'"));
+        let rest = "column = 'h', table = 'movie', sequence = { length = 5 }";
+        assert_eq!(found(&format!("{{ {rest} }}"))[0], "a sequence needs several values in a cell");
+        let pooled = found(&format!("{{ {rest}, separator = '|', pooling = 'sum', pool_at = 'worker' }}"));
+        assert_eq!(pooled, ["`pooling` of a sequence has no meaning", "`pool_at` of a sequence has no meaning"]);
+        assert_eq!(found("{ column = 'h', table = 'movie', separator = '|', sequence = { length = 0 } }").len(), 1);
+    }
+}

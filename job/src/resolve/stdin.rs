@@ -1,0 +1,74 @@
+//! Standard input as training data, `data.train = "-"`: what reads data more than once, or in several processes, is refused.
+
+use super::Resolver;
+use crate::file::{DataFile, Layout, Paths};
+use crate::settings::{Features, STDIN, Standardise};
+
+impl Resolver<'_> {
+    /// Checks that standard input is read once.
+    pub(super) fn stdin_fits(&mut self, data: &DataFile, epochs: u32, workers: u32, features: &Features) {
+        let names_it = |paths: &Paths| paths.as_slice().iter().any(|path| path == STDIN);
+        let scored = [("data.test", &data.test), ("data.validation", &data.validation)];
+        for (key, _) in scored.into_iter().filter(|(_, paths)| paths.as_ref().is_some_and(names_it)) {
+            let message = format!("`{key}` cannot be standard input");
+            self.problem(key, message, "may be scored more than once", "name a file");
+        }
+        if !names_it(&data.train) {
+            return;
+        }
+        let once = "standard input is read once, by one worker";
+        let standardises = features.numeric.iter().any(|column| column.standardise == Standardise::Fit);
+        let refused = [
+            ("data.train", data.train.as_slice().len() > 1, "name files, or `-` alone"),
+            ("data.format", data.format == Layout::Parquet, "write the data to a file: its footer is at its end"),
+            ("data.test_fraction", data.test_fraction.is_some(), "hold rows out in a file: data.test"),
+            ("data.validation_share", data.validation_share.is_some(), "hold rows out in a file: data.validation"),
+            ("train.epochs", epochs > 1, "train one epoch, or write the data to a file"),
+            ("cluster.workers", workers > 1, "use one worker, or write the data to files"),
+            (
+                "features.numeric",
+                standardises,
+                "measuring mean and deviation reads the data before training: give both, \
+                 standardise = { mean = 1.5, deviation = 0.5 }, or write the data to a file",
+            ),
+        ];
+        for (key, _, help) in refused.into_iter().filter(|(_, is_given, _)| *is_given) {
+            self.problem(key, format!("`{key}` does not fit `data.train = \"-\"`: {once}"), "does not fit", help);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use crate::fixture::{CRITEO, job, problems};
+
+    fn stdin() -> String {
+        CRITEO.replace("a.txt", "-")
+    }
+
+    #[test]
+    fn standard_input_stays_as_it_is() {
+        let job = job(&stdin(), "");
+        assert_eq!(job.data.train, [PathBuf::from("-")]);
+        assert!(job.data.reads_stdin());
+    }
+
+    #[test]
+    fn what_reads_it_again_is_refused() {
+        let refused = |base: &str, rest: &str| problems(base, rest).join("; ");
+        for rest in
+            ["test_fraction = 0.2\n", "validation_share = 0.1\n", "[train]\nepochs = 2\n", "[cluster]\nworkers = 2\n"]
+        {
+            assert!(
+                refused(&stdin(), rest).contains("does not fit `data.train = \"-\"`"),
+                "{rest}: {}",
+                refused(&stdin(), rest)
+            );
+        }
+        assert!(refused(&CRITEO.replace("'a.txt'", "['a', '-']"), "").contains("`data.train` does not fit"));
+        assert!(refused(CRITEO, "test = '-'\n").contains("`data.test` cannot be standard input"));
+        assert!(job(&stdin(), "test = 'b.txt'\n").data.reads_stdin());
+    }
+}

@@ -1,0 +1,298 @@
+//! `features.label` and `features.weight`: what is learned, and how much each sample counts.
+
+use super::Resolver;
+use crate::document::Path;
+use crate::file::{LabelFile, Labels};
+use crate::settings::{EarlyStop, LabelKind, LossName, Metric, Model, RegressionLoss, Target, TargetKind, Train};
+use crate::suggest;
+
+impl Resolver<'_> {
+    /// The targets, at least one.
+    pub(super) fn targets(&mut self, labels: Option<Labels>, criteo: bool, known: Option<&[String]>) -> Vec<Target> {
+        let path = Path::from("features.label");
+        let labels = match labels {
+            Some(Labels::Name(column)) => vec![(path, column.into())],
+            Some(Labels::One(label)) => vec![(path, *label)],
+            Some(Labels::Many(labels)) => {
+                labels.into_iter().enumerate().map(|(index, label)| (path.index(index), label.full())).collect()
+            }
+            None if criteo => vec![(path, "label".to_owned().into())],
+            None => {
+                let help = r#"name the column to learn: label = "clicked""#;
+                self.problem("features", "missing key `features.label`", "needed here", help);
+                return vec![Target::from("")];
+            }
+        };
+        let mut targets: Vec<Target> = Vec::with_capacity(labels.len());
+        for (path, label) in labels {
+            if criteo && label.column != "label" {
+                let message = format!("the label of Criteo's layout is \"label\", not \"{}\"", label.column);
+                self.problem(path.clone(), message, "another column", "remove the key");
+            }
+            self.column_exists(&path, &label.column, known);
+            let target = self.target(&path, label, &targets);
+            if targets.iter().any(|other| other.name == target.name) {
+                let message = format!("two labels are named \"{}\"", target.name);
+                self.problem(path, message, "second time", "give one of the two another `name`");
+            }
+            targets.push(target);
+        }
+        targets
+    }
+
+    fn target(&mut self, path: &Path, label: LabelFile, earlier: &[Target]) -> Target {
+        self.keys_fit_kind(path, &label);
+        let LabelFile { column, name, kind, positive, negative, classes, loss, delta, weight, missing, given } = label;
+        let kind = match kind {
+            LabelKind::Click => {
+                let texts = |given: Option<Vec<String>>, usual: &str| given.unwrap_or_else(|| vec![usual.to_owned()]);
+                let (positive, negative) = (texts(positive, "1"), texts(negative, "0"));
+                self.distinct(&path.key("negative"), &positive, &negative);
+                let given = given.and_then(|name| self.given(&path.key("given"), &name, earlier));
+                TargetKind::Click { positive, negative, given }
+            }
+            LabelKind::Regression => TargetKind::Regression {
+                loss: match loss.unwrap_or(LossName::Mse) {
+                    LossName::Mse => RegressionLoss::Mse,
+                    LossName::Huber => RegressionLoss::Huber { delta: delta.unwrap_or(1.0) },
+                    LossName::Poisson => RegressionLoss::Poisson,
+                },
+            },
+            LabelKind::Classes => {
+                let classes = classes.unwrap_or_else(|| {
+                    let help = r#"list them: classes = ["low", "middle", "high"]"#;
+                    self.problem(path.clone(), "a label of kind \"classes\" needs its classes", "no `classes`", help);
+                    Vec::new()
+                });
+                for (index, class) in
+                    classes.iter().enumerate().filter(|(index, class)| classes[..*index].contains(class))
+                {
+                    let message = format!("the class \"{class}\" is listed twice");
+                    self.problem(path.key("classes").index(index), message, "second time", "list it once");
+                }
+                TargetKind::Classes { classes }
+            }
+        };
+        Target { name: name.unwrap_or_else(|| column.clone()), column, kind, weight, missing }
+    }
+
+    /// Refuses keys that mean something for another kind only.
+    fn keys_fit_kind(&mut self, path: &Path, label: &LabelFile) {
+        let keys = [
+            ("positive", label.positive.is_some(), LabelKind::Click),
+            ("negative", label.negative.is_some(), LabelKind::Click),
+            ("given", label.given.is_some(), LabelKind::Click),
+            ("classes", label.classes.is_some(), LabelKind::Classes),
+            ("loss", label.loss.is_some(), LabelKind::Regression),
+            ("delta", label.delta.is_some(), LabelKind::Regression),
+        ];
+        for (key, _, kind) in keys.into_iter().filter(|(_, is_given, kind)| *is_given && *kind != label.kind) {
+            let (kind, own) = (word(kind), word(label.kind));
+            let message = format!("`{key}` has no meaning for a label of kind \"{own}\"");
+            let help = format!("remove it, or set kind = \"{kind}\"");
+            self.problem(path.key(key), message, "of another kind", help);
+        }
+        if label.delta.is_some() && label.kind == LabelKind::Regression && label.loss != Some(LossName::Huber) {
+            let help = "remove it, or set loss = \"huber\"";
+            self.problem(path.key("delta"), "`delta` belongs to the loss \"huber\"", "another loss", help);
+        }
+    }
+
+    fn distinct(&mut self, path: &Path, positive: &[String], negative: &[String]) {
+        for (index, text) in negative.iter().enumerate().filter(|(_, text)| positive.contains(text)) {
+            let message = format!("label text \"{text}\" is both positive and negative");
+            self.problem(path.index(index), message, "also in `positive`", "list each text once");
+        }
+    }
+
+    /// The index of the label that `given` names.
+    fn given(&mut self, path: &Path, name: &str, earlier: &[Target]) -> Option<usize> {
+        let found = earlier.iter().position(|target| target.name == name);
+        let Some(index) = found else {
+            let names: Vec<&str> = earlier.iter().map(|target| target.name.as_str()).collect();
+            let help = suggest::name(name, &names, "the labels before it are");
+            self.problem(path.clone(), format!("no label before it is named \"{name}\""), "no such label", help);
+            return None;
+        };
+        if !matches!(earlier[index].kind, TargetKind::Click { given: None, .. }) {
+            let message = format!("\"{name}\" is no plain click, so nothing can be given it");
+            let help = "name a label of kind \"click\" that has no `given` itself";
+            self.problem(path.clone(), message, "not a plain click", help);
+            return None;
+        }
+        Some(index)
+    }
+
+    /// The column of sample weights.
+    pub(super) fn weight(&mut self, weight: Option<&String>, targets: &[Target], known: Option<&[String]>) {
+        let Some(column) = weight else { return };
+        let path = Path::from("features.weight");
+        if targets.iter().any(|target| target.column == *column) {
+            let help = "name the column that says how much a sample counts, or remove the key";
+            let message = format!("the label \"{column}\" cannot also weigh the samples");
+            return self.problem(path, message, "this is a label", help);
+        }
+        self.column_exists(&path, column, known);
+    }
+
+    /// Checks that the network can give all outputs.
+    pub(super) fn outputs_fit(&mut self, model: &Model, targets: &[Target]) {
+        let outputs: usize = targets.iter().map(Target::outputs).sum();
+        let name = match model {
+            Model::DeepFm { .. } => "DeepFM",
+            Model::WideDeep { .. } => "Wide & Deep",
+            _ => return,
+        };
+        if outputs > 1 {
+            let message = format!("{name} has one output, and the labels need {outputs}");
+            let help = "use another [model] kind, such as \"mmoe\" or \"ffnn\"";
+            self.problem("model.kind", message, "one output", help);
+        }
+    }
+
+    /// Early stopping by a measure that the first target has.
+    pub(super) fn measured(&mut self, train: Train, targets: &[Target]) -> Train {
+        self.smoothing_fits(&train, targets);
+        let (Some(early_stop), Some(main)) = (train.early_stop, targets.first()) else { return train };
+        let own: &[Metric] = match main.kind {
+            TargetKind::Click { .. } => &[Metric::Auc, Metric::Logloss, Metric::Gauc],
+            TargetKind::Regression { loss: RegressionLoss::Poisson } => &[Metric::Deviance, Metric::Mse, Metric::Mae],
+            TargetKind::Regression { .. } => &[Metric::Mse, Metric::Mae],
+            TargetKind::Classes { .. } => &[Metric::Logloss, Metric::Accuracy, Metric::Auc],
+        };
+        let path = Path::from("train.early_stop.metric");
+        let is_given = self.context.document.find(&path).is_some();
+        if is_given && !own.contains(&early_stop.metric) {
+            let names: Vec<String> = own.iter().map(|metric| format!("\"{metric}\"")).collect();
+            let message = format!("\"{}\" is no measure of the label \"{}\"", early_stop.metric, main.name);
+            self.problem(path, message, "of another kind of label", format!("use {}", names.join(" or ")));
+        }
+        let metric = if is_given { early_stop.metric } else { own[0] };
+        Train { early_stop: Some(EarlyStop { metric, ..early_stop }), ..train }
+    }
+}
+
+impl Resolver<'_> {
+    /// Only the labels of clicks are between 0 and 1.
+    fn smoothing_fits(&mut self, train: &Train, targets: &[Target]) {
+        let other = targets.iter().find(|target| !matches!(target.kind, TargetKind::Click { .. }));
+        if let Some(other) = other.filter(|_| train.label_smoothing > 0.0) {
+            let message = format!("the label \"{}\" is no click, and only those of clicks are smoothed", other.name);
+            self.problem("train.label_smoothing", message, "not for this label", "remove the key");
+        }
+    }
+}
+
+fn word(kind: LabelKind) -> &'static str {
+    match kind {
+        LabelKind::Click => "click",
+        LabelKind::Regression => "regression",
+        LabelKind::Classes => "classes",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::fixture::{DELIMITED, job, problems};
+    use crate::settings::{Metric, MissingLabel, RegressionLoss, Target, TargetKind};
+    use crate::{Job, Overrides};
+
+    fn validated() -> String {
+        DELIMITED.replace("[model]", "validation_share = 0.1\n[model]")
+    }
+
+    fn features(label: &str) -> String {
+        format!("[features]\nlabel = {label}\ncategorical = ['a']\n")
+    }
+
+    /// The targets, which must be the same after the job was written and read again.
+    fn targets(label: &str) -> Vec<Target> {
+        let made = job(DELIMITED, &features(label));
+        let again = Job::parse(&made.to_toml(), Path::new("/jobs/job.toml"), &Overrides::none()).unwrap();
+        assert_eq!(again, made);
+        made.features.targets
+    }
+
+    #[test]
+    fn a_name_is_short_for_a_click_of_one_and_zero() {
+        let expected = targets("{ column = 'y', positive = ['1'], negative = ['0'], kind = 'click', weight = 1 }");
+        assert_eq!(targets("'y'"), expected);
+        assert_eq!(targets("['y']"), expected);
+    }
+
+    #[test]
+    fn each_kind_has_its_keys() {
+        let huber = targets("{ column = 'y', kind = 'regression', loss = 'huber', delta = 2, missing = 'skip' }");
+        assert_eq!(huber[0].kind, TargetKind::Regression { loss: RegressionLoss::Huber { delta: 2.0 } });
+        assert_eq!((huber[0].missing, huber[0].outputs()), (MissingLabel::Skip, 1));
+        let classes = targets("{ column = 'y', name = 'level', kind = 'classes', classes = ['a', 'b', 'c'] }");
+        assert_eq!((classes[0].name.as_str(), classes[0].outputs()), ("level", 3));
+        let two = targets("['y', { column = 'n', given = 'y', weight = 0.5 }]");
+        assert!(matches!(two[1].kind, TargetKind::Click { given: Some(0), .. }), "{two:?}");
+        let refused = |label: &str| problems(DELIMITED, &features(label));
+        assert_eq!(
+            refused("{ column = 'y', kind = 'regression', positive = ['1'] }"),
+            ["`positive` has no meaning for a label of kind \"regression\""]
+        );
+        let delta = refused("{ column = 'y', kind = 'regression', delta = 2 }");
+        assert_eq!(delta, ["`delta` belongs to the loss \"huber\""]);
+        assert_eq!(refused("{ column = 'y', kind = 'classes' }"), ["a label of kind \"classes\" needs its classes"]);
+        let twice = refused("{ column = 'y', kind = 'classes', classes = ['a', 'a'] }");
+        assert_eq!(twice, ["the class \"a\" is listed twice"]);
+        assert_eq!(refused("['y', 'y']"), ["two labels are named \"y\""]);
+        assert_eq!(refused("['y', { column = 'n', given = 'z' }]"), ["no label before it is named \"z\""]);
+        let chain = refused("['y', { column = 'n', given = 'y' }, { column = 'b', given = 'n' }]");
+        assert_eq!(chain, ["\"n\" is no plain click, so nothing can be given it"]);
+    }
+
+    #[test]
+    fn a_label_or_a_weight_is_no_feature() {
+        let with = |rest: &str| format!("[features]\nlabel = ['y', 'n']\n{rest}\n");
+        let feature = problems(DELIMITED, &with("categorical = ['a', 'n']"));
+        assert_eq!(feature, ["the label \"n\" is also a categorical feature"]);
+        let weighted = job(DELIMITED, &with("weight = 'b'\ncategorical = ['a']"));
+        assert_eq!(weighted.features.weight.as_deref(), Some("b"));
+        let label = problems(DELIMITED, &with("weight = 'n'\ncategorical = ['a']"));
+        assert_eq!(label, ["the label \"n\" cannot also weigh the samples"]);
+        let feature = problems(DELIMITED, &with("weight = 'b'\ncategorical = ['a', 'b']"));
+        assert_eq!(feature, ["the weight \"b\" is also a categorical feature"]);
+        assert_eq!(problems(DELIMITED, &with("weight = 'u'\ncategorical = ['a']")), ["no column is named \"u\""]);
+    }
+
+    #[test]
+    fn early_stopping_measures_the_first_label() {
+        let validated = validated();
+        let metric = |label: &str, metric: &str| {
+            let text = format!("{}[train.early_stop]\n{metric}", features(label));
+            job(&validated, &text).train.early_stop.unwrap().metric
+        };
+        let counts = "{ column = 'y', kind = 'regression', loss = 'poisson' }";
+        assert_eq!(metric("'y'", ""), Metric::Auc);
+        assert_eq!(metric(counts, ""), Metric::Deviance);
+        assert_eq!(metric(counts, "metric = 'mae'\n"), Metric::Mae);
+        assert_eq!(metric("{ column = 'y', kind = 'classes', classes = ['a', 'b'] }", ""), Metric::Logloss);
+        let text = format!("{}[train.early_stop]\nmetric = 'auc'\n", features(counts));
+        assert_eq!(problems(&validated, &text), ["\"auc\" is no measure of the label \"y\""]);
+    }
+
+    #[test]
+    fn measures_of_clicks_need_a_click() {
+        let text = |rest: &str| format!("{}[eval]\n{rest}\n", features("{ column = 'y', kind = 'regression' }"));
+        let groups = "\"y\" is no click, and `eval.group_by` measures clicks";
+        assert_eq!(problems(DELIMITED, &text("group_by = 'b'")), [groups]);
+        assert_eq!(
+            problems(&validated(), &text("calibration = 'isotonic'")),
+            ["calibration is for a single label, a click"]
+        );
+        let slices = "\"y\" is no click, and `eval.slices` measures clicks";
+        assert_eq!(problems(DELIMITED, &text("slices = ['b']")), [slices]);
+    }
+
+    #[test]
+    fn a_network_of_one_output_is_refused_for_more() {
+        let deepfm = DELIMITED.replace("ffnn", "deepfm");
+        assert_eq!(problems(&deepfm, &features("['y', 'n']")), ["DeepFM has one output, and the labels need 2"]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Categorical features: how the cells of columns become ids.
+
+use std::num::NonZeroU64;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::sequence::Sequence;
+use super::vocabulary::Vocabulary;
+
+/// A categorical feature.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Categorical {
+    /// Name of the feature; no two categorical features have one name.
+    pub name: String,
+    /// The origin of its ids.
+    pub source: Source,
+    /// Index into [`crate::Job::tables`].
+    pub table: usize,
+    /// How many values a cell holds.
+    pub values: Values,
+    /// Text in place of a missing value of a feature of one value; `None`: a missing value is a category of its own.
+    pub default: Option<String>,
+    /// What ids become before their rows are looked up.
+    pub ids: IdRange,
+}
+
+/// The origin of a feature's ids.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Source {
+    /// The cells of a column.
+    Column {
+        /// Name of the column.
+        column: String,
+        /// The category of a cell.
+        reading: Reading,
+    },
+    /// The combination of other features' cells, by name, or of columns' texts: at least two.
+    Cross(Vec<String>),
+}
+
+/// The category of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Reading {
+    /// Its text.
+    Text,
+    /// The number of the range that its number is in.
+    Buckets(Buckets),
+    /// A part of its date or time.
+    Date(DatePart),
+}
+
+/// The ids that a feature has.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum IdRange {
+    /// An id a category: 64-bit hashes, in practice without collisions.
+    All,
+    /// The hash modulo a size: categories share ids.
+    Hashed(NonZeroU64),
+    /// The ids of frequent categories, and one for all others.
+    Vocabulary(Vocabulary),
+}
+
+/// The ranges of a bucketised column. The number of a range is that of the edges that are not greater than the value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Buckets {
+    /// So many ranges, whose edges are the quantiles of the training rows, measured before training.
+    Fit(#[schemars(range(min = 2, max = 65536))] u32),
+    /// The edges, ascending.
+    Edges(#[schemars(length(min = 1, max = 65536), inner(range(min = -1e30, max = 1e30)))] Vec<f64>),
+    /// Edges that were measured.
+    Fitted {
+        /// Number of ranges that the job asks for.
+        #[schemars(range(min = 2, max = 65536))]
+        quantiles: u32,
+        /// The edges, ascending. There are fewer than asked for where a value is so frequent that quantiles are equal.
+        #[schemars(inner(range(min = -1e30, max = 1e30)))]
+        edges: Vec<f64>,
+    },
+}
+
+impl Buckets {
+    /// The edges; empty while they are not measured.
+    #[must_use]
+    pub fn edges(&self) -> &[f64] {
+        match self {
+            Self::Fit(_) => &[],
+            Self::Edges(edges) | Self::Fitted { edges, .. } => edges,
+        }
+    }
+
+    /// Number of ranges: measured or to be measured, or that of the given edges.
+    #[must_use]
+    pub fn quantiles(&self) -> u32 {
+        match self {
+            Self::Fit(quantiles) | Self::Fitted { quantiles, .. } => *quantiles,
+            Self::Edges(edges) => edges.len() as u32 + 1,
+        }
+    }
+}
+
+/// A part of a date or time, whose text is `2026-11-25`, `2026-11-25 13:45:00`, or seconds (up to 11 digits), milliseconds (up to 14) or
+/// microseconds since 1970. The clock is that of the text: an offset behind it is not applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DatePart {
+    /// 0 to 59.
+    Minute,
+    /// 0 to 23.
+    Hour,
+    /// 1 (Monday) to 7.
+    Weekday,
+    /// 0 (Monday at midnight) to 167.
+    HourOfWeek,
+    /// 1 to 31.
+    Day,
+    /// 1 to 12.
+    Month,
+    /// Such as 2026.
+    Year,
+}
+
+/// A feature of a column's texts.
+impl Categorical {
+    /// A column with one value a cell, under its own name.
+    #[must_use]
+    pub fn of_column(column: impl Into<String>, table: usize) -> Self {
+        let column = column.into();
+        let source = Source::Column { column: column.clone(), reading: Reading::Text };
+        Self { name: column, source, table, values: Values::One, default: None, ids: IdRange::All }
+    }
+}
+
+/// How many values a cell of a categorical column holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Values {
+    /// Exactly one. A missing value is a category of its own.
+    One,
+    /// Any number, split at a separator and pooled to one vector. The vector of no value is zero.
+    Many {
+        /// Text between two values. Empty: the column holds lists.
+        separator: String,
+        /// How rows become one vector.
+        pooling: Pooling,
+        /// Where the rows are added up.
+        pool_at: PoolAt,
+    },
+    /// Up to a number of values, in order, which are not pooled.
+    Sequence {
+        /// Text between two values. Empty: the column holds lists.
+        separator: String,
+        /// How many, which, and where the padding is.
+        sequence: Sequence,
+    },
+}
+
+impl Values {
+    /// Text between two values, empty for lists; `None` if a cell is one value.
+    #[must_use]
+    pub fn separator(&self) -> Option<&str> {
+        match self {
+            Self::One => None,
+            Self::Many { separator, .. } | Self::Sequence { separator, .. } => Some(separator),
+        }
+    }
+
+    /// The sequence, if the values are one.
+    #[must_use]
+    pub fn sequence(&self) -> Option<&Sequence> {
+        match self {
+            Self::Sequence { sequence, .. } => Some(sequence),
+            Self::One | Self::Many { .. } => None,
+        }
+    }
+}
+
+/// How the rows of a multi-valued feature become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+    /// Their sum divided by the square root of their number.
+    SqrtN,
+}
+
+/// Where the rows of a cell are added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolAt {
+    /// Wherever fewer bytes are sent, batch by batch. Always the worker if `train.staleness` is 0 or nothing is learned.
+    Auto,
+    /// At the embedding servers. The order of the additions depends on the number of servers, so results for different
+    /// numbers are equal only up to rounding.
+    Server,
+    /// At the dense worker.
+    Worker,
+}

@@ -1,0 +1,107 @@
+//! `[mlp]`: what follows the linear layers of the network's MLPs.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Model;
+
+/// What follows each hidden linear layer of the network's MLPs, in this order: norm, activation, dropout. It applies to all MLPs of a
+/// network: bottom, top and deep; attention units and transformers have functions of their own. A TorchScript module has its own layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mlp {
+    /// Function of each hidden unit.
+    pub activation: Activation,
+    /// What the values of a hidden layer are normalised over, before the activation.
+    pub norm: MlpNorm,
+}
+
+/// Function of a hidden unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// max(x, 0).
+    #[default]
+    Relu,
+    /// x, or 0.01·x below 0.
+    LeakyRelu,
+    /// x, or eˣ − 1 below 0.
+    Elu,
+    /// x·Φ(x), with the normal distribution's Φ.
+    Gelu,
+    /// x·σ(x).
+    Silu,
+    /// The hyperbolic tangent.
+    Tanh,
+}
+
+/// What the values of a hidden layer are normalised over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MlpNorm {
+    /// They are not normalised.
+    #[default]
+    None,
+    /// Each unit over the samples of a worker's batch (Ioffe and Szegedy 2015). Scores use running statistics, which are part of the
+    /// model. Mode `async` has none.
+    Batch,
+    /// Each sample over the units of the layer (Ba et al. 2016).
+    Layer,
+}
+
+impl Mlp {
+    /// Learned weights of the norms, over `numeric` values and feature vectors of `dims`: two for each hidden unit.
+    #[must_use]
+    pub fn norm_parameters(&self, model: &Model, numeric: u64, dims: &[u64]) -> u64 {
+        let of = |widths: &[i64]| widths.iter().map(|width| width.unsigned_abs()).sum::<u64>();
+        let bottom = |widths: &[i64]| if numeric > 0 { of(widths) + dims.first().copied().unwrap_or(0) } else { 0 };
+        let units = match model {
+            Model::Dlrm { bottom: widths, top, .. } => bottom(widths) + of(top),
+            Model::Ffnn { hidden, .. }
+            | Model::Dcnv2 { hidden, .. }
+            | Model::DeepFm { hidden, .. }
+            | Model::WideDeep { hidden, .. }
+            | Model::Din { hidden, .. }
+            | Model::Bst { hidden, .. } => of(hidden),
+            Model::Wukong { layers, fmb_hidden, bottom: widths, top, .. } => {
+                bottom(widths) + *layers as u64 * of(fmb_hidden) + of(top)
+            }
+            // Refused with a norm.
+            Model::SharedBottom { .. } | Model::Mmoe { .. } | Model::Ple { .. } | Model::TorchScript { .. } => 0,
+        };
+        if self.norm == MlpNorm::None { 0 } else { 2 * units }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{CRITEO, job, problems};
+
+    #[test]
+    fn layers_have_relu_and_no_norm_unless_the_job_says_otherwise() {
+        assert_eq!(job(CRITEO, "").mlp, Mlp { activation: Activation::Relu, norm: MlpNorm::None });
+        let chosen = job(CRITEO, "[mlp]\nactivation = 'leaky_relu'\nnorm = 'layer'\n");
+        assert_eq!(chosen.mlp, Mlp { activation: Activation::LeakyRelu, norm: MlpNorm::Layer });
+        assert_eq!(
+            chosen.dense_parameters(),
+            job(CRITEO, "").dense_parameters().map(|plain| plain + 2 * (320 + 16 + 384))
+        );
+        let unknown = problems(CRITEO, "[mlp]\nactivation = 'gello'\n");
+        assert_eq!(unknown, ["`mlp.activation` has no choice \"gello\""]);
+    }
+
+    #[test]
+    fn what_has_no_layers_or_no_statistics_is_refused() {
+        let module = format!(
+            "[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{}'\ntrust = true\n[mlp]\nnorm = 'batch'\n",
+            "ab".repeat(32)
+        );
+        assert_eq!(problems(CRITEO, &module), ["a TorchScript module has its own layers"]);
+        let asynchronous = "[train]\nmode = 'async'\n[mlp]\nnorm = 'batch'\n";
+        assert_eq!(
+            problems(CRITEO, asynchronous),
+            ["mode \"async\" keeps no running statistics, which batch norm needs"]
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Sequences: features whose values stay in order, and how a network compares them with a target.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A feature whose values are not pooled: each sample has a matrix of `length` vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sequence {
+    /// The most values of a cell that are kept. The other positions of a shorter sequence are padding: zeros for which no row is
+    /// looked up.
+    #[schemars(range(min = 1, max = 4096))]
+    pub length: usize,
+    /// Which values of a longer cell are kept.
+    #[serde(default)]
+    pub keep: Keep,
+    /// Where the padding of a shorter sequence is.
+    #[serde(default)]
+    pub pad: Pad,
+}
+
+/// Which values of a long cell are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// The last ones: the newest, where cells are in the order of time.
+    #[default]
+    Last,
+    /// The first ones.
+    First,
+}
+
+/// On which side of a sequence its padding is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Pad {
+    /// Before the values: the last value is always at the last position.
+    #[default]
+    Left,
+    /// After the values: the first value is always at the first position.
+    Right,
+}
+
+/// A sequence, and the feature with which each of its values is compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Attention {
+    /// Name of a feature with `sequence`.
+    pub sequence: String,
+    /// Name of a feature without `sequence` that reads the same table.
+    pub target: String,
+}
+
+/// The function between two layers of an attention unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AttentionActivation {
+    /// max(0, x) + a·min(0, x) with a learned a for each unit, at first 0.25 (He et al. 2015).
+    #[default]
+    Prelu,
+    /// 1 / (1 + e^−x).
+    Sigmoid,
+    /// max(0, x).
+    Relu,
+}
+
+impl Sequence {
+    /// Values of one sample in the input of the network: `length` vectors of `dim` values, and the number of real positions.
+    #[must_use]
+    pub const fn width(&self, dim: usize) -> usize {
+        self.length * dim + 1
+    }
+
+    /// The range of the kept values among `count` values of a cell.
+    #[must_use]
+    pub fn kept(&self, count: usize) -> std::ops::Range<usize> {
+        let kept = count.min(self.length);
+        match self.keep {
+            Keep::Last => count - kept..count,
+            Keep::First => 0..kept,
+        }
+    }
+
+    /// The position of the first of `count` real values.
+    #[must_use]
+    pub const fn start(&self, count: usize) -> usize {
+        match self.pad {
+            Pad::Left => self.length - count,
+            Pad::Right => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_cell_is_cut_at_one_end_and_a_short_one_is_padded_at_one_side() {
+        let sequence = |keep, pad| Sequence { length: 3, keep, pad };
+        let (last, first) = (sequence(Keep::Last, Pad::Left), sequence(Keep::First, Pad::Right));
+        assert_eq!([last.kept(5), last.kept(3), last.kept(1), last.kept(0)], [2..5, 0..3, 0..1, 0..0]);
+        assert_eq!([first.kept(5), first.kept(2)], [0..3, 0..2]);
+        assert_eq!([last.start(3), last.start(1), last.start(0)], [0, 2, 3]);
+        assert_eq!([first.start(3), first.start(1)], [0, 0]);
+        assert_eq!(last.width(4), 13);
+    }
+}

@@ -1,0 +1,243 @@
+//! What a job leaves to be measured over the training rows, and where the measured values go.
+//!
+//! ```text
+//! job file ─► unmeasured() ─► one pass over the training rows ─► set() ─► resolved job: saved with the model
+//! ```
+
+use super::categorical::{Buckets, Categorical, IdRange, Reading, Source};
+use super::features::Features;
+use super::numeric::{MinMax, Standardise};
+use super::vocabulary::Vocabulary;
+
+/// A statistic of the training rows, by the position of its feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistic {
+    /// Mean and deviation of a numeric feature.
+    Standardise(usize),
+    /// Range of a numeric feature.
+    MinMax(usize),
+    /// Edges of a bucketised categorical feature.
+    Edges(usize),
+    /// Frequent ids of a categorical feature.
+    Vocabulary(usize),
+}
+
+/// The value of a [`Statistic`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Measured {
+    /// Of [`Statistic::Standardise`].
+    Moments {
+        /// Mean.
+        mean: f64,
+        /// Deviation, positive.
+        deviation: f64,
+    },
+    /// Of [`Statistic::MinMax`].
+    Range {
+        /// Least value.
+        min: f64,
+        /// Greatest value, above `min`.
+        max: f64,
+    },
+    /// Of [`Statistic::Edges`]: ascending.
+    Edges(Vec<f64>),
+    /// Of [`Statistic::Vocabulary`].
+    Ids(Vec<u64>),
+}
+
+impl Features {
+    /// What is still to be measured, in the order of the features.
+    #[must_use]
+    pub fn unmeasured(&self) -> Vec<Statistic> {
+        let mut found = Vec::new();
+        for (position, feature) in self.numeric.iter().enumerate() {
+            found.extend((feature.standardise == Standardise::Fit).then_some(Statistic::Standardise(position)));
+            found.extend((feature.min_max == MinMax::Fit).then_some(Statistic::MinMax(position)));
+        }
+        for (position, feature) in self.categorical.iter().enumerate() {
+            let edges = matches!(feature.buckets(), Some(Buckets::Fit(_)));
+            found.extend(edges.then_some(Statistic::Edges(position)));
+            let ids = feature.vocabulary().is_some_and(|vocabulary| vocabulary.ids.is_none());
+            found.extend(ids.then_some(Statistic::Vocabulary(position)));
+        }
+        found
+    }
+
+    /// The value of a statistic; `None` if it is not known, or the features have none.
+    #[must_use]
+    pub fn measured(&self, statistic: Statistic) -> Option<Measured> {
+        match statistic {
+            Statistic::Standardise(feature) => match self.numeric.get(feature)?.standardise {
+                Standardise::Given { mean, deviation } => Some(Measured::Moments { mean, deviation }),
+                Standardise::No | Standardise::Fit => None,
+            },
+            Statistic::MinMax(feature) => match self.numeric.get(feature)?.min_max {
+                MinMax::Given { min, max } => Some(Measured::Range { min, max }),
+                MinMax::No | MinMax::Fit => None,
+            },
+            Statistic::Edges(feature) => match self.categorical.get(feature)?.buckets()? {
+                Buckets::Fit(_) => None,
+                Buckets::Edges(edges) | Buckets::Fitted { edges, .. } => Some(Measured::Edges(edges.clone())),
+            },
+            Statistic::Vocabulary(feature) => {
+                self.categorical.get(feature)?.vocabulary()?.ids.clone().map(Measured::Ids)
+            }
+        }
+    }
+
+    /// Sets the value of a statistic. Returns whether the feature has such a one.
+    pub fn set(&mut self, statistic: Statistic, value: Measured) -> bool {
+        match (statistic, value) {
+            (Statistic::Standardise(feature), Measured::Moments { mean, deviation }) => {
+                let given = Standardise::Given { mean, deviation };
+                self.numeric.get_mut(feature).map(|feature| feature.standardise = given).is_some()
+            }
+            (Statistic::MinMax(feature), Measured::Range { min, max }) => {
+                let given = MinMax::Given { min, max };
+                self.numeric.get_mut(feature).map(|feature| feature.min_max = given).is_some()
+            }
+            (Statistic::Edges(feature), Measured::Edges(edges)) => {
+                match self.categorical.get_mut(feature).and_then(Categorical::buckets_mut) {
+                    Some(Buckets::Edges(given)) => *given = edges,
+                    Some(buckets @ (Buckets::Fit(_) | Buckets::Fitted { .. })) => {
+                        *buckets = Buckets::Fitted { quantiles: buckets.quantiles(), edges };
+                    }
+                    None => return false,
+                }
+                true
+            }
+            (Statistic::Vocabulary(feature), Measured::Ids(mut ids)) => {
+                ids.sort_unstable();
+                let vocabulary = self.categorical.get_mut(feature).and_then(Categorical::vocabulary_mut);
+                vocabulary.map(|vocabulary| vocabulary.ids = Some(ids)).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets all that was measured. Given means, deviations and ranges look like measured ones, and are forgotten too.
+    pub(crate) fn forget_measured(&mut self) {
+        for feature in &mut self.numeric {
+            if feature.standardise != Standardise::No {
+                feature.standardise = Standardise::Fit;
+            }
+            if feature.min_max != MinMax::No {
+                feature.min_max = MinMax::Fit;
+            }
+        }
+        for feature in &mut self.categorical {
+            if let Some(buckets @ Buckets::Fitted { .. }) = feature.buckets_mut() {
+                *buckets = Buckets::Fit(buckets.quantiles());
+            }
+            if let Some(vocabulary) = feature.vocabulary_mut() {
+                vocabulary.ids = None;
+            }
+        }
+    }
+
+    /// Sets what is still to be measured to the values that another model's features of the same names have.
+    pub fn take_measured(&mut self, from: &Self) {
+        for statistic in self.unmeasured() {
+            let numeric = |feature: usize| from.numeric.iter().position(|f| f.name() == self.numeric[feature].name());
+            let categorical =
+                |feature: usize| from.categorical.iter().position(|f| f.name == self.categorical[feature].name);
+            let theirs = match statistic {
+                Statistic::Standardise(feature) => numeric(feature).map(Statistic::Standardise),
+                Statistic::MinMax(feature) => numeric(feature).map(Statistic::MinMax),
+                Statistic::Edges(feature) => categorical(feature).map(Statistic::Edges),
+                Statistic::Vocabulary(feature) => categorical(feature).map(Statistic::Vocabulary),
+            };
+            if let Some(value) = theirs.and_then(|statistic| from.measured(statistic)) {
+                self.set(statistic, value);
+            }
+        }
+    }
+}
+
+impl Categorical {
+    /// The ranges of a bucketised feature.
+    #[must_use]
+    pub fn buckets(&self) -> Option<&Buckets> {
+        match &self.source {
+            Source::Column { reading: Reading::Buckets(buckets), .. } => Some(buckets),
+            _ => None,
+        }
+    }
+
+    fn buckets_mut(&mut self) -> Option<&mut Buckets> {
+        match &mut self.source {
+            Source::Column { reading: Reading::Buckets(buckets), .. } => Some(buckets),
+            _ => None,
+        }
+    }
+
+    /// The vocabulary of a feature that has one.
+    #[must_use]
+    pub fn vocabulary(&self) -> Option<&Vocabulary> {
+        if let IdRange::Vocabulary(vocabulary) = &self.ids { Some(vocabulary) } else { None }
+    }
+
+    fn vocabulary_mut(&mut self) -> Option<&mut Vocabulary> {
+        if let IdRange::Vocabulary(vocabulary) = &mut self.ids { Some(vocabulary) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{DELIMITED, job};
+
+    const FEATURES: &str = "[features]\nlabel = 'y'\nnumeric = [{ column = 'n', standardise = true }, 'c', { column = 'b', min_max = true }]\n\
+        categorical = ['a', { column = 'n', name = 'r', buckets = 3 }, { column = 'b', vocabulary = { max_size = 9 } }]\n";
+
+    fn measured() -> Features {
+        let mut features = job(DELIMITED, FEATURES).features;
+        let values = [
+            Measured::Moments { mean: 1.0, deviation: 2.0 },
+            Measured::Range { min: -1.0, max: 3.0 },
+            Measured::Edges(vec![0.5, 7.0]),
+            Measured::Ids(vec![9, 3]),
+        ];
+        let statistics = features.unmeasured();
+        assert_eq!(
+            statistics,
+            [Statistic::Standardise(0), Statistic::MinMax(2), Statistic::Edges(1), Statistic::Vocabulary(2)]
+        );
+        for (index, value) in values.into_iter().enumerate() {
+            assert!(features.set(statistics[index], value), "{:?}", statistics[index]);
+        }
+        features
+    }
+
+    #[test]
+    fn what_is_set_is_measured_and_can_be_forgotten() {
+        let mut features = measured();
+        assert_eq!(features.unmeasured(), []);
+        assert_eq!(features.measured(Statistic::Vocabulary(2)), Some(Measured::Ids(vec![3, 9])));
+        assert!(!features.set(Statistic::Edges(0), Measured::Edges(vec![1.0])), "a feature of texts");
+        features.forget_measured();
+        assert_eq!(features, job(DELIMITED, FEATURES).features);
+    }
+
+    /// A resolved job that is resumed, or that another process compares, is the same job.
+    #[test]
+    fn measured_values_change_neither_the_job_nor_its_fingerprint() {
+        let before = job(DELIMITED, FEATURES);
+        let mut after = before.clone();
+        after.features = measured();
+        assert_eq!(after.changes_since(&before), []);
+        assert_eq!(after.fingerprint(), before.fingerprint());
+        let other = job(DELIMITED, &FEATURES.replace("buckets = 3", "buckets = 4"));
+        assert_ne!(other.fingerprint(), before.fingerprint());
+    }
+
+    #[test]
+    fn features_of_another_model_are_found_by_name() {
+        let text = "[features]\nlabel = 'y'\nnumeric = [{ column = 'c', standardise = true }, { column = 'n', standardise = true }]\n\
+            categorical = [{ column = 'b', vocabulary = { max_size = 9 } }, { column = 'a', name = 'r', buckets = 3 }]\n";
+        let mut features = job(DELIMITED, text).features;
+        features.take_measured(&measured());
+        assert_eq!(features.unmeasured(), [Statistic::Standardise(0)]);
+        assert_eq!(features.measured(Statistic::Edges(1)), Some(Measured::Edges(vec![0.5, 7.0])));
+    }
+}

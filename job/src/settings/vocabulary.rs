@@ -1,0 +1,93 @@
+//! Vocabularies: the frequent categories of a feature, measured over the training rows.
+
+use std::fmt::Write;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which categories have a row of their own. All others share one row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Vocabulary {
+    /// Times that a category must occur in the training rows.
+    pub min_count: u32,
+    /// Most categories; of more, the most frequent.
+    pub max_size: u32,
+    /// The ids of the categories, ascending; `None` until they are measured.
+    pub ids: Option<Vec<u64>>,
+}
+
+/// Which categories have a row of their own.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Vocabulary")]
+pub(crate) struct VocabularyKeys {
+    /// Times that a category must occur in the training rows.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub(crate) min_count: u32,
+    /// Most categories; of more, the most frequent. Their ids travel in one message to the other workers, and are kept in the job file of each
+    /// model.
+    #[serde(default = "many")]
+    #[schemars(range(min = 1, max = 262_144))]
+    pub(crate) max_size: u32,
+    /// The ids of the categories, 16 hexadecimal digits each, which a resolved job has. Default: measured over the training rows before
+    /// training.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ids: Option<String>,
+}
+
+/// Digits of an id.
+const DIGITS: usize = 16;
+
+/// The text of ids.
+pub(crate) fn ids_to_text(ids: &[u64]) -> String {
+    let mut text = String::with_capacity(DIGITS * ids.len());
+    for id in ids {
+        // A text takes every write.
+        let _ = write!(text, "{id:016x}");
+    }
+    text
+}
+
+/// The ids of a text, ascending; `None` if it has others than digits of ids.
+pub(crate) fn ids_of_text(text: &str) -> Option<Vec<u64>> {
+    if text.len() % DIGITS != 0 || text.bytes().any(|digit| !digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let id = |digits: &[u8]| std::str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let mut ids: Vec<u64> = text.as_bytes().chunks(DIGITS).map(id).collect::<Option<_>>()?;
+    ids.sort_unstable();
+    ids.dedup();
+    Some(ids)
+}
+
+fn ten() -> u32 {
+    10
+}
+
+fn many() -> u32 {
+    65_536
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn other_texts_are_no_ids() {
+        for text in ["0", "0123456789abcdeg", "+123456789abcdef", "é23456789abcdef"] {
+            assert_eq!(ids_of_text(text), None, "{text}");
+        }
+        assert_eq!(ids_of_text(""), Some(Vec::new()));
+    }
+
+    proptest! {
+        #[test]
+        fn ids_come_back_from_their_text(ids: std::collections::BTreeSet<u64>) {
+            let ids: Vec<u64> = ids.into_iter().collect();
+            prop_assert_eq!(ids_of_text(&ids_to_text(&ids)), Some(ids));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Calibration: fitted to the validation part, saved with the model, measured by `zagros eval`, written by `zagros predict`.
+//! And the importance of features.
+
+use serde_json::Value;
+use zagros_eval::Scores;
+
+use crate::fixture::Fixture;
+
+const VALIDATION: [&str; 2] = ["--set", "data.validation_share=0.2"];
+const ISOTONIC: [&str; 2] = ["--set", "eval.calibration=isotonic"];
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// A run of 4,000 rows whose model has calibration.
+fn trained(command: &[&str], more: &[&str]) -> (Fixture, String) {
+    let fixture = Fixture::new(4_000);
+    let arguments = [command, &VALIDATION, &ISOTONIC, more].concat();
+    fixture.zagros(arguments).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    (fixture, run)
+}
+
+/// The measures of predicted logits with the labels of their rows.
+fn measured(predictions: &str) -> Value {
+    let mut scores = Scores::new();
+    for row in predictions.lines().skip(1) {
+        let (label, logit) = row.split_once(',').expect("two fields");
+        scores.push(label.parse().expect("a label"), logit.parse().expect("a logit"));
+    }
+    serde_json::to_value(scores.report()).expect("JSON")
+}
+
+fn predict(fixture: &Fixture, run: &str, to: &str, more: &[&str]) -> String {
+    let command = ["predict", run, "test.txt", "-o", to, "--keys", "label", "--logits"];
+    fixture.zagros([&command[..], more].concat()).expect(0);
+    fixture.read(to)
+}
+
+#[test]
+fn measures_before_and_after_are_those_of_predictions_to_the_last_bit() {
+    let (fixture, run) = trained(&["train", "job.toml"], &[]);
+    let evaluated = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    let summary = fixture.summary();
+    assert_eq!(summary["calibrated"], evaluated["calibrated"], "at the end of training");
+    assert_eq!(summary["evaluation"]["logloss"], evaluated["logloss"]);
+    assert_eq!(measured(&predict(&fixture, &run, "after.csv", &[])), evaluated["calibrated"]);
+    let mut plain = evaluated.clone();
+    plain.as_object_mut().expect("an object").remove("calibrated");
+    assert_eq!(measured(&predict(&fixture, &run, "before.csv", &["--uncalibrated"])), plain);
+    assert_ne!(plain, evaluated["calibrated"]);
+    let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
+    assert!(shown.contains("after calibration"), "{shown}");
+    let manifest = fixture.read(&format!("{run}/model/manifest.json"));
+    assert!(manifest.contains("\"calibration.json\""), "{manifest}");
+    fixture.zagros(["inspect", &run, "--verify"]).expect(0);
+}
+
+#[test]
+fn a_damaged_calibration_is_refused() {
+    let (fixture, run) = trained(&["train", "job.toml"], &[]);
+    let file = format!("{run}/model/calibration.json");
+    let text = fixture.read(&file);
+    fixture.write(&file, text.replacen('0', "1", 1));
+    let changed = "calibration.json is not the file that was saved";
+    fixture.zagros(["eval", &run]).expect(3).says(&[changed]);
+    let verified = fixture.zagros(["inspect", &run, "--verify"]).expect(3);
+    assert!(verified.stdout.contains("calibration.json"), "{}", verified.stdout);
+    std::fs::remove_file(fixture.path(&file)).expect("it is there");
+    let predict = ["predict", &run, "test.txt", "-o", "s.csv"];
+    fixture.zagros(predict).expect(3).says(&["calibration.json is missing"]);
+    // What the network says can still be had.
+    fixture.zagros([&predict[..], &["--uncalibrated"]].concat()).expect(0);
+}
+
+#[test]
+fn two_workers_fit_one_function_with_the_best_state() {
+    let sets = ["--workers", "2", "--set", "train.mode=sync", "--set", "cluster.servers=1", "--set"];
+    let (fixture, run) = trained(&["up", "job.toml"], &[&sets[..], &["train.early_stop={patience=1}"]].concat());
+    let evaluated = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    assert_eq!(fixture.summary()["calibrated"], evaluated["calibrated"]);
+    assert_eq!(measured(&predict(&fixture, &run, "s.csv", &[])), evaluated["calibrated"]);
+}
+
+#[test]
+fn calibration_without_a_validation_part_is_refused() {
+    let fixture = Fixture::new(500);
+    let refused = fixture.zagros([&["train", "job.toml"][..], &ISOTONIC].concat());
+    refused.expect(2).says(&["calibration needs a validation part", "data.validation_share"]);
+    assert!(!fixture.path("runs").exists(), "nothing was started");
+}
+
+#[test]
+fn importance_is_the_loss_of_each_feature_and_the_same_again() {
+    let fixture = Fixture::new(4_000);
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    let eval = |more: &[&str]| json(&fixture.zagros([&["eval", &run, "--json"], more].concat()).expect(0).stdout);
+    let (plain, mut with) = (eval(&[]), eval(&["--importance=2"]));
+    assert_eq!(with, eval(&["--importance=2", "--set", "data.threads=3"]), "for any number of threads");
+    let importance = with.as_object_mut().expect("an object").remove("importance").expect("importance");
+    assert_eq!(with, plain, "the measures stay what they are");
+    let features = importance["features"].as_array().expect("features");
+    assert_eq!((importance["repeats"].as_u64(), features.len()), (Some(2), 39));
+    let losses: Vec<f64> = features.iter().filter_map(|feature| feature["auc_loss"]["mean"].as_f64()).collect();
+    assert!(losses.len() == 39 && losses.is_sorted_by(|one, other| one >= other), "{losses:?}");
+    assert!(losses[0] > 0.0 && features[0]["logloss_rise"]["deviation"].as_f64().is_some(), "{importance}");
+    let shown = fixture.zagros(["eval", &run, "--importance"]).expect(0).stdout;
+    assert!(shown.contains("exchanged 5 times") && shown.contains("C26"), "{shown}");
+    fixture.zagros(["eval", &run, "--importance=0"]).expect(2).says(&["--importance"]);
+}

@@ -1,0 +1,219 @@
+//! `zagros forget`: rows are gone from a model, its checkpoints and its deltas, and every other row is as it was.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use zagros_fake_s3::FakeS3;
+
+use crate::fixture::Fixture;
+use crate::resume::losses;
+
+/// Values of column C1 that training met: the first is forgotten.
+fn values(fixture: &Fixture) -> Vec<String> {
+    let text = fixture.read("train.txt");
+    let mut values: Vec<String> = text.lines().filter_map(|line| line.split('\t').nth(14)).map(str::to_owned).collect();
+    values.sort();
+    values.dedup();
+    values.retain(|value| !value.is_empty());
+    assert!(values.len() > 3, "{values:?}");
+    values
+}
+
+/// The row of a value of C1, without its place in the files.
+fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> {
+    let shown = fixture.zagros(["inspect", model, "--table", "C1", "--value", value, "--json"]);
+    let mut row: Value = match shown.code() {
+        Some(3) => return None,
+        _ => serde_json::from_str(&shown.expect(0).stdout).expect("JSON"),
+    };
+    for place in ["file", "block"] {
+        row.as_object_mut().expect("an object").remove(place);
+    }
+    Some(row)
+}
+
+fn forget(fixture: &Fixture, model: &str, value: &str) -> Value {
+    let done = fixture.zagros(["forget", model, "--table", "C1", "--value", value, "--json"]).expect(0);
+    serde_json::from_str(&done.stdout).expect("JSON")
+}
+
+fn manifest(folder: &Path) -> Value {
+    serde_json::from_slice(&fs::read(folder.join("manifest.json")).expect("a manifest")).expect("JSON")
+}
+
+fn rows_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(folder).expect("a folder").map(|file| file.expect("readable").path());
+    let rows = files.filter(|file| file.to_string_lossy().contains(".zrows"));
+    rows.map(|file| (file.file_name().unwrap().to_string_lossy().into_owned(), fs::read(&file).unwrap())).collect()
+}
+
+/// Every file is named by the manifest, and intact.
+fn is_whole(fixture: &Fixture, folder: &Path) {
+    fixture.zagros(["inspect", &folder.display().to_string(), "--verify"]).expect(0);
+    let named = manifest(folder)["row_files"].as_array().map_or(0, Vec::len);
+    assert_eq!(rows_files(folder).len(), named, "files that no manifest names: {}", folder.display());
+}
+
+#[test]
+fn a_row_is_gone_from_a_model_and_every_other_row_stays() {
+    let fixture = Fixture::new(500);
+    fixture.zagros(["train", "job.toml", "--set", "cluster.servers=2"]).expect(0);
+    let run = fixture.run_folder();
+    let (model, run) = (run.join("model"), run.display().to_string());
+    let values = values(&fixture);
+    let export = |table: &str, file: &str| {
+        fixture.zagros(["inspect", &run, "--table", table, "--export", file, "--state"]).expect(0);
+        fs::read(fixture.path(file)).expect("exported")
+    };
+    let others: Vec<_> = values[1..].iter().map(|value| row(&fixture, &run, value)).collect();
+    let (before, c2) = (manifest(&model), export("C2", "before.safetensors"));
+
+    fixture.write("gone.txt", format!("{}\nnobody\n", values[0]));
+    let asked = ["forget", run.as_str(), "--table", "C1", "--values", "gone.txt"];
+    let planned = fixture.zagros([&asked[..], &["--dry-run"]].concat()).expect(0).stdout;
+    assert!(planned.contains("1 row(s) would be removed") && planned.contains("nothing has changed"), "{planned}");
+    assert!(row(&fixture, &run, &values[0]).is_some() && !Path::new(&run).join("forgotten.jsonl").exists());
+
+    let done = fixture.zagros(asked).expect(0).stdout;
+    assert!(done.contains("1 row(s) removed") && done.contains("1 id(s) have no row in any"), "{done}");
+    assert_eq!(row(&fixture, &run, &values[0]), None);
+    assert_eq!(values[1..].iter().map(|value| row(&fixture, &run, value)).collect::<Vec<_>>(), others);
+    assert_eq!(export("C2", "after.safetensors"), c2);
+    is_whole(&fixture, &model);
+    let after = manifest(&model);
+    assert_eq!(after["rows"].as_u64().map(|rows| rows + 1), before["rows"].as_u64());
+    fixture.zagros(["eval", &run, "--json"]).expect(0);
+
+    let audit = fixture.read(&format!("{run}/forgotten.jsonl"));
+    let lines: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((lines.len(), &lines[0]["row"], &lines[0]["table"]), (1, &Value::from(true), &Value::from("C1")));
+    assert_eq!(
+        (&lines[0]["manifest_before"], &lines[0]["manifest_after"]),
+        (&before["manifest_sha256"], &after["manifest_sha256"])
+    );
+    assert_eq!(forget(&fixture, &run, &values[0])["saves"][0]["rows"], 0);
+    assert_eq!(manifest(&model), after, "there is nothing to do again");
+}
+
+#[test]
+fn what_cannot_be_forgotten_is_refused_with_the_reason() {
+    let fixture = Fixture::new(500);
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    let refused = |arguments: &[&str], texts: &[&str]| {
+        fixture.zagros([&["forget", run.as_str()], arguments].concat()).expect(2).says(texts);
+    };
+    refused(&["--table", "C91", "--id", "5"], &["there is no table `C91`", "did you mean `C9`?"]);
+    refused(&["--table", "C1"], &["no id is named", "--values FILE"]);
+    fixture.write("ids.txt", "5\nu17\n");
+    refused(&["--table", "C1", "--ids", "ids.txt"], &["ids.txt:2", "is no id"]);
+    fixture.zagros(["forget", "nowhere", "--table", "C1", "--id", "5"]).expect(3).says(&["nowhere does not exist"]);
+}
+
+/// Invariants CK-1 and CK-4: a process that is killed at any moment leaves one of these states. Each is whole, and the same command
+/// finishes.
+#[test]
+fn a_kill_at_any_moment_leaves_a_whole_model_and_the_same_command_finishes() {
+    let fixture = Fixture::new(500);
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let run = fixture.run_folder();
+    let (model, name) = (run.join("model"), run.display().to_string());
+    let value = values(&fixture).swap_remove(0);
+    let (old_manifest, old_files) = (fs::read(model.join("manifest.json")).unwrap(), rows_files(&model));
+    forget(&fixture, &name, &value);
+    let (new_manifest, new_files) = (fs::read(model.join("manifest.json")).unwrap(), rows_files(&model));
+    let audit = fs::read(run.join("forgotten.jsonl")).unwrap();
+    let half = ("rows-0-of-1.without-0.zrows.00ff.tmp".to_owned(), b"half of a copy".to_vec());
+    // While the first copy is written; before the manifest is replaced; before the old file is deleted.
+    let states = [
+        (&old_manifest, vec![&old_files], vec![half], b"".to_vec(), true),
+        (&old_manifest, vec![&old_files, &new_files], vec![], audit.clone(), true),
+        (&new_manifest, vec![&old_files, &new_files], vec![], audit.clone(), false),
+    ];
+    for (manifest, files, more, audit_before, has_row) in states {
+        rows_files(&model).keys().for_each(|file| fs::remove_file(model.join(file)).unwrap());
+        let files = files.into_iter().flatten().map(|(name, content)| (name.clone(), content.clone()));
+        files.chain(more).for_each(|(name, content)| fs::write(model.join(name), content).unwrap());
+        fs::write(model.join("manifest.json"), manifest).unwrap();
+        fs::write(run.join("forgotten.jsonl"), &audit_before).unwrap();
+        fixture.zagros(["inspect", &name, "--verify"]).expect(0);
+        assert_eq!(row(&fixture, &name, &value).is_some(), has_row);
+        forget(&fixture, &name, &value);
+        is_whole(&fixture, &model);
+        assert_eq!(
+            (rows_files(&model), fs::read(model.join("manifest.json")).unwrap()),
+            (new_files.clone(), new_manifest.clone())
+        );
+        let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(lines(&fs::read(run.join("forgotten.jsonl")).unwrap()), 1, "no line comes twice");
+    }
+}
+
+fn checkpoints(run: &Path) -> Vec<PathBuf> {
+    let folders =
+        fs::read_dir(run.join("checkpoints")).expect("checkpoints").map(|folder| folder.expect("readable").path());
+    let mut folders: Vec<_> = folders.filter(|folder| folder.join("manifest.json").is_file()).collect();
+    folders.sort();
+    folders
+}
+
+/// Invariant CK-6: the deltas of a run are files of each other. The run goes on from what is left, and is refused while it trains.
+#[test]
+fn a_row_is_gone_from_checkpoints_with_deltas_and_the_run_goes_on() {
+    let fixture = Fixture::new(20_000);
+    let deltas = [
+        "checkpoint.every_steps=20",
+        "checkpoint.deltas=4",
+        "checkpoint.keep=20",
+        "train.epochs=3",
+        "cluster.servers=2",
+    ];
+    let train: Vec<&str> =
+        ["train", "job.toml"].into_iter().chain(deltas.iter().flat_map(|set| ["--set", *set])).collect();
+    let value = values(&fixture).swap_remove(0);
+    let mut first = fixture.start(train.iter().copied());
+    for number in 0..4 {
+        first.wait_for_line("checkpoint after step");
+        if number == 2 {
+            let run = fixture.run_folder().display().to_string();
+            let refused = fixture.zagros(["forget", &run, "--table", "C1", "--value", &value]).expect(2);
+            refused.says(&["a process trains in", "then resume the run by its own command"]);
+        }
+    }
+    first.signal(Signal::KILL);
+    first.finish();
+    let run = fixture.run_folder();
+    let found = checkpoints(&run);
+    let has_delta = |folder: &PathBuf| manifest(folder)["row_files"].to_string().contains("delta");
+    assert!(found.len() > 2 && found.iter().any(has_delta), "{found:?}");
+    let newest = found.last().expect("a checkpoint").display().to_string();
+    let single = fixture.zagros(["forget", &newest, "--table", "C1", "--value", &value]).expect(2);
+    single.says(&["is one checkpoint of a run", "name the run folder"]);
+    let done = forget(&fixture, &run.display().to_string(), &value);
+    assert_eq!(done["saves"].as_array().map(Vec::len), Some(found.len()));
+    for folder in &found {
+        is_whole(&fixture, folder);
+        assert_eq!(row(&fixture, &folder.display().to_string(), &value), None, "{}", folder.display());
+    }
+    fixture.zagros(train).expect(0).says(&["going on after step"]);
+    assert_eq!(losses(&fixture).1, 1, "it was resumed");
+}
+
+#[test]
+fn a_row_is_gone_from_a_model_in_a_store() {
+    let store = FakeS3::start("models");
+    let fixture = Fixture::new(500).with_environment(store.environment());
+    fixture.zagros(["train", "job.toml", "--set", "output.model_folder=s3://models/ads"]).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    let value = values(&fixture).swap_remove(0);
+    assert!(row(&fixture, &run, &value).is_some());
+    let done = forget(&fixture, &run, &value);
+    assert_eq!((&done["saves"][0]["rows"], done["saves"].as_array().map(Vec::len)), (&Value::from(1), Some(1)));
+    assert_eq!(row(&fixture, &run, &value), None);
+    let model = done["saves"][0]["save"].as_str().expect("a place").to_owned();
+    fixture.zagros(["inspect", &model, "--verify"]).expect(0);
+    assert_eq!(store.keys().iter().filter(|key| key.ends_with(".zrows")).count(), 1);
+}

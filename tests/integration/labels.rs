@@ -1,0 +1,168 @@
+//! Several labels of all kinds, with sample weights, through training, evaluation and prediction.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use zagros_zip::ZipEq;
+
+use crate::fixture::Fixture;
+
+/// `click` and `price` follow from `a`; `buy` only comes with a click; `level` follows from `b`; `rating` is often missing.
+const JOB: &str = r#"
+name = "labels"
+[data]
+format = "delimited"
+train = "train.csv"
+validation = "test.csv"
+test = "test.csv"
+delimiter = ","
+header = true
+threads = 1
+[features]
+label = [
+    "click",
+    { column = "buy", given = "click", weight = 0.5 },
+    { column = "level", kind = "classes", classes = ["low", "middle", "high"] },
+    { column = "rating", kind = "regression", loss = "huber", missing = "skip" },
+    { column = "price", name = "count", kind = "regression", loss = "poisson", weight = 0.25 },
+]
+weight = "times"
+numeric = ["x"]
+categorical = ["a", "b"]
+[embedding]
+dim = 4
+optimizer = { kind = "adagrad", lr = 0.1 }
+[optimizer]
+kind = "adam"
+lr = 0.01
+[model]
+kind = "mmoe"
+experts = 2
+hidden = [16]
+tower = [8]
+[train]
+batch_size = 64
+threads = 1
+epochs = 4
+early_stop = { patience = 4 }
+[cluster]
+timeout_seconds = 20
+lease_seconds = 2
+[output]
+folder = "runs"
+"#;
+
+fn rows(count: u64) -> String {
+    let mut text = "id,click,buy,level,rating,price,times,x,a,b\n".to_owned();
+    for row in 0..count {
+        let mixed = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let (a, b, noise) = (mixed % 8, mixed / 8 % 6, mixed / 64 % 10);
+        let click = (a < 4) != (noise == 0);
+        let buy = click && (b < 3) != (noise == 1);
+        let level = ["low", "middle", "high"][(b / 2) as usize];
+        let rating = if noise < 5 { format!("{}", a as f64 / 2.0) } else { String::new() };
+        let (click, buy) = (u8::from(click), u8::from(buy));
+        writeln!(text, "{row},{click},{buy},{level},{rating},{},{},0.{noise},a{a},b{b}", a % 4, noise % 3)
+            .expect("text");
+    }
+    text
+}
+
+fn fixture() -> Fixture {
+    let fixture = Fixture::new(10);
+    fixture.write("job.toml", JOB);
+    fixture.write("train.csv", rows(4_000));
+    fixture.write("test.csv", rows(700));
+    fixture
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// The measure of a label.
+fn measure(measures: &Value, label: &str, name: &str) -> f64 {
+    let targets = measures["targets"].as_array().expect("measures of several labels");
+    let of = targets.iter().find(|target| target["target"] == label).expect("the label is measured");
+    of[name].as_f64().unwrap_or_else(|| panic!("no {name} of {label}: {of}"))
+}
+
+/// That each label is learned: what is random here is a tenth of the clicks.
+fn assert_learned(measures: &Value) {
+    assert!(measure(measures, "click", "auc") > 0.85, "{measures}");
+    assert!(measure(measures, "buy", "auc") > 0.85, "{measures}");
+    assert!(measure(measures, "level", "accuracy") > 0.95, "{measures}");
+    assert!(measure(measures, "rating", "mse") < 0.2, "{measures}");
+    assert!(measure(measures, "count", "deviance") < 0.4, "{measures}");
+    assert_eq!(measures["auc"], measures["targets"][0]["auc"]);
+}
+
+#[test]
+fn all_labels_are_learned_measured_and_predicted() {
+    let fixture = fixture();
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    let measures = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    assert_learned(&measures);
+    let summary = fixture.summary();
+    assert_eq!(summary["targets"], measures["targets"], "the model is what was scored last");
+    let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
+    assert!(shown.contains("  level         accuracy "), "{shown}");
+    // Rows to predict need neither labels nor weights.
+    let unlabelled = rows(700).lines().map(unlabelled).collect::<Vec<_>>().join("\n");
+    fixture.write("new.csv", unlabelled);
+    fixture.zagros(["predict", &run, "new.csv", "-o", "scores.csv", "--keys", "id"]).expect(0);
+    let scores = fixture.read("scores.csv");
+    let names = "id,score_click,score_buy,score_level_low,score_level_middle,score_level_high,score_rating,score_count";
+    assert_eq!(scores.lines().next(), Some(names));
+    let predicted: Vec<Vec<f64>> = scores.lines().skip(1).map(numbers).collect();
+    assert_eq!(predicted.len(), 700);
+    let (mut rated, mut squared) = (0, 0.0);
+    let text = rows(700);
+    let tests: Vec<&str> = text.lines().skip(1).collect();
+    for (row, test) in predicted.iter().zip_eq(tests) {
+        assert!((row[3] + row[4] + row[5] - 1.0).abs() < 1e-9, "{row:?}");
+        assert!(row[2] <= row[1] && row[7] > 0.0, "a purchase is never likelier than its click: {row:?}");
+        if let Ok(rating) = test.split(',').nth(4).expect("a rating").parse::<f64>() {
+            rated += 1;
+            squared += (row[6] - rating).powi(2);
+        }
+    }
+    assert!((squared / f64::from(rated) - measure(&measures, "rating", "mse")).abs() < 1e-9);
+}
+
+fn unlabelled(line: &str) -> String {
+    let fields: Vec<&str> = line.split(',').collect();
+    [&fields[..1], &fields[7..]].concat().join(",")
+}
+
+fn numbers(line: &str) -> Vec<f64> {
+    line.split(',').map(|field| field.parse().expect("a number")).collect()
+}
+
+#[test]
+fn workers_learn_all_labels_together() {
+    let fixture = fixture();
+    fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"]).expect(0);
+    assert_learned(&fixture.summary());
+}
+
+#[test]
+fn a_label_or_a_weight_that_is_none_is_a_malformed_row() {
+    let fixture = fixture();
+    let refused = |from: &str, to: &str, expected: &str| {
+        fixture.write("train.csv", rows(300).replacen(from, to, 1));
+        let said = fixture.zagros(["train", "job.toml"]).expect(2).stderr;
+        assert!(said.contains(expected), "{said}");
+    };
+    refused(
+        ",middle,",
+        ",medium,",
+        r#"expected one of the classes "low" or "middle" or "high" in label column "level""#,
+    );
+    refused(",0.0,a", ",x,0.0,a", "expected 10 fields");
+    let weights = rows(300).replace(",times,", ",often,");
+    fixture.write("train.csv", weights);
+    let said = fixture.zagros(["train", "job.toml"]).expect(2).stderr;
+    assert!(said.contains("no column \"times\""), "{said}");
+}
