@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_told_from_a_job_by_its_name() {
+    fn a_name_says_whether_a_file_is_data_or_a_job() {
         let folder = std::env::temp_dir();
         for data in ["s3://bucket/rows", "none/*.csv", "part-[0-9]", &folder.display().to_string()] {
             assert!(is_data(data.as_ref()), "{data}");

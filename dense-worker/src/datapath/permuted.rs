@@ -121,11 +121,12 @@ mod tests {
     /// The logits are those of a batch that was read with the values in the other order.
     #[test]
     fn permuted_logits_are_those_of_permuted_rows() {
-        let job = job(1, &[2, 3], Model::Ffnn { hidden: vec![4], dropout: 0.0 });
+        const SAMPLES: u64 = 40;
+        let job = job(1, &[2, 3], Model::Ffnn { hidden: vec![16], dropout: 0.0 });
         let mut dense = Dense::new(&job, Metrics::new(&Registry::new())).unwrap();
-        let ids: [&[u64]; 2] = [&[1, 2, 3, 4, 5], &[6, 7, 8, 9, 10]];
-        let mut plain = batch(5, &ids);
-        plain.numeric = vec![0.1, 0.2, 0.3, 0.4, 0.5];
+        let ids: [Vec<u64>; 2] = [(0..SAMPLES).collect(), (100..100 + SAMPLES).collect()];
+        let mut plain = batch(SAMPLES as usize, &[&ids[0], &ids[1]]);
+        plain.numeric = (0..SAMPLES).map(|sample| sample as f32 / 10.0).collect();
         // The row of an id is made of the id, wherever it comes in the batch.
         let row = |id: &u64, dim: usize| (0..dim).map(|at| (*id as f32 + at as f32).sin()).collect::<Vec<_>>();
         let logits =
@@ -143,7 +144,7 @@ mod tests {
             };
         let seed = PermutationSeed { seed: 3, batch: 1, repeat: 2 };
         for feature in 0..3 {
-            let order = seed.order(FeatureIndex(feature), 5);
+            let order = seed.order(FeatureIndex(feature), SAMPLES as usize);
             let mut moved = plain.clone();
             for (to, from) in order.iter().enumerate() {
                 match feature {

@@ -251,17 +251,23 @@ mod tests {
     }
 
     #[test]
-    fn decay_counts_by_the_share_of_the_push_and_whole_without_one() {
-        let of = |share| PushRequest { share, ..push_of(&[(ITEM, &[5])], 1, 0.0) };
-        for (share, kept) in [(None, 0.5), (Some(1.0), 0.5), (Some(0.25), 0.875), (Some(0.0), 1.0)] {
+    fn a_row_decays_once_a_step_whatever_shares_its_pushes_have() {
+        let of = |share, seq| PushRequest { share, ..push_of(&[(ITEM, &[5])], seq, 0.0) };
+        for (share, later) in [(None, None), (Some(1.0), None), (Some(0.25), Some(0.75)), (Some(0.0), Some(1.0 / 3.0))]
+        {
             let service = decaying();
             let first = read(&service, &[(ITEM, &[5])]);
-            assert!(pushed(&service, &of(share)));
-            let expected: Vec<f32> = first.iter().map(|value| value * kept).collect();
-            assert_eq!(read(&service, &[(ITEM, &[5])]), expected, "{share:?}");
+            assert!(pushed(&service, &of(share, 1)));
+            let halved: Vec<f32> = first.iter().map(|value| value * 0.5).collect();
+            assert_eq!(read(&service, &[(ITEM, &[5])]), halved, "{share:?}");
+            // The rest of the step.
+            if later.is_some() {
+                assert!(pushed(&service, &of(later, 2)));
+                assert_eq!(read(&service, &[(ITEM, &[5])]), halved, "{later:?} after {share:?}");
+            }
         }
         for share in [f32::NAN, -0.5, 1.5, f32::INFINITY] {
-            let refusal = push(&decaying(), &of(Some(share))).unwrap_err();
+            let refusal = push(&decaying(), &of(Some(share), 1)).unwrap_err();
             assert_eq!(refusal.kind, RefusalKind::Invalid);
             assert!(refusal.message.contains("of its step's samples; expected 0 to 1"), "{refusal}");
         }

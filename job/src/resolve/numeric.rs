@@ -18,12 +18,12 @@ impl Resolver<'_> {
     }
 
     fn transforms_fit(&mut self, path: &Path, feature: &Numeric) {
-        if let Some([low, high]) = feature.clip.filter(|[low, high]| !(low < high)) {
+        if let Some([low, high]) = feature.clip.filter(|[low, high]| is_empty(*low, *high)) {
             let message = format!("`clip` leaves nothing between {low} and {high}");
             self.problem(path.key("clip"), message, "least, then greatest", "write the lesser value first");
         }
         if let MinMax::Given { min, max } = feature.min_max
-            && !(min < max)
+            && is_empty(min, max)
         {
             let message = format!("`min_max` has min {min}, which is not below max {max}");
             self.problem(path.key("min_max"), message, "an empty range", "exchange the two");
@@ -33,6 +33,11 @@ impl Resolver<'_> {
             self.problem(path.key("min_max"), "`min_max` and `standardise` exclude each other", "one too many", help);
         }
     }
+}
+
+/// Whether there is nothing between two bounds; also if one is not a number.
+fn is_empty(low: f64, high: f64) -> bool {
+    low.partial_cmp(&high) != Some(std::cmp::Ordering::Less)
 }
 
 #[cfg(test)]

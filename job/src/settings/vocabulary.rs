@@ -51,7 +51,7 @@ pub(crate) fn ids_to_text(ids: &[u64]) -> String {
 
 /// The ids of a text, ascending; `None` if it has others than digits of ids.
 pub(crate) fn ids_of_text(text: &str) -> Option<Vec<u64>> {
-    if text.len() % DIGITS != 0 || text.bytes().any(|digit| !digit.is_ascii_hexdigit()) {
+    if !text.len().is_multiple_of(DIGITS) || text.bytes().any(|digit| !digit.is_ascii_hexdigit()) {
         return None;
     }
     let id = |digits: &[u8]| std::str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok());

@@ -48,7 +48,7 @@ pub(super) enum Cell {
     /// A value in each of several columns, whose combination is the category.
     Cross(Vec<PartReader>),
     /// Any number of values in one column.
-    Many(Finder<'static>),
+    Many(Box<Finder<'static>>),
 }
 
 /// Reads a cell of one value.
@@ -417,7 +417,7 @@ impl Cell {
     fn new(features: &Features, feature: &Categorical) -> Self {
         let parts = || features.parts(feature).iter().map(PartReader::new).collect();
         match (feature.values.separator(), &feature.source) {
-            (Some(separator), _) => Self::Many(Finder::new(separator).into_owned()),
+            (Some(separator), _) => Self::Many(Box::new(Finder::new(separator).into_owned())),
             (None, Source::Cross(_)) => Self::Cross(parts()),
             (None, Source::Column { column, reading }) => Self::One(PartReader::new(&Part { column, reading })),
         }

@@ -1,3 +1,5 @@
+//! Pushes of several workers for the same rows of a step, against one push of their sum.
+
 use proptest::prelude::*;
 use zagros_zip::ZipEq;
 
