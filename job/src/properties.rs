@@ -162,7 +162,10 @@ fn with_sequence(model: &Json, item: Json, tag: Json, sequence: Json) -> (Json, 
     if model["kind"] != "din" && model["kind"] != "bst" {
         return (item, tag);
     }
-    let keys = json!({ "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "pool_at": null });
+    let keys = json!({
+        "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "pool_at": null,
+        "buckets": null, "date": null, "default": null,
+    });
     (with(item, json!({ "table": null })), with(tag, keys))
 }
 

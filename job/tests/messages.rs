@@ -132,7 +132,7 @@ fn dims_must_fit_the_model() {
         "{DELIMITED}[features]\nlabel = 'y'\ncategorical = ['user', {{ column = 'item', dim = 8 }}]\n[model]\nkind = 'dlrm'\n"
     );
     let expected = [
-        "job.toml:7:49: a DLRM needs tables of one dim: \"user\" has 16, \"item\" has 8; give all tables the same `dim`, or use [model] kind = \"ffnn\"",
+        "job.toml:7:49: a DLRM needs tables of one dim: \"item\" has 8, the other one has 16; give all tables the same `dim`, or use [model] kind = \"ffnn\"",
         "job.toml:9:8: a DLRM needs a numeric feature for its bottom MLP; list columns under `features.numeric`, or use [model] kind = \"ffnn\"",
     ];
     assert_eq!(lines(&text), expected);

@@ -13,7 +13,7 @@ pub enum InitError {
         /// Its name.
         data: PathBuf,
         /// What failed, where, and what to do.
-        source: IngestError,
+        source: Box<IngestError>,
     },
     /// There are too few rows to learn anything from.
     #[error("the data has {rows} rows; at least {needed} are needed to tell what its columns hold")]

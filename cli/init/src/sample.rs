@@ -14,5 +14,6 @@ const LIMITS: SampleLimits = SampleLimits { rows: 100_000, bytes: 32 << 20, file
 /// # Errors
 /// When there is no such data, or it cannot be read.
 pub fn read_sample(data: &Path) -> Result<RowSample, InitError> {
-    sample(&[data.to_path_buf()], LIMITS).map_err(|source| InitError::Unreadable { data: data.into(), source })
+    sample(&[data.to_path_buf()], LIMITS)
+        .map_err(|source| InitError::Unreadable { data: data.into(), source: Box::new(source) })
 }

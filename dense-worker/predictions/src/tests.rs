@@ -157,7 +157,7 @@ fn what_cannot_be_written_is_refused() {
 fn a_row_may_have_several_scores() {
     let folder = tempfile::tempdir().unwrap();
     let columns = || PredictionColumns::new(vec!["id".to_owned()], vec!["click".to_owned(), "buy".to_owned()]).unwrap();
-    let rows = InputRows::of(1, [Some(vec![&b"7"[..]]), None, Some(vec![&b"8"[..]])].into_iter());
+    let rows = InputRows::of(1, [Some(vec![&b"7"[..]]), None, Some(vec![&b"8"[..]])]);
     let write = |name: &str, format| {
         let path = folder.path().join(name);
         let mut file = PredictionFile::open(&path, (columns(), format), "model", 1, false).unwrap();

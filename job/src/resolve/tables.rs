@@ -147,7 +147,7 @@ mod tests {
         assert!(matches!(optimizer("row_adagrad"), TableOptimizer::RowAdagrad { lr: 0.02, .. }));
         assert!(matches!(optimizer("adam"), TableOptimizer::Adam { lr: 0.001, beta2: 0.999, .. }));
         assert!(matches!(optimizer("adamw"), TableOptimizer::AdamW { weight_decay: 0.01, .. }));
-        assert_eq!(optimizer("ftrl"), TableOptimizer::Ftrl { lr: 0.05, beta: 1.0, l1: 0.0, l2: 0.0 });
+        assert_eq!(optimizer("ftrl"), TableOptimizer::Ftrl { lr: 0.05, beta: 1e-4, l1: 0.0, l2: 0.0 });
         let init = |text: &str| job(DELIMITED, &with("'a'", &format!("[embedding]\ninit = {text}\n"))).tables[0].init;
         assert_eq!(init("{ kind = 'truncated_normal' }"), Initializer::TruncatedNormal { deviation: 0.01 });
         assert_eq!(init("{ kind = 'xavier', rows = 500 }"), Initializer::Xavier { rows: 500.0 });

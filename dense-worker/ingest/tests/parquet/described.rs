@@ -73,7 +73,8 @@ fn described_features_are_the_same_in_every_format() {
 /// What some values are, computed by hand from the rows.
 fn check(job: &Job, batch: &Batch) {
     let ids = |feature: usize| &batch.categorical[feature].ids;
-    let scaled = |age: f64| (age.clamp(2.0, 100.0).ln_1p() - 3.0_f64.ln()) / (101.0_f64.ln() - 3.0_f64.ln());
+    let (least, most) = (2.0_f64.ln_1p(), 100.0_f64.ln_1p());
+    let scaled = |age: f64| (age.clamp(2.0, 100.0).ln_1p() - least) / (most - least);
     let mut expected: Vec<(u32, u64, u64, u64)> = (0..1_000)
         .map(Row::new)
         .map(|row| {
