@@ -6,6 +6,7 @@ use zagros_chart::html::{NOTHING, document, escaped, table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_dense_worker::Evaluation;
 use zagros_ingest::profile::FeatureProfile;
+use zagros_zip::number_from;
 
 use super::health::{DayHealth, TableHealth, percent};
 use super::history::{DayHistory, DayRecord};
@@ -43,7 +44,7 @@ fn heading(name: &str, days: &[NamedDay<'_>]) -> String {
 
 fn charts(days: &[NamedDay<'_>]) -> String {
     let of = |name: &'static str, value: &dyn Fn(&DayRecord) -> Option<f64>| {
-        let numbered = (1_u32..).zip(days.iter().copied());
+        let numbered = number_from(1_u32, days.iter().copied());
         let points = numbered.filter_map(|(number, (_, record))| Some((f64::from(number), value(record)?)));
         vec![ChartSeries { name, colour: 0, dots: true, points: points.collect() }]
     };
