@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_row_decays_once_a_step_whatever_shares_its_pushes_have() {
-        let of = |share, seq| PushRequest { share, ..push_of(&[(ITEM, &[5])], seq, 0.0) };
+        let of = |share, seq| PushRequest { share, step: 1, ..push_of(&[(ITEM, &[5])], seq, 0.0) };
         for (share, later) in [(None, None), (Some(1.0), None), (Some(0.25), Some(0.75)), (Some(0.0), Some(1.0 / 3.0))]
         {
             let service = decaying();
