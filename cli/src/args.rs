@@ -106,7 +106,7 @@ pub(crate) struct JobArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// A file, a folder, a pattern such as 'logs/*.csv', or s3://bucket/prefix: CSV, TSV, JSON lines or Parquet, compressed or not. At
+    /// A file, a folder, a pattern such as 'logs/*.csv', or s3://bucket/prefix: CSV, TSV, JSON lines, Parquet or Arrow, compressed or not. At
     /// most 100,000 rows are looked at.
     #[arg(value_name = "DATA")]
     pub(crate) data: PathBuf,

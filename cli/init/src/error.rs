@@ -25,7 +25,7 @@ pub enum InitError {
     },
     /// No separator divides the lines into columns.
     #[error(
-        "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines or Parquet"
+        "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines, Parquet or Arrow"
     )]
     NoSeparator {
         /// The start of the first line.

@@ -67,6 +67,7 @@ fn write_data(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
         Layout::Criteo => "criteo",
         Layout::Delimited(_) => "delimited",
         Layout::Parquet => "parquet",
+        Layout::Arrow => "arrow",
         Layout::Jsonl => "jsonl",
     };
     writeln!(text, "\n[data]\nformat = {format:?}\ntrain = {}", quoted(&data.to_string_lossy()))?;
@@ -278,7 +279,7 @@ mod tests {
             column("price", ValueForm::Number, &|row| if row == 3 { "NaN".into() } else { format!("{}.5", row % 30) }),
             column("at", ValueForm::Time, &|row| format!("2026-11-23 00:{row:02}:00")),
         ];
-        for format in [ColumnFormat::Parquet, ColumnFormat::Jsonl] {
+        for format in [ColumnFormat::Parquet, ColumnFormat::Arrow, ColumnFormat::Jsonl] {
             let unusable = vec![("blob".to_owned(), "it is compressed with LZO".to_owned())];
             let text = checked(SampledRows::Columns { format, columns: columns.clone(), unusable }, true, Some("paid"));
             for part in [

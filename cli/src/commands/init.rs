@@ -9,8 +9,10 @@ use zagros_shell::{Exit, Failure, OrInternal, answer, err, load_job};
 use crate::args::InitArgs;
 
 /// Ends of names of data files.
-const DATA: [&str; 15] =
-    ["csv", "tsv", "txt", "data", "parquet", "pq", "jsonl", "ndjson", "json", "gz", "zst", "zstd", "lz4", "bz2", "log"];
+const DATA: [&str; 15] = [
+    "csv", "tsv", "txt", "data", "parquet", "pq", "arrow", "feather", "ipc", "jsonl", "ndjson", "json", "gz", "zst",
+    "zstd", "lz4", "bz2", "log",
+];
 
 /// Characters that make a path a pattern.
 const WILDCARDS: [char; 3] = ['*', '?', '['];

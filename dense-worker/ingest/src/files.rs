@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-use crate::columnar::parquet::file::UsedColumn;
+use crate::columnar::groups::UsedColumn;
 use crate::find::find;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;

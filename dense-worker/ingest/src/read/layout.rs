@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicBool;
 use zagros_job::{Delimited, Format, Job};
 
 use crate::IngestError;
-use crate::columnar::parquet::file::{ParquetFooter, RowGroups};
+use crate::columnar::file::{ColumnFile, FileFormat};
+use crate::columnar::groups::RowGroups;
 use crate::columnar::shapes::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
 use crate::read::names::{most_similar, used_columns, usual_separators};
@@ -83,7 +84,8 @@ impl FileLayout {
                 let names = head.without_label(job, format.columns.clone())?;
                 (head, names)
             }
-            Format::Parquet(_) => return Self::of_columns(job, path),
+            Format::Parquet(_) => return Self::of_columns(job, path, FileFormat::Parquet),
+            Format::Arrow(_) => return Self::of_columns(job, path, FileFormat::Arrow),
             Format::Jsonl(_) => {
                 let head = head()?;
                 check_objects(job, path, cancel)?;
@@ -105,9 +107,9 @@ impl FileLayout {
 }
 
 impl FileLayout {
-    /// Reads the footer of a Parquet file.
-    fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
-        let footer = ParquetFooter::open(path)?;
+    /// Reads the footer of a file of columns.
+    fn of_columns(job: &Job, path: &Path, format: FileFormat) -> Result<Self, IngestError> {
+        let footer = ColumnFile::open(path, format)?;
         let positions = ColumnPositions::find(job, path, footer.names())?;
         let ColumnPositions { labels, weight, numeric, categorical, group, keys, time, .. } = &positions;
         let learned = labels.iter().chain(weight);
@@ -115,7 +117,7 @@ impl FileLayout {
         let row_groups = footer.row_groups(path, used)?;
         check_shapes(job, path, &row_groups.columns)?;
         let row_groups = Some(row_groups);
-        let bytes = footer.bytes;
+        let bytes = footer.bytes();
         Ok(Self {
             path: path.into(),
             bytes,
@@ -177,14 +179,14 @@ pub fn criteo_columns() -> Vec<String> {
 pub(crate) fn records(format: &Format) -> Option<RecordSyntax> {
     match format {
         Format::Delimited(format) => RecordSyntax::of(format),
-        Format::Criteo | Format::Parquet(_) | Format::Jsonl(_) => None,
+        Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => None,
     }
 }
 
 /// How the fields of a format are written.
 pub(crate) fn syntax(format: &Format) -> Syntax {
     match format {
-        Format::Criteo | Format::Parquet(_) | Format::Jsonl(_) => {
+        Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => {
             Syntax { delimiter: b'\t', quotes: false, trim: false }
         }
         Format::Delimited(format) => Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
