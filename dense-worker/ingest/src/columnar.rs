@@ -13,6 +13,7 @@ pub(crate) mod arrow;
 pub(crate) mod file;
 pub(crate) mod groups;
 pub(crate) mod kind;
+pub(crate) mod magic;
 pub(crate) mod parquet;
 pub(crate) mod parser;
 pub(crate) mod sample;

@@ -14,7 +14,7 @@ mod objects;
 use std::path::{Path, PathBuf};
 
 use crate::IngestError;
-use crate::columnar::{arrow, parquet};
+use crate::columnar::magic;
 use crate::find::find;
 
 /// Separates the values of a list in its text: the ASCII character for this purpose.
@@ -118,9 +118,9 @@ pub fn sample(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, Inge
         bytes: (limits.bytes / chosen.len()).max(64 << 10),
         files: 1,
     };
-    let mut sample = if lines::starts_with(first, parquet::file::MAGIC)? {
+    let mut sample = if lines::starts_with(first, magic::PARQUET)? {
         columns::sample(&chosen, ColumnFormat::Parquet, each)?
-    } else if lines::starts_with(first, arrow::file::MAGIC)? {
+    } else if lines::starts_with(first, magic::ARROW)? {
         columns::sample(&chosen, ColumnFormat::Arrow, each)?
     } else {
         let text = lines::sample(&chosen, each)?;

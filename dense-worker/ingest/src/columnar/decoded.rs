@@ -18,14 +18,14 @@ use crate::source::open_file;
 /// A column with what its values become.
 #[derive(Debug)]
 pub(super) struct Decoded<O> {
-    reader: Reader,
+    reader: DecodedReader,
     pub(super) out: O,
     pub(super) position: usize,
 }
 
 /// Reads a column of a row group.
 #[derive(Debug)]
-enum Reader {
+enum DecodedReader {
     Parquet(Box<ColumnReader>),
     Arrow(ArrowColumn),
 }
@@ -82,12 +82,12 @@ impl<'a> GroupColumns<'a> {
         Ok(Decoded { reader, out: out(column), position: column.position })
     }
 
-    fn reader(&self, column: &UsedColumn, index: usize) -> Result<Reader> {
+    fn reader(&self, column: &UsedColumn, index: usize) -> Result<DecodedReader> {
         let chunks = &self.row_groups.groups[self.group].chunks;
         let file = match (&self.source, &column.description) {
             (GroupSource::Arrays(arrays), Description::Arrow(leaf)) => {
                 return match arrays.get(&leaf.field) {
-                    Some(array) => ArrowColumn::new(leaf, array).map(Reader::Arrow),
+                    Some(array) => ArrowColumn::new(leaf, array).map(DecodedReader::Arrow),
                     None => fail("it was not read"),
                 };
             }
@@ -97,7 +97,7 @@ impl<'a> GroupColumns<'a> {
         };
         match &column.description {
             Description::Parquet(column) => {
-                ColumnReader::new(file, chunks[index], column).map(|reader| Reader::Parquet(Box::new(reader)))
+                ColumnReader::new(file, chunks[index], column).map(|reader| DecodedReader::Parquet(Box::new(reader)))
             }
             Description::Arrow(_) => fail("it has no arrays"),
         }
@@ -137,8 +137,8 @@ impl<O: Output> Decoded<O> {
     /// Decodes the rows of a slice.
     pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<()> {
         match &mut self.reader {
-            Reader::Parquet(reader) => reader.read_slice(skipped, rows, &mut self.out),
-            Reader::Arrow(reader) => reader.read_slice(skipped, rows, &mut self.out),
+            DecodedReader::Parquet(reader) => reader.read_slice(skipped, rows, &mut self.out),
+            DecodedReader::Arrow(reader) => reader.read_slice(skipped, rows, &mut self.out),
         }
     }
 }

@@ -10,6 +10,7 @@ use zagros_job::{Delimited, Format, Job};
 use crate::IngestError;
 use crate::columnar::file::{ColumnFile, FileFormat};
 use crate::columnar::groups::RowGroups;
+use crate::columnar::magic::other_format;
 use crate::columnar::shapes::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
 use crate::read::names::{most_similar, used_columns, usual_separators};
@@ -265,8 +266,12 @@ impl Head {
     ) -> Result<Self, IngestError> {
         let text = BufReader::new(Text::open(path, Reach::Start, cancel)?);
         let mut head = Self { path: path.into(), text, max_line_bytes, records, offset: 0, line: 1 };
-        let start = head.text.fill_buf().map(|start| start.starts_with(BYTE_ORDER_MARK));
-        if start.map_err(|error| head.text.get_ref().explain(error))? {
+        let start = head.text.fill_buf().map(|start| (start.starts_with(BYTE_ORDER_MARK), other_format(start)));
+        let (has_mark, other) = start.map_err(|error| head.text.get_ref().explain(error))?;
+        if let Some(reason) = other {
+            return Err(IngestError::DamagedFooter { path: path.into(), reason: reason.into() });
+        }
+        if has_mark {
             head.text.consume(BYTE_ORDER_MARK.len());
             head.offset = BYTE_ORDER_MARK.len() as u64;
         }
@@ -371,6 +376,18 @@ mod tests {
     /// A job with `click`, `age`, `city` and `tags`, found by the header.
     fn job() -> Job {
         fixture::delimited(|format| format.comment = Some("#".into()))
+    }
+
+    #[test]
+    fn a_file_of_columns_is_no_text() {
+        for (job, start, format) in [
+            (fixture::criteo(), &b"PAR1\x15\x04"[..], "parquet"),
+            (job(), b"ARROW1\0\0", "arrow"),
+            (fixture::delimited(|format| format.header = false), b"ARROW1\0\0", "arrow"),
+        ] {
+            let error = layout(&job, start).unwrap_err().to_string();
+            assert!(error.contains(&format!("set data.format = \"{format}\"")), "{error}");
+        }
     }
 
     #[test]

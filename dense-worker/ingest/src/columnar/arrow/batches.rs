@@ -11,7 +11,7 @@ use ::arrow_ipc::MetadataVersion;
 use ::arrow_ipc::reader::{read_dictionary, read_record_batch};
 use ::arrow_schema::{ArrowError, SchemaRef};
 
-use super::body::{Failure, StoredMessage, used_buffers};
+use super::body::{BatchFailure, StoredMessage, used_buffers};
 use crate::IngestError;
 use crate::columnar::fault::{Fault, caught, fail};
 use crate::source::RandomAccess;
@@ -121,8 +121,8 @@ impl RecordBatches {
         let used = used_buffers(self.schema.fields(), &self.fields, self.version, batch).map_err(damaged)?;
         let body = match stored.body(&self.path, &self.file, batch, &used) {
             Ok(body) => body,
-            Err(Failure::Fault(fault)) => return Err(damaged(fault)),
-            Err(Failure::Unreadable(error)) => return Err(*error),
+            Err(BatchFailure::Fault(fault)) => return Err(damaged(fault)),
+            Err(BatchFailure::Unreadable(error)) => return Err(*error),
         };
         let array = |field: &usize| {
             let decoded = caught(|| {
@@ -150,8 +150,8 @@ impl RecordBatches {
             for stored in &self.dictionaries {
                 match self.add_dictionary(stored, &mut entries) {
                     Ok(()) => {}
-                    Err(Failure::Fault(Fault(reason))) => return Err(reason),
-                    Err(Failure::Unreadable(error)) => {
+                    Err(BatchFailure::Fault(Fault(reason))) => return Err(reason),
+                    Err(BatchFailure::Unreadable(error)) => {
                         let reason = error.to_string();
                         unreadable = Some(*error);
                         return Err(reason);
@@ -174,7 +174,7 @@ impl RecordBatches {
         &self,
         stored: &StoredMessage,
         entries: &mut HashMap<i64, ArrayRef>,
-    ) -> std::result::Result<(), Failure> {
+    ) -> std::result::Result<(), BatchFailure> {
         let message = stored.message()?;
         let dictionary = message.header_as_dictionary_batch();
         let Some((dictionary, batch)) = dictionary.and_then(|dictionary| Some((dictionary, dictionary.data()?))) else {

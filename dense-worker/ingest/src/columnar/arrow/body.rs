@@ -99,24 +99,24 @@ impl StoredMessage {
 }
 
 /// A result of reading a part of a file: what is wrong in it, or why it cannot be read.
-pub(super) type Placed<T> = std::result::Result<T, Failure>;
+pub(super) type Placed<T> = std::result::Result<T, BatchFailure>;
 
 /// Why a part of a file was not read.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum BatchFailure {
     /// What is wrong in it.
     Fault(Fault),
     /// The file itself.
     Unreadable(Box<IngestError>),
 }
 
-impl From<Fault> for Failure {
+impl From<Fault> for BatchFailure {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<Box<IngestError>> for Failure {
+impl From<Box<IngestError>> for BatchFailure {
     fn from(error: Box<IngestError>) -> Self {
         Self::Unreadable(error)
     }

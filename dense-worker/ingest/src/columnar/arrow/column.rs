@@ -12,7 +12,7 @@ use ::arrow_buffer::{NullBuffer, ScalarBuffer};
 use ::arrow_schema::DataType;
 
 use super::schema::Leaf;
-use super::values::{Keys, Stored, Values};
+use super::values::{ArrayValues, EntryKeys, StoredValues};
 use crate::columnar::fault::{Result, caught, fail};
 use crate::columnar::output::Output;
 
@@ -22,7 +22,7 @@ const PORTION: usize = 1024;
 /// Reads a column of a record batch.
 #[derive(Debug)]
 pub(crate) struct ArrowColumn {
-    node: Node,
+    node: ArrayNode,
     rows: usize,
     /// The next row.
     at: usize,
@@ -32,15 +32,15 @@ pub(crate) struct ArrowColumn {
 
 /// An array that leads to the values of the column.
 #[derive(Debug)]
-enum Node {
-    Values(Values),
-    Fields(Option<NullBuffer>, Box<Node>),
-    Lists(Option<NullBuffer>, Ends, Box<Node>),
+enum ArrayNode {
+    Values(ArrayValues),
+    Fields(Option<NullBuffer>, Box<ArrayNode>),
+    Lists(Option<NullBuffer>, ListEnds, Box<ArrayNode>),
 }
 
 /// Where lists end.
 #[derive(Debug)]
-enum Ends {
+enum ListEnds {
     Short(ScalarBuffer<i32>),
     Long(ScalarBuffer<i64>),
     /// Each has so many values.
@@ -50,7 +50,7 @@ enum Ends {
 impl ArrowColumn {
     /// The column `leaf` of the field with the values of `array`.
     pub(crate) fn new(leaf: &Leaf, array: &ArrayRef) -> Result<Self> {
-        let node = caught(|| Node::new(array, &leaf.steps))?;
+        let node = caught(|| ArrayNode::new(array, &leaf.steps))?;
         Ok(Self { node, rows: array.len(), at: 0, is_remembered: false })
     }
 
@@ -64,8 +64,8 @@ impl ArrowColumn {
         caught(|| {
             self.remember(out);
             match &self.node {
-                Node::Values(values) if self.is_remembered => give_entries(values, start, end, out),
-                Node::Values(values) => {
+                ArrayNode::Values(values) if self.is_remembered => give_entries(values, start, end, out),
+                ArrayNode::Values(values) => {
                     give_values(values, start, end, out);
                     Ok(())
                 }
@@ -82,7 +82,7 @@ impl ArrowColumn {
 
     /// Gives the entries of a dictionary to `out`, unless the rows are fewer: then each row is converted by itself.
     fn remember<O: Output>(&mut self, out: &mut O) {
-        let Stored::Entries(_, entries) = &self.node.values().stored else { return };
+        let StoredValues::Entries(_, entries) = &self.node.values().stored else { return };
         let count = entries.count;
         if self.is_remembered || count > self.rows.min(i32::MAX as usize) {
             return;
@@ -94,7 +94,7 @@ impl ArrowColumn {
     }
 }
 
-impl Node {
+impl ArrayNode {
     fn new(array: &ArrayRef, steps: &[usize]) -> Result<Self> {
         let nulls = array.nulls().cloned();
         Ok(match array.data_type() {
@@ -104,30 +104,30 @@ impl Node {
             }
             DataType::List(_) => {
                 let lists = array.as_list::<i32>();
-                let ends = Ends::Short(lists.offsets().inner().clone());
+                let ends = ListEnds::Short(lists.offsets().inner().clone());
                 Self::Lists(nulls, ends, Box::new(Self::new(lists.values(), steps)?))
             }
             DataType::LargeList(_) => {
                 let lists = array.as_list::<i64>();
-                let ends = Ends::Long(lists.offsets().inner().clone());
+                let ends = ListEnds::Long(lists.offsets().inner().clone());
                 Self::Lists(nulls, ends, Box::new(Self::new(lists.values(), steps)?))
             }
             DataType::FixedSizeList(..) => {
                 let lists = array.as_fixed_size_list();
-                let ends = Ends::Fixed(lists.value_length().unsigned_abs() as usize);
+                let ends = ListEnds::Fixed(lists.value_length().unsigned_abs() as usize);
                 Self::Lists(nulls, ends, Box::new(Self::new(lists.values(), steps)?))
             }
             DataType::Map(..) => {
                 let maps = array.as_map();
-                let ends = Ends::Short(maps.offsets().inner().clone());
+                let ends = ListEnds::Short(maps.offsets().inner().clone());
                 let entries: ArrayRef = std::sync::Arc::new(maps.entries().clone());
                 Self::Lists(nulls, ends, Box::new(Self::new(&entries, steps)?))
             }
-            _ => Self::Values(Values::new(array)?),
+            _ => Self::Values(ArrayValues::new(array)?),
         })
     }
 
-    fn values(&self) -> &Values {
+    fn values(&self) -> &ArrayValues {
         match self {
             Self::Values(values) => values,
             Self::Fields(_, below) | Self::Lists(_, _, below) => below.values(),
@@ -141,7 +141,7 @@ impl Node {
                 out.null();
                 return Ok(());
             }
-            Self::Values(Values { stored: Stored::Entries(keys, _), .. }) if remembered => {
+            Self::Values(ArrayValues { stored: StoredValues::Entries(keys, _), .. }) if remembered => {
                 return out.entry(keys.get(index)).or_else(fail);
             }
             Self::Values(values) => {
@@ -163,7 +163,7 @@ impl Node {
     }
 }
 
-impl Ends {
+impl ListEnds {
     /// Where a list starts and ends.
     #[inline]
     fn of(&self, index: usize) -> (usize, usize) {
@@ -176,7 +176,7 @@ impl Ends {
 }
 
 /// Gives rows of one value each.
-fn give_values<O: Output>(values: &Values, start: usize, end: usize, out: &mut O) {
+fn give_values<O: Output>(values: &ArrayValues, start: usize, end: usize, out: &mut O) {
     let has_no_null = values.has_no_null();
     for row in start..end {
         if !has_no_null && values.is_null(row) {
@@ -189,8 +189,8 @@ fn give_values<O: Output>(values: &Values, start: usize, end: usize, out: &mut O
 }
 
 /// Gives rows of one entry each.
-fn give_entries<O: Output>(values: &Values, start: usize, end: usize, out: &mut O) -> Result<()> {
-    let Stored::Entries(keys, _) = &values.stored else { return fail("no dictionary") };
+fn give_entries<O: Output>(values: &ArrayValues, start: usize, end: usize, out: &mut O) -> Result<()> {
+    let StoredValues::Entries(keys, _) = &values.stored else { return fail("no dictionary") };
     if values.has_no_null() {
         return give_full(keys, start, end, out);
     }
@@ -206,7 +206,7 @@ fn give_entries<O: Output>(values: &Values, start: usize, end: usize, out: &mut 
 }
 
 /// Gives rows that all have an entry.
-fn give_full<O: Output>(keys: &Keys, start: usize, end: usize, out: &mut O) -> Result<()> {
+fn give_full<O: Output>(keys: &EntryKeys, start: usize, end: usize, out: &mut O) -> Result<()> {
     let mut places = [0_i32; PORTION];
     let mut at = start;
     while at < end {

@@ -9,15 +9,14 @@ use ::arrow_ipc::{Block, Footer, MetadataVersion, root_as_footer};
 use ::arrow_schema::SchemaRef;
 
 use super::batches::{RecordBatches, fault};
-use super::body::{CONTINUATION, Failure, Placed, StoredMessage};
+use super::body::{BatchFailure, CONTINUATION, Placed, StoredMessage};
 use super::schema::{Leaf, dictionaries, leaves};
 use crate::IngestError;
 use crate::columnar::fault::{Fault, Result, caught, fail};
 use crate::columnar::groups::{Description, GroupPlace, RowGroup, RowGroups, UsedColumn};
+use crate::columnar::magic::{self, ARROW as MAGIC};
 use crate::source::RandomAccess;
 
-/// The first and the last bytes of every file.
-pub(crate) const MAGIC: &[u8; 6] = b"ARROW1";
 /// The first bytes of a file of Feather's first version.
 const OLD_FEATHER: &[u8; 4] = b"FEA1";
 /// Bytes behind the footer: its length and the magic.
@@ -57,7 +56,7 @@ impl ArrowFooter {
         let last = source.read(path, bytes - end, end as usize)?;
         let length = footer_bytes(&last, bytes).map_err(damaged)?;
         let footer = source.read(path, bytes - TAIL - length, length as usize)?;
-        let Described { schema, version, dictionaries, batches, named } =
+        let FooterContent { schema, version, dictionaries, batches, named } =
             caught(|| described(&footer)).map_err(damaged)?;
         let leaves: Vec<Arc<Leaf>> = leaves(&schema).into_iter().map(Arc::new).collect();
         let names = leaves.iter().map(|leaf| leaf.name.clone()).collect();
@@ -94,10 +93,10 @@ impl ArrowFooter {
             let read = StoredMessage::read(path, &self.source, self.bytes, block);
             let stored = read.and_then(|stored| Ok((rows(&stored)?, stored)));
             let (rows, stored) = stored.map_err(|failure| match failure {
-                Failure::Fault(Fault(reason)) => {
+                BatchFailure::Fault(Fault(reason)) => {
                     IngestError::DamagedGroup { path: path.into(), unit: "record batch", number, reason }
                 }
-                Failure::Unreadable(error) => *error,
+                BatchFailure::Unreadable(error) => *error,
             })?;
             let middle = (block.offset().unsigned_abs() + stored.body.end) / 2;
             last_middle = middle.max(last_middle);
@@ -127,8 +126,8 @@ impl ArrowFooter {
             match read.and_then(|stored| Ok((dictionary_id(&stored)?, stored))) {
                 Ok((id, stored)) if named.contains(&id) => used.push(stored),
                 Ok(_) => {}
-                Err(Failure::Unreadable(error)) => return Err(*error),
-                Err(Failure::Fault(Fault(reason))) => {
+                Err(BatchFailure::Unreadable(error)) => return Err(*error),
+                Err(BatchFailure::Fault(Fault(reason))) => {
                     let reason = format!("a dictionary: {reason}; if the file is damaged, write it again");
                     return Err(IngestError::DamagedFooter { path: path.into(), reason });
                 }
@@ -139,7 +138,7 @@ impl ArrowFooter {
 }
 
 /// What a footer says.
-struct Described {
+struct FooterContent {
     schema: SchemaRef,
     version: MetadataVersion,
     dictionaries: Vec<Block>,
@@ -147,7 +146,7 @@ struct Described {
     named: Vec<BTreeSet<i64>>,
 }
 
-fn described(footer: &[u8]) -> Result<Described> {
+fn described(footer: &[u8]) -> Result<FooterContent> {
     let footer: Footer<'_> = match root_as_footer(footer) {
         Ok(footer) => footer,
         Err(error) => {
@@ -163,7 +162,7 @@ fn described(footer: &[u8]) -> Result<Described> {
     for (index, field) in written.fields().into_iter().flatten().enumerate() {
         dictionaries(field, 0, &mut named[index]);
     }
-    Ok(Described {
+    Ok(FooterContent {
         schema,
         version: footer.version(),
         dictionaries: footer.dictionaries().into_iter().flatten().copied().collect(),
@@ -201,7 +200,9 @@ fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
 
 /// What a file is that does not start as an Arrow file.
 fn other_format(start: &[u8]) -> String {
-    let text = if start.starts_with(&CONTINUATION) {
+    let text = if let Some(text) = magic::other_format(start) {
+        text
+    } else if start.starts_with(&CONTINUATION) {
         "it is an Arrow stream, which has no footer; write it as a file (pyarrow.ipc.new_file, or write_feather)"
     } else if start.starts_with(OLD_FEATHER) {
         "it is a Feather file of version 1; write it as version 2 (pyarrow.feather.write_feather)"

@@ -16,16 +16,16 @@ const DAY: i64 = 86_400_000;
 
 /// An array whose values are not other arrays.
 #[derive(Debug)]
-pub(super) struct Values {
+pub(super) struct ArrayValues {
     pub(super) nulls: Option<NullBuffer>,
-    pub(super) stored: Stored,
+    pub(super) stored: StoredValues,
     /// How many there are.
     pub(super) count: usize,
 }
 
 /// How values are stored.
 #[derive(Debug)]
-pub(super) enum Stored {
+pub(super) enum StoredValues {
     Null,
     Bool(BooleanBuffer),
     I8(ScalarBuffer<i8>),
@@ -50,12 +50,12 @@ pub(super) enum Stored {
     /// Each of so many bytes.
     Fixed(usize, Buffer),
     /// Where each value is among the values of a dictionary.
-    Entries(Keys, Box<Values>),
+    Entries(EntryKeys, Box<ArrayValues>),
 }
 
 /// The places of entries in a dictionary.
 #[derive(Debug)]
-pub(super) enum Keys {
+pub(super) enum EntryKeys {
     I8(ScalarBuffer<i8>),
     I16(ScalarBuffer<i16>),
     I32(ScalarBuffer<i32>),
@@ -66,46 +66,46 @@ pub(super) enum Keys {
     U64(ScalarBuffer<u64>),
 }
 
-impl Values {
+impl ArrayValues {
     pub(super) fn new(array: &ArrayRef) -> Result<Self> {
         let stored = match array.data_type() {
-            DataType::Null => Stored::Null,
-            DataType::Boolean => Stored::Bool(array.as_boolean().values().clone()),
-            DataType::Int8 => Stored::I8(numbers(array)),
-            DataType::Int16 => Stored::I16(numbers(array)),
+            DataType::Null => StoredValues::Null,
+            DataType::Boolean => StoredValues::Bool(array.as_boolean().values().clone()),
+            DataType::Int8 => StoredValues::I8(numbers(array)),
+            DataType::Int16 => StoredValues::I16(numbers(array)),
             DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(..) => {
-                Stored::I32(numbers(array))
+                StoredValues::I32(numbers(array))
             }
             DataType::Int64
             | DataType::Time64(_)
             | DataType::Timestamp(..)
             | DataType::Duration(_)
-            | DataType::Decimal64(..) => Stored::I64(numbers(array)),
-            DataType::Date64 => Stored::Days(numbers(array)),
-            DataType::UInt8 => Stored::U8(numbers(array)),
-            DataType::UInt16 => Stored::U16(numbers(array)),
-            DataType::UInt32 => Stored::U32(numbers(array)),
-            DataType::UInt64 => Stored::U64(numbers(array)),
-            DataType::Float16 => Stored::F16(numbers(array)),
-            DataType::Float32 => Stored::F32(numbers(array)),
-            DataType::Float64 => Stored::F64(numbers(array)),
-            DataType::Decimal128(..) => Stored::I128(numbers(array)),
-            DataType::Decimal256(..) => Stored::I256(numbers(array)),
-            DataType::Utf8 => texts(array.as_string::<i32>(), Stored::Texts),
-            DataType::LargeUtf8 => texts(array.as_string::<i64>(), Stored::LongTexts),
-            DataType::Binary => texts(array.as_binary::<i32>(), Stored::Texts),
-            DataType::LargeBinary => texts(array.as_binary::<i64>(), Stored::LongTexts),
-            DataType::Utf8View => Stored::Views(array.as_string_view().clone().to_binary_view()),
-            DataType::BinaryView => Stored::Views(array.as_binary_view().clone()),
+            | DataType::Decimal64(..) => StoredValues::I64(numbers(array)),
+            DataType::Date64 => StoredValues::Days(numbers(array)),
+            DataType::UInt8 => StoredValues::U8(numbers(array)),
+            DataType::UInt16 => StoredValues::U16(numbers(array)),
+            DataType::UInt32 => StoredValues::U32(numbers(array)),
+            DataType::UInt64 => StoredValues::U64(numbers(array)),
+            DataType::Float16 => StoredValues::F16(numbers(array)),
+            DataType::Float32 => StoredValues::F32(numbers(array)),
+            DataType::Float64 => StoredValues::F64(numbers(array)),
+            DataType::Decimal128(..) => StoredValues::I128(numbers(array)),
+            DataType::Decimal256(..) => StoredValues::I256(numbers(array)),
+            DataType::Utf8 => texts(array.as_string::<i32>(), StoredValues::Texts),
+            DataType::LargeUtf8 => texts(array.as_string::<i64>(), StoredValues::LongTexts),
+            DataType::Binary => texts(array.as_binary::<i32>(), StoredValues::Texts),
+            DataType::LargeBinary => texts(array.as_binary::<i64>(), StoredValues::LongTexts),
+            DataType::Utf8View => StoredValues::Views(array.as_string_view().clone().to_binary_view()),
+            DataType::BinaryView => StoredValues::Views(array.as_binary_view().clone()),
             DataType::FixedSizeBinary(width) => {
-                Stored::Fixed(width.unsigned_abs() as usize, array.as_fixed_size_binary().values().clone())
+                StoredValues::Fixed(width.unsigned_abs() as usize, array.as_fixed_size_binary().values().clone())
             }
             DataType::Dictionary(key, _) => {
                 let entries = array.as_any_dictionary().values();
                 if matches!(entries.data_type(), DataType::Dictionary(..)) {
                     return fail("a dictionary of dictionaries");
                 }
-                Stored::Entries(keys(array, key)?, Box::new(Self::new(entries)?))
+                StoredValues::Entries(keys(array, key)?, Box::new(Self::new(entries)?))
             }
             other => return fail(format!("values of the type {other}")),
         };
@@ -117,8 +117,8 @@ impl Values {
     pub(super) fn is_null(&self, index: usize) -> bool {
         match (&self.nulls, &self.stored) {
             (Some(nulls), _) if nulls.is_null(index) => true,
-            (_, Stored::Null) => true,
-            (_, Stored::Entries(keys, entries)) => entries.is_null(keys.get(index)),
+            (_, StoredValues::Null) => true,
+            (_, StoredValues::Entries(keys, entries)) => entries.is_null(keys.get(index)),
             _ => false,
         }
     }
@@ -127,8 +127,8 @@ impl Values {
     pub(super) fn has_no_null(&self) -> bool {
         self.nulls.as_ref().is_none_or(|nulls| nulls.null_count() == 0)
             && match &self.stored {
-                Stored::Null => false,
-                Stored::Entries(_, entries) => entries.has_no_null(),
+                StoredValues::Null => false,
+                StoredValues::Entries(_, entries) => entries.has_no_null(),
                 _ => true,
             }
     }
@@ -138,34 +138,36 @@ impl Values {
     pub(super) fn with<R>(&self, index: usize, take: impl FnOnce(Value<'_>) -> R) -> R {
         let int = |value: i64| Value::Int(value);
         match &self.stored {
-            Stored::Null => take(Value::Bytes(b"")),
-            Stored::Bool(values) => take(int(i64::from(values.value(index)))),
-            Stored::I8(values) => take(int(i64::from(values[index]))),
-            Stored::I16(values) => take(int(i64::from(values[index]))),
-            Stored::I32(values) => take(int(i64::from(values[index]))),
-            Stored::I64(values) => take(int(values[index])),
-            Stored::U8(values) => take(int(i64::from(values[index]))),
-            Stored::U16(values) => take(int(i64::from(values[index]))),
-            Stored::U32(values) => take(int(i64::from(values[index]))),
-            Stored::U64(values) => take(int(values[index].cast_signed())),
-            Stored::F16(values) => take(Value::Bytes(&values[index].to_le_bytes())),
-            Stored::F32(values) => take(Value::Float(f64::from(values[index]))),
-            Stored::F64(values) => take(Value::Float(values[index])),
-            Stored::I128(values) => take(Value::Bytes(&values[index].to_be_bytes())),
-            Stored::I256(values) => take(Value::Bytes(&values[index].to_be_bytes())),
-            Stored::Days(values) => take(int(values[index].div_euclid(DAY))),
-            Stored::Texts(ends, bytes) => take(Value::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize])),
-            Stored::LongTexts(ends, bytes) => {
+            StoredValues::Null => take(Value::Bytes(b"")),
+            StoredValues::Bool(values) => take(int(i64::from(values.value(index)))),
+            StoredValues::I8(values) => take(int(i64::from(values[index]))),
+            StoredValues::I16(values) => take(int(i64::from(values[index]))),
+            StoredValues::I32(values) => take(int(i64::from(values[index]))),
+            StoredValues::I64(values) => take(int(values[index])),
+            StoredValues::U8(values) => take(int(i64::from(values[index]))),
+            StoredValues::U16(values) => take(int(i64::from(values[index]))),
+            StoredValues::U32(values) => take(int(i64::from(values[index]))),
+            StoredValues::U64(values) => take(int(values[index].cast_signed())),
+            StoredValues::F16(values) => take(Value::Bytes(&values[index].to_le_bytes())),
+            StoredValues::F32(values) => take(Value::Float(f64::from(values[index]))),
+            StoredValues::F64(values) => take(Value::Float(values[index])),
+            StoredValues::I128(values) => take(Value::Bytes(&values[index].to_be_bytes())),
+            StoredValues::I256(values) => take(Value::Bytes(&values[index].to_be_bytes())),
+            StoredValues::Days(values) => take(int(values[index].div_euclid(DAY))),
+            StoredValues::Texts(ends, bytes) => {
                 take(Value::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
             }
-            Stored::Views(values) => take(Value::Bytes(values.value(index))),
-            Stored::Fixed(width, bytes) => take(Value::Bytes(&bytes[index * width..(index + 1) * width])),
-            Stored::Entries(keys, entries) => entries.with(keys.get(index), take),
+            StoredValues::LongTexts(ends, bytes) => {
+                take(Value::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
+            }
+            StoredValues::Views(values) => take(Value::Bytes(values.value(index))),
+            StoredValues::Fixed(width, bytes) => take(Value::Bytes(&bytes[index * width..(index + 1) * width])),
+            StoredValues::Entries(keys, entries) => entries.with(keys.get(index), take),
         }
     }
 }
 
-impl Keys {
+impl EntryKeys {
     /// The place of a value that is there.
     #[inline]
     pub(super) fn get(&self, index: usize) -> usize {
@@ -190,21 +192,21 @@ fn numbers<T: ArrowNativeType>(array: &ArrayRef) -> ScalarBuffer<T> {
 
 fn texts<T: ByteArrayType>(
     array: &GenericByteArray<T>,
-    stored: impl FnOnce(ScalarBuffer<T::Offset>, Buffer) -> Stored,
-) -> Stored {
+    stored: impl FnOnce(ScalarBuffer<T::Offset>, Buffer) -> StoredValues,
+) -> StoredValues {
     stored(array.offsets().inner().clone(), array.values().clone())
 }
 
-fn keys(array: &ArrayRef, key: &DataType) -> Result<Keys> {
+fn keys(array: &ArrayRef, key: &DataType) -> Result<EntryKeys> {
     Ok(match key {
-        DataType::Int8 => Keys::I8(numbers(array)),
-        DataType::Int16 => Keys::I16(numbers(array)),
-        DataType::Int32 => Keys::I32(numbers(array)),
-        DataType::Int64 => Keys::I64(numbers(array)),
-        DataType::UInt8 => Keys::U8(numbers(array)),
-        DataType::UInt16 => Keys::U16(numbers(array)),
-        DataType::UInt32 => Keys::U32(numbers(array)),
-        DataType::UInt64 => Keys::U64(numbers(array)),
+        DataType::Int8 => EntryKeys::I8(numbers(array)),
+        DataType::Int16 => EntryKeys::I16(numbers(array)),
+        DataType::Int32 => EntryKeys::I32(numbers(array)),
+        DataType::Int64 => EntryKeys::I64(numbers(array)),
+        DataType::UInt8 => EntryKeys::U8(numbers(array)),
+        DataType::UInt16 => EntryKeys::U16(numbers(array)),
+        DataType::UInt32 => EntryKeys::U32(numbers(array)),
+        DataType::UInt64 => EntryKeys::U64(numbers(array)),
         other => return fail(format!("a dictionary whose places are of the type {other}")),
     })
 }

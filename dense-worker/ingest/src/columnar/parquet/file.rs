@@ -15,10 +15,9 @@ use super::stored::StoredGroups;
 use crate::IngestError;
 use crate::columnar::fault::{Fault, Result, caught, fail};
 use crate::columnar::groups::{Description, GroupPlace, RowGroup, RowGroups, UsedColumn};
+use crate::columnar::magic::{PARQUET as MAGIC, other_format};
 use crate::source::RandomAccess;
 
-/// The first and the last bytes of every file.
-pub(crate) const MAGIC: &[u8; 4] = b"PAR1";
 /// The last bytes of a file whose footer is encrypted.
 const ENCRYPTED: &[u8; 4] = b"PARE";
 /// Bytes behind the footer: its length and the magic.
@@ -46,9 +45,12 @@ impl ParquetFooter {
         let last = read(bytes - end, end)?;
         // The start shows what a file is, unless the end does.
         let ends_as_parquet = bytes >= MAGIC.len() as u64 + TAIL && last.ends_with(MAGIC);
-        if !ends_as_parquet && (bytes < MAGIC.len() as u64 + TAIL || read(0, MAGIC.len() as u64)?[..] != MAGIC[..]) {
-            let fault = Fault::new("it does not start with PAR1, so it is no Parquet file; check data.format");
-            return Err(damaged(fault));
+        let start = if ends_as_parquet { MAGIC[..].into() } else { read(0, bytes.min(TAIL))? };
+        if !start.starts_with(MAGIC) || bytes < MAGIC.len() as u64 + TAIL {
+            let none = "it does not start with PAR1, so it is no Parquet file; check data.format";
+            return Err(damaged(Fault::new(
+                other_format(&start).filter(|_| !start.starts_with(MAGIC)).unwrap_or(none),
+            )));
         }
         let length = footer_bytes(&last, bytes).map_err(damaged)?;
         let (behind, whole) = (TAIL as usize, length as usize + TAIL as usize);
