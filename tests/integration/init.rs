@@ -219,6 +219,10 @@ fn a_number_of_many_values_is_learned_as_a_regression_from_rows_with_line_breaks
 fn standard_input_is_refused_with_what_to_do() {
     let fixture = Fixture::new(100);
     for command in ["init", "train"] {
-        fixture.zagros([command, "-"]).expect(2).says(&["standard input cannot be described", "head -n 100000", "data.train=-"]);
+        fixture.zagros([command, "-"]).expect(2).says(&[
+            "standard input cannot be described",
+            "head -n 100000",
+            "data.train=-",
+        ]);
     }
 }
