@@ -15,10 +15,10 @@ const MODEL: &str = "
 dim = 16                       # of tables that name no `dim`
 
 [model]
-kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md
-hidden = [256, 128]
-dropout = 0.3
 ";
+
+/// Categorical features from which on the network crosses them (docs/adr/0066).
+const MANY_CATEGORIES: usize = 8;
 
 /// Writes the job file for the data at `data`.
 #[must_use]
@@ -49,6 +49,12 @@ fn write_model(text: &mut String, sketch: &Sketch) -> fmt::Result {
         LabelForm::Regression { .. } => "mse",
     };
     text.push_str(MODEL);
+    if sketch.layout == Layout::Criteo || sketch.categories().count() >= MANY_CATEGORIES {
+        text.push_str("kind = \"dcnv2\"                 # crosses the many categories; takes tables of any dims; other kinds: docs/models.md\n");
+    } else {
+        text.push_str("kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md\n");
+    }
+    text.push_str("hidden = [256, 128]\ndropout = 0.3\n");
     text.push_str("\n[train]\nbatch_size = 1024\nepochs = 20                    # at most\n");
     writeln!(
         text,

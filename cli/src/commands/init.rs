@@ -9,7 +9,7 @@ use zagros_shell::{Exit, Failure, OrInternal, answer, err, load_job};
 use crate::args::InitArgs;
 
 /// Ends of names of data files.
-const DATA: [&str; 15] = [
+const DATA: [&str; 18] = [
     "csv", "tsv", "txt", "data", "parquet", "pq", "arrow", "feather", "ipc", "jsonl", "ndjson", "json", "gz", "zst",
     "zstd", "lz4", "bz2", "log",
 ];

@@ -114,7 +114,8 @@ fn integers_that_may_be_ids_are_in_both_lists() {
 fn criteos_lines_are_recognised() {
     let row = |label: usize| format!("{label}{}{}\n", "\t-1".repeat(13), "\t68fd1e64".repeat(26));
     let data: String = (0..20).map(|line| row(line % 2)).collect();
-    assert!(job(&data, None).contains("format = \"criteo\""));
+    let text = job(&data, None);
+    assert!(text.contains("format = \"criteo\"") && text.contains("kind = \"dcnv2\""), "{text}");
 }
 
 #[test]
@@ -154,6 +155,20 @@ fn parts_of_dates_are_features_and_what_is_unsure_is_a_comment() {
     ] {
         assert!(text.contains(part), "no {part} in\n{text}");
     }
+}
+
+#[test]
+fn many_categories_are_crossed() {
+    let kind = |columns: usize| {
+        let names: Vec<String> = (0..columns).map(|column| format!("c{column}")).collect();
+        let row = |row: usize| {
+            let cells: Vec<String> = (0..columns).map(|column| format!("v{}", row * (column + 3) % 11)).collect();
+            format!("{},{}\n", row % 2, cells.join(","))
+        };
+        job(&(format!("y,{}\n", names.join(",")) + &(0..60).map(row).collect::<String>()), None)
+    };
+    assert!(kind(7).contains("kind = \"ffnn\""));
+    assert!(kind(8).contains("kind = \"dcnv2\""));
 }
 
 #[test]
