@@ -29,6 +29,7 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
                 return refuse(column, help.into());
             }
             (None, true) => return refuse(column, "it holds lists, and a label or number is a single value".into()),
+            (Some(_), false) if column.kind == Kind::Nothing => {}
             (Some(""), false) => {
                 let help = "it does not hold lists; remove `pooling` or `sequence`, or give a `separator` for texts of several values";
                 return refuse(column, help.into());
