@@ -18,5 +18,6 @@ pub(crate) mod shapes;
 mod categories;
 mod decoded;
 mod fault;
+mod lists;
 mod output;
 mod texts;

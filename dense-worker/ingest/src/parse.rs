@@ -1,6 +1,7 @@
 //! From blocks to rows.
 
 pub(crate) mod bad;
+pub(crate) mod bags;
 pub(crate) mod bad_budget;
 pub(crate) mod block;
 pub(crate) mod fields;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zagros_job::{Format, Job};
 
-use super::categories::Categories;
+use super::categories::{Categories, CategoryFault};
 use super::decoded::{Decoded, GroupColumns, failed};
 use super::fault::Fault;
 use super::output::{Cell, Cells, Convert, IdCells, Texts, ToLabel, ToNumber, ToPart, ToWeight};
@@ -192,7 +192,10 @@ impl ColumnarParser {
             }
         }
         for (feature, column) in open.categorical.iter().enumerate() {
-            column.row(feature, row, sink).map_err(|(part, column)| self.bad_part(feature, part, column, row))?;
+            column.row(feature, row, sink).map_err(|fault| match fault {
+                CategoryFault::Part(part, column) => self.bad_part(feature, part, column, row),
+                CategoryFault::Weights(fault) => fault,
+            })?;
         }
         if let Some(grouping) = &open.grouping {
             sink.group_id(grouping.out.ids[row]);

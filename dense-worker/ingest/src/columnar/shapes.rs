@@ -18,7 +18,7 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
     for feature in &job.features.categorical {
         match feature.values.separator() {
             None => many.extend(job.features.parts(feature).iter().map(|_| None)),
-            separator => many.push(separator),
+            separator => many.extend(job.features.columns(feature).map(|_| separator)),
         }
     }
     many.resize(columns.len(), None);

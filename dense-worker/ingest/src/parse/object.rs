@@ -5,7 +5,8 @@ use zagros_zip::number_from;
 
 use crate::category::reading::CrossId;
 use crate::parse::bad::{FieldFault, shown};
-use crate::parse::json::{JsonFields, JsonValue};
+use crate::parse::bags::pieces;
+use crate::parse::json::{JsonFields, JsonList, JsonValue};
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
 use crate::parse::number::parse_number;
 use crate::parse::row::{Cell, PartReader, RowParser};
@@ -87,6 +88,11 @@ impl RowParser {
                     self.read_many(feature, separator, next(), sink);
                     sink.end_bag(feature);
                 }
+                Cell::Weighted(separator, weights) => {
+                    let [ids, values] = [next(), next()].map(|value| self.items(value, separator));
+                    weights.read(ids, values, |id, weight| sink.weighted_id(feature, id, weight))?;
+                    sink.end_bag(feature);
+                }
             }
         }
         Ok(())
@@ -95,6 +101,16 @@ impl RowParser {
     fn read_part(&self, part: &PartReader, value: JsonValue<'_>) -> Result<u64, Box<FieldFault>> {
         let expected = || "a single value; give the feature `pooling` to use arrays".to_owned();
         self.id_of(part, value.text().ok_or_else(|| fault(expected(), "an array"))?)
+    }
+
+    /// The values of an array, missing ones empty, or the parts of a text.
+    fn items<'a>(&'a self, value: JsonValue<'a>, separator: &'a Finder<'static>) -> impl Iterator<Item = &'a [u8]> {
+        let (list, text) = match value {
+            JsonValue::List(list) => (Some(list), &b""[..]),
+            other => (None, other.text().filter(|text| !self.is_missing(text)).unwrap_or_default()),
+        };
+        let present = |text: &'a [u8]| if self.is_missing(text) { b"" } else { text };
+        list.into_iter().flat_map(JsonList::iter).map(present).chain(pieces(text, separator, false))
     }
 
     fn read_many<S: RowSink>(&self, feature: usize, separator: &Finder<'static>, value: JsonValue<'_>, sink: &mut S) {

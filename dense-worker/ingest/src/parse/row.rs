@@ -6,7 +6,8 @@ use zagros_job::{Categorical, Features, Format, Job, Part, Source};
 use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
 use crate::parse::bad::{BadRows, FieldFault, shown};
-use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
+use crate::parse::bags::{Weights, pieces};
+use crate::parse::fields::{Fields, QuoteError, Syntax};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, bytes, expected_weight, sample_weight};
@@ -49,6 +50,8 @@ pub(super) enum Cell {
     Cross(Vec<PartReader>),
     /// Any number of values in one column.
     Many(Box<Finder<'static>>),
+    /// Any number of values in one column, with their weights in another.
+    Weighted(Box<Finder<'static>>, Weights),
 }
 
 /// Reads a cell of one value.
@@ -324,6 +327,19 @@ impl RowParser {
                     self.read_bag(feature, text, separator, sink);
                     sink.end_bag(feature);
                 }
+                Cell::Weighted(separator, weights) => {
+                    let (of_ids, of_weights) = (next(), next());
+                    let [ids, values] = [of_ids, of_weights].map(|field| {
+                        let text = self.fields.get(line, field);
+                        pieces(if self.is_missing(text) { b"" } else { text }, separator, self.syntax.trim)
+                    });
+                    let pairs = weights.read(ids, values, |id, weight| sink.weighted_id(feature, id, weight));
+                    pairs.map_err(|mut fault| {
+                        fault.column = of_weights + 1;
+                        fault
+                    })?;
+                    sink.end_bag(feature);
+                }
             }
         }
         Ok(())
@@ -354,16 +370,8 @@ impl RowParser {
     }
 
     pub(super) fn read_bag<S: RowSink>(&self, feature: usize, text: &[u8], separator: &Finder<'static>, sink: &mut S) {
-        let width = separator.needle().len();
-        let ends = separator.find_iter(text).chain(std::iter::once(text.len()));
-        let mut start = 0;
-        for end in ends {
-            let (from, to) = if self.syntax.trim { trimmed(text, start, end) } else { (start, end) };
-            if from < to {
-                sink.value(feature, &text[from..to]);
-            }
-            start = end + width;
-        }
+        let pieces = pieces(text, separator, self.syntax.trim).filter(|piece| !piece.is_empty());
+        pieces.for_each(|piece| sink.value(feature, piece));
     }
 
     #[inline]
@@ -416,8 +424,12 @@ impl RowParser {
 impl Cell {
     fn new(features: &Features, feature: &Categorical) -> Self {
         let parts = || features.parts(feature).iter().map(PartReader::new).collect();
+        let finder = |separator| Box::new(Finder::new(separator).into_owned());
         match (feature.values.separator(), &feature.source) {
-            (Some(separator), _) => Self::Many(Box::new(Finder::new(separator).into_owned())),
+            (Some(separator), _) => match Weights::of(feature) {
+                Some(weights) => Self::Weighted(finder(separator), weights),
+                None => Self::Many(finder(separator)),
+            },
             (None, Source::Cross(_)) => Self::Cross(parts()),
             (None, Source::Column { column, reading }) => Self::One(PartReader::new(&Part { column, reading })),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_job::{Features, Job, Sequence};
+use zagros_job::{Features, Job, Pooling, Sequence, Values};
 use zagros_zip::ZipEq;
 
 use crate::category::id_map::IdMap;
@@ -21,6 +21,10 @@ pub(crate) trait RowSink: Send + 'static {
     fn value(&mut self, feature: usize, text: &[u8]);
     /// A value of a categorical feature by its id: [`hash_value`] of its text, or what its reading makes of it.
     fn id(&mut self, feature: usize, id: u64);
+    /// The same with its weight.
+    fn weighted_id(&mut self, feature: usize, id: u64, _weight: f32) {
+        self.id(feature, id);
+    }
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, feature: usize);
     /// The group of the row, if groups are wanted.
@@ -65,8 +69,29 @@ pub(crate) struct BatchSink {
     pub(crate) rows: Batch,
     transforms: Arc<[Transform]>,
     maps: Arc<[IdMap]>,
-    /// Per categorical feature, what is kept of a cell's values; `None` for all.
-    sequences: Arc<[Option<Sequence>]>,
+    /// Per categorical feature, how a cell's values become a bag.
+    bags: Arc<[BagForm]>,
+}
+
+/// How the values of a cell become a bag.
+#[derive(Clone, Copy, Debug)]
+enum BagForm {
+    /// As they are.
+    All,
+    /// Some of them are kept.
+    Sequence(Sequence),
+    /// With the weights that the pooling makes of theirs.
+    Weighted(Pooling),
+}
+
+impl BagForm {
+    fn of(values: &Values) -> Self {
+        match values {
+            Values::Sequence { sequence, .. } => Self::Sequence(*sequence),
+            Values::Many { pooling, weights: Some(_), .. } => Self::Weighted(*pooling),
+            Values::One | Values::Many { .. } => Self::All,
+        }
+    }
 }
 
 impl BatchSink {
@@ -77,7 +102,7 @@ impl BatchSink {
             rows: Batch::empty(many),
             transforms: features.numeric.iter().map(Transform::new).collect(),
             maps: features.categorical.iter().map(IdMap::new).collect(),
-            sequences: features.categorical.iter().map(|feature| feature.values.sequence().copied()).collect(),
+            bags: features.categorical.iter().map(|feature| BagForm::of(&feature.values)).collect(),
         }
     }
 }
@@ -106,10 +131,10 @@ impl BatchSink {
         extend(&mut self.rows.categorical[feature].ids, &self.maps[feature], ids);
     }
 
-    /// The ids of a multi-valued feature, and where those of each row end.
+    /// The ids of a multi-valued feature without weights, and where those of each row end.
     pub(crate) fn bag_column(&mut self, feature: usize, ids: &[u64], ends: &[usize]) {
         let column = &mut self.rows.categorical[feature];
-        if let Some(sequence) = &self.sequences[feature] {
+        if let BagForm::Sequence(sequence) = &self.bags[feature] {
             let mut start = 0;
             for end in ends {
                 extend(&mut column.ids, &self.maps[feature], ids[start..*end].iter().copied());
@@ -182,11 +207,18 @@ impl RowSink for BatchSink {
     }
 
     #[inline]
+    fn weighted_id(&mut self, feature: usize, id: u64, weight: f32) {
+        self.id(feature, id);
+        self.rows.categorical[feature].weights.push(weight);
+    }
+
+    #[inline]
     fn end_bag(&mut self, feature: usize) {
         let column = &mut self.rows.categorical[feature];
-        match &self.sequences[feature] {
-            Some(sequence) => column.end_sequence(sequence),
-            None => column.end_bag(),
+        match &self.bags[feature] {
+            BagForm::All => column.end_bag(),
+            BagForm::Sequence(sequence) => column.end_sequence(sequence),
+            BagForm::Weighted(pooling) => column.end_weighted(*pooling),
         }
     }
 
