@@ -75,7 +75,8 @@ pub(crate) fn pool(job: &mut Job, index: usize, pooling: Pooling) {
 
 /// Makes feature `index` multi-valued.
 pub(crate) fn pool_at(job: &mut Job, index: usize, pooling: Pooling, pool_at: PoolAt) {
-    job.features.categorical[index].values = Values::Many { separator: "|".to_owned(), pooling, pool_at, weights: None };
+    job.features.categorical[index].values =
+        Values::Many { separator: "|".to_owned(), pooling, pool_at, weights: None };
 }
 
 /// Makes feature `index` a sequence of `length` positions.

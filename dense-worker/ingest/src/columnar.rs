@@ -19,5 +19,6 @@ mod categories;
 mod decoded;
 mod fault;
 mod lists;
+mod numbers;
 mod output;
 mod texts;

@@ -49,6 +49,8 @@ pub struct Columns {
     pub features: Vec<Column>,
     /// ΣD.
     pub width: usize,
+    /// The numeric inputs of each numeric feature, which lie side by side.
+    pub numeric: Vec<Range<usize>>,
 }
 
 impl Columns {
@@ -69,7 +71,12 @@ impl Columns {
                 }
             }
         }
-        Self { features, width }
+        let (mut numeric, mut end) = (Vec::new(), 0);
+        for feature in &job.features.numeric {
+            numeric.push(end..end + feature.inputs());
+            end += feature.inputs();
+        }
+        Self { features, width, numeric }
     }
 }
 
@@ -364,11 +371,7 @@ mod tests {
         let gradients = [1.0, 2.0, 5.0, 5.0, -1.0, 0.5];
         let cases = [
             (Pooling::Sum, [-0.5, -1.25, 0.0, 0.0, 6.0, 0.75], [2.0, 4.0, -3.0, 1.5, 0.5, 1.0]),
-            (
-                Pooling::Mean,
-                [-0.2, -0.5, 0.0, 0.0, 2.0, 0.25],
-                [0.8, 1.6, -1.0, 0.5, 0.2, 0.4],
-            ),
+            (Pooling::Mean, [-0.2, -0.5, 0.0, 0.0, 2.0, 0.25], [0.8, 1.6, -1.0, 0.5, 0.2, 0.4]),
         ];
         for (pooling, vectors, row_gradients) in cases {
             let mut weights = [0.25, 2.0, 0.25, 1.0, 2.0];

@@ -51,7 +51,7 @@ impl Preparer {
     pub(crate) fn new(job: &Job, access: Access) -> Self {
         Self {
             columns: Columns::of(job),
-            numeric: job.features.numeric.len(),
+            numeric: job.features.numeric_inputs(),
             targets: job.features.targets.len(),
             plan: PoolPlan::of(job, access),
             deduplicator: Deduplicator::new(),

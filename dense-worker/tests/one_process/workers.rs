@@ -107,7 +107,11 @@ pub(super) fn samples(start: u64, size: u64) -> Batch {
         size: size as usize,
         labels: all.clone().map(|sample| f32::from(mixed(sample) % 17 > 8)).collect(),
         numeric: all.clone().flat_map(|sample| [sample as f32 % 3.0 - 1.0, mixed(sample) as f32 % 7.0 / 7.0]).collect(),
-        categorical: vec![Ids { ids: all.map(|sample| mixed(sample) % 17).collect(), ..Ids::default() }, bag.clone(), bag],
+        categorical: vec![
+            Ids { ids: all.map(|sample| mixed(sample) % 17).collect(), ..Ids::default() },
+            bag.clone(),
+            bag,
+        ],
         ..Batch::default()
     }
 }

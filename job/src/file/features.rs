@@ -142,8 +142,19 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
     let weights = feature.values.weights().map(str::to_owned);
     let table = (table != feature.name).then(|| table.to_owned());
     let default = feature.default.clone();
-    let file =
-        CategoricalFile { name, table, default, hash_size, vocabulary, separator, pooling, weights, pool_at, sequence, ..file };
+    let file = CategoricalFile {
+        name,
+        table,
+        default,
+        hash_size,
+        vocabulary,
+        separator,
+        pooling,
+        weights,
+        pool_at,
+        sequence,
+        ..file
+    };
     match file.column.clone() {
         Some(column) if *feature == Categorical::of_column(column.clone(), feature.table) && file.table.is_none() => {
             Column::Name(column)

@@ -40,7 +40,7 @@ fn shuffle_rows(features: &Features) -> usize {
         Values::Many { weights: Some(_), .. } => VALUES * 3 / 2,
         Values::Sequence { sequence, .. } => sequence.length,
     });
-    let row = 8 * ids.sum::<usize>() + 4 * features.numeric.len() + 4;
+    let row = 8 * ids.sum::<usize>() + 4 * features.numeric_inputs() + 4;
     SHUFFLE_ROWS.min(SHUFFLE_BYTES / row).max(1)
 }
 

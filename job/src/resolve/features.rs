@@ -163,7 +163,12 @@ mod tests {
         let text = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }, \
             { column = 'b', separator = '::', pooling = 'mean' }, 'c']\n";
         let pool_at = PoolAt::Auto;
-        let many = |separator: &str, pooling| Values::Many { separator: separator.to_owned(), pooling, pool_at, weights: None };
+        let many = |separator: &str, pooling| Values::Many {
+            separator: separator.to_owned(),
+            pooling,
+            pool_at,
+            weights: None,
+        };
         let expected = [many("|", Pooling::Sum), many("::", Pooling::Mean), Values::One];
         let job = job(DELIMITED, text);
         assert_eq!(

@@ -28,6 +28,20 @@ categorical = ["city", "user.id", "moment", "large", { column = "tags", pooling 
 kind = "ffnn"
 "#;
 
+/// Lists as weights and as vectors: rows of empty lists are good.
+const LISTS: &str = r#"
+[data]
+format = "parquet"
+train = "train"
+max_bad_rows = 1000000
+[features]
+label = "click"
+numeric = [{ column = "deep", width = 2, missing_indicator = true }]
+categorical = [{ column = "tags", weights = "deep" }, { column = "tags", name = "same", weights = "tags", pooling = "mean" }]
+[model]
+kind = "ffnn"
+"#;
+
 /// Files of pyarrow: pages of both versions, with and without compression.
 const FILES: [&[u8]; 5] = [
     include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.none.parquet"),
@@ -48,9 +62,9 @@ struct FuzzedFile {
 }
 
 impl FuzzedFile {
-    fn new() -> Self {
+    fn new(job: &str) -> Self {
         let folder = TempDir::new().expect("a folder");
-        let job = Job::parse(JOB, &folder.path().join("job.toml"), &Overrides::none()).expect("the job is good");
+        let job = Job::parse(job, &folder.path().join("job.toml"), &Overrides::none()).expect("the job is good");
         Self { job, train: folder.path().join("train"), allocated: AllocatedBytes::new(), _folder: folder }
     }
 
@@ -91,7 +105,7 @@ impl FuzzedFile {
 
 #[test]
 fn changed_bytes_of_a_parquet_file_are_rows_or_a_reason() {
-    let (file, read) = (AssertUnwindSafe(FuzzedFile::new()), AtomicU64::new(0));
+    let (file, read) = (AssertUnwindSafe(FuzzedFile::new(JOB)), AtomicU64::new(0));
     // The footer is a fifth of the file; it decides what all other bytes mean, so half of the changes are there.
     type Change = (bool, u16, u8);
     check!().with_iterations(1_500).with_type::<(u8, Vec<Change>)>().for_each(|(which, changes)| {
@@ -107,8 +121,21 @@ fn changed_bytes_of_a_parquet_file_are_rows_or_a_reason() {
 }
 
 #[test]
+fn changed_bytes_of_lists_are_rows_or_a_reason() {
+    let file = AssertUnwindSafe(FuzzedFile::new(LISTS));
+    check!().with_iterations(300).with_type::<(u8, Vec<(u16, u8)>)>().for_each(|(which, changes)| {
+        let mut bytes = FILES[usize::from(*which) % FILES.len()].to_vec();
+        for (at, byte) in changes.iter().take(4) {
+            let at = usize::from(*at) % bytes.len();
+            bytes[at] ^= byte;
+        }
+        file.read(&bytes);
+    });
+}
+
+#[test]
 fn pieces_of_parquet_files_are_rows_or_a_reason() {
-    let file = AssertUnwindSafe(FuzzedFile::new());
+    let file = AssertUnwindSafe(FuzzedFile::new(JOB));
     check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|(start, length, noise)| {
         let whole = FILES[usize::from(*start) % FILES.len()];
         let start = usize::from(*start) % whole.len();

@@ -31,6 +31,16 @@ impl NumberLists {
         &self.items.cells[start..self.ends[row]]
     }
 
+    /// The items of all decoded rows.
+    pub(super) fn cells(&self) -> &[Cell] {
+        &self.items.cells
+    }
+
+    /// Number of decoded rows.
+    pub(super) fn rows(&self) -> usize {
+        self.ends.len()
+    }
+
     /// An item that is no number, as a message shows it.
     pub(super) fn shown(&self, cell: Cell) -> String {
         match cell {
@@ -131,7 +141,8 @@ mod tests {
         }
         let rows = |lists: &NumberLists| (0..5).map(|row| lists.of(row).to_vec()).collect::<Vec<_>>();
         let (one, missing) = (Cell::Number, Cell::Missing);
-        let expected = [vec![one(1.0), one(2.5)], vec![], vec![], vec![one(3.0), missing, Cell::Faulty(0)], vec![one(7.0)]];
+        let expected =
+            [vec![one(1.0), one(2.5)], vec![], vec![], vec![one(3.0), missing, Cell::Faulty(0)], vec![one(7.0)]];
         assert_eq!(rows(&found), expected);
         assert_eq!(rows(&entries), expected);
         assert_eq!(entries.entry(5), Err(NO_ENTRY));

@@ -7,8 +7,8 @@ use super::*;
 use crate::fixture;
 
 fn fitted(job: &Job, column: usize) -> (f64, f64) {
-    match job.features.numeric[column].standardise {
-        Standardise::Given { mean, deviation } => (mean, deviation),
+    match &job.features.numeric[column].standardise {
+        Standardise::Given { mean, deviation } => (*mean, *deviation),
         other => panic!("column {column} is {other:?}"),
     }
 }

@@ -71,7 +71,8 @@ impl Weights {
                 }
                 (value, weight) => {
                     let [more_values, more_weights] = [usize::from(value.is_some()), usize::from(weight.is_some())];
-                    let (values, weights) = (pairs + more_values + values.count(), pairs + more_weights + weights.count());
+                    let (values, weights) =
+                        (pairs + more_values + values.count(), pairs + more_weights + weights.count());
                     return Err(self.other_number(values, weights));
                 }
             }
@@ -105,12 +106,8 @@ mod tests {
     use super::*;
 
     fn weights(pooling: Pooling) -> Weights {
-        let values = Values::Many {
-            separator: "|".into(),
-            pooling,
-            pool_at: PoolAt::Worker,
-            weights: Some("w".into()),
-        };
+        let values =
+            Values::Many { separator: "|".into(), pooling, pool_at: PoolAt::Worker, weights: Some("w".into()) };
         Weights::of(&Categorical { values, ..Categorical::of_column("tags", 0) }).unwrap()
     }
 

@@ -2,6 +2,7 @@
 
 use memchr::memmem::Finder;
 use zagros_job::{Categorical, Features, Format, Job, Part, Source};
+use zagros_zip::ZipEq;
 
 use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
@@ -11,7 +12,7 @@ use crate::parse::fields::{Fields, QuoteError, Syntax};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, bytes, expected_weight, sample_weight};
-use crate::parse::number::parse_number;
+use crate::parse::numbers::NumberCell;
 use crate::parse::sink::RowSink;
 use crate::read::layout::{ColumnPositions, records, syntax};
 use crate::read::names::{used_columns, usual_separators};
@@ -30,7 +31,7 @@ pub(crate) struct RowParser {
     pub(super) labels: Vec<f32>,
     /// The column of sample weights, if they are wanted.
     pub(super) weight: Option<String>,
-    pub(super) numeric: Vec<String>,
+    pub(super) numeric: Vec<NumberCell>,
     pub(super) categorical: Vec<Cell>,
     /// Whether rows are read with their group.
     pub(super) groups: bool,
@@ -92,7 +93,7 @@ impl RowParser {
             missing,
             max_line_bytes: job.data.max_line_bytes,
             hold_out: HoldOut::of(job, part),
-            numeric: job.features.numeric.iter().map(|feature| feature.column.clone()).collect(),
+            numeric: job.features.numeric.iter().map(NumberCell::new).collect(),
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
             fields: Fields::default(),
@@ -287,15 +288,21 @@ impl RowParser {
         positions: &ColumnPositions,
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
-        for (feature, field) in positions.numeric.iter().enumerate() {
+        let mut number = 0;
+        for (cell, field) in self.numeric.iter().zip_eq(&positions.numeric) {
             let text = self.fields.get(line, *field);
-            if self.is_missing(text) {
-                sink.numeric(feature, None);
-                continue;
-            }
-            match parse_number(text) {
-                Some(value) => sink.numeric(feature, Some(value)),
-                None => return Err(self.bad_number(feature, *field, text)),
+            let at_field = |mut fault: Box<FieldFault>| {
+                fault.column = field + 1;
+                fault
+            };
+            if let Some(form) = &cell.form {
+                let text = if self.is_missing(text) { b"" } else { text };
+                let values = pieces(text, &form.separator, self.syntax.trim);
+                let vector = cell.vector(form.width, values, |text| self.is_missing(text), (number, &mut *sink));
+                number = vector.map_err(at_field)?;
+            } else {
+                sink.numeric(number, cell.number(text, |text| self.is_missing(text)).map_err(at_field)?);
+                number += 1;
             }
         }
         Ok(())
@@ -412,12 +419,6 @@ impl RowParser {
         let hint = other.map(|separator| format!(" (is the separator {}?)", shown(&[separator])));
         let found_text = format!("{found}{}", hint.unwrap_or_default());
         Box::new(FieldFault { column: found.min(expected) + 1, expected: expected_text, found: found_text })
-    }
-
-    #[cold]
-    fn bad_number(&self, feature: usize, field: usize, text: &[u8]) -> Box<FieldFault> {
-        let expected = format!("a number in column \"{}\"", self.numeric[feature]);
-        Box::new(FieldFault { column: field + 1, expected, found: shown(text) })
     }
 }
 

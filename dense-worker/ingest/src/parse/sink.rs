@@ -6,17 +6,17 @@ use zagros_job::{Features, Job, Pooling, Sequence, Values};
 use zagros_zip::ZipEq;
 
 use crate::category::id_map::IdMap;
-use crate::transform::Transform;
+use crate::transform::NumericInput;
 use crate::{Batch, DataPart, InputRows, hash_value};
 
-/// Takes rows value by value: first [`Self::key`] for each key column, then [`Self::numeric`] for each numeric feature in order, then the values of each
-/// categorical feature in order, then [`Self::group`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
+/// Takes rows value by value: first [`Self::key`] for each key column, then [`Self::numeric`] for each number of each numeric feature in order, then
+/// the values of each categorical feature in order, then [`Self::group`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
 /// the row is malformed.
 pub(crate) trait RowSink: Send + 'static {
     /// The text of a key column, where rows are predicted.
     fn key(&mut self, _text: &[u8]) {}
-    /// The value of a numeric feature, `None` when it is missing.
-    fn numeric(&mut self, feature: usize, value: Option<f64>);
+    /// A number, `None` when it is missing. Numbers are counted over all numeric features: a vector has several.
+    fn numeric(&mut self, number: usize, value: Option<f64>);
     /// A value of a categorical feature: the only one, or one of its bag. A missing value is empty.
     fn value(&mut self, feature: usize, text: &[u8]);
     /// A value of a categorical feature by its id: [`hash_value`] of its text, or what its reading makes of it.
@@ -67,7 +67,9 @@ pub(crate) fn notes_rows(job: &Job, part: DataPart) -> bool {
 pub(crate) struct BatchSink {
     /// The rows.
     pub(crate) rows: Batch,
-    transforms: Arc<[Transform]>,
+    numbers: Arc<[NumericInput]>,
+    /// Numeric inputs of a row.
+    width: usize,
     maps: Arc<[IdMap]>,
     /// Per categorical feature, how a cell's values become a bag.
     bags: Arc<[BagForm]>,
@@ -100,7 +102,8 @@ impl BatchSink {
         let many = features.categorical.iter().map(|feature| feature.values.separator().is_some());
         Self {
             rows: Batch::empty(many),
-            transforms: features.numeric.iter().map(Transform::new).collect(),
+            numbers: NumericInput::of(features).into(),
+            width: features.numeric_inputs(),
             maps: features.categorical.iter().map(IdMap::new).collect(),
             bags: features.categorical.iter().map(|feature| BagForm::of(&feature.values)).collect(),
         }
@@ -118,12 +121,12 @@ impl BatchSink {
 
 /// Many rows at once: each column, and last the labels.
 impl BatchSink {
-    /// The values of a numeric feature.
-    pub(crate) fn number_column(&mut self, feature: usize, values: impl ExactSizeIterator<Item = Option<f64>>) {
-        let (width, transform, size) = (self.transforms.len(), &self.transforms[feature], self.rows.size);
+    /// The values of a number, counted as for [`RowSink::numeric`].
+    pub(crate) fn number_column(&mut self, number: usize, values: impl ExactSizeIterator<Item = Option<f64>>) {
+        let (width, input, size) = (self.width, &self.numbers[number], self.rows.size);
         self.rows.numeric.resize((size + values.len()) * width, 0.0);
         let inputs = self.rows.numeric[size * width..].chunks_exact_mut(width);
-        inputs.zip_eq(values).for_each(|(row, value)| row[feature] = transform.apply(value));
+        inputs.zip_eq(values).for_each(|(row, value)| input.put(value, row));
     }
 
     /// The ids of a feature of one value.
@@ -192,8 +195,12 @@ impl RowSink for BatchSink {
     }
 
     #[inline]
-    fn numeric(&mut self, feature: usize, value: Option<f64>) {
-        self.rows.numeric.push(self.transforms[feature].apply(value));
+    fn numeric(&mut self, number: usize, value: Option<f64>) {
+        let start = self.rows.size * self.width;
+        if number == 0 {
+            self.rows.numeric.resize(start + self.width, 0.0);
+        }
+        self.numbers[number].put(value, &mut self.rows.numeric[start..]);
     }
 
     #[inline]
@@ -244,7 +251,7 @@ impl RowSink for BatchSink {
 
     fn abandon(&mut self) {
         let size = self.rows.size;
-        self.rows.numeric.truncate(size * self.transforms.len());
+        self.rows.numeric.truncate(size * self.width);
         self.rows.categorical.iter_mut().for_each(|column| column.truncate(size));
         self.rows.groups.truncate(size);
         if let Some(input) = &mut self.rows.input {
