@@ -93,7 +93,7 @@ fn weights_and_vectors_are_learned_saved_and_scored() {
     let fixture = fixture();
     fixture.zagros(["train", "job.toml"]).expect(0).says(&["measuring"]);
     let found = measures(&fixture);
-    assert!(found["auc"].as_f64() > Some(0.8), "{found}");
+    assert!(found["auc"].as_f64() > Some(0.75), "{found}");
     let resolved = fixture.read(&format!("{}/job.toml", fixture.run_folder().display()));
     for known in ["weights = \"tfidf\"", "width = 3", "mean = [", "missing_indicator = true"] {
         assert!(resolved.contains(known), "{known} in {resolved}");

@@ -89,7 +89,7 @@ fn form(values: &Values) -> VectorForm {
 }
 
 /// The rows of one feature of a batch, as positions in its table's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Positions<'a> {
     /// One row per sample.
     One(&'a [u32]),
@@ -381,7 +381,8 @@ mod tests {
             let (mut found, mut into) = ([9.0; 6], [0.0; 6]);
             gather(&column, 2, positions, &rows, &mut found);
             scatter_add(&column, 2, positions, &gradients, &mut into);
-            for (found, expected) in found.iter().chain(&into).zip_eq(vectors.iter().chain(&row_gradients)) {
+            for (found, expected) in [found, into].as_flattened().iter().zip_eq([vectors, row_gradients].as_flattened())
+            {
                 assert!((found - expected).abs() < 1e-6, "{pooling:?}: {found} is not {expected}");
             }
         }

@@ -72,7 +72,7 @@ pub(crate) struct CategoricalFile {
     pub(crate) pooling: Option<Pooling>,
     /// Name of a second column, with a number for each value of the cell: the value's row counts times its weight. It has the same
     /// separator, or is a column of lists as well. A cell of another number of weights than values is malformed, and so is a value without
-    /// a weight; a missing value is left out with its weight. With `pooling = "mean"` weights are from 0. Default: none, each value counts
+    /// a weight; a missing value is skipped with its weight. With `pooling = "mean"` weights are from 0. Default: none, each value counts
     /// once; needs `separator`, or a column of lists.
     pub(crate) weights: Option<String>,
     /// Who adds up the rows of a cell. With many rare values a sum is fewer bytes than its rows; with few values that all samples

@@ -134,7 +134,8 @@ fn lists_that_may_not_fit_are_rows_or_a_reason() {
             text.extend_from_slice(format!("1,2,{values},{weights}").as_bytes());
             text.extend_from_slice(&[*noise, b'\n']);
             let (values, weights) = (values.replace('|', "\",\""), weights.replace('|', ","));
-            objects.extend_from_slice(format!("{{\"click\":1,\"city\":[\"{values}\"],\"tags\":[{weights}]}}").as_bytes());
+            objects
+                .extend_from_slice(format!("{{\"click\":1,\"city\":[\"{values}\"],\"tags\":[{weights}]}}").as_bytes());
             objects.extend_from_slice(&[*noise, b'\n']);
         }
         let [one, other] = [(&lists[0], &text), (&lists[1], &objects)].map(|(source, bytes)| source.read(bytes));

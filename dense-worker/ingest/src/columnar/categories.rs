@@ -182,7 +182,7 @@ impl Categories {
 }
 
 impl WeightedCells {
-    /// Gives the values of a row with their weights to `put`. A missing value is left out with its weight.
+    /// Gives the values of a row with their weights to `put`. A missing value is skipped with its weight.
     #[inline]
     fn row(&self, row: usize, mut put: impl FnMut(u64, f32)) -> Result<(), Box<FieldFault>> {
         let (BagCells { ids, ends, .. }, numbers, missing) = (&self.bags.out, &self.numbers.out, missing_id());

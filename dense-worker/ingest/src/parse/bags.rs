@@ -52,7 +52,7 @@ impl Weights {
         (number.is_finite() && number >= self.least).then_some(number as f32)
     }
 
-    /// Gives each value with its weight to `put`. An empty value is missing, and is left out with its weight. The fault is at the first
+    /// Gives each value with its weight to `put`. An empty value is missing, and is skipped with its weight. The fault is at the first
     /// field.
     #[inline]
     pub(crate) fn read<'a>(

@@ -55,7 +55,9 @@ fn weighted_bags_and_vectors_are_the_same_in_every_format() {
 
 /// What the values are, computed by hand from the rows.
 fn check((features, batch): &(zagros_job::Features, Batch), pooling: &str) {
-    let Some(Measured::MomentsEach { mean, deviation }) = features.measured(Statistic::Standardise(1)) else { panic!() };
+    let Some(Measured::MomentsEach { mean, deviation }) = features.measured(Statistic::Standardise(1)) else {
+        panic!()
+    };
     let rows: Vec<Row> = (0..1_000).map(Row::new).collect();
     let mut found: Vec<(u64, Vec<f32>, Vec<u64>, Vec<f32>)> = Vec::new();
     for sample in 0..batch.size {
@@ -126,7 +128,10 @@ fn lists_of_other_lengths_are_malformed_rows_in_every_format() {
         let expected = "expected 1 weights in column \"vector\", one for each value of column \"tags\", found 3";
         assert!(error.contains(expected), "{format}: {error}");
         let error = bad(format, "weights = \"weights\", pooling = \"sum\"", "weights = \"tags\"");
-        assert!(error.contains("expected a number in column \"tags\" for each value of column \"tags\", found \"t7\""), "{format}: {error}");
+        assert!(
+            error.contains("expected a number in column \"tags\" for each value of column \"tags\", found \"t7\""),
+            "{format}: {error}"
+        );
     }
     // A column of single values.
     let error = bad("parquet", "weights = \"weights\"", "weights = \"age\"");

@@ -73,7 +73,8 @@ impl Row {
     /// The line of a CSV file.
     pub(crate) fn line(&self) -> String {
         let numbers = |list: &Option<Vec<Option<f64>>>| joined(list, f64::to_string);
-        let (tags, weights, vector) = (joined(&self.tags, String::clone), numbers(&self.weights), numbers(&self.vector));
+        let (tags, weights, vector) =
+            (joined(&self.tags, String::clone), numbers(&self.weights), numbers(&self.vector));
         let age = self.age.map(|age| age.to_string()).unwrap_or_default();
         let Self { click, city, user, mobile, day, .. } = self;
         let (city, day) = (city.clone().unwrap_or_default(), date(*day));
@@ -86,7 +87,9 @@ impl Row {
         let quoted = |text: &Option<String>| or_null(text.as_ref().map(|text| format!("{text:?}")));
         let tags =
             self.tags.as_ref().map(|tags| format!("[{}]", tags.iter().map(quoted).collect::<Vec<_>>().join(",")));
-        let list = |numbers: &Option<Vec<Option<f64>>>| or_null(numbers.as_ref().map(|list| serde_json::json!(list).to_string()));
+        let list = |numbers: &Option<Vec<Option<f64>>>| {
+            or_null(numbers.as_ref().map(|list| serde_json::json!(list).to_string()))
+        };
         let (weights, vector) = (list(&self.weights), list(&self.vector));
         let (age, city, tags) = (or_null(self.age.map(|age| age.to_string())), quoted(&self.city), or_null(tags));
         let Self { click, user, day, .. } = self;
