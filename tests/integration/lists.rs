@@ -78,7 +78,7 @@ fn fixture() -> Fixture {
 fn measures(fixture: &Fixture) -> Value {
     let run = fixture.run_folder().display().to_string();
     let eval: Value = serde_json::from_str(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout).expect("JSON");
-    fixture.zagros(["predict", &run, "test.csv", "-o", "z.csv", "--keys", "click", "--logits"]).expect(0);
+    fixture.zagros(["predict", &run, "test.csv", "-o", "z.csv", "--keys", "click", "--logits", "--force"]).expect(0);
     let mut scores = Scores::new();
     for line in fixture.read("z.csv").lines().skip(1) {
         let (label, logit) = line.split_once(',').expect("two fields");
