@@ -5,9 +5,9 @@ use zagros_zip::ZipEq;
 
 use super::decoded::{Decoded, GroupColumns};
 use super::fault::Fault;
+use super::groups::UsedColumn;
 use super::lists::NumberLists;
 use super::output::{BagCells, BagForm, Cell, Cells, IdCells, Texts, ToPart};
-use super::parquet::file::UsedColumn;
 use crate::IngestError;
 use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
 use crate::parse::bad::FieldFault;

@@ -4,9 +4,9 @@ use zagros_job::Numeric;
 
 use super::decoded::{Decoded, GroupColumns};
 use super::fault::Fault;
+use super::groups::UsedColumn;
 use super::lists::NumberLists;
 use super::output::{Cell, Cells, Texts, ToNumber};
-use super::parquet::file::UsedColumn;
 use crate::IngestError;
 use crate::parse::bad::FieldFault;
 use crate::parse::numbers::NumberCell;
