@@ -213,6 +213,7 @@ impl Report<'_> {
                 &format!("{zagros} eval {}{trust}", folder.display()),
                 "score the test part again, from the saved model",
             );
+            next(&format!("{zagros} predict {}{trust} ROWS -o scores.csv", folder.display()), "score rows of your own");
         }
         if self.job.output.tensorboard {
             next(&format!("tensorboard --logdir {}", parent(folder).display()), "curves of this and earlier runs");

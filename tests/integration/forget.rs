@@ -79,6 +79,9 @@ fn a_row_is_gone_from_a_model_and_every_other_row_stays() {
 
     let done = fixture.zagros(asked).expect(0).stdout;
     assert!(done.contains("1 row(s) removed") && done.contains("1 id(s) have no row in any"), "{done}");
+    assert!(!done.contains("--values and --value take"), "{done}");
+    let by_id = fixture.zagros(["forget", &run, "--table", "C1", "--id", "68"]).expect(0).stdout;
+    assert!(by_id.contains("an id is the hash of a value in the data; --values and --value take"), "{by_id}");
     assert_eq!(row(&fixture, &run, &values[0]), None);
     assert_eq!(values[1..].iter().map(|value| row(&fixture, &run, value)).collect::<Vec<_>>(), others);
     assert_eq!(export("C2", "after.safetensors"), c2);

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use zagros_ingest::{LIST_SEPARATOR, ValueForm};
 
 use crate::TimeForm;
+use crate::ids::{is_category, is_id};
 
 /// Texts that mean "missing", besides none.
 const MISSING: [&str; 9] = ["NA", "N/A", "NaN", "nan", "null", "NULL", "None", "\\N", "?"];
@@ -18,9 +19,6 @@ const MIN_MULTI_SHARE: f64 = 0.05;
 /// How often a part of a multi-valued field occurs on average, at least.
 const MIN_REPEATS: usize = 2;
 
-/// Distinct integers up to which a number is a category as well.
-const MAX_NUMBER_CATEGORIES: usize = 128;
-
 /// Share of distinct values from which on a column names its rows.
 const MIN_ROW_NAME_SHARE: f64 = 0.98;
 
@@ -33,11 +31,11 @@ pub enum ColumnKind {
     RowName,
     /// A time.
     Time(TimeForm),
-    /// A number, with a long tail or not; and a category as well, if it has few values.
+    /// A number, with a long tail or not; and a category as well, if its values come again and again.
     Number {
         /// Whether its largest value is far from the middle.
         has_tail: bool,
-        /// Whether it has few distinct integers.
+        /// Whether its values are integers that come again and again.
         is_category: bool,
     },
     /// One of many values.
@@ -141,17 +139,12 @@ fn kind(name: &str, present: &[&str], distinct: usize, known: Known) -> ColumnKi
     numbers.sort_by(f64::total_cmp);
     let (least, middle, most) = (numbers[0], numbers[numbers.len() / 2], numbers[numbers.len() - 1]);
     let has_tail = least >= 0.0 && most > 20.0 * (middle + 1.0);
-    ColumnKind::Number { has_tail, is_category: is_integer && distinct <= MAX_NUMBER_CATEGORIES }
+    ColumnKind::Number { has_tail, is_category: is_integer && is_category(present.len(), distinct) }
 }
 
 /// All values as finite numbers, if they are.
 fn numbers(present: &[&str]) -> Option<Vec<f64>> {
     present.iter().map(|value| value.parse().ok().filter(|number: &f64| number.is_finite())).collect()
-}
-
-fn is_id(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name == "id" || name.ends_with("_id") || name.ends_with("id") && name.len() <= 8 || name.contains("hash")
 }
 
 /// Whether many fields hold several values: the parts come again and again, as those of a sentence do not.

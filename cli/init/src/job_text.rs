@@ -295,6 +295,21 @@ mod tests {
     }
 
     #[test]
+    fn integers_that_may_be_ids_are_in_both_lists() {
+        let rows = (0..2_000).map(|row| format!("{},{},{}.5,{}\n", row % 2, 1_000 + row % 200, row, row % 150));
+        let text = job(&format!("clicked,C14,price,item\n{}", rows.collect::<String>()), None);
+        for part in [
+            "{ column = \"C14\", standardise = true },\n",
+            "{ column = \"C14\", dim = 32 },",
+            "{ column = \"item\", dim = 32 },",
+            "# UNSURE: amounts or ids? In both lists, here and below: C14.",
+        ] {
+            assert!(text.contains(part), "no {part} in\n{text}");
+        }
+        assert!(!text.contains("\"item\", standardise"), "{text}");
+    }
+
+    #[test]
     fn criteos_lines_are_recognised() {
         let row = |label: usize| format!("{label}{}{}\n", "\t-1".repeat(13), "\t68fd1e64".repeat(26));
         let data: String = (0..20).map(|line| row(line % 2)).collect();

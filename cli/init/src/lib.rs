@@ -10,6 +10,7 @@
 mod column;
 mod dialect;
 mod error;
+mod ids;
 mod job_text;
 mod label;
 mod newest;

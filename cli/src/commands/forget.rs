@@ -71,6 +71,11 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
         let more = if missing.len() > SHOWN { ", …" } else { "" };
         let count = HumanCount(missing.len() as u64);
         out!("  {count} id(s) have no row in any of these: {}{more}", shown.join(", "));
+        if args.values.is_none() && args.value.is_empty() {
+            out!(
+                "  an id is the hash of a value in the data; --values and --value take values as they are in the data"
+            );
+        }
     }
     if args.dry_run {
         out!("  {} of files would be copied without these rows; nothing has changed", HumanBytes(plan.bytes()));

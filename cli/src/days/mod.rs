@@ -104,6 +104,13 @@ impl DailyTraining {
                 "put {date} into it: --set data.train='logs/{date}.csv'",
             );
         }
+        let (test, validation) = (&self.job.data.test, &self.job.data.validation);
+        if matches!(test, TestPart::Newest(_)) || matches!(validation, ValidationPart::Newest(_)) {
+            return usage(
+                "`data.test_from` and `data.validation_from` are one time for all days of --dates",
+                "leave them and `data.time_column` out: each day is scored before it is learned. `data.validation_share` = 0.1 holds out rows of each day",
+            );
+        }
         if !self.job.output.save_model {
             return usage("`output.save_model` is false", "the next day starts from the model of the day before");
         }

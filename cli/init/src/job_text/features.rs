@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::{comment, quoted};
+use crate::ids::is_either;
 use crate::{Column, ColumnKind, Layout, Sketch, TimeForm};
 
 /// Values per row of a table with this many rows: fastai's rule, 1.6 n^0.56, here as a power of two from 4 to 64.
@@ -49,7 +50,23 @@ pub(super) fn write_numeric(text: &mut String, sketch: &Sketch) -> fmt::Result {
         writeln!(text, "    {{ column = {}, {log}standardise = true }},", quoted(&column.name))?;
     }
     text.push_str("]\n");
-    Ok(())
+    write_either(text, sketch)
+}
+
+/// Integers that may be ids, though their names do not say so: they are in both lists.
+fn write_either(text: &mut String, sketch: &Sketch) -> fmt::Result {
+    let is_either = |column: &&Column| {
+        matches!(column.kind, ColumnKind::Number { is_category: true, .. }) && is_either(column.distinct)
+    };
+    let names: Vec<String> = sketch.inputs().filter(is_either).map(|column| comment(&column.name)).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names = names.join(", ");
+    writeln!(
+        text,
+        "# UNSURE: amounts or ids? In both lists, here and below: {names}. If they are ids, remove them here."
+    )
 }
 
 pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Result {
