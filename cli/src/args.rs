@@ -106,11 +106,12 @@ pub(crate) struct JobArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// A file, a folder, a pattern such as 'logs/*.csv', or s3://bucket/prefix: CSV, TSV, JSON lines or Parquet, compressed or not. At
+    /// A file, a folder, a pattern such as 'logs/*.csv', or s3://bucket/prefix: CSV, TSV, JSON lines, Parquet or Arrow, compressed or not. At
     /// most 100,000 rows are looked at.
     #[arg(value_name = "DATA")]
     pub(crate) data: PathBuf,
-    /// The column to predict, which has two values. Without this, the likeliest is taken.
+    /// The column to predict: of two values, a number (regression) or one of a few texts (classes). Without this, the likeliest of two values is
+    /// taken.
     #[arg(long, value_name = "COLUMN")]
     pub(crate) label: Option<String>,
     /// Write the job to this file, which must not exist. Without this, it is printed.

@@ -7,6 +7,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::{Deserialize, Serialize};
 use zagros_dense_worker::{Evaluation, ExitClass, Outcome, RunFolder, Summary, Worker, WorkerError};
+use zagros_ingest::IngestError;
 use zagros_job::{Job, Model, TestPart};
 use zagros_plumbing::lifecycle::Signals;
 use zagros_shell::{Exit, Failure, err, out};
@@ -104,6 +105,22 @@ pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
         ExitClass::NothingLeft => Exit::Success,
     };
     Failure::from_error(exit, error)
+}
+
+/// As [`failure`], of rows that a saved model scores, with columns `keys` that no model needs.
+pub(crate) fn scoring_failure(error: WorkerError, signals: &Signals, keys: &[String]) -> Failure {
+    let is_missing =
+        matches!(&error, WorkerError::Ingest(IngestError::MissingColumn { column, .. }) if !keys.contains(column));
+    let is_unusable = matches!(&error, WorkerError::Ingest(IngestError::UnusableColumn { .. }));
+    let failure = failure(error, signals);
+    if is_missing {
+        return failure
+            .advise("the model was trained with this column: add it to the rows, or train a model without it");
+    }
+    if is_unusable {
+        return failure.advise("the model was trained with another type of this column: write the rows with that type");
+    }
+    failure
 }
 
 struct Report<'a> {

@@ -61,7 +61,7 @@ impl Resolver<'_> {
     fn job(&mut self, file: JobFile) -> Job {
         self.early_stop_fits(&file);
         self.calibration_fits(&file);
-        self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Jsonl);
+        self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Arrow | Layout::Jsonl);
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
         let (tables, categorical) = self.tables(&features.categorical, &file.embedding, &file.tables);

@@ -193,3 +193,36 @@ fn census_rows_are_learned_without_editing() {
     println!("test AUC {auc:.4}");
     assert!(auc > 0.91, "{auc}");
 }
+
+#[test]
+fn a_number_of_many_values_is_learned_as_a_regression_from_rows_with_line_breaks() {
+    let fixture = Fixture::new(100);
+    let row = |n: u64| {
+        let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let (city, day) = (mixed % 17, 1 + mixed / 17 % 28);
+        format!("{}.5,\"c{city}\nof {n}\",c{city},2026-10-{day:02}\n", 3 * city + day % 7)
+    };
+    fixture.write("rows.csv", "price,text,city,day\n".to_owned() + &(0..4_000).map(row).collect::<String>());
+    fixture.zagros(["init", "rows.csv"]).expect(2).says(&["--label COLUMN", "regression", "classes"]);
+    fixture.zagros(["init", "rows.csv", "--label", "price", "-o", "job.toml"]).expect(0);
+    let job = fixture.read("job.toml");
+    for part in ["quoted_breaks = true", "kind = \"regression\"", "name = \"day_weekday\", date = \"weekday\""] {
+        assert!(job.contains(part), "no {part} in\n{job}");
+    }
+    fixture.zagros(["train", "job.toml", "--set", "train.threads=1"]).expect(0);
+    let mse = fixture.summary()["evaluation"]["mse"].as_f64().expect("a squared error");
+    // The variance of the label is 220.
+    assert!(mse < 60.0, "{mse}");
+}
+
+#[test]
+fn standard_input_is_refused_with_what_to_do() {
+    let fixture = Fixture::new(100);
+    for command in ["init", "train"] {
+        fixture.zagros([command, "-"]).expect(2).says(&[
+            "standard input cannot be described",
+            "head -n 100000",
+            "data.train=-",
+        ]);
+    }
+}

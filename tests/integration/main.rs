@@ -1,6 +1,7 @@
 //! The binary as a user runs it: real processes, real files, real sockets on loopback.
 
 mod addresses;
+mod arrow;
 mod asynchronous;
 mod bad_data;
 mod bad_job;

@@ -70,9 +70,21 @@ pub struct Column {
     pub distinct: usize,
     /// Estimate of the distinct values in all rows (Chao 1984); a lower bound.
     pub estimated: usize,
-    /// Its values and their rows, the most frequent first, if there are just two.
-    pub pair: Option<[(String, usize); 2]>,
+    /// Whether its values are whole numbers.
+    pub is_integer: bool,
+    /// Values that occur once in the sample.
+    pub single: usize,
+    /// Its values and their rows, the most frequent first, if there are no more than [`MOST_CLASSES`].
+    pub values: Vec<(String, usize)>,
+    /// The parts of its dates that differ between rows.
+    pub date_parts: Vec<&'static str>,
 }
+
+/// Rows of a table, beyond which values share rows.
+const MOST_ROWS: usize = 10_000_000;
+
+/// Values that classes of a label may have.
+pub(crate) const MOST_CLASSES: usize = 50;
 
 impl Column {
     /// Looks at the values of a column, one a row.
@@ -89,7 +101,33 @@ impl Column {
         };
         let distinct = counts.len();
         let estimated = if known.is_whole { distinct } else { estimate(&counts) };
-        Self { name: name.into(), kind, missing, distinct, estimated, pair: pair(&counts) }
+        let single = counts.values().filter(|count| **count == 1).count();
+        let is_integer = counts.keys().all(|value| value.parse::<i64>().is_ok());
+        let date_parts = if let ColumnKind::Time(form) = kind { form.parts(&present) } else { Vec::new() };
+        Self {
+            name: name.into(),
+            kind,
+            missing,
+            distinct,
+            estimated,
+            is_integer,
+            single,
+            values: few(&counts),
+            date_parts,
+        }
+    }
+
+    /// Keys of the feature that say which values have a row of their own, each after a comma; none for all.
+    pub(crate) fn table_rows(&self) -> String {
+        if self.estimated > MOST_ROWS {
+            return format!(", hash_size = {MOST_ROWS}");
+        }
+        String::new()
+    }
+
+    /// Its two values and their rows, the most frequent first, if it has just two.
+    pub(crate) fn pair(&self) -> Option<&[(String, usize); 2]> {
+        self.values.as_slice().try_into().ok()
     }
 }
 
@@ -106,10 +144,13 @@ fn estimate(counts: &HashMap<&str, usize>) -> usize {
     counts.len() + seen(1).pow(2) / (2 * seen(2).max(1))
 }
 
-fn pair(counts: &HashMap<&str, usize>) -> Option<[(String, usize); 2]> {
+fn few(counts: &HashMap<&str, usize>) -> Vec<(String, usize)> {
+    if counts.len() > MOST_CLASSES {
+        return Vec::new();
+    }
     let mut values: Vec<(String, usize)> = counts.iter().map(|(value, rows)| ((*value).to_owned(), *rows)).collect();
     values.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    values.try_into().ok()
+    values
 }
 
 fn kind(name: &str, present: &[&str], distinct: usize, known: Known) -> ColumnKind {

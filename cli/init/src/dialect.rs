@@ -5,6 +5,9 @@ use crate::InitError;
 /// Separators that are tried, the likelier first.
 const SEPARATORS: [char; 4] = ['\t', ',', ';', '|'];
 
+/// Lines of a record.
+const MOST_LINES: usize = 100;
+
 /// What a comment starts with.
 const COMMENT: char = '#';
 
@@ -24,6 +27,8 @@ pub struct Dialect {
     pub header: bool,
     /// Whether lines that start with `#` are comments.
     pub has_comments: bool,
+    /// Whether quoted fields hold line breaks.
+    pub quoted_breaks: bool,
     /// Rows of the sample with another number of fields.
     pub ragged: usize,
 }
@@ -31,7 +36,15 @@ pub struct Dialect {
 impl Dialect {
     /// The dialect of Criteo's lines, where another column than theirs is the label.
     pub(crate) fn of_criteo() -> Self {
-        Self { separator: '\t', fields: 40, trim: false, header: false, has_comments: false, ragged: 0 }
+        Self {
+            separator: '\t',
+            fields: 40,
+            trim: false,
+            header: false,
+            has_comments: false,
+            quoted_breaks: false,
+            ragged: 0,
+        }
     }
 }
 
@@ -55,15 +68,15 @@ impl Divided {
             .filter(|line| !(starts_with_comment && line.starts_with(COMMENT)))
             .collect();
         let first = rows.first().copied().unwrap_or_default();
-        let (separator, fields) =
-            best_separator(&rows).ok_or_else(|| InitError::NoSeparator { line: first.chars().take(80).collect() })?;
+        let records = Records::of(&rows);
+        let Records { separator, fields, quoted_breaks, mut lines } =
+            records.ok_or_else(|| InitError::NoSeparator { line: first.chars().take(80).collect() })?;
         let mut has_comments = starts_with_comment;
-        let mut lines = rows;
         if !has_comments && has_comments_between(&lines, separator, fields) {
             has_comments = true;
             lines.retain(|line| !line.starts_with(COMMENT));
         }
-        let mut rows: Vec<Vec<String>> = lines.iter().map(|line| divide(line, separator)).collect();
+        let mut rows: Vec<Vec<String>> = lines.iter().map(|line| divide(line, separator).0).collect();
         let ragged = rows.iter().filter(|row| row.len() != fields).count();
         if let Some(line) = rows.iter().position(|row| row.len() != fields)
             && ragged as f64 > MAX_RAGGED * rows.len() as f64
@@ -79,17 +92,75 @@ impl Divided {
         }
         let header = has_header(&rows);
         let names = if header { rows.remove(0) } else { (1..=fields).map(|column| format!("c{column}")).collect() };
-        let dialect = Dialect { separator, fields, trim, header, has_comments, ragged };
+        let dialect = Dialect { separator, fields, trim, header, has_comments, quoted_breaks, ragged };
         Ok(Self { dialect, names, rows })
     }
+}
+
+/// Lines, or records of several lines, with the separator that divides them.
+struct Records {
+    separator: char,
+    fields: usize,
+    quoted_breaks: bool,
+    lines: Vec<String>,
+}
+
+impl Records {
+    /// The lines as they are, or as records with quoted line breaks where that leaves fewer rows of another number of fields.
+    fn of(lines: &[&str]) -> Option<Self> {
+        let plain = best_separator(lines).map(|(separator, fields)| Self {
+            separator,
+            fields,
+            quoted_breaks: false,
+            lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+        });
+        let with_breaks = SEPARATORS.into_iter().filter_map(|separator| {
+            let lines = joined(lines, separator)?;
+            let (_, fields) = most_fields(&lines, separator)?;
+            (fields >= 2).then_some(Self { separator, fields, quoted_breaks: true, lines })
+        });
+        plain.into_iter().chain(with_breaks).min_by(|one, other| one.ragged_share().total_cmp(&other.ragged_share()))
+    }
+
+    fn ragged_share(&self) -> f64 {
+        let ragged = self.lines.iter().filter(|line| divide(line, self.separator).0.len() != self.fields).count();
+        ragged as f64 / self.lines.len().max(1) as f64
+    }
+}
+
+/// Lines in which a quote stays open, together with those up to its end; `None` if there are none.
+fn joined(lines: &[&str], separator: char) -> Option<Vec<String>> {
+    let (mut records, mut rest, mut is_joined) = (Vec::with_capacity(lines.len()), lines, false);
+    while let Some((first, others)) = rest.split_first() {
+        let mut record = (*first).to_owned();
+        let mut taken = 0;
+        while divide(&record, separator).1 && taken < others.len().min(MOST_LINES) {
+            record.push('\n');
+            record.push_str(others[taken]);
+            taken += 1;
+        }
+        // A quote that is never closed is a letter.
+        if divide(&record, separator).1 {
+            (record, taken) = ((*first).to_owned(), 0);
+        }
+        is_joined |= taken > 0;
+        records.push(record);
+        rest = &others[taken..];
+    }
+    is_joined.then_some(records)
+}
+
+/// How many lines have the most frequent number of fields, and that number.
+fn most_fields(lines: &[impl AsRef<str>], separator: char) -> Option<(usize, usize)> {
+    let mut counts: Vec<usize> = lines.iter().map(|line| divide(line.as_ref(), separator).0.len()).collect();
+    counts.sort_unstable();
+    counts.chunk_by(|a, b| a == b).map(|equal| (equal.len(), equal[0])).max()
 }
 
 /// The separator that gives most lines the same number of fields, at least two; of equals, the one with more fields.
 fn best_separator(lines: &[&str]) -> Option<(char, usize)> {
     let of = |separator: char| {
-        let mut counts: Vec<usize> = lines.iter().map(|line| divide(line, separator).len()).collect();
-        counts.sort_unstable();
-        let (lines, fields) = counts.chunk_by(|a, b| a == b).map(|equal| (equal.len(), equal[0])).max()?;
+        let (lines, fields) = most_fields(lines, separator)?;
         (fields >= 2).then_some((lines, fields, separator))
     };
     let best = SEPARATORS.into_iter().filter_map(of).max_by_key(|&(lines, fields, _)| (lines, fields))?;
@@ -97,9 +168,9 @@ fn best_separator(lines: &[&str]) -> Option<(char, usize)> {
 }
 
 /// Whether lines that start with `#` are comments although the first one is not: none of them has the fields of a row.
-fn has_comments_between(lines: &[&str], separator: char, fields: usize) -> bool {
+fn has_comments_between(lines: &[String], separator: char, fields: usize) -> bool {
     let mut marked = lines.iter().filter(|line| line.starts_with(COMMENT)).peekable();
-    marked.peek().is_some() && marked.all(|line| divide(line, separator).len() != fields)
+    marked.peek().is_some() && marked.all(|line| divide(line, separator).0.len() != fields)
 }
 
 /// Whether the first row names the columns: texts that are all different, no numbers, and in no other row of their column.
@@ -113,10 +184,10 @@ fn has_header(rows: &[Vec<String>]) -> bool {
     })
 }
 
-/// Divides a line. A field that starts with a quote ends at the next single quote (RFC 4180).
-fn divide(line: &str, separator: char) -> Vec<String> {
+/// Divides a line. A field that starts with a quote ends at the next single quote (RFC 4180). Says whether a quote stays open.
+fn divide(line: &str, separator: char) -> (Vec<String>, bool) {
     if !line.contains('"') {
-        return line.split(separator).map(str::to_owned).collect();
+        return (line.split(separator).map(str::to_owned).collect(), false);
     }
     let (mut fields, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut letters = line.chars().peekable();
@@ -133,7 +204,7 @@ fn divide(line: &str, separator: char) -> Vec<String> {
         }
     }
     fields.push(field);
-    fields
+    (fields, is_quoted)
 }
 
 #[cfg(test)]
@@ -176,7 +247,20 @@ mod tests {
 
     #[test]
     fn quoted_separators_divide_nothing() {
-        assert_eq!(divide(r#"1,"a,""b""",c"#, ','), ["1", r#"a,"b""#, "c"]);
+        assert_eq!(divide(r#"1,"a,""b""",c"#, ',').0, ["1", r#"a,"b""#, "c"]);
+    }
+
+    #[test]
+    fn quoted_line_breaks_are_found() {
+        let text = "y,text,n\n1,\"one\nline, or\ntwo\",5\n0,\"no break\",6\n1,\"a \"\"word\"\"\nmore\",7\n";
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let Divided { dialect, rows, .. } = Divided::of(&lines).unwrap();
+        assert_eq!((dialect.quoted_breaks, dialect.fields, dialect.ragged, rows.len()), (true, 3, 0, 3));
+        assert_eq!(rows[0], ["1", "one\nline, or\ntwo", "5"]);
+        // A stray quote opens nothing that is closed.
+        let stray = format!("y,a\n{}", "1,\"inch\n0,x\n".to_owned() + &"1,y\n".repeat(40));
+        let dialect = infer(&stray).unwrap();
+        assert_eq!((dialect.quoted_breaks, dialect.ragged), (false, 0));
     }
 
     #[test]

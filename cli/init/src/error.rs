@@ -25,7 +25,7 @@ pub enum InitError {
     },
     /// No separator divides the lines into columns.
     #[error(
-        "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines or Parquet"
+        "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines, Parquet or Arrow"
     )]
     NoSeparator {
         /// The start of the first line.
@@ -51,7 +51,7 @@ pub enum InitError {
     },
     /// No column looks like a label.
     #[error(
-        "no column has exactly two values, so none can be the label; columns and their values in the sample: {columns}; name one with `--label COLUMN`"
+        "no column has exactly two values, so none is likely the label; columns and their values in the sample: {columns}; name one with `--label COLUMN`: a number becomes a regression, and a few texts become classes"
     )]
     NoLabel {
         /// The columns that were looked at.
@@ -65,9 +65,9 @@ pub enum InitError {
         /// The columns there are.
         columns: String,
     },
-    /// The label that the user names has more or fewer than two values.
+    /// The label that the user names is nothing that can be learned.
     #[error(
-        "column {name:?} has {values} values in the sample, and a label has two: name another column, or write a column that says whether a row is positive, such as `rating >= 4`"
+        "column {name:?} has {values} values in the sample, and a label is one of two texts, a number or one of up to 50 classes: name another column, or write a column that says whether a row is positive, such as `rating >= 4`"
     )]
     NotALabel {
         /// The name.

@@ -5,25 +5,20 @@ mod features;
 use std::fmt::{self, Write};
 use std::path::Path;
 
-use features::{write_categorical, write_dropped, write_label, write_numeric};
+use features::{write_categorical, write_dropped, write_history, write_label, write_numeric, write_weight};
 
-use crate::{Bound, ColumnKind, Dialect, Layout, NewestParts, Sketch};
+use crate::{Bound, ColumnKind, Dialect, LabelForm, Layout, NewestParts, Sketch};
 
 /// The parts that are the same for all data.
-const END: &str = "
+const MODEL: &str = "
 [embedding]
 dim = 16                       # of tables that name no `dim`
 
 [model]
-kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md
-hidden = [256, 128]
-dropout = 0.3
-
-[train]
-batch_size = 1024
-epochs = 20                    # at most
-early_stop = { metric = \"auc\", patience = 3 }  # evaluations without a better one; the best state is saved
 ";
+
+/// Categorical features from which on the network crosses them (docs/adr/0066).
+const MANY_CATEGORIES: usize = 8;
 
 /// Writes the job file for the data at `data`.
 #[must_use]
@@ -38,12 +33,33 @@ fn write_all(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
     write_data(text, sketch, data)?;
     write_label(text, sketch)?;
     if sketch.layout != Layout::Criteo {
+        write_weight(text, sketch)?;
         write_numeric(text, sketch)?;
+        write_history(text, sketch)?;
         write_categorical(text, sketch)?;
         write_dropped(text, sketch)?;
     }
-    text.push_str(END);
-    Ok(())
+    write_model(text, sketch)
+}
+
+fn write_model(text: &mut String, sketch: &Sketch) -> fmt::Result {
+    let metric = match sketch.label.kind {
+        LabelForm::Click { .. } => "auc",
+        LabelForm::Classes { .. } => "logloss",
+        LabelForm::Regression { .. } => "mse",
+    };
+    text.push_str(MODEL);
+    if sketch.layout == Layout::Criteo || sketch.categories().count() >= MANY_CATEGORIES {
+        text.push_str("kind = \"dcnv2\"                 # crosses the many categories; takes tables of any dims; other kinds: docs/models.md\n");
+    } else {
+        text.push_str("kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md\n");
+    }
+    text.push_str("hidden = [256, 128]\ndropout = 0.3\n");
+    text.push_str("\n[train]\nbatch_size = 1024\nepochs = 20                    # at most\n");
+    writeln!(
+        text,
+        "early_stop = {{ metric = \"{metric}\", patience = 3 }}  # evaluations without a better one; the best state is saved"
+    )
 }
 
 fn write_head(text: &mut String, sketch: &Sketch) -> fmt::Result {
@@ -67,6 +83,7 @@ fn write_data(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
         Layout::Criteo => "criteo",
         Layout::Delimited(_) => "delimited",
         Layout::Parquet => "parquet",
+        Layout::Arrow => "arrow",
         Layout::Jsonl => "jsonl",
     };
     writeln!(text, "\n[data]\nformat = {format:?}\ntrain = {}", quoted(&data.to_string_lossy()))?;
@@ -164,6 +181,9 @@ fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &Dialect) -> fmt::
         );
         writeln!(text, "columns = [{}]", names.join(", "))?;
     }
+    if dialect.quoted_breaks {
+        text.push_str("quoted_breaks = true           # quoted fields hold line breaks\n");
+    }
     if dialect.trim {
         text.push_str("trim = true                    # blanks surround the fields\n");
     }
@@ -192,127 +212,4 @@ fn comment(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use zagros_ingest::{ColumnFormat, RowSample, SampledColumn, SampledRows, ValueForm};
-    use zagros_job::{Job, Overrides};
-
-    use super::*;
-    use crate::sketch;
-
-    fn checked(rows: SampledRows, is_spread: bool, label: Option<&str>) -> String {
-        let sample = RowSample { files: 1, is_whole: is_spread, is_spread, rows };
-        let text = job_text(&sketch(sample, label).unwrap(), Path::new("rows.csv"));
-        if let Err(errors) = Job::parse(&text, Path::new("job.toml"), &Overrides::default()) {
-            panic!("{errors:?}\n{text}");
-        }
-        text
-    }
-
-    fn job(data: &str, label: Option<&str>) -> String {
-        checked(SampledRows::Lines(data.lines().map(str::to_owned).collect()), true, label)
-    }
-
-    fn rows() -> String {
-        let mut data = String::from("clicked,user_id,genres,year,timestamp,day\n");
-        for row in 0..40 {
-            let (label, user, genre) = (row % 2, row % 7, ["a|b", "b", "c|a", "a|b|c", "b|a"][row % 5]);
-            data += &format!(
-                "{label},{user},{genre},{},{},2026-11-{:02}\n",
-                1990 + row % 9,
-                964_982_224 + row,
-                1 + row % 28
-            );
-        }
-        data
-    }
-
-    #[test]
-    fn a_csv_with_a_header_becomes_a_valid_job_that_holds_out_the_newest_rows() {
-        let text = job(&rows(), None);
-        for part in [
-            r#"label = { column = "clicked", positive = ["1"], negative = ["0"] }"#,
-            r#"{ column = "genres", dim = 4, separator = "|", pooling = "mean" },  # 3 values"#,
-            "time_column = \"timestamp\"",
-            "validation_from = 964982256  # about 10.0 %",
-            "test_from = 964982260  # about 10.0 %",
-            "UNSURE: these columns are times as well: day",
-            "# Not a feature: day, because it is a time",
-            "# Not a feature: timestamp, because it is a time",
-        ] {
-            assert!(text.contains(part), "no {part} in\n{text}");
-        }
-    }
-
-    #[test]
-    fn the_start_of_a_file_does_not_say_what_is_new() {
-        let lines = rows().lines().map(str::to_owned).collect();
-        let text = checked(SampledRows::Lines(lines), false, None);
-        assert!(text.contains(r#"{ column = "timestamp", standardise = true }"#), "{text}");
-        assert!(text.contains("test_fraction = 0.1") && text.contains("UNSURE: timestamp is a time"), "{text}");
-    }
-
-    #[test]
-    fn a_csv_without_a_header_with_names_that_need_quotes_becomes_a_valid_job() {
-        let data: String = (0..40)
-            .map(|row| {
-                format!("{}, {}, ?, {}\n", row % 5, ["x\\", "y\""][row % 2], [">50K", "<=50K", "<=50K"][row % 3])
-            })
-            .collect();
-        let text = job(&data, Some("c4"));
-        assert!(text.contains("header = false") && text.contains("trim = true"), "{text}");
-        assert!(text.contains(r#"missing = ["?"]"#) && text.contains("UNSURE: the rarer text"), "{text}");
-        assert!(text.contains("# Not a feature: c3, because it has one value"), "{text}");
-    }
-
-    #[test]
-    fn columns_with_types_become_a_valid_job() {
-        let column = |name: &str, form, text: &dyn Fn(usize) -> String| SampledColumn {
-            name: name.into(),
-            form,
-            texts: (0..40).map(text).collect(),
-        };
-        let columns = vec![
-            column("paid", ValueForm::Bool, &|row| (row % 3 == 0).to_string()),
-            column("user.id", ValueForm::Number, &|row| (row % 7).to_string()),
-            column("tags", ValueForm::List, &|row| format!("t{}\u{1f}t{}", row % 4, row % 3)),
-            column("price", ValueForm::Number, &|row| if row == 3 { "NaN".into() } else { format!("{}.5", row % 30) }),
-            column("at", ValueForm::Time, &|row| format!("2026-11-23 00:{row:02}:00")),
-        ];
-        for format in [ColumnFormat::Parquet, ColumnFormat::Jsonl] {
-            let unusable = vec![("blob".to_owned(), "it is compressed with LZO".to_owned())];
-            let text = checked(SampledRows::Columns { format, columns: columns.clone(), unusable }, true, Some("paid"));
-            for part in [
-                r#"label = { column = "paid", positive = ["true"], negative = ["false"] }"#,
-                r#"{ column = "tags", dim = 4, pooling = "mean" }"#,
-                r#"{ column = "user.id", dim = 8 }"#,
-                r#"missing = ["NaN"]"#,
-                r#"test_from = "2026-11-23 00:36:00""#,
-                "# Not a feature: blob, because the trainer cannot read it: it is compressed with LZO.",
-            ] {
-                assert!(text.contains(part), "no {part} in\n{text}");
-            }
-        }
-    }
-
-    #[test]
-    fn integers_that_may_be_ids_are_in_both_lists() {
-        let rows = (0..2_000).map(|row| format!("{},{},{}.5,{}\n", row % 2, 1_000 + row % 200, row, row % 150));
-        let text = job(&format!("clicked,C14,price,item\n{}", rows.collect::<String>()), None);
-        for part in [
-            "{ column = \"C14\", standardise = true },\n",
-            "{ column = \"C14\", dim = 32 },",
-            "{ column = \"item\", dim = 32 },",
-            "# UNSURE: amounts or ids? In both lists, here and below: C14.",
-        ] {
-            assert!(text.contains(part), "no {part} in\n{text}");
-        }
-        assert!(!text.contains("\"item\", standardise"), "{text}");
-    }
-
-    #[test]
-    fn criteos_lines_are_recognised() {
-        let row = |label: usize| format!("{label}{}{}\n", "\t-1".repeat(13), "\t68fd1e64".repeat(26));
-        let data: String = (0..20).map(|line| row(line % 2)).collect();
-        assert!(job(&data, None).contains("format = \"criteo\""));
-    }
-}
+mod tests;

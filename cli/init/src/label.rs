@@ -1,6 +1,9 @@
 //! Which column is learned.
 
-use crate::{Column, InitError};
+use crate::{Column, ColumnKind, InitError};
+
+/// Distinct integers up to which they are classes, as stars are; more are a number.
+const MOST_NUMBER_CLASSES: usize = 10;
 
 /// Names that labels have, the likelier first.
 const NAMES: [&str; 14] = [
@@ -28,16 +31,38 @@ const POSITIVE: [&str; 8] = ["1", "true", "yes", "y", "t", "click", "clicked", "
 pub struct Label {
     /// Its place.
     pub column: usize,
-    /// Its text for a positive sample.
-    pub positive: String,
-    /// Its text for a negative sample.
-    pub negative: String,
-    /// Rows of the sample that are positive.
-    pub positive_rows: usize,
-    /// Whether it is a guess which of its texts is the positive one.
-    pub is_value_guessed: bool,
+    /// What its values are.
+    pub kind: LabelForm,
     /// Whether the column is a guess, and which others were possible.
     pub other_candidates: Vec<String>,
+}
+
+/// What the values of a label are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LabelForm {
+    /// One of two texts.
+    Click {
+        /// Its text for a positive sample.
+        positive: String,
+        /// Its text for a negative sample.
+        negative: String,
+        /// Rows of the sample that are positive.
+        positive_rows: usize,
+        /// Whether it is a guess which of its texts is the positive one.
+        is_value_guessed: bool,
+    },
+    /// One of these texts.
+    Classes {
+        /// The texts, the most frequent first.
+        classes: Vec<String>,
+        /// Whether they are numbers, so that a regression is possible too.
+        are_numbers: bool,
+    },
+    /// A number.
+    Regression {
+        /// Whether the numbers are counts with a long tail.
+        are_counts: bool,
+    },
 }
 
 impl Label {
@@ -49,36 +74,55 @@ impl Label {
                 InitError::NoSuchColumn { name: name.into(), columns: names.join(", ") }
             })?;
             let values = columns[column].distinct;
-            return Self::of(columns, column, Vec::new())
-                .ok_or_else(|| InitError::NotALabel { name: name.into(), values });
+            let kind = LabelForm::of(&columns[column]);
+            let kind = kind.ok_or_else(|| InitError::NotALabel { name: name.into(), values })?;
+            return Ok(Self { column, kind, other_candidates: Vec::new() });
         }
-        let mut candidates: Vec<usize> = (0..columns.len()).filter(|&at| columns[at].pair.is_some()).collect();
+        let mut candidates: Vec<usize> = (0..columns.len()).filter(|&at| columns[at].pair().is_some()).collect();
         candidates.sort_by_key(|&at| likelihood(columns, at));
-        let Some((&column, others)) = candidates.split_first() else {
-            let seen: Vec<String> =
-                columns.iter().map(|column| format!("{} ({})", column.name, column.distinct)).collect();
-            return Err(InitError::NoLabel { columns: seen.join(", ") });
+        let seen = || {
+            let seen = columns.iter().map(|column| format!("{} ({})", column.name, column.distinct));
+            InitError::NoLabel { columns: seen.collect::<Vec<_>>().join(", ") }
         };
+        let (&column, others) = candidates.split_first().ok_or_else(seen)?;
         let is_known = NAMES.contains(&columns[column].name.to_ascii_lowercase().as_str());
         let others = if is_known { &[] } else { others };
-        let others = others.iter().map(|&at| columns[at].name.clone()).collect();
-        Self::of(columns, column, others).ok_or(InitError::NoLabel { columns: columns[column].name.clone() })
+        let other_candidates = others.iter().map(|&at| columns[at].name.clone()).collect();
+        Ok(Self { column, kind: LabelForm::of(&columns[column]).ok_or_else(seen)?, other_candidates })
+    }
+}
+
+impl LabelForm {
+    /// What the values of a column are as a label, if they can be one.
+    fn of(column: &Column) -> Option<Self> {
+        if let Some(pair) = column.pair() {
+            return Some(Self::click(pair));
+        }
+        let are_integers = column.values.iter().all(|(text, _)| text.parse::<i64>().is_ok());
+        match column.kind {
+            ColumnKind::Constant | ColumnKind::Time(_) | ColumnKind::MultiValued(_) | ColumnKind::List => None,
+            ColumnKind::Number { has_tail, .. } if column.distinct > MOST_NUMBER_CLASSES || !are_integers => {
+                Some(Self::Regression { are_counts: has_tail && column.is_integer })
+            }
+            _ if column.values.is_empty() => None,
+            _ => Some(Self::Classes {
+                classes: column.values.iter().map(|(text, _)| text.clone()).collect(),
+                are_numbers: are_integers,
+            }),
+        }
     }
 
-    fn of(columns: &[Column], column: usize, other_candidates: Vec<String>) -> Option<Self> {
-        let [more, fewer] = columns[column].pair.clone()?;
+    fn click([more, fewer]: &[(String, usize); 2]) -> Self {
         let is_positive = |text: &str| POSITIVE.contains(&text.to_ascii_lowercase().as_str());
         let (is_more, is_fewer) = (is_positive(&more.0), is_positive(&fewer.0));
         // Of two texts that say nothing, the rarer one is the event.
         let (positive, negative) = if is_more && !is_fewer { (more, fewer) } else { (fewer, more) };
-        Some(Self {
-            column,
-            positive: positive.0,
-            negative: negative.0,
+        Self::Click {
+            positive: positive.0.clone(),
+            negative: negative.0.clone(),
             positive_rows: positive.1,
             is_value_guessed: is_more == is_fewer,
-            other_candidates,
-        })
+        }
     }
 }
 
@@ -86,8 +130,7 @@ impl Label {
 fn likelihood(columns: &[Column], at: usize) -> (usize, bool, bool, bool, usize) {
     let name = columns[at].name.to_ascii_lowercase();
     let known = NAMES.iter().position(|known| *known == name).unwrap_or(NAMES.len());
-    let is_binary =
-        columns[at].pair.as_ref().is_some_and(|pair| pair.iter().all(|(text, _)| text == "0" || text == "1"));
+    let is_binary = columns[at].pair().is_some_and(|pair| pair.iter().all(|(text, _)| text == "0" || text == "1"));
     (known, !is_binary, at + 1 != columns.len(), at != 0, at)
 }
 
@@ -103,30 +146,62 @@ mod tests {
         of.iter().map(|(name, values)| Column::of(name, values, known)).collect()
     }
 
+    fn positive(label: &Label) -> (&str, usize, bool) {
+        let LabelForm::Click { positive, positive_rows, is_value_guessed, .. } = &label.kind else {
+            panic!("{label:?}")
+        };
+        (positive, *positive_rows, *is_value_guessed)
+    }
+
     #[test]
     fn a_known_name_wins_and_is_no_guess() {
         let columns = columns(&[("sex", &["0", "1", "1"]), ("clicked", &["1", "0", "0"]), ("z", &["a", "b", "a"])]);
         let label = Label::choose(&columns, None).unwrap();
-        assert_eq!((label.column, label.positive.as_str(), label.positive_rows), (1, "1", 1));
-        assert!(label.other_candidates.is_empty() && !label.is_value_guessed);
+        assert_eq!((label.column, positive(&label)), (1, ("1", 1, false)));
+        assert!(label.other_candidates.is_empty());
     }
 
     #[test]
     fn without_a_name_the_last_two_valued_column_is_a_guess() {
         let columns = columns(&[("c1", &["m", "f", "m"]), ("c2", &["<=50K", ">50K", "<=50K"])]);
         let label = Label::choose(&columns, None).unwrap();
-        assert_eq!((label.column, label.positive.as_str()), (1, ">50K"));
+        assert_eq!((label.column, positive(&label)), (1, (">50K", 1, true)));
         assert_eq!(label.other_candidates, ["c1"]);
-        assert!(label.is_value_guessed);
-        assert_eq!(Label::choose(&columns, Some("c1")).unwrap().positive, "f");
+        assert_eq!(positive(&Label::choose(&columns, Some("c1")).unwrap()).0, "f");
     }
 
     #[test]
-    fn no_candidate_names_the_columns() {
+    fn a_named_label_is_what_its_values_say() {
+        let text = |number: usize| number.to_string();
+        let many: Vec<String> = (0..60).map(text).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let columns = columns(&[
+            ("stars", &["1", "5", "3", "5"]),
+            ("price", &["1.5", "2.25", "9", "9"]),
+            ("views", &[&many[..], &["100000"]].concat()),
+            ("class", &["a", "b", "c", "a"]),
+            ("at", &["2026-11-23", "2026-11-24", "2026-11-25"]),
+        ]);
+        let kind = |name| Label::choose(&columns, Some(name)).map(|label| label.kind);
+        let classes = |texts: [&str; 3], are_numbers| LabelForm::Classes {
+            classes: texts.map(String::from).to_vec(),
+            are_numbers,
+        };
+        assert_eq!(kind("stars").unwrap(), classes(["5", "1", "3"], true));
+        assert_eq!(kind("class").unwrap(), classes(["a", "b", "c"], false));
+        assert_eq!(kind("price").unwrap(), LabelForm::Regression { are_counts: false });
+        assert_eq!(kind("views").unwrap(), LabelForm::Regression { are_counts: true });
+        let error = kind("at").unwrap_err().to_string();
+        assert!(error.contains("column \"at\"") && error.contains("a number or one of up to 50"), "{error}");
+    }
+
+    #[test]
+    fn no_candidate_names_the_columns_and_the_other_kinds() {
         let columns = columns(&[("a", &["1", "2", "3"]), ("b", &["x", "x", "x"])]);
         let error = Label::choose(&columns, None).unwrap_err().to_string();
         assert!(error.contains("a (3), b (1)") && error.contains("--label COLUMN"), "{error}");
-        assert!(matches!(Label::choose(&columns, Some("a")), Err(InitError::NotALabel { values: 3, .. })));
+        assert!(error.contains("regression") && error.contains("classes"), "{error}");
+        assert!(matches!(Label::choose(&columns, Some("b")), Err(InitError::NotALabel { values: 1, .. })));
         assert!(matches!(Label::choose(&columns, Some("q")), Err(InitError::NoSuchColumn { .. })));
     }
 }

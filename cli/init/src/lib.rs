@@ -10,6 +10,7 @@
 mod column;
 mod dialect;
 mod error;
+mod history;
 mod ids;
 mod job_text;
 mod label;
@@ -23,7 +24,7 @@ pub use column::{Column, ColumnKind};
 pub use dialect::Dialect;
 pub use error::InitError;
 pub use job_text::job_text;
-pub use label::Label;
+pub use label::{Label, LabelForm};
 pub use newest::{Bound, NewestParts};
 pub use sample::read_sample;
 pub use sketch::{Sketch, sketch};

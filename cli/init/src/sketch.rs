@@ -3,6 +3,7 @@
 use zagros_ingest::RowSample;
 
 use crate::column::Known;
+use crate::history::histories;
 use crate::table::{Table, TableColumn};
 use crate::{Column, ColumnKind, Dialect, InitError, Label, Layout, NewestParts};
 
@@ -20,6 +21,8 @@ pub struct Sketch {
     pub unusable: Vec<(String, String)>,
     /// The column that is learned.
     pub label: Label,
+    /// Places of columns of several values, and of the column of one value whose values they hold.
+    pub histories: Vec<(usize, usize)>,
     /// The newest rows, where a column says when each row was.
     pub newest: Option<NewestParts>,
     /// Rows of the sample.
@@ -55,7 +58,8 @@ pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitErro
     let label = Label::choose(&columns, named.as_deref())?;
     // A part of the data that is its start says nothing of what is new.
     let newest = NewestParts::of(&columns, &texts, label.column).filter(|_| is_spread && layout != Layout::Criteo);
-    let sketch = Sketch { layout, columns, unusable, label, newest, rows, files, is_whole, is_spread };
+    let histories = histories(&columns, &texts, label.column);
+    let sketch = Sketch { layout, columns, unusable, label, histories, newest, rows, files, is_whole, is_spread };
     if sketch.categories().next().is_none() && sketch.layout != Layout::Criteo {
         return Err(InitError::NoFeature { label: sketch.columns[sketch.label.column].name.clone() });
     }

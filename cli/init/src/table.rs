@@ -15,6 +15,8 @@ pub enum Layout {
     Criteo,
     /// Parquet files.
     Parquet,
+    /// Arrow files.
+    Arrow,
     /// A JSON object on each line.
     Jsonl,
 }
@@ -45,6 +47,7 @@ impl Table {
             SampledRows::Columns { format, columns, unusable } => {
                 let layout = match format {
                     ColumnFormat::Parquet => Layout::Parquet,
+                    ColumnFormat::Arrow => Layout::Arrow,
                     ColumnFormat::Jsonl => Layout::Jsonl,
                 };
                 let rows = columns.first().map_or(0, |column| column.texts.len());

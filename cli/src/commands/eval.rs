@@ -42,7 +42,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     };
     let found = evaluate.run().await;
     terminal.finish();
-    print(&found.map_err(|error| report::failure(error, &signals))?, args.json)?;
+    print(&found.map_err(|error| report::scoring_failure(error, &signals, &[]))?, args.json)?;
     Ok(Exit::Success)
 }
 

@@ -9,8 +9,10 @@ use zagros_shell::{Exit, Failure, OrInternal, answer, err, load_job};
 use crate::args::InitArgs;
 
 /// Ends of names of data files.
-const DATA: [&str; 15] =
-    ["csv", "tsv", "txt", "data", "parquet", "pq", "jsonl", "ndjson", "json", "gz", "zst", "zstd", "lz4", "bz2", "log"];
+const DATA: [&str; 18] = [
+    "csv", "tsv", "txt", "data", "parquet", "pq", "arrow", "feather", "ipc", "jsonl", "ndjson", "json", "gz", "zst",
+    "zstd", "lz4", "bz2", "log",
+];
 
 /// Characters that make a path a pattern.
 const WILDCARDS: [char; 3] = ['*', '?', '['];
@@ -37,6 +39,7 @@ pub(crate) fn job_for(named: &Path) -> Result<Option<PathBuf>, Failure> {
     if !is_data(named) {
         return Ok(None);
     }
+    not_stdin(named)?;
     let job = job_name(named);
     if job.exists() {
         is_for(&job, named)?;
@@ -50,6 +53,7 @@ pub(crate) fn job_for(named: &Path) -> Result<Option<PathBuf>, Failure> {
 fn is_data(named: &Path) -> bool {
     let is_pattern = named.to_string_lossy().contains(WILDCARDS);
     is_url(named)
+        || named == Path::new("-")
         || named.is_dir()
         || ends_as_data(named) && (named.is_file() || is_pattern)
         || is_pattern && !named.exists()
@@ -119,8 +123,21 @@ fn seen_from(job: &Path, data: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn text(data: &Path, named: &Path, label: Option<&str>) -> Result<String, Failure> {
+    not_stdin(data)?;
     let sketch = read_sample(data).and_then(|sample| sketch(sample, label));
     Ok(job_text(&sketch.map_err(failed)?, named))
+}
+
+/// Refuses standard input: it is read once.
+fn not_stdin(data: &Path) -> Result<(), Failure> {
+    if data == Path::new("-") {
+        let what =
+            "standard input cannot be described: rows of all its parts are looked at, and the rows are then read again";
+        let help = "describe the start of it: `head -n 100000 > start.csv` and `zagros init start.csv -o job.toml`; then train on all of it: \
+                    `zagros train job.toml --set data.train=-`";
+        return Err(Failure::with_help(Exit::Usage, what, help));
+    }
+    Ok(())
 }
 
 fn failed(error: InitError) -> Failure {
@@ -157,7 +174,7 @@ mod tests {
     #[test]
     fn a_name_says_whether_a_file_is_data_or_a_job() {
         let folder = std::env::temp_dir();
-        for data in ["s3://bucket/rows", "none/*.csv", "part-[0-9]", &folder.display().to_string()] {
+        for data in ["-", "s3://bucket/rows", "none/*.csv", "part-[0-9]", &folder.display().to_string()] {
             assert!(is_data(data.as_ref()), "{data}");
         }
         for job in ["job.toml", "none.csv", "/dev/stdin"] {

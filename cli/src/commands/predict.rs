@@ -62,7 +62,8 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let started = Instant::now();
     let output = Scores { output, logits: args.logits, targets };
     let written = predict.run(output).await;
-    let output = written.map_err(|error| report::failure(error, &signals))?.map_err(refused)?.output;
+    let output =
+        written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?.output;
     let counts = output.finish().map_err(refused)?;
     print(&args, before, counts, started.elapsed())?;
     Ok(Exit::Success)

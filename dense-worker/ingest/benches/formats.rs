@@ -5,8 +5,8 @@
 //! PYARROW=/path/to/python cargo bench -p zagros-ingest --bench formats -- [FILE …]
 //! ```
 //!
-//! Files have the columns of Criteo's data set, `label`, `I1` to `I13` and `C1` to `C26`, and end in `.csv` (with a header),
-//! `.jsonl` or `.parquet`; of a `.quoted.csv`, quoted fields may hold line breaks. Without a file it makes 200,000 such rows in all
+//! Files have the columns of Criteo's data set, `label`, `I1` to `I13` and `C1` to `C26`, and end in `.csv` or `.tsv` (with a header),
+//! `.jsonl`, `.parquet` or `.arrow`; of a `.quoted.csv`, quoted fields may hold line breaks. Without a file it makes 200,000 such rows in all
 //! these formats. `PYARROW` is a Python that has pyarrow.
 //!
 //! What is compared is not quite equal. Here a row is read, parsed, hashed and put into a batch. pyarrow makes arrays of
@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
 use parquet::file::properties::WriterProperties;
@@ -64,8 +67,12 @@ fn main() {
 /// Rows, and rows a second of processor time of the reading and the parsing thread.
 fn zagros(path: &Path) -> (u64, f64) {
     let end = path.extension().and_then(|end| end.to_str());
-    let format = end.filter(|end| ["parquet", "jsonl"].contains(end)).unwrap_or("delimited");
-    let breaks = if is_quoted(path) { "quoted_breaks = true\n" } else { "" };
+    let format = end.filter(|end| ["parquet", "arrow", "jsonl"].contains(end)).unwrap_or("delimited");
+    let breaks = match end {
+        Some("tsv") => "delimiter = \"\\t\"\n",
+        _ if is_quoted(path) => "quoted_breaks = true\n",
+        _ => "",
+    };
     let list = |letter: char, last: u32| (1..=last).map(|n| format!("'{letter}{n}'")).collect::<Vec<_>>().join(", ");
     let text = format!(
         "[data]\nformat = '{format}'\ntrain = '{}'\nthreads = 1\nshuffle_rows = 0\n{breaks}[features]\nlabel = 'label'\nnumeric = [{}]\n\
@@ -98,15 +105,16 @@ fn is_quoted(path: &Path) -> bool {
 
 /// Rows a second of pyarrow with one thread.
 fn pyarrow(python: &Path, path: &Path) -> f64 {
-    let script = "import sys, time, pyarrow as pa, pyarrow.csv, pyarrow.json, pyarrow.parquet\n\
+    let script = "import sys, time, pyarrow as pa, pyarrow.csv, pyarrow.feather, pyarrow.json, pyarrow.parquet\n\
         pa.set_cpu_count(1); pa.set_io_thread_count(1)\n\
         path, best = sys.argv[1], 0\n\
         for _ in range(3):\n\
         \x20   start = time.process_time()\n\
         \x20   if path.endswith('.parquet'): table = pyarrow.parquet.read_table(path, use_threads=False, memory_map=True)\n\
+        \x20   elif path.endswith('.arrow'): table = pyarrow.feather.read_table(path, use_threads=False, memory_map=True)\n\
         \x20   elif path.endswith('.jsonl'): table = pyarrow.json.read_json(path, pyarrow.json.ReadOptions(use_threads=False))\n\
         \x20   else:\n\
-        \x20       breaks = pyarrow.csv.ParseOptions(newlines_in_values=path.endswith('.quoted.csv'))\n\
+        \x20       breaks = pyarrow.csv.ParseOptions(newlines_in_values=path.endswith('.quoted.csv'), delimiter='\\t' if path.endswith('.tsv') else ',')\n\
         \x20       table = pyarrow.csv.read_csv(path, pyarrow.csv.ReadOptions(use_threads=False), breaks)\n\
         \x20   best = max(best, table.num_rows / (time.process_time() - start))\n\
         print(best)";
@@ -117,8 +125,17 @@ fn pyarrow(python: &Path, path: &Path) -> f64 {
 
 /// Rows whose numbers and categories are skewed as in logs of clicks.
 fn generate(folder: &Path) -> Vec<PathBuf> {
-    let names = ["rows.csv", "rows.quoted.csv", "rows.jsonl", "rows.snappy.parquet"];
-    let [csv, quoted, objects, columns] = names.map(|name| folder.join(name));
+    let names = [
+        "rows.csv",
+        "rows.tsv",
+        "rows.quoted.csv",
+        "rows.jsonl",
+        "rows.snappy.parquet",
+        "rows.arrow",
+        "rows.lz4.arrow",
+    ];
+    let paths = names.map(|name| folder.join(name));
+    let [csv, tsv, quoted, objects, columns, plain, lz4] = &paths;
     let mut random = Pcg64::seed_from_u64(1);
     let mut skewed = |most: f64| (most.powf(random.random::<f64>().powi(2)) as u64).saturating_sub(1);
     let rows: Vec<Vec<u64>> = (0..ROWS.0)
@@ -135,11 +152,15 @@ fn generate(folder: &Path) -> Vec<PathBuf> {
         27.. => format!("\"{}\"", text(column, value)),
         _ => text(column, value),
     };
-    fs::write(&csv, lines_of(&rows, &text)).expect("room for the rows");
-    fs::write(&quoted, lines_of(&rows, &with_quotes)).expect("room for the rows");
-    fs::write(&objects, objects_of(&rows, &text)).expect("room for the rows");
-    write_columns(&columns, &rows, &text);
-    vec![csv, quoted, objects, columns]
+    let lines = lines_of(&rows, &text);
+    fs::write(tsv, lines.replace(',', "\t")).expect("room for the rows");
+    fs::write(csv, lines).expect("room for the rows");
+    fs::write(quoted, lines_of(&rows, &with_quotes)).expect("room for the rows");
+    fs::write(objects, objects_of(&rows, &text)).expect("room for the rows");
+    write_columns(columns, &rows, &text);
+    write_batches(plain, None, &rows, &text);
+    write_batches(lz4, Some(CompressionType::LZ4_FRAME), &rows, &text);
+    paths.to_vec()
 }
 
 /// The rows as CSV.
@@ -194,4 +215,29 @@ fn write_columns(path: &Path, rows: &[Vec<u64>], text: &dyn Fn(usize, u64) -> St
         group.close().expect("the row group is complete");
     }
     writer.close().expect("the file is complete");
+}
+
+fn write_batches(
+    path: &Path,
+    compression: Option<CompressionType>,
+    rows: &[Vec<u64>],
+    text: &dyn Fn(usize, u64) -> String,
+) {
+    let column = |index: usize, rows: &[Vec<u64>]| -> ArrayRef {
+        let texts = rows.iter().map(|row| text(index, row[index]));
+        if index <= 13 {
+            Arc::new(texts.map(|text| text.parse::<i32>().expect("a number")).collect::<Int32Array>())
+        } else {
+            Arc::new(texts.map(Some).collect::<StringArray>())
+        }
+    };
+    let batch = |rows: &[Vec<u64>]| {
+        let columns = criteo_columns().into_iter().enumerate().map(|(index, name)| (name, column(index, rows)));
+        RecordBatch::try_from_iter(columns).expect("columns of equal length")
+    };
+    let options = IpcWriteOptions::default().try_with_compression(compression).expect("a codec");
+    let file = File::create(path).expect("a file");
+    let mut writer = FileWriter::try_new_with_options(file, &batch(&rows[..1]).schema(), options).expect("a writer");
+    rows.chunks(ROWS.1).for_each(|rows| writer.write(&batch(rows)).expect("room for the rows"));
+    writer.finish().expect("the file is complete");
 }

@@ -115,13 +115,27 @@ pub enum IngestError {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// A row group cannot be read.
+    #[error("{}: {unit} {number}: {reason}; if the file is damaged, write it again", path.display())]
+    DamagedGroup {
+        /// The file.
+        path: PathBuf,
+        /// What its format calls a row group.
+        unit: &'static str,
+        /// Which one, from 0.
+        number: usize,
+        /// What is wrong.
+        reason: String,
+    },
     /// A column of a row group cannot be read.
-    #[error("{}: row group {row_group}, column \"{column}\": {reason}; if the file is damaged, write it again", path.display())]
+    #[error("{}: {unit} {number}, column \"{column}\": {reason}; if the file is damaged, write it again", path.display())]
     DamagedColumn {
         /// The file.
         path: PathBuf,
-        /// The row group, from 0.
-        row_group: usize,
+        /// What its format calls a row group.
+        unit: &'static str,
+        /// Which one, from 0.
+        number: usize,
         /// Name of the column.
         column: String,
         /// What is wrong.
@@ -288,8 +302,8 @@ pub struct BadRow {
     pub path: PathBuf,
     /// Line, from 1, counting every line of the file (header and comments too).
     pub line: u64,
-    /// The row group, from 0, of a file that has row groups. The line is then the row in it, from 1.
-    pub row_group: Option<usize>,
+    /// Of a file with row groups, what its format calls one, and its number from 0. The line is then the row in it, from 1.
+    pub row_group: Option<(&'static str, usize)>,
     /// Field, from 1.
     pub column: usize,
     /// The expected text.
@@ -303,7 +317,7 @@ impl fmt::Display for BadRow {
         let Self { path, line, row_group, column, expected, found } = self;
         match row_group {
             None => write!(f, "{}:{line}:{column}: ", path.display())?,
-            Some(group) => write!(f, "{}: row group {group}, row {line}, column {column}: ", path.display())?,
+            Some((unit, number)) => write!(f, "{}: {unit} {number}, row {line}, column {column}: ", path.display())?,
         }
         write!(f, "expected {expected}, found {found}")
     }

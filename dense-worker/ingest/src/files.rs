@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zagros_job::Job;
+use zagros_job::{Format, Job};
 use zagros_zip::ZipEq;
 
-use crate::columnar::parquet::file::UsedColumn;
+use crate::columnar::groups::UsedColumn;
 use crate::find::find;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;
@@ -55,6 +55,20 @@ pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result
         bad.add(&outcome, &layout, place)?;
     }
     Ok(())
+}
+
+/// Refuses held-out files in which a column holds another kind of data than in the training files. Of each list the first file is
+/// looked at: [`files`] compares the others with it.
+///
+/// # Errors
+/// The first column that differs, or a file that cannot be read.
+pub fn check_same_types(job: &Job, train: &[FileInfo], held_out: &[FileInfo]) -> Result<(), IngestError> {
+    let (Some(train), Some(held_out)) = (train.first(), held_out.first()) else { return Ok(()) };
+    if train.path == held_out.path || !matches!(job.data.format, Format::Parquet(_) | Format::Arrow(_)) {
+        return Ok(());
+    }
+    let layout = |file: &FileInfo| FileLayout::read(job, &file.path, &Arc::default());
+    same_columns(&layout(train)?, &layout(held_out)?)
 }
 
 fn look_at(job: &Job, path: &Path) -> Result<(FileInfo, FileLayout), IngestError> {

@@ -16,7 +16,7 @@ use crate::parse::sink::RowSink;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::quantiles::QuantileSketch;
 use crate::transform::Shape;
-use crate::{DataPart, IngestError, WholeFiles, files, hash_value};
+use crate::{DataPart, IngestError, WholeFiles, files};
 
 /// Most different categories that are counted for a vocabulary: about 100 MB.
 const MOST_COUNTED: usize = 1 << 22;
@@ -283,17 +283,11 @@ impl RowSink for FitSink {
         self.row.push(value);
     }
 
-    fn value(&mut self, feature: usize, text: &[u8]) {
-        self.id(feature, hash_value(text));
-    }
-
     fn id(&mut self, feature: usize, id: u64) {
         if let Some(column) = &self.categories[feature] {
             self.ids.push((feature, column.map.apply(id)));
         }
     }
-
-    fn end_bag(&mut self, _feature: usize) {}
 
     fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
         for (column, value) in self.numbers.iter_mut().zip_eq(self.row.drain(..)) {

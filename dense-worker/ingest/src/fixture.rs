@@ -12,6 +12,7 @@ use zagros_job::{
 };
 
 use crate::SplitTask;
+use crate::read::records::RecordSyntax;
 use crate::split::SplitSource;
 
 /// A job over Criteo's format: logarithms, no standardisation, a table a feature.
@@ -55,6 +56,14 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
             ],
         },
     )
+}
+
+/// How records with quoted line breaks are written.
+pub(crate) fn quoted_records() -> RecordSyntax {
+    let Format::Delimited(format) = delimited(|format| format.quoted_breaks = true).data.format else {
+        panic!("not delimited")
+    };
+    RecordSyntax::of(&format).unwrap()
 }
 
 /// Splits dealt from a list.

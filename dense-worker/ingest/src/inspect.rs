@@ -9,10 +9,10 @@ use zagros_zip::ZipEq;
 
 use crate::moments::Moments;
 use crate::parse::bad_budget::{BadBudget, LISTED};
-use crate::parse::sink::RowSink;
+use crate::parse::sink::{RowSink, RowValues};
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::sketch::DistinctSketch;
-use crate::{BadRow, DataPart, IngestError, WholeFiles, files, hash_value};
+use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
 
 /// Summary of the columns that the job uses.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,9 +96,7 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestE
 /// The counts of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct InspectSink {
-    numbers: Vec<Option<f64>>,
-    /// Feature and hash of each value of the row that is being read.
-    values: Vec<(usize, u64)>,
+    row: RowValues,
     numeric: Vec<NumberStats>,
     categorical: Vec<CategoryStats>,
     rows: u64,
@@ -128,8 +126,7 @@ struct CategoryStats {
 impl InspectSink {
     fn new(job: &Job, left: Arc<AtomicU64>) -> Self {
         Self {
-            numbers: Vec::new(),
-            values: Vec::new(),
+            row: RowValues::default(),
             numeric: vec![NumberStats::NONE; job.features.numeric.len()],
             categorical: vec![CategoryStats::default(); job.features.categorical.len()],
             rows: 0,
@@ -171,31 +168,21 @@ impl InspectSink {
 
 impl RowSink for InspectSink {
     fn numeric(&mut self, _feature: usize, value: Option<f64>) {
-        self.numbers.push(value);
-    }
-
-    fn value(&mut self, feature: usize, text: &[u8]) {
-        if !text.is_empty() {
-            self.values.push((feature, hash_value(text)));
-        }
+        self.row.numbers.push(value);
     }
 
     fn id(&mut self, feature: usize, id: u64) {
-        if id != hash_value(b"") {
-            self.values.push((feature, id));
-        }
+        self.row.add(feature, id);
     }
-
-    fn end_bag(&mut self, _feature: usize) {}
 
     fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
         if self.take_one() {
             self.rows += 1;
             self.positives += u64::from(labels[0] > 0.5);
-            for (feature, value) in self.numbers.iter().enumerate() {
+            for (feature, value) in self.row.numbers.iter().enumerate() {
                 self.numeric[feature].add(*value);
             }
-            for (feature, hash) in &self.values {
+            for (feature, hash) in &self.row.values {
                 self.categorical[*feature].add(*hash, self.rows);
             }
         }
@@ -203,8 +190,7 @@ impl RowSink for InspectSink {
     }
 
     fn abandon(&mut self) {
-        self.numbers.clear();
-        self.values.clear();
+        self.row.clear();
     }
 
     fn clear(&mut self) {

@@ -36,7 +36,7 @@ mod transform;
 pub use batch::{Batch, Ids, SplitEnd};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
-pub use files::{check_first_rows, files};
+pub use files::{check_first_rows, check_same_types, files};
 pub use fingerprint::fingerprints;
 pub use fit::{FitReport, fit_features};
 pub use hash::hash_value;

@@ -287,11 +287,9 @@ mod tests {
 
     impl RowSink for Touchy {
         fn numeric(&mut self, _: usize, _: Option<f64>) {}
-        fn value(&mut self, _: usize, _: &[u8]) {}
         fn id(&mut self, _: usize, id: u64) {
             assert_ne!(id, crate::hash_value(b"boom"), "cannot stand this");
         }
-        fn end_bag(&mut self, _: usize) {}
         fn commit(&mut self, _: &[f32], _: Option<f32>) {}
         fn abandon(&mut self) {}
         fn clear(&mut self) {}

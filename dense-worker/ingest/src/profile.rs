@@ -24,9 +24,9 @@ pub use bins::{Bins, Distribution, FeatureProfile, stability_index};
 
 use self::column::{CategoryCounts, NumberCounts};
 use crate::parse::bad_budget::{BadBudget, LISTED};
-use crate::parse::sink::RowSink;
+use crate::parse::sink::{RowSink, RowValues};
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
-use crate::{DataPart, IngestError, WholeFiles, files, hash_value};
+use crate::{DataPart, IngestError, WholeFiles, files};
 
 /// The features of some files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,10 +83,7 @@ pub fn profile(
 /// The counts of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct ProfileSink {
-    /// Values of the row that is being read.
-    numbers: Vec<Option<f64>>,
-    /// Feature and hash of each value of that row.
-    values: Vec<(usize, u64)>,
+    row: RowValues,
     numeric: Vec<NumberCounts>,
     categorical: Vec<CategoryCounts>,
     rows: u64,
@@ -99,8 +96,7 @@ impl ProfileSink {
         let numeric = job.features.numeric.iter();
         let categorical = job.features.categorical.iter();
         Self {
-            numbers: Vec::new(),
-            values: Vec::new(),
+            row: RowValues::default(),
             numeric: numeric.map(|feature| NumberCounts::new(bins(feature.name()))).collect(),
             categorical: categorical.map(|feature| CategoryCounts::new(bins(&feature.name))).collect(),
             rows: 0,
@@ -141,38 +137,27 @@ fn earlier<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a Dist
 
 impl RowSink for ProfileSink {
     fn numeric(&mut self, _feature: usize, value: Option<f64>) {
-        self.numbers.push(value);
-    }
-
-    fn value(&mut self, feature: usize, text: &[u8]) {
-        if !text.is_empty() {
-            self.values.push((feature, hash_value(text)));
-        }
+        self.row.numbers.push(value);
     }
 
     fn id(&mut self, feature: usize, id: u64) {
-        if id != hash_value(b"") {
-            self.values.push((feature, id));
-        }
+        self.row.add(feature, id);
     }
-
-    fn end_bag(&mut self, _feature: usize) {}
 
     fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
         self.rows += 1;
         self.positives += u64::from(labels[0] > 0.5);
-        for (feature, value) in self.numbers.iter().enumerate() {
+        for (feature, value) in self.row.numbers.iter().enumerate() {
             self.numeric[feature].add(*value);
         }
-        for (feature, hash) in &self.values {
+        for (feature, hash) in &self.row.values {
             self.categorical[*feature].add(*hash, self.rows);
         }
         self.abandon();
     }
 
     fn abandon(&mut self) {
-        self.numbers.clear();
-        self.values.clear();
+        self.row.clear();
     }
 
     fn clear(&mut self) {

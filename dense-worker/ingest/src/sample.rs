@@ -14,7 +14,7 @@ mod objects;
 use std::path::{Path, PathBuf};
 
 use crate::IngestError;
-use crate::columnar::parquet::file::MAGIC;
+use crate::columnar::magic;
 use crate::find::find;
 
 /// Separates the values of a list in its text: the ASCII character for this purpose.
@@ -72,6 +72,8 @@ pub enum SampledRows {
 pub enum ColumnFormat {
     /// `data.format = "parquet"`.
     Parquet,
+    /// `data.format = "arrow"`.
+    Arrow,
     /// `data.format = "jsonl"`.
     Jsonl,
 }
@@ -116,8 +118,10 @@ pub fn sample(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, Inge
         bytes: (limits.bytes / chosen.len()).max(64 << 10),
         files: 1,
     };
-    let mut sample = if lines::starts_with(first, MAGIC)? {
-        columns::sample(&chosen, each)?
+    let mut sample = if lines::starts_with(first, magic::PARQUET)? {
+        columns::sample(&chosen, ColumnFormat::Parquet, each)?
+    } else if lines::starts_with(first, magic::ARROW)? {
+        columns::sample(&chosen, ColumnFormat::Arrow, each)?
     } else {
         let text = lines::sample(&chosen, each)?;
         if objects::is_object(&text) { objects::sample(first, text)? } else { text }

@@ -29,7 +29,7 @@ pub(crate) enum Source {
 }
 
 /// A data file that is read at any offset.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum RandomAccess {
     Disk(Arc<File>),
     Object(Objects, StoredObject),
@@ -70,6 +70,33 @@ impl RandomAccess {
             }
             Self::Object(objects, object) => Ok(objects.read(object, at..at + length as u64)?),
         }
+    }
+
+    /// The bytes at an offset, as many as `out` has. Those of a store come in pieces, the next one ahead.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn read_into(&self, path: &Path, at: u64, out: &mut [u8]) -> Result<(), IngestError> {
+        let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
+        let (objects, object) = match self {
+            Self::Disk(file) => return file.read_exact_at(out, at).map_err(unreadable),
+            Self::Object(objects, object) => (objects, object),
+        };
+        let range = objects.range(object, at..at + out.len() as u64)?;
+        let mut done = 0;
+        while done < out.len() {
+            let bytes = range.bytes_at(at + done as u64).map_err(|text| match range.take_failure() {
+                Some(source) => IngestError::Store { source },
+                None => unreadable(io::Error::other(text)),
+            })?;
+            if bytes.is_empty() {
+                return Err(unreadable(io::ErrorKind::UnexpectedEof.into()));
+            }
+            let taken = bytes.len().min(out.len() - done);
+            out[done..done + taken].copy_from_slice(&bytes[..taken]);
+            done += taken;
+        }
+        Ok(())
     }
 }
 

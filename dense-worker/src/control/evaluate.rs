@@ -9,7 +9,7 @@ use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessW
 use zagros_eval::Calibrator;
 use zagros_ingest::{
     Batch, BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
-    files,
+    check_same_types, files,
 };
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
@@ -174,6 +174,18 @@ pub(crate) async fn look_at_files(
         Ok::<_, IngestError>(files)
     };
     Ok(blocking("data files", look).await??)
+}
+
+/// The columns of held-out files hold what those of the training files hold.
+pub(crate) async fn compare_types(
+    job: Arc<Job>,
+    train: &[FileInfo],
+    held_out: &HeldOutParts,
+) -> Result<(), WorkerError> {
+    let train = train.to_vec();
+    let parts: Vec<_> = held_out.during.iter().chain(&held_out.at_end).map(|part| part.files.clone()).collect();
+    let compare = move || parts.iter().try_for_each(|files| check_same_types(&job, &train, files));
+    Ok(blocking("data files", compare).await??)
 }
 
 /// What becomes of a scoring worker's turn.

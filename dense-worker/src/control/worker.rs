@@ -22,7 +22,7 @@ use super::blocking::blocking;
 use super::completer::Completer;
 use super::context::{RunContext, wire};
 use super::departure;
-use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
+use super::evaluate::{HeldOutParts, compare_types, find_held_out, look_at_files};
 use super::group_session::GroupSession;
 use super::model_choice::ModelChoice;
 use super::resume::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
@@ -182,6 +182,7 @@ impl Worker {
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
+        compare_types(Arc::clone(&job), &files, &held_out).await?;
         let looked_at = files.clone();
         let fingerprints = blocking("fingerprints", move || fingerprints(&looked_at)).await??;
         let measured = self.job.features.unmeasured();

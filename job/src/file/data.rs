@@ -20,7 +20,7 @@ pub(crate) struct DataFile {
     pub(crate) train: Paths,
     /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction` and `test_from`.
     pub(crate) test: Option<Paths>,
-    /// Share of the rows of `train` that is held out instead. A hash of the line chooses them (in Parquet files, of the file's name
+    /// Share of the rows of `train` that is held out instead. A hash of the line chooses them (in Parquet and Arrow files, of the file's name
     /// and the row's number), so they are the same rows every time.
     /// Default: none; excludes `test` and `test_from`. Without any of the three nothing is evaluated.
     #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
@@ -100,6 +100,9 @@ pub(crate) enum Layout {
     Delimited,
     /// Parquet: columns with names and types. A column inside another is named by its path, such as `user.id`.
     Parquet,
+    /// Arrow IPC files (Feather version 2), as Parquet: columns with names and types. Record batches are to them what row groups are to
+    /// Parquet.
+    Arrow,
     /// JSON lines: an object on each line, whose keys are the columns. A key of an object inside is named by its path, such as
     /// `user.id`. An array holds the values of a multi-valued feature.
     Jsonl,
@@ -155,6 +158,7 @@ impl DataFile {
             Format::Criteo => (Layout::Criteo, None, None),
             Format::Delimited(delimited) => (Layout::Delimited, Some(delimited), Some(&delimited.missing)),
             Format::Parquet(columnar) => (Layout::Parquet, None, Some(&columnar.missing)),
+            Format::Arrow(columnar) => (Layout::Arrow, None, Some(&columnar.missing)),
             Format::Jsonl(columnar) => (Layout::Jsonl, None, Some(&columnar.missing)),
         };
         Self {

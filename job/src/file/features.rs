@@ -64,7 +64,7 @@ pub(crate) struct CategoricalFile {
     /// Gives a row of its own only to categories that are frequent in the training rows, which are measured before training. All others share one
     /// row. Default: none.
     pub(crate) vocabulary: Option<VocabularyKeys>,
-    /// Text between the values of a cell, for a column that holds any number of them. A column of lists (Parquet, JSON) needs none, `pooling`
+    /// Text between the values of a cell, for a column that holds any number of them. A column of lists (Parquet, Arrow, JSON) needs none, `pooling`
     /// is enough. Default: none, a cell is one value.
     pub(crate) separator: Option<String>,
     /// How the rows of several values become one vector. Default: `sum`; needs `separator`, or a

@@ -19,7 +19,7 @@ pub(super) fn criteo_columns() -> Vec<String> {
 pub(super) fn columns(file: &DataFile) -> Option<Vec<String>> {
     match file.format {
         Layout::Criteo => Some(criteo_columns()),
-        Layout::Parquet | Layout::Jsonl => None,
+        Layout::Parquet | Layout::Arrow | Layout::Jsonl => None,
         Layout::Delimited => file.columns.clone().filter(|columns| !columns.is_empty()),
     }
 }
@@ -126,6 +126,11 @@ impl Resolver<'_> {
                 let help = "a Parquet file says itself what its columns are; remove the key";
                 self.refuse_keys(file, "parquet", false, help);
                 Format::Parquet(Columnar { missing: file.missing.clone().unwrap_or_default() })
+            }
+            Layout::Arrow => {
+                let help = "an Arrow file says itself what its columns are; remove the key";
+                self.refuse_keys(file, "arrow", false, help);
+                Format::Arrow(Columnar { missing: file.missing.clone().unwrap_or_default() })
             }
             Layout::Jsonl => {
                 let help = "the keys of an object are its columns; remove the key";

@@ -20,7 +20,11 @@ impl Resolver<'_> {
         let standardises = features.numeric.iter().any(|column| column.standardise == Standardise::Fit);
         let refused = [
             ("data.train", data.train.as_slice().len() > 1, "name files, or `-` alone"),
-            ("data.format", data.format == Layout::Parquet, "write the data to a file: its footer is at its end"),
+            (
+                "data.format",
+                matches!(data.format, Layout::Parquet | Layout::Arrow),
+                "write the data to a file: its footer is at its end",
+            ),
             ("data.test_fraction", data.test_fraction.is_some(), "hold rows out in a file: data.test"),
             ("data.validation_share", data.validation_share.is_some(), "hold rows out in a file: data.validation"),
             ("train.epochs", epochs > 1, "train one epoch, or write the data to a file"),

@@ -136,6 +136,8 @@ pub enum Format {
     Delimited(Delimited),
     /// Parquet files.
     Parquet(Columnar),
+    /// Arrow IPC files.
+    Arrow(Columnar),
     /// A JSON object on each line.
     Jsonl(Columnar),
 }

@@ -249,10 +249,21 @@ mod tests {
         assert!(!objects.has_list());
         check_reading(&objects, &url.key);
         assert_eq!(objects.find("files/none").unwrap(), None);
-        server.inject(S3Fault::Denies, "HEAD /files", 1);
+        server.inject(S3Fault::Denies, "GET /files", 1);
         let error = objects.find(&url.key).unwrap_err().to_string();
         assert!(error.contains("the request was refused") && error.contains("signature may have expired"), "{error}");
         assert!(!error.contains("signature=1"), "{error}");
+    }
+
+    #[test]
+    fn a_url_that_allows_get_alone_is_read() {
+        let server = FakeS3::start_open("files");
+        server.put("a.csv", content());
+        server.put("empty.csv", "");
+        let objects = Objects::open_in(&[], &server.url(), TIMEOUT).unwrap();
+        assert_eq!(objects.find("files/empty.csv").unwrap().unwrap().bytes, 0);
+        server.inject(S3Fault::Denies, "HEAD /files", 99);
+        check_reading(&objects, "files/a.csv");
     }
 
     #[test]

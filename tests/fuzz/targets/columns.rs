@@ -1,4 +1,4 @@
-//! Parquet files of strangers: whole ones with some bytes changed, and pieces of them.
+//! Parquet and Arrow files of strangers: whole ones with some bytes changed, and pieces of them.
 
 use std::fs;
 use std::panic::AssertUnwindSafe;
@@ -17,7 +17,7 @@ use crate::allocations::AllocatedBytes;
 
 const JOB: &str = r#"
 [data]
-format = "parquet"
+format = "FORMAT"
 train = "train"
 max_bad_rows = 1000000
 [features]
@@ -37,6 +37,14 @@ const FILES: [&[u8]; 5] = [
     include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.lz4.parquet"),
 ];
 
+/// The same rows in Arrow files of pyarrow, and those of the last one stored in other ways.
+const ARROW_FILES: [&[u8]; 4] = [
+    include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.none.arrow"),
+    include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.lz4.arrow"),
+    include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.zstd.arrow"),
+    include_bytes!("../../../dense-worker/ingest/tests/fixtures/kinds.arrow"),
+];
+
 /// What reading a file of 10 KB may take: the largest page that can be claimed, and what a slice of rows needs.
 const MOST_BYTES: usize = (2 << 30) + (300 << 20);
 
@@ -48,9 +56,10 @@ struct FuzzedFile {
 }
 
 impl FuzzedFile {
-    fn new() -> Self {
+    fn new(format: &str) -> Self {
         let folder = TempDir::new().expect("a folder");
-        let job = Job::parse(JOB, &folder.path().join("job.toml"), &Overrides::none()).expect("the job is good");
+        let job = JOB.replace("FORMAT", format);
+        let job = Job::parse(&job, &folder.path().join("job.toml"), &Overrides::none()).expect("the job is good");
         Self { job, train: folder.path().join("train"), allocated: AllocatedBytes::new(), _folder: folder }
     }
 
@@ -91,12 +100,12 @@ impl FuzzedFile {
 
 #[test]
 fn changed_bytes_of_a_parquet_file_are_rows_or_a_reason() {
-    let (file, read) = (AssertUnwindSafe(FuzzedFile::new()), AtomicU64::new(0));
+    let (file, read) = (AssertUnwindSafe(FuzzedFile::new("parquet")), AtomicU64::new(0));
     // The footer is a fifth of the file; it decides what all other bytes mean, so half of the changes are there.
     type Change = (bool, u16, u8);
     check!().with_iterations(1_500).with_type::<(u8, Vec<Change>)>().for_each(|(which, changes)| {
         let mut bytes = FILES[usize::from(*which) % FILES.len()].to_vec();
-        let footer = bytes.len() - 8 - footer_bytes(&bytes);
+        let footer = bytes.len() - 8 - footer_bytes(&bytes, 8);
         for (in_footer, at, byte) in changes.iter().take(4) {
             let (start, length) = if *in_footer { (footer, bytes.len() - footer) } else { (4, footer - 4) };
             bytes[start + usize::from(*at) % length] ^= byte;
@@ -108,7 +117,7 @@ fn changed_bytes_of_a_parquet_file_are_rows_or_a_reason() {
 
 #[test]
 fn pieces_of_parquet_files_are_rows_or_a_reason() {
-    let file = AssertUnwindSafe(FuzzedFile::new());
+    let file = AssertUnwindSafe(FuzzedFile::new("parquet"));
     check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|(start, length, noise)| {
         let whole = FILES[usize::from(*start) % FILES.len()];
         let start = usize::from(*start) % whole.len();
@@ -118,7 +127,37 @@ fn pieces_of_parquet_files_are_rows_or_a_reason() {
     });
 }
 
-fn footer_bytes(bytes: &[u8]) -> usize {
-    let at = bytes.len() - 8;
+#[test]
+fn changed_bytes_of_an_arrow_file_are_rows_or_a_reason() {
+    let (file, read) = (AssertUnwindSafe(FuzzedFile::new("arrow")), AtomicU64::new(0));
+    // Half of the changes are in the footer, and some in what record batches say of themselves.
+    type Change = (bool, u16, u8);
+    check!().with_iterations(1_500).with_type::<(u8, Vec<Change>)>().for_each(|(which, changes)| {
+        let mut bytes = ARROW_FILES[usize::from(*which) % ARROW_FILES.len()].to_vec();
+        let footer = bytes.len() - 10 - footer_bytes(&bytes, 10);
+        for (in_footer, at, byte) in changes.iter().take(4) {
+            let (start, length) = if *in_footer { (footer, bytes.len() - footer) } else { (8, footer - 8) };
+            bytes[start + usize::from(*at) % length] ^= byte;
+        }
+        read.fetch_add(file.read(&bytes).unwrap_or(0), Ordering::Relaxed);
+    });
+    assert!(read.into_inner() > 0, "some files are still good");
+}
+
+#[test]
+fn pieces_of_arrow_files_are_rows_or_a_reason() {
+    let file = AssertUnwindSafe(FuzzedFile::new("arrow"));
+    check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|(start, length, noise)| {
+        let whole = ARROW_FILES[usize::from(*start) % ARROW_FILES.len()];
+        let start = usize::from(*start) % whole.len();
+        let end = (start + usize::from(*length)).min(whole.len());
+        file.read(&[&whole[..start], noise, &whole[start..end]].concat());
+        file.read(&[b"ARROW1\0\0", &noise[..], &(noise.len() as u32).to_le_bytes()[..], b"ARROW1"].concat());
+    });
+}
+
+/// Of a file whose last bytes are the footer's length and `tail` less four bytes.
+fn footer_bytes(bytes: &[u8], tail: usize) -> usize {
+    let at = bytes.len() - tail;
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize
 }

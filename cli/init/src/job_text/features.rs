@@ -4,7 +4,10 @@ use std::fmt::{self, Write};
 
 use super::{comment, quoted};
 use crate::ids::is_either;
-use crate::{Column, ColumnKind, Layout, Sketch, TimeForm};
+use crate::{Column, ColumnKind, LabelForm, Layout, Sketch, TimeForm};
+
+/// Names of columns that say how much a row counts.
+const WEIGHTS: [&str; 5] = ["weight", "sample_weight", "instance_weight", "importance", "fnlwgt"];
 
 /// Values per row of a table with this many rows: fastai's rule, 1.6 n^0.56, here as a power of two from 4 to 64.
 fn dim(rows: usize) -> usize {
@@ -14,25 +17,78 @@ fn dim(rows: usize) -> usize {
 
 pub(super) fn write_label(text: &mut String, sketch: &Sketch) -> fmt::Result {
     let (label, column) = (&sketch.label, &sketch.columns[sketch.label.column]);
-    let share = label.positive_rows as f64 / sketch.rows as f64;
-    writeln!(text, "\n[features]\n# {:.1} % of the sample's rows are positive.", 100.0 * share)?;
+    text.push_str("\n[features]\n");
+    if let LabelForm::Click { positive_rows, .. } = label.kind {
+        let share = positive_rows as f64 / sketch.rows as f64;
+        writeln!(text, "# {:.1} % of the sample's rows are positive.", 100.0 * share)?;
+    }
     if !label.other_candidates.is_empty() {
         let others = comment(&label.other_candidates.join(", "));
         writeln!(text, "# UNSURE: these columns have two values as well: {others}. `--label COLUMN` chooses.")?;
     }
-    if label.is_value_guessed {
-        text.push_str("# UNSURE: the rarer text is taken as positive.\n");
-    }
     if sketch.layout == Layout::Criteo {
         return Ok(());
     }
-    writeln!(
-        text,
-        "label = {{ column = {}, positive = [{}], negative = [{}] }}",
-        quoted(&column.name),
-        quoted(&label.positive),
-        quoted(&label.negative)
-    )
+    let name = quoted(&column.name);
+    match &label.kind {
+        LabelForm::Click { positive, negative, is_value_guessed, .. } => {
+            if *is_value_guessed {
+                text.push_str("# UNSURE: the rarer text is taken as positive.\n");
+            }
+            let (positive, negative) = (quoted(positive), quoted(negative));
+            writeln!(text, "label = {{ column = {name}, positive = [{positive}], negative = [{negative}] }}")
+        }
+        LabelForm::Classes { classes, are_numbers } => {
+            if *are_numbers {
+                text.push_str("# UNSURE: few whole numbers are taken as classes. As a number: kind = \"regression\" without `classes`,\n");
+                text.push_str("# and early_stop = { metric = \"mse\", patience = 3 } below.\n");
+            }
+            if !sketch.is_whole {
+                text.push_str(
+                    "# UNSURE: a class that is not in the sample is missing here, and its rows are malformed.\n",
+                );
+            }
+            let classes: Vec<String> = classes.iter().map(|class| quoted(class)).collect();
+            writeln!(text, "label = {{ column = {name}, kind = \"classes\", classes = [{}] }}", classes.join(", "))
+        }
+        LabelForm::Regression { are_counts } => {
+            if *are_counts {
+                text.push_str(
+                    "# UNSURE: whole numbers with a long tail. If they are counts, try loss = \"poisson\".\n",
+                );
+            }
+            writeln!(text, "label = {{ column = {name}, kind = \"regression\", loss = \"mse\" }}")
+        }
+    }
+}
+
+/// Columns by whose name a sample may count more than another one.
+pub(super) fn write_weight(text: &mut String, sketch: &Sketch) -> fmt::Result {
+    let is_weight = |column: &&Column| {
+        let name = column.name.to_ascii_lowercase();
+        matches!(column.kind, ColumnKind::Number { .. }) && WEIGHTS.contains(&name.as_str())
+    };
+    for column in sketch.inputs().filter(is_weight) {
+        let (shown, name) = (comment(&column.name), quoted(&column.name));
+        writeln!(
+            text,
+            "# UNSURE: if {shown} says how much a row counts, it is no feature: remove it below, and set\n# weight = {}",
+            comment(&name)
+        )?;
+    }
+    Ok(())
+}
+
+/// What a row's earlier values would be to a network that looks at them one by one.
+pub(super) fn write_history(text: &mut String, sketch: &Sketch) -> fmt::Result {
+    for (history, of) in &sketch.histories {
+        let [history, of] = [history, of].map(|at| comment(&sketch.columns[*at].name));
+        writeln!(
+            text,
+            "# UNSURE: {history} holds values of {of}. If they are earlier ones, in order, `sequence` and `kind = \"din\"` may learn more of them:\n# docs/models.md."
+        )?;
+    }
+    Ok(())
 }
 
 pub(super) fn write_numeric(text: &mut String, sketch: &Sketch) -> fmt::Result {
@@ -80,7 +136,17 @@ pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Resu
             _ => String::new(),
         };
         let name = quoted(&column.name);
-        writeln!(text, "    {{ column = {name}, dim = {}{separator} }},  # {}", dim(column.estimated), count(column))?;
+        let rows = column.table_rows();
+        writeln!(
+            text,
+            "    {{ column = {name}, dim = {}{separator}{rows} }},  # {}",
+            dim(column.estimated),
+            count(column)
+        )?;
+    }
+    for (column, part) in sketch.inputs().flat_map(|column| column.date_parts.iter().map(move |part| (column, *part))) {
+        let (name, feature) = (quoted(&column.name), quoted(&format!("{}_{part}", column.name)));
+        writeln!(text, "    {{ column = {name}, name = {feature}, date = \"{part}\", dim = 4 }},")?;
     }
     text.push_str("]\n");
     Ok(())
@@ -100,7 +166,8 @@ pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) -> fmt::Result {
             ColumnKind::Constant => "it has one value",
             ColumnKind::RowName => "it differs in nearly every row",
             ColumnKind::Time(TimeForm::EpochSeconds | TimeForm::EpochMillis) if sketch.newest.is_none() => continue,
-            ColumnKind::Time(_) => "it is a time, and rows to come have later ones",
+            ColumnKind::Time(_) if column.date_parts.is_empty() => "it is a time, and rows to come have later ones",
+            ColumnKind::Time(_) => "it is a time, and rows to come have later ones; its parts are features",
             _ => continue,
         };
         writeln!(text, "# Not a feature: {}, because {why}.", comment(&column.name))?;

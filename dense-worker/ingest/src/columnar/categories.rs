@@ -4,8 +4,8 @@ use zagros_job::{Categorical, Features, Reading};
 
 use super::decoded::{Decoded, GroupColumns};
 use super::fault::Fault;
+use super::groups::UsedColumn;
 use super::output::{BagCells, Cell, Cells, IdCells, Texts, ToPart};
-use super::parquet::file::UsedColumn;
 use crate::IngestError;
 use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
 use crate::parse::sink::{BatchSink, RowSink};

@@ -4,10 +4,12 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::fault::{Fault, Result};
+use super::arrow::batches::Arrays;
+use super::arrow::column::ArrowColumn;
+use super::fault::{Fault, Result, fail};
+use super::groups::{Description, GroupPlace, RowGroups, UsedColumn};
 use super::output::Output;
 use super::parquet::column::ColumnReader;
-use super::parquet::file::{RowGroups, UsedColumn};
 use super::parquet::pages::PageFile;
 use super::parquet::stored::GroupRanges;
 use crate::IngestError;
@@ -16,15 +18,23 @@ use crate::source::open_file;
 /// A column with what its values become.
 #[derive(Debug)]
 pub(super) struct Decoded<O> {
-    reader: ColumnReader,
+    reader: DecodedReader,
     pub(super) out: O,
     pub(super) position: usize,
+}
+
+/// Reads a column of a row group.
+#[derive(Debug)]
+enum DecodedReader {
+    Parquet(Box<ColumnReader>),
+    Arrow(ArrowColumn),
 }
 
 /// Where the columns of a row group are.
 enum GroupSource {
     Disk(Arc<File>),
     Store(GroupRanges),
+    Arrays(Arrays),
 }
 
 /// Opens the columns of a row group.
@@ -42,9 +52,10 @@ impl<'a> GroupColumns<'a> {
         row_groups: &'a RowGroups,
         group: usize,
     ) -> std::result::Result<Self, IngestError> {
-        let source = match row_groups.ranges(group)? {
-            Some(ranges) => GroupSource::Store(ranges),
-            None => {
+        let source = match (&row_groups.place, row_groups.ranges(group)?) {
+            (GroupPlace::Batches(batches), _) => GroupSource::Arrays(batches.arrays(group)?),
+            (_, Some(ranges)) => GroupSource::Store(ranges),
+            (_, None) => {
                 let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
                 GroupSource::Disk(Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?))
             }
@@ -64,14 +75,32 @@ impl<'a> GroupColumns<'a> {
         out: impl FnOnce(&UsedColumn) -> O,
     ) -> std::result::Result<Decoded<O>, IngestError> {
         let column = &self.row_groups.columns[index];
-        let place = self.row_groups.groups[self.group].chunks[index];
-        let (file, ranges) = match &self.source {
-            GroupSource::Disk(file) => (PageFile::Disk(Arc::clone(file)), None),
-            GroupSource::Store(ranges) => (PageFile::Object(Arc::clone(&ranges[index])), Some(ranges)),
-        };
-        let reader = ColumnReader::new(file, place, &column.column);
-        let reader = reader.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges, fault))?;
+        let ranges = self.ranges();
+        let reader = self.reader(column, index);
+        let reader =
+            reader.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))?;
         Ok(Decoded { reader, out: out(column), position: column.position })
+    }
+
+    fn reader(&self, column: &UsedColumn, index: usize) -> Result<DecodedReader> {
+        let chunks = &self.row_groups.groups[self.group].chunks;
+        let file = match (&self.source, &column.description) {
+            (GroupSource::Arrays(arrays), Description::Arrow(leaf)) => {
+                return match arrays.get(&leaf.field) {
+                    Some(array) => ArrowColumn::new(leaf, array).map(DecodedReader::Arrow),
+                    None => fail("it was not read"),
+                };
+            }
+            (GroupSource::Disk(file), _) => PageFile::Disk(Arc::clone(file)),
+            (GroupSource::Store(ranges), _) => PageFile::Object(Arc::clone(&ranges[index])),
+            (GroupSource::Arrays(_), Description::Parquet(_)) => return fail("it has no pages"),
+        };
+        match &column.description {
+            Description::Parquet(column) => {
+                ColumnReader::new(file, chunks[index], column).map(|reader| DecodedReader::Parquet(Box::new(reader)))
+            }
+            Description::Arrow(_) => fail("it has no arrays"),
+        }
     }
 
     /// Decodes the `rows` rows behind the next `skipped` ones.
@@ -92,7 +121,7 @@ impl<'a> GroupColumns<'a> {
 pub(super) fn failed(
     path: &Path,
     row_groups: &RowGroups,
-    row_group: usize,
+    number: usize,
     index: usize,
     ranges: Option<&GroupRanges>,
     fault: Fault,
@@ -101,12 +130,15 @@ pub(super) fn failed(
         return IngestError::Store { source };
     }
     let (Fault(reason), column) = (fault, row_groups.columns[index].name.clone());
-    IngestError::DamagedColumn { path: path.into(), row_group, column, reason }
+    IngestError::DamagedColumn { path: path.into(), unit: row_groups.unit(), number, column, reason }
 }
 
 impl<O: Output> Decoded<O> {
     /// Decodes the rows of a slice.
     pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<()> {
-        self.reader.read_slice(skipped, rows, &mut self.out)
+        match &mut self.reader {
+            DecodedReader::Parquet(reader) => reader.read_slice(skipped, rows, &mut self.out),
+            DecodedReader::Arrow(reader) => reader.read_slice(skipped, rows, &mut self.out),
+        }
     }
 }

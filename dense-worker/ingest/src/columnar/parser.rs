@@ -11,8 +11,8 @@ use zagros_job::{Format, Job};
 use super::categories::Categories;
 use super::decoded::{Decoded, GroupColumns, failed};
 use super::fault::Fault;
+use super::groups::{RowGroups, RowSlice, UsedColumn};
 use super::output::{Cell, Cells, Convert, IdCells, Texts, ToLabel, ToNumber, ToPart, ToWeight};
-use super::parquet::file::{RowGroups, RowSlice, UsedColumn};
 use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
 use crate::category::reading::CellReading;
@@ -64,7 +64,7 @@ impl ColumnarParser {
     /// Parses the rows of `part`.
     pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
         let missing = match &job.data.format {
-            Format::Parquet(columnar) => bytes(&columnar.missing),
+            Format::Parquet(columnar) | Format::Arrow(columnar) => bytes(&columnar.missing),
             Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => Vec::new(),
         };
         let (hold_out, groups, notes) = (HoldOut::of(job, part), wants_groups(job, part), notes_rows(job, part));

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::decoded::GroupColumns;
+use super::groups::{RowGroups, RowSlice};
 use super::kind::{Kind, Value};
 use super::output::{NO_ENTRY, Output};
-use super::parquet::file::{RowGroups, RowSlice};
 use crate::IngestError;
 use crate::sample::LIST_SEPARATOR;
 

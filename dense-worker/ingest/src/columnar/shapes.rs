@@ -4,8 +4,8 @@ use std::path::Path;
 
 use zagros_job::Job;
 
+use super::groups::UsedColumn;
 use super::kind::Kind;
-use super::parquet::file::UsedColumn;
 use crate::IngestError;
 
 /// Refuses a list where the job wants one value, and the other way round.

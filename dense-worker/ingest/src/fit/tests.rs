@@ -5,6 +5,7 @@ use zagros_job::{Buckets, Categorical, IdRange, MinMax, Reading, Standardise, Te
 
 use super::*;
 use crate::fixture;
+use crate::hash_value;
 
 fn fitted(job: &Job, column: usize) -> (f64, f64) {
     match job.features.numeric[column].standardise {

@@ -1,5 +1,6 @@
 //! Malformed rows: all are counted, and the first few are described.
 
+use crate::columnar::groups::RowGroups;
 use crate::read::layout::FileLayout;
 use crate::read::reader::RowPlace;
 use crate::{BadRow, IngestError};
@@ -55,7 +56,7 @@ impl BadRows {
             Ok(BadRow {
                 path: layout.path.clone(),
                 line: place.line_number(layout, *line)?,
-                row_group: place.row_group(),
+                row_group: layout.row_groups.as_ref().map(RowGroups::unit).zip(place.row_group()),
                 column: fault.column,
                 expected: fault.expected.clone(),
                 found: fault.found.clone(),

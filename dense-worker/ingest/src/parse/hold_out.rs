@@ -85,7 +85,7 @@ impl TimeSplit {
         let missing = match &job.data.format {
             Format::Criteo => Vec::new(),
             Format::Delimited(format) => bytes(&format.missing),
-            Format::Parquet(format) | Format::Jsonl(format) => bytes(&format.missing),
+            Format::Parquet(format) | Format::Arrow(format) | Format::Jsonl(format) => bytes(&format.missing),
         };
         let bound = |newest: &NewestRows| Bound::of(&newest.from);
         let test = if let TestPart::Newest(newest) = &job.data.test { Some(bound(newest)) } else { None };

@@ -74,7 +74,7 @@ impl RowParser {
     /// ([`DataPart::All`]).
     pub(crate) fn new(job: &Job, part: DataPart) -> Self {
         let (comment, missing) = match &job.data.format {
-            Format::Criteo | Format::Parquet(_) => (Vec::new(), Vec::new()),
+            Format::Criteo | Format::Parquet(_) | Format::Arrow(_) => (Vec::new(), Vec::new()),
             Format::Jsonl(format) => (Vec::new(), bytes(&format.missing)),
             Format::Delimited(format) => {
                 (format.comment.clone().unwrap_or_default().into_bytes(), bytes(&format.missing))

@@ -18,11 +18,13 @@ pub(crate) trait RowSink: Send + 'static {
     /// The value of a numeric feature, `None` when it is missing.
     fn numeric(&mut self, feature: usize, value: Option<f64>);
     /// A value of a categorical feature: the only one, or one of its bag. A missing value is empty.
-    fn value(&mut self, feature: usize, text: &[u8]);
+    fn value(&mut self, feature: usize, text: &[u8]) {
+        self.id(feature, hash_value(text));
+    }
     /// A value of a categorical feature by its id: [`hash_value`] of its text, or what its reading makes of it.
     fn id(&mut self, feature: usize, id: u64);
     /// The bag of a multi-valued feature is complete.
-    fn end_bag(&mut self, feature: usize);
+    fn end_bag(&mut self, _feature: usize) {}
     /// The group of the row, if groups are wanted.
     fn group(&mut self, _text: &[u8]) {}
     /// The same by its hash.
@@ -47,10 +49,33 @@ impl RowSink for Nowhere {
     fn numeric(&mut self, _feature: usize, _value: Option<f64>) {}
     fn value(&mut self, _feature: usize, _text: &[u8]) {}
     fn id(&mut self, _feature: usize, _id: u64) {}
-    fn end_bag(&mut self, _feature: usize) {}
     fn commit(&mut self, _labels: &[f32], _weight: Option<f32>) {}
     fn abandon(&mut self) {}
     fn clear(&mut self) {}
+}
+
+/// The values of the row that is being read, for a sink that counts them once the row is complete.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RowValues {
+    /// The values of the numeric features, in order.
+    pub(crate) numbers: Vec<Option<f64>>,
+    /// Feature and id of each categorical value that is not missing.
+    pub(crate) values: Vec<(usize, u64)>,
+}
+
+impl RowValues {
+    /// A value of a categorical feature, missing or not.
+    pub(crate) fn add(&mut self, feature: usize, id: u64) {
+        if id != hash_value(b"") {
+            self.values.push((feature, id));
+        }
+    }
+
+    /// Forgets the row and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.numbers.clear();
+        self.values.clear();
+    }
 }
 
 /// Whether the rows of a part are noted one by one: those that are predicted, and held-out ones if slices are wanted.
@@ -169,11 +194,6 @@ impl RowSink for BatchSink {
     #[inline]
     fn numeric(&mut self, feature: usize, value: Option<f64>) {
         self.rows.numeric.push(self.transforms[feature].apply(value));
-    }
-
-    #[inline]
-    fn value(&mut self, feature: usize, text: &[u8]) {
-        self.id(feature, hash_value(text));
     }
 
     #[inline]

@@ -8,7 +8,9 @@ use std::sync::atomic::AtomicBool;
 use zagros_job::{Delimited, Format, Job};
 
 use crate::IngestError;
-use crate::columnar::parquet::file::{ParquetFooter, RowGroups};
+use crate::columnar::file::{ColumnFile, FileFormat};
+use crate::columnar::groups::RowGroups;
+use crate::columnar::magic::other_format;
 use crate::columnar::shapes::check_shapes;
 use crate::parse::fields::{Fields, Syntax};
 use crate::read::names::{most_similar, used_columns, usual_separators};
@@ -83,7 +85,8 @@ impl FileLayout {
                 let names = head.without_label(job, format.columns.clone())?;
                 (head, names)
             }
-            Format::Parquet(_) => return Self::of_columns(job, path),
+            Format::Parquet(_) => return Self::of_columns(job, path, FileFormat::Parquet),
+            Format::Arrow(_) => return Self::of_columns(job, path, FileFormat::Arrow),
             Format::Jsonl(_) => {
                 let head = head()?;
                 check_objects(job, path, cancel)?;
@@ -105,9 +108,9 @@ impl FileLayout {
 }
 
 impl FileLayout {
-    /// Reads the footer of a Parquet file.
-    fn of_columns(job: &Job, path: &Path) -> Result<Self, IngestError> {
-        let footer = ParquetFooter::open(path)?;
+    /// Reads the footer of a file of columns.
+    fn of_columns(job: &Job, path: &Path, format: FileFormat) -> Result<Self, IngestError> {
+        let footer = ColumnFile::open(path, format)?;
         let positions = ColumnPositions::find(job, path, footer.names())?;
         let ColumnPositions { labels, weight, numeric, categorical, group, keys, time, .. } = &positions;
         let learned = labels.iter().chain(weight);
@@ -115,7 +118,7 @@ impl FileLayout {
         let row_groups = footer.row_groups(path, used)?;
         check_shapes(job, path, &row_groups.columns)?;
         let row_groups = Some(row_groups);
-        let bytes = footer.bytes;
+        let bytes = footer.bytes();
         Ok(Self {
             path: path.into(),
             bytes,
@@ -177,14 +180,14 @@ pub fn criteo_columns() -> Vec<String> {
 pub(crate) fn records(format: &Format) -> Option<RecordSyntax> {
     match format {
         Format::Delimited(format) => RecordSyntax::of(format),
-        Format::Criteo | Format::Parquet(_) | Format::Jsonl(_) => None,
+        Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => None,
     }
 }
 
 /// How the fields of a format are written.
 pub(crate) fn syntax(format: &Format) -> Syntax {
     match format {
-        Format::Criteo | Format::Parquet(_) | Format::Jsonl(_) => {
+        Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => {
             Syntax { delimiter: b'\t', quotes: false, trim: false }
         }
         Format::Delimited(format) => Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
@@ -263,8 +266,12 @@ impl Head {
     ) -> Result<Self, IngestError> {
         let text = BufReader::new(Text::open(path, Reach::Start, cancel)?);
         let mut head = Self { path: path.into(), text, max_line_bytes, records, offset: 0, line: 1 };
-        let start = head.text.fill_buf().map(|start| start.starts_with(BYTE_ORDER_MARK));
-        if start.map_err(|error| head.text.get_ref().explain(error))? {
+        let start = head.text.fill_buf().map(|start| (start.starts_with(BYTE_ORDER_MARK), other_format(start)));
+        let (has_mark, other) = start.map_err(|error| head.text.get_ref().explain(error))?;
+        if let Some(reason) = other {
+            return Err(IngestError::DamagedFooter { path: path.into(), reason: reason.into() });
+        }
+        if has_mark {
             head.text.consume(BYTE_ORDER_MARK.len());
             head.offset = BYTE_ORDER_MARK.len() as u64;
         }
@@ -369,6 +376,18 @@ mod tests {
     /// A job with `click`, `age`, `city` and `tags`, found by the header.
     fn job() -> Job {
         fixture::delimited(|format| format.comment = Some("#".into()))
+    }
+
+    #[test]
+    fn a_file_of_columns_is_no_text() {
+        for (job, start, format) in [
+            (fixture::criteo(), &b"PAR1\x15\x04"[..], "parquet"),
+            (job(), b"ARROW1\0\0", "arrow"),
+            (fixture::delimited(|format| format.header = false), b"ARROW1\0\0", "arrow"),
+        ] {
+            let error = layout(&job, start).unwrap_err().to_string();
+            assert!(error.contains(&format!("set data.format = \"{format}\"")), "{error}");
+        }
     }
 
     #[test]

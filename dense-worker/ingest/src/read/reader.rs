@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use zagros_job::Job;
 
-use crate::columnar::parquet::file::{RowGroups, RowSlice};
+use crate::columnar::groups::{RowGroups, RowSlice};
 use crate::read::layout::FileLayout;
 use crate::read::line_blocks::{BlockLimits, LineBlocks};
 use crate::read::record_blocks::RecordBlocks;

@@ -135,20 +135,12 @@ fn count_lines(text: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use zagros_job::Format;
 
     use super::*;
     use crate::fixture;
 
-    fn syntax() -> RecordSyntax {
-        let Format::Delimited(format) = fixture::delimited(|format| format.quoted_breaks = true).data.format else {
-            panic!("not delimited")
-        };
-        RecordSyntax::of(&format).unwrap()
-    }
-
     fn blocks(text: &str, limits: BlockLimits) -> (Vec<String>, u64) {
-        let mut blocks = RecordBlocks::new(text.as_bytes(), syntax(), 0, u64::MAX, limits);
+        let mut blocks = RecordBlocks::new(text.as_bytes(), fixture::quoted_records(), 0, u64::MAX, limits);
         let (mut found, mut block, mut skipped) = (Vec::new(), Vec::new(), 0);
         while blocks.next_block(&mut block).unwrap() {
             found.push(String::from_utf8(block.clone()).unwrap());
@@ -181,7 +173,7 @@ mod tests {
             let (found, skipped) = blocks(&text, BlockLimits { block_bytes, max_line_bytes: 1_000 });
             prop_assert_eq!((found.concat(), skipped), (text.clone(), 0));
             for block in found.iter().rev().skip(1) {
-                let mut scanner = RecordScanner::new(syntax());
+                let mut scanner = RecordScanner::new(fixture::quoted_records());
                 let mut from = 0;
                 while let Some(end) = scanner.next_end(block.as_bytes(), from) {
                     from = end;

@@ -156,17 +156,9 @@ fn fill(text: &mut Text, piece: &mut [u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use zagros_job::Format;
 
     use super::*;
     use crate::fixture;
-
-    fn syntax() -> RecordSyntax {
-        let Format::Delimited(format) = fixture::delimited(|format| format.quoted_breaks = true).data.format else {
-            panic!("not delimited")
-        };
-        RecordSyntax::of(&format).unwrap()
-    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
@@ -180,7 +172,7 @@ mod tests {
                 text.push_str(&format!("{row},\"{}\"\n", line.replace('"', "\"\"").repeat(length / 4)));
             }
             let (_folder, path) = fixture::file(&text);
-            let (mut scanner, mut starts, mut from) = (RecordScanner::new(syntax()), vec![0], 0);
+            let (mut scanner, mut starts, mut from) = (RecordScanner::new(fixture::quoted_records()), vec![0], 0);
             while let Some(end) = scanner.next_end(text.as_bytes(), from) {
                 starts.push(end as u64);
                 from = end;
@@ -188,7 +180,7 @@ mod tests {
             prop_assert_eq!(starts.len(), lengths.len() + 1);
             for at in at {
                 let expected = starts.iter().copied().find(|start| *start >= at).unwrap_or(text.len() as u64);
-                prop_assert_eq!(record_start(&path, &syntax(), 0, at, &Arc::default()).unwrap(), expected);
+                prop_assert_eq!(record_start(&path, &fixture::quoted_records(), 0, at, &Arc::default()).unwrap(), expected);
             }
         }
     }
@@ -196,7 +188,7 @@ mod tests {
     #[test]
     fn a_file_that_was_written_again_is_scanned_again() {
         let (_folder, path) = fixture::file("a,\"\n\n\n\n\"\nb\n");
-        let start = |at| record_start(&path, &syntax(), 0, at, &Arc::default()).unwrap();
+        let start = |at| record_start(&path, &fixture::quoted_records(), 0, at, &Arc::default()).unwrap();
         assert_eq!(start(4), 9);
         std::fs::write(&path, "a\nb\nc\nd\n").unwrap();
         assert_eq!(start(3), 4);

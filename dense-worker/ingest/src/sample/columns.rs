@@ -1,18 +1,20 @@
-//! Columns of Parquet files.
+//! Columns of Parquet and Arrow files.
 
 use std::path::Path;
 
 use super::{ColumnFormat, PLACES, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, shortened, spread};
 use crate::IngestError;
+use crate::columnar::file::{ColumnFile, FileFormat};
+use crate::columnar::groups::{RowGroups, RowSlice, UsedColumn};
 use crate::columnar::kind::Kind;
-use crate::columnar::parquet::file::{ParquetFooter, RowGroups, RowSlice, UsedColumn};
 use crate::columnar::sample::column_texts;
 
 /// Columns of all files. The first file says which there are.
-pub(super) fn sample(files: &[&Path], each: SampleLimits) -> Result<RowSample, IngestError> {
+pub(super) fn sample(files: &[&Path], format: ColumnFormat, each: SampleLimits) -> Result<RowSample, IngestError> {
     let (mut columns, mut unusable, mut is_whole) = (Vec::new(), Vec::new(), true);
+    let file_format = if format == ColumnFormat::Arrow { FileFormat::Arrow } else { FileFormat::Parquet };
     for (index, path) in files.iter().enumerate() {
-        let footer = ParquetFooter::open(path)?;
+        let footer = ColumnFile::open(path, file_format)?;
         if index == 0 {
             (columns, unusable) = usable(&footer, path);
         }
@@ -26,12 +28,12 @@ pub(super) fn sample(files: &[&Path], each: SampleLimits) -> Result<RowSample, I
             column_texts(path, &row_groups, index, &slices, |text| column.texts.push(shortened(text)))?;
         }
     }
-    let rows = SampledRows::Columns { format: ColumnFormat::Parquet, columns, unusable };
+    let rows = SampledRows::Columns { format, columns, unusable };
     Ok(RowSample { files: files.len(), is_whole, is_spread: true, rows })
 }
 
 /// The columns that the trainer can read, without rows, and the others with the reason.
-fn usable(footer: &ParquetFooter, path: &Path) -> (Vec<SampledColumn>, Vec<(String, String)>) {
+fn usable(footer: &ColumnFile, path: &Path) -> (Vec<SampledColumn>, Vec<(String, String)>) {
     let (mut columns, mut unusable) = (Vec::new(), Vec::new());
     let names = footer.names();
     for (position, name) in names.iter().enumerate() {
@@ -53,7 +55,7 @@ fn usable(footer: &ParquetFooter, path: &Path) -> (Vec<SampledColumn>, Vec<(Stri
     (columns, unusable)
 }
 
-fn position(footer: &ParquetFooter, path: &Path, name: &String) -> Result<usize, IngestError> {
+fn position(footer: &ColumnFile, path: &Path, name: &String) -> Result<usize, IngestError> {
     footer.names().iter().position(|other| other == name).ok_or_else(|| IngestError::MissingColumn {
         path: path.into(),
         column: name.clone(),

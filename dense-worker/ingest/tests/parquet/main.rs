@@ -14,8 +14,8 @@ use parquet::schema::types::ColumnPath;
 use proptest::prelude::*;
 use zagros_ingest::{
     Batch, BatchStream, DataPart, IngestError, LIST_SEPARATOR, SampleLimits, SampledRows, SplitSource, SplitTask,
-    StreamCursor, StreamOptions, StreamStart, ValueForm, WholeFiles, check_first_rows, files, hash_value, inspect,
-    sample, validate,
+    StreamCursor, StreamOptions, StreamStart, ValueForm, WholeFiles, check_first_rows, check_same_types, files,
+    hash_value, inspect, sample, validate,
 };
 use zagros_job::{Job, PredictRows};
 
@@ -334,6 +334,12 @@ fn a_column_that_changed_its_type_between_files_is_refused() {
     let error = read(&twins.parquet(), DataPart::All).unwrap_err().to_string();
     assert!(error.contains("1.parquet: column \"user\" holds text here and numbers in "), "{error}");
     assert!(error.contains("0.parquet; write both files with one type"), "{error}");
+    // Also where one file is trained on and the other one is held out.
+    let job = twins.parquet();
+    let [train, held_out] = [0, 1].map(|part| files(&job, &job.data.train[part..=part]).unwrap());
+    let differ = check_same_types(&job, &train, &held_out).unwrap_err().to_string();
+    assert_eq!(differ, error);
+    check_same_types(&job, &train, &train).unwrap();
 }
 
 #[test]

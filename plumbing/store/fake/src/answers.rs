@@ -159,7 +159,7 @@ fn read(object: &[u8], head_only: bool, headers: &HeaderMap, halfway: bool) -> R
     let asked = headers.get("range").and_then(|range| range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-'));
     let range = asked.and_then(|(first, last)| Some((first.parse().ok()?, last.parse::<usize>().ok()? + 1)));
     let (from, until) = range.map_or((0, object.len()), |(from, until)| (from, until.min(object.len())));
-    let Some(part) = object.get(from..until) else {
+    let Some(part) = object.get(from..until).filter(|_| range.is_none() || from < object.len()) else {
         return refused(StatusCode::RANGE_NOT_SATISFIABLE, "InvalidRange");
     };
     let status = if range.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };

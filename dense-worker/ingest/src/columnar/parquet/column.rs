@@ -285,6 +285,7 @@ mod tests {
     use ::parquet::schema::parser::parse_message_type;
 
     use super::*;
+    use crate::columnar::groups::Description;
     use crate::columnar::kind::Value;
     use crate::columnar::parquet::file::ParquetFooter;
 
@@ -329,8 +330,8 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let row_groups = ParquetFooter::open(&path).unwrap().row_groups(&path, [0]).unwrap();
         let file = Arc::new(File::open(&path).unwrap());
-        let mut reader =
-            ColumnReader::new(PageFile::Disk(file), row_groups.groups[0].chunks[0], &row_groups.columns[0].column)?;
+        let Description::Parquet(column) = &row_groups.columns[0].description else { panic!("no Parquet") };
+        let mut reader = ColumnReader::new(PageFile::Disk(file), row_groups.groups[0].chunks[0], column)?;
         let mut numbers = Numbers::default();
         reader.read_slice(1, 2, &mut numbers).map(|()| numbers.0)
     }

@@ -1,7 +1,4 @@
 //! What is known of a Parquet file before its rows are read.
-//!
-//! A split `[start, end)` owns the row groups whose middle is in it: neighbours agree on the border, so each row group has
-//! one owner, whatever the borders are.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,72 +8,22 @@ use ::parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
     RowGroupMetaData,
 };
-use ::parquet::schema::types::ColumnDescPtr;
-use zagros_store::StoreError;
 
 use super::pages::ChunkPlace;
 use super::schema;
-use super::stored::{GroupRanges, StoredGroups};
+use super::stored::StoredGroups;
 use crate::IngestError;
 use crate::columnar::fault::{Fault, Result, caught, fail};
-use crate::columnar::kind::Kind;
+use crate::columnar::groups::{Description, GroupPlace, RowGroup, RowGroups, UsedColumn};
+use crate::columnar::magic::{PARQUET as MAGIC, other_format};
 use crate::source::RandomAccess;
 
-/// The first and the last bytes of every file.
-pub(crate) const MAGIC: &[u8; 4] = b"PAR1";
 /// The last bytes of a file whose footer is encrypted.
 const ENCRYPTED: &[u8; 4] = b"PARE";
 /// Bytes behind the footer: its length and the magic.
 const TAIL: u64 = 8;
 /// Bytes that are read at once at the end of a file: most footers, and one request to a store.
 const END: u64 = 64 << 10;
-
-/// The columns and row groups of a file.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RowGroups {
-    /// The columns that are read, in the order in which they were asked for.
-    pub(crate) columns: Vec<UsedColumn>,
-    /// The row groups, in order.
-    pub(crate) groups: Vec<RowGroup>,
-    /// Where they are, unless they are on a disk.
-    stored: Option<Arc<StoredGroups>>,
-}
-
-/// A column that is read.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct UsedColumn {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its place among the columns of the file, from 0.
-    pub(crate) position: usize,
-    pub(crate) kind: Kind,
-    /// As the file describes it.
-    pub(crate) column: ColumnDescPtr,
-}
-
-/// A row group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RowGroup {
-    /// Its first row in the file, from 0.
-    pub(crate) first_row: u64,
-    /// Its rows.
-    pub(crate) rows: u64,
-    /// The byte that decides which split owns it.
-    middle: u64,
-    /// The pages of each used column.
-    pub(crate) chunks: Vec<ChunkPlace>,
-}
-
-/// Some rows of a row group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RowSlice {
-    /// The row group, from 0.
-    pub(crate) group: usize,
-    /// The first row, from 0 in the row group.
-    pub(crate) start: u64,
-    /// How many.
-    pub(crate) rows: usize,
-}
 
 /// An opened file.
 #[derive(Debug)]
@@ -86,34 +33,6 @@ pub(crate) struct ParquetFooter {
     /// Size of the file.
     pub(crate) bytes: u64,
     source: RandomAccess,
-}
-
-impl UsedColumn {
-    /// Whether a row can have several values.
-    pub(crate) fn is_list(&self) -> bool {
-        self.column.max_rep_level() > 0
-    }
-}
-
-impl RowGroups {
-    /// The row groups that the split `[start, end)` owns.
-    pub(crate) fn owned(&self, start: u64, end: u64) -> std::ops::Range<usize> {
-        let before = |byte: u64| self.groups.partition_point(|group| group.middle < byte);
-        before(start)..before(end)
-    }
-
-    /// The columns of a row group in a store; `None` for a file on a disk.
-    pub(crate) fn ranges(&self, group: usize) -> std::result::Result<Option<GroupRanges>, StoreError> {
-        self.stored.as_ref().map(|stored| stored.group(group, &self.groups[group].chunks)).transpose()
-    }
-
-    /// Requests the first pages of a row group in a store.
-    pub(crate) fn prefetch(&self, group: usize) {
-        if group < self.groups.len() {
-            // A failure comes again when the pages are read.
-            drop(self.ranges(group));
-        }
-    }
 }
 
 impl ParquetFooter {
@@ -126,9 +45,12 @@ impl ParquetFooter {
         let last = read(bytes - end, end)?;
         // The start shows what a file is, unless the end does.
         let ends_as_parquet = bytes >= MAGIC.len() as u64 + TAIL && last.ends_with(MAGIC);
-        if !ends_as_parquet && (bytes < MAGIC.len() as u64 + TAIL || read(0, MAGIC.len() as u64)?[..] != MAGIC[..]) {
-            let fault = Fault::new("it does not start with PAR1, so it is no Parquet file; check data.format");
-            return Err(damaged(fault));
+        let start = if ends_as_parquet { MAGIC[..].into() } else { read(0, bytes.min(TAIL))? };
+        if !start.starts_with(MAGIC) || bytes < MAGIC.len() as u64 + TAIL {
+            let none = "it does not start with PAR1, so it is no Parquet file; check data.format";
+            return Err(damaged(Fault::new(
+                other_format(&start).filter(|_| !start.starts_with(MAGIC)).unwrap_or(none),
+            )));
         }
         let length = footer_bytes(&last, bytes).map_err(damaged)?;
         let (behind, whole) = (TAIL as usize, length as usize + TAIL as usize);
@@ -163,7 +85,8 @@ impl ParquetFooter {
             let chunks = columns.iter().map(|column| {
                 self.place(group, column).map_err(|Fault(reason)| IngestError::DamagedColumn {
                     path: path.into(),
-                    row_group: number,
+                    unit: "row group",
+                    number,
                     column: column.name.clone(),
                     reason,
                 })
@@ -175,18 +98,20 @@ impl ParquetFooter {
             groups.push(RowGroup { first_row, rows, middle: last_middle, chunks });
             first_row = first_row.saturating_add(rows);
         }
-        let stored = match &self.source {
-            RandomAccess::Disk(_) => None,
-            RandomAccess::Object(objects, object) => Some(Arc::new(StoredGroups::new(objects.clone(), object.clone()))),
+        let place = match &self.source {
+            RandomAccess::Disk(_) => GroupPlace::Disk,
+            RandomAccess::Object(objects, object) => {
+                GroupPlace::Store(Arc::new(StoredGroups::new(objects.clone(), object.clone())))
+            }
         };
-        Ok(RowGroups { columns, groups, stored })
+        Ok(RowGroups { columns, groups, place })
     }
 
     fn used(&self, path: &Path, position: usize) -> std::result::Result<UsedColumn, IngestError> {
         let (name, column) =
             (self.names[position].clone(), self.metadata.file_metadata().schema_descr().column(position));
         match caught(|| schema::kind(&column)) {
-            Ok(kind) => Ok(UsedColumn { name, position, kind, column }),
+            Ok(kind) => Ok(UsedColumn { name, position, kind, description: Description::Parquet(column) }),
             Err(Fault(reason)) => Err(IngestError::UnusableColumn { path: path.into(), column: name, reason }),
         }
     }

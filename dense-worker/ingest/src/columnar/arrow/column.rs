@@ -1,0 +1,220 @@
+//! The rows of one column of a record batch, in portions of any size. Performance-critical: no allocation per row.
+//!
+//! A column is an array of values, inside as many structs and lists as its name has parts:
+//!
+//! ```text
+//! items: list<struct<price: float>>    Lists ──► Fields ──► Values
+//! ```
+
+use ::arrow_array::cast::AsArray;
+use ::arrow_array::{Array, ArrayRef};
+use ::arrow_buffer::{NullBuffer, ScalarBuffer};
+use ::arrow_schema::DataType;
+
+use super::schema::Leaf;
+use super::values::{ArrayValues, EntryKeys, StoredValues};
+use crate::columnar::fault::{Result, caught, fail};
+use crate::columnar::output::Output;
+
+/// Rows that name entries of a dictionary and are given at once.
+const PORTION: usize = 1024;
+
+/// Reads a column of a record batch.
+#[derive(Debug)]
+pub(crate) struct ArrowColumn {
+    node: ArrayNode,
+    rows: usize,
+    /// The next row.
+    at: usize,
+    /// Whether the output has the entries of the dictionary.
+    is_remembered: bool,
+}
+
+/// An array that leads to the values of the column.
+#[derive(Debug)]
+enum ArrayNode {
+    Values(ArrayValues),
+    Fields(Option<NullBuffer>, Box<ArrayNode>),
+    Lists(Option<NullBuffer>, ListEnds, Box<ArrayNode>),
+}
+
+/// Where lists end.
+#[derive(Debug)]
+enum ListEnds {
+    Short(ScalarBuffer<i32>),
+    Long(ScalarBuffer<i64>),
+    /// Each has so many values.
+    Fixed(usize),
+}
+
+impl ArrowColumn {
+    /// The column `leaf` of the field with the values of `array`.
+    pub(crate) fn new(leaf: &Leaf, array: &ArrayRef) -> Result<Self> {
+        let node = caught(|| ArrayNode::new(array, &leaf.steps))?;
+        Ok(Self { node, rows: array.len(), at: 0, is_remembered: false })
+    }
+
+    /// Goes on behind the next `skipped` rows, and gives the `rows` rows after them to `out`.
+    pub(crate) fn read_slice<O: Output>(&mut self, skipped: usize, rows: usize, out: &mut O) -> Result<()> {
+        let start = self.at.saturating_add(skipped);
+        let end = start.saturating_add(rows);
+        if end > self.rows {
+            return fail("it has fewer rows than its record batch");
+        }
+        caught(|| {
+            self.remember(out);
+            match &self.node {
+                ArrayNode::Values(values) if self.is_remembered => give_entries(values, start, end, out),
+                ArrayNode::Values(values) => {
+                    give_values(values, start, end, out);
+                    Ok(())
+                }
+                node => (start..end).try_for_each(|row| {
+                    node.give(row, self.is_remembered, out)?;
+                    out.end_row();
+                    Ok(())
+                }),
+            }
+        })?;
+        self.at = end;
+        Ok(())
+    }
+
+    /// Gives the entries of a dictionary to `out`, unless the rows are fewer: then each row is converted by itself.
+    fn remember<O: Output>(&mut self, out: &mut O) {
+        let StoredValues::Entries(_, entries) = &self.node.values().stored else { return };
+        let count = entries.count;
+        if self.is_remembered || count > self.rows.min(i32::MAX as usize) {
+            return;
+        }
+        out.forget();
+        // An entry that is null is never named: its rows are null.
+        (0..count).for_each(|entry| entries.with(entry, |value| out.remember(value)));
+        self.is_remembered = true;
+    }
+}
+
+impl ArrayNode {
+    fn new(array: &ArrayRef, steps: &[usize]) -> Result<Self> {
+        let nulls = array.nulls().cloned();
+        Ok(match array.data_type() {
+            DataType::Struct(_) => {
+                let Some((step, rest)) = steps.split_first() else { return fail("a column of columns") };
+                Self::Fields(nulls, Box::new(Self::new(array.as_struct().column(*step), rest)?))
+            }
+            DataType::List(_) => {
+                let lists = array.as_list::<i32>();
+                let ends = ListEnds::Short(lists.offsets().inner().clone());
+                Self::Lists(nulls, ends, Box::new(Self::new(lists.values(), steps)?))
+            }
+            DataType::LargeList(_) => {
+                let lists = array.as_list::<i64>();
+                let ends = ListEnds::Long(lists.offsets().inner().clone());
+                Self::Lists(nulls, ends, Box::new(Self::new(lists.values(), steps)?))
+            }
+            DataType::FixedSizeList(..) => {
+                let lists = array.as_fixed_size_list();
+                let ends = ListEnds::Fixed(lists.value_length().unsigned_abs() as usize);
+                Self::Lists(nulls, ends, Box::new(Self::new(lists.values(), steps)?))
+            }
+            DataType::Map(..) => {
+                let maps = array.as_map();
+                let ends = ListEnds::Short(maps.offsets().inner().clone());
+                let entries: ArrayRef = std::sync::Arc::new(maps.entries().clone());
+                Self::Lists(nulls, ends, Box::new(Self::new(&entries, steps)?))
+            }
+            _ => Self::Values(ArrayValues::new(array)?),
+        })
+    }
+
+    fn values(&self) -> &ArrayValues {
+        match self {
+            Self::Values(values) => values,
+            Self::Fields(_, below) | Self::Lists(_, _, below) => below.values(),
+        }
+    }
+
+    /// Gives the values of an element to `out`: one, or those of a list.
+    fn give<O: Output>(&self, index: usize, remembered: bool, out: &mut O) -> Result<()> {
+        let (nulls, below) = match self {
+            Self::Values(values) if values.is_null(index) => {
+                out.null();
+                return Ok(());
+            }
+            Self::Values(ArrayValues { stored: StoredValues::Entries(keys, _), .. }) if remembered => {
+                return out.entry(keys.get(index)).or_else(fail);
+            }
+            Self::Values(values) => {
+                values.with(index, |value| out.value(value));
+                return Ok(());
+            }
+            Self::Fields(nulls, below) | Self::Lists(nulls, _, below) => (nulls, below),
+        };
+        if nulls.as_ref().is_some_and(|nulls| nulls.is_null(index)) {
+            out.null();
+            return Ok(());
+        }
+        let Self::Lists(_, ends, _) = self else { return below.give(index, remembered, out) };
+        let (start, end) = ends.of(index);
+        if start == end {
+            out.null();
+        }
+        (start..end).try_for_each(|index| below.give(index, remembered, out))
+    }
+}
+
+impl ListEnds {
+    /// Where a list starts and ends.
+    #[inline]
+    fn of(&self, index: usize) -> (usize, usize) {
+        match self {
+            Self::Short(ends) => (ends[index] as usize, ends[index + 1] as usize),
+            Self::Long(ends) => (ends[index] as usize, ends[index + 1] as usize),
+            Self::Fixed(length) => (index * length, (index + 1) * length),
+        }
+    }
+}
+
+/// Gives rows of one value each.
+fn give_values<O: Output>(values: &ArrayValues, start: usize, end: usize, out: &mut O) {
+    let has_no_null = values.has_no_null();
+    for row in start..end {
+        if !has_no_null && values.is_null(row) {
+            out.null();
+        } else {
+            values.with(row, |value| out.value(value));
+        }
+        out.end_row();
+    }
+}
+
+/// Gives rows of one entry each.
+fn give_entries<O: Output>(values: &ArrayValues, start: usize, end: usize, out: &mut O) -> Result<()> {
+    let StoredValues::Entries(keys, _) = &values.stored else { return fail("no dictionary") };
+    if values.has_no_null() {
+        return give_full(keys, start, end, out);
+    }
+    for row in start..end {
+        if values.is_null(row) {
+            out.null();
+        } else {
+            out.entry(keys.get(row)).or_else(fail)?;
+        }
+        out.end_row();
+    }
+    Ok(())
+}
+
+/// Gives rows that all have an entry.
+fn give_full<O: Output>(keys: &EntryKeys, start: usize, end: usize, out: &mut O) -> Result<()> {
+    let mut places = [0_i32; PORTION];
+    let mut at = start;
+    while at < end {
+        let here = (end - at).min(PORTION);
+        // A dictionary that is remembered has no more entries than its record batch has rows.
+        (0..here).for_each(|index| places[index] = keys.get(at + index) as i32);
+        out.entries(&places[..here]).or_else(fail)?;
+        at += here;
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! What is known of an Arrow file before its rows are read: its footer says where the record batches are.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use ::arrow_ipc::convert::try_fb_to_schema;
+use ::arrow_ipc::{Block, Footer, MetadataVersion, root_as_footer};
+use ::arrow_schema::SchemaRef;
+
+use super::batches::{RecordBatches, fault};
+use super::body::{BatchFailure, CONTINUATION, Placed, StoredMessage};
+use super::schema::{Leaf, dictionaries, leaves};
+use crate::IngestError;
+use crate::columnar::fault::{Fault, Result, caught, fail};
+use crate::columnar::groups::{Description, GroupPlace, RowGroup, RowGroups, UsedColumn};
+use crate::columnar::magic::{self, ARROW as MAGIC};
+use crate::source::RandomAccess;
+
+/// The first bytes of a file of Feather's first version.
+const OLD_FEATHER: &[u8; 4] = b"FEA1";
+/// Bytes behind the footer: its length and the magic.
+const TAIL: u64 = 10;
+/// Bytes in front of the first message.
+const START: u64 = 8;
+/// Bytes that are read at once at the end of a file: most footers, and one request to a store.
+const END: u64 = 64 << 10;
+
+/// An opened file.
+#[derive(Debug)]
+pub(crate) struct ArrowFooter {
+    schema: SchemaRef,
+    version: MetadataVersion,
+    leaves: Vec<Arc<Leaf>>,
+    names: Vec<String>,
+    /// Dictionaries with the columns that name them, and record batches.
+    dictionaries: Vec<Block>,
+    batches: Vec<Block>,
+    /// For each field of the schema, the dictionaries that it names.
+    named: Vec<BTreeSet<i64>>,
+    /// Size of the file.
+    pub(crate) bytes: u64,
+    source: RandomAccess,
+}
+
+impl ArrowFooter {
+    /// Reads the footer of a file.
+    pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
+        let (source, bytes) = RandomAccess::open(path)?;
+        let damaged = |Fault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
+        let start = source.read(path, 0, bytes.min(START) as usize)?;
+        if !start.starts_with(MAGIC) {
+            return Err(damaged(Fault(other_format(&start))));
+        }
+        let end = bytes.min(END);
+        let last = source.read(path, bytes - end, end as usize)?;
+        let length = footer_bytes(&last, bytes).map_err(damaged)?;
+        let footer = source.read(path, bytes - TAIL - length, length as usize)?;
+        let FooterContent { schema, version, dictionaries, batches, named } =
+            caught(|| described(&footer)).map_err(damaged)?;
+        let leaves: Vec<Arc<Leaf>> = leaves(&schema).into_iter().map(Arc::new).collect();
+        let names = leaves.iter().map(|leaf| leaf.name.clone()).collect();
+        Ok(Self { schema, version, leaves, names, dictionaries, batches, named, bytes, source })
+    }
+
+    /// The names of the columns, in their order.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The record batches with the columns at `positions`.
+    pub(crate) fn row_groups(
+        &self,
+        path: &Path,
+        positions: impl IntoIterator<Item = usize>,
+    ) -> std::result::Result<RowGroups, IngestError> {
+        let used = |position: usize| {
+            let leaf = &self.leaves[position];
+            let kind = leaf.kind.clone();
+            let kind = kind.map_err(|reason| IngestError::UnusableColumn {
+                path: path.into(),
+                column: leaf.name.clone(),
+                reason,
+            })?;
+            let description = Description::Arrow(Arc::clone(leaf));
+            Ok(UsedColumn { name: leaf.name.clone(), position, kind, description })
+        };
+        let columns = positions.into_iter().map(used).collect::<std::result::Result<Vec<_>, IngestError>>()?;
+        let fields: BTreeSet<usize> = columns.iter().map(|column| self.leaves[column.position].field).collect();
+        let dictionaries = self.used_dictionaries(path, &fields)?;
+        let (mut groups, mut batches, mut first_row, mut last_middle) = (Vec::new(), Vec::new(), 0_u64, 0);
+        for (number, block) in self.batches.iter().enumerate() {
+            let read = StoredMessage::read(path, &self.source, self.bytes, block);
+            let stored = read.and_then(|stored| Ok((rows(&stored)?, stored)));
+            let (rows, stored) = stored.map_err(|failure| match failure {
+                BatchFailure::Fault(Fault(reason)) => {
+                    IngestError::DamagedGroup { path: path.into(), unit: "record batch", number, reason }
+                }
+                BatchFailure::Unreadable(error) => *error,
+            })?;
+            let middle = (block.offset().unsigned_abs() + stored.body.end) / 2;
+            last_middle = middle.max(last_middle);
+            groups.push(RowGroup { first_row, rows, middle: last_middle, chunks: Vec::new() });
+            first_row = first_row.saturating_add(rows);
+            batches.push(stored);
+        }
+        let schema = (Arc::clone(&self.schema), self.version);
+        let fields = fields.into_iter().collect();
+        let batches = RecordBatches::new(path, self.source.clone(), schema, (dictionaries, batches), fields);
+        Ok(RowGroups { columns, groups, place: GroupPlace::Batches(Arc::new(batches)) })
+    }
+
+    /// The dictionaries that used fields name.
+    fn used_dictionaries(
+        &self,
+        path: &Path,
+        fields: &BTreeSet<usize>,
+    ) -> std::result::Result<Vec<StoredMessage>, IngestError> {
+        let named: BTreeSet<i64> = fields.iter().flat_map(|field| self.named[*field].iter().copied()).collect();
+        if named.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut used = Vec::new();
+        for block in &self.dictionaries {
+            let read = StoredMessage::read(path, &self.source, self.bytes, block);
+            match read.and_then(|stored| Ok((dictionary_id(&stored)?, stored))) {
+                Ok((id, stored)) if named.contains(&id) => used.push(stored),
+                Ok(_) => {}
+                Err(BatchFailure::Unreadable(error)) => return Err(*error),
+                Err(BatchFailure::Fault(Fault(reason))) => {
+                    let reason = format!("a dictionary: {reason}; if the file is damaged, write it again");
+                    return Err(IngestError::DamagedFooter { path: path.into(), reason });
+                }
+            }
+        }
+        Ok(used)
+    }
+}
+
+/// What a footer says.
+struct FooterContent {
+    schema: SchemaRef,
+    version: MetadataVersion,
+    dictionaries: Vec<Block>,
+    batches: Vec<Block>,
+    named: Vec<BTreeSet<i64>>,
+}
+
+fn described(footer: &[u8]) -> Result<FooterContent> {
+    let footer: Footer<'_> = match root_as_footer(footer) {
+        Ok(footer) => footer,
+        Err(error) => {
+            return fail(format!("its footer makes no sense: {error}; if the file is damaged, write it again"));
+        }
+    };
+    let Some(written) = footer.schema() else { return fail("its footer has no schema") };
+    if !written.endianness().equals_to_target_endianness() {
+        return fail("its numbers have their most significant byte first; write it on a machine with the other order");
+    }
+    let schema = Arc::new(try_fb_to_schema(written).map_err(fault)?);
+    let mut named = vec![BTreeSet::new(); schema.fields().len()];
+    for (index, field) in written.fields().into_iter().flatten().enumerate() {
+        dictionaries(field, 0, &mut named[index]);
+    }
+    Ok(FooterContent {
+        schema,
+        version: footer.version(),
+        dictionaries: footer.dictionaries().into_iter().flatten().copied().collect(),
+        batches: footer.recordBatches().into_iter().flatten().copied().collect(),
+        named,
+    })
+}
+
+/// Rows of a record batch.
+fn rows(stored: &StoredMessage) -> Placed<u64> {
+    let message = stored.message()?;
+    let rows = message.header_as_record_batch().and_then(|batch| u64::try_from(batch.length()).ok());
+    rows.ok_or_else(|| Fault::new("it is no record batch").into())
+}
+
+fn dictionary_id(stored: &StoredMessage) -> Placed<i64> {
+    let message = stored.message()?;
+    let id = message.header_as_dictionary_batch().map(|dictionary| dictionary.id());
+    id.ok_or_else(|| Fault::new("its message is none").into())
+}
+
+/// Bytes of the footer of a file whose last bytes these are.
+fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
+    let tail = last.last_chunk::<{ TAIL as usize }>().filter(|tail| tail.ends_with(MAGIC));
+    let Some(tail) = tail.filter(|_| bytes >= START + TAIL) else {
+        return fail("it does not end with ARROW1: it was cut off, or its writer did not finish; write it again");
+    };
+    let length = i32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]);
+    let room = bytes - TAIL - START;
+    match u64::try_from(length) {
+        Ok(length) if length <= room => Ok(length),
+        _ => fail(format!("its footer claims {length} bytes, the file has room for {room}")),
+    }
+}
+
+/// What a file is that does not start as an Arrow file.
+fn other_format(start: &[u8]) -> String {
+    let text = if let Some(text) = magic::other_format(start) {
+        text
+    } else if start.starts_with(&CONTINUATION) {
+        "it is an Arrow stream, which has no footer; write it as a file (pyarrow.ipc.new_file, or write_feather)"
+    } else if start.starts_with(OLD_FEATHER) {
+        "it is a Feather file of version 1; write it as version 2 (pyarrow.feather.write_feather)"
+    } else {
+        "it does not start with ARROW1, so it is no Arrow file; check data.format"
+    };
+    text.into()
+}

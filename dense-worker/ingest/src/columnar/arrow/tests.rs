@@ -1,0 +1,147 @@
+//! Arrow files on a disk and in a store, whole and damaged.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ::arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+use ::arrow_ipc::writer::{FileWriter, StreamWriter};
+use ::arrow_schema::Schema;
+use zagros_fake_s3::{FakeS3, S3Fault};
+use zagros_job::{Columnar, Format, Job};
+
+use crate::fixture::{self, Dealt};
+use crate::source::use_store;
+use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, files};
+
+const ROWS: usize = 30_000;
+const BATCHES: usize = 5;
+const TYPES: &[u8] = include_bytes!("../../../tests/fixtures/types.none.arrow");
+
+/// Rows of a record batch. The last column is used by no job.
+fn record_batch(number: usize) -> RecordBatch {
+    let rows = number * ROWS..(number + 1) * ROWS;
+    let numbers = |every: usize| -> ArrayRef {
+        Arc::new(rows.clone().map(|row| i32::from(row % every == 0)).collect::<Int32Array>())
+    };
+    let texts = |name: &str| -> ArrayRef {
+        Arc::new(rows.clone().map(|row| Some(format!("{name}|a much longer text {row}"))).collect::<StringArray>())
+    };
+    let columns = [
+        ("click", numbers(3)),
+        ("age", numbers(7)),
+        ("city", texts("c")),
+        ("tags", texts("t")),
+        ("unused", texts("u")),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+fn arrow() -> Vec<u8> {
+    let schema: Arc<Schema> = record_batch(0).schema();
+    let mut writer = FileWriter::try_new(Vec::new(), &schema).unwrap();
+    (0..BATCHES).for_each(|number| writer.write(&record_batch(number)).unwrap());
+    writer.into_inner().unwrap()
+}
+
+fn job() -> Job {
+    let mut job = fixture::delimited(|_| ());
+    job.data.format = Format::Arrow(Columnar::default());
+    job.train.batch_size = 1_000;
+    job
+}
+
+fn options() -> StreamOptions {
+    let (start, cancel) = (StreamStart::default(), Arc::default());
+    StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel }
+}
+
+/// The batches of a file in three splits.
+fn read(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
+    let path = PathBuf::from(path);
+    let bytes = files(job, std::slice::from_ref(&path))?[0].bytes;
+    let borders: Vec<u64> = (0..4).map(|part| bytes * part / 3).collect();
+    let task = |pair: &[u64]| SplitTask { id: pair[0], path: path.clone(), start: pair[0], end: pair[1] };
+    BatchStream::open(job, options(), Dealt::new(borders.windows(2).map(task).collect()))?.collect()
+}
+
+fn refused(job: &Job, bytes: &[u8]) -> String {
+    let (_folder, path) = fixture::file(bytes);
+    read(job, path.to_str().unwrap()).unwrap_err().to_string()
+}
+
+#[test]
+fn an_object_gives_the_batches_of_a_file_and_only_used_columns_are_fetched() {
+    let (store, content) = (FakeS3::start("arrow-logs"), arrow());
+    use_store("s3://arrow-logs", &store);
+    store.put("day/a.arrow", content.clone());
+    let (_folder, path) = fixture::file(&content);
+    let mut job = job();
+    job.data.threads = 1;
+    let expected = read(&job, path.to_str().unwrap()).unwrap();
+    assert_eq!(expected.iter().map(|batch| batch.size).sum::<usize>(), ROWS * BATCHES);
+    for threads in [1, 3] {
+        job.data.threads = threads;
+        assert_eq!(read(&job, path.to_str().unwrap()).unwrap(), expected);
+        let before = store.requests().len();
+        assert_eq!(read(&job, "s3://arrow-logs/day/a.arrow").unwrap(), expected);
+        // Twice the start, the end and each batch's metadata. 2 MB of a record batch are used, in pieces of 1 MiB, and 1 MB is not.
+        let requests = store.requests().len() - before;
+        assert!((BATCHES * 4..BATCHES * 6 + 10).contains(&requests), "{requests} requests");
+    }
+}
+
+#[test]
+fn what_the_store_says_is_the_error() {
+    let store = FakeS3::start("arrow-bad");
+    use_store("s3://arrow-bad", &store);
+    store.put("a", arrow());
+    let path = PathBuf::from("s3://arrow-bad/a");
+    let found = files(&job(), std::slice::from_ref(&path)).unwrap();
+    store.inject(S3Fault::Denies, "GET /arrow-bad/a", 1_000);
+    let stream = BatchStream::open(&job(), options(), Box::new(crate::WholeFiles::new(&found))).unwrap();
+    let denied = stream.collect::<Result<Vec<_>, _>>().unwrap_err();
+    assert!(denied.to_string().contains("(AccessDenied)"), "{denied}");
+}
+
+#[test]
+fn a_file_of_another_format_is_refused_with_the_way_out() {
+    let stream = {
+        let mut writer = StreamWriter::try_new(Vec::new(), &record_batch(0).schema()).unwrap();
+        writer.write(&record_batch(0)).unwrap();
+        writer.into_inner().unwrap()
+    };
+    let text = refused(&job(), &stream);
+    assert!(text.contains("is an Arrow stream") && text.contains("write it as a file"), "{text}");
+    assert!(refused(&job(), b"FEA1 an old file").contains("Feather file of version 1"));
+    assert!(refused(&job(), b"click,age\n1,2\n").contains("does not start with ARROW1"));
+    let content = arrow();
+    let cut = refused(&job(), &content[..content.len() / 2]);
+    assert!(cut.contains("does not end with ARROW1: it was cut off"), "{cut}");
+    let schema = record_batch(0).project(&[0, 1, 2]).unwrap().schema();
+    let lacking = FileWriter::try_new(Vec::new(), &schema).unwrap().into_inner().unwrap();
+    let text = refused(&job(), &lacking);
+    assert!(text.contains("no column \"tags\"") && text.contains("its columns are: click, age, city"), "{text}");
+}
+
+#[test]
+fn damage_is_named_with_its_place() {
+    let (_folder, path) = fixture::file(TYPES);
+    let mut job = job();
+    job.features.numeric[0].column = "age".into();
+    job.features.categorical.truncate(1);
+    let seen = |at: usize, byte: u8| {
+        let mut bytes = TYPES.to_vec();
+        bytes[at] = byte;
+        std::fs::write(&path, bytes).unwrap();
+        match read(&job, path.to_str().unwrap()) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    };
+    let texts: Vec<String> = (8..TYPES.len()).map(|at| seen(at, 0xff)).filter(|text| !text.is_empty()).collect();
+    for part in ["record batch 0: ", "record batch 1, column \"city\": ", "a dictionary: ", "its footer "] {
+        assert!(texts.iter().any(|text| text.contains(part)), "{part}: {} errors", texts.len());
+    }
+    let name = Path::new(&path).file_name().unwrap().to_string_lossy().into_owned();
+    assert!(texts.iter().all(|text| text.contains(&name)));
+}

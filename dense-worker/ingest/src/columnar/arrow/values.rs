@@ -1,0 +1,212 @@
+//! The values of an array, by how they are stored. Performance-critical: no allocation per value.
+//!
+//! What a value means is its column's kind: a date and a number of days are stored alike.
+
+use ::arrow_array::cast::AsArray;
+use ::arrow_array::types::ByteArrayType;
+use ::arrow_array::{Array, ArrayRef, BinaryViewArray, GenericByteArray};
+use ::arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarBuffer, i256};
+use ::arrow_schema::DataType;
+
+use crate::columnar::fault::{Result, fail};
+use crate::columnar::kind::Value;
+
+/// Milliseconds of a day.
+const DAY: i64 = 86_400_000;
+
+/// An array whose values are not other arrays.
+#[derive(Debug)]
+pub(super) struct ArrayValues {
+    pub(super) nulls: Option<NullBuffer>,
+    pub(super) stored: StoredValues,
+    /// How many there are.
+    pub(super) count: usize,
+}
+
+/// How values are stored.
+#[derive(Debug)]
+pub(super) enum StoredValues {
+    Null,
+    Bool(BooleanBuffer),
+    I8(ScalarBuffer<i8>),
+    I16(ScalarBuffer<i16>),
+    I32(ScalarBuffer<i32>),
+    I64(ScalarBuffer<i64>),
+    U8(ScalarBuffer<u8>),
+    U16(ScalarBuffer<u16>),
+    U32(ScalarBuffer<u32>),
+    U64(ScalarBuffer<u64>),
+    /// The bits of a number.
+    F16(ScalarBuffer<u16>),
+    F32(ScalarBuffer<f32>),
+    F64(ScalarBuffer<f64>),
+    I128(ScalarBuffer<i128>),
+    I256(ScalarBuffer<i256>),
+    /// Milliseconds of whole days.
+    Days(ScalarBuffer<i64>),
+    Texts(ScalarBuffer<i32>, Buffer),
+    LongTexts(ScalarBuffer<i64>, Buffer),
+    Views(BinaryViewArray),
+    /// Each of so many bytes.
+    Fixed(usize, Buffer),
+    /// Where each value is among the values of a dictionary.
+    Entries(EntryKeys, Box<ArrayValues>),
+}
+
+/// The places of entries in a dictionary.
+#[derive(Debug)]
+pub(super) enum EntryKeys {
+    I8(ScalarBuffer<i8>),
+    I16(ScalarBuffer<i16>),
+    I32(ScalarBuffer<i32>),
+    I64(ScalarBuffer<i64>),
+    U8(ScalarBuffer<u8>),
+    U16(ScalarBuffer<u16>),
+    U32(ScalarBuffer<u32>),
+    U64(ScalarBuffer<u64>),
+}
+
+impl ArrayValues {
+    pub(super) fn new(array: &ArrayRef) -> Result<Self> {
+        let stored = match array.data_type() {
+            DataType::Null => StoredValues::Null,
+            DataType::Boolean => StoredValues::Bool(array.as_boolean().values().clone()),
+            DataType::Int8 => StoredValues::I8(numbers(array)),
+            DataType::Int16 => StoredValues::I16(numbers(array)),
+            DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(..) => {
+                StoredValues::I32(numbers(array))
+            }
+            DataType::Int64
+            | DataType::Time64(_)
+            | DataType::Timestamp(..)
+            | DataType::Duration(_)
+            | DataType::Decimal64(..) => StoredValues::I64(numbers(array)),
+            DataType::Date64 => StoredValues::Days(numbers(array)),
+            DataType::UInt8 => StoredValues::U8(numbers(array)),
+            DataType::UInt16 => StoredValues::U16(numbers(array)),
+            DataType::UInt32 => StoredValues::U32(numbers(array)),
+            DataType::UInt64 => StoredValues::U64(numbers(array)),
+            DataType::Float16 => StoredValues::F16(numbers(array)),
+            DataType::Float32 => StoredValues::F32(numbers(array)),
+            DataType::Float64 => StoredValues::F64(numbers(array)),
+            DataType::Decimal128(..) => StoredValues::I128(numbers(array)),
+            DataType::Decimal256(..) => StoredValues::I256(numbers(array)),
+            DataType::Utf8 => texts(array.as_string::<i32>(), StoredValues::Texts),
+            DataType::LargeUtf8 => texts(array.as_string::<i64>(), StoredValues::LongTexts),
+            DataType::Binary => texts(array.as_binary::<i32>(), StoredValues::Texts),
+            DataType::LargeBinary => texts(array.as_binary::<i64>(), StoredValues::LongTexts),
+            DataType::Utf8View => StoredValues::Views(array.as_string_view().clone().to_binary_view()),
+            DataType::BinaryView => StoredValues::Views(array.as_binary_view().clone()),
+            DataType::FixedSizeBinary(width) => {
+                StoredValues::Fixed(width.unsigned_abs() as usize, array.as_fixed_size_binary().values().clone())
+            }
+            DataType::Dictionary(key, _) => {
+                let entries = array.as_any_dictionary().values();
+                if matches!(entries.data_type(), DataType::Dictionary(..)) {
+                    return fail("a dictionary of dictionaries");
+                }
+                StoredValues::Entries(keys(array, key)?, Box::new(Self::new(entries)?))
+            }
+            other => return fail(format!("values of the type {other}")),
+        };
+        Ok(Self { nulls: array.nulls().cloned(), stored, count: array.len() })
+    }
+
+    /// Whether there is no value here.
+    #[inline]
+    pub(super) fn is_null(&self, index: usize) -> bool {
+        match (&self.nulls, &self.stored) {
+            (Some(nulls), _) if nulls.is_null(index) => true,
+            (_, StoredValues::Null) => true,
+            (_, StoredValues::Entries(keys, entries)) => entries.is_null(keys.get(index)),
+            _ => false,
+        }
+    }
+
+    /// Whether there is a value everywhere.
+    pub(super) fn has_no_null(&self) -> bool {
+        self.nulls.as_ref().is_none_or(|nulls| nulls.null_count() == 0)
+            && match &self.stored {
+                StoredValues::Null => false,
+                StoredValues::Entries(_, entries) => entries.has_no_null(),
+                _ => true,
+            }
+    }
+
+    /// Calls `take` with a value that is there.
+    #[inline]
+    pub(super) fn with<R>(&self, index: usize, take: impl FnOnce(Value<'_>) -> R) -> R {
+        let int = |value: i64| Value::Int(value);
+        match &self.stored {
+            StoredValues::Null => take(Value::Bytes(b"")),
+            StoredValues::Bool(values) => take(int(i64::from(values.value(index)))),
+            StoredValues::I8(values) => take(int(i64::from(values[index]))),
+            StoredValues::I16(values) => take(int(i64::from(values[index]))),
+            StoredValues::I32(values) => take(int(i64::from(values[index]))),
+            StoredValues::I64(values) => take(int(values[index])),
+            StoredValues::U8(values) => take(int(i64::from(values[index]))),
+            StoredValues::U16(values) => take(int(i64::from(values[index]))),
+            StoredValues::U32(values) => take(int(i64::from(values[index]))),
+            StoredValues::U64(values) => take(int(values[index].cast_signed())),
+            StoredValues::F16(values) => take(Value::Bytes(&values[index].to_le_bytes())),
+            StoredValues::F32(values) => take(Value::Float(f64::from(values[index]))),
+            StoredValues::F64(values) => take(Value::Float(values[index])),
+            StoredValues::I128(values) => take(Value::Bytes(&values[index].to_be_bytes())),
+            StoredValues::I256(values) => take(Value::Bytes(&values[index].to_be_bytes())),
+            StoredValues::Days(values) => take(int(values[index].div_euclid(DAY))),
+            StoredValues::Texts(ends, bytes) => {
+                take(Value::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
+            }
+            StoredValues::LongTexts(ends, bytes) => {
+                take(Value::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
+            }
+            StoredValues::Views(values) => take(Value::Bytes(values.value(index))),
+            StoredValues::Fixed(width, bytes) => take(Value::Bytes(&bytes[index * width..(index + 1) * width])),
+            StoredValues::Entries(keys, entries) => entries.with(keys.get(index), take),
+        }
+    }
+}
+
+impl EntryKeys {
+    /// The place of a value that is there.
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> usize {
+        match self {
+            Self::I8(keys) => keys[index] as usize,
+            Self::I16(keys) => keys[index] as usize,
+            Self::I32(keys) => keys[index] as usize,
+            Self::I64(keys) => keys[index] as usize,
+            Self::U8(keys) => keys[index] as usize,
+            Self::U16(keys) => keys[index] as usize,
+            Self::U32(keys) => keys[index] as usize,
+            Self::U64(keys) => keys[index] as usize,
+        }
+    }
+}
+
+/// The numbers of an array, whatever they mean.
+fn numbers<T: ArrowNativeType>(array: &ArrayRef) -> ScalarBuffer<T> {
+    let data = array.to_data();
+    ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
+}
+
+fn texts<T: ByteArrayType>(
+    array: &GenericByteArray<T>,
+    stored: impl FnOnce(ScalarBuffer<T::Offset>, Buffer) -> StoredValues,
+) -> StoredValues {
+    stored(array.offsets().inner().clone(), array.values().clone())
+}
+
+fn keys(array: &ArrayRef, key: &DataType) -> Result<EntryKeys> {
+    Ok(match key {
+        DataType::Int8 => EntryKeys::I8(numbers(array)),
+        DataType::Int16 => EntryKeys::I16(numbers(array)),
+        DataType::Int32 => EntryKeys::I32(numbers(array)),
+        DataType::Int64 => EntryKeys::I64(numbers(array)),
+        DataType::UInt8 => EntryKeys::U8(numbers(array)),
+        DataType::UInt16 => EntryKeys::U16(numbers(array)),
+        DataType::UInt32 => EntryKeys::U32(numbers(array)),
+        DataType::UInt64 => EntryKeys::U64(numbers(array)),
+        other => return fail(format!("a dictionary whose places are of the type {other}")),
+    })
+}

@@ -1,0 +1,17 @@
+//! The first bytes of files, which say what they are.
+
+/// The first and the last bytes of every Parquet file.
+pub(crate) const PARQUET: &[u8; 4] = b"PAR1";
+/// The first and the last bytes of every Arrow file.
+pub(crate) const ARROW: &[u8; 6] = b"ARROW1";
+
+/// What a file of columns is that starts like this, and what to do with it.
+pub(crate) fn other_format(start: &[u8]) -> Option<&'static str> {
+    if start.starts_with(PARQUET) {
+        Some("it is a Parquet file; set data.format = \"parquet\"")
+    } else if start.starts_with(ARROW) {
+        Some("it is an Arrow file; set data.format = \"arrow\"")
+    } else {
+        None
+    }
+}
