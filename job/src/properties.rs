@@ -175,7 +175,7 @@ fn with_sequence(model: &Json, item: Json, tag: Json, sequence: Json) -> (Json, 
     }
     let keys = json!({
         "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "weights": null, "pool_at": null,
-        "buckets": null, "date": null, "default": null,
+        "buckets": null, "date": null, "default": null, "hash_size": null, "vocabulary": null,
     });
     (with(item, json!({ "table": null })), with(tag, keys))
 }
@@ -186,12 +186,15 @@ fn any_data(data: Json) -> Json {
     with(data, json!({ "shuffle_rows": window }))
 }
 
-/// The rank must be below the width of the input. A module must be trusted and hashed.
-fn any_model(model: Json) -> Json {
-    let module = model["kind"] == "torchscript";
-    let own = json!({ "rank": null, "attention": null, "heads": null });
-    let keys = if module { json!({ "sha256": "0".repeat(64), "trust": true }) } else { own };
-    with(model, keys)
+/// The rank must be below the width of the input, and gates read features. A module must be trusted and hashed. Mode `async` has no
+/// Dice.
+fn any_model(model: Json, train: &Json) -> Json {
+    if model["kind"] == "torchscript" {
+        return with(model, json!({ "sha256": "0".repeat(64), "trust": true }));
+    }
+    let gate = model.get("gate").map(|gate| with(gate.clone(), json!({ "first": ["x", "user"], "second": null })));
+    let activation = model.get("activation").filter(|_| train["mode"] != "async").cloned();
+    with(model, json!({ "rank": null, "attention": null, "heads": null, "gate": gate, "activation": activation }))
 }
 
 /// Mode `async` allows no decoupled decay.
@@ -213,7 +216,9 @@ fn any_train(train: Json) -> Json {
     // The label is a click.
     let of_clicks = |stop: &Json| with(stop.clone(), json!({ "metric": "logloss" }));
     let early_stop = train.get("early_stop").map(of_clicks);
-    let train = with(train, json!({ "staleness": null, "device": device, "early_stop": early_stop }));
+    let penalties = train.get("feature_l2").map(|_| json!({ "user": 0.25 }));
+    let own = json!({ "staleness": null, "device": device, "early_stop": early_stop, "feature_l2": penalties });
+    let train = with(train, own);
     let alone = if train["mode"] == "async" { json!({ "ema": null, "reset_embeddings": null }) } else { json!({}) };
     with(train, alone)
 }
@@ -247,7 +252,7 @@ fn any_job() -> impl Strategy<Value = String> {
             "embedding": with(embedding, fixed_rows.clone()),
             "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
             "mlp": any_mlp(mlp, &model, &train),
-            "model": any_model(model),
+            "model": any_model(model, &train),
             "optimizer": any_optimizer(optimizer, &train),
             "train": any_train(train),
             "eval": with(eval, json!({ "group_by": "user", "slices": ["tag", "age"] })),
