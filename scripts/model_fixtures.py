@@ -181,7 +181,38 @@ def din(case, x, e, pairs, attention_hidden, activation, softmax, hidden):
     return case.mlp("layers", torch.cat([x] + vectors + sums), hidden + [1], False)
 
 
-def bst(case, x, e, pairs, layers, heads, ffn, hidden):
+def gate(case, name, x, e, names, hidden):
+    """Mao et al. 2023, equations 2 and 3. A name is that of a number or of a vector: x0, e1."""
+    width = x.numel() + e.numel()
+    if not names:
+        return 2 * torch.sigmoid(case.weight(f"{name}.weight", 1, width)[0])
+    parts = [x[int(n[1:])].reshape(1) if n[0] == "x" else case.vectors(e)[int(n[1:])] for n in names]
+    return 2 * torch.sigmoid(case.mlp(name, torch.cat(parts), [*hidden, width], False))
+
+
+def finalmlp(case, x, e, first, second, heads, gates=None, outputs=1):
+    """Mao et al. 2023, equations 7 to 9: the product of every two values of the same head."""
+    streams = []
+    for name, widths in [("first", first), ("second", second)]:
+        values = torch.cat([x, e])
+        if gates:
+            values = values * gate(case, f"gate_{name}", x, e, gates[name], gates["hidden"])
+        streams.append(case.mlp(name, values, widths, True))
+    one, two = streams
+    linear = case.linear("fusion_first.0", one, outputs) + case.linear("fusion_second.0", two, outputs, bias=False)
+    products = case.weight("fusion.0.weight", outputs, one.numel() * two.numel() // heads)
+    made = []
+    for o in range(outputs):
+        place, total = 0, linear[o]
+        for head_one, head_two in zip(one.chunk(heads), two.chunk(heads)):
+            for a in head_one:
+                for b in head_two:
+                    total, place = total + products[o][place] * a * b, place + 1
+        made.append(total)
+    return torch.stack(made)
+
+
+def bst(case, x, e, pairs, layers, heads, ffn, hidden, causal=False):
     vectors, outputs = case.vectors(e), []
     for pair, (sequence, target) in enumerate(pairs):
         values, target = case.sequence(e, sequence), vectors[target]
@@ -196,7 +227,8 @@ def bst(case, x, e, pairs, layers, heads, ffn, hidden):
                 parts = []
                 for h in range(heads):
                     part = slice(h * width, (h + 1) * width)
-                    fits = torch.stack([query[i][part].dot(k[part]) / width**0.5 for k in key]).softmax(0)
+                    seen = key[: i + 1] if causal else key
+                    fits = torch.stack([query[i][part].dot(k[part]) / width**0.5 for k in seen]).softmax(0)
                     parts.append(sum(fit * v[part] for fit, v in zip(fits, value)))
                 mixed = case.linear(f"mix_{pair}.{layer}", torch.cat(parts), dim, bias=False)
                 s = layer_norm(case, f"attention_norm_{pair}.{layer}", token + mixed)
@@ -235,7 +267,78 @@ CASES = {
         lambda c, x, e: bst(c, x, e, [(0, 0), (1, 1)], 1, 1, 3, [6]),
         [(3, 3, "right"), (2, 2, "left")],
     ),
+    # Behind the others, whose values follow from their number.
+    "bst_causal": (
+        1,
+        [3, 2],
+        lambda c, x, e: bst(c, x, e, [(0, 0), (1, 1)], 2, 1, 3, [6], causal=True),
+        [(3, 3, "right"), (3, 2, "left")],
+    ),
+    "finalmlp": (2, [4, 3], lambda c, x, e: finalmlp(c, x, e, [6, 4], [6], 1)),
+    "finalmlp_gates": (
+        2,
+        [4, 3],
+        lambda c, x, e: finalmlp(c, x, e, [4], [5, 6], 2, {"hidden": [5], "first": ["x0", "e1"], "second": []}),
+    ),
+    "finalmlp_without_numbers": (
+        0,
+        [3, 2],
+        lambda c, x, e: finalmlp(c, x, e, [6], [3], 3, {"hidden": [], "first": ["e1"], "second": ["e0"]}),
+    ),
 }
+
+
+class Dice(nn.Module):
+    """Zhou et al. 2018, equation 5."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.alpha = nn.Parameter(torch.zeros(width))
+        self.norm = nn.BatchNorm1d(width, eps=1e-8, affine=False)
+
+    def forward(self, x):
+        p = torch.sigmoid(self.norm(x))
+        return p * x + (1 - p) * self.alpha * x
+
+
+def din_dice(seed, attention_hidden, hidden):
+    """A DIN whose unit has Dice, over the real positions of all samples together: in training, and scored after it."""
+    case = Case(seed, 2, [3, 4], [(3, 4, "left")])
+    dices = [Dice(width).double() for width in attention_hidden]
+    for layer, dice in enumerate(dices):
+        dice.alpha = nn.Parameter(case.weight(f"dice_0.{layer}.weight", attention_hidden[layer]).detach())
+        case.weights[f"dice_0.{layer}.weight"] = dice.alpha
+    given = {f"dice_0.{i}.{k[5:]}": v for i, d in enumerate(dices) for k, v in d.state_dict().items() if "running" in k}
+    given = {name: {"shape": list(v.shape), "values": flat(v)} for name, v in given.items()}
+
+    def logits():
+        of_sample = [(case.sequence(e, 0), case.vectors(e)[1]) for e in case.e]
+        pairs = [torch.cat([v, t, v - t, v * t]) for values, t in of_sample for v in values]
+        x = torch.stack(pairs)
+        for layer, width in enumerate(attention_hidden):
+            x = dices[layer](torch.stack([case.linear(f"attention_0.{layer}", row, width) for row in x]))
+        weights = iter([case.linear(f"attention_0.{len(attention_hidden)}", row, 1) for row in x])
+        sums = [sum((next(weights) * v for v in values), torch.zeros_like(t)) for values, t in of_sample]
+        rows = [torch.cat([x, *case.vectors(e), s]) for x, e, s in zip(case.x, case.e, sums)]
+        return torch.stack([case.mlp("layers", row, hidden + [1], False) for row in rows]).squeeze(1)
+
+    made = logits()
+    loss = nn.BCEWithLogitsLoss()(made, case.labels)
+    loss.backward()
+    buffers = {f"dice_0.{i}.{k[5:]}": flat(v) for i, d in enumerate(dices) for k, v in d.state_dict().items() if "running" in k}
+    [dice.eval() for dice in dices]
+    weights = {name: {"shape": list(w.shape), "values": flat(w)} for name, w in case.weights.items()}
+    return {
+        "numeric": flat(case.x),
+        "embeddings": flat(case.e),
+        "labels": flat(case.labels),
+        "weights": {**weights, **given},
+        "logits": flat(made),
+        "loss": loss.item(),
+        "gradients": {**{n: flat(w.grad) for n, w in case.weights.items()}, "embeddings": flat(case.e.grad)},
+        "buffers": buffers,
+        "scored": flat(logits()),
+    }
 
 
 def shared_bottom(case, x, e, sizes, bottom, tower):
@@ -301,6 +404,11 @@ SEVERAL = {
         {"huber": 1.0, "poisson": 0.5, "classes": 1.0, "mse": 0.125},
         [1.0, 0.0, 2.5, 0.5, 3.0],
     ),
+    "finalmlp_of_several": (
+        lambda c, x, e, s: torch.split(finalmlp(c, x, e, [4], [6], 2, outputs=sum(s)), s),
+        {"click": 1.0, "classes": 0.5},
+        None,
+    ),
 }
 
 
@@ -332,6 +440,7 @@ ACTIVATIONS = {
     "gelu": nn.GELU,
     "silu": nn.SiLU,
     "tanh": nn.Tanh,
+    "dice": Dice,
 }
 NORMS = {"none": None, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
 # The stack of a feed-forward network over 1 number and 2 + 1 values of vectors: its widths.
@@ -340,7 +449,7 @@ WIDTHS = [4, 3, 2, 1]
 
 def mlp_layers(seed, activation, norm):
     """A feed-forward network by PyTorch's modules: values in training, running averages after it, logits by these."""
-    case = Case(seed, 1, [2, 1])
+    case = Case(seed, 1, [2, 1], [])
     layers, names = [], {}
     for index, (inputs, outputs) in enumerate(zip(WIDTHS, WIDTHS[1:])):
         layers.append(nn.Linear(inputs, outputs))
@@ -349,9 +458,10 @@ def mlp_layers(seed, activation, norm):
             if NORMS[norm]:
                 layers.append(NORMS[norm](outputs))
                 names[len(layers) - 1] = f"layers_norm.{index}"
-            layers.append(ACTIVATIONS[activation]())
+            layers.append(Dice(outputs) if activation == "dice" else ACTIVATIONS[activation]())
+            names[len(layers) - 1] = f"layers_dice.{index}"
     net = nn.Sequential(*layers).double()
-    name = lambda key: f"{names[int(key.split('.')[0])]}.{key.split('.')[1]}"
+    name = lambda key: f"{names[int(key.split('.')[0])]}.{key.split('.')[-1].replace('alpha', 'weight')}"
     for parameter in net.parameters():
         parameter.data = case.values(*parameter.shape)
     state = {k: v for k, v in net.state_dict().items() if not k.endswith("num_batches_tracked")}
@@ -379,7 +489,7 @@ def mlp_layers(seed, activation, norm):
 
 def fixture_of_several(seed, network, targets, weights):
     """The loss of a sample is the sum over the targets; that of the batch is the mean by the weights of the samples."""
-    case = Case(seed, 2, [3, 2])
+    case = Case(seed, 2, [3, 2], [])
     sizes = [TARGETS[name][0] for name in targets]
     labels = torch.tensor([TARGETS[name][1] for name in targets], dtype=torch.float64).T
     counts = torch.tensor(weights or [1.0] * BATCH, dtype=torch.float64)
@@ -466,7 +576,10 @@ def main():
         values = fixture(seed, *case)
         (FOLDER / f"{name}.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
     styles = [(activation, norm) for activation in ACTIVATIONS for norm in NORMS]
+    # A layer norm of two units gives ±1, whose deviation over a batch, which Dice divides by, is rounding.
+    styles.remove(("dice", "layer"))
     values = [mlp_layers(100 + seed, *style) for seed, style in enumerate(styles)]
+    (FOLDER / "din_dice.json").write_text(json.dumps(din_dice(50, [5, 3], [6]), separators=(",", ":")) + "\n")
     (FOLDER / "mlp_layers.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
     for seed, (name, case) in enumerate(SEVERAL.items(), start=100):
         values = fixture_of_several(seed, *case)

@@ -140,6 +140,10 @@ fn model(job: &Job) -> String {
             "Wukong, {layers} layers of {fmb} FMB vectors (rank {rank}, MLP {fmb_hidden:?}) and {lcb} LCB vectors, \
              bottom {bottom:?}, top {top:?}"
         ),
+        Model::FinalMlp { first, second, heads, gate, .. } => {
+            let gates = if gate.is_some() { ", gated" } else { "" };
+            format!("FinalMLP, streams {first:?} and {second:?}, {heads} head(s){gates}")
+        }
         Model::SharedBottom { bottom, tower, .. } => format!("shared bottom {bottom:?}, towers {tower:?}"),
         Model::Mmoe { experts, hidden, tower, .. } => {
             format!("MMoE, {experts} experts {hidden:?}, towers {tower:?}")
@@ -151,9 +155,10 @@ fn model(job: &Job) -> String {
         Model::Din { attention, attention_hidden, hidden, .. } => {
             format!("DIN, attends to {} (unit {attention_hidden:?}), layers {hidden:?}", pairs(attention))
         }
-        Model::Bst { attention, layers, heads, ffn, hidden, .. } => format!(
-            "BST, reads {} ({layers} blocks of {heads} heads and {ffn} units), layers {hidden:?}",
-            pairs(attention)
+        Model::Bst { attention, layers, heads, ffn, causal, hidden, .. } => format!(
+            "BST, reads {} ({layers} {}blocks of {heads} heads and {ffn} units), layers {hidden:?}",
+            pairs(attention),
+            if *causal { "causal " } else { "" }
         ),
         // The module is not loaded, because a plan must not run its code.
         Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
@@ -217,6 +222,8 @@ mod tests {
             "kind = 'wukong'\nlayers = 3\nfmb = 3\nlcb = 2\nrank = 4\nfmb_hidden = [7]\nbottom = [8]\ntop = [6]",
             // Each layer gives as many vectors as it takes: 27.
             "kind = 'wukong'\nlayers = 1\nfmb = 20\nlcb = 7\nfmb_hidden = []\nbottom = []\ntop = []",
+            "kind = 'finalmlp'\nfirst = [8, 6]\nsecond = [9]\nheads = 3",
+            "kind = 'finalmlp'\nfirst = [8]\nsecond = [4]\ngate = { hidden = [5], first = ['C1', 'I2'] }",
             &format!("kind = 'din'\nattention_hidden = [7, 3]\nhidden = [6]\n{sequences}"),
             &format!("kind = 'bst'\nlayers = 2\nheads = 2\nffn = 5\nhidden = [6]\n{sequences}"),
             &format!("kind = 'din'\nattention_hidden = []\nactivation = 'sigmoid'\nhidden = []\n{sequences}"),
@@ -224,14 +231,19 @@ mod tests {
         let several = [
             "kind = 'ffnn'\nhidden = [8, 6]",
             "kind = 'dlrm'\nbottom = [8]\ntop = [6]",
+            "kind = 'finalmlp'\nfirst = [8]\nsecond = [4]\nheads = 2",
             "kind = 'shared_bottom'\nbottom = [8, 6]\ntower = [5]",
             "kind = 'shared_bottom'\nbottom = []\ntower = []",
             "kind = 'mmoe'\nexperts = 3\nhidden = [8, 6]\ntower = [5]",
             "kind = 'ple'\nlevels = 3\nshared_experts = 1\ntask_experts = 2\nhidden = [8, 6]\ntower = [5]",
         ];
         let labels = "[features]\nlabel = ['label', { column = 'label', name = 'level', kind = 'classes', classes = ['0', '1'] }]\n";
-        let networks =
-            networks.map(|network| (network, "")).into_iter().chain(several.map(|network| (network, labels)));
+        let of_sequences =
+            ["kind = 'din'\nactivation = 'dice'\nhidden = [6]", "kind = 'bst'\ncausal = true\nhidden = [6]"];
+        let labels_and_sequences = format!("{labels}{}\n", sequences.trim_start_matches("[features]\n"));
+        let networks = networks.map(|network| (network, "")).into_iter();
+        let networks = networks.chain(several.map(|network| (network, labels)));
+        let networks = networks.chain(of_sequences.map(|network| (network, &labels_and_sequences[..])));
         for (network, labels) in networks {
             let text = format!(
                 "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 4\n[train]\nthreads = 1\n{labels}[model]\n{network}\n"
@@ -240,7 +252,14 @@ mod tests {
             let saved = DenseModel::new(&job).unwrap().to_safetensors().unwrap();
             // Eight bytes with the length of the header, the header, the weights in f32.
             let header = u64::from_le_bytes(saved[..8].try_into().unwrap());
-            assert_eq!(job.dense_parameters(), Some((saved.len() as u64 - 8 - header) / 4), "{}", model(&job));
+            // Dice keeps two running averages of each unit.
+            let averages = if network.contains("dice") { 2 * 2 * (80 + 40) } else { 0 };
+            assert_eq!(
+                job.dense_parameters(),
+                Some((saved.len() as u64 - 8 - header) / 4 - averages),
+                "{}",
+                model(&job)
+            );
         }
     }
 }

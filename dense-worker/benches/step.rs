@@ -1,62 +1,126 @@
 //! Processor time of a step of the dense network for each sample, network by network.
 //!
-//! `cargo bench -p zagros-dense-worker --bench step -- [--samples N] [--rounds N]`
+//! ```text
+//! cargo bench -p zagros-dense-worker --bench step -- [--samples N] [--rounds N]     a table of these networks
+//! cargo bench -p zagros-dense-worker --bench step -- --serve                        steps on request
+//! ```
 //!
-//! One thread, 13 numbers and 26 vectors of 16, Adam. A step is forward, backward and update. `scripts/step_peers.py` makes the same
-//! steps with PyTorch in Python. The time is that of the thread, so other work on the machine disturbs it little. A feed-forward
-//! network with leaky ReLU steps by autograd; the one with ReLU does not.
+//! One thread, 13 numbers and 26 vectors of 16, Adam. Networks of sequences have 25 vectors and a sequence of 50. A step is forward,
+//! backward and update. The time is that of the thread, so other work on the machine disturbs it little. A network with leaky ReLU
+//! steps by autograd; `ffnn` and `dlrm` with ReLU do not.
+//!
+//! `scripts/step_peers.py` makes the same steps with PyTorch in Python, in turns with this program: with `--serve` it answers each line
+//! `samples steps network` with the times of these steps.
 
+use std::collections::HashMap;
 use std::error::Error;
+use std::io::{BufRead, Write};
 use std::path::Path;
 
 use zagros_dense_worker::model::DenseModel;
 use zagros_job::{Job, Overrides};
 
-const NUMERIC: usize = 13;
-const FEATURES: usize = 26;
 const DIM: usize = 16;
-const NETWORKS: [(&str, &str); 9] = [
-    ("ffnn", "kind = 'ffnn'\nhidden = [512, 256]"),
-    ("ffnn, autograd", "kind = 'ffnn'\nhidden = [512, 256]\n[mlp]\nactivation = 'leaky_relu'"),
-    ("dlrm", "kind = 'dlrm'\nbottom = [512, 256]\ntop = [512, 256]"),
-    ("dlrm, autograd", "kind = 'dlrm'\nbottom = [512, 256]\ntop = [512, 256]\n[mlp]\nactivation = 'leaky_relu'"),
-    ("dcnv2", "kind = 'dcnv2'\nhidden = [512, 256]"),
-    ("deepfm", "kind = 'deepfm'\nhidden = [512, 256]"),
-    ("wide_deep", "kind = 'wide_deep'\nhidden = [512, 256]"),
-    ("wukong", "kind = 'wukong'\nbottom = [512, 256]\ntop = [512, 256]"),
-    ("ffnn, batch norm", "kind = 'ffnn'\nhidden = [512, 256]\n[mlp]\nnorm = 'batch'"),
+const SEQUENCE: &str = "[features]\ncategorical = ['C1', 'C2', 'C3', 'C4', 'C5', 'C6', 'C7', 'C8', 'C9', 'C10', 'C11', 'C12', 'C13', 'C14', \
+    'C15', 'C16', 'C17', 'C18', 'C19', 'C20', 'C21', 'C22', 'C23', 'C24', 'C25', \
+    { column = 'C26', table = 'C25', separator = '|', sequence = { length = 50 } }]\n";
+const TWO_LABELS: &str = "[features]\nlabel = ['label', { column = 'label', name = 'second' }]\n";
+const NETWORKS: [(&str, &str, &str); 14] = [
+    ("ffnn", "", "kind = 'ffnn'\nhidden = [512, 256]"),
+    ("ffnn, autograd", "", "kind = 'ffnn'\nhidden = [512, 256]\n[mlp]\nactivation = 'leaky_relu'"),
+    ("dlrm", "", "kind = 'dlrm'\nbottom = [512, 256]\ntop = [512, 256]"),
+    ("dlrm, autograd", "", "kind = 'dlrm'\nbottom = [512, 256]\ntop = [512, 256]\n[mlp]\nactivation = 'leaky_relu'"),
+    ("dcnv2", "", "kind = 'dcnv2'\nhidden = [512, 256]"),
+    ("deepfm", "", "kind = 'deepfm'\nhidden = [512, 256]"),
+    ("wide_deep", "", "kind = 'wide_deep'\nhidden = [512, 256]"),
+    ("din", SEQUENCE, "kind = 'din'\nattention_hidden = [32, 16]\nhidden = [512, 256]"),
+    ("bst", SEQUENCE, "kind = 'bst'\nheads = 2\nhidden = [512, 256]"),
+    ("mmoe", TWO_LABELS, "kind = 'mmoe'\nexperts = 4\nhidden = [128]\ntower = [64]"),
+    ("ple", TWO_LABELS, "kind = 'ple'\nhidden = [128]\ntower = [64]"),
+    ("wukong", "", "kind = 'wukong'\nbottom = [512, 256]\ntop = [512, 256]"),
+    ("finalmlp", "", "kind = 'finalmlp'\nfirst = [512, 256]\nsecond = [512, 256]\nheads = 16"),
+    ("ffnn, batch norm", "", "kind = 'ffnn'\nhidden = [512, 256]\n[mlp]\nnorm = 'batch'"),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let given: Vec<String> = std::env::args().collect();
+    if given.iter().any(|word| word == "--serve") {
+        return serve();
+    }
     let after = |name: &str| given.iter().position(|word| word == name).and_then(|at| given.get(at + 1)?.parse().ok());
     let (samples, rounds): (usize, usize) = (after("--samples").unwrap_or(2048), after("--rounds").unwrap_or(10));
     println!("µs of processor time a sample, least of {rounds} steps on {samples} samples");
-    for (name, text) in NETWORKS {
-        let text = format!(
-            "[data]\nformat = 'criteo'\ntrain = 'none.tsv'\n[embedding]\ndim = {DIM}\n[train]\nthreads = 1\n[model]\n{text}\n"
-        );
-        let job = Job::parse(&text, Path::new("/bench.toml"), &Overrides::none())?;
-        println!("{name:<18} {:>7.3}", least_step(&mut DenseModel::new(&job)?, samples, rounds)?);
+    for (name, ..) in NETWORKS {
+        // The first steps only warm up.
+        let times = Network::new(name, samples)?.steps(rounds + 2)?;
+        let least = times[2..].iter().copied().fold(f64::INFINITY, f64::min);
+        println!("{name:<18} {:>7.3}", least / samples as f64);
     }
     Ok(())
 }
 
-fn least_step(model: &mut DenseModel, samples: usize, rounds: usize) -> Result<f64, Box<dyn Error>> {
-    let value = |index: usize| (index * 2_654_435_761 % 2001) as f32 / 1000.0 - 1.0;
-    let values = |count: usize| (0..count).map(value).collect::<Vec<f32>>();
-    let (numeric, embeddings) = (values(samples * NUMERIC), values(samples * FEATURES * DIM));
-    let labels: Vec<f32> = (0..samples).map(|sample| f32::from(sample % 4 == 0)).collect();
-    let mut least = f64::INFINITY;
-    for round in 0..rounds + 2 {
-        let started = processor_time()?;
-        model.step(&numeric, &embeddings, &labels)?;
-        // The first ones only warm up.
-        if round > 1 {
-            least = least.min((processor_time()? - started) / samples as f64);
-        }
+/// Answers requests from the standard input until it ends.
+fn serve() -> Result<(), Box<dyn Error>> {
+    let mut networks = HashMap::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let words: Vec<&str> = line.splitn(3, ' ').collect();
+        let [samples, steps, name] = words[..] else { return Err(format!("not a request: {line}").into()) };
+        let samples = samples.parse()?;
+        let network = match networks.entry((name.to_owned(), samples)) {
+            std::collections::hash_map::Entry::Occupied(made) => made.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => place.insert(Network::new(name, samples)?),
+        };
+        let times: Vec<String> = network.steps(steps.parse()?)?.iter().map(f64::to_string).collect();
+        println!("{}", times.join(" "));
+        std::io::stdout().flush()?;
     }
-    Ok(least)
+    Ok(())
+}
+
+/// A network and its batch.
+struct Network {
+    model: DenseModel,
+    numeric: Vec<f32>,
+    embeddings: Vec<f32>,
+    labels: Vec<f32>,
+}
+
+impl Network {
+    fn new(name: &str, samples: usize) -> Result<Self, Box<dyn Error>> {
+        let found = NETWORKS.iter().find(|(known, ..)| *known == name);
+        let (_, features, network) = found.ok_or_else(|| format!("no network is named {name}"))?;
+        let text = format!(
+            "[data]\nformat = 'criteo'\ntrain = 'none.tsv'\n{features}[embedding]\ndim = {DIM}\n[train]\nthreads = 1\n\
+             [model]\n{network}\n"
+        );
+        let job = Job::parse(&text, Path::new("/bench.toml"), &Overrides::none())?;
+        let model = DenseModel::new(&job)?;
+        let value = |index: usize| (index * 2_654_435_761 % 2001) as f32 / 1000.0 - 1.0;
+        let values = |count: usize| (0..count).map(value).collect::<Vec<f32>>();
+        let (width, sequences) = (model.shape().width(), model.shape().sequences.clone());
+        let (numeric, mut embeddings) = (values(samples * model.shape().numeric), values(samples * width));
+        for (sample, row) in embeddings.chunks_exact_mut(width).enumerate() {
+            for shape in &sequences {
+                let length = shape.sequence.length;
+                row[shape.offset + length * shape.dim] = (sample % (length + 1)) as f32;
+            }
+        }
+        let targets = job.features.targets.len();
+        let labels = (0..samples * targets).map(|label| f32::from(label / targets % 4 == 0)).collect();
+        Ok(Self { model, numeric, embeddings, labels })
+    }
+
+    /// The processor time of each step, µs.
+    fn steps(&mut self, count: usize) -> Result<Vec<f64>, Box<dyn Error>> {
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let started = processor_time()?;
+            self.model.step(&self.numeric, &self.embeddings, &self.labels)?;
+            times.push(processor_time()? - started);
+        }
+        Ok(times)
+    }
 }
 
 /// Processor time of this thread, µs.

@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 93] = [
+const EFFECTS: [(&str, ChangeEffect); 94] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -92,6 +92,7 @@ const EFFECTS: [(&str, ChangeEffect); 93] = [
     ("train.label_smoothing", Learning),
     ("train.embedding_dropout", Learning),
     ("train.embedding_l2", Learning),
+    ("train.feature_l2", Learning),
     ("train.ema", Learning),
     ("train.reset_embeddings", Learning),
     ("train.schedule", Learning),

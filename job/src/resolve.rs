@@ -6,6 +6,8 @@ mod cluster;
 mod data;
 mod eval;
 mod features;
+mod finalmlp;
+mod mlp;
 mod model;
 mod modes;
 mod numeric;
@@ -89,6 +91,7 @@ impl Resolver<'_> {
             },
             train: {
                 let train = self.measured(file.train, &features.targets);
+                self.penalties_fit(&train, &features);
                 self.train(train)
             },
             output: self.output(file.output, stops_early),

@@ -133,9 +133,13 @@ fn dims_must_fit_the_model() {
     );
     let expected = [
         "job.toml:7:49: a DLRM needs tables of one dim: \"item\" has 8, the other one has 16; give all tables the same `dim`, or use [model] kind = \"ffnn\"",
-        "job.toml:9:8: a DLRM needs a numeric feature for its bottom MLP; list columns under `features.numeric`, or use [model] kind = \"ffnn\"",
     ];
     assert_eq!(lines(&text), expected);
+    let one = format!("{DELIMITED}[features]\nlabel = 'y'\ncategorical = ['user']\n[model]\nkind = 'dlrm'\n");
+    let expected = [
+        "job.toml:9:8: a DLRM multiplies features with each other, and there is one; add a feature, or use [model] kind = \"ffnn\"",
+    ];
+    assert_eq!(lines(&one), expected);
 }
 
 #[test]
@@ -144,7 +148,6 @@ fn a_delimited_file_needs_names_and_a_separator() {
     let expected = [
         "job.toml:1:1: missing key `features.label`; name the column to learn: label = \"clicked\"",
         "job.toml:1:1: no categorical feature: there is nothing to embed; list at least one column under `categorical`",
-        "job.toml:1:1: a DLRM needs a numeric feature for its bottom MLP; list columns under `features.numeric`, or use [model] kind = \"ffnn\"",
         "job.toml:3:9: `data.train` names no file; name at least one file",
         "job.toml:4:10: without a header the columns have no names; list `columns` in order, or set `header = true` if files start with a line of names",
         "job.toml:5:13: `data.delimiter` must be one ASCII character, no quote and no line end; for example \",\" or \"\\t\"",

@@ -5,12 +5,13 @@ use zagros_tests::real_data;
 use super::{path_set, train};
 
 /// Networks beside those of the shipped examples, as `--set` takes them.
-const NETWORKS: [(&str, &str); 6] = [
+const NETWORKS: [(&str, &str); 7] = [
     ("DCNv2, stacked", "model={kind='dcnv2', cross_layers=2, hidden=[128, 64], dropout=0.2}"),
     ("DCNv2, parallel of rank 16", "model={kind='dcnv2', rank=16, structure='parallel', hidden=[128], dropout=0.2}"),
     ("DeepFM", "model={kind='deepfm', hidden=[128, 64], dropout=0.2}"),
     ("Wide & Deep", "model={kind='wide_deep', hidden=[128, 64], dropout=0.2}"),
     ("Wukong", "model={kind='wukong', layers=2, top=[128, 64], dropout=0.2}"),
+    ("FinalMLP", "model={kind='finalmlp', first=[128, 64], second=[128], heads=4, gate={}, dropout=0.2}"),
     ("DLRM", "model={kind='dlrm', bottom=[64], top=[128, 64], dropout=0.2}"),
 ];
 

@@ -27,6 +27,7 @@ mod help;
 mod init;
 mod inspect;
 mod labels;
+mod lists;
 mod memory;
 mod monitoring;
 mod page;

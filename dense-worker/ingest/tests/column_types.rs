@@ -109,6 +109,19 @@ fn every_kind_of_number_is_a_number() {
 }
 
 #[test]
+fn lists_are_vectors_and_weights() {
+    let features = "numeric = [{ column = 'deep', width = 3 }]\n\
+        categorical = [{ column = 'items.sku', weights = 'items.price', pooling = 'sum' }]";
+    for (file, batch) in FILES.map(|file| (file, read(file, features))) {
+        assert_ids(&batch, 0, |n| vec![format!("s{n}"); n as usize % 3]);
+        let numbers: Vec<f32> = (0..60).flat_map(|n| [n, n + 1, n + 2].map(|n| n as f32)).collect();
+        assert_eq!(batch.numeric, numbers, "{file}");
+        let weights: Vec<f32> = (0..60).flat_map(|n| vec![n as f32; n % 3]).collect();
+        assert_eq!(batch.categorical[0].weights, weights, "{file}");
+    }
+}
+
+#[test]
 fn old_timestamps_of_twelve_bytes_are_read() {
     let batch = read("int96.parquet", "numeric = ['moment']\ncategorical = ['city']");
     assert_eq!(batch.numeric[59], 59.0 * 86_400.0 + 0.5);

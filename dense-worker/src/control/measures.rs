@@ -42,7 +42,7 @@ impl ImportanceOptions {
 }
 
 fn block_rows(job: &Job) -> usize {
-    let values = Columns::of(job).width + job.features.numeric.len();
+    let values = Columns::of(job).width + job.features.numeric_inputs();
     (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
 }
 

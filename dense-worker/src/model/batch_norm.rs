@@ -12,12 +12,19 @@ use tch::Tensor;
 use super::ModelError;
 
 /// Weight of the batch in the running averages, and what is added to the variance, as in PyTorch's `nn.BatchNorm1d`.
-const MOMENTUM: f64 = 0.1;
+pub(super) const MOMENTUM: f64 = 0.1;
 const EPSILON: f64 = 1e-5;
 
 /// The copies of all buffers for the next forward, which all layers of a network share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LentBuffers(Arc<Mutex<Forward>>);
+
+/// Running mean and variance of a layer's units, which forward may change in place, and whether forward is one of a step.
+pub(super) struct RunningStatistics {
+    pub(super) mean: Tensor,
+    pub(super) variance: Tensor,
+    pub(super) is_training: bool,
+}
 
 #[derive(Debug, Default)]
 struct Forward {
@@ -35,6 +42,16 @@ impl LentBuffers {
     pub(super) fn take(&self) -> Vec<Tensor> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).buffers)
     }
+
+    /// During forward: those whose mean is buffer `first`, and whose variance is the next one.
+    pub(super) fn statistics(&self, first: usize) -> Result<RunningStatistics, ModelError> {
+        let lent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let what = "a layer has no running averages";
+        let both = lent.buffers.get(first..first + 2).and_then(|both| both.first_chunk());
+        let [mean, variance] = both.ok_or(ModelError::Shape { what })?;
+        let (mean, variance) = (mean.shallow_clone(), variance.shallow_clone());
+        Ok(RunningStatistics { mean, variance, is_training: lent.is_training })
+    }
 }
 
 #[derive(Debug)]
@@ -49,15 +66,9 @@ pub(super) struct BatchNorm {
 impl BatchNorm {
     /// `[batch, width]` to the same shape. A batch of one sample has no variance, so it uses the running averages.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        let lent = self.lent.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let what = "batch norm has no running averages";
-        let [mean, variance] = lent
-            .buffers
-            .get(self.first..self.first + 2)
-            .and_then(|both| both.first_chunk())
-            .ok_or(ModelError::Shape { what })?;
-        let of_batch = lent.is_training && x.size()[0] > 1;
+        let RunningStatistics { mean, variance, is_training } = self.lent.statistics(self.first)?;
+        let of_batch = is_training && x.size()[0] > 1;
         let (weight, bias) = (Some(&self.weight), Some(&self.bias));
-        Ok(x.f_batch_norm(weight, bias, Some(mean), Some(variance), of_batch, MOMENTUM, EPSILON, false)?)
+        Ok(x.f_batch_norm(weight, bias, Some(&mean), Some(&variance), of_batch, MOMENTUM, EPSILON, false)?)
     }
 }

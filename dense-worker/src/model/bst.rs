@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!  X = [v₁ … v_L, t] + P                     P: a learned vector for each position
-//!  S = LN(X + MH(X))                         self-attention of `heads` heads, to real positions only
+//!  S = LN(X + MH(X))                         self-attention of `heads` heads, to real positions only;
+//!                                            with `causal` to earlier ones (SASRec, Kang and McAuley 2018)
 //!  F = LN(S + W₂·LeakyReLU(W₁·S + b₁) + b₂)  the X of the next of `layers` blocks
 //!  x, e₁ … e_F, F at each position ─► MLP ─► logit
 //! ```
@@ -13,14 +14,14 @@
 //! The output at padding is zero. The target is always there, so an empty sequence leaves a transformer of one position. The paper
 //! counts positions by the time to the target; here a position is a place in the sequence.
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
-use super::mlp::{Dropout, Mlp, Norm, Weights, widths};
+use super::dropout::Dropout;
+use super::mlp::{Mlp, Norm, Weights};
+use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 use super::{ModelError, int};
 
-/// A score that leaves nothing of a position after a softmax, and stays finite.
-const NEVER: f64 = -1e30;
 /// Bound of the first vectors of positions. It is the default bound of an embedding row's first values.
 const POSITION_BOUND: f32 = 0.01;
 
@@ -30,15 +31,14 @@ pub(super) struct BstForm<'a> {
     pub(super) layers: usize,
     pub(super) heads: usize,
     pub(super) ffn: usize,
+    pub(super) causal: bool,
     pub(super) hidden: &'a [i64],
 }
 
 #[derive(Debug)]
 pub(super) struct Bst {
     transformers: Vec<Transformer>,
-    layers: Mlp,
-    /// ΣD of the vectors, without the sequences.
-    vectors: usize,
+    head: SequenceHead,
 }
 
 /// The transformer of a sequence and its target.
@@ -48,6 +48,8 @@ struct Transformer {
     /// P, `[L + 1, D]`.
     positions: Tensor,
     blocks: Vec<Block>,
+    /// Whether a position attends only to itself and earlier ones.
+    causal: bool,
 }
 
 /// Self-attention and a feed-forward network of each position.
@@ -74,10 +76,8 @@ impl Bst {
         for (index, pair) in shape.attention.iter().enumerate() {
             transformers.push(Transformer::new(index, *pair, form, weights)?);
         }
-        let outputs: usize = transformers.iter().map(Transformer::outputs).sum();
-        let inputs = shape.numeric + shape.vectors() + outputs;
-        let layers = Mlp::logit("layers", inputs, &widths(form.hidden)?, weights)?;
-        Ok(Self { transformers, layers, vectors: shape.vectors() })
+        let outputs = transformers.iter().map(Transformer::outputs).sum();
+        Ok(Self { transformers, head: SequenceHead::new(shape, outputs, form.hidden, weights)? })
     }
 
     /// `[batch, numeric]` and `[batch, width]` to `[batch, 1]`.
@@ -87,11 +87,8 @@ impl Bst {
         input: &Tensor,
         dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
-        let mut parts = vec![numeric.shallow_clone(), input.f_narrow(1, 0, int(self.vectors))?];
-        for transformer in &self.transformers {
-            parts.push(transformer.forward(input)?);
-        }
-        self.layers.forward(&Tensor::f_cat(&parts, 1)?, dropout)
+        let transformed = self.transformers.iter().map(|transformer| transformer.forward(input));
+        self.head.forward(numeric, input, transformed, dropout)
     }
 }
 
@@ -106,7 +103,7 @@ impl Transformer {
         for layer in 0..form.layers {
             blocks.push(Block::new(index, layer, dim, form, weights)?);
         }
-        Ok(Self { shape, positions, blocks })
+        Ok(Self { shape, positions, blocks, causal: form.causal })
     }
 
     /// Values that [`Self::forward`] gives for each sample.
@@ -122,11 +119,20 @@ impl Transformer {
         let always = Tensor::f_ones([input.size()[0], 1], (Kind::Bool, input.device()))?;
         let real = Tensor::f_cat(&[real, always], 1)?;
         let padding = real.f_logical_not()?.f_unsqueeze(1)?.f_unsqueeze(1)?;
+        let hidden = match self.causal {
+            true => padding.f_logical_or(&later_positions(x.size()[1], x.device())?)?,
+            false => padding,
+        };
         for block in &self.blocks {
-            x = block.forward(&x, &padding)?;
+            x = block.forward(&x, &hidden)?;
         }
         Ok(x.f_mul(&real.f_to_kind(Kind::Float)?.f_unsqueeze(2)?)?.f_flatten(1, 2)?)
     }
+}
+
+/// Whether the position of a column is later than that of the row, `[positions, positions]`.
+fn later_positions(positions: i64, device: Device) -> Result<Tensor, ModelError> {
+    Ok(Tensor::f_ones([positions, positions], (Kind::Bool, device))?.f_triu(1)?)
 }
 
 impl Block {
@@ -151,16 +157,16 @@ impl Block {
         })
     }
 
-    /// `[batch, T, D]` to the same shape. `padding` is `[batch, 1, 1, T]`.
-    fn forward(&self, x: &Tensor, padding: &Tensor) -> Result<Tensor, ModelError> {
-        let s = self.attention_norm.forward(&x.f_add(&self.attend(x, padding)?)?)?;
+    /// `[batch, T, D]` to the same shape. `hidden` says to which positions a position does not attend: `[batch, 1, T or 1, T]`.
+    fn forward(&self, x: &Tensor, hidden: &Tensor) -> Result<Tensor, ModelError> {
+        let s = self.attention_norm.forward(&x.f_add(&self.attend(x, hidden)?)?)?;
         let size = s.size();
         let ffn = self.ffn.forward_by(&s.f_flatten(0, 1)?, |_, x| Ok(x.f_leaky_relu()?))?;
         self.ffn_norm.forward(&s.f_add(&ffn.f_reshape(size)?)?)
     }
 
-    /// MH(x): each position takes up values of the real positions, by how well its query fits their keys.
-    fn attend(&self, x: &Tensor, padding: &Tensor) -> Result<Tensor, ModelError> {
+    /// MH(x): each position takes up values of the positions that are not hidden, by how well its query fits their keys.
+    fn attend(&self, x: &Tensor, hidden: &Tensor) -> Result<Tensor, ModelError> {
         let size = x.size();
         let width = size[2] / int(self.heads);
         let heads = |matrix: &Tensor| {
@@ -169,7 +175,7 @@ impl Block {
         };
         let (query, key, value) = (heads(&self.query)?, heads(&self.key)?, heads(&self.value)?);
         let scores = query.f_matmul(&key.f_transpose(2, 3)?)?.f_mul_scalar(1.0 / (width as f64).sqrt())?;
-        let shares = scores.f_masked_fill(padding, NEVER)?.f_softmax(3, Kind::Float)?;
+        let shares = scores.f_masked_fill(hidden, NEVER)?.f_softmax(3, Kind::Float)?;
         let all = shares.f_matmul(&value)?.f_transpose(1, 2)?.f_reshape(&size[..])?;
         Ok(all.f_linear(&self.mix, None::<&Tensor>)?)
     }

@@ -9,7 +9,8 @@
 use tch::Tensor;
 use zagros_job::Structure;
 
-use super::mlp::{Dropout, Linear, Mlp, Weights, widths};
+use super::dropout::Dropout;
+use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
 /// Settings of the network.

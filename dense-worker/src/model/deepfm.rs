@@ -8,7 +8,8 @@
 
 use tch::{Kind, Tensor};
 
-use super::mlp::{Dropout, Linear, Mlp, Weights, widths};
+use super::dropout::Dropout;
+use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
 /// Bound of the first factors of numeric columns. It is the default bound of an embedding row's first values.

@@ -14,12 +14,12 @@
 use tch::{Kind, Tensor};
 use zagros_job::AttentionActivation;
 
-use super::mlp::{Dropout, Mlp, Weights, widths};
+use super::ModelError;
+use super::dice::Dice;
+use super::dropout::Dropout;
+use super::mlp::{Mlp, Weights, widths};
+use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
-use super::{ModelError, int};
-
-/// A score that leaves nothing of a position after a softmax, and stays finite.
-const NEVER: f64 = -1e30;
 
 /// Settings of the network.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +33,7 @@ pub(super) struct DinForm<'a> {
 #[derive(Debug)]
 pub(super) struct Din {
     units: Vec<ActivationUnit>,
-    layers: Mlp,
-    /// ΣD of the vectors, without the sequences.
-    vectors: usize,
+    head: SequenceHead,
 }
 
 /// Weighs the positions of a sequence.
@@ -52,6 +50,8 @@ struct ActivationUnit {
 enum Activation {
     /// The slopes of each layer, `[width]`.
     Prelu(Vec<Tensor>),
+    /// Of each layer.
+    Dice(Vec<Dice>),
     Sigmoid,
     Relu,
 }
@@ -66,9 +66,7 @@ impl Din {
             units.push(ActivationUnit::new(index, *pair, form, weights)?);
         }
         let sums: usize = shape.attention.iter().map(|pair| pair.sequence.dim).sum();
-        let inputs = shape.numeric + shape.vectors() + sums;
-        let layers = Mlp::logit("layers", inputs, &widths(form.hidden)?, weights)?;
-        Ok(Self { units, layers, vectors: shape.vectors() })
+        Ok(Self { units, head: SequenceHead::new(shape, sums, form.hidden, weights)? })
     }
 
     /// `[batch, numeric]` and `[batch, width]` to `[batch, 1]`.
@@ -78,24 +76,24 @@ impl Din {
         input: &Tensor,
         dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
-        let mut parts = vec![numeric.shallow_clone(), input.f_narrow(1, 0, int(self.vectors))?];
-        for unit in &self.units {
-            parts.push(unit.forward(input)?);
-        }
-        self.layers.forward(&Tensor::f_cat(&parts, 1)?, dropout)
+        self.head.forward(numeric, input, self.units.iter().map(|unit| unit.forward(input)), dropout)
     }
 }
 
 impl ActivationUnit {
     fn new(index: usize, shape: AttentionShape, form: DinForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
         let hidden = widths(form.attention_hidden)?;
-        let mlp = weights
-            .plain(|weights| Mlp::logit(&format!("attention_{index}"), 4 * shape.sequence.dim, &hidden, weights))?;
+        let (name, widths) = (format!("attention_{index}"), [&hidden[..], &[1]].concat());
+        let mlp = weights.plain(|weights| Mlp::linear_last(&name, 4 * shape.sequence.dim, &widths, weights))?;
         let activation = match form.activation {
             AttentionActivation::Prelu => {
                 let slopes =
                     |(layer, width): (usize, &usize)| weights.slopes(&format!("slopes_{index}"), layer, *width);
                 Activation::Prelu(hidden.iter().enumerate().map(slopes).collect::<Result<_, _>>()?)
+            }
+            AttentionActivation::Dice => {
+                let dice = |(layer, width): (usize, &usize)| weights.dice(&format!("dice_{index}"), layer, *width);
+                Activation::Dice(hidden.iter().enumerate().map(dice).collect::<Result<_, _>>()?)
             }
             AttentionActivation::Sigmoid => Activation::Sigmoid,
             AttentionActivation::Relu => Activation::Relu,
@@ -107,21 +105,23 @@ impl ActivationUnit {
     fn forward(&self, input: &Tensor) -> Result<Tensor, ModelError> {
         let values = self.shape.sequence.vectors(input)?;
         let target = self.shape.target(input)?.f_unsqueeze(1)?.f_expand_as(&values)?;
+        let real = self.shape.sequence.real(input)?.f_to_kind(Kind::Float)?;
+        let of_positions = real.f_reshape([-1, 1])?;
         let both = [&values, &target, &values.f_sub(&target)?, &values.f_mul(&target)?];
         let scores = self.mlp.forward_by(&Tensor::f_cat(&both, 2)?.f_flatten(0, 1)?, |layer, x| {
             Ok(match &self.activation {
                 Activation::Prelu(slopes) => x.f_prelu(&slopes[layer])?,
+                Activation::Dice(dice) => dice[layer].forward(&x, Some(&of_positions))?,
                 Activation::Sigmoid => x.f_sigmoid()?,
                 Activation::Relu => x.f_relu()?,
             })
         })?;
-        let real = self.shape.sequence.real(input)?;
         let scores = scores.f_reshape(real.size())?;
         let scores = match self.softmax {
             true => scores.f_masked_fill(&real.f_logical_not()?, NEVER)?.f_softmax(1, Kind::Float)?,
             false => scores,
         };
-        let weights = scores.f_mul(&real.f_to_kind(Kind::Float)?)?;
+        let weights = scores.f_mul(&real)?;
         Ok(weights.f_unsqueeze(1)?.f_bmm(&values)?.f_squeeze_dim(1)?)
     }
 }

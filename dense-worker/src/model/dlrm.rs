@@ -6,7 +6,8 @@
 
 use tch::Tensor;
 
-use super::mlp::{Dropout, Mlp, Weights, widths};
+use super::dropout::Dropout;
+use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]

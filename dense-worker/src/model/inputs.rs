@@ -38,11 +38,15 @@ impl Network {
             {
                 same.categorical
             }
+            // All layers of a gate: it reads features, and scales all of them.
+            Self::FinalMlp(_) if is_of("first.0") || is_of("second.0") || tensor.starts_with("gate_") => same.both(),
             Self::Tasks(tasks) if tasks.reads_input(tensor) => same.both(),
             Self::Din(_) | Self::Bst(_) if is_of("layers.0") => same.both(),
             // A transformer belongs to a sequence and its target, as a unit does.
             Self::Bst(_) if !tensor.starts_with("layers.") => same.categorical,
-            Self::Din(_) if tensor.starts_with("attention_") || tensor.starts_with("slopes_") => same.categorical,
+            Self::Din(_) if ["attention_", "slopes_", "dice_"].iter().any(|unit| tensor.starts_with(unit)) => {
+                same.categorical
+            }
             Self::TorchScript(_) => same.both(),
             _ => true,
         }
@@ -68,7 +72,7 @@ impl DenseModel {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Attention, AttentionActivation, Model, Pad};
+    use zagros_job::{Attention, AttentionActivation, Model, Pad, StreamGates};
 
     use super::*;
     use crate::testing::{job, sequence};
@@ -87,6 +91,12 @@ mod tests {
     fn wukong() -> Model {
         let (fmb_hidden, bottom, top) = (vec![3], vec![3], vec![3]);
         Model::Wukong { layers: 2, fmb: 2, lcb: 2, rank: 2, fmb_hidden, bottom, top, dropout: 0.0 }
+    }
+
+    fn finalmlp() -> Model {
+        let gate = StreamGates { hidden: vec![3], first: vec!["C0".into()], second: vec![] };
+        let (first, second) = (vec![3, 2], vec![2]);
+        Model::FinalMlp { first, second, heads: 2, gate: Some(gate), dropout: 0.0 }
     }
 
     fn model(dims: &[usize], model: Model, seed: u64) -> DenseModel {
@@ -135,6 +145,7 @@ mod tests {
             ),
             (ple(), vec!["level_0_gate.0", "level_0_shared_0.0", "level_0_shared_gate.0", "level_0_target_0_0.0"]),
             (wukong(), vec!["bottom.0", "fmb_0.0", "fmb_norm.0", "fmb_projection.0", "lcb.0", "residual.0"]),
+            (finalmlp(), vec!["first.0", "gate_first.0", "gate_first.1", "gate_second", "second.0"]),
         ];
         let none = SameInputs { numeric: false, categorical: false };
         for (of, expected) in networks {
@@ -155,7 +166,7 @@ mod tests {
             hidden: hidden.clone(),
             dropout,
         };
-        let bst = Model::Bst { attention, layers: 1, heads: 2, ffn: 3, hidden, dropout };
+        let bst = Model::Bst { attention, layers: 1, heads: 2, ffn: 3, causal: false, hidden, dropout };
         let model = |model: &Model, seed| {
             let mut job = job(2, &[4, 4], model.clone());
             job.features.categorical[1].table = 0;

@@ -8,6 +8,8 @@ use zagros_job::{Activation, MlpNorm, Precision};
 
 use super::batch_norm::{BatchNorm, LentBuffers};
 use super::device::has_units;
+use super::dice::Dice;
+use super::dropout::Dropout;
 use super::{ModelError, int};
 
 /// Makes first weights, layer after layer, from its own generator. libtorch has one generator for the whole process, so a
@@ -34,6 +36,11 @@ impl<'a> Weights<'a> {
     /// Of a network with so many outputs.
     pub(super) fn with_outputs(self, outputs: usize) -> Self {
         Self { outputs, ..self }
+    }
+
+    /// Values that the network gives for a sample.
+    pub(super) fn outputs(&self) -> usize {
+        self.outputs
     }
 
     /// What follows the hidden layers of MLPs.
@@ -100,6 +107,18 @@ impl<'a> Weights<'a> {
     /// As [`Self::norm`], with the buffers `stack.index.running_mean` of zeros and `stack.index.running_var` of ones.
     fn batch_norm(&mut self, stack: &str, index: usize, width: usize) -> Result<BatchNorm, ModelError> {
         let Norm { weight, bias } = self.norm(stack, index, width)?;
+        Ok(BatchNorm { weight, bias, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
+    }
+
+    /// `stack.index.weight` of zeros, `[width]`, with buffers as those of a batch norm.
+    pub(super) fn dice(&mut self, stack: &str, index: usize, width: usize) -> Result<Dice, ModelError> {
+        let path = &self.root / stack / index;
+        let slopes = path.f_var_copy("weight", &Tensor::f_zeros([int(width)], (Kind::Float, Device::Cpu))?)?;
+        Ok(Dice { slopes, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
+    }
+
+    /// The buffers `stack.index.running_mean` and `.running_var`. Returns the position of the first.
+    fn statistics(&mut self, stack: &str, index: usize, width: usize) -> Result<usize, ModelError> {
         let (path, of) = (&self.root / stack / index, (Kind::Float, self.root.device()));
         let first = self.buffers.len();
         for (name, values) in
@@ -108,7 +127,7 @@ impl<'a> Weights<'a> {
             drop(path.add(name, values.shallow_clone(), false));
             self.buffers.push((format!("{stack}.{index}.{name}"), values));
         }
-        Ok(BatchNorm { weight, bias, first, lent: self.lent.clone() })
+        Ok(first)
     }
 
     /// What is between a hidden layer and its activation.
@@ -118,6 +137,13 @@ impl<'a> Weights<'a> {
             MlpNorm::None => HiddenNorm::None,
             MlpNorm::Layer => HiddenNorm::Layer(self.norm(&stack, index, width)?),
             MlpNorm::Batch => HiddenNorm::Batch(self.batch_norm(&stack, index, width)?),
+        })
+    }
+
+    fn activation(&mut self, stack: &str, index: usize, width: usize) -> Result<HiddenActivation, ModelError> {
+        Ok(match self.layers.activation {
+            Activation::Dice => HiddenActivation::Dice(self.dice(&format!("{stack}_dice"), index, width)?),
+            activation => HiddenActivation::Plain(activation),
         })
     }
 
@@ -189,13 +215,38 @@ impl HiddenNorm {
     }
 }
 
+/// The function of the units of a hidden layer.
+#[derive(Debug)]
+enum HiddenActivation {
+    /// Without weights.
+    Plain(Activation),
+    Dice(Dice),
+}
+
+impl HiddenActivation {
+    /// `[batch, width]` to the same shape. As PyTorch's modules of the same names, with their defaults.
+    fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(match self {
+            Self::Dice(dice) => dice.forward(x, None)?,
+            // Dice has weights, so it is never plain.
+            Self::Plain(Activation::Relu | Activation::Dice) => x.f_relu()?,
+            Self::Plain(Activation::LeakyRelu) => x.f_leaky_relu()?,
+            Self::Plain(Activation::Elu) => x.f_elu()?,
+            Self::Plain(Activation::Gelu) => x.f_gelu("none")?,
+            Self::Plain(Activation::Silu) => x.f_silu()?,
+            Self::Plain(Activation::Tanh) => x.f_tanh()?,
+        })
+    }
+}
+
 /// Linear layers; norm, activation and dropout follow the hidden ones.
 #[derive(Debug)]
 pub(super) struct Mlp {
     layers: Vec<Linear>,
     /// Of each hidden layer.
     norms: Vec<HiddenNorm>,
-    activation: Activation,
+    /// Of each hidden layer.
+    activations: Vec<HiddenActivation>,
     precision: Precision,
 }
 
@@ -240,7 +291,9 @@ impl Mlp {
         let layers = stack(name, inputs, widths, weights)?;
         let between = |(index, width): (usize, &usize)| weights.between(name, index, *width);
         let norms = widths[..hidden].iter().enumerate().map(between).collect::<Result<_, _>>()?;
-        Ok(Self { layers, norms, activation: weights.layers.activation, precision: weights.precision })
+        let activation = |(index, width): (usize, &usize)| weights.activation(name, index, *width);
+        let activations = widths[..hidden].iter().enumerate().map(activation).collect::<Result<_, _>>()?;
+        Ok(Self { layers, norms, activations, precision: weights.precision })
     }
 
     /// Number of values that the first layer takes.
@@ -263,7 +316,7 @@ impl Mlp {
     /// `[batch, inputs]` to `[batch, last width]`.
     pub(super) fn forward(&self, input: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
         self.forward_by(input, |index, x| {
-            let x = activated(&self.norms[index].forward(x)?, self.activation)?;
+            let x = self.activations[index].forward(&self.norms[index].forward(x)?)?;
             dropout.as_deref_mut().map_or_else(|| Ok(x.shallow_clone()), |dropout| dropout.apply(&x))
         })
     }
@@ -283,18 +336,6 @@ impl Mlp {
         }
         Ok(x)
     }
-}
-
-/// As PyTorch's modules of the same names, with their defaults.
-fn activated(x: &Tensor, activation: Activation) -> Result<Tensor, ModelError> {
-    Ok(match activation {
-        Activation::Relu => x.f_relu()?,
-        Activation::LeakyRelu => x.f_leaky_relu()?,
-        Activation::Elu => x.f_elu()?,
-        Activation::Gelu => x.f_gelu("none")?,
-        Activation::Silu => x.f_silu()?,
-        Activation::Tanh => x.f_tanh()?,
-    })
 }
 
 /// x·Wᵀ + b, the product in the wanted precision, the sum in f32.
@@ -331,79 +372,9 @@ pub(super) fn widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
     job.iter().map(|w| width(w).ok_or(ModelError::Shape { what })).collect()
 }
 
-/// Drops each unit with one probability and scales up the others, so that the expected sum stays the same (Srivastava et
-/// al. 2014, inverted form).
-#[derive(Debug)]
-pub(super) struct Dropout {
-    share: f64,
-    seed: u64,
-    random: Pcg64Mcg,
-}
-
-impl Dropout {
-    /// `stream` distinguishes dropouts of the same step.
-    pub(super) fn new(share: f64, seed: u64, stream: u64) -> Self {
-        // Another stream than that of the first weights.
-        let seed = !seed ^ stream.rotate_left(32);
-        Self { share, seed, random: Pcg64Mcg::seed_from_u64(seed) }
-    }
-
-    /// Sets the draws of a step: they are a function of seed, stream and step, so there is no state to keep.
-    pub(super) fn draw_for(&mut self, step: u64) {
-        if self.share > 0.0 {
-            // An odd constant, so that neighbouring steps of neighbouring seeds differ in many bits.
-            self.random = Pcg64Mcg::seed_from_u64(self.seed.wrapping_add(step.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-        }
-    }
-
-    /// The share of dropped units, 0 .. 1.
-    pub(super) fn share(&self) -> f64 {
-        self.share
-    }
-
-    fn apply(&mut self, x: &Tensor) -> Result<Tensor, ModelError> {
-        if self.share <= 0.0 {
-            return Ok(x.shallow_clone());
-        }
-        let mut mask = Vec::new();
-        self.draw(x.numel(), &mut mask);
-        let mask = Tensor::f_from_slice(&mask)?.f_reshape(x.size())?.f_to_device(x.device())?;
-        Ok(x.f_mul(&mask)?)
-    }
-
-    /// Appends the factors of `count` units; nothing if no unit is ever dropped.
-    pub(super) fn draw(&mut self, count: usize, mask: &mut Vec<f32>) {
-        if self.share > 0.0 {
-            let kept = (1.0 / (1.0 - self.share)) as f32;
-            let threshold = (self.share * f64::from(u32::MAX)) as u32;
-            let unit = |random: u32| if random < threshold { 0.0 } else { kept };
-            mask.extend((0..count).map(|_| unit(self.random.random::<u32>())));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dropout_keeps_the_expectation() {
-        let mut dropout = Dropout::new(0.25, 7, 0);
-        let dropped = dropout.apply(&Tensor::ones([400, 100], (tch::Kind::Float, tch::Device::Cpu))).unwrap();
-        let values: Vec<f32> = dropped.reshape([-1]).try_into().unwrap();
-        let zeros = values.iter().filter(|value| **value == 0.0).count() as f64 / values.len() as f64;
-        let mean = values.iter().sum::<f32>() / values.len() as f32;
-        // Binomial: 5 standard deviations of 40,000 draws.
-        assert!((zeros - 0.25).abs() < 5.0 * (0.25_f64 * 0.75 / 40_000.0).sqrt(), "{zeros}");
-        assert!((mean - 1.0).abs() < 0.02, "{mean}");
-        assert!(values.iter().all(|value| *value == 0.0 || (value - 4.0 / 3.0).abs() < 1e-6));
-    }
-
-    #[test]
-    fn no_dropout_changes_nothing() {
-        let x = Tensor::from_slice(&[1.0_f32, -2.0]);
-        assert_eq!(Dropout::new(0.0, 7, 0).apply(&x).unwrap(), x);
-    }
 
     #[test]
     fn first_weights_are_within_the_bound_and_seeded() {

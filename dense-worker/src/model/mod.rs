@@ -10,10 +10,13 @@ mod buffers;
 mod dcnv2;
 mod deepfm;
 mod device;
+mod dice;
 mod din;
 mod dlrm;
+mod dropout;
 mod error;
 mod ffnn;
+mod finalmlp;
 mod flat;
 mod flat_weights;
 mod forward_backward;
@@ -21,10 +24,12 @@ mod inputs;
 mod loss;
 mod loss_scale;
 mod mlp;
+mod network;
 mod optimizer;
 mod regularisation;
 mod saved_weights;
 mod scoring;
+mod sequence_head;
 mod shape;
 mod shared;
 mod state;
@@ -37,36 +42,27 @@ mod wukong;
 use tch::kind::Element;
 use tch::nn::VarStore;
 use tch::{Device, Tensor};
-use zagros_job::{Job, Model, NonFinitePolicy, Precision};
+use zagros_job::{Job, NonFinitePolicy, Precision};
 
 use average::WeightAverage;
 use batch_norm::LentBuffers;
-use bst::{Bst, BstForm};
 use buffers::ModuleBuffers;
-use dcnv2::{Dcnv2, Form};
-use deepfm::DeepFm;
 use device::DevicePlacement;
 pub(crate) use device::without_units;
-use din::{Din, DinForm};
-use dlrm::Dlrm;
+use dropout::Dropout;
 pub use error::ModelError;
-use ffnn::Ffnn;
 use flat::FlatParameters;
 use forward_backward::{BatchShare, ComputeThreads};
 pub use inputs::SameInputs;
 use loss::Losses;
 pub use loss::Samples;
 use loss_scale::LossScale;
-use mlp::{Dropout, Weights};
+use network::Network;
 use optimizer::Updater;
 use regularisation::Regularisation;
 pub(crate) use scoring::batch_of_blocks;
 pub use shape::{AttentionShape, InputShape, SequenceShape};
 pub use shared::Final;
-use tasks::{SharedForm, Tasks};
-use torchscript::TorchScript;
-use wide_deep::WideDeep;
-use wukong::{Wukong, WukongForm};
 
 /// The result of one training step.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,20 +105,6 @@ pub struct DenseModel {
     threads: usize,
 }
 
-#[derive(Debug)]
-enum Network {
-    Dlrm(Dlrm),
-    Ffnn(Ffnn),
-    Dcnv2(Dcnv2),
-    DeepFm(DeepFm),
-    WideDeep(WideDeep),
-    Wukong(Wukong),
-    Tasks(Tasks),
-    Din(Din),
-    Bst(Bst),
-    TorchScript(TorchScript),
-}
-
 impl DenseModel {
     /// A network whose first weights are a function of the job's seed. They have PyTorch's default distribution for linear
     /// layers: uniform in ±1/√inputs. Sets `job.train.threads` as this thread's share of libtorch.
@@ -142,10 +124,10 @@ impl DenseModel {
         let weights = FlatParameters::weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
         let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
-        let dropout = |stream| Dropout::new(dropout_of(&job.model), job.train.seed, stream);
+        let dropout = |stream| Dropout::new(job.model.dropout(), job.train.seed, stream);
         let has_other_layers = job.mlp != zagros_job::Mlp::default();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
-        let regularisation = Regularisation::of(&job.train, &shape);
+        let regularisation = Regularisation::of(job, &shape);
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
         let compute = match by_autograd {
             true => None,
@@ -345,103 +327,6 @@ impl DenseModel {
             None if self.buffers.diverge()? => Err(ModelError::NotFinite { what: "a buffer of the dense network" }),
             None => Ok(()),
         }
-    }
-}
-
-impl Network {
-    fn build(
-        job: &Job,
-        shape: &InputShape,
-        variables: &VarStore,
-    ) -> Result<(Self, ModuleBuffers, LentBuffers), ModelError> {
-        let outputs = job.features.outputs();
-        let made = Weights::seeded(variables.root(), job.train.seed, job.train.precision);
-        let mut made = made.followed_by(job.mlp).with_outputs(outputs);
-        let weights = &mut made;
-        let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::outputs).collect();
-        let network = match &job.model {
-            Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
-            Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
-            Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
-                let form = Form { cross_layers: *cross_layers, rank: *rank, structure: *structure, hidden };
-                Self::Dcnv2(Dcnv2::new(shape, form, weights)?)
-            }
-            Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
-            Model::WideDeep { hidden, .. } => Self::WideDeep(WideDeep::new(shape, hidden, weights)?),
-            Model::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => {
-                let (layers, fmb, lcb, rank) = (*layers, *fmb, *lcb, *rank);
-                Self::Wukong(Wukong::new(
-                    shape,
-                    WukongForm { layers, fmb, lcb, rank, fmb_hidden, bottom, top },
-                    weights,
-                )?)
-            }
-            Model::SharedBottom { bottom, tower, .. } => {
-                Self::Tasks(Tasks::new(shape, SharedForm::Bottom { hidden: bottom }, tower, &each, weights)?)
-            }
-            Model::Mmoe { experts, hidden, tower, .. } => {
-                let form = SharedForm::Mmoe { experts: *experts, hidden };
-                Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)
-            }
-            Model::Ple { levels, shared_experts, task_experts, hidden, tower, .. } => {
-                let (levels, shared_experts, task_experts) = (*levels, *shared_experts, *task_experts);
-                let form = SharedForm::Ple { levels, shared_experts, task_experts, hidden };
-                Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)
-            }
-            Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
-                let (activation, softmax) = (*activation, *softmax);
-                Self::Din(Din::new(shape, DinForm { attention_hidden, activation, softmax, hidden }, weights)?)
-            }
-            Model::Bst { layers, heads, ffn, hidden, .. } => {
-                let form = BstForm { layers: *layers, heads: *heads, ffn: *ffn, hidden };
-                Self::Bst(Bst::new(shape, form, weights)?)
-            }
-            Model::TorchScript { file, sha256, .. } => {
-                let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, (variables, outputs))?;
-                return Ok((Self::TorchScript(module), buffers, LentBuffers::default()));
-            }
-        };
-        let (buffers, lent) = made.into_buffers();
-        Ok((network, ModuleBuffers::of(buffers), lent))
-    }
-
-    /// `[batch, outputs]`.
-    fn forward(
-        &self,
-        numeric: &Tensor,
-        embeddings: &Tensor,
-        dropout: Option<&mut Dropout>,
-    ) -> Result<Tensor, ModelError> {
-        match self {
-            Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, dropout),
-            Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, dropout),
-            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, dropout),
-            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout),
-            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout),
-            Self::Wukong(wukong) => wukong.forward(numeric, embeddings, dropout),
-            Self::Tasks(tasks) => tasks.forward(numeric, embeddings, dropout),
-            Self::Din(din) => din.forward(numeric, embeddings, dropout),
-            Self::Bst(bst) => bst.forward(numeric, embeddings, dropout),
-            Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some()),
-        }
-    }
-}
-
-fn dropout_of(model: &Model) -> f64 {
-    match model {
-        Model::Dlrm { dropout, .. }
-        | Model::Ffnn { dropout, .. }
-        | Model::Dcnv2 { dropout, .. }
-        | Model::DeepFm { dropout, .. }
-        | Model::WideDeep { dropout, .. }
-        | Model::Wukong { dropout, .. }
-        | Model::SharedBottom { dropout, .. }
-        | Model::Mmoe { dropout, .. }
-        | Model::Ple { dropout, .. }
-        | Model::Din { dropout, .. }
-        | Model::Bst { dropout, .. } => *dropout,
-        // The module has its own dropout.
-        Model::TorchScript { .. } => 0.0,
     }
 }
 

@@ -1,11 +1,11 @@
 //! What a training step changes of its samples against overfitting, before and after the network: smoothed labels (Szegedy et al.
 //! 2016), dropped values of feature vectors, and a penalty on feature vectors. It is the same for every network.
 
-use zagros_job::Train;
+use zagros_job::Job;
 use zagros_zip::ZipEq;
 
 use super::InputShape;
-use super::mlp::Dropout;
+use super::dropout::Dropout;
 
 /// Another stream than those of the networks' dropouts.
 const STREAM: u64 = 1 << 20;
@@ -14,8 +14,8 @@ const STREAM: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Regularisation {
     smoothing: f32,
-    /// Factor of the penalty on feature vectors.
-    l2: f32,
+    /// Factor of the penalty for each value of a sample; empty if there is none.
+    l2: Vec<f32>,
     dropout: Dropout,
     /// Values of a sample, and the places of those that are no part of a vector: the numbers of real positions of sequences.
     width: usize,
@@ -29,11 +29,12 @@ pub(super) struct Regularisation {
 
 impl Regularisation {
     /// `None` if the job asks for nothing.
-    pub(super) fn of(train: &Train, shape: &InputShape) -> Option<Self> {
-        let (smoothing, l2, dropped) = (train.label_smoothing, train.embedding_l2, train.embedding_dropout);
-        (smoothing > 0.0 || l2 > 0.0 || dropped > 0.0).then(|| Self {
+    pub(super) fn of(job: &Job, shape: &InputShape) -> Option<Self> {
+        let (train, l2) = (&job.train, penalties(job));
+        let (smoothing, dropped) = (train.label_smoothing, train.embedding_dropout);
+        (smoothing > 0.0 || !l2.is_empty() || dropped > 0.0).then(|| Self {
             smoothing: smoothing as f32,
-            l2: l2 as f32,
+            l2,
             dropout: Dropout::new(dropped, train.seed, STREAM),
             width: shape.width(),
             counts: shape.sequences.iter().map(|of| of.offset + of.sequence.width(of.dim) - 1).collect(),
@@ -67,14 +68,37 @@ impl Regularisation {
     /// From the gradients of what the network saw to those of the feature vectors.
     pub(super) fn after(&self, embeddings: &[f32], samples: usize, gradients: &mut [f32]) {
         apply(gradients, &self.mask);
-        if self.l2 > 0.0 {
-            let factor = self.l2 / samples.max(1) as f32;
-            gradients.iter_mut().zip_eq(embeddings).for_each(|(gradient, value)| *gradient += factor * value);
-            for sample in gradients.chunks_exact_mut(self.width.max(1)) {
-                self.counts.iter().for_each(|count| sample[*count] = 0.0);
+        if self.l2.is_empty() {
+            return;
+        }
+        let share = 1.0 / samples.max(1) as f32;
+        let of_sample = gradients.chunks_exact_mut(self.width).zip_eq(embeddings.chunks_exact(self.width));
+        for (gradients, values) in of_sample {
+            for ((gradient, value), l2) in gradients.iter_mut().zip_eq(values).zip_eq(&self.l2) {
+                *gradient += l2 * share * value;
             }
         }
     }
+}
+
+/// The factor of the penalty for each value of a sample, in the order of [`InputShape`]; empty if all are 0. The number of real
+/// positions of a sequence has none.
+fn penalties(job: &Job) -> Vec<f32> {
+    let Job { features, tables, train, .. } = job;
+    let factor = |name: &str| *train.feature_l2.get(name).unwrap_or(&train.embedding_l2) as f32;
+    let (mut vectors, mut sequences) = (Vec::new(), Vec::new());
+    for feature in &features.categorical {
+        let (factor, dim) = (factor(&feature.name), tables[feature.table].dim);
+        match feature.values.sequence() {
+            Some(sequence) => {
+                sequences.resize(sequences.len() + sequence.width(dim) - 1, factor);
+                sequences.push(0.0);
+            }
+            None => vectors.resize(vectors.len() + dim, factor),
+        }
+    }
+    vectors.append(&mut sequences);
+    if vectors.iter().any(|factor| *factor > 0.0) { vectors } else { Vec::new() }
 }
 
 /// An empty mask drops nothing.

@@ -1,7 +1,7 @@
 //! The dense gradients as workers share them: all gradients of a network one after another, in the order in which it made
 //! its weights. That order is the same on every worker.
 
-use super::mlp::Dropout;
+use super::dropout::Dropout;
 use super::{DenseModel, ModelError, Network};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and

@@ -16,7 +16,8 @@
 
 use tch::{Kind, Tensor};
 
-use super::mlp::{Dropout, Mlp, Weights, widths};
+use super::dropout::Dropout;
+use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
 /// Settings of what the targets share.

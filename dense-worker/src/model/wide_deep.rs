@@ -9,7 +9,8 @@
 
 use tch::{Kind, Tensor};
 
-use super::mlp::{Dropout, Linear, Mlp, Weights, widths};
+use super::dropout::Dropout;
+use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]

@@ -16,7 +16,8 @@
 
 use tch::Tensor;
 
-use super::mlp::{Dropout, Mlp, Norm, Weights, widths};
+use super::dropout::Dropout;
+use super::mlp::{Mlp, Norm, Weights, widths};
 use super::{InputShape, ModelError, int};
 
 /// Settings of the network.

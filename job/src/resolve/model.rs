@@ -2,7 +2,8 @@
 
 use super::Resolver;
 use crate::document::Path;
-use crate::settings::{Device, Features, Mlp, MlpNorm, Mode, Model, Table, Train};
+use crate::settings::{Device, Features, Mode, Model, Table, Train};
+use crate::suggest;
 
 /// The most tables that a message names.
 const NAMED: usize = 3;
@@ -14,7 +15,7 @@ impl Resolver<'_> {
         match &model {
             Model::Dlrm { .. } => {
                 self.needs_one_dim("DLRM", features, tables);
-                self.dlrm_needs_numbers(features);
+                self.dlrm_needs_pairs(features);
             }
             Model::DeepFm { .. } => {
                 self.needs_one_dim("DeepFM", features, tables);
@@ -27,54 +28,24 @@ impl Resolver<'_> {
                 let file = self.path(&Path::from("model.file"), &file.to_string_lossy());
                 return Model::TorchScript { file, sha256: sha256.to_ascii_lowercase(), trust: *trust };
             }
-            Model::Din { attention, attention_hidden, activation, softmax, hidden, dropout } => {
-                return Model::Din {
-                    attention: self.attention(attention, features, tables),
-                    attention_hidden: attention_hidden.clone(),
-                    activation: *activation,
-                    softmax: *softmax,
-                    hidden: hidden.clone(),
-                    dropout: *dropout,
-                };
+            Model::Bst { heads, .. } => self.heads_divide(*heads, features, tables),
+            Model::FinalMlp { first, second, heads, gate, .. } => {
+                self.streams_split(*heads, first, second);
+                gate.iter().for_each(|gate| self.gates_read(gate, features));
             }
-            Model::Bst { attention, layers, heads, ffn, hidden, dropout } => {
-                self.heads_divide(*heads, features, tables);
-                return Model::Bst {
-                    attention: self.attention(attention, features, tables),
-                    layers: *layers,
-                    heads: *heads,
-                    ffn: *ffn,
-                    hidden: hidden.clone(),
-                    dropout: *dropout,
-                };
-            }
-            Model::Ffnn { .. }
+            Model::Din { .. }
+            | Model::Ffnn { .. }
             | Model::Dcnv2 { .. }
             | Model::WideDeep { .. }
             | Model::SharedBottom { .. }
             | Model::Mmoe { .. }
             | Model::Ple { .. } => {}
         }
+        let mut model = model;
+        if let Model::Din { attention, .. } | Model::Bst { attention, .. } = &mut model {
+            *attention = self.attention(attention, features, tables);
+        }
         model
-    }
-
-    /// Checks that the network has layers to which the choice applies, and the mode what the norm needs.
-    pub(super) fn mlp(&mut self, mlp: Mlp, model: &Model, mode: Mode) -> Mlp {
-        if matches!(model, Model::TorchScript { .. }) && mlp != Mlp::default() {
-            let help = "remove [mlp], and choose activation and norm where the module is made";
-            self.problem("mlp", "a TorchScript module has its own layers", "without effect", help);
-        }
-        let has_towers = matches!(model, Model::SharedBottom { .. } | Model::Mmoe { .. } | Model::Ple { .. });
-        if has_towers && mlp.norm != MlpNorm::None {
-            let message = "the towers and experts of networks for several labels take no norm";
-            self.problem("mlp.norm", message, "not for this network", "remove it, or use kind = \"ffnn\"");
-        }
-        if mode == Mode::Async && mlp.norm == MlpNorm::Batch {
-            let message = "mode \"async\" keeps no running statistics, which batch norm needs";
-            let help = "use norm = \"layer\", or mode = \"hybrid\"";
-            self.problem("mlp.norm", message, "not in mode \"async\"", help);
-        }
-        mlp
     }
 
     fn torchscript(&mut self, sha256: &str, trust: bool) {
@@ -89,11 +60,12 @@ impl Resolver<'_> {
         }
     }
 
-    fn dlrm_needs_numbers(&mut self, features: &Features) {
-        if features.numeric.is_empty() {
-            let help = r#"list columns under `features.numeric`, or use [model] kind = "ffnn""#;
-            let message = "a DLRM needs a numeric feature for its bottom MLP";
-            self.problem("model.kind", message, "no numeric feature", help);
+    /// One vector alone has no dot product.
+    fn dlrm_needs_pairs(&mut self, features: &Features) {
+        if features.numeric.is_empty() && features.categorical.len() == 1 {
+            let help = r#"add a feature, or use [model] kind = "ffnn""#;
+            let message = "a DLRM multiplies features with each other, and there is one";
+            self.problem("model.kind", message, "one feature", help);
         }
     }
 
@@ -107,7 +79,7 @@ impl Resolver<'_> {
     /// Checks the rank: a matrix with a rank as high as its width costs twice as much as the full one.
     fn rank_is_below(&mut self, rank: usize, features: &Features, tables: &[Table]) {
         let vectors: usize = features.categorical.iter().map(|feature| tables[feature.table].dim).sum();
-        let width = features.numeric.len() + vectors;
+        let width = features.numeric_inputs() + vectors;
         if rank >= width {
             let message = format!("rank {rank} is not below {width}, the width of the cross layers' input");
             let help = "lower it (below half of the width it saves weights), or remove it for full rank";
@@ -147,6 +119,16 @@ impl Resolver<'_> {
         std::iter::once(own).chain(candidates).find(written).unwrap_or_else(|| Path::from("embedding.dim"))
     }
 
+    /// Each penalty is of a categorical feature.
+    pub(super) fn penalties_fit(&mut self, train: &Train, features: &Features) {
+        let known: Vec<&str> = features.categorical.iter().map(|feature| feature.name.as_str()).collect();
+        for name in train.feature_l2.keys().filter(|name| !known.contains(&name.as_str())) {
+            let help = suggest::name(name, &known, "there are");
+            let message = format!("no categorical feature is named \"{name}\"");
+            self.problem(Path::from("train.feature_l2").key(name), message, "no such feature", help);
+        }
+    }
+
     pub(super) fn train(&mut self, train: Train) -> Train {
         let sync = train.mode == Mode::Sync;
         let is_given = self.is_given("train.staleness");
@@ -170,7 +152,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::fixture::{CRITEO, job, problems};
+    use crate::fixture::{CRITEO, DELIMITED, job, problems};
     use crate::settings::{DenseOptimizer, DenseUpdates, LearningRateSchedule, NonFinitePolicy, Structure};
 
     #[test]
@@ -224,6 +206,16 @@ mod tests {
     }
 
     #[test]
+    fn a_dlrm_multiplies_features_with_and_without_numbers() {
+        let features = |numeric: &str| format!("[features]\nlabel = 'y'\n{numeric}categorical = ['a', 'b']\n");
+        let dlrm = &DELIMITED.replace("ffnn", "dlrm");
+        let without = job(dlrm, &features("")).dense_parameters();
+        // One product, and the layers 256, 128 and 1.
+        assert_eq!(without, Some((1 + 1) * 256 + (256 + 1) * 128 + 129));
+        assert!(job(dlrm, &features("numeric = ['n']\n")).dense_parameters() > without);
+    }
+
+    #[test]
     fn each_kind_of_network_has_its_keys() {
         let model = |text: &str| job(CRITEO, &format!("[model]\n{text}\n")).model;
         let (hidden, dropout) = (vec![256, 128], 0.0);
@@ -268,6 +260,27 @@ mod tests {
         assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "trust = false")), untrusted);
         let no_hash = ["model.sha256 is not a SHA-256 hash"];
         assert_eq!(problems(CRITEO, &text(&"xy".repeat(32), "trust = true")), no_hash);
+    }
+
+    #[test]
+    fn a_penalty_is_of_a_feature() {
+        let text = |l2: &str| format!("[train]\nembedding_l2 = 0.5\nfeature_l2 = {{ {l2} }}\n");
+        let made = job(CRITEO, &text("C1 = 0.25, C26 = 0"));
+        assert_eq!(
+            made.train.feature_l2.iter().map(|(name, l2)| (&name[..], *l2)).collect::<Vec<_>>(),
+            [("C1", 0.25), ("C26", 0.0)]
+        );
+        let again =
+            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), made);
+        assert_eq!(
+            problems(CRITEO, &text("C99 = 0.1, I1 = 1")),
+            ["no categorical feature is named \"C99\"", "no categorical feature is named \"I1\""]
+        );
+        assert_eq!(problems(CRITEO, &text("C1 = -1")).len(), 1);
+        let changed = job(CRITEO, &text("C1 = 0.125")).changes_since(&job(CRITEO, &text("C1 = 0.25")));
+        assert_eq!(changed.iter().map(ToString::to_string).collect::<Vec<_>>(), ["train.feature_l2.C1: 0.25 → 0.125"]);
+        assert!(changed[0].may_go_on());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Resolver;
 use crate::document::Path;
-use crate::settings::{Attention, Categorical, Features, Model, Table, Values};
+use crate::settings::{Attention, Categorical, Features, IdRange, Model, Reading, Source, Table, Values};
 use crate::suggest;
 
 impl Resolver<'_> {
@@ -31,7 +31,10 @@ impl Resolver<'_> {
     pub(super) fn attention(&mut self, given: &[Attention], features: &Features, tables: &[Table]) -> Vec<Attention> {
         let sequences = features.categorical.iter().filter(|feature| is_sequence(feature));
         if given.is_empty() {
-            return sequences.filter_map(|sequence| self.only_target(sequence, features, tables)).collect();
+            let pairs: Vec<Attention> =
+                sequences.filter_map(|sequence| self.only_target(sequence, features, tables)).collect();
+            pairs.iter().for_each(|pair| self.same_ids(pair, features));
+            return pairs;
         }
         for (index, pair) in given.iter().enumerate() {
             let path = Path::from("model.attention").index(index);
@@ -92,6 +95,27 @@ impl Resolver<'_> {
             let message = format!("\"{}\" and its target \"{}\" read two tables", pair.sequence, pair.target);
             let help = "give both features the same `table`: values are compared with the target by their rows";
             self.problem(path.clone(), message, "two tables", help);
+        } else {
+            self.same_ids(pair, features);
+        }
+    }
+
+    /// A category has one id in both features, so that both look up one row.
+    fn same_ids(&mut self, pair: &Attention, features: &Features) {
+        let place = |name: &str| features.categorical.iter().position(|feature| feature.name == name);
+        let (Some(sequence), Some(target)) = (place(&pair.sequence), place(&pair.target)) else { return };
+        let of = |index: usize| ids_in_words(&features.categorical[index]);
+        if of(sequence) != of(target) {
+            let message = format!(
+                "the sequence \"{}\" has {}, and its target \"{}\" has {}",
+                pair.sequence,
+                of(sequence),
+                pair.target,
+                of(target)
+            );
+            let help =
+                "give both features the same keys: a value of the sequence is compared with the target by its row";
+            self.problem(Path::from("features.categorical").index(sequence), message, "other ids", help);
         }
     }
 
@@ -119,6 +143,24 @@ impl Resolver<'_> {
 /// Whether a network reads sequences.
 fn reads_sequences(model: &Model) -> bool {
     matches!(model, Model::Din { .. } | Model::Bst { .. })
+}
+
+/// What the ids of a feature's categories are. Measured ids of a vocabulary are no setting.
+fn ids_in_words(feature: &Categorical) -> String {
+    let of = match &feature.source {
+        Source::Column { reading: Reading::Text, .. } => "",
+        Source::Column { reading: Reading::Buckets(_), .. } => " of its buckets",
+        Source::Column { reading: Reading::Date(_), .. } => " of parts of a date",
+        Source::Cross(_) => " of a cross",
+    };
+    let ids = match &feature.ids {
+        IdRange::All => "an id a category".to_owned(),
+        IdRange::Hashed(size) => format!("hash_size = {size}"),
+        IdRange::Vocabulary(of) => {
+            format!("a vocabulary of min_count = {} and max_size = {}", of.min_count, of.max_size)
+        }
+    };
+    ids + of
 }
 
 fn is_sequence(feature: &Categorical) -> bool {
@@ -198,6 +240,39 @@ mod tests {
     }
 
     #[test]
+    fn a_sequence_and_its_target_have_the_same_ids() {
+        let with = |target: &str, sequence: &str, model: &str| {
+            let movie = format!("{{ column = 'movie'{target} }}");
+            let rest = "column = 'history', table = 'movie', separator = '|', sequence = { length = 5 }";
+            text(&format!("{movie}, {{ {rest}{sequence} }}"), model)
+        };
+        let named = "kind = 'bst'\nattention = [{ sequence = 'history', target = 'movie' }]";
+        for model in ["kind = 'din'", named] {
+            let found = |target: &str, sequence: &str| problems(COLUMNS, &with(target, sequence, model));
+            assert_eq!(
+                found(", hash_size = 100", ""),
+                ["the sequence \"history\" has an id a category, and its target \"movie\" has hash_size = 100"]
+            );
+            assert_eq!(
+                found(", vocabulary = {}", ", vocabulary = { min_count = 2 }"),
+                [
+                    "the sequence \"history\" has a vocabulary of min_count = 2 and max_size = 65536, and its target \"movie\" has \
+                  a vocabulary of min_count = 10 and max_size = 65536"
+                ]
+            );
+            assert_eq!(
+                found(", date = 'hour'", ""),
+                [
+                    "the sequence \"history\" has an id a category, and its target \"movie\" has an id a category of parts of a date"
+                ]
+            );
+            for same in [", hash_size = 100", ", vocabulary = { min_count = 2 }"] {
+                assert!(matches!(job(COLUMNS, &with(same, same, model)).model.attention(), [Attention { .. }]));
+            }
+        }
+    }
+
+    #[test]
     fn sequences_and_networks_that_read_them_need_each_other() {
         for kind in ["ffnn", "dcnv2", "deepfm", "wide_deep", "wukong"] {
             let found = problems(COLUMNS, &text(HISTORY, &format!("kind = '{kind}'")));
@@ -211,6 +286,14 @@ mod tests {
     fn heads_divide_the_dim() {
         let heads = |heads: &str| text(HISTORY, &format!("kind = 'bst'\nheads = {heads}"));
         assert!(matches!(job(COLUMNS, &heads("8")).model, Model::Bst { heads: 8, layers: 1, ffn: 64, .. }));
+        let causal = job(COLUMNS, &heads("8\ncausal = true"));
+        assert!(matches!(causal.model, Model::Bst { causal: true, .. }));
+        let again =
+            crate::Job::parse(&causal.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), causal);
+        let asynchronous = format!("{}[train]\nmode = 'async'\n", text(HISTORY, "kind = 'din'\nactivation = 'dice'"));
+        let found = problems(COLUMNS, &asynchronous);
+        assert_eq!(found, ["mode \"async\" keeps no running statistics, which Dice needs"]);
         assert_eq!(problems(COLUMNS, &heads("3")), ["3 heads do not divide the dim 16 of \"history\""]);
     }
 

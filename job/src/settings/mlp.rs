@@ -33,6 +33,9 @@ pub enum Activation {
     Silu,
     /// The hyperbolic tangent.
     Tanh,
+    /// Dice: p·x + (1 − p)·a·x with p = σ((x − mean) / deviation) over the samples of a worker's batch and a learned a for each unit, at
+    /// first 0 (Zhou et al. 2018, equation 5). Scores use running statistics, which are part of the model. Mode `async` has none.
+    Dice,
 }
 
 /// What the values of a hidden layer are normalised over.
@@ -50,9 +53,10 @@ pub enum MlpNorm {
 }
 
 impl Mlp {
-    /// Learned weights of the norms, over `numeric` values and feature vectors of `dims`: two for each hidden unit.
+    /// Learned weights of norms and activations, over `numeric` values and feature vectors of `dims`: of each hidden unit two for a norm
+    /// and one for Dice.
     #[must_use]
-    pub fn norm_parameters(&self, model: &Model, numeric: u64, dims: &[u64]) -> u64 {
+    pub fn parameters(&self, model: &Model, numeric: u64, dims: &[u64]) -> u64 {
         let of = |widths: &[i64]| widths.iter().map(|width| width.unsigned_abs()).sum::<u64>();
         let bottom = |widths: &[i64]| if numeric > 0 { of(widths) + dims.first().copied().unwrap_or(0) } else { 0 };
         let units = match model {
@@ -66,10 +70,12 @@ impl Mlp {
             Model::Wukong { layers, fmb_hidden, bottom: widths, top, .. } => {
                 bottom(widths) + *layers as u64 * of(fmb_hidden) + of(top)
             }
-            // Refused with a norm.
+            Model::FinalMlp { first, second, .. } => of(first) + of(second),
+            // Refused with a norm and with Dice.
             Model::SharedBottom { .. } | Model::Mmoe { .. } | Model::Ple { .. } | Model::TorchScript { .. } => 0,
         };
-        if self.norm == MlpNorm::None { 0 } else { 2 * units }
+        let of_norm = if self.norm == MlpNorm::None { 0 } else { 2 };
+        units * (of_norm + u64::from(self.activation == Activation::Dice))
     }
 }
 
@@ -87,6 +93,8 @@ mod tests {
             chosen.dense_parameters(),
             job(CRITEO, "").dense_parameters().map(|plain| plain + 2 * (320 + 16 + 384))
         );
+        let dice = job(CRITEO, "[mlp]\nactivation = 'dice'\nnorm = 'layer'\n");
+        assert_eq!(dice.dense_parameters(), chosen.dense_parameters().map(|normed| normed + 320 + 16 + 384));
         let unknown = problems(CRITEO, "[mlp]\nactivation = 'gello'\n");
         assert_eq!(unknown, ["`mlp.activation` has no choice \"gello\""]);
     }
@@ -103,5 +111,9 @@ mod tests {
             problems(CRITEO, asynchronous),
             ["mode \"async\" keeps no running statistics, which batch norm needs"]
         );
+        let dice = "[train]\nmode = 'async'\n[mlp]\nactivation = 'dice'\n";
+        assert_eq!(problems(CRITEO, dice), ["mode \"async\" keeps no running statistics, which Dice needs"]);
+        let towers = "[model]\nkind = 'mmoe'\n[mlp]\nactivation = 'dice'\n";
+        assert_eq!(problems(CRITEO, towers), ["the towers and experts of networks for several labels take no Dice"]);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Attention, AttentionActivation};
+use super::{Attention, AttentionActivation, StreamGates};
 
 /// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
 const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
@@ -15,7 +15,7 @@ const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Model {
     /// Naumov et al. 2019: numeric features through a bottom MLP, dot products between its output and all embedding
-    /// vectors, top MLP. All tables share one `dim`; needs numeric features.
+    /// vectors, top MLP. All tables share one `dim`. Without numeric features there is no bottom MLP.
     Dlrm {
         /// Widths of the hidden layers of the bottom MLP, in order; a last layer of the tables' `dim` is appended.
         #[serde(default = "bottom")]
@@ -127,6 +127,28 @@ pub enum Model {
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         dropout: f64,
     },
+    /// FinalMLP, Mao et al. 2023: two MLPs over all numeric features and vectors side by side, and a bilinear product of their outputs.
+    FinalMlp {
+        /// Widths of the layers of the first stream, in order.
+        #[serde(default = "hidden")]
+        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
+        first: Vec<i64>,
+        /// Widths of the layers of the second stream, in order.
+        #[serde(default = "hidden")]
+        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
+        second: Vec<i64>,
+        /// Heads of the bilinear product: parts of the streams' outputs that are multiplied with each other. A divisor of the last width
+        /// of both streams; more heads have fewer weights.
+        #[serde(default = "finalmlp_heads")]
+        #[schemars(range(min = 1, max = 4096))]
+        heads: usize,
+        /// What scales the input of each stream. Default: nothing does; `{}` has learned factors.
+        gate: Option<StreamGates>,
+        /// Share of the hidden units of both streams that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
     /// DIN, Zhou et al. 2018: each value of a sequence is weighed by an attention unit that compares it with a target, and the weighed
     /// sum is a vector beside the others. Needs a feature with `sequence`.
     Din {
@@ -176,6 +198,9 @@ pub enum Model {
         #[serde(default = "bst_ffn")]
         #[schemars(range(min = 1, max = 65536))]
         ffn: usize,
+        /// Whether a position attends only to itself and earlier ones, as in SASRec (Kang and McAuley 2018). The target comes last.
+        #[serde(default)]
+        causal: bool,
         /// Widths of the hidden layers of the MLP over numeric features, vectors and the outputs of the transformers, in order; the
         /// output layer is appended.
         #[serde(default = "hidden")]
@@ -347,6 +372,10 @@ fn wukong_layers() -> usize {
 
 fn wukong_vectors() -> usize {
     8
+}
+
+fn finalmlp_heads() -> usize {
+    1
 }
 
 fn attention_hidden() -> Vec<i64> {

@@ -20,10 +20,21 @@ impl Job {
         let vectors = self.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
         let dims: Vec<u64> = vectors.map(dim).collect();
         let sequences: Vec<PairSize> = self.model.attention().iter().filter_map(|pair| self.pair_size(pair)).collect();
-        let numeric = self.features.numeric.len() as u64;
+        let numeric = self.features.numeric_inputs() as u64;
         let outputs: Vec<u64> = self.features.targets.iter().map(|target| target.outputs() as u64).collect();
         let layers = self.model.parameters(numeric, &dims, &sequences, &outputs)?;
-        Some(layers + self.mlp.norm_parameters(&self.model, numeric, &dims))
+        let gates = self.gate_parameters(numeric + dims.iter().sum::<u64>());
+        Some(layers + gates + self.mlp.parameters(&self.model, numeric, &dims))
+    }
+
+    /// Of the gates of a FinalMLP with an input of `width` values.
+    fn gate_parameters(&self, width: u64) -> u64 {
+        let Model::FinalMlp { gate: Some(gate), .. } = &self.model else { return 0 };
+        let of = |names: &[String]| match self.input_columns(names).len() as u64 {
+            0 => width,
+            read => mlp(read, &gate.hidden, width),
+        };
+        of(&gate.first) + of(&gate.second)
     }
 
     fn pair_size(&self, pair: &Attention) -> Option<PairSize> {
@@ -34,6 +45,27 @@ impl Job {
 }
 
 impl Model {
+    /// Share of hidden units that a training step drops.
+    #[must_use]
+    pub fn dropout(&self) -> f64 {
+        match self {
+            Self::Dlrm { dropout, .. }
+            | Self::Ffnn { dropout, .. }
+            | Self::Dcnv2 { dropout, .. }
+            | Self::DeepFm { dropout, .. }
+            | Self::WideDeep { dropout, .. }
+            | Self::Wukong { dropout, .. }
+            | Self::FinalMlp { dropout, .. }
+            | Self::SharedBottom { dropout, .. }
+            | Self::Mmoe { dropout, .. }
+            | Self::Ple { dropout, .. }
+            | Self::Din { dropout, .. }
+            | Self::Bst { dropout, .. } => *dropout,
+            // The module has its own dropout.
+            Self::TorchScript { .. } => 0.0,
+        }
+    }
+
     /// The sequences that the network reads, each with its target.
     #[must_use]
     pub fn attention(&self) -> &[Attention] {
@@ -44,7 +76,7 @@ impl Model {
     }
 
     /// Weights and biases over `numeric` values, feature vectors of `dims`, and pairs of a sequence and a target, with `outputs`
-    /// of each label; `None` for a user's module.
+    /// of each label, without the gates of a FinalMLP; `None` for a user's module.
     #[must_use]
     pub fn parameters(&self, numeric: u64, dims: &[u64], sequences: &[PairSize], outputs: &[u64]) -> Option<u64> {
         let all: u64 = outputs.iter().sum();
@@ -76,6 +108,11 @@ impl Model {
                 };
                 below + layer(vectors) + (*layers as u64 - 1) * layer(made) + mlp(made * dim, top, all)
             }
+            Self::FinalMlp { first, second, heads, .. } => {
+                let (first, a) = expert(width, first);
+                let (second, b) = expert(width, second);
+                first + second + all * (a + b + 1 + a * b / *heads as u64)
+            }
             Self::SharedBottom { bottom, tower, .. } => match bottom.split_last() {
                 Some((last, below)) => mlp(width, below, last.unsigned_abs()) + towers(last.unsigned_abs(), tower),
                 None => towers(width, tower),
@@ -97,17 +134,19 @@ impl Model {
             }
             Self::Din { attention_hidden, activation, hidden, .. } => {
                 let slopes = match activation {
-                    AttentionActivation::Prelu => attention_hidden.iter().map(|width| width.unsigned_abs()).sum(),
+                    AttentionActivation::Prelu | AttentionActivation::Dice => {
+                        attention_hidden.iter().map(|width| width.unsigned_abs()).sum()
+                    }
                     AttentionActivation::Sigmoid | AttentionActivation::Relu => 0,
                 };
                 let units = sequences.iter().map(|pair| mlp(4 * pair.dim, attention_hidden, 1) + slopes);
-                units.sum::<u64>() + mlp(width + sequences.iter().map(|pair| pair.dim).sum::<u64>(), hidden, 1)
+                units.sum::<u64>() + mlp(width + sequences.iter().map(|pair| pair.dim).sum::<u64>(), hidden, all)
             }
             Self::Bst { layers, ffn, hidden, .. } => {
                 let block = |dim: u64| 4 * dim * dim + 4 * dim + mlp(dim, &[*ffn as i64], dim);
                 let outputs = |pair: &PairSize| (pair.length + 1) * pair.dim;
                 let transformers = sequences.iter().map(|pair| outputs(pair) + *layers as u64 * block(pair.dim));
-                transformers.sum::<u64>() + mlp(width + sequences.iter().map(outputs).sum::<u64>(), hidden, 1)
+                transformers.sum::<u64>() + mlp(width + sequences.iter().map(outputs).sum::<u64>(), hidden, all)
             }
             Self::TorchScript { .. } => return None,
         })

@@ -62,6 +62,9 @@ pub enum AttentionActivation {
     Sigmoid,
     /// max(0, x).
     Relu,
+    /// Dice: as `prelu`, but the bend is smooth and at the mean of the batch's real positions (Zhou et al. 2018, equation 5). Scores use
+    /// running statistics, which are part of the model. Mode `async` has none.
+    Dice,
 }
 
 impl Sequence {

@@ -1,5 +1,7 @@
 //! `[train]`: how training runs.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zagros_table::{LearningRateSchedule, NonFinitePolicy};
@@ -67,6 +69,9 @@ pub struct Train {
     /// a batch alike. The loss is reported without it.
     #[schemars(range(min = 0.0, max = 1e30))]
     pub embedding_l2: f64,
+    /// λ of `embedding_l2` for single features, by name: `{ user_id = 0.01, item_id = 0 }`. The others have `embedding_l2`.
+    #[schemars(extend("additionalProperties" = { "type": "number", "minimum": 0.0, "maximum": 1e30 }))]
+    pub feature_l2: BTreeMap<String, f64>,
     /// Share d of the exponential moving average of the dense weights that a step keeps: average ← d·average + (1 − d)·weights.
     /// Evaluations, predictions and the saved model use the average; rows have none. Not in mode `async`. Default: none.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
@@ -99,6 +104,7 @@ impl Default for Train {
             label_smoothing: 0.0,
             embedding_dropout: 0.0,
             embedding_l2: 0.0,
+            feature_l2: BTreeMap::new(),
             ema: None,
             reset_embeddings: false,
             updates: DenseUpdates::default(),

@@ -9,7 +9,7 @@ use super::stack::Stack;
 use super::{BatchShare, CHUNK, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::dlrm::Dlrm;
-use crate::model::mlp::Dropout;
+use crate::model::dropout::Dropout;
 
 #[derive(Debug)]
 pub(in crate::model) struct DlrmForwardBackward {

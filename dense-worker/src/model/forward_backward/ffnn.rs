@@ -6,8 +6,8 @@ use super::matrix::Matrix;
 use super::stack::Stack;
 use super::{BatchShare, CHUNK, ChunkProgress};
 use crate::model::ModelError;
+use crate::model::dropout::Dropout;
 use crate::model::ffnn::Ffnn;
-use crate::model::mlp::Dropout;
 
 #[derive(Debug)]
 pub(in crate::model) struct FfnnForwardBackward {

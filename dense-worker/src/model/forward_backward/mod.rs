@@ -14,8 +14,8 @@ mod threads;
 
 use tch::Tensor;
 
+use super::dropout::Dropout;
 use super::loss::MeanLoss;
-use super::mlp::Dropout;
 use super::{InputShape, ModelError, Network};
 use dlrm::DlrmForwardBackward;
 use ffnn::FfnnForwardBackward;

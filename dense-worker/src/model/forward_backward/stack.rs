@@ -10,8 +10,9 @@ use super::product::Products;
 use super::{BatchShare, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::device::has_units;
+use crate::model::dropout::Dropout;
 use crate::model::loss::MeanLoss;
-use crate::model::mlp::{Dropout, Mlp};
+use crate::model::mlp::Mlp;
 
 /// A stack's layers, with memory for one chunk.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use zagros_zip::ZipEq;
 
 use super::{BatchShare, ForwardBackward};
 use crate::model::Final;
+use crate::model::dropout::Dropout;
 use crate::model::flat::FlatParameters;
 use crate::model::loss::{Losses, MeanLoss, mean_over};
-use crate::model::mlp::Dropout;
 use crate::model::{InputShape, ModelError, Network};
 
 /// The fewest samples for a thread: waking it takes as long as a few samples.

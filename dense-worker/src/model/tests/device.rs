@@ -1,9 +1,11 @@
 //! Networks whose weights have a mirror, on the processor: everything that a device does except its arithmetic.
 
+use zagros_job::StreamGates;
+
 use super::*;
 
 /// Networks without their own forward and backward, with dropout, so that both sides use autograd.
-fn networks() -> [Model; 4] {
+fn networks() -> [Model; 5] {
     [
         Model::DeepFm { hidden: vec![6], dropout: 0.5 },
         Model::WideDeep { hidden: vec![6], dropout: 0.5 },
@@ -16,6 +18,13 @@ fn networks() -> [Model; 4] {
             fmb_hidden: vec![4],
             bottom: vec![4],
             top: vec![5],
+            dropout: 0.5,
+        },
+        Model::FinalMlp {
+            first: vec![6],
+            second: vec![4],
+            heads: 2,
+            gate: Some(StreamGates { hidden: vec![3], first: vec!["C1".into()], second: vec![] }),
             dropout: 0.5,
         },
     ]

@@ -7,7 +7,8 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
 use zagros_job::{
-    Attention, AttentionActivation, Categorical, Job, Model, Pad, RegressionLoss, Structure, Target, TargetKind,
+    Attention, AttentionActivation, Categorical, Job, Model, Pad, RegressionLoss, StreamGates, Structure, Target,
+    TargetKind,
 };
 use zagros_zip::ZipEq;
 
@@ -134,25 +135,55 @@ fn din_softmax() {
     check(include_str!("../fixtures/din_softmax.json"), &job);
 }
 
-pub(super) fn a_bst(pairs: &[(&str, &str)], (layers, heads, ffn): (usize, usize, usize), hidden: &[i64]) -> Model {
+pub(super) fn a_bst(
+    pairs: &[(&str, &str)],
+    (layers, heads, ffn): (usize, usize, usize),
+    causal: bool,
+    hidden: &[i64],
+) -> Model {
     let pair = |(sequence, target): &(&str, &str)| Attention { sequence: (*sequence).into(), target: (*target).into() };
     let (attention, hidden) = (pairs.iter().map(pair).collect(), hidden.to_vec());
-    Model::Bst { attention, layers, heads, ffn, hidden, dropout: 0.0 }
+    Model::Bst { attention, layers, heads, ffn, causal, hidden, dropout: 0.0 }
 }
 
 #[test]
 fn bst() {
-    let job = with_sequences(job(2, &[3, 4], a_bst(&[("S2", "C1")], (2, 2, 5), &[6, 4])), &[(3, 1, Pad::Left)]);
+    let job = with_sequences(job(2, &[3, 4], a_bst(&[("S2", "C1")], (2, 2, 5), false, &[6, 4])), &[(3, 1, Pad::Left)]);
     check(include_str!("../fixtures/bst.json"), &job);
 }
 
 #[test]
 fn bst_two() {
-    let network = a_bst(&[("S2", "C0"), ("S3", "C1")], (1, 1, 3), &[6]);
+    let network = a_bst(&[("S2", "C0"), ("S3", "C1")], (1, 1, 3), false, &[6]);
     let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, Pad::Right), (2, 1, Pad::Left)]);
     check(include_str!("../fixtures/bst_two.json"), &job);
 }
 
+/// Each position attends to itself and earlier ones.
+#[test]
+fn bst_causal() {
+    let network = a_bst(&[("S2", "C0"), ("S3", "C1")], (2, 1, 3), true, &[6]);
+    let job = with_sequences(job(1, &[3, 2], network), &[(3, 0, Pad::Right), (3, 1, Pad::Left)]);
+    check(include_str!("../fixtures/bst_causal.json"), &job);
+}
+
+/// Hidden layers, numbers of the features that the first gate reads, and the same of the second.
+type Gates<'a> = (&'a [i64], &'a [&'a str], &'a [&'a str]);
+
+pub(super) fn a_finalmlp((first, second): (&[i64], &[i64]), heads: usize, gates: Option<Gates<'_>>) -> Model {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let gate = |(hidden, first, second): Gates<'_>| StreamGates {
+        hidden: hidden.to_vec(),
+        first: names(first),
+        second: names(second),
+    };
+    let (first, second) = (first.to_vec(), second.to_vec());
+    Model::FinalMlp { first, second, heads, gate: gates.map(gate), dropout: 0.0 }
+}
+
+fixture!(finalmlp, 2, [4, 3], a_finalmlp((&[6, 4], &[6]), 1, None));
+fixture!(finalmlp_gates, 2, [4, 3], a_finalmlp((&[4], &[5, 6]), 2, Some((&[5], &["I1", "C1"], &[]))));
+fixture!(finalmlp_without_numbers, 0, [3, 2], a_finalmlp((&[6], &[3]), 3, Some((&[], &["C1"], &["C0"]))));
 fixture!(dlrm, 3, [4, 4, 4], a_dlrm());
 fixture!(dlrm_without_numbers, 0, [4, 4, 4], a_dlrm());
 fixture!(ffnn, 2, [4, 3, 1], Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 });
@@ -210,6 +241,23 @@ fixture_of_several!(
     Model::Mmoe { experts: 3, hidden: vec![5, 4], tower: vec![4], dropout: 0.0 },
     [("click", 1.0), ("poisson", 0.25)]
 );
+fixture_of_several!(finalmlp_of_several, a_finalmlp((&[4], &[6]), 2, None), [("click", 1.0), ("classes", 0.5)]);
+/// The units of attention have one output, whatever the labels need.
+#[test]
+fn networks_of_sequences_have_outputs_for_several_labels() {
+    let pairs = [("S2", "C0")];
+    let networks =
+        [a_din(&pairs, &[3], AttentionActivation::Prelu, false, &[4]), a_bst(&pairs, (1, 1, 3), false, &[4])];
+    for network in networks {
+        let mut job = with_sequences(job(2, &[3, 2], network), &[(3, 0, Pad::Left)]);
+        job.features.targets = [("click", 1.0), ("classes", 0.5)].map(|(kind, weight)| target(kind, weight)).to_vec();
+        let mut model = DenseModel::new(&job).unwrap();
+        assert_eq!(job.dense_parameters(), Some(model.weights() as u64));
+        let output = model.step(&[0.5; 4], &[1.0; 2 * (5 + 10)], &[1.0, 2.0, 0.0, 1.0]).unwrap();
+        assert_eq!((output.logits.len(), output.loss.is_finite()), (8, true));
+    }
+}
+
 fixture_of_several!(ple, a_ple(), [("click", 1.0), ("classes", 0.5)]);
 // Through the step without autograd, with samples that have weights.
 fixture_of_several!(

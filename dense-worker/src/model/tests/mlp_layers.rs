@@ -1,13 +1,14 @@
-//! Each activation with each norm against PyTorch's modules, by the fixtures of `scripts/model_fixtures.py`: values in training, every
+//! Each activation with each norm, and an attention unit with Dice, against PyTorch's modules, by the fixtures of `scripts/model_fixtures.py`: values in training, every
 //! gradient, the running averages after a step, and scores by them.
 
 use std::collections::HashMap;
 
 use serde::Deserialize;
-use zagros_job::{Activation, Job, Mlp, MlpNorm, Model};
+use zagros_job::{Activation, AttentionActivation, DenseOptimizer, Job, Mlp, MlpNorm, Model, Pad};
 use zagros_zip::ZipEq;
 
-use super::fixtures::{Fixture, assert_near};
+use super::Samples;
+use super::fixtures::{Fixture, a_din, assert_near, with_sequences};
 use crate::model::{DenseModel, ModelError, to_vec};
 use crate::testing::job;
 
@@ -17,9 +18,17 @@ struct LayersFixture {
     activation: Activation,
     norm: MlpNorm,
     #[serde(flatten)]
+    values: StatisticsFixture,
+}
+
+/// Values of a network with running averages.
+#[derive(Deserialize)]
+struct StatisticsFixture {
+    #[serde(flatten)]
     values: Fixture,
     /// After the step.
     buffers: HashMap<String, Vec<f64>>,
+    /// Logits by the buffers.
     scored: Vec<f64>,
 }
 
@@ -27,10 +36,12 @@ fn fixtures() -> Vec<LayersFixture> {
     serde_json::from_str(include_str!("../fixtures/mlp_layers.json")).unwrap()
 }
 
+const STILL: DenseOptimizer = DenseOptimizer::Sgd { lr: 0.0, momentum: 0.0, weight_decay: 0.0 };
+
 /// A step changes the buffers and no weight.
 fn still_job(activation: Activation, norm: MlpNorm) -> Job {
     let mut job = job(1, &[2, 1], Model::Ffnn { hidden: vec![3, 2], dropout: 0.0 });
-    job.dense_optimizer = zagros_job::DenseOptimizer::Sgd { lr: 0.0, momentum: 0.0, weight_decay: 0.0 };
+    job.dense_optimizer = STILL;
     job.mlp = Mlp { activation, norm };
     job
 }
@@ -38,35 +49,73 @@ fn still_job(activation: Activation, norm: MlpNorm) -> Job {
 #[test]
 fn every_activation_with_every_norm_has_the_values_of_pytorch() {
     let fixtures = fixtures();
-    assert_eq!(fixtures.len(), 18);
-    for LayersFixture { activation, norm, values, buffers, scored } in fixtures {
-        let job = still_job(activation, norm);
-        let mut model = DenseModel::new(&job).unwrap();
-        let of = |what: &str| format!("{activation:?}, {norm:?}: {what}");
-        assert_eq!(job.dense_parameters(), Some(model.weights() as u64), "{}", of("parameters"));
-        model.load_safetensors(&values.safetensors()).unwrap();
-        let output = model.step(&values.numeric, &values.embeddings, &values.labels).unwrap();
-        assert_near(&of("logits"), &output.logits, &values.logits);
-        assert_near(&of("loss"), &[output.loss], &[values.loss]);
-        assert_near(&of("gradient of embeddings"), &output.gradients, &values.gradients["embeddings"]);
-        for (name, tensor) in model.variables.variables() {
-            match buffers.get(&name) {
-                Some(expected) => assert_near(&of(&name), &to_vec(&tensor).unwrap(), expected),
-                None => assert_near(&of(&name), &to_vec(&tensor.grad()).unwrap(), &values.gradients[&name]),
-            }
-        }
-        let predicted = model.predict(&values.numeric, &values.embeddings, values.labels.len()).unwrap();
-        assert_near(&of("scores"), &predicted, &scored);
-        // Buffers are part of the weights, so a network that is loaded scores the same bits.
-        let mut again = DenseModel::new(&job).unwrap();
-        again.load_safetensors(&model.to_safetensors().unwrap()).unwrap();
-        assert_eq!(again.predict(&values.numeric, &values.embeddings, values.labels.len()).unwrap(), predicted);
+    assert_eq!(fixtures.len(), 20);
+    for LayersFixture { activation, norm, values } in fixtures {
+        check(&format!("{activation:?}, {norm:?}"), &still_job(activation, norm), &values);
     }
+}
+
+fn check(case: &str, job: &Job, fixture: &StatisticsFixture) {
+    let StatisticsFixture { values, buffers, scored } = fixture;
+    let mut model = DenseModel::new(job).unwrap();
+    let of = |what: &str| format!("{case}: {what}");
+    assert_eq!(job.dense_parameters(), Some(model.weights() as u64), "{}", of("parameters"));
+    model.load_safetensors(&values.safetensors()).unwrap();
+    let output = model.step(&values.numeric, &values.embeddings, &values.labels).unwrap();
+    assert_near(&of("logits"), &output.logits, &values.logits);
+    assert_near(&of("loss"), &[output.loss], &[values.loss]);
+    assert_near(&of("gradient of embeddings"), &output.gradients, &values.gradients["embeddings"]);
+    for (name, tensor) in model.variables.variables() {
+        match buffers.get(&name) {
+            Some(expected) => assert_near(&of(&name), &to_vec(&tensor).unwrap(), expected),
+            None => assert_near(&of(&name), &to_vec(&tensor.grad()).unwrap(), &values.gradients[&name]),
+        }
+    }
+    let predicted = model.predict(&values.numeric, &values.embeddings, values.labels.len()).unwrap();
+    assert_near(&of("scores"), &predicted, scored);
+    // Buffers are part of the weights, so a network that is loaded scores the same bits.
+    let mut again = DenseModel::new(job).unwrap();
+    again.load_safetensors(&model.to_safetensors().unwrap()).unwrap();
+    assert_eq!(again.predict(&values.numeric, &values.embeddings, values.labels.len()).unwrap(), predicted);
+}
+
+fn din_with_dice() -> Job {
+    let network = a_din(&[("S2", "C1")], &[5, 3], AttentionActivation::Dice, false, &[6]);
+    let job = with_sequences(job(2, &[3, 4], network), &[(3, 1, Pad::Left)]);
+    Job { dense_optimizer: STILL, ..job }
+}
+
+#[test]
+fn an_attention_unit_with_dice_has_the_values_of_pytorch() {
+    check("DIN", &din_with_dice(), &serde_json::from_str(include_str!("../fixtures/din_dice.json")).unwrap());
+}
+
+#[test]
+fn dice_counts_no_padding_and_a_batch_of_padding_leaves_its_averages() {
+    let job = din_with_dice();
+    let mut model = DenseModel::new(&job).unwrap();
+    let samples = Samples::random(&job, 4);
+    // The last value of a sample is the number of its real positions.
+    let width = samples.embeddings.len() / 4;
+    let mut padding = samples.embeddings.clone();
+    padding.chunks_mut(width).for_each(|sample| sample[width - 1] = 0.0);
+    let before = model.to_safetensors().unwrap();
+    assert!(model.step(&samples.numeric, &padding, &samples.labels).unwrap().loss.is_finite());
+    assert_eq!(model.to_safetensors().unwrap(), before);
+    model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+    let averages = model.to_safetensors().unwrap();
+    assert_ne!(averages, before);
+    let mut other = DenseModel::new(&job).unwrap();
+    let mut filled = samples.embeddings.clone();
+    // Sample 0 has padding alone.
+    filled[7..width - 1].iter_mut().for_each(|value| *value += 1.0);
+    other.step(&samples.numeric, &filled, &samples.labels).unwrap();
+    assert_eq!(other.to_safetensors().unwrap(), averages);
 }
 
 #[test]
 fn running_averages_count_once_the_step_is_made_and_add_up_over_workers() {
-    let LayersFixture { activation, norm, values, buffers, .. } =
+    let LayersFixture { activation, norm, values: StatisticsFixture { values, buffers, .. } } =
         fixtures().into_iter().find(|fixture| fixture.norm == MlpNorm::Batch).unwrap();
     let model = || {
         let mut model = DenseModel::new(&still_job(activation, norm)).unwrap();

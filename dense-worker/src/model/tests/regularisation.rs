@@ -1,10 +1,11 @@
 //! Label smoothing, dropout of feature vectors, the penalty on feature vectors, and the average of the weights.
 
-use zagros_job::{DenseOptimizer, Job, Model};
+use zagros_job::{AttentionActivation, DenseOptimizer, Job, Model, Pad};
 use zagros_zip::ZipEq;
 
+use super::fixtures::a_din;
 use crate::model::DenseModel;
-use crate::testing::job;
+use crate::testing::{job, sequence};
 
 /// Numbers, vectors and labels of two samples.
 const BATCH: (&[f32], &[f32], &[f32]) = (&[0.5, -1.0], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, -0.8], &[0.0, 1.0]);
@@ -50,6 +51,32 @@ fn the_penalty_is_the_slope_of_the_mean_square_of_a_samples_vectors() {
         assert_eq!((found.loss, &found.logits), (plain.loss, &plain.logits));
         for ((found, plain), value) in found.gradients.iter().zip_eq(&plain.gradients).zip_eq(BATCH.1) {
             assert!((found - (plain + 0.5 * value / 2.0)).abs() < 1e-6, "{network:?}: {found}");
+        }
+    }
+}
+
+/// A sequence is behind the vectors, and the number of its real positions has no penalty.
+#[test]
+fn features_have_penalties_of_their_own() {
+    let network = a_din(&[("C1", "C0")], &[3], AttentionActivation::Relu, false, &[3]);
+    let made = |embedding_l2: f64, of: &[(&str, f64)]| {
+        let mut job = job(1, &[2, 2, 1], network.clone());
+        job.features.categorical[1].table = 0;
+        sequence(&mut job, 1, 2, Pad::Right);
+        job.train.embedding_l2 = embedding_l2;
+        job.train.feature_l2 = of.iter().map(|(name, l2)| ((*name).to_owned(), *l2)).collect();
+        // C0, C2, two positions of C1 and their number.
+        let embeddings = [0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, 2.0];
+        (DenseModel::new(&job).unwrap().backward(&[0.5], &embeddings, &[1.0]).unwrap().gradients, embeddings)
+    };
+    let (plain, values) = made(0.0, &[]);
+    for (general, of, expected) in [
+        (0.5, &[("C1", 2.0), ("C2", 0.0)][..], [0.5, 0.5, 0.0, 2.0, 2.0, 2.0, 2.0, 0.0]),
+        (0.0, &[("C0", 3.0)], [3.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+    ] {
+        let (found, _) = made(general, of);
+        for (((found, plain), value), l2) in found.iter().zip_eq(&plain).zip_eq(&values).zip_eq(expected) {
+            assert!((found - (plain + l2 * value)).abs() < 1e-6, "{found}, not {plain} + {l2} · {value}");
         }
     }
 }

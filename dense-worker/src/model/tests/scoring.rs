@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use zagros_job::{AttentionActivation, Job, Model, Pad, Precision, Structure};
 
-use super::fixtures::{a_bst, a_din, with_sequences};
+use super::fixtures::{a_bst, a_din, a_finalmlp, with_sequences};
 use super::{Samples, dlrm, ffnn};
 use crate::model::{DenseModel, batch_of_blocks};
 use crate::testing::{job, normed_net};
@@ -76,6 +76,7 @@ fn a_logit_has_the_same_bits_in_every_batch() {
             top: vec![33, 5],
             dropout: 0.0,
         },
+        a_finalmlp((&[33, 16], &[24]), 8, Some((&[17], &["C0"], &[]))),
     ];
     for network in networks {
         for (numeric, dims) in [(0, vec![5, 5]), (1, vec![2]), (13, vec![16; 26])] {
@@ -93,12 +94,14 @@ fn a_logit_has_the_same_bits_in_every_batch() {
 }
 
 /// Networks over two sequences of up to 7 and 3 positions.
-fn over_sequences() -> [Job; 3] {
+fn over_sequences() -> [Job; 5] {
     let pairs = [("S2", "C0"), ("S3", "C1")];
     let networks = [
         a_din(&pairs, &[33, 5], AttentionActivation::Prelu, false, &[64, 19]),
         a_din(&pairs, &[], AttentionActivation::Sigmoid, true, &[5]),
-        a_bst(&pairs, (2, 2, 9), &[33, 5]),
+        a_din(&pairs, &[9, 5], AttentionActivation::Dice, false, &[64, 19]),
+        a_bst(&pairs, (2, 2, 9), false, &[33, 5]),
+        a_bst(&pairs, (2, 2, 9), true, &[33, 5]),
     ];
     networks.map(|network| with_sequences(job(2, &[8, 6], network), &[(7, 0, Pad::Left), (3, 1, Pad::Right)]))
 }

@@ -1,0 +1,83 @@
+//! Dropout of hidden units, whose draws are a function of the seed and the step.
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use tch::Tensor;
+
+use super::ModelError;
+
+/// Drops each unit with one probability and scales up the others, so that the expected sum stays the same (Srivastava et
+/// al. 2014, inverted form).
+#[derive(Debug)]
+pub(super) struct Dropout {
+    share: f64,
+    seed: u64,
+    random: Pcg64Mcg,
+}
+
+impl Dropout {
+    /// `stream` distinguishes dropouts of the same step.
+    pub(super) fn new(share: f64, seed: u64, stream: u64) -> Self {
+        // Another stream than that of the first weights.
+        let seed = !seed ^ stream.rotate_left(32);
+        Self { share, seed, random: Pcg64Mcg::seed_from_u64(seed) }
+    }
+
+    /// Sets the draws of a step: they are a function of seed, stream and step, so there is no state to keep.
+    pub(super) fn draw_for(&mut self, step: u64) {
+        if self.share > 0.0 {
+            // An odd constant, so that neighbouring steps of neighbouring seeds differ in many bits.
+            self.random = Pcg64Mcg::seed_from_u64(self.seed.wrapping_add(step.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        }
+    }
+
+    /// The share of dropped units, 0 .. 1.
+    pub(super) fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// Drops units of a layer's output.
+    pub(super) fn apply(&mut self, x: &Tensor) -> Result<Tensor, ModelError> {
+        if self.share <= 0.0 {
+            return Ok(x.shallow_clone());
+        }
+        let mut mask = Vec::new();
+        self.draw(x.numel(), &mut mask);
+        let mask = Tensor::f_from_slice(&mask)?.f_reshape(x.size())?.f_to_device(x.device())?;
+        Ok(x.f_mul(&mask)?)
+    }
+
+    /// Appends the factors of `count` units; nothing if no unit is ever dropped.
+    pub(super) fn draw(&mut self, count: usize, mask: &mut Vec<f32>) {
+        if self.share > 0.0 {
+            let kept = (1.0 / (1.0 - self.share)) as f32;
+            let threshold = (self.share * f64::from(u32::MAX)) as u32;
+            let unit = |random: u32| if random < threshold { 0.0 } else { kept };
+            mask.extend((0..count).map(|_| unit(self.random.random::<u32>())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropout_keeps_the_expectation() {
+        let mut dropout = Dropout::new(0.25, 7, 0);
+        let dropped = dropout.apply(&Tensor::ones([400, 100], (tch::Kind::Float, tch::Device::Cpu))).unwrap();
+        let values: Vec<f32> = dropped.reshape([-1]).try_into().unwrap();
+        let zeros = values.iter().filter(|value| **value == 0.0).count() as f64 / values.len() as f64;
+        let mean = values.iter().sum::<f32>() / values.len() as f32;
+        // Binomial: 5 standard deviations of 40,000 draws.
+        assert!((zeros - 0.25).abs() < 5.0 * (0.25_f64 * 0.75 / 40_000.0).sqrt(), "{zeros}");
+        assert!((mean - 1.0).abs() < 0.02, "{mean}");
+        assert!(values.iter().all(|value| *value == 0.0 || (value - 4.0 / 3.0).abs() < 1e-6));
+    }
+
+    #[test]
+    fn no_dropout_changes_nothing() {
+        let x = Tensor::from_slice(&[1.0_f32, -2.0]);
+        assert_eq!(Dropout::new(0.0, 7, 0).apply(&x).unwrap(), x);
+    }
+}

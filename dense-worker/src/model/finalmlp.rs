@@ -1,0 +1,194 @@
+//! FinalMLP: "FinalMLP: An Enhanced Two-Stream MLP Model for CTR Prediction", Mao et al. 2023.
+//!
+//! Two MLPs read the same input. A bilinear product of their outputs says how they interact:
+//!
+//! ```text
+//!           ┌─ ⊙ 2σ(gate₁) ─ MLP ─► o₁ ─┐
+//!  [x, e] ──┤                           ├─► b + w₁·o₁ + w₂·o₂ + Σ_h o₁ʰ·W_h·o₂ʰ
+//!           └─ ⊙ 2σ(gate₂) ─ MLP ─► o₂ ─┘
+//! ```
+//!
+//! o₁ʰ is part h of `heads` equal parts of o₁ (equation 9). The gates are optional (equations 2 and 3). A gate is an MLP over chosen
+//! features, or a learned vector, which is what an MLP over a learned vector amounts to.
+
+use tch::Tensor;
+
+use super::dropout::Dropout;
+use super::mlp::{Linear, Mlp, Weights, widths};
+use super::{InputShape, ModelError, int};
+
+/// Bound of the first values of a learned gate, so that its factors are near 1.
+const GATE_BOUND: f32 = 0.01;
+
+/// Settings of the network.
+#[derive(Clone, Debug)]
+pub(super) struct FinalMlpForm<'a> {
+    pub(super) first: &'a [i64],
+    pub(super) second: &'a [i64],
+    pub(super) heads: usize,
+    pub(super) gates: Option<GatesForm<'a>>,
+}
+
+/// The hidden layers of gates, and the places in the input that each reads.
+#[derive(Clone, Debug)]
+pub(super) struct GatesForm<'a> {
+    pub(super) hidden: &'a [i64],
+    pub(super) first: Vec<usize>,
+    pub(super) second: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct FinalMlp {
+    first: Stream,
+    second: Stream,
+    fusion: Fusion,
+}
+
+/// An MLP over the scaled input.
+#[derive(Debug)]
+struct Stream {
+    gate: Gate,
+    layers: Mlp,
+}
+
+/// What scales the input of a stream.
+#[derive(Debug)]
+enum Gate {
+    None,
+    /// `[1, width]`.
+    Learned(Tensor),
+    /// An MLP over some places of the input.
+    OfFeatures {
+        places: Tensor,
+        mlp: Mlp,
+    },
+}
+
+/// b + w₁·o₁ + w₂·o₂ + Σ_h o₁ʰ·W_h·o₂ʰ, for each output of the network.
+#[derive(Debug)]
+struct Fusion {
+    /// w₁ and b.
+    of_first: Linear,
+    /// w₂, `[outputs, b]`.
+    of_second: Tensor,
+    /// W, `[outputs, heads·(a/heads)·(b/heads)]` for streams with a and b outputs.
+    products: Tensor,
+    heads: usize,
+    outputs: usize,
+}
+
+impl FinalMlp {
+    pub(super) fn new(shape: &InputShape, form: FinalMlpForm<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+        let width = shape.numeric + shape.vectors();
+        if width == 0 {
+            return Err(ModelError::Shape { what: "finalmlp has no feature to read" });
+        }
+        let (hidden, places) = form.gates.map_or((None, [vec![], vec![]]), |gates| {
+            let GatesForm { hidden, first, second } = gates;
+            (Some(hidden), [first, second])
+        });
+        let [of_first, of_second] = places;
+        let (first, a) = Stream::new("first", width, form.first, hidden.map(|hidden| (hidden, of_first)), weights)?;
+        let (second, b) = Stream::new("second", width, form.second, hidden.map(|hidden| (hidden, of_second)), weights)?;
+        Ok(Self { first, second, fusion: Fusion::new(a, b, form.heads, weights)? })
+    }
+
+    /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, outputs]`.
+    pub(super) fn forward(
+        &self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        mut dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        let input = Tensor::f_cat(&[numeric, embeddings], 1)?;
+        let first = self.first.forward(&input, dropout.as_deref_mut())?;
+        let second = self.second.forward(&input, dropout)?;
+        self.fusion.forward(&first, &second)
+    }
+}
+
+impl Stream {
+    /// A stream, and the width of its output.
+    fn new(
+        name: &str,
+        width: usize,
+        hidden: &[i64],
+        gate: Option<(&[i64], Vec<usize>)>,
+        weights: &mut Weights,
+    ) -> Result<(Self, usize), ModelError> {
+        let widths = widths(hidden)?;
+        let what = "a stream of finalmlp has no layer";
+        let outputs = *widths.last().ok_or(ModelError::Shape { what })?;
+        let gate = Gate::new(&format!("gate_{name}"), width, gate, weights)?;
+        Ok((Self { gate, layers: Mlp::hidden(name, width, &widths, weights)? }, outputs))
+    }
+
+    fn forward(&self, input: &Tensor, dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
+        match self.gate.logits(input)? {
+            Some(logits) => {
+                let scaled = input.f_mul(&logits.f_sigmoid()?)?.f_mul_scalar(2.0)?;
+                self.layers.forward(&scaled, dropout)
+            }
+            None => self.layers.forward(input, dropout),
+        }
+    }
+}
+
+impl Gate {
+    fn new(
+        name: &str,
+        width: usize,
+        form: Option<(&[i64], Vec<usize>)>,
+        weights: &mut Weights,
+    ) -> Result<Self, ModelError> {
+        let Some((hidden, places)) = form else { return Ok(Self::None) };
+        if places.is_empty() {
+            return Ok(Self::Learned(weights.factors(name, 1, width, GATE_BOUND)?));
+        }
+        let widths = [widths(hidden)?, vec![width]].concat();
+        let mlp = weights.plain(|weights| Mlp::linear_last(name, places.len(), &widths, weights))?;
+        let places: Vec<i64> = places.into_iter().map(int).collect();
+        Ok(Self::OfFeatures { places: weights.columns(&places)?, mlp })
+    }
+
+    /// `[batch, width]` to the same shape, or one row for all samples.
+    fn logits(&self, input: &Tensor) -> Result<Option<Tensor>, ModelError> {
+        Ok(match self {
+            Self::None => None,
+            Self::Learned(logits) => Some(logits.shallow_clone()),
+            Self::OfFeatures { places, mlp } => Some(mlp.forward(&input.f_index_select(1, places)?, None)?),
+        })
+    }
+}
+
+impl Fusion {
+    /// Of streams with `a` and `b` outputs.
+    fn new(a: usize, b: usize, heads: usize, weights: &mut Weights) -> Result<Self, ModelError> {
+        if !a.is_multiple_of(heads) || !b.is_multiple_of(heads) {
+            return Err(ModelError::Shape { what: "the heads of finalmlp do not divide the output of a stream" });
+        }
+        let outputs = weights.outputs();
+        Ok(Self {
+            of_first: weights.linear("fusion_first", 0, a, outputs)?,
+            of_second: weights.matrix("fusion_second", 0, b, outputs)?,
+            products: weights.matrix("fusion", 0, a * b / heads, outputs)?,
+            heads,
+            outputs,
+        })
+    }
+
+    /// `[batch, a]` and `[batch, b]` to `[batch, outputs]`.
+    fn forward(&self, first: &Tensor, second: &Tensor) -> Result<Tensor, ModelError> {
+        let (batch, heads, outputs) = (first.size()[0], int(self.heads), int(self.outputs));
+        let (a, b) = (first.size()[1] / heads, second.size()[1] / heads);
+        // [heads, a/heads, outputs·b/heads].
+        let products = self.products.f_reshape([outputs, heads, a, b])?.f_permute([1, 2, 0, 3])?;
+        let products = products.f_reshape([heads, a, outputs * b])?;
+        let parts = first.f_reshape([batch, heads, a])?.f_transpose(0, 1)?;
+        let left = parts.f_bmm(&products)?.f_reshape([heads, batch, outputs, b])?;
+        let right = second.f_reshape([batch, heads, 1, b])?.f_transpose(0, 1)?;
+        let interactions = left.f_mul(&right)?.f_sum_dim_intlist([0_i64, 3].as_slice(), false, tch::Kind::Float)?;
+        let linear = self.of_first.forward(first)?.f_add(&second.f_linear(&self.of_second, None::<&Tensor>)?)?;
+        Ok(linear.f_add(&interactions)?)
+    }
+}

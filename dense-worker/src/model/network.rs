@@ -1,0 +1,127 @@
+//! The network of a job: one of the kinds, its first weights and its forward.
+
+use tch::Tensor;
+use tch::nn::VarStore;
+use zagros_job::{Job, Model};
+
+use super::batch_norm::LentBuffers;
+use super::bst::{Bst, BstForm};
+use super::buffers::ModuleBuffers;
+use super::dcnv2::{Dcnv2, Form};
+use super::deepfm::DeepFm;
+use super::din::{Din, DinForm};
+use super::dlrm::Dlrm;
+use super::dropout::Dropout;
+use super::ffnn::Ffnn;
+use super::finalmlp::{FinalMlp, FinalMlpForm, GatesForm};
+use super::mlp::Weights;
+use super::tasks::{SharedForm, Tasks};
+use super::torchscript::TorchScript;
+use super::wide_deep::WideDeep;
+use super::wukong::{Wukong, WukongForm};
+use super::{InputShape, ModelError};
+
+/// A network of any kind.
+#[derive(Debug)]
+pub(super) enum Network {
+    Dlrm(Dlrm),
+    Ffnn(Ffnn),
+    Dcnv2(Dcnv2),
+    DeepFm(DeepFm),
+    WideDeep(WideDeep),
+    Wukong(Wukong),
+    FinalMlp(FinalMlp),
+    Tasks(Tasks),
+    Din(Din),
+    Bst(Bst),
+    TorchScript(TorchScript),
+}
+
+impl Network {
+    /// With first weights by the job's seed, and its buffers.
+    pub(super) fn build(
+        job: &Job,
+        shape: &InputShape,
+        variables: &VarStore,
+    ) -> Result<(Self, ModuleBuffers, LentBuffers), ModelError> {
+        let outputs = job.features.outputs();
+        let made = Weights::seeded(variables.root(), job.train.seed, job.train.precision);
+        let mut made = made.followed_by(job.mlp).with_outputs(outputs);
+        let weights = &mut made;
+        let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::outputs).collect();
+        let network = match &job.model {
+            Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
+            Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
+            Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
+                let form = Form { cross_layers: *cross_layers, rank: *rank, structure: *structure, hidden };
+                Self::Dcnv2(Dcnv2::new(shape, form, weights)?)
+            }
+            Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
+            Model::WideDeep { hidden, .. } => Self::WideDeep(WideDeep::new(shape, hidden, weights)?),
+            Model::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => {
+                let (layers, fmb, lcb, rank) = (*layers, *fmb, *lcb, *rank);
+                Self::Wukong(Wukong::new(
+                    shape,
+                    WukongForm { layers, fmb, lcb, rank, fmb_hidden, bottom, top },
+                    weights,
+                )?)
+            }
+            Model::FinalMlp { first, second, heads, gate, .. } => {
+                let gates = gate.as_ref().map(|gate| GatesForm {
+                    hidden: &gate.hidden,
+                    first: job.input_columns(&gate.first),
+                    second: job.input_columns(&gate.second),
+                });
+                Self::FinalMlp(FinalMlp::new(shape, FinalMlpForm { first, second, heads: *heads, gates }, weights)?)
+            }
+            Model::SharedBottom { bottom, tower, .. } => {
+                Self::Tasks(Tasks::new(shape, SharedForm::Bottom { hidden: bottom }, tower, &each, weights)?)
+            }
+            Model::Mmoe { experts, hidden, tower, .. } => {
+                let form = SharedForm::Mmoe { experts: *experts, hidden };
+                Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)
+            }
+            Model::Ple { levels, shared_experts, task_experts, hidden, tower, .. } => {
+                let (levels, shared_experts, task_experts) = (*levels, *shared_experts, *task_experts);
+                let form = SharedForm::Ple { levels, shared_experts, task_experts, hidden };
+                Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)
+            }
+            Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
+                let (activation, softmax) = (*activation, *softmax);
+                Self::Din(Din::new(shape, DinForm { attention_hidden, activation, softmax, hidden }, weights)?)
+            }
+            Model::Bst { layers, heads, ffn, causal, hidden, .. } => {
+                let form = BstForm { layers: *layers, heads: *heads, ffn: *ffn, causal: *causal, hidden };
+                Self::Bst(Bst::new(shape, form, weights)?)
+            }
+            Model::TorchScript { file, sha256, .. } => {
+                let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, (variables, outputs))?;
+                return Ok((Self::TorchScript(module), buffers, LentBuffers::default()));
+            }
+        };
+        let (buffers, lent) = made.into_buffers();
+        Ok((network, ModuleBuffers::of(buffers), lent))
+    }
+
+    /// `[batch, outputs]`.
+    pub(super) fn forward(
+        &self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        match self {
+            Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, dropout),
+            Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, dropout),
+            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, dropout),
+            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout),
+            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout),
+            Self::Wukong(wukong) => wukong.forward(numeric, embeddings, dropout),
+            Self::FinalMlp(finalmlp) => finalmlp.forward(numeric, embeddings, dropout),
+            Self::Tasks(tasks) => tasks.forward(numeric, embeddings, dropout),
+            Self::Din(din) => din.forward(numeric, embeddings, dropout),
+            Self::Bst(bst) => bst.forward(numeric, embeddings, dropout),
+            Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some()),
+        }
+    }
+}
