@@ -139,7 +139,7 @@ fn a_day_whose_data_changed_is_warned_of_and_the_page_shows_it() {
 }
 
 #[test]
-fn the_next_day_goes_on_from_the_day_before_and_late_rows_are_told() {
+fn the_next_day_goes_on_from_the_day_before_and_late_rows_are_warned_of() {
     let fixture = fixture();
     let runs = "--set=output.folder=runs";
     fixture.zagros(command(runs, "2026-11-01..02", &[])).expect(0);
