@@ -75,7 +75,8 @@ pub(crate) fn pool(job: &mut Job, index: usize, pooling: Pooling) {
 
 /// Makes feature `index` multi-valued.
 pub(crate) fn pool_at(job: &mut Job, index: usize, pooling: Pooling, pool_at: PoolAt) {
-    job.features.categorical[index].values = Values::Many { separator: "|".to_owned(), pooling, pool_at };
+    job.features.categorical[index].values =
+        Values::Many { separator: "|".to_owned(), pooling, pool_at, weights: None };
 }
 
 /// Makes feature `index` a sequence of `length` positions.
@@ -90,7 +91,7 @@ pub(crate) fn batch(size: usize, ids: &[&[u64]]) -> Batch {
         size,
         labels: (0..size).map(|sample| (sample % 2) as f32).collect(),
         numeric: vec![0.5; size],
-        categorical: ids.iter().map(|ids| Ids { ids: ids.to_vec(), offsets: None }).collect(),
+        categorical: ids.iter().map(|ids| Ids { ids: ids.to_vec(), ..Ids::default() }).collect(),
         ..Batch::default()
     }
 }

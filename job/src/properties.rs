@@ -105,16 +105,24 @@ fn with(mut table: Json, keys: Json) -> Json {
     table
 }
 
-/// At most one way to scale, and limits that leave something.
+/// At most one way to scale, limits that leave something, and lists of as many numbers as the vector has.
 fn any_numeric(column: &'static str) -> impl Strategy<Value = Json> {
     any_feature("numeric", column).prop_map(|feature| {
         let clip = feature.get("clip").map(|_| json!([-3, 4.5]));
-        let min_max = match (&feature["standardise"], &feature["min_max"]) {
-            (Json::Null | Json::Bool(false), Json::Object(_)) => json!({ "min": -0.5, "max": 7 }),
+        let is_vector = feature.get("width").is_some();
+        let (width, separator) = if is_vector { (json!(2), json!(" ")) } else { (json!(null), json!(null)) };
+        let either = |number: f64, list: [f64; 2]| if is_vector { json!(list) } else { json!(number) };
+        let standardise = match &feature["standardise"] {
+            Json::Object(_) => json!({ "mean": either(0.5, [0.5, -1.0]), "deviation": either(2.0, [2.0, 0.25]) }),
+            given => given.clone(),
+        };
+        let min_max = match (&standardise, &feature["min_max"]) {
+            (Json::Null | Json::Bool(false), Json::Object(_)) => json!({ "min": -0.5, "max": either(7.0, [7.0, 8.5]) }),
             (Json::Null | Json::Bool(false), given) => given.clone(),
             _ => json!(null),
         };
-        with(feature, json!({ "clip": clip, "min_max": min_max }))
+        let scaled = json!({ "clip": clip, "standardise": standardise, "min_max": min_max });
+        with(with(feature, scaled), json!({ "width": width, "separator": separator }))
     })
 }
 
@@ -148,10 +156,13 @@ fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
         |(feature, table)| {
             let feature = any_source(feature);
             let beside = |key| feature.get("separator").and(feature.get(key)).cloned();
-            let (pooling, pool_at) = (beside("pooling"), beside("pool_at"));
+            let weights = beside("weights").map(|_| "age");
+            let (pooling, pool_at) = (beside("pooling"), beside("pool_at").filter(|_| weights.is_none()));
             with(
                 feature,
-                json!({ "table": table, "dim": null, "pooling": pooling, "pool_at": pool_at, "sequence": null }),
+                json!({
+                    "table": table, "dim": null, "pooling": pooling, "weights": weights, "pool_at": pool_at, "sequence": null,
+                }),
             )
         },
     )
@@ -163,7 +174,7 @@ fn with_sequence(model: &Json, item: Json, tag: Json, sequence: Json) -> (Json, 
         return (item, tag);
     }
     let keys = json!({
-        "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "pool_at": null,
+        "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "weights": null, "pool_at": null,
         "buckets": null, "date": null, "default": null, "hash_size": null, "vocabulary": null,
     });
     (with(item, json!({ "table": null })), with(tag, keys))

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use zagros_job::Sequence;
+use zagros_job::{Pooling, Sequence};
 use zagros_zip::ZipEq;
 
 use crate::InputRows;
@@ -44,19 +44,21 @@ pub struct SplitEnd {
 }
 
 /// The ids of one categorical feature in a batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ids {
     /// Hashed values, sample after sample.
     pub ids: Vec<u64>,
     /// `None`: exactly one id per sample. Otherwise sample `i` has `ids[offsets[i]..offsets[i + 1]]`, `[size + 1]`.
     pub offsets: Option<Vec<u32>>,
+    /// The factor of each id's row in its sample's vector, where the feature has weights; otherwise empty.
+    pub weights: Vec<f32>,
 }
 
 impl Batch {
     /// An empty batch of features that hold one value (`false`) or many (`true`) each.
     #[must_use]
     pub fn empty(multi_valued: impl IntoIterator<Item = bool>) -> Self {
-        let column = |many| Ids { ids: Vec::new(), offsets: if many { Some(vec![0]) } else { None } };
+        let column = |many| Ids { offsets: if many { Some(vec![0]) } else { None }, ..Ids::default() };
         Self { categorical: multi_valued.into_iter().map(column).collect(), ..Self::default() }
     }
 
@@ -143,8 +145,10 @@ impl Batch {
         empty.labels.reserve(self.labels.len());
         empty.weights.reserve(self.weights.len());
         empty.numeric.reserve(self.numeric.len());
-        let ids = self.categorical.iter().map(|column| column.ids.len());
-        empty.categorical.iter_mut().zip_eq(ids).for_each(|(column, ids)| column.ids.reserve(ids));
+        for (column, full) in empty.categorical.iter_mut().zip_eq(&self.categorical) {
+            column.ids.reserve(full.ids.len());
+            column.weights.reserve(full.weights.len());
+        }
         empty
     }
 
@@ -176,9 +180,14 @@ impl Ids {
     /// When there is no such sample.
     #[must_use]
     pub fn of(&self, sample: usize) -> &[u64] {
+        &self.ids[self.range(sample)]
+    }
+
+    /// Where the ids of a sample are.
+    fn range(&self, sample: usize) -> Range<usize> {
         match &self.offsets {
-            None => &self.ids[sample..=sample],
-            Some(offsets) => &self.ids[offsets[sample] as usize..offsets[sample + 1] as usize],
+            None => sample..sample + 1,
+            Some(offsets) => offsets[sample] as usize..offsets[sample + 1] as usize,
         }
     }
 
@@ -189,6 +198,13 @@ impl Ids {
         if let Some(offsets) = &mut self.offsets {
             offsets.push(end);
         }
+    }
+
+    /// Completes the bag of a sample whose ids have weights.
+    pub(crate) fn end_weighted(&mut self, pooling: Pooling) {
+        let start = self.offsets.as_ref().and_then(|offsets| offsets.last()).map_or(0, |end| *end as usize);
+        pooling.weigh(&mut self.weights[start..]);
+        self.end_bag();
     }
 
     /// Completes the sequence of a sample: drops the values that it does not keep.
@@ -206,7 +222,9 @@ impl Ids {
             return;
         };
         for sample in order {
-            self.ids.extend_from_slice(other.of(*sample));
+            let range = other.range(*sample);
+            self.weights.extend_from_slice(other.weights.get(range.clone()).unwrap_or_default());
+            self.ids.extend_from_slice(&other.ids[range]);
             offsets.push(self.ids.len() as u32);
         }
     }
@@ -218,6 +236,7 @@ impl Ids {
             Some(offsets) => {
                 offsets.truncate(samples + 1);
                 self.ids.truncate(offsets.last().map_or(0, |end| *end as usize));
+                self.weights.truncate(self.ids.len());
             }
         }
     }
@@ -226,8 +245,9 @@ impl Ids {
         match (&mut self.offsets, &other.offsets) {
             (Some(offsets), Some(from)) => {
                 let (start, end) = (from[samples.start], from[samples.end]);
-                let shift = self.ids.len() as u32;
-                self.ids.extend_from_slice(&other.ids[start as usize..end as usize]);
+                let (shift, range) = (self.ids.len() as u32, start as usize..end as usize);
+                self.weights.extend_from_slice(other.weights.get(range.clone()).unwrap_or_default());
+                self.ids.extend_from_slice(&other.ids[range]);
                 offsets.extend(from[samples.start + 1..=samples.end].iter().map(|offset| offset - start + shift));
             }
             _ => self.ids.extend_from_slice(&other.ids[samples]),
@@ -241,7 +261,7 @@ mod tests {
 
     use super::*;
 
-    /// One numeric, one single-valued and one multi-valued feature; sample `i` has `i % 4` values in its bag.
+    /// One numeric, one single-valued and one multi-valued feature with weights; sample `i` has `i % 4` values in its bag.
     fn numbered(samples: Range<u64>) -> Batch {
         let mut batch = Batch::empty([false, true]);
         for sample in samples {
@@ -252,8 +272,8 @@ mod tests {
             batch.groups.push(sample / 3);
             batch.categorical[0].ids.push(sample);
             batch.categorical[1].ids.extend((0..sample % 4).map(|value| 100 * sample + value));
-            let end = batch.categorical[1].ids.len() as u32;
-            batch.categorical[1].offsets.as_mut().unwrap().push(end);
+            batch.categorical[1].weights.extend((0..sample % 4).map(|value| sample as f32 + value as f32 / 4.0));
+            batch.categorical[1].end_weighted(Pooling::Sum);
         }
         batch
     }

@@ -22,5 +22,7 @@ pub(crate) mod shapes;
 mod categories;
 mod decoded;
 mod fault;
+mod lists;
+mod numbers;
 mod output;
 mod texts;

@@ -106,7 +106,8 @@ fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
             Statistic::Standardise(feature) | Statistic::MinMax(feature) => {
                 let (column, is_range) = (&features.numeric[feature], matches!(statistic, Statistic::MinMax(_)));
                 let shape = Shape::new(column);
-                numbers.push(if is_range { Numbers::range(shape) } else { Numbers::Moments(shape, Moments::NONE) });
+                let none = if is_range { Numbers::range(shape) } else { Numbers::Moments(shape, Moments::NONE) };
+                numbers.extend(vec![none; column.values()]);
                 numeric.push(column.clone());
             }
             Statistic::Edges(feature) => {
@@ -232,7 +233,7 @@ impl Categories {
 /// The statistics of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct FitSink {
-    /// One for each numeric feature.
+    /// One for each number of each numeric feature.
     numbers: Vec<Numbers>,
     /// One for each categorical feature; `None` for one that is only a part of a cross.
     categories: Vec<Option<Categories>>,
@@ -270,12 +271,33 @@ impl FitSink {
                 Statistic::Vocabulary(feature) => {
                     Measured::Ids(categories.next()?.frequent(features.categorical[feature].vocabulary()?))
                 }
-                _ => numbers.next()?.measured(features, *statistic),
+                Statistic::Standardise(feature) | Statistic::MinMax(feature) => {
+                    let each = numbers.by_ref().take(features.numeric[feature].values());
+                    of_vector(each.map(|numbers| numbers.measured(features, *statistic)).collect())?
+                }
+                Statistic::Edges(_) => numbers.next()?.measured(features, *statistic),
             };
             Some((*statistic, value))
         };
         what.iter().filter_map(value).collect()
     }
+}
+
+/// The statistic of a feature from those of its numbers, of one kind.
+fn of_vector(mut each: Vec<Measured>) -> Option<Measured> {
+    if each.len() < 2 {
+        return each.pop();
+    }
+    let pair = |measured: &Measured| match measured {
+        Measured::Moments { mean, deviation } => Some((*mean, *deviation)),
+        Measured::Range { min, max } => Some((*min, *max)),
+        _ => None,
+    };
+    let (one, other) = each.iter().map(pair).collect::<Option<(Vec<f64>, Vec<f64>)>>()?;
+    Some(match each[0] {
+        Measured::Moments { .. } => Measured::MomentsEach { mean: one, deviation: other },
+        _ => Measured::RangeEach { min: one, max: other },
+    })
 }
 
 impl RowSink for FitSink {

@@ -43,7 +43,8 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
         missing: vec!["?".into()],
     };
     change(&mut format);
-    let bag = Values::Many { separator: "|".into(), pooling: Pooling::Mean, pool_at: PoolAt::Worker };
+    let (pooling, pool_at) = (Pooling::Mean, PoolAt::Worker);
+    let bag = Values::Many { separator: "|".into(), pooling, pool_at, weights: None };
     job(
         Format::Delimited(format),
         Features {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zagros_job::{Job, Values};
+use zagros_job::{Job, Numeric, Values};
 use zagros_zip::ZipEq;
 
 use crate::moments::Moments;
@@ -12,6 +12,7 @@ use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::{RowSink, RowValues};
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::sketch::DistinctSketch;
+use crate::transform::features_of_numbers;
 use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
 
 /// Summary of the columns that the job uses.
@@ -36,7 +37,7 @@ pub struct ColumnSummaries {
 pub struct NumericColumn {
     /// Name.
     pub column: String,
-    /// Rows without a value.
+    /// Rows without a value; of vectors, the missing numbers over the length of a vector.
     pub missing: u64,
     /// Smallest value; infinite when there is none.
     pub min: f64,
@@ -97,6 +98,8 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestE
 #[derive(Clone, Debug)]
 struct InspectSink {
     row: RowValues,
+    /// The numeric feature of each number.
+    features: Arc<[usize]>,
     numeric: Vec<NumberStats>,
     categorical: Vec<CategoryStats>,
     rows: u64,
@@ -127,6 +130,7 @@ impl InspectSink {
     fn new(job: &Job, left: Arc<AtomicU64>) -> Self {
         Self {
             row: RowValues::default(),
+            features: features_of_numbers(&job.features),
             numeric: vec![NumberStats::NONE; job.features.numeric.len()],
             categorical: vec![CategoryStats::default(); job.features.categorical.len()],
             rows: 0,
@@ -153,7 +157,7 @@ impl InspectSink {
             positive_rate: self.positives as f64 / rows as f64,
             bad_rows: bad.count(),
             first_bad: bad.first()?,
-            numeric: numeric.map(|(n, feature)| self.numeric[n].summary(feature.name())).collect(),
+            numeric: numeric.map(|(n, feature)| self.numeric[n].summary(feature)).collect(),
             categorical: categorical
                 .map(|(n, feature)| self.categorical[n].summary(&feature.name, &feature.values, rows))
                 .collect(),
@@ -179,8 +183,8 @@ impl RowSink for InspectSink {
         if self.take_one() {
             self.rows += 1;
             self.positives += u64::from(labels[0] > 0.5);
-            for (feature, value) in self.row.numbers.iter().enumerate() {
-                self.numeric[feature].add(*value);
+            for (feature, value) in self.features.iter().zip_eq(&self.row.numbers) {
+                self.numeric[*feature].add(*value);
             }
             for (feature, hash) in &self.row.values {
                 self.categorical[*feature].add(*hash, self.rows);
@@ -220,10 +224,10 @@ impl NumberStats {
         (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
     }
 
-    fn summary(&self, column: &str) -> NumericColumn {
+    fn summary(&self, feature: &Numeric) -> NumericColumn {
         NumericColumn {
-            column: column.into(),
-            missing: self.missing,
+            column: feature.name().into(),
+            missing: self.missing / feature.values() as u64,
             min: self.min,
             mean: self.moments.mean(),
             deviation: self.moments.deviation(),

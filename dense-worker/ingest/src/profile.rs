@@ -26,6 +26,7 @@ use self::column::{CategoryCounts, NumberCounts};
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::{RowSink, RowValues};
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::transform::features_of_numbers;
 use crate::{DataPart, IngestError, WholeFiles, files};
 
 /// The features of some files.
@@ -84,6 +85,8 @@ pub fn profile(
 #[derive(Clone, Debug)]
 struct ProfileSink {
     row: RowValues,
+    /// The numeric feature of each number.
+    features: Arc<[usize]>,
     numeric: Vec<NumberCounts>,
     categorical: Vec<CategoryCounts>,
     rows: u64,
@@ -97,6 +100,7 @@ impl ProfileSink {
         let categorical = job.features.categorical.iter();
         Self {
             row: RowValues::default(),
+            features: features_of_numbers(&job.features),
             numeric: numeric.map(|feature| NumberCounts::new(bins(feature.name()))).collect(),
             categorical: categorical.map(|feature| CategoryCounts::new(bins(&feature.name))).collect(),
             rows: 0,
@@ -115,7 +119,10 @@ impl ProfileSink {
         let shares = |column: &str| earlier(before, column).map(|earlier| earlier.shares.as_slice());
         let rows = self.rows;
         let numeric = job.features.numeric.iter().zip_eq(&mut self.numeric);
-        let numeric = numeric.map(|(feature, counts)| counts.profile(feature.name(), rows, shares(feature.name())));
+        // A vector counts once for each of its numbers.
+        let numeric = numeric.map(|(feature, counts)| {
+            counts.profile(feature.name(), rows * feature.values() as u64, shares(feature.name()))
+        });
         let categorical = job.features.categorical.iter().zip_eq(&mut self.categorical);
         let categorical =
             categorical.map(|(feature, counts)| counts.profile(&feature.name, rows, shares(&feature.name)));
@@ -147,8 +154,8 @@ impl RowSink for ProfileSink {
     fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
         self.rows += 1;
         self.positives += u64::from(labels[0] > 0.5);
-        for (feature, value) in self.row.numbers.iter().enumerate() {
-            self.numeric[feature].add(*value);
+        for (feature, value) in self.features.iter().zip_eq(&self.row.numbers) {
+            self.numeric[*feature].add(*value);
         }
         for (feature, hash) in &self.row.values {
             self.categorical[*feature].add(*hash, self.rows);

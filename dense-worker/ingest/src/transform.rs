@@ -1,6 +1,8 @@
-//! Numeric transforms: clip, then logarithm, then standardisation or scaling to 0…1.
+//! Numeric transforms: clip, then logarithm, then standardisation or scaling to 0…1; and where in a row the results are.
 
-use zagros_job::{MinMax, Numeric, Standardise};
+use std::sync::Arc;
+
+use zagros_job::{Features, MinMax, Numeric, Standardise};
 
 /// Results for integers below this are looked up, because most counts are small and a logarithm costs as much as parsing
 /// the number.
@@ -27,7 +29,7 @@ impl Shape {
     }
 }
 
-/// The transform of one numeric column.
+/// The transform of one number of a numeric column.
 #[derive(Clone, Debug)]
 pub(crate) struct Transform {
     shape: Shape,
@@ -40,12 +42,15 @@ pub(crate) struct Transform {
 }
 
 impl Transform {
-    /// The column's transform. Statistics that are not measured yet are ignored here, because the measurement itself reads this way.
-    pub(crate) fn new(column: &Numeric) -> Self {
+    /// The transform of number `index` of the column. Statistics that are not measured yet are ignored here, because the measurement
+    /// itself reads this way.
+    pub(crate) fn new(column: &Numeric, index: usize) -> Self {
         let any = [f64::from(f32::MIN), f64::from(f32::MAX)];
-        let (shift, scale, bounds) = match (column.standardise, column.min_max) {
-            (Standardise::Given { mean, deviation }, _) => (mean, deviation, any),
-            (_, MinMax::Given { min, max }) => (min, max - min, [0.0, 1.0]),
+        let (shift, scale, bounds) = match (&column.standardise, &column.min_max) {
+            (Standardise::Given { mean, deviation }, _) => (*mean, *deviation, any),
+            (Standardise::GivenEach { mean, deviation }, _) => (mean[index], deviation[index], any),
+            (_, MinMax::Given { min, max }) => (*min, max - min, [0.0, 1.0]),
+            (_, MinMax::GivenEach { min, max }) => (min[index], max[index] - min[index], [0.0, 1.0]),
             _ => (0.0, 1.0, any),
         };
         let (shape, missing) = (Shape::new(column), column.missing);
@@ -72,6 +77,48 @@ impl Transform {
     }
 }
 
+/// A number of a row, and the inputs of the network that it becomes.
+#[derive(Clone, Debug)]
+pub(crate) struct NumericInput {
+    transform: Transform,
+    /// Index of the transformed number in the row's inputs.
+    position: usize,
+    /// Index of the input that is 1 where a number of the feature is missing.
+    indicator: Option<usize>,
+}
+
+impl NumericInput {
+    /// Those of all features: one for each number, in order.
+    pub(crate) fn of(features: &Features) -> Vec<Self> {
+        let (mut inputs, mut start) = (Vec::new(), 0);
+        for column in &features.numeric {
+            let values = column.values();
+            let indicator = column.missing_indicator.then_some(start + values);
+            inputs.extend((0..values).map(|index| {
+                let transform = Transform::new(column, index);
+                Self { transform, position: start + index, indicator }
+            }));
+            start += column.inputs();
+        }
+        inputs
+    }
+
+    /// Writes the number to its inputs, which are 0 before the first number of the row.
+    #[inline]
+    pub(crate) fn put(&self, value: Option<f64>, row: &mut [f32]) {
+        row[self.position] = self.transform.apply(value);
+        if let Some(indicator) = self.indicator.filter(|_| value.is_none()) {
+            row[indicator] = 1.0;
+        }
+    }
+}
+
+/// The numeric feature of each number of a row, in order.
+pub(crate) fn features_of_numbers(features: &Features) -> Arc<[usize]> {
+    let each = features.numeric.iter().enumerate();
+    each.flat_map(|(feature, column)| std::iter::repeat_n(feature, column.values())).collect()
+}
+
 /// ln(1 + x) for x ≥ 0, and −ln(1 − x) below: defined everywhere, odd, nearly linear around zero.
 #[inline]
 pub(crate) fn symmetric_log(value: f64) -> f64 {
@@ -81,6 +128,7 @@ pub(crate) fn symmetric_log(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
 
@@ -98,10 +146,10 @@ mod tests {
     #[test]
     fn clip_comes_before_the_logarithm_and_that_before_standardisation() {
         let standard = column(true, Standardise::Given { mean: 1.0, deviation: 2.0 });
-        let transform = Transform::new(&standard);
+        let transform = Transform::new(&standard, 0);
         let expected = (1001.0_f64.ln() - 1.0) / 2.0;
         assert!((f64::from(transform.apply(Some(1000.0))) - expected).abs() < 1e-6);
-        let clipped = Transform::new(&Numeric { clip: Some([-3.0, 1000.0]), ..standard });
+        let clipped = Transform::new(&Numeric { clip: Some([-3.0, 1000.0]), ..standard }, 0);
         assert_eq!(clipped.apply(Some(1e9)), transform.apply(Some(1000.0)));
         assert_eq!(clipped.apply(Some(-1e9)), transform.apply(Some(-3.0)));
     }
@@ -109,14 +157,35 @@ mod tests {
     #[test]
     fn a_range_becomes_zero_to_one_and_values_beyond_it_stay_there() {
         let scaled = Numeric { min_max: MinMax::Given { min: -2.0, max: 6.0 }, ..Numeric::from("n".to_owned()) };
-        let transform = Transform::new(&scaled);
+        let transform = Transform::new(&scaled, 0);
         let found = [-9.0, -2.0, 0.0, 2.0, 6.0, 7.0].map(|value| transform.apply(Some(value)));
         assert_eq!(found, [0.0, 0.0, 0.25, 0.5, 1.0, 1.0]);
     }
 
     #[test]
+    fn the_numbers_of_a_vector_are_transformed_each_and_share_an_indicator() {
+        let vector = Numeric {
+            width: Some(2),
+            standardise: Standardise::GivenEach { mean: vec![1.0, 10.0], deviation: vec![1.0, 5.0] },
+            missing: 7.0,
+            missing_indicator: true,
+            ..Numeric::from("v".to_owned())
+        };
+        let one = Numeric { missing_indicator: true, ..Numeric::from("n".to_owned()) };
+        let mut features = crate::fixture::delimited(|_| ()).features;
+        features.numeric = vec![one, vector];
+        let (inputs, mut rows) = (NumericInput::of(&features), [[0.0; 5]; 3]);
+        let values = [[Some(3.0), Some(3.0), Some(20.0)], [None, Some(3.0), None], [Some(0.0), None, None]];
+        for (row, values) in rows.iter_mut().zip_eq(values) {
+            inputs.iter().zip_eq(values).for_each(|(input, value)| input.put(value, row));
+        }
+        assert_eq!(rows, [[3.0, 0.0, 2.0, 2.0, 0.0], [0.0, 1.0, 2.0, 7.0, 1.0], [0.0, 0.0, 7.0, 7.0, 1.0]]);
+        assert_eq!(features_of_numbers(&features)[..], [0, 1, 1]);
+    }
+
+    #[test]
     fn a_missing_value_is_not_transformed() {
-        let transform = Transform::new(&column(true, Standardise::Given { mean: 9.0, deviation: 2.0 }));
+        let transform = Transform::new(&column(true, Standardise::Given { mean: 9.0, deviation: 2.0 }), 0);
         assert_eq!(transform.apply(None), -1.5);
     }
 
@@ -128,13 +197,13 @@ mod tests {
             clip in prop::option::of(Just([-5.0, 77.5])),
         ) {
             let given = column(log, Standardise::Given { mean: 0.3, deviation: 1.7 });
-            let transform = Transform::new(&Numeric { clip, ..given });
+            let transform = Transform::new(&Numeric { clip, ..given }, 0);
             prop_assert_eq!(transform.apply(Some(value)), transform.compute(value));
         }
 
         #[test]
         fn results_are_finite(value in -3.0e38..3.0e38, log: bool) {
-            let transform = Transform::new(&column(log, Standardise::Given { mean: 0.0, deviation: 1e-9 }));
+            let transform = Transform::new(&column(log, Standardise::Given { mean: 0.0, deviation: 1e-9 }), 0);
             prop_assert!(transform.apply(Some(value)).is_finite());
         }
     }

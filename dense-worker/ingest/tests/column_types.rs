@@ -59,7 +59,7 @@ const CATEGORIES: &str = "categorical = ['city', 'user.id', 'user.name', 'price'
     { column = 'tags', pooling = 'mean' }, { column = 'deep', pooling = 'sum' }, { column = 'items.sku', pooling = 'sum' }]";
 
 /// All with the same rows.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "types.none.parquet",
     "types.snappy.parquet",
     "types.gzip.parquet",
@@ -69,6 +69,7 @@ const FILES: [&str; 9] = [
     "types.lz4.arrow",
     "types.zstd.arrow",
     "kinds.arrow",
+    "types.stream.arrow",
 ];
 
 #[test]
@@ -105,6 +106,19 @@ fn every_kind_of_number_is_a_number() {
             let expected = [age, n / 100.0, 20_454.0 + n, n * 86_400.0 + 0.5, clock, u64::MAX as f64, n / 2.0];
             assert_eq!(batch.numeric[row * 7..row * 7 + 7], expected.map(|value| value as f32), "{file}, row {row}");
         }
+    }
+}
+
+#[test]
+fn lists_are_vectors_and_weights() {
+    let features = "numeric = [{ column = 'deep', width = 3 }]\n\
+        categorical = [{ column = 'items.sku', weights = 'items.price', pooling = 'sum' }]";
+    for (file, batch) in FILES.map(|file| (file, read(file, features))) {
+        assert_ids(&batch, 0, |n| vec![format!("s{n}"); n as usize % 3]);
+        let numbers: Vec<f32> = (0..60).flat_map(|n| [n, n + 1, n + 2].map(|n| n as f32)).collect();
+        assert_eq!(batch.numeric, numbers, "{file}");
+        let weights: Vec<f32> = (0..60).flat_map(|n| vec![n as f32; n % 3]).collect();
+        assert_eq!(batch.categorical[0].weights, weights, "{file}");
     }
 }
 

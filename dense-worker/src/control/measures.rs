@@ -28,6 +28,18 @@ pub struct Importance {
     pub repeats: u32,
     /// Rows between which values were exchanged.
     pub block_rows: usize,
+    /// For the first target, the most important feature first.
+    pub features: Vec<FeatureImportance>,
+    /// For each other target.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetImportance>,
+}
+
+/// The importance of all features for a target.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TargetImportance {
+    /// Its name.
+    pub target: String,
     /// The most important feature first.
     pub features: Vec<FeatureImportance>,
 }
@@ -42,7 +54,7 @@ impl ImportanceOptions {
 }
 
 fn block_rows(job: &Job) -> usize {
-    let values = Columns::of(job).width + job.features.numeric.len();
+    let values = Columns::of(job).width + job.features.numeric_inputs();
     (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
 }
 

@@ -189,8 +189,9 @@ fn predicted(job: &Job) -> Vec<String> {
 
 /// Whether the networks of two jobs read the same features.
 fn same_inputs(one: &Job, other: &Job) -> SameInputs {
-    let numeric =
-        |job: &Job| -> Vec<String> { job.features.numeric.iter().map(|feature| feature.name().to_owned()).collect() };
+    let numeric = |job: &Job| -> Vec<(String, usize)> {
+        job.features.numeric.iter().map(|feature| (feature.name().to_owned(), feature.inputs())).collect()
+    };
     let categorical = |job: &Job| -> Vec<(String, usize, Option<Sequence>)> {
         let features = job.features.categorical.iter();
         let input = |feature: &Categorical| {

@@ -182,6 +182,9 @@ fn transforms(job: &Job, statistics: &[Statistic]) -> Vec<Transform> {
     let message = |measured| match measured {
         Measured::Moments { mean, deviation } => Transform { mean, deviation, ..Transform::default() },
         Measured::Range { min, max } => Transform { numbers: vec![min, max], ..Transform::default() },
+        Measured::MomentsEach { mean: one, deviation: other } | Measured::RangeEach { min: one, max: other } => {
+            Transform { numbers: [one, other].concat(), ..Transform::default() }
+        }
         Measured::Edges(numbers) => Transform { numbers, ..Transform::default() },
         Measured::Ids(ids) => Transform { ids, ..Transform::default() },
     };
@@ -192,9 +195,15 @@ fn measured(statistic: Statistic, message: &Transform) -> Option<Measured> {
     let Transform { mean, deviation, numbers, ids } = message;
     match statistic {
         Statistic::Standardise(_) if *deviation > 0.0 => Some(Measured::Moments { mean: *mean, deviation: *deviation }),
-        Statistic::Standardise(_) => None,
-        Statistic::MinMax(_) => match numbers.as_slice() {
-            [min, max] => Some(Measured::Range { min: *min, max: *max }),
+        // One after another, as many of each.
+        Statistic::Standardise(_) => {
+            let (mean, deviation) = numbers.split_at(numbers.len() / 2);
+            let fits = deviation.iter().all(|deviation| *deviation > 0.0) && mean.len() == deviation.len();
+            fits.then(|| Measured::MomentsEach { mean: mean.to_vec(), deviation: deviation.to_vec() })
+        }
+        Statistic::MinMax(_) => match numbers.split_at(numbers.len() / 2) {
+            ([min], [max]) => Some(Measured::Range { min: *min, max: *max }),
+            (min, max) if min.len() == max.len() => Some(Measured::RangeEach { min: min.to_vec(), max: max.to_vec() }),
             _ => None,
         },
         Statistic::Edges(_) => Some(Measured::Edges(numbers.clone())),

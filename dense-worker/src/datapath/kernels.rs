@@ -49,6 +49,8 @@ pub struct Columns {
     pub features: Vec<Column>,
     /// ΣD.
     pub width: usize,
+    /// The numeric inputs of each numeric feature, which lie side by side.
+    pub numeric: Vec<Range<usize>>,
 }
 
 impl Columns {
@@ -69,7 +71,12 @@ impl Columns {
                 }
             }
         }
-        Self { features, width }
+        let (mut numeric, mut end) = (Vec::new(), 0);
+        for feature in &job.features.numeric {
+            numeric.push(end..end + feature.inputs());
+            end += feature.inputs();
+        }
+        Self { features, width, numeric }
     }
 }
 
@@ -82,7 +89,7 @@ fn form(values: &Values) -> VectorForm {
 }
 
 /// The rows of one feature of a batch, as positions in its table's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Positions<'a> {
     /// One row per sample.
     One(&'a [u32]),
@@ -92,6 +99,15 @@ pub enum Positions<'a> {
         inverse: &'a [u32],
         /// As [`zagros_ingest::Ids::offsets`].
         offsets: &'a [u32],
+    },
+    /// Any number of rows per sample, which are added up here, each times its factor.
+    Weighted {
+        /// The row of each id.
+        inverse: &'a [u32],
+        /// As [`zagros_ingest::Ids::offsets`].
+        offsets: &'a [u32],
+        /// As [`zagros_ingest::Ids::weights`]: the pooling is part of them.
+        weights: &'a [f32],
     },
     /// One row per sample, which is the sum of the sample's rows.
     Sums {
@@ -114,6 +130,12 @@ pub fn gather(column: &Column, width: usize, positions: Positions<'_>, rows: &[f
                 into.fill(0.0);
                 bag.iter().for_each(|position| add(into, row(rows, *position, column.dim)));
                 scale(into, share(bag.len(), pooling));
+            }
+            (Positions::Weighted { inverse, offsets, weights }, _) => {
+                into.fill(0.0);
+                for (position, weight) in weighted(inverse, offsets, weights, sample) {
+                    add_scaled(into, row(rows, *position, column.dim), *weight);
+                }
             }
             (Positions::Bags { inverse, offsets }, VectorForm::Sequence(sequence)) => {
                 let bag = bag(inverse, offsets, sample);
@@ -146,6 +168,11 @@ pub fn scatter_add(column: &Column, width: usize, positions: Positions<'_>, grad
                     add_scaled(row_mut(into, *position, column.dim), gradient, share);
                 }
             }
+            (Positions::Weighted { inverse, offsets, weights }, _) => {
+                for (position, weight) in weighted(inverse, offsets, weights, sample) {
+                    add_scaled(row_mut(into, *position, column.dim), gradient, *weight);
+                }
+            }
             (Positions::Bags { inverse, offsets }, VectorForm::Sequence(sequence)) => {
                 let bag = bag(inverse, offsets, sample);
                 let real = &gradient[real_values(&sequence, bag.len(), column.dim)];
@@ -164,6 +191,16 @@ pub fn scatter_add(column: &Column, width: usize, positions: Positions<'_>, grad
 /// The positions of a sample's rows.
 fn bag<'a>(inverse: &'a [u32], offsets: &[u32], sample: usize) -> &'a [u32] {
     &inverse[offsets[sample] as usize..offsets[sample + 1] as usize]
+}
+
+/// The positions of a sample's rows, with their factors.
+fn weighted<'a>(
+    inverse: &'a [u32],
+    offsets: &[u32],
+    weights: &'a [f32],
+    sample: usize,
+) -> impl Iterator<Item = (&'a u32, &'a f32)> {
+    bag(inverse, offsets, sample).iter().zip_eq(&weights[offsets[sample] as usize..offsets[sample + 1] as usize])
 }
 
 /// Where the vectors of `count` real positions are in a sequence.
@@ -323,6 +360,32 @@ mod tests {
         let mut into = [0.0; 2];
         scatter_add(&column, 1, Positions::One(&[1, 0, 1]), &[1.0, 2.0, 4.0], &mut into);
         assert_eq!(into, [2.0, 5.0]);
+    }
+
+    /// Values and gradients of PyTorch 2.11: `EmbeddingBag(mode="sum")` with `per_sample_weights`. It has no weighted mean, which is the
+    /// sum over that of the weights.
+    #[test]
+    fn weighted_bags_equal_pytorchs() {
+        let rows = [0.5, -1.0, 2.0, 0.25, -3.0, 1.5];
+        let (inverse, offsets) = ([2, 0, 2, 1, 1], [0, 3, 3, 5]);
+        let gradients = [1.0, 2.0, 5.0, 5.0, -1.0, 0.5];
+        let cases = [
+            (Pooling::Sum, [-0.5, -1.25, 0.0, 0.0, 6.0, 0.75], [2.0, 4.0, -3.0, 1.5, 0.5, 1.0]),
+            (Pooling::Mean, [-0.2, -0.5, 0.0, 0.0, 2.0, 0.25], [0.8, 1.6, -1.0, 0.5, 0.2, 0.4]),
+        ];
+        for (pooling, vectors, row_gradients) in cases {
+            let mut weights = [0.25, 2.0, 0.25, 1.0, 2.0];
+            [0..3, 3..3, 3..5].into_iter().for_each(|bag| pooling.weigh(&mut weights[bag]));
+            let column = Column { table: TableId(0), dim: 2, offset: 0, form: VectorForm::Pooled(pooling) };
+            let positions = Positions::Weighted { inverse: &inverse, offsets: &offsets, weights: &weights };
+            let (mut found, mut into) = ([9.0; 6], [0.0; 6]);
+            gather(&column, 2, positions, &rows, &mut found);
+            scatter_add(&column, 2, positions, &gradients, &mut into);
+            for (found, expected) in [found, into].as_flattened().iter().zip_eq([vectors, row_gradients].as_flattened())
+            {
+                assert!((found - expected).abs() < 1e-6, "{pooling:?}: {found} is not {expected}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Logits of a batch in which the values of one feature are exchanged between samples, for the importance of features.
 //!
-//! What is exchanged is the feature's part of the network's input: its number, or the vector of its value or bag. Nothing is read
+//! What is exchanged is the feature's part of the network's input: its numbers, or the vector of its value or bag. Nothing is read
 //! or looked up again.
 
 use rand::seq::SliceRandom;
@@ -61,12 +61,12 @@ impl Dense {
         let (size, columns) = (prepared.batch.size, self.model.shape().numeric);
         let order = seed.order(feature, size);
         self.gather(prepared, rows);
-        let Some(index) = feature.0.checked_sub(columns) else {
+        if let Some(inputs) = self.columns.numeric.get(feature.0) {
             let mut numeric = prepared.batch.numeric.clone();
-            permute(&mut numeric, RowPart { offset: feature.0, length: 1, width: columns }, &order);
+            permute(&mut numeric, RowPart { offset: inputs.start, length: inputs.len(), width: columns }, &order);
             return self.model.predict(&numeric, &self.input, size);
-        };
-        let column = &self.columns.features[index];
+        }
+        let column = &self.columns.features[feature.0 - self.columns.numeric.len()];
         let part = RowPart { offset: column.offset, length: column.width(), width: self.columns.width };
         permute(&mut self.input, part, &order);
         self.model.predict(&prepared.batch.numeric, &self.input, size)

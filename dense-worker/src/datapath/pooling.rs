@@ -31,6 +31,8 @@ impl PoolPlan {
     pub(crate) fn of(job: &Job, access: Access) -> Self {
         let exact = job.train.staleness == 0 || access == Access::Read;
         let feature = |values: &Values| match values {
+            // Servers add rows up unweighted.
+            Values::Many { weights: Some(_), .. } => PoolAt::Worker,
             Values::Many { pool_at: PoolAt::Auto, .. } if exact => PoolAt::Worker,
             Values::Many { pool_at, .. } => *pool_at,
             // The rows of a sequence are not added up.
@@ -129,7 +131,7 @@ mod tests {
             *end += bag.len() as u32;
             Some(*end)
         });
-        Ids { ids: list.concat(), offsets: Some(std::iter::once(0).chain(ends).collect()) }
+        Ids { ids: list.concat(), offsets: Some(std::iter::once(0).chain(ends).collect()), ..Ids::default() }
     }
 
     #[test]
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn features_of_one_table_are_chosen_separately() {
-        let one = Ids { ids: vec![9, 1], offsets: None };
+        let one = Ids { ids: vec![9, 1], ..Ids::default() };
         let reported = bags(&[&[1, 9], &[20]]);
         let history = bags(&[&[1, 2, 3, 4, 5, 6], &[9, 10, 11, 12, 13, 14]]);
         let plan = [PoolAt::Server, PoolAt::Auto, PoolAt::Worker];
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_column_without_offsets_has_rows() {
-        let (unique, sums) = choose(&[PoolAt::Server], 1, &[Ids { ids: vec![3, 4], offsets: None }]);
+        let (unique, sums) = choose(&[PoolAt::Server], 1, &[Ids { ids: vec![3, 4], ..Ids::default() }]);
         assert_eq!((sums, unique.tables[0].wanted()), (vec![None], 2));
     }
 }

@@ -51,7 +51,7 @@ impl Preparer {
     pub(crate) fn new(job: &Job, access: Access) -> Self {
         Self {
             columns: Columns::of(job),
-            numeric: job.features.numeric.len(),
+            numeric: job.features.numeric_inputs(),
             targets: job.features.targets.len(),
             plan: PoolPlan::of(job, access),
             deduplicator: Deduplicator::new(),
@@ -105,8 +105,10 @@ impl Prepared {
     /// The positions of feature `index` for the kernels, and its table's position in `unique`.
     pub(crate) fn feature(&self, index: usize) -> (usize, Positions<'_>) {
         let (inverse, offsets) = (&self.inverse[index], self.batch.categorical[index].offsets.as_deref());
+        let weights = self.batch.categorical[index].weights.as_slice();
         let positions = match (offsets, self.sums[index]) {
             (None, _) => Positions::One(inverse),
+            (Some(offsets), None) if !weights.is_empty() => Positions::Weighted { inverse, offsets, weights },
             (Some(offsets), None) => Positions::Bags { inverse, offsets },
             (Some(offsets), Some(first)) => Positions::Sums { first, offsets },
         };
@@ -135,6 +137,9 @@ fn check(batch: &Batch, columns: &Columns, (numeric, targets): (usize, usize)) -
 }
 
 fn check_ids(ids: &Ids, size: usize) -> Result<(), String> {
+    if !ids.weights.is_empty() {
+        expect("weights of a feature's values", ids.ids.len(), ids.weights.len())?;
+    }
     let Some(offsets) = &ids.offsets else { return expect("ids of a feature", size, ids.ids.len()) };
     expect("offsets of a feature", size + 1, offsets.len())?;
     let ends = (offsets.first(), offsets.last().map(|last| *last as usize));
@@ -185,8 +190,8 @@ mod tests {
             labels: vec![0.0, 1.0],
             numeric: vec![0.5, 0.5],
             categorical: vec![
-                Ids { ids: vec![7, 8], offsets: None },
-                Ids { ids: vec![8, 9, 7], offsets: Some(vec![0, 3, 3]) },
+                Ids { ids: vec![7, 8], ..Ids::default() },
+                Ids { ids: vec![8, 9, 7], offsets: Some(vec![0, 3, 3]), ..Ids::default() },
             ],
             ..Batch::default()
         }
@@ -232,7 +237,8 @@ mod tests {
 
     #[test]
     fn a_batch_of_another_shape_is_refused() {
-        let broken: [fn(&mut Batch); 9] = [
+        let broken: [fn(&mut Batch); 10] = [
+            |batch| batch.categorical[1].weights = vec![1.0, 2.0],
             |batch| batch.weights = vec![1.0],
             |batch| batch.groups = vec![1],
             |batch| batch.labels.truncate(1),

@@ -69,7 +69,7 @@ impl InputShape {
             Some(AttentionShape { sequence, target: vectors[..target].iter().map(|feature| dim(feature)).sum() })
         };
         Self {
-            numeric: job.features.numeric.len(),
+            numeric: job.features.numeric_inputs(),
             embeddings: vectors.iter().map(|feature| dim(feature)).collect(),
             attention: job.model.attention().iter().filter_map(pair).collect(),
             sequences,

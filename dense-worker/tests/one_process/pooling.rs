@@ -53,9 +53,12 @@ fn batch(tags: u64, rare: bool) -> Batch {
     let tag = |sample: u64, tag: u64| if rare { sample * tags + tag } else { tag };
     let tags_of = |sample: u64| (0..tags).map(move |at| tag(sample, at));
     let every = |step: u64| Some((0..=size).map(|sample| (sample * step) as u32).collect());
-    let tags = Ids { ids: (0..size).flat_map(tags_of).collect(), offsets: every(tags) };
-    let categorical =
-        vec![Ids { ids: (0..size).collect(), offsets: None }, tags, Ids { ids: Vec::new(), offsets: every(0) }];
+    let tags = Ids { ids: (0..size).flat_map(tags_of).collect(), offsets: every(tags), ..Ids::default() };
+    let categorical = vec![
+        Ids { ids: (0..size).collect(), ..Ids::default() },
+        tags,
+        Ids { ids: Vec::new(), offsets: every(0), ..Ids::default() },
+    ];
     let labels = (0..size).map(|sample| (sample % 2) as f32).collect();
     Batch { size: size as usize, labels, numeric: vec![0.5; 2 * size as usize], categorical, ..Batch::default() }
 }

@@ -121,7 +121,7 @@ async fn what_only_one_of_the_two_has_is_dropped_or_begins_anew_with_a_word() {
     ))
     .await;
     assert!(trained.is_ok(), "{trained:?}");
-    let now = Job::load(&run.job_file(), &Overrides::none()).unwrap().features.numeric[1].standardise;
+    let now = Job::load(&run.job_file(), &Overrides::none()).unwrap().features.numeric[1].standardise.clone();
     assert!(matches!(now, Standardise::Given { mean: now, .. } if now == mean), "{now:?}");
 }
 

@@ -101,12 +101,17 @@ pub(super) fn samples(start: u64, size: u64) -> Batch {
     let bag = Ids {
         ids: all.clone().flat_map(|sample| [mixed(sample) % 11, mixed(sample) % 5]).collect(),
         offsets: Some((0..=size as u32).map(|sample| 2 * sample).collect()),
+        ..Ids::default()
     };
     Batch {
         size: size as usize,
         labels: all.clone().map(|sample| f32::from(mixed(sample) % 17 > 8)).collect(),
         numeric: all.clone().flat_map(|sample| [sample as f32 % 3.0 - 1.0, mixed(sample) as f32 % 7.0 / 7.0]).collect(),
-        categorical: vec![Ids { ids: all.map(|sample| mixed(sample) % 17).collect(), offsets: None }, bag.clone(), bag],
+        categorical: vec![
+            Ids { ids: all.map(|sample| mixed(sample) % 17).collect(), ..Ids::default() },
+            bag.clone(),
+            bag,
+        ],
         ..Batch::default()
     }
 }
@@ -200,6 +205,7 @@ fn joined(one: Batch, other: Batch) -> Batch {
         Ids {
             ids: [&one.ids[..], &other.ids].concat(),
             offsets: one.offsets.as_ref().zip(other.offsets.as_ref()).map(more),
+            weights: [&one.weights[..], &other.weights].concat(),
         }
     };
     Batch {

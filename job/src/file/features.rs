@@ -70,8 +70,13 @@ pub(crate) struct CategoricalFile {
     /// How the rows of several values become one vector. Default: `sum`; needs `separator`, or a
     /// column of lists.
     pub(crate) pooling: Option<Pooling>,
+    /// Name of a second column, with a number for each value of the cell: the value's row counts times its weight. It has the same
+    /// separator, or is a column of lists as well. A cell of another number of weights than values is malformed, and so is a value without
+    /// a weight; a missing value is skipped with its weight. With `pooling = "mean"` weights are from 0. Default: none, each value counts
+    /// once; needs `separator`, or a column of lists.
+    pub(crate) weights: Option<String>,
     /// Who adds up the rows of a cell. With many rare values a sum is fewer bytes than its rows; with few values that all samples
-    /// share it is more. Default: `auto`; needs `separator`.
+    /// share it is more. Default: `auto`; needs `separator`. A feature with `weights` is added up at the worker.
     pub(crate) pool_at: Option<PoolAt>,
     /// Keeps the values of a cell in order, for the networks that read sequences (`din`, `bst`). Default: none, values are pooled; needs
     /// `separator`, or a column of lists. Excludes `pooling` and `pool_at`.
@@ -134,10 +139,22 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
         Values::Many { pooling, pool_at, .. } => (Some(pooling), Some(pool_at), None),
         Values::Sequence { sequence, .. } => (None, None, Some(sequence)),
     };
+    let weights = feature.values.weights().map(str::to_owned);
     let table = (table != feature.name).then(|| table.to_owned());
     let default = feature.default.clone();
-    let file =
-        CategoricalFile { name, table, default, hash_size, vocabulary, separator, pooling, pool_at, sequence, ..file };
+    let file = CategoricalFile {
+        name,
+        table,
+        default,
+        hash_size,
+        vocabulary,
+        separator,
+        pooling,
+        weights,
+        pool_at,
+        sequence,
+        ..file
+    };
     match file.column.clone() {
         Some(column) if *feature == Categorical::of_column(column.clone(), feature.table) && file.table.is_none() => {
             Column::Name(column)

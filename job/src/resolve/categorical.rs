@@ -25,7 +25,12 @@ impl Resolver<'_> {
         for (index, feature) in features.iter().enumerate() {
             let path = Path::from("features.categorical").index(index);
             match (&feature.column, &feature.cross) {
-                (Some(column), None) => self.feature_column("categorical", &path, column, learned, known),
+                (Some(column), None) => {
+                    self.feature_column("categorical", &path, column, learned, known);
+                    if let Some(weights) = &feature.weights {
+                        self.feature_column("categorical", &path.key("weights"), weights, learned, known);
+                    }
+                }
                 (None, Some(names)) => self.cross(&path.key("cross"), names, &parts, learned, known),
                 (Some(_), Some(_)) => {
                     let help = "remove `column`: a cross names what it combines";
@@ -169,9 +174,11 @@ impl Resolver<'_> {
 
     /// How many values a cell holds. A column of lists needs no separator.
     pub(super) fn values(&mut self, path: &Path, feature: &CategoricalFile) -> Values {
-        let is_list = self.has_lists && (feature.pooling.is_some() || feature.sequence.is_some());
+        let describes_many = feature.pooling.is_some() || feature.sequence.is_some() || feature.weights.is_some();
+        let is_list = self.has_lists && describes_many;
         let Some(separator) = feature.separator.clone().or(is_list.then(String::new)) else {
             self.one_value(path, "pooling", feature.pooling.is_some());
+            self.one_value(path, "weights", feature.weights.is_some());
             self.one_value(path, "pool_at", feature.pool_at.is_some());
             self.one_value(path, "sequence", feature.sequence.is_some());
             return Values::One;
@@ -182,11 +189,27 @@ impl Resolver<'_> {
         }
         if let Some(sequence) = feature.sequence {
             self.not_pooled(path, "pooling", feature.pooling.is_some());
+            self.not_pooled(path, "weights", feature.weights.is_some());
             self.not_pooled(path, "pool_at", feature.pool_at.is_some());
             return Values::Sequence { separator, sequence };
         }
         let pooling = feature.pooling.unwrap_or(Pooling::Sum);
-        Values::Many { separator, pooling, pool_at: feature.pool_at.unwrap_or(PoolAt::Auto) }
+        let (pool_at, weights) = (self.pool_at(path, feature), feature.weights.clone());
+        Values::Many { separator, pooling, pool_at, weights }
+    }
+
+    /// Where values are added up: with weights at the worker, because servers add rows up unweighted.
+    fn pool_at(&mut self, path: &Path, feature: &CategoricalFile) -> PoolAt {
+        let given = feature.pool_at.unwrap_or(PoolAt::Auto);
+        if feature.weights.is_none() {
+            return given;
+        }
+        if given == PoolAt::Server {
+            let help = "remove `pool_at`: rows are then sent to the worker, which adds them up by their weights";
+            let message = "`pool_at = \"server\"` and `weights` exclude each other";
+            self.problem(path.key("pool_at"), message, "servers know no weights", help);
+        }
+        PoolAt::Worker
     }
 
     /// Refuses a key of pooled values for a sequence.
@@ -204,6 +227,7 @@ impl Resolver<'_> {
             let message = match key {
                 "pooling" => "pooling of a single value has no meaning",
                 "sequence" => "a sequence needs several values in a cell",
+                "weights" => "weights of a single value have no meaning",
                 _ => "`pool_at` of a single value has no meaning",
             };
             self.problem(path.key(key), message, "one value per cell", help);
@@ -213,7 +237,8 @@ impl Resolver<'_> {
 
 /// Whether a cross may name the feature.
 fn is_part(feature: &CategoricalFile) -> bool {
-    feature.cross.is_none() && feature.separator.is_none() && feature.pooling.is_none() && feature.sequence.is_none()
+    let has_many = feature.separator.is_some() || feature.pooling.is_some() || feature.weights.is_some();
+    feature.cross.is_none() && !has_many && feature.sequence.is_none()
 }
 
 fn own_name(feature: &CategoricalFile) -> Option<&str> {
@@ -250,6 +275,24 @@ mod tests {
     }
 
     #[test]
+    fn values_with_weights_are_added_up_at_the_worker() {
+        let made = job(DELIMITED, &text("{ column = 'a', separator = '|', weights = 'c', pooling = 'mean' }"));
+        let feature = &made.features.categorical[0];
+        let values = Values::Many {
+            separator: "|".into(),
+            pooling: Pooling::Mean,
+            pool_at: PoolAt::Worker,
+            weights: Some("c".into()),
+        };
+        assert_eq!(feature.values, values);
+        assert_eq!(made.features.columns(feature).collect::<Vec<_>>(), ["a", "c"]);
+        let again = Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), made);
+        let other = job(DELIMITED, &text("{ column = 'a', separator = '|', weights = 'b', pooling = 'mean' }"));
+        assert!(!other.changes_since(&made).iter().all(crate::KeyChange::may_go_on));
+    }
+
+    #[test]
     fn names_differ() {
         let twice = "'a', { column = 'b', name = 'a' }";
         assert_eq!(problems(DELIMITED, &text(twice)), ["two categorical features are named \"a\""]);
@@ -280,6 +323,12 @@ mod tests {
             ("column = 'a', hash_size = 5, vocabulary = {}", "`vocabulary` and `hash_size` exclude each other"),
             ("column = 'a', separator = '|', default = 'x'", "`default` of several values per cell has no meaning"),
             ("column = 'a', separator = '|', buckets = 5", "`buckets` of several values per cell has no meaning"),
+            ("column = 'a', weights = 'c'", "weights of a single value have no meaning"),
+            ("column = 'a', separator = '|', weights = 'y'", "the label \"y\" is also a categorical feature"),
+            (
+                "column = 'a', separator = '|', weights = 'c', pool_at = 'server'",
+                "`pool_at = \"server\"` and `weights` exclude each other",
+            ),
             (
                 "column = 'a', vocabulary = { ids = 'x' }",
                 "the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them",

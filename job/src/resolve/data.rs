@@ -35,10 +35,12 @@ const VALUES: usize = 64;
 fn shuffle_rows(features: &Features) -> usize {
     let ids = features.categorical.iter().map(|feature| match feature.values {
         Values::One => 1,
-        Values::Many { .. } => VALUES,
+        Values::Many { weights: None, .. } => VALUES,
+        // A weight has half the bytes of an id.
+        Values::Many { weights: Some(_), .. } => VALUES * 3 / 2,
         Values::Sequence { sequence, .. } => sequence.length,
     });
-    let row = 8 * ids.sum::<usize>() + 4 * features.numeric.len() + 4;
+    let row = 8 * ids.sum::<usize>() + 4 * features.numeric_inputs() + 4;
     SHUFFLE_ROWS.min(SHUFFLE_BYTES / row).max(1)
 }
 

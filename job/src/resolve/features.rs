@@ -163,7 +163,12 @@ mod tests {
         let text = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }, \
             { column = 'b', separator = '::', pooling = 'mean' }, 'c']\n";
         let pool_at = PoolAt::Auto;
-        let many = |separator: &str, pooling| Values::Many { separator: separator.to_owned(), pooling, pool_at };
+        let many = |separator: &str, pooling| Values::Many {
+            separator: separator.to_owned(),
+            pooling,
+            pool_at,
+            weights: None,
+        };
         let expected = [many("|", Pooling::Sum), many("::", Pooling::Mean), Values::One];
         let job = job(DELIMITED, text);
         assert_eq!(
@@ -177,7 +182,8 @@ mod tests {
         let feature = |rest: &str| format!("[features]\nlabel = 'y'\ncategorical = [{{ column = 'a'{rest} }}]\n");
         for (given, expected) in [("auto", PoolAt::Auto), ("server", PoolAt::Server), ("worker", PoolAt::Worker)] {
             let job = job(DELIMITED, &feature(&format!(", separator = '|', pooling = 'sqrtn', pool_at = '{given}'")));
-            let values = Values::Many { separator: "|".to_owned(), pooling: Pooling::SqrtN, pool_at: expected };
+            let values =
+                Values::Many { separator: "|".to_owned(), pooling: Pooling::SqrtN, pool_at: expected, weights: None };
             assert_eq!(job.features.categorical[0].values, values);
         }
         let found = problems(DELIMITED, &feature(", pool_at = 'server'"));

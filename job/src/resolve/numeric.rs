@@ -13,7 +13,54 @@ impl Resolver<'_> {
         for (index, feature) in features.iter().enumerate() {
             let path = Path::from("features.numeric").index(index);
             self.feature_column("numeric", &path, &feature.column, learned, known);
+            self.vector_fits(&path, feature);
             self.transforms_fit(&path, feature);
+        }
+    }
+
+    /// The keys of a vector of numbers.
+    fn vector_fits(&mut self, path: &Path, feature: &Numeric) {
+        match (feature.width, &feature.separator) {
+            (None, Some(_)) => {
+                let help = "give the number of numbers in a cell as `width`, or remove the key";
+                self.problem(path.key("separator"), "`separator` needs `width`", "one number per cell", help);
+            }
+            (Some(_), None) if !self.has_lists => {
+                let help = "name the text between two numbers: separator = \" \"";
+                self.problem(path.key("width"), "a text of several numbers needs a `separator`", "how divided?", help);
+            }
+            _ => {}
+        }
+        let lists = match &feature.standardise {
+            Standardise::GivenEach { mean, deviation } => Some(("standardise", "mean", mean, "deviation", deviation)),
+            _ => None,
+        };
+        let lists = lists.or(match &feature.min_max {
+            MinMax::GivenEach { min, max } => Some(("min_max", "min", min, "max", max)),
+            _ => None,
+        });
+        let Some((key, one_name, one, other_name, other)) = lists else { return };
+        for (name, list) in [(one_name, one), (other_name, other)] {
+            if list.len() != feature.values() {
+                let message =
+                    format!("`{key}.{name}` has {} numbers, the feature has {}", list.len(), feature.values());
+                self.problem(path.key(key), message, "of another length", "give one number, or one for each");
+            }
+        }
+        if key == "standardise" && !other.iter().all(|deviation| *deviation > 0.0 && deviation.is_finite()) {
+            let help = "give the standard deviation of each number; of one that never changes, 1";
+            self.problem(path.key(key), "`standardise.deviation` has a number that is not above 0", "divides", help);
+        }
+        if key == "min_max"
+            && one.len() == other.len()
+            && (0..one.len()).any(|index| is_empty(one[index], other[index]))
+        {
+            self.problem(
+                path.key(key),
+                "`min_max` has a min that is not below its max",
+                "an empty range",
+                "exchange the two",
+            );
         }
     }
 
@@ -22,7 +69,7 @@ impl Resolver<'_> {
             let message = format!("`clip` leaves nothing between {low} and {high}");
             self.problem(path.key("clip"), message, "least, then greatest", "write the lesser value first");
         }
-        if let MinMax::Given { min, max } = feature.min_max
+        if let MinMax::Given { min, max } = feature.min_max.clone()
             && is_empty(min, max)
         {
             let message = format!("`min_max` has min {min}, which is not below max {max}");
@@ -43,7 +90,7 @@ fn is_empty(low: f64, high: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::fixture::{DELIMITED, job, problems};
-    use crate::settings::MinMax;
+    use crate::settings::{MinMax, Standardise};
 
     fn text(numeric: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = ['a']\nnumeric = [{numeric}]\n")
@@ -58,8 +105,37 @@ mod tests {
     }
 
     #[test]
+    fn a_vector_has_its_length_its_separator_and_a_statistic_of_each_number() {
+        let vector = "{ column = 'n', width = 3, separator = ' ', missing_indicator = true, ";
+        let each = format!("{vector} standardise = {{ mean = [0, 1, 2.5], deviation = 2 }} }}");
+        let made = job(DELIMITED, &text(&each));
+        let feature = &made.features.numeric[0];
+        let given = Standardise::GivenEach { mean: vec![0.0, 1.0, 2.5], deviation: vec![2.0; 3] };
+        assert_eq!((feature.values(), feature.inputs(), &feature.standardise), (3, 4, &given));
+        assert_eq!(made.features.numeric_inputs(), 4);
+        let again =
+            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), made);
+        let range = |rest: &str| problems(DELIMITED, &text(&format!("{vector} {rest} }}")));
+        for (rest, message) in [
+            ("min_max = { min = 0, max = [1, 2] }", "`min_max.max` has 2 numbers, the feature has 3"),
+            ("min_max = { min = 1, max = [2, 1, 3] }", "`min_max` has a min that is not below its max"),
+            (
+                "standardise = { mean = [1, 2, 3], deviation = [1, 0, 1] }",
+                "`standardise.deviation` has a number that is not above 0",
+            ),
+        ] {
+            assert!(range(rest).contains(&message.to_owned()), "{rest}: {:?}", range(rest));
+        }
+        let parquet = "[data]\nformat = 'parquet'\ntrain = 'a.parquet'\n[model]\nkind = 'ffnn'\n";
+        assert_eq!(job(parquet, &text("{ column = 'n', width = 3 }")).features.numeric[0].width, Some(3));
+    }
+
+    #[test]
     fn transforms_that_do_not_fit_are_refused() {
         for (numeric, message) in [
+            ("{ column = 'n', width = 3 }", "a text of several numbers needs a `separator`"),
+            ("{ column = 'n', separator = ' ' }", "`separator` needs `width`"),
             ("'n', 'n'", "column \"n\" is a numeric feature twice"),
             ("'n', { column = 'c', name = 'n' }", "two numeric features are named \"n\""),
             ("{ column = 'n', clip = [2, 2] }", "`clip` leaves nothing between 2 and 2"),

@@ -145,6 +145,9 @@ pub enum Values {
         pooling: Pooling,
         /// Where the rows are added up.
         pool_at: PoolAt,
+        /// The column with a weight for each value; the servers, which add rows up unweighted, do not pool such a feature.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        weights: Option<String>,
     },
     /// Up to a number of values, in order, which are not pooled.
     Sequence {
@@ -165,6 +168,15 @@ impl Values {
         }
     }
 
+    /// The column with a weight for each value, if there is one.
+    #[must_use]
+    pub fn weights(&self) -> Option<&str> {
+        match self {
+            Self::Many { weights, .. } => weights.as_deref(),
+            Self::One | Self::Sequence { .. } => None,
+        }
+    }
+
     /// The sequence, if the values are one.
     #[must_use]
     pub fn sequence(&self) -> Option<&Sequence> {
@@ -175,16 +187,41 @@ impl Values {
     }
 }
 
-/// How the rows of a multi-valued feature become one vector.
+/// How the rows of a multi-valued feature become one vector. With `weights`, each row counts times its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
     /// Their sum.
     Sum,
-    /// Their mean.
+    /// Their mean; with `weights`, their sum divided by that of the weights, which are from 0.
     Mean,
-    /// Their sum divided by the square root of their number.
+    /// Their sum divided by the square root of their number; with `weights`, of the sum of the weights' squares.
     SqrtN,
+}
+
+impl Pooling {
+    /// Least weight of a value.
+    #[must_use]
+    pub fn least_weight(self) -> f64 {
+        match self {
+            Self::Mean => 0.0,
+            Self::Sum | Self::SqrtN => f64::from(f32::MIN),
+        }
+    }
+
+    /// Makes the weights of a cell the factors of its rows: the rows, each times its factor, add up to the pooled vector. Of weights that
+    /// are all 0, each factor is 0.
+    pub fn weigh(self, weights: &mut [f32]) {
+        let squares = || weights.iter().map(|weight| f64::from(*weight).powi(2)).sum::<f64>();
+        let whole = match self {
+            Self::Sum => return,
+            Self::Mean => weights.iter().map(|weight| f64::from(*weight)).sum(),
+            Self::SqrtN => squares().sqrt(),
+        };
+        if whole > 0.0 {
+            weights.iter_mut().for_each(|weight| *weight = (f64::from(*weight) / whole) as f32);
+        }
+    }
 }
 
 /// Where the rows of a cell are added up.

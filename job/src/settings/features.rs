@@ -29,6 +29,12 @@ impl Features {
         &self.targets[0]
     }
 
+    /// Numeric inputs of the network, of all features.
+    #[must_use]
+    pub fn numeric_inputs(&self) -> usize {
+        self.numeric.iter().map(Numeric::inputs).sum()
+    }
+
     /// Outputs of the network, of all targets.
     #[must_use]
     pub fn outputs(&self) -> usize {

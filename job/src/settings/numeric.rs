@@ -1,4 +1,4 @@
-//! Numeric features: columns of numbers, and how a number is transformed.
+//! Numeric features: columns of numbers or of vectors of numbers, and how a number is transformed.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,16 @@ pub struct Numeric {
     /// column's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Numbers of a cell: a vector of always so many numbers, such as an embedding that was made elsewhere, in a column of lists or a text with
+    /// a `separator`. Each is an input of the network, and is transformed alone. An empty cell is a vector of missing numbers. Default: none, a
+    /// cell is one number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub width: Option<usize>,
+    /// Text between the numbers of a cell. Default: none, a cell is one number or a list; needs `width`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub separator: Option<String>,
     /// Least and greatest value, `[0, 1000]`: a value beyond them becomes the nearer one, before anything else. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(inner(range(min = -1e30, max = 1e30)))]
@@ -21,24 +31,38 @@ pub struct Numeric {
     #[serde(default)]
     pub log: bool,
     /// Whether the value, after `clip` and `log`, becomes (value − mean) / deviation. `true` measures both over the training rows before
-    /// training; `{ mean, deviation }` gives them.
+    /// training; `{ mean, deviation }` gives them, of a vector as two numbers or as two lists.
     #[serde(default)]
     pub standardise: Standardise,
     /// Whether the value, after `clip` and `log`, becomes (value − min) / (max − min), held between 0 and 1. `true` measures both over the
-    /// training rows before training; `{ min, max }` gives them. Not together with `standardise`.
+    /// training rows before training; `{ min, max }` gives them, of a vector as two numbers or as two lists. Not together with `standardise`.
     #[serde(default)]
     pub min_max: MinMax,
     /// Value in place of a missing one. It is not transformed. With `standardise`, 0 is the mean.
     #[serde(default)]
     #[schemars(range(min = -1e30, max = 1e30))]
     pub missing: f32,
+    /// Whether the feature has one more input: 1 where its value, or a number of its vector, is missing, otherwise 0.
+    #[serde(default)]
+    pub missing_indicator: bool,
 }
 
 /// A column without a transform.
 impl From<String> for Numeric {
     fn from(column: String) -> Self {
         let (standardise, min_max) = (Standardise::No, MinMax::No);
-        Self { column, name: None, clip: None, log: false, standardise, min_max, missing: 0.0 }
+        Self {
+            column,
+            name: None,
+            width: None,
+            separator: None,
+            clip: None,
+            log: false,
+            standardise,
+            min_max,
+            missing: 0.0,
+            missing_indicator: false,
+        }
     }
 }
 
@@ -48,10 +72,22 @@ impl Numeric {
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.column)
     }
+
+    /// Numbers of a cell.
+    #[must_use]
+    pub fn values(&self) -> usize {
+        self.width.unwrap_or(1)
+    }
+
+    /// Inputs of the network: the numbers, and one for whether one is missing.
+    #[must_use]
+    pub fn inputs(&self) -> usize {
+        self.values() + usize::from(self.missing_indicator)
+    }
 }
 
 /// Shift and scale of a numeric column: `(x − mean) / deviation`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "StandardiseKeys", into = "StandardiseKeys")]
 pub enum Standardise {
     /// The value stays as it is.
@@ -66,22 +102,57 @@ pub enum Standardise {
         /// Divided by; positive.
         deviation: f64,
     },
+    /// Both are given for each number of a vector.
+    GivenEach {
+        /// Subtracted.
+        mean: Vec<f64>,
+        /// Divided by; positive.
+        deviation: Vec<f64>,
+    },
 }
 
 /// The keys of a job file.
-#[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum StandardiseKeys {
     /// Measured, or off.
     Switch(bool),
     /// Given.
     Given {
-        /// Mean of the column after `log`.
-        mean: f64,
-        /// Standard deviation of the column after `log`.
-        #[schemars(extend("exclusiveMinimum" = 0.0))]
-        deviation: f64,
+        /// Mean of the column after `log`, or a list: that of each number of a vector.
+        mean: Means,
+        /// Standard deviation of the column after `log`, or a list: that of each number of a vector.
+        deviation: Deviations,
     },
+}
+
+/// A number, or one for each number of a vector.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Means {
+    One(f64),
+    Each(Vec<f64>),
+}
+
+/// A positive number, or one for each number of a vector.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Deviations {
+    One(#[schemars(extend("exclusiveMinimum" = 0.0))] f64),
+    Each(Vec<f64>),
+}
+
+/// A number, or one for each number of a vector.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Limits {
+    One(#[schemars(range(min = -1e30, max = 1e30))] f64),
+    Each(#[schemars(inner(range(min = -1e30, max = 1e30)))] Vec<f64>),
+}
+
+/// A number as a list, which has as many as the other list.
+fn listed(number: f64, other: &[f64]) -> Vec<f64> {
+    vec![number; other.len()]
 }
 
 impl From<StandardiseKeys> for Standardise {
@@ -89,7 +160,16 @@ impl From<StandardiseKeys> for Standardise {
         match keys {
             StandardiseKeys::Switch(false) => Self::No,
             StandardiseKeys::Switch(true) => Self::Fit,
-            StandardiseKeys::Given { mean, deviation } => Self::Given { mean, deviation },
+            StandardiseKeys::Given { mean, deviation } => match (mean, deviation) {
+                (Means::One(mean), Deviations::One(deviation)) => Self::Given { mean, deviation },
+                (Means::Each(mean), Deviations::Each(deviation)) => Self::GivenEach { mean, deviation },
+                (Means::One(mean), Deviations::Each(deviation)) => {
+                    Self::GivenEach { mean: listed(mean, &deviation), deviation }
+                }
+                (Means::Each(mean), Deviations::One(deviation)) => {
+                    Self::GivenEach { deviation: listed(deviation, &mean), mean }
+                }
+            },
         }
     }
 }
@@ -99,13 +179,18 @@ impl From<Standardise> for StandardiseKeys {
         match standardise {
             Standardise::No => Self::Switch(false),
             Standardise::Fit => Self::Switch(true),
-            Standardise::Given { mean, deviation } => Self::Given { mean, deviation },
+            Standardise::Given { mean, deviation } => {
+                Self::Given { mean: Means::One(mean), deviation: Deviations::One(deviation) }
+            }
+            Standardise::GivenEach { mean, deviation } => {
+                Self::Given { mean: Means::Each(mean), deviation: Deviations::Each(deviation) }
+            }
         }
     }
 }
 
 /// Range of a numeric column that becomes 0…1: `(x − min) / (max − min)`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "MinMaxKeys", into = "MinMaxKeys")]
 pub enum MinMax {
     /// The value stays as it is.
@@ -120,22 +205,27 @@ pub enum MinMax {
         /// Becomes 1; greater than `min`.
         max: f64,
     },
+    /// Both are given for each number of a vector.
+    GivenEach {
+        /// Becomes 0.
+        min: Vec<f64>,
+        /// Becomes 1; greater than `min`.
+        max: Vec<f64>,
+    },
 }
 
 /// The keys of a job file.
-#[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum MinMaxKeys {
     /// Measured, or off.
     Switch(bool),
     /// Given.
     Given {
-        /// Value, after `clip` and `log`, that becomes 0.
-        #[schemars(range(min = -1e30, max = 1e30))]
-        min: f64,
-        /// Value, after `clip` and `log`, that becomes 1.
-        #[schemars(range(min = -1e30, max = 1e30))]
-        max: f64,
+        /// Value, after `clip` and `log`, that becomes 0, or a list: that of each number of a vector.
+        min: Limits,
+        /// Value, after `clip` and `log`, that becomes 1, or a list: that of each number of a vector.
+        max: Limits,
     },
 }
 
@@ -144,7 +234,12 @@ impl From<MinMaxKeys> for MinMax {
         match keys {
             MinMaxKeys::Switch(false) => Self::No,
             MinMaxKeys::Switch(true) => Self::Fit,
-            MinMaxKeys::Given { min, max } => Self::Given { min, max },
+            MinMaxKeys::Given { min, max } => match (min, max) {
+                (Limits::One(min), Limits::One(max)) => Self::Given { min, max },
+                (Limits::Each(min), Limits::Each(max)) => Self::GivenEach { min, max },
+                (Limits::One(min), Limits::Each(max)) => Self::GivenEach { min: listed(min, &max), max },
+                (Limits::Each(min), Limits::One(max)) => Self::GivenEach { max: listed(max, &min), min },
+            },
         }
     }
 }
@@ -154,7 +249,8 @@ impl From<MinMax> for MinMaxKeys {
         match min_max {
             MinMax::No => Self::Switch(false),
             MinMax::Fit => Self::Switch(true),
-            MinMax::Given { min, max } => Self::Given { min, max },
+            MinMax::Given { min, max } => Self::Given { min: Limits::One(min), max: Limits::One(max) },
+            MinMax::GivenEach { min, max } => Self::Given { min: Limits::Each(min), max: Limits::Each(max) },
         }
     }
 }

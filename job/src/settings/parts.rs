@@ -23,6 +23,11 @@ impl Features {
         }
     }
 
+    /// The columns that a categorical feature reads: of its parts, and then that of its weights.
+    pub fn columns<'a>(&'a self, feature: &'a Categorical) -> impl Iterator<Item = &'a str> {
+        self.parts(feature).into_iter().map(|part| part.column).chain(feature.values.weights())
+    }
+
     fn part<'a>(&'a self, name: &'a str) -> Part<'a> {
         let named = |feature: &&Categorical| feature.name == name && feature.values == Values::One;
         match self.categorical.iter().find(named).map(|feature| &feature.source) {

@@ -6,7 +6,7 @@
 
 use super::categorical::{Buckets, Categorical, IdRange, Reading, Source};
 use super::features::Features;
-use super::numeric::{MinMax, Standardise};
+use super::numeric::{MinMax, Numeric, Standardise};
 use super::vocabulary::Vocabulary;
 
 /// A statistic of the training rows, by the position of its feature.
@@ -39,6 +39,20 @@ pub enum Measured {
         /// Greatest value, above `min`.
         max: f64,
     },
+    /// Of [`Statistic::Standardise`] of a vector, for each of its numbers.
+    MomentsEach {
+        /// Means.
+        mean: Vec<f64>,
+        /// Deviations, positive.
+        deviation: Vec<f64>,
+    },
+    /// Of [`Statistic::MinMax`] of a vector, for each of its numbers.
+    RangeEach {
+        /// Least values.
+        min: Vec<f64>,
+        /// Greatest values, above `min`.
+        max: Vec<f64>,
+    },
     /// Of [`Statistic::Edges`]: ascending.
     Edges(Vec<f64>),
     /// Of [`Statistic::Vocabulary`].
@@ -67,12 +81,14 @@ impl Features {
     #[must_use]
     pub fn measured(&self, statistic: Statistic) -> Option<Measured> {
         match statistic {
-            Statistic::Standardise(feature) => match self.numeric.get(feature)?.standardise {
+            Statistic::Standardise(feature) => match self.numeric.get(feature)?.standardise.clone() {
                 Standardise::Given { mean, deviation } => Some(Measured::Moments { mean, deviation }),
+                Standardise::GivenEach { mean, deviation } => Some(Measured::MomentsEach { mean, deviation }),
                 Standardise::No | Standardise::Fit => None,
             },
-            Statistic::MinMax(feature) => match self.numeric.get(feature)?.min_max {
+            Statistic::MinMax(feature) => match self.numeric.get(feature)?.min_max.clone() {
                 MinMax::Given { min, max } => Some(Measured::Range { min, max }),
+                MinMax::GivenEach { min, max } => Some(Measured::RangeEach { min, max }),
                 MinMax::No | MinMax::Fit => None,
             },
             Statistic::Edges(feature) => match self.categorical.get(feature)?.buckets()? {
@@ -96,6 +112,16 @@ impl Features {
                 let given = MinMax::Given { min, max };
                 self.numeric.get_mut(feature).map(|feature| feature.min_max = given).is_some()
             }
+            (Statistic::Standardise(feature), Measured::MomentsEach { mean, deviation }) => {
+                let Some(feature) = self.vector(feature, &mean, &deviation) else { return false };
+                feature.standardise = Standardise::GivenEach { mean, deviation };
+                true
+            }
+            (Statistic::MinMax(feature), Measured::RangeEach { min, max }) => {
+                let Some(feature) = self.vector(feature, &min, &max) else { return false };
+                feature.min_max = MinMax::GivenEach { min, max };
+                true
+            }
             (Statistic::Edges(feature), Measured::Edges(edges)) => {
                 match self.categorical.get_mut(feature).and_then(Categorical::buckets_mut) {
                     Some(Buckets::Edges(given)) => *given = edges,
@@ -113,6 +139,11 @@ impl Features {
             }
             _ => false,
         }
+    }
+
+    /// A numeric feature that has as many numbers as both lists.
+    fn vector(&mut self, feature: usize, one: &[f64], other: &[f64]) -> Option<&mut Numeric> {
+        self.numeric.get_mut(feature).filter(|feature| [one.len(), other.len()] == [feature.values(); 2])
     }
 
     /// Forgets all that was measured. Given means, deviations and ranges look like measured ones, and are forgotten too.
@@ -229,6 +260,17 @@ mod tests {
         assert_eq!(after.fingerprint(), before.fingerprint());
         let other = job(DELIMITED, &FEATURES.replace("buckets = 3", "buckets = 4"));
         assert_ne!(other.fingerprint(), before.fingerprint());
+    }
+
+    #[test]
+    fn a_vector_has_a_value_of_each_number() {
+        let text = "[features]\nlabel = 'y'\ncategorical = ['a']\n\
+            numeric = [{ column = 'n', width = 2, separator = ' ', standardise = true }]\n";
+        let mut features = job(DELIMITED, text).features;
+        let each = |count| Measured::MomentsEach { mean: vec![1.0; count], deviation: vec![2.0; count] };
+        assert!(!features.set(Statistic::Standardise(0), each(3)), "two numbers");
+        assert!(features.set(Statistic::Standardise(0), each(2)));
+        assert_eq!((features.measured(Statistic::Standardise(0)), features.unmeasured()), (Some(each(2)), vec![]));
     }
 
     #[test]

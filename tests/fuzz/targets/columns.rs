@@ -12,6 +12,7 @@ use zagros_ingest::{
     BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, check_first_rows, files, inspect, validate,
 };
 use zagros_job::{Job, Overrides};
+use zagros_zip::ZipEq;
 
 use crate::allocations::AllocatedBytes;
 
@@ -28,6 +29,20 @@ categorical = ["city", "user.id", "moment", "large", { column = "tags", pooling 
 kind = "ffnn"
 "#;
 
+/// Lists as weights and as vectors: rows of empty lists are good.
+const LISTS: &str = r#"
+[data]
+format = "FORMAT"
+train = "train"
+max_bad_rows = 1000000
+[features]
+label = "click"
+numeric = [{ column = "deep", width = 2, missing_indicator = true }]
+categorical = [{ column = "tags", weights = "deep" }, { column = "tags", name = "same", weights = "tags", pooling = "mean" }]
+[model]
+kind = "ffnn"
+"#;
+
 /// Files of pyarrow: pages of both versions, with and without compression.
 const FILES: [&[u8]; 5] = [
     include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.none.parquet"),
@@ -37,12 +52,13 @@ const FILES: [&[u8]; 5] = [
     include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.lz4.parquet"),
 ];
 
-/// The same rows in Arrow files of pyarrow, and those of the last one stored in other ways.
-const ARROW_FILES: [&[u8]; 4] = [
+/// The same rows in Arrow files of pyarrow, one of which is a stream and one has them stored in other ways.
+const ARROW_FILES: [&[u8]; 5] = [
     include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.none.arrow"),
     include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.lz4.arrow"),
     include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.zstd.arrow"),
     include_bytes!("../../../dense-worker/ingest/tests/fixtures/kinds.arrow"),
+    include_bytes!("../../../dense-worker/ingest/tests/fixtures/types.stream.arrow"),
 ];
 
 /// What reading a file of 10 KB may take: the largest page that can be claimed, and what a slice of rows needs.
@@ -56,9 +72,9 @@ struct FuzzedFile {
 }
 
 impl FuzzedFile {
-    fn new(format: &str) -> Self {
+    fn new(job: &str, format: &str) -> Self {
         let folder = TempDir::new().expect("a folder");
-        let job = JOB.replace("FORMAT", format);
+        let job = job.replace("FORMAT", format);
         let job = Job::parse(&job, &folder.path().join("job.toml"), &Overrides::none()).expect("the job is good");
         Self { job, train: folder.path().join("train"), allocated: AllocatedBytes::new(), _folder: folder }
     }
@@ -100,7 +116,7 @@ impl FuzzedFile {
 
 #[test]
 fn changed_bytes_of_a_parquet_file_are_rows_or_a_reason() {
-    let (file, read) = (AssertUnwindSafe(FuzzedFile::new("parquet")), AtomicU64::new(0));
+    let (file, read) = (AssertUnwindSafe(FuzzedFile::new(JOB, "parquet")), AtomicU64::new(0));
     // The footer is a fifth of the file; it decides what all other bytes mean, so half of the changes are there.
     type Change = (bool, u16, u8);
     check!().with_iterations(1_500).with_type::<(u8, Vec<Change>)>().for_each(|(which, changes)| {
@@ -116,8 +132,25 @@ fn changed_bytes_of_a_parquet_file_are_rows_or_a_reason() {
 }
 
 #[test]
+fn changed_bytes_of_lists_are_rows_or_a_reason() {
+    let formats = ["parquet", "arrow"].map(|format| FuzzedFile::new(LISTS, format));
+    let files = AssertUnwindSafe(formats);
+    check!().with_iterations(300).with_type::<(u8, Vec<(u16, u8)>)>().for_each(|(which, changes)| {
+        let all: [&[&[u8]]; 2] = [&FILES, &ARROW_FILES];
+        for (file, of_format) in files.iter().zip_eq(all) {
+            let mut bytes = of_format[usize::from(*which) % of_format.len()].to_vec();
+            for (at, byte) in changes.iter().take(4) {
+                let at = usize::from(*at) % bytes.len();
+                bytes[at] ^= byte;
+            }
+            file.read(&bytes);
+        }
+    });
+}
+
+#[test]
 fn pieces_of_parquet_files_are_rows_or_a_reason() {
-    let file = AssertUnwindSafe(FuzzedFile::new("parquet"));
+    let file = AssertUnwindSafe(FuzzedFile::new(JOB, "parquet"));
     check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|(start, length, noise)| {
         let whole = FILES[usize::from(*start) % FILES.len()];
         let start = usize::from(*start) % whole.len();
@@ -129,12 +162,13 @@ fn pieces_of_parquet_files_are_rows_or_a_reason() {
 
 #[test]
 fn changed_bytes_of_an_arrow_file_are_rows_or_a_reason() {
-    let (file, read) = (AssertUnwindSafe(FuzzedFile::new("arrow")), AtomicU64::new(0));
+    let (file, read) = (AssertUnwindSafe(FuzzedFile::new(JOB, "arrow")), AtomicU64::new(0));
     // Half of the changes are in the footer, and some in what record batches say of themselves.
     type Change = (bool, u16, u8);
     check!().with_iterations(1_500).with_type::<(u8, Vec<Change>)>().for_each(|(which, changes)| {
         let mut bytes = ARROW_FILES[usize::from(*which) % ARROW_FILES.len()].to_vec();
-        let footer = bytes.len() - 10 - footer_bytes(&bytes, 10);
+        let is_file = bytes.starts_with(b"ARROW1");
+        let footer = if is_file { bytes.len() - 10 - footer_bytes(&bytes, 10) } else { bytes.len() / 2 };
         for (in_footer, at, byte) in changes.iter().take(4) {
             let (start, length) = if *in_footer { (footer, bytes.len() - footer) } else { (8, footer - 8) };
             bytes[start + usize::from(*at) % length] ^= byte;
@@ -146,7 +180,7 @@ fn changed_bytes_of_an_arrow_file_are_rows_or_a_reason() {
 
 #[test]
 fn pieces_of_arrow_files_are_rows_or_a_reason() {
-    let file = AssertUnwindSafe(FuzzedFile::new("arrow"));
+    let file = AssertUnwindSafe(FuzzedFile::new(JOB, "arrow"));
     check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|(start, length, noise)| {
         let whole = ARROW_FILES[usize::from(*start) % ARROW_FILES.len()];
         let start = usize::from(*start) % whole.len();

@@ -35,6 +35,22 @@ max_bad_rows = 1000000
 kind = "ffnn"
 "#;
 
+/// Each cell of cities has as many values as that of tags has numbers, and two of them.
+const LISTS: &str = r#"
+[data]
+format = "delimited"
+delimiter = ","
+header = true
+train = "train"
+max_bad_rows = 1000000
+[features]
+label = { column = "click", positive = ["1"], negative = ["0"] }
+numeric = [{ column = "tags", width = 2, separator = "|", missing_indicator = true }]
+categorical = [{ column = "city", separator = "|", weights = "tags", pooling = "mean" }]
+[model]
+kind = "ffnn"
+"#;
+
 /// Fields may hold line breaks.
 fn quoted_breaks() -> String {
     DELIMITED.replace("header = true", "header = true\nquoted_breaks = true")
@@ -100,6 +116,33 @@ fn any_bytes_are_rows_or_a_reason() {
         quoted.read(&[b"click,age,city,tags\n1,2,\"", &bytes[..]].concat());
         // As if it were gzip.
         delimited.read(&[&[0x1f, 0x8b, 8, 0], &bytes[..]].concat());
+    });
+}
+
+/// Lists of nearly as many values as weights, as text and as JSON.
+#[test]
+fn lists_that_may_not_fit_are_rows_or_a_reason() {
+    let json = LISTS.replace("delimited", "jsonl").replace("delimiter = \",\"\nheader = true\n", "");
+    let lists = AssertUnwindSafe([FuzzedSource::new(LISTS), FuzzedSource::new(&json)]);
+    let read = AtomicU64::new(0);
+    check!().with_iterations(300).with_type::<Vec<(Vec<u8>, Vec<i8>, u8)>>().for_each(|rows| {
+        let [mut text, mut objects] = [b"click,age,city,tags\n".to_vec(), Vec::new()];
+        for (values, weights, noise) in rows {
+            let weights: Vec<String> = weights.iter().take(3).map(ToString::to_string).collect();
+            let values: Vec<String> = values.iter().take(3).map(|value| format!("{value:x}")).collect();
+            let (values, weights) = (values.join("|"), weights.join("|"));
+            text.extend_from_slice(format!("1,2,{values},{weights}").as_bytes());
+            text.extend_from_slice(&[*noise, b'\n']);
+            let (values, weights) = (values.replace('|', "\",\""), weights.replace('|', ","));
+            objects
+                .extend_from_slice(format!("{{\"click\":1,\"city\":[\"{values}\"],\"tags\":[{weights}]}}").as_bytes());
+            objects.extend_from_slice(&[*noise, b'\n']);
+        }
+        let [one, other] = [(&lists[0], &text), (&lists[1], &objects)].map(|(source, bytes)| source.read(bytes));
+        read.fetch_add(one.unwrap_or(0) + other.unwrap_or(0), Ordering::Relaxed);
+        // Surely two of both.
+        let whole = lists[0].read(b"click,age,city,tags\n1,2,a|b,1|2\n");
+        assert_eq!(whole, Some(1));
     });
 }
 

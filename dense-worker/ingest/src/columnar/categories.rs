@@ -1,13 +1,17 @@
 //! The cells of a categorical feature in a slice of rows. Performance-critical: no allocation per row.
 
 use zagros_job::{Categorical, Features, Reading};
+use zagros_zip::ZipEq;
 
 use super::decoded::{Decoded, GroupColumns};
 use super::fault::Fault;
 use super::groups::UsedColumn;
-use super::output::{BagCells, Cell, Cells, IdCells, Texts, ToPart};
+use super::lists::NumberLists;
+use super::output::{BagCells, BagForm, Cell, Cells, IdCells, Texts, ToPart};
 use crate::IngestError;
 use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
+use crate::parse::bad::FieldFault;
+use crate::parse::bags::Weights;
 use crate::parse::sink::{BatchSink, RowSink};
 
 /// The cells of a feature.
@@ -19,6 +23,16 @@ pub(super) enum Categories {
     Parts(Vec<PartCells>),
     /// Any number of texts a row.
     Many(Box<Decoded<BagCells>>),
+    /// Any number of texts a row, each with its weight.
+    Weighted(Box<WeightedCells>),
+}
+
+/// The texts of a feature, and their weights in another column.
+#[derive(Debug)]
+pub(super) struct WeightedCells {
+    bags: Decoded<BagCells>,
+    numbers: Decoded<NumberLists>,
+    weights: Weights,
 }
 
 /// The cells of one column of a feature of one value.
@@ -30,8 +44,13 @@ pub(super) enum PartCells {
     Number(Box<Decoded<Cells<ToPart>>>),
 }
 
-/// A faulty cell: which of a feature's columns it is in.
-pub(super) type PartFault<'a> = (usize, &'a Decoded<Cells<ToPart>>);
+/// A faulty cell.
+pub(super) enum CategoryFault<'a> {
+    /// Which of a feature's columns it is in.
+    Part(usize, &'a Decoded<Cells<ToPart>>),
+    /// Weights that do not fit their values.
+    Weights(Box<FieldFault>),
+}
 
 impl Categories {
     /// Opens the columns of a feature, the first of which is the `first`-th used one.
@@ -46,9 +65,14 @@ impl Categories {
         let parts = features.parts(feature);
         match (feature.values.separator(), parts.as_slice()) {
             (Some(separator), _) => {
-                let bag =
-                    |column: &UsedColumn| BagCells::new(texts(column), Some(separator).filter(|_| !column.is_list()));
-                Ok(Self::Many(Box::new(columns.decoded(first, bag)?)))
+                let separator = |column: &UsedColumn| Some(separator).filter(|_| !column.is_list());
+                let weights = Weights::of(feature);
+                let form = |column: &UsedColumn| BagForm::new(separator(column), weights.is_some());
+                let bags = columns.decoded(first, |column| BagCells::new(texts(column), form(column)))?;
+                let Some(weights) = weights else { return Ok(Self::Many(Box::new(bags))) };
+                let lists = |column: &UsedColumn| NumberLists::new(texts(column), separator(column));
+                let numbers = columns.decoded(first + 1, lists)?;
+                Ok(Self::Weighted(Box::new(WeightedCells { bags, numbers, weights })))
             }
             (None, [part]) if *part.reading == Reading::Text => {
                 Ok(Self::One(Box::new(columns.decoded(first, |column| IdCells::new(texts(column)))?)))
@@ -74,6 +98,7 @@ impl Categories {
     pub(super) fn columns(&self) -> usize {
         match self {
             Self::One(_) | Self::Many(_) => 1,
+            Self::Weighted(_) => 2,
             Self::Parts(parts) => parts.len(),
         }
     }
@@ -90,6 +115,14 @@ impl Categories {
                 column.out.ends.clear();
                 column.decode(skipped, rows).map_err(|fault| (0, fault))
             }
+            Self::Weighted(cells) => {
+                let WeightedCells { bags, numbers, .. } = &mut **cells;
+                bags.out.ids.clear();
+                bags.out.ends.clear();
+                numbers.out.clear();
+                bags.decode(skipped, rows).map_err(|fault| (0, fault))?;
+                numbers.decode(skipped, rows).map_err(|fault| (1, fault))
+            }
             Self::Parts(parts) => parts
                 .iter_mut()
                 .enumerate()
@@ -103,12 +136,16 @@ impl Categories {
             PartCells::Text(_) => false,
             PartCells::Number(column) => column.out.cells.iter().any(|cell| matches!(cell, Cell::Faulty(_))),
         };
-        if let Self::Parts(parts) = self { parts.iter().any(is_faulty) } else { false }
+        match self {
+            Self::One(_) | Self::Many(_) => false,
+            Self::Parts(parts) => parts.iter().any(is_faulty),
+            Self::Weighted(cells) => (0..cells.bags.out.ends.len()).any(|row| cells.row(row, |_, _| ()).is_err()),
+        }
     }
 
     /// Gives the values of a row to `sink`.
     #[inline]
-    pub(super) fn row<S: RowSink>(&self, feature: usize, row: usize, sink: &mut S) -> Result<(), PartFault<'_>> {
+    pub(super) fn row<S: RowSink>(&self, feature: usize, row: usize, sink: &mut S) -> Result<(), CategoryFault<'_>> {
         match self {
             Self::One(column) => sink.id(feature, column.out.ids[row]),
             Self::Parts(parts) => sink.id(feature, combined(parts, row)?),
@@ -116,6 +153,11 @@ impl Categories {
                 let BagCells { ids, ends, .. } = &column.out;
                 let start = row.checked_sub(1).map_or(0, |before| ends[before]);
                 ids[start..ends[row]].iter().for_each(|id| sink.id(feature, *id));
+                sink.end_bag(feature);
+            }
+            Self::Weighted(cells) => {
+                let put = |id, weight| sink.weighted_id(feature, id, weight);
+                cells.row(row, put).map_err(CategoryFault::Weights)?;
                 sink.end_bag(feature);
             }
         }
@@ -131,19 +173,45 @@ impl Categories {
                 batch.id_column(feature, (0..rows).map(|row| combined(parts, row).unwrap_or_else(|_| missing_id())));
             }
             Self::Many(column) => batch.bag_column(feature, &column.out.ids, &column.out.ends),
+            Self::Weighted(cells) => {
+                // No row is malformed.
+                (0..cells.bags.out.ends.len()).for_each(|row| drop(self.row(feature, row, batch)));
+            }
         }
+    }
+}
+
+impl WeightedCells {
+    /// Gives the values of a row with their weights to `put`. A missing value is skipped with its weight.
+    #[inline]
+    fn row(&self, row: usize, mut put: impl FnMut(u64, f32)) -> Result<(), Box<FieldFault>> {
+        let (BagCells { ids, ends, .. }, numbers, missing) = (&self.bags.out, &self.numbers.out, missing_id());
+        let start = row.checked_sub(1).map_or(0, |before| ends[before]);
+        let (ids, cells) = (&ids[start..ends[row]], numbers.of(row));
+        let at_weights = |mut fault: Box<FieldFault>| {
+            fault.column = self.numbers.position + 1;
+            fault
+        };
+        if ids.len() != cells.len() {
+            return Err(at_weights(self.weights.other_number(ids.len(), cells.len())));
+        }
+        for (id, cell) in ids.iter().zip_eq(cells).filter(|(id, _)| **id != missing) {
+            let weight = cell.number().and_then(|number| self.weights.weight(number));
+            put(*id, weight.ok_or_else(|| at_weights(self.weights.no_weight(numbers.shown(*cell))))?);
+        }
+        Ok(())
     }
 }
 
 /// The id of a row: of its only part, or of the combination.
 #[inline]
-fn combined(parts: &[PartCells], row: usize) -> Result<u64, PartFault<'_>> {
+fn combined(parts: &[PartCells], row: usize) -> Result<u64, CategoryFault<'_>> {
     if let [part] = parts {
-        return part.id(row).map_err(|column| (0, column));
+        return part.id(row).map_err(|column| CategoryFault::Part(0, column));
     }
     let mut cross = CrossId::default();
     for (index, part) in parts.iter().enumerate() {
-        cross.add(part.id(row).map_err(|column| (index, column))?);
+        cross.add(part.id(row).map_err(|column| CategoryFault::Part(index, column))?);
     }
     Ok(cross.finish())
 }

@@ -7,9 +7,10 @@ use memchr::memmem::Finder;
 
 use super::kind::{Kind, Value};
 use crate::category::date::date_part;
-use crate::category::reading::{CellReading, range_of};
+use crate::category::reading::{CellReading, missing_id, range_of};
 use crate::hash_value;
 use crate::parse::bad::shown;
+use crate::parse::bags::pieces;
 use crate::parse::label::{LabelTexts, sample_weight};
 use crate::parse::number::{MOST, parse_number};
 
@@ -17,7 +18,7 @@ use crate::parse::number::{MOST, parse_number};
 const SHOWN: usize = 100;
 
 /// Ids of a slice of rows: a few bytes can name an entry of the dictionary that is a million ids.
-const MOST_IDS: usize = 1 << 26;
+pub(super) const MOST_IDS: usize = 1 << 26;
 
 pub(super) const NO_ENTRY: &str = "a value names an entry that the dictionary does not have";
 
@@ -41,6 +42,10 @@ pub(crate) trait Output {
     }
     /// The row has no value here.
     fn null(&mut self);
+    /// The next value of the row's list is null.
+    fn null_item(&mut self) {
+        self.null();
+    }
     /// The row is complete.
     fn end_row(&mut self) {}
 }
@@ -90,7 +95,7 @@ impl Texts {
 
     /// The text of a value; empty if it is missing.
     #[inline]
-    fn of<'a>(&'a mut self, value: Value<'a>) -> &'a [u8] {
+    pub(super) fn of<'a>(&'a mut self, value: Value<'a>) -> &'a [u8] {
         let text = self.kind.text(value, &mut self.buffer);
         if self.missing.iter().any(|missing| missing == text) { b"" } else { text }
     }
@@ -149,39 +154,47 @@ pub(super) struct BagCells {
     dictionary: Vec<u64>,
     dictionary_ends: Vec<usize>,
     texts: Texts,
+    form: BagForm,
+}
+
+/// How the values of a row are written, and which of them count.
+#[derive(Clone, Debug)]
+pub(super) struct BagForm {
     /// What separates the parts of a text; `None` for a list.
     separator: Option<Finder<'static>>,
+    /// Whether a missing value keeps its place, with the id of a missing value.
+    keeps_missing: bool,
+}
+
+impl BagForm {
+    pub(super) fn new(separator: Option<&str>, keeps_missing: bool) -> Self {
+        Self { separator: separator.map(|separator| Finder::new(separator).into_owned()), keeps_missing }
+    }
 }
 
 impl BagCells {
-    pub(super) fn new(texts: Texts, separator: Option<&str>) -> Self {
-        let separator = separator.map(|separator| Finder::new(separator).into_owned());
+    pub(super) fn new(texts: Texts, form: BagForm) -> Self {
         let (ids, ends, dictionary, dictionary_ends) = Default::default();
-        Self { ids, ends, dictionary, dictionary_ends, texts, separator }
+        Self { ids, ends, dictionary, dictionary_ends, texts, form }
     }
 
-    fn put(texts: &mut Texts, separator: Option<&Finder<'_>>, value: Value<'_>, ids: &mut Vec<u64>) {
+    fn put(texts: &mut Texts, form: &BagForm, value: Value<'_>, ids: &mut Vec<u64>) {
         let text = texts.of(value);
-        let Some(separator) = separator else {
-            return ids.extend((!text.is_empty()).then(|| hash_value(text)));
-        };
-        let mut start = 0;
-        for end in separator.find_iter(text).chain(std::iter::once(text.len())) {
-            if start < end {
-                ids.push(hash_value(&text[start..end]));
-            }
-            start = end + separator.needle().len();
+        let mut put = |text: &[u8]| ids.extend((form.keeps_missing || !text.is_empty()).then(|| hash_value(text)));
+        match &form.separator {
+            None => put(text),
+            Some(separator) => pieces(text, separator, false).for_each(put),
         }
     }
 }
 
 impl Output for BagCells {
     fn value(&mut self, value: Value<'_>) {
-        Self::put(&mut self.texts, self.separator.as_ref(), value, &mut self.ids);
+        Self::put(&mut self.texts, &self.form, value, &mut self.ids);
     }
 
     fn remember(&mut self, value: Value<'_>) {
-        Self::put(&mut self.texts, self.separator.as_ref(), value, &mut self.dictionary);
+        Self::put(&mut self.texts, &self.form, value, &mut self.dictionary);
         self.dictionary_ends.push(self.dictionary.len());
     }
 
@@ -202,6 +215,10 @@ impl Output for BagCells {
     }
 
     fn null(&mut self) {}
+
+    fn null_item(&mut self) {
+        self.ids.extend(self.form.keeps_missing.then(missing_id));
+    }
 
     fn end_row(&mut self) {
         self.ends.push(self.ids.len());
@@ -239,8 +256,8 @@ pub(super) trait Convert {
 #[derive(Clone, Debug)]
 pub(super) struct Cells<C> {
     pub(super) cells: Vec<Cell>,
-    dictionary: Vec<Cell>,
-    convert: C,
+    pub(super) dictionary: Vec<Cell>,
+    pub(super) convert: C,
     faulty: Vec<String>,
 }
 

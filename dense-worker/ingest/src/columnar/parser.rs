@@ -7,12 +7,14 @@
 use std::sync::Arc;
 
 use zagros_job::{Format, Job};
+use zagros_zip::number_from;
 
-use super::categories::Categories;
+use super::categories::{Categories, CategoryFault};
 use super::decoded::{Decoded, GroupColumns, failed};
 use super::fault::Fault;
 use super::groups::{RowGroups, RowSlice, UsedColumn};
-use super::output::{Cell, Cells, Convert, IdCells, Texts, ToLabel, ToNumber, ToPart, ToWeight};
+use super::numbers::Numbers;
+use super::output::{Cell, Cells, Convert, IdCells, Texts, ToLabel, ToPart, ToWeight};
 use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
 use crate::category::reading::CellReading;
@@ -53,7 +55,7 @@ struct OpenGroup {
     ranges: Option<GroupRanges>,
     labels: Vec<Decoded<Cells<ToLabel>>>,
     weight: Option<Decoded<Cells<ToWeight>>>,
-    numeric: Vec<Decoded<Cells<ToNumber>>>,
+    numeric: Vec<Numbers>,
     categorical: Vec<Categories>,
     grouping: Option<Decoded<IdCells>>,
     keys: Vec<Decoded<TextCells>>,
@@ -116,8 +118,8 @@ impl ColumnarParser {
         let weight = weight.transpose()?;
         // The column of weights is there also where it is not read.
         let learned = labels.len() + usize::from(layout.positions.weight.is_some());
-        let numeric = (learned..learned + features.numeric.len())
-            .map(|index| columns.decoded(index, |column| Cells::new(ToNumber(texts(column)))))
+        let numeric = number_from(learned, &features.numeric)
+            .map(|(index, feature)| Numbers::open(feature, &columns, index, &self.missing))
             .collect::<std::result::Result<_, _>>()?;
         let mut categorical = Vec::new();
         let mut first = learned + features.numeric.len();
@@ -184,15 +186,12 @@ impl ColumnarParser {
         }
         let expected = || expected_weight(self.job.features.weight.as_deref().unwrap_or_default());
         let weight = open.weight.as_ref().map(|column| number(column, row, expected)).transpose()?;
-        for (feature, column) in open.numeric.iter().enumerate() {
-            match column.out.cells[row] {
-                Cell::Number(number) => sink.numeric(feature, Some(number)),
-                Cell::Missing => sink.numeric(feature, None),
-                Cell::Faulty(text) => return Err(self.bad_number(feature, column, text)),
-            }
-        }
+        open.numeric.iter().try_fold(0, |first, column| column.row(first, row, sink))?;
         for (feature, column) in open.categorical.iter().enumerate() {
-            column.row(feature, row, sink).map_err(|(part, column)| self.bad_part(feature, part, column, row))?;
+            column.row(feature, row, sink).map_err(|fault| match fault {
+                CategoryFault::Part(part, column) => self.bad_part(feature, part, column, row),
+                CategoryFault::Weights(fault) => fault,
+            })?;
         }
         if let Some(grouping) = &open.grouping {
             sink.group_id(grouping.out.ids[row]);
@@ -211,12 +210,6 @@ impl ColumnarParser {
             Cell::Missing | Cell::Number(_) => String::new(),
         };
         Box::new(FieldFault { column: column.position + 1, expected, found })
-    }
-
-    #[cold]
-    fn bad_number(&self, feature: usize, column: &Decoded<Cells<ToNumber>>, text: u32) -> Box<FieldFault> {
-        let expected = format!("a number in column \"{}\"", self.job.features.numeric[feature].column);
-        Box::new(FieldFault { column: column.position + 1, expected, found: column.out.text(text).into() })
     }
 }
 
@@ -253,7 +246,6 @@ impl OpenGroup {
         }
         index += usize::from(self.layout.positions.weight.is_some());
         for column in &mut self.numeric {
-            column.out.cells.clear();
             column.decode(skipped, rows).map_err(at(index))?;
             index += 1;
         }
@@ -279,18 +271,15 @@ impl OpenGroup {
     /// Whether a row of the slice is malformed.
     fn has_faults(&self) -> bool {
         let is_there = |cell: &Cell| matches!(cell, Cell::Number(_));
-        let is_number = |cell: &Cell| matches!(cell, Cell::Number(_) | Cell::Missing);
         !self.labels.iter().flat_map(|label| &label.out.cells).all(is_there)
             || !self.weight.iter().flat_map(|weight| &weight.out.cells).all(is_there)
-            || !self.numeric.iter().all(|column| column.out.cells.iter().all(is_number))
+            || self.numeric.iter().any(Numbers::has_faults)
             || self.categorical.iter().any(Categories::has_faults)
     }
 
     /// All rows of the slice, none of them malformed.
     fn put_columns(&self, batch: &mut BatchSink, rows: usize) {
-        for (feature, column) in self.numeric.iter().enumerate() {
-            batch.number_column(feature, column.out.cells.iter().map(|cell| cell.number()));
-        }
+        self.numeric.iter().fold(0, |first, column| column.put(first, batch));
         for (feature, column) in self.categorical.iter().enumerate() {
             column.put(feature, batch);
         }

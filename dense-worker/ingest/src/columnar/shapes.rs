@@ -14,28 +14,37 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
         Err(IngestError::UnusableColumn { path: path.into(), column: column.name.clone(), reason })
     };
     let labels = if job.eval.predict.is_none() { job.features.learned_columns().count() } else { 0 };
-    let mut many = vec![None; labels + job.features.numeric.len()];
+    let numbers = labels + job.features.numeric.len();
+    let mut many = vec![None; labels];
+    many.extend(job.features.numeric.iter().map(|of| of.width.map(|_| of.separator.as_deref().unwrap_or_default())));
     for feature in &job.features.categorical {
         match feature.values.separator() {
             None => many.extend(job.features.parts(feature).iter().map(|_| None)),
-            separator => many.push(separator),
+            separator => many.extend(job.features.columns(feature).map(|_| separator)),
         }
     }
     many.resize(columns.len(), None);
     for (index, column) in columns.iter().enumerate() {
         match (many[index], column.is_list()) {
-            (None, true) if index >= labels + job.features.numeric.len() => {
+            (None, true) if index >= numbers => {
                 let help = "it holds lists; give it `pooling` in [features] to use them, such as { column = …, pooling = \"mean\" }";
                 return refuse(column, help.into());
             }
-            (None, true) => return refuse(column, "it holds lists, and a label or number is a single value".into()),
+            (None, true) => {
+                let help = "it holds lists, and a label or number is a single value; a numeric feature with `width` is a vector of numbers";
+                return refuse(column, help.into());
+            }
+            (Some(""), false) if index < numbers => {
+                let help = "it does not hold lists; remove `width`, or give a `separator` for texts of several numbers";
+                return refuse(column, help.into());
+            }
             (Some(""), false) => {
                 let help = "it does not hold lists; remove `pooling` or `sequence`, or give a `separator` for texts of several values";
                 return refuse(column, help.into());
             }
             (Some(_), false) if column.kind != Kind::Text => {
                 let help = format!(
-                    "it holds {}, which have no separator; remove `separator`, and `pooling` or `sequence`",
+                    "it holds {}, which have no separator; remove `separator`, and `pooling`, `sequence` or `width`",
                     column.kind.word()
                 );
                 return refuse(column, help);

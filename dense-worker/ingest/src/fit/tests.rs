@@ -8,8 +8,8 @@ use crate::fixture;
 use crate::hash_value;
 
 fn fitted(job: &Job, column: usize) -> (f64, f64) {
-    match job.features.numeric[column].standardise {
-        Standardise::Given { mean, deviation } => (mean, deviation),
+    match &job.features.numeric[column].standardise {
+        Standardise::Given { mean, deviation } => (*mean, *deviation),
         other => panic!("column {column} is {other:?}"),
     }
 }

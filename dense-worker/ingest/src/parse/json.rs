@@ -33,7 +33,7 @@ pub(crate) enum JsonValue<'a> {
     /// A number, as it is written.
     Number(&'a [u8]),
     Bool(bool),
-    /// The values of an array, without `null`.
+    /// The values of an array; `null` is an empty text.
     List(JsonList<'a>),
 }
 
@@ -239,7 +239,7 @@ impl Values {
         let start = self.items.len();
         for value in values {
             match self.scalar(value.get())? {
-                Cell::Missing => {}
+                Cell::Missing => self.items.push((0, 0)),
                 Cell::Text(range) | Cell::Number(range) => self.items.push(range),
                 Cell::Bool(truth) => {
                     let range = self.keep(if truth { b"true" } else { b"false" });
@@ -298,7 +298,7 @@ mod tests {
         let columns = ["a", "b", "c", "d", "e", "f", "g"];
         assert_eq!(
             read(&columns, line).unwrap(),
-            ["'x,\"y\"\n'", "-1.50e3", "true", "-", "[\"u\", \"7\", \"false\"]", "[]", "-"]
+            ["'x,\"y\"\n'", "-1.50e3", "true", "-", "[\"u\", \"7\", \"\", \"false\"]", "[]", "-"]
         );
     }
 

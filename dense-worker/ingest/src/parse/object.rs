@@ -1,13 +1,14 @@
 //! From the values of a JSON object to a row.
 
 use memchr::memmem::Finder;
-use zagros_zip::number_from;
+use zagros_zip::{ZipEq, number_from};
 
 use crate::category::reading::CrossId;
 use crate::parse::bad::{FieldFault, shown};
-use crate::parse::json::{JsonFields, JsonValue};
+use crate::parse::bags::pieces;
+use crate::parse::json::{JsonFields, JsonList, JsonValue};
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
-use crate::parse::number::parse_number;
+use crate::parse::numbers::NumberCell;
 use crate::parse::row::{Cell, PartReader, RowParser};
 use crate::parse::sink::RowSink;
 use crate::read::layout::ColumnPositions;
@@ -29,8 +30,16 @@ impl RowParser {
             labels[target] = read_label(&self.targets[target], object.get(*field), *field)?;
         }
         let weight = self.read_json_weight(object, positions)?;
-        for (feature, field) in number_from(0, &positions.numeric) {
-            sink.numeric(feature, self.read_number(feature, object.get(*field))?);
+        let mut number = 0;
+        for (cell, field) in self.numeric.iter().zip_eq(&positions.numeric) {
+            let value = object.get(*field);
+            if let Some(form) = &cell.form {
+                let values = self.items(value, &form.separator);
+                number = cell.vector(form.width, values, |text| self.is_missing(text), (number, &mut *sink))?;
+            } else {
+                sink.numeric(number, self.read_number(cell, value)?);
+                number += 1;
+            }
         }
         self.read_cells(object, positions, sink)?;
         if let Some(field) = positions.group.filter(|_| self.groups) {
@@ -53,16 +62,13 @@ impl RowParser {
         sample_weight(text).map(Some).ok_or_else(|| fault(expected_weight(column), &shown(text)))
     }
 
-    fn read_number(&self, feature: usize, value: JsonValue<'_>) -> Result<Option<f64>, Box<FieldFault>> {
-        let expected = || format!("a number in column \"{}\"", self.numeric[feature]);
+    fn read_number(&self, cell: &NumberCell, value: JsonValue<'_>) -> Result<Option<f64>, Box<FieldFault>> {
         if let JsonValue::Bool(truth) = value {
             return Ok(Some(f64::from(u8::from(truth))));
         }
-        let text = value.text().ok_or_else(|| fault(expected(), "an array"))?;
-        if self.is_missing(text) {
-            return Ok(None);
-        }
-        parse_number(text).map(Some).ok_or_else(|| fault(expected(), &shown(text)))
+        let help = "; give the feature `width` to use arrays";
+        let text = value.text().ok_or_else(|| fault(cell.expected() + help, "an array"))?;
+        cell.number(text, |text| self.is_missing(text))
     }
 
     fn read_cells<S: RowSink>(
@@ -87,6 +93,11 @@ impl RowParser {
                     self.read_many(feature, separator, next(), sink);
                     sink.end_bag(feature);
                 }
+                Cell::Weighted(separator, weights) => {
+                    let [ids, values] = [next(), next()].map(|value| self.items(value, separator));
+                    weights.read(ids, values, |id, weight| sink.weighted_id(feature, id, weight))?;
+                    sink.end_bag(feature);
+                }
             }
         }
         Ok(())
@@ -95,6 +106,16 @@ impl RowParser {
     fn read_part(&self, part: &PartReader, value: JsonValue<'_>) -> Result<u64, Box<FieldFault>> {
         let expected = || "a single value; give the feature `pooling` to use arrays".to_owned();
         self.id_of(part, value.text().ok_or_else(|| fault(expected(), "an array"))?)
+    }
+
+    /// The values of an array, missing ones empty, or the parts of a text.
+    fn items<'a>(&'a self, value: JsonValue<'a>, separator: &'a Finder<'static>) -> impl Iterator<Item = &'a [u8]> {
+        let (list, text) = match value {
+            JsonValue::List(list) => (Some(list), &b""[..]),
+            other => (None, other.text().filter(|text| !self.is_missing(text)).unwrap_or_default()),
+        };
+        let present = |text: &'a [u8]| if self.is_missing(text) { b"" } else { text };
+        list.into_iter().flat_map(JsonList::iter).map(present).chain(pieces(text, separator, false))
     }
 
     fn read_many<S: RowSink>(&self, feature: usize, separator: &Finder<'static>, value: JsonValue<'_>, sink: &mut S) {
@@ -179,7 +200,10 @@ mod tests {
             "0:1: expected \"1\" (positive) or \"0\" (negative) in label column \"click\", found \"2\""
         );
         assert_eq!(bad("{\"click\":1,\"age\":\"old\"}\n"), "0:1: expected a number in column \"age\", found \"old\"");
-        assert_eq!(bad("{\"click\":1,\"age\":[1]}\n"), "0:1: expected a number in column \"age\", found an array");
+        assert_eq!(
+            bad("{\"click\":1,\"age\":[1]}\n"),
+            "0:1: expected a number in column \"age\"; give the feature `width` to use arrays, found an array"
+        );
         assert!(bad("{\"click\":1,\"city\":[\"x\"]}\n").contains("give the feature `pooling` to use arrays"));
         assert!(bad("[1,2]\n").starts_with("0:1: expected a JSON object, found invalid type: sequence"));
         let (rows, _) = parse(&job(), "{\"click\":1,\"age\":\"x\",\"tags\":[\"a\"]}\n{\"click\":1}\n");

@@ -2,15 +2,17 @@
 
 use memchr::memmem::Finder;
 use zagros_job::{Categorical, Features, Format, Job, Part, Source};
+use zagros_zip::ZipEq;
 
 use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
 use crate::parse::bad::{BadRows, FieldFault, shown};
-use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
+use crate::parse::bags::{Weights, pieces};
+use crate::parse::fields::{Fields, QuoteError, Syntax};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, bytes, expected_weight, sample_weight};
-use crate::parse::number::parse_number;
+use crate::parse::numbers::NumberCell;
 use crate::parse::sink::RowSink;
 use crate::read::layout::{ColumnPositions, records, syntax};
 use crate::read::names::{used_columns, usual_separators};
@@ -29,7 +31,7 @@ pub(crate) struct RowParser {
     pub(super) labels: Vec<f32>,
     /// The column of sample weights, if they are wanted.
     pub(super) weight: Option<String>,
-    pub(super) numeric: Vec<String>,
+    pub(super) numeric: Vec<NumberCell>,
     pub(super) categorical: Vec<Cell>,
     /// Whether rows are read with their group.
     pub(super) groups: bool,
@@ -49,6 +51,8 @@ pub(super) enum Cell {
     Cross(Vec<PartReader>),
     /// Any number of values in one column.
     Many(Box<Finder<'static>>),
+    /// Any number of values in one column, with their weights in another.
+    Weighted(Box<Finder<'static>>, Weights),
 }
 
 /// Reads a cell of one value.
@@ -89,7 +93,7 @@ impl RowParser {
             missing,
             max_line_bytes: job.data.max_line_bytes,
             hold_out: HoldOut::of(job, part),
-            numeric: job.features.numeric.iter().map(|feature| feature.column.clone()).collect(),
+            numeric: job.features.numeric.iter().map(NumberCell::new).collect(),
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
             fields: Fields::default(),
@@ -284,15 +288,21 @@ impl RowParser {
         positions: &ColumnPositions,
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
-        for (feature, field) in positions.numeric.iter().enumerate() {
+        let mut number = 0;
+        for (cell, field) in self.numeric.iter().zip_eq(&positions.numeric) {
             let text = self.fields.get(line, *field);
-            if self.is_missing(text) {
-                sink.numeric(feature, None);
-                continue;
-            }
-            match parse_number(text) {
-                Some(value) => sink.numeric(feature, Some(value)),
-                None => return Err(self.bad_number(feature, *field, text)),
+            let at_field = |mut fault: Box<FieldFault>| {
+                fault.column = field + 1;
+                fault
+            };
+            if let Some(form) = &cell.form {
+                let text = if self.is_missing(text) { b"" } else { text };
+                let values = pieces(text, &form.separator, self.syntax.trim);
+                let vector = cell.vector(form.width, values, |text| self.is_missing(text), (number, &mut *sink));
+                number = vector.map_err(at_field)?;
+            } else {
+                sink.numeric(number, cell.number(text, |text| self.is_missing(text)).map_err(at_field)?);
+                number += 1;
             }
         }
         Ok(())
@@ -322,6 +332,19 @@ impl RowParser {
                     let text = self.fields.get(line, next());
                     let text = if self.is_missing(text) { b"" } else { text };
                     self.read_bag(feature, text, separator, sink);
+                    sink.end_bag(feature);
+                }
+                Cell::Weighted(separator, weights) => {
+                    let (of_ids, of_weights) = (next(), next());
+                    let [ids, values] = [of_ids, of_weights].map(|field| {
+                        let text = self.fields.get(line, field);
+                        pieces(if self.is_missing(text) { b"" } else { text }, separator, self.syntax.trim)
+                    });
+                    let pairs = weights.read(ids, values, |id, weight| sink.weighted_id(feature, id, weight));
+                    pairs.map_err(|mut fault| {
+                        fault.column = of_weights + 1;
+                        fault
+                    })?;
                     sink.end_bag(feature);
                 }
             }
@@ -354,16 +377,8 @@ impl RowParser {
     }
 
     pub(super) fn read_bag<S: RowSink>(&self, feature: usize, text: &[u8], separator: &Finder<'static>, sink: &mut S) {
-        let width = separator.needle().len();
-        let ends = separator.find_iter(text).chain(std::iter::once(text.len()));
-        let mut start = 0;
-        for end in ends {
-            let (from, to) = if self.syntax.trim { trimmed(text, start, end) } else { (start, end) };
-            if from < to {
-                sink.value(feature, &text[from..to]);
-            }
-            start = end + width;
-        }
+        let pieces = pieces(text, separator, self.syntax.trim).filter(|piece| !piece.is_empty());
+        pieces.for_each(|piece| sink.value(feature, piece));
     }
 
     #[inline]
@@ -405,19 +420,17 @@ impl RowParser {
         let found_text = format!("{found}{}", hint.unwrap_or_default());
         Box::new(FieldFault { column: found.min(expected) + 1, expected: expected_text, found: found_text })
     }
-
-    #[cold]
-    fn bad_number(&self, feature: usize, field: usize, text: &[u8]) -> Box<FieldFault> {
-        let expected = format!("a number in column \"{}\"", self.numeric[feature]);
-        Box::new(FieldFault { column: field + 1, expected, found: shown(text) })
-    }
 }
 
 impl Cell {
     fn new(features: &Features, feature: &Categorical) -> Self {
         let parts = || features.parts(feature).iter().map(PartReader::new).collect();
+        let finder = |separator| Box::new(Finder::new(separator).into_owned());
         match (feature.values.separator(), &feature.source) {
-            (Some(separator), _) => Self::Many(Box::new(Finder::new(separator).into_owned())),
+            (Some(separator), _) => match Weights::of(feature) {
+                Some(weights) => Self::Weighted(finder(separator), weights),
+                None => Self::Many(finder(separator)),
+            },
             (None, Source::Cross(_)) => Self::Cross(parts()),
             (None, Source::Column { column, reading }) => Self::One(PartReader::new(&Part { column, reading })),
         }

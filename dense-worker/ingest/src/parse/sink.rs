@@ -2,27 +2,31 @@
 
 use std::sync::Arc;
 
-use zagros_job::{Features, Job, Sequence};
+use zagros_job::{Features, Job, Pooling, Sequence, Values};
 use zagros_zip::ZipEq;
 
 use crate::category::id_map::IdMap;
-use crate::transform::Transform;
+use crate::transform::NumericInput;
 use crate::{Batch, DataPart, InputRows, hash_value};
 
-/// Takes rows value by value: first [`Self::key`] for each key column, then [`Self::numeric`] for each numeric feature in order, then the values of each
-/// categorical feature in order, then [`Self::group`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
+/// Takes rows value by value: first [`Self::key`] for each key column, then [`Self::numeric`] for each number of each numeric feature in order, then
+/// the values of each categorical feature in order, then [`Self::group`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
 /// the row is malformed.
 pub(crate) trait RowSink: Send + 'static {
     /// The text of a key column, where rows are predicted.
     fn key(&mut self, _text: &[u8]) {}
-    /// The value of a numeric feature, `None` when it is missing.
-    fn numeric(&mut self, feature: usize, value: Option<f64>);
+    /// A number, `None` when it is missing. Numbers are counted over all numeric features: a vector has several.
+    fn numeric(&mut self, number: usize, value: Option<f64>);
     /// A value of a categorical feature: the only one, or one of its bag. A missing value is empty.
     fn value(&mut self, feature: usize, text: &[u8]) {
         self.id(feature, hash_value(text));
     }
     /// A value of a categorical feature by its id: [`hash_value`] of its text, or what its reading makes of it.
     fn id(&mut self, feature: usize, id: u64);
+    /// The same with its weight.
+    fn weighted_id(&mut self, feature: usize, id: u64, _weight: f32) {
+        self.id(feature, id);
+    }
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, _feature: usize) {}
     /// The group of the row, if groups are wanted.
@@ -88,10 +92,33 @@ pub(crate) fn notes_rows(job: &Job, part: DataPart) -> bool {
 pub(crate) struct BatchSink {
     /// The rows.
     pub(crate) rows: Batch,
-    transforms: Arc<[Transform]>,
+    numbers: Arc<[NumericInput]>,
+    /// Numeric inputs of a row.
+    width: usize,
     maps: Arc<[IdMap]>,
-    /// Per categorical feature, what is kept of a cell's values; `None` for all.
-    sequences: Arc<[Option<Sequence>]>,
+    /// Per categorical feature, how a cell's values become a bag.
+    bags: Arc<[BagForm]>,
+}
+
+/// How the values of a cell become a bag.
+#[derive(Clone, Copy, Debug)]
+enum BagForm {
+    /// As they are.
+    All,
+    /// Some of them are kept.
+    Sequence(Sequence),
+    /// With the weights that the pooling makes of theirs.
+    Weighted(Pooling),
+}
+
+impl BagForm {
+    fn of(values: &Values) -> Self {
+        match values {
+            Values::Sequence { sequence, .. } => Self::Sequence(*sequence),
+            Values::Many { pooling, weights: Some(_), .. } => Self::Weighted(*pooling),
+            Values::One | Values::Many { .. } => Self::All,
+        }
+    }
 }
 
 impl BatchSink {
@@ -100,9 +127,10 @@ impl BatchSink {
         let many = features.categorical.iter().map(|feature| feature.values.separator().is_some());
         Self {
             rows: Batch::empty(many),
-            transforms: features.numeric.iter().map(Transform::new).collect(),
+            numbers: NumericInput::of(features).into(),
+            width: features.numeric_inputs(),
             maps: features.categorical.iter().map(IdMap::new).collect(),
-            sequences: features.categorical.iter().map(|feature| feature.values.sequence().copied()).collect(),
+            bags: features.categorical.iter().map(|feature| BagForm::of(&feature.values)).collect(),
         }
     }
 }
@@ -118,12 +146,12 @@ impl BatchSink {
 
 /// Many rows at once: each column, and last the labels.
 impl BatchSink {
-    /// The values of a numeric feature.
-    pub(crate) fn number_column(&mut self, feature: usize, values: impl ExactSizeIterator<Item = Option<f64>>) {
-        let (width, transform, size) = (self.transforms.len(), &self.transforms[feature], self.rows.size);
+    /// The values of a number, counted as for [`RowSink::numeric`].
+    pub(crate) fn number_column(&mut self, number: usize, values: impl ExactSizeIterator<Item = Option<f64>>) {
+        let (width, input, size) = (self.width, &self.numbers[number], self.rows.size);
         self.rows.numeric.resize((size + values.len()) * width, 0.0);
         let inputs = self.rows.numeric[size * width..].chunks_exact_mut(width);
-        inputs.zip_eq(values).for_each(|(row, value)| row[feature] = transform.apply(value));
+        inputs.zip_eq(values).for_each(|(row, value)| input.put(value, row));
     }
 
     /// The ids of a feature of one value.
@@ -131,10 +159,10 @@ impl BatchSink {
         extend(&mut self.rows.categorical[feature].ids, &self.maps[feature], ids);
     }
 
-    /// The ids of a multi-valued feature, and where those of each row end.
+    /// The ids of a multi-valued feature without weights, and where those of each row end.
     pub(crate) fn bag_column(&mut self, feature: usize, ids: &[u64], ends: &[usize]) {
         let column = &mut self.rows.categorical[feature];
-        if let Some(sequence) = &self.sequences[feature] {
+        if let BagForm::Sequence(sequence) = &self.bags[feature] {
             let mut start = 0;
             for end in ends {
                 extend(&mut column.ids, &self.maps[feature], ids[start..*end].iter().copied());
@@ -192,8 +220,12 @@ impl RowSink for BatchSink {
     }
 
     #[inline]
-    fn numeric(&mut self, feature: usize, value: Option<f64>) {
-        self.rows.numeric.push(self.transforms[feature].apply(value));
+    fn numeric(&mut self, number: usize, value: Option<f64>) {
+        let start = self.rows.size * self.width;
+        if number == 0 {
+            self.rows.numeric.resize(start + self.width, 0.0);
+        }
+        self.numbers[number].put(value, &mut self.rows.numeric[start..]);
     }
 
     #[inline]
@@ -202,11 +234,18 @@ impl RowSink for BatchSink {
     }
 
     #[inline]
+    fn weighted_id(&mut self, feature: usize, id: u64, weight: f32) {
+        self.id(feature, id);
+        self.rows.categorical[feature].weights.push(weight);
+    }
+
+    #[inline]
     fn end_bag(&mut self, feature: usize) {
         let column = &mut self.rows.categorical[feature];
-        match &self.sequences[feature] {
-            Some(sequence) => column.end_sequence(sequence),
-            None => column.end_bag(),
+        match &self.bags[feature] {
+            BagForm::All => column.end_bag(),
+            BagForm::Sequence(sequence) => column.end_sequence(sequence),
+            BagForm::Weighted(pooling) => column.end_weighted(*pooling),
         }
     }
 
@@ -232,7 +271,7 @@ impl RowSink for BatchSink {
 
     fn abandon(&mut self) {
         let size = self.rows.size;
-        self.rows.numeric.truncate(size * self.transforms.len());
+        self.rows.numeric.truncate(size * self.width);
         self.rows.categorical.iter_mut().for_each(|column| column.truncate(size));
         self.rows.groups.truncate(size);
         if let Some(input) = &mut self.rows.input {

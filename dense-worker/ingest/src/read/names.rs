@@ -10,7 +10,7 @@ pub(crate) fn used_columns(job: &Job) -> Vec<String> {
     let learned = features.learned_columns().filter(|_| predict.is_none()).map(String::as_str);
     let group = job.eval.group_by.as_deref().filter(|_| predict.is_none());
     let numeric = features.numeric.iter().map(|feature| feature.column.as_str());
-    let categorical = features.categorical.iter().flat_map(|feature| features.parts(feature)).map(|part| part.column);
+    let categorical = features.categorical.iter().flat_map(|feature| features.columns(feature));
     let keys = job.eval.noted_columns().iter().map(String::as_str);
     let mut seen = HashSet::new();
     let time = job.data.time_column().filter(|_| predict.is_none());

@@ -44,7 +44,7 @@ fn fitted(twins: &Twins, format: &str) -> (Job, FitReport) {
     (job, report)
 }
 
-fn write_json(twins: &Twins, rows: i64) {
+pub(super) fn write_json(twins: &Twins, rows: i64) {
     let rows: Vec<String> = (0..rows).map(|n| Row::new(n).object()).collect();
     for (part, rows) in rows.chunks(rows.len().div_ceil(2)).enumerate() {
         fs::write(twins.path(&format!("{part}.jsonl")), rows.concat()).unwrap();

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -19,6 +19,8 @@ pub(crate) const SCHEMA: &str = "message rows {
     required int64 user;
     required boolean mobile;
     required int32 day (DATE);
+    optional group weights (LIST) { repeated group list { optional double element; } }
+    optional group vector (LIST) { repeated group list { optional float element; } }
 }";
 
 const FEATURES: &str = r#"
@@ -43,11 +45,18 @@ pub(crate) struct Row {
     pub(crate) user: i64,
     pub(crate) mobile: bool,
     pub(crate) day: i32,
+    /// A weight for each tag that is there.
+    pub(crate) weights: Option<Vec<Option<f64>>>,
+    /// Three numbers.
+    pub(crate) vector: Option<Vec<Option<f64>>>,
 }
 
 impl Row {
     pub(crate) fn new(n: i64) -> Self {
-        let tag = |k: i64| ((n + k) % 11 != 0).then(|| format!("t{}", (n * 7 + k) % 50));
+        let is_there = |k: &i64| (n + k) % 11 != 0;
+        let tag = |k: i64| is_there(&k).then(|| format!("t{}", (n * 7 + k) % 50));
+        let weight = |k: i64| Some(k).filter(is_there).map(|k| ((n + 3 * k) % 9) as f64 / 4.0);
+        let number = |k: i64| ((n + k) % 13 != 0).then(|| (n * (k + 1) % 17) as f64 / 8.0 - 1.0);
         Self {
             click: i32::from(n % 2 == 0),
             age: (n % 5 != 0).then_some(n as f64 / 4.0),
@@ -56,15 +65,20 @@ impl Row {
             user: n * 1_000_003 - 5_000,
             mobile: n % 4 == 1,
             day: 20_000 + (n % 90) as i32,
+            weights: (n % 7 != 0).then(|| (0..n % 4).map(weight).collect()),
+            vector: (n % 6 != 0).then(|| (0..3).map(number).collect()),
         }
     }
 
     /// The line of a CSV file.
     pub(crate) fn line(&self) -> String {
-        let tags = self.tags.iter().flatten().flatten().cloned().collect::<Vec<_>>().join("|");
+        let numbers = |list: &Option<Vec<Option<f64>>>| joined(list, f64::to_string);
+        let (tags, weights, vector) =
+            (joined(&self.tags, String::clone), numbers(&self.weights), numbers(&self.vector));
         let age = self.age.map(|age| age.to_string()).unwrap_or_default();
         let Self { click, city, user, mobile, day, .. } = self;
-        format!("{click},{age},{},{tags},{user},{mobile},{}\n", city.clone().unwrap_or_default(), date(*day))
+        let (city, day) = (city.clone().unwrap_or_default(), date(*day));
+        format!("{click},{age},{city},{tags},{user},{mobile},{day},{weights},{vector}\n")
     }
 
     /// The line of a file of JSON lines.
@@ -73,13 +87,38 @@ impl Row {
         let quoted = |text: &Option<String>| or_null(text.as_ref().map(|text| format!("{text:?}")));
         let tags =
             self.tags.as_ref().map(|tags| format!("[{}]", tags.iter().map(quoted).collect::<Vec<_>>().join(",")));
+        let list = |numbers: &Option<Vec<Option<f64>>>| {
+            or_null(numbers.as_ref().map(|list| serde_json::json!(list).to_string()))
+        };
+        let (weights, vector) = (list(&self.weights), list(&self.vector));
         let (age, city, tags) = (or_null(self.age.map(|age| age.to_string())), quoted(&self.city), or_null(tags));
         let Self { click, user, day, .. } = self;
         let day = date(*day);
         format!(
-            "{{\"click\":{click},\"age\":{age},\"city\":{city},\"tags\":{tags},\"user\":{user},\"day\":\"{day}\"}}\n"
+            "{{\"click\":{click},\"age\":{age},\"city\":{city},\"tags\":{tags},\"user\":{user},\"day\":\"{day}\",\
+             \"weights\":{weights},\"vector\":{vector}}}\n"
         )
     }
+}
+
+/// The items of a list in a text; a missing one is empty.
+fn joined<T>(list: &Option<Vec<Option<T>>>, text: impl Fn(&T) -> String) -> String {
+    list.iter().flatten().map(|item| item.as_ref().map(&text).unwrap_or_default()).collect::<Vec<_>>().join("|")
+}
+
+/// Definition and repetition levels of a list in each row.
+fn list_levels<T>(rows: &[Row], list: impl Fn(&Row) -> &Option<Vec<Option<T>>>) -> (Vec<i16>, Vec<i16>) {
+    let (mut definition, mut repetition) = (Vec::new(), Vec::new());
+    for row in rows {
+        let entries: Vec<i16> = match list(row) {
+            None => vec![0],
+            Some(items) if items.is_empty() => vec![1],
+            Some(items) => items.iter().map(|item| if item.is_some() { 3 } else { 2 }).collect(),
+        };
+        repetition.extend((0..entries.len()).map(|entry| i16::from(entry > 0)));
+        definition.extend(entries);
+    }
+    (definition, repetition)
 }
 
 /// Of days between 2024-10-04 and 2025-01-01, counted one by one.
@@ -114,21 +153,19 @@ fn write_group(group: &mut SerializedRowGroupWriter<'_, File>, rows: &[Row]) {
     column!(DoubleType, ages, Some(&levels(&|row| row.age.is_some())), None);
     let cities = texts(rows.iter().map(|row| row.city.clone()));
     column!(ByteArrayType, cities, Some(&levels(&|row| row.city.is_some())), None);
-    let (mut definition, mut repetition) = (Vec::new(), Vec::new());
-    for row in rows {
-        let entries: Vec<i16> = match &row.tags {
-            None => vec![0],
-            Some(tags) if tags.is_empty() => vec![1],
-            Some(tags) => tags.iter().map(|tag| if tag.is_some() { 3 } else { 2 }).collect(),
-        };
-        repetition.extend((0..entries.len()).map(|entry| i16::from(entry > 0)));
-        definition.extend(entries);
-    }
+    let (definition, repetition) = list_levels(rows, |row| &row.tags);
     let tags = texts(rows.iter().flat_map(|row| row.tags.clone().unwrap_or_default()));
     column!(ByteArrayType, tags, Some(&definition), Some(&repetition));
     column!(Int64Type, rows.iter().map(|row| row.user).collect::<Vec<_>>(), None, None);
     column!(BoolType, rows.iter().map(|row| row.mobile).collect::<Vec<_>>(), None, None);
     column!(Int32Type, rows.iter().map(|row| row.day).collect::<Vec<_>>(), None, None);
+    let (definition, repetition) = list_levels(rows, |row| &row.weights);
+    let weights: Vec<f64> = rows.iter().flat_map(|row| row.weights.iter().flatten().flatten().copied()).collect();
+    column!(DoubleType, weights, Some(&definition), Some(&repetition));
+    let (definition, repetition) = list_levels(rows, |row| &row.vector);
+    let numbers: Vec<f32> =
+        rows.iter().flat_map(|row| row.vector.iter().flatten().flatten().map(|number| *number as f32)).collect();
+    column!(FloatType, numbers, Some(&definition), Some(&repetition));
 }
 
 /// Writes rows in groups of `group`.
@@ -161,7 +198,7 @@ impl Twins {
         let rows: Vec<Row> = (0..rows).map(Row::new).collect();
         for (part, rows) in rows.chunks(rows.len().div_ceil(2)).enumerate() {
             let lines: String = rows.iter().map(Row::line).collect();
-            let header = "click,age,city,tags,user,mobile,day\n";
+            let header = "click,age,city,tags,user,mobile,day,weights,vector\n";
             fs::write(twins.path(&format!("{part}.csv")), format!("{header}{lines}")).unwrap();
             write(&twins.path(&format!("{part}.parquet")), rows, group, properties());
         }

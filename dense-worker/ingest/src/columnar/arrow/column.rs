@@ -38,6 +38,20 @@ enum ArrayNode {
     Lists(Option<NullBuffer>, ListEnds, Box<ArrayNode>),
 }
 
+/// Where an element is, and whether the output has the entries of the dictionary.
+#[derive(Clone, Copy)]
+struct Place {
+    remembered: bool,
+    in_list: bool,
+}
+
+impl Place {
+    /// The element is null.
+    fn null<O: Output>(self, out: &mut O) {
+        if self.in_list { out.null_item() } else { out.null() }
+    }
+}
+
 /// Where lists end.
 #[derive(Debug)]
 enum ListEnds {
@@ -70,7 +84,7 @@ impl ArrowColumn {
                     Ok(())
                 }
                 node => (start..end).try_for_each(|row| {
-                    node.give(row, self.is_remembered, out)?;
+                    node.give(row, Place { remembered: self.is_remembered, in_list: false }, out)?;
                     out.end_row();
                     Ok(())
                 }),
@@ -135,13 +149,13 @@ impl ArrayNode {
     }
 
     /// Gives the values of an element to `out`: one, or those of a list.
-    fn give<O: Output>(&self, index: usize, remembered: bool, out: &mut O) -> Result<()> {
+    fn give<O: Output>(&self, index: usize, place: Place, out: &mut O) -> Result<()> {
         let (nulls, below) = match self {
             Self::Values(values) if values.is_null(index) => {
-                out.null();
+                place.null(out);
                 return Ok(());
             }
-            Self::Values(ArrayValues { stored: StoredValues::Entries(keys, _), .. }) if remembered => {
+            Self::Values(ArrayValues { stored: StoredValues::Entries(keys, _), .. }) if place.remembered => {
                 return out.entry(keys.get(index)).or_else(fail);
             }
             Self::Values(values) => {
@@ -150,16 +164,20 @@ impl ArrayNode {
             }
             Self::Fields(nulls, below) | Self::Lists(nulls, _, below) => (nulls, below),
         };
-        if nulls.as_ref().is_some_and(|nulls| nulls.is_null(index)) {
-            out.null();
-            return Ok(());
-        }
-        let Self::Lists(_, ends, _) = self else { return below.give(index, remembered, out) };
-        let (start, end) = ends.of(index);
+        let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(index));
+        let Self::Lists(_, ends, _) = self else {
+            if is_null {
+                place.null(out);
+                return Ok(());
+            }
+            return below.give(index, place, out);
+        };
+        let (start, end) = if is_null { (0, 0) } else { ends.of(index) };
         if start == end {
+            // There is no list, or an empty one.
             out.null();
         }
-        (start..end).try_for_each(|index| below.give(index, remembered, out))
+        (start..end).try_for_each(|index| below.give(index, Place { in_list: true, ..place }, out))
     }
 }
 

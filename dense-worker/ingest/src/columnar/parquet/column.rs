@@ -160,6 +160,8 @@ impl ColumnReader {
 
     fn read_lists<O: Output>(&mut self, rows: usize, out: &mut O) -> Result<()> {
         let (mut complete, full) = (0, self.column.max_def_level());
+        // From this level on, an entry is a place in a list. Below it, there is no list, or an empty one.
+        let item = self.column.repeated_ancestor_def_level();
         while complete < rows {
             if self.done.entries == self.levels.repetition.len() && !self.decode_rows(out)? {
                 if !self.in_row || complete + 1 < rows {
@@ -185,7 +187,7 @@ impl ColumnReader {
             let rest = repetition[next + 1..].iter().take_while(|level| **level > 0).count() + 1;
             let present = definition[next..next + rest].iter().take_while(|level| **level == full).count();
             if present == 0 {
-                out.null();
+                if definition[next] >= item { out.null_item() } else { out.null() }
             } else {
                 self.give(self.done.values..self.done.values + present, false, out)?;
                 self.done.values += present;

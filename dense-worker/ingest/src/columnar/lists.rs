@@ -1,0 +1,150 @@
+//! Numbers of a column that has any number of them in a row: a list, or a text with a separator.
+
+use memchr::memmem::Finder;
+
+use super::kind::Value;
+use super::output::{Cell, Cells, MOST_IDS, NO_ENTRY, Output, Texts, ToNumber};
+use crate::parse::bags::pieces;
+
+/// Any number of numbers a row.
+#[derive(Clone, Debug)]
+pub(super) struct NumberLists {
+    items: Cells<ToNumber>,
+    /// Where the items of each row end.
+    ends: Vec<usize>,
+    dictionary_ends: Vec<usize>,
+    /// What separates the numbers of a text; `None` for a list.
+    separator: Option<Finder<'static>>,
+}
+
+impl NumberLists {
+    pub(super) fn new(texts: Texts, separator: Option<&str>) -> Self {
+        let separator = separator.map(|separator| Finder::new(separator).into_owned());
+        let (ends, dictionary_ends) = Default::default();
+        Self { items: Cells::new(ToNumber(texts)), ends, dictionary_ends, separator }
+    }
+
+    /// The items of a decoded row.
+    #[inline]
+    pub(super) fn of(&self, row: usize) -> &[Cell] {
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.items.cells[start..self.ends[row]]
+    }
+
+    /// The items of all decoded rows.
+    pub(super) fn cells(&self) -> &[Cell] {
+        &self.items.cells
+    }
+
+    /// Number of decoded rows.
+    pub(super) fn rows(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// An item that is no number, as a message shows it.
+    pub(super) fn shown(&self, cell: Cell) -> String {
+        match cell {
+            Cell::Missing => "null".to_owned(),
+            Cell::Number(number) => number.to_string(),
+            Cell::Faulty(text) => self.items.text(text).to_owned(),
+        }
+    }
+
+    /// Drops the rows and keeps the dictionary.
+    pub(super) fn clear(&mut self) {
+        self.items.cells.clear();
+        self.ends.clear();
+    }
+
+    /// Gives the numbers of a value to `put`.
+    fn each(&mut self, value: Value<'_>, put: impl Fn(&mut Cells<ToNumber>, Value<'_>)) {
+        match (&self.separator, value) {
+            (Some(separator), Value::Bytes(text)) if !self.items.convert.0.of(value).is_empty() => {
+                pieces(text, separator, false).for_each(|piece| put(&mut self.items, Value::Bytes(piece)));
+            }
+            // A missing text has no numbers.
+            (Some(_), _) => {}
+            (None, value) => put(&mut self.items, value),
+        }
+    }
+}
+
+impl Output for NumberLists {
+    fn value(&mut self, value: Value<'_>) {
+        self.each(value, Cells::value);
+    }
+
+    fn remember(&mut self, value: Value<'_>) {
+        self.each(value, Cells::remember);
+        self.dictionary_ends.push(self.items.dictionary.len());
+    }
+
+    fn forget(&mut self) {
+        self.items.forget();
+        self.dictionary_ends.clear();
+    }
+
+    #[inline]
+    fn entry(&mut self, index: usize) -> Result<(), &'static str> {
+        let end = self.dictionary_ends.get(index).ok_or(NO_ENTRY)?;
+        let start = index.checked_sub(1).map_or(0, |before| self.dictionary_ends[before]);
+        if self.items.cells.len() + (end - start) > MOST_IDS {
+            return Err("its rows have too many numbers; write lists of fewer numbers");
+        }
+        self.items.cells.extend_from_slice(&self.items.dictionary[start..*end]);
+        Ok(())
+    }
+
+    fn null(&mut self) {}
+
+    fn null_item(&mut self) {
+        self.items.cells.push(Cell::Missing);
+    }
+
+    fn end_row(&mut self) {
+        self.ends.push(self.items.cells.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::columnar::kind::Kind;
+
+    fn lists(kind: Kind, separator: Option<&str>) -> NumberLists {
+        NumberLists::new(Texts::new(kind, vec![b"?".to_vec()]), separator)
+    }
+
+    #[test]
+    fn the_numbers_of_a_list_keep_their_places() {
+        let mut found = lists(Kind::Double, None);
+        found.value(Value::Float(0.5));
+        found.null_item();
+        found.value(Value::Float(f64::INFINITY));
+        found.end_row();
+        found.null();
+        found.end_row();
+        assert_eq!(found.of(0), [Cell::Number(0.5), Cell::Missing, Cell::Faulty(0)]);
+        assert_eq!((found.of(1), found.shown(found.of(0)[2])), (&[][..], "\"inf\"".to_owned()));
+    }
+
+    #[test]
+    fn the_numbers_of_a_text_are_those_of_its_entry_in_a_dictionary() {
+        let (mut found, mut entries) = (lists(Kind::Text, Some("|")), lists(Kind::Text, Some("|")));
+        let texts: [&[u8]; 5] = [b"1|2.5", b"?", b"", b"3||x", b"7"];
+        for (index, text) in texts.into_iter().enumerate() {
+            found.value(Value::Bytes(text));
+            found.end_row();
+            entries.remember(Value::Bytes(text));
+            entries.entry(index).unwrap();
+            entries.end_row();
+        }
+        let rows = |lists: &NumberLists| (0..5).map(|row| lists.of(row).to_vec()).collect::<Vec<_>>();
+        let (one, missing) = (Cell::Number, Cell::Missing);
+        let expected =
+            [vec![one(1.0), one(2.5)], vec![], vec![], vec![one(3.0), missing, Cell::Faulty(0)], vec![one(7.0)]];
+        assert_eq!(rows(&found), expected);
+        assert_eq!(rows(&entries), expected);
+        assert_eq!(entries.entry(5), Err(NO_ENTRY));
+    }
+}

@@ -1,0 +1,122 @@
+//! The cells of a numeric feature in a slice of rows. Performance-critical: no allocation per row.
+
+use zagros_job::Numeric;
+
+use super::decoded::{Decoded, GroupColumns};
+use super::fault::Fault;
+use super::groups::UsedColumn;
+use super::lists::NumberLists;
+use super::output::{Cell, Cells, Texts, ToNumber};
+use crate::IngestError;
+use crate::parse::bad::FieldFault;
+use crate::parse::numbers::NumberCell;
+use crate::parse::sink::{BatchSink, RowSink};
+
+/// The cells of a feature.
+#[derive(Debug)]
+pub(super) enum Numbers {
+    /// A number a row.
+    One(Box<Decoded<Cells<ToNumber>>>, NumberCell),
+    /// Always as many numbers a row, or none.
+    Vector(Box<Decoded<NumberLists>>, NumberCell, usize),
+}
+
+impl Numbers {
+    /// Opens the column of a feature, the `index`-th used one.
+    pub(super) fn open(
+        feature: &Numeric,
+        columns: &GroupColumns<'_>,
+        index: usize,
+        missing: &[Vec<u8>],
+    ) -> Result<Self, IngestError> {
+        let texts = |column: &UsedColumn| Texts::new(column.kind, missing.to_vec());
+        let cell = NumberCell::new(feature);
+        let Some(width) = feature.width else {
+            let cells = columns.decoded(index, |column| Cells::new(ToNumber(texts(column))))?;
+            return Ok(Self::One(Box::new(cells), cell));
+        };
+        let separator = |column: &UsedColumn| feature.separator.as_deref().filter(|_| !column.is_list());
+        let lists = columns.decoded(index, |column| NumberLists::new(texts(column), separator(column)))?;
+        Ok(Self::Vector(Box::new(lists), cell, width))
+    }
+
+    /// Decodes the rows of a slice.
+    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), Fault> {
+        match self {
+            Self::One(column, _) => {
+                column.out.cells.clear();
+                column.decode(skipped, rows)
+            }
+            Self::Vector(column, _, _) => {
+                column.out.clear();
+                column.decode(skipped, rows)
+            }
+        }
+    }
+
+    /// Whether a cell of the slice is malformed.
+    pub(super) fn has_faults(&self) -> bool {
+        let is_faulty = |cell: &Cell| matches!(cell, Cell::Faulty(_));
+        match self {
+            Self::One(column, _) => column.out.cells.iter().any(is_faulty),
+            Self::Vector(column, _, width) => {
+                let other_width =
+                    |row: usize| !matches!(column.out.of(row).len(), 0) && column.out.of(row).len() != *width;
+                column.out.cells().iter().any(is_faulty) || (0..column.out.rows()).any(other_width)
+            }
+        }
+    }
+
+    /// Gives the numbers of a row, the first of which is number `first`, to `sink`. Returns the number after them.
+    #[inline]
+    pub(super) fn row<S: RowSink>(&self, first: usize, row: usize, sink: &mut S) -> Result<usize, Box<FieldFault>> {
+        match self {
+            Self::One(column, cell) => {
+                let found = column.out.cells[row];
+                if let Cell::Faulty(text) = found {
+                    return Err(at(column.position, cell, column.out.text(text).into()));
+                }
+                sink.numeric(first, found.number());
+                Ok(first + 1)
+            }
+            Self::Vector(column, cell, width) => {
+                let cells = column.out.of(row);
+                if !cells.is_empty() && cells.len() != *width {
+                    let mut fault = cell.other_width(*width, cells.len());
+                    fault.column = column.position + 1;
+                    return Err(fault);
+                }
+                for index in 0..*width {
+                    let found = cells.get(index).copied().unwrap_or(Cell::Missing);
+                    if matches!(found, Cell::Faulty(_)) {
+                        return Err(at(column.position, cell, column.out.shown(found)));
+                    }
+                    sink.numeric(first + index, found.number());
+                }
+                Ok(first + width)
+            }
+        }
+    }
+
+    /// Gives all rows of the slice, none of them malformed, to `batch`. Returns the number after the feature's.
+    pub(super) fn put(&self, first: usize, batch: &mut BatchSink) -> usize {
+        match self {
+            Self::One(column, _) => {
+                batch.number_column(first, column.out.cells.iter().map(|cell| cell.number()));
+                first + 1
+            }
+            Self::Vector(column, _, width) => {
+                for index in 0..*width {
+                    let number = |row: usize| column.out.of(row).get(index).and_then(|cell| cell.number());
+                    batch.number_column(first + index, (0..column.out.rows()).map(number));
+                }
+                first + width
+            }
+        }
+    }
+}
+
+#[cold]
+fn at(position: usize, cell: &NumberCell, found: String) -> Box<FieldFault> {
+    Box::new(FieldFault { column: position + 1, expected: cell.expected(), found })
+}

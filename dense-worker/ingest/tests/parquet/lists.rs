@@ -1,0 +1,141 @@
+//! Weighted bags and vectors of numbers: the same rows as CSV, Parquet and JSON lines are the same batches.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parquet::file::properties::WriterProperties;
+use zagros_ingest::{Batch, DataPart, fit_features, hash_value, inspect};
+use zagros_job::{Measured, Statistic};
+use zagros_zip::ZipEq;
+
+use super::described::write_json;
+use super::twins::{Row, Twins, small_pages};
+use super::{read, samples};
+
+const FEATURES: &str = r#"
+[features]
+label = "click"
+numeric = [
+    { column = "age", missing_indicator = true },
+    { column = "vector", width = 3, SEPARATOR standardise = true, missing = -9, missing_indicator = true },
+]
+categorical = ["user", { column = "tags", SEPARATOR weights = "weights", pooling = "POOLING" }]
+[model]
+kind = "ffnn"
+hidden = [8]
+"#;
+
+const FORMATS: [&str; 3] = ["delimited", "parquet", "jsonl"];
+
+/// The job of a format, and its rows. Their moments are `measured`, or of their own.
+fn batch(twins: &Twins, format: &str, pooling: &str, measured: Option<Measured>) -> (zagros_job::Features, Batch) {
+    let text = FEATURES.replace("POOLING", pooling);
+    let mut job = twins.job_of(&text, format, "threads = 2");
+    if let Some(measured) = measured {
+        assert!(job.features.set(Statistic::Standardise(1), measured));
+    }
+    fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+    let rows = samples(&read(&job, DataPart::Train).unwrap());
+    (job.features, rows)
+}
+
+#[test]
+fn weighted_bags_and_vectors_are_the_same_in_every_format() {
+    for (properties, pooling) in [(WriterProperties::builder as fn() -> _, "mean"), (small_pages, "sqrtn")] {
+        let twins = Twins::new(1_000, 150, &properties);
+        write_json(&twins, 1_000);
+        let first = batch(&twins, FORMATS[0], pooling, None);
+        for format in FORMATS {
+            let (_, rows) = batch(&twins, format, pooling, first.0.measured(Statistic::Standardise(1)));
+            assert_eq!(rows, first.1, "{format}");
+        }
+        check(&first, pooling);
+    }
+}
+
+/// What the values are, computed by hand from the rows.
+fn check((features, batch): &(zagros_job::Features, Batch), pooling: &str) {
+    let Some(Measured::MomentsEach { mean, deviation }) = features.measured(Statistic::Standardise(1)) else {
+        panic!()
+    };
+    let rows: Vec<Row> = (0..1_000).map(Row::new).collect();
+    let mut found: Vec<(u64, Vec<f32>, Vec<u64>, Vec<f32>)> = Vec::new();
+    for sample in 0..batch.size {
+        let offsets = batch.categorical[1].offsets.as_ref().unwrap();
+        let weights = batch.categorical[1].weights[offsets[sample] as usize..offsets[sample + 1] as usize].to_vec();
+        let numbers = batch.numeric[6 * sample..6 * (sample + 1)].to_vec();
+        found.push((batch.categorical[0].ids[sample], numbers, batch.categorical[1].of(sample).to_vec(), weights));
+    }
+    found.sort_by_key(|row| row.0);
+    let mut expected: Vec<_> = rows.iter().map(|row| (hash_value(row.user.to_string().as_bytes()), row)).collect();
+    expected.sort_by_key(|row| row.0);
+    for ((user, numbers, ids, weights), (expected_user, row)) in found.into_iter().zip_eq(expected) {
+        assert_eq!(user, expected_user);
+        let vector = row.vector.clone().unwrap_or_else(|| vec![None; 3]);
+        let scaled = |(index, number): (usize, &Option<f64>)| {
+            number.map_or(-9.0, |number| ((number - mean[index]) / deviation[index]) as f32)
+        };
+        let is_missing = |missing: bool| f32::from(u8::from(missing));
+        let age = [row.age.unwrap_or_default() as f32, is_missing(row.age.is_none())];
+        let scaled: Vec<f32> = vector.iter().enumerate().map(scaled).collect();
+        assert_eq!(numbers, [&age[..], &scaled, &[is_missing(vector.contains(&None))]].concat());
+        let tags = row.tags.iter().flatten().flatten();
+        assert_eq!(ids, tags.map(|tag| hash_value(tag.as_bytes())).collect::<Vec<_>>());
+        let given: Vec<f64> = row.weights.iter().flatten().flatten().copied().collect();
+        let whole = match pooling {
+            "mean" => given.iter().sum(),
+            _ => given.iter().map(|weight| weight * weight).sum::<f64>().sqrt(),
+        };
+        let share = |weight: f64| if whole > 0.0 { (weight / whole) as f32 } else { 0.0 };
+        assert_eq!(weights, given.into_iter().map(share).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn each_number_of_a_vector_is_standardised_by_its_own_moments() {
+    let twins = Twins::new(200, 50, &WriterProperties::builder);
+    write_json(&twins, 200);
+    for format in FORMATS {
+        let (features, _) = batch(&twins, format, "sum", None);
+        let Some(Measured::MomentsEach { mean, deviation }) = features.measured(Statistic::Standardise(1)) else {
+            panic!("no moments of each number")
+        };
+        for number in 0..3 {
+            let values = (0..200).filter_map(|n| Row::new(n).vector.and_then(|vector| vector[number]));
+            let values: Vec<f64> = values.collect();
+            let by_hand = values.iter().sum::<f64>() / values.len() as f64;
+            assert!((mean[number] - by_hand).abs() < 1e-9 && deviation[number] > 0.1, "{mean:?} {deviation:?}");
+        }
+    }
+    let job = twins.job_of(&FEATURES.replace("POOLING", "sum"), "parquet", "");
+    let summary = inspect(&job, None).unwrap();
+    assert_eq!((summary.numeric.len(), summary.numeric[1].column.as_str(), summary.bad_rows), (2, "vector", 0));
+}
+
+#[test]
+fn lists_of_other_lengths_are_malformed_rows_in_every_format() {
+    let twins = Twins::new(20, 10, &WriterProperties::builder);
+    write_json(&twins, 20);
+    let bad = |format: &str, from: &str, to: &str| {
+        let text = FEATURES.replace("POOLING", "sum").replace("standardise = true, ", "");
+        let error = read(&twins.job_of(&text.replace(from, to), format, ""), DataPart::Train).unwrap_err();
+        error.to_string()
+    };
+    for format in FORMATS {
+        let error = bad(format, "width = 3", "width = 2");
+        assert!(error.contains("expected 2 numbers in column \"vector\", found 3"), "{format}: {error}");
+        let error = bad(format, "weights = \"weights\"", "weights = \"vector\"");
+        let expected = "expected 1 weights in column \"vector\", one for each value of column \"tags\", found 3";
+        assert!(error.contains(expected), "{format}: {error}");
+        let error = bad(format, "weights = \"weights\", pooling = \"sum\"", "weights = \"tags\"");
+        assert!(
+            error.contains("expected a number in column \"tags\" for each value of column \"tags\", found \"t7\""),
+            "{format}: {error}"
+        );
+    }
+    // A column of single values.
+    let error = bad("parquet", "weights = \"weights\"", "weights = \"age\"");
+    assert!(error.contains("column \"age\"") && error.contains("it does not hold lists"), "{error}");
+    let error = bad("parquet", "column = \"vector\"", "column = \"age\", name = \"v\"");
+    assert!(error.contains("it does not hold lists; remove `width`"), "{error}");
+}

@@ -1,0 +1,137 @@
+//! Weighted bags and vectors of numbers from training to predictions, with one and with several workers and servers.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+use zagros_eval::Scores;
+
+use crate::fixture::Fixture;
+
+const JOB: &str = r#"
+[data]
+format = "delimited"
+train = "train.csv"
+test = "test.csv"
+threads = 1
+max_bad_rows = 5
+[features]
+label = "click"
+numeric = [
+    { column = "image", width = 3, separator = " ", standardise = true, missing_indicator = true },
+    { column = "age", missing_indicator = true },
+]
+categorical = ["user", { column = "words", separator = "|", weights = "tfidf", pooling = "mean" }]
+[embedding]
+dim = 4
+optimizer = { kind = "adagrad", lr = 0.1 }
+[model]
+kind = "dlrm"
+bottom = [16]
+top = [16]
+[train]
+batch_size = 128
+threads = 1
+[cluster]
+timeout_seconds = 20
+lease_seconds = 2
+[output]
+folder = "runs"
+"#;
+
+/// Rows whose click depends on the words by their weights, and on the second number of the vector.
+fn rows(seed: u64, count: u64) -> String {
+    let mut text = "click,user,words,tfidf,image,age\n".to_owned();
+    let mut state = seed;
+    let mut random = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for row in 0..count {
+        let words: Vec<(u64, f64)> = (0..random(4)).map(|_| (random(20), random(100) as f64 / 20.0)).collect();
+        let image: Vec<f64> = (0..3).map(|_| random(1_000) as f64 / 100.0).collect();
+        let whole: f64 = words.iter().map(|(_, weight)| weight).sum();
+        let value = |word: u64| if word < 10 { 1.0 } else { -1.0 };
+        let text_score: f64 = words.iter().map(|(word, weight)| value(*word) * weight / whole.max(0.01)).sum();
+        let score = 3.0 * text_score + (image[1] - 5.0) / 2.0;
+        let click = f64::from(random(1_000) as u32) / 1_000.0 < 1.0 / (1.0 + (-score).exp());
+        let joined = |texts: Vec<String>, by: &str| texts.join(by);
+        let ids = joined(words.iter().map(|(word, _)| format!("w{word}")).collect(), "|");
+        let weights = joined(words.iter().map(|(_, weight)| weight.to_string()).collect(), "|");
+        let image = joined(image.iter().map(ToString::to_string).collect(), " ");
+        let image = if row % 17 == 3 { String::new() } else { image };
+        let age = if row % 3 == 0 { String::new() } else { random(80).to_string() };
+        let user = random(50);
+        writeln!(text, "{},u{user},{ids},{weights},{image},{age}", u8::from(click)).expect("a text takes every write");
+    }
+    text
+}
+
+fn fixture() -> Fixture {
+    let fixture = Fixture::new(100);
+    fixture.write("train.csv", rows(1, 4_000));
+    fixture.write("test.csv", rows(2, 800));
+    fixture.write("job.toml", JOB);
+    fixture
+}
+
+/// What `zagros eval` prints, which is what `zagros predict` writes, to the last bit.
+fn measures(fixture: &Fixture) -> Value {
+    let run = fixture.run_folder().display().to_string();
+    let eval: Value = serde_json::from_str(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout).expect("JSON");
+    fixture.zagros(["predict", &run, "test.csv", "-o", "z.csv", "--keys", "click", "--logits", "--force"]).expect(0);
+    let mut scores = Scores::new();
+    for line in fixture.read("z.csv").lines().skip(1) {
+        let (label, logit) = line.split_once(',').expect("two fields");
+        scores.push(label.parse().expect("a label"), logit.parse().expect("a logit"));
+    }
+    assert_eq!(serde_json::to_value(scores.report()).expect("JSON"), eval);
+    eval
+}
+
+#[test]
+fn weights_and_vectors_are_learned_saved_and_scored() {
+    let fixture = fixture();
+    fixture.zagros(["train", "job.toml"]).expect(0).says(&["measuring"]);
+    let found = measures(&fixture);
+    assert!(found["auc"].as_f64() > Some(0.75), "{found}");
+    let resolved = fixture.read(&format!("{}/job.toml", fixture.run_folder().display()));
+    for known in ["weights = \"tfidf\"", "width = 3", "mean = [", "missing_indicator = true"] {
+        assert!(resolved.contains(known), "{known} in {resolved}");
+    }
+    let run = fixture.run_folder().display().to_string();
+    let importance = fixture.zagros(["eval", &run, "--importance"]).expect(0).stdout;
+    assert!(importance.contains("image") && importance.contains("words"), "{importance}");
+    // Without the weights, the same words say less.
+    let plain = JOB.replace(", weights = \"tfidf\"", "");
+    fixture.write("plain.toml", plain);
+    fixture.zagros(["train", "plain.toml"]).expect(0);
+    let without = measures(&fixture);
+    assert!(without["auc"].as_f64() < found["auc"].as_f64(), "{without} {found}");
+}
+
+#[test]
+fn several_workers_and_servers_learn_them_too() {
+    let fixture = fixture();
+    fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"]).expect(0);
+    let found = measures(&fixture);
+    assert!(found["auc"].as_f64() > Some(0.75), "{found}");
+}
+
+#[test]
+fn rows_whose_lists_do_not_fit_are_described() {
+    let fixture = fixture();
+    let bad = "1,u1,a|b|c,1|2,1 2 3,5\n1,u1,a,-1,1 2 3,5\n0,u2,a,1,1 2,5\n";
+    fixture.write("bad.csv", format!("click,user,words,tfidf,image,age\n{bad}"));
+    let set = ["--set", "data.train=bad.csv"];
+    let said = fixture.zagros([&["data", "validate", "job.toml"][..], &set].concat()).expect(3).stdout;
+    for expected in [
+        "3 weights in column \"tfidf\", one for each value of column \"words\"",
+        "a number from 0 in column \"tfidf\"",
+        "3 numbers in column \"image\"",
+    ] {
+        assert!(said.contains(expected), "{expected} in {said}");
+    }
+    let set = "features.categorical=[{ column = 'words', separator = '|', weights = 'tfidf', pool_at = 'server' }]";
+    let refused = fixture.zagros(["train", "job.toml", "--set", set]).expect(2);
+    assert!(refused.stderr.contains("`pool_at = \"server\"` and `weights` exclude each other"), "{}", refused.stderr);
+}
