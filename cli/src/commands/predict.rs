@@ -10,7 +10,7 @@ use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_dense_worker::{Event, Manifest, Observer, Predict, ScoredRows, target_form};
 use zagros_eval::TargetForm;
-use zagros_ingest::InputRows;
+use zagros_ingest::{FileInfo, InputRows};
 use zagros_job::{Job, PredictRows, STDIN, Target, TargetKind};
 use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::lifecycle::Shutdown;
@@ -196,11 +196,15 @@ fn identity(args: &PredictArgs, Model { job, saved, .. }: &Model) -> Result<Stri
             let _ = write!(identity, " {:?}", SystemTime::now());
             continue;
         }
-        let found = std::fs::metadata(file).ok();
-        let changed = found.as_ref().and_then(|data| data.modified().ok()?.duration_since(UNIX_EPOCH).ok());
-        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-        // Text in memory takes everything.
-        let _ = write!(identity, " {file:?} {:?} {changed:?}", found.map(|data| data.len()));
+        // Those of a folder or a pattern one by one. What cannot be read is refused when it is.
+        let found = zagros_ingest::files(job, std::slice::from_ref(file)).unwrap_or_default();
+        for FileInfo { path, bytes, .. } in found {
+            let data = std::fs::metadata(&path).ok();
+            let changed = data.and_then(|data| data.modified().ok()?.duration_since(UNIX_EPOCH).ok());
+            let path = std::path::absolute(&path).unwrap_or(path);
+            // Text in memory takes everything.
+            let _ = write!(identity, " {path:?} {bytes} {changed:?}");
+        }
     }
     let _ = write!(identity, " {:?} {:?} {:?}", args.keys, args.bad_rows, (job.train.batch_size, job.train.threads));
     let _ = write!(identity, " {}", args.uncalibrated);
