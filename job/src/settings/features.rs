@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::categorical::Categorical;
 use super::numeric::Numeric;
+use super::numeric_embedding::NumericEmbedding;
 use super::targets::Target;
 
 /// What a sample is made of.
@@ -15,6 +16,8 @@ pub struct Features {
     pub weight: Option<String>,
     /// Numeric features, in order.
     pub numeric: Vec<Numeric>,
+    /// The vectors that single numbers become; `None`: the network reads the numbers.
+    pub numeric_embedding: Option<NumericEmbedding>,
     /// Categorical features, in order.
     pub categorical: Vec<Categorical>,
 }
