@@ -181,7 +181,10 @@ mod tests {
         let other = job(DELIMITED, &of(&numeric, "dim = 4"));
         assert!(!other.changes_since(&made).iter().all(crate::KeyChange::may_go_on));
         assert_eq!(problems(DELIMITED, &of(vector, "")), ["`features.numeric_embedding` has no number to embed"]);
-        let module = DELIMITED.replace("kind = 'ffnn'", "kind = 'torchscript'\nfile = 'net.pt'\ntrust = true");
+        let module = DELIMITED.replace(
+            "kind = 'ffnn'",
+            &format!("kind = 'torchscript'\nfile = 'net.pt'\ntrust = true\nsha256 = '{}'", "0".repeat(64)),
+        );
         let found = problems(&module, &of("'n'", ""));
         assert!(
             found.contains(&"a TorchScript module reads numbers, and not `features.numeric_embedding`".into()),
