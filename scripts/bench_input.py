@@ -79,7 +79,7 @@ def main():
     parser.add_argument("what", choices=["stages", "shuffle"])
     parser.add_argument("--zagros", type=pathlib.Path, required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--threads", type=int, default=4)
     options = parser.parse_args()
     zagros, work = options.zagros.resolve(), options.work.resolve()

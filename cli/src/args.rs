@@ -15,7 +15,7 @@ use zagros_chaos::FaultKind;
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use self::forget::ForgetArgs;
-pub(crate) use self::predict::{BadRowsChoice, PredictArgs};
+pub(crate) use self::predict::{AverageOf, BadRowsChoice, PredictArgs};
 pub(crate) use self::sweep::SweepArgs;
 use crate::days::DateRange;
 use crate::logs::Level;
@@ -142,8 +142,7 @@ pub(crate) struct TrainArgs {
     /// Start over. Without this, an interrupted run of this job is resumed.
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Resume the interrupted run although the job learns differently now (learning rates, batch size, clipping …).
-    /// Without this, a new run starts.
+    /// Resume the interrupted run although the job learns differently now. Without this, a new run starts.
     #[arg(long, conflicts_with = "fresh")]
     pub(crate) resume: bool,
     /// Stop when standard input closes, as it does when the parent process dies.
@@ -183,14 +182,16 @@ pub(crate) struct UpArgs {
     /// Start from a saved model: its folder or its run's (instead of train.start_from).
     #[arg(long = "from", value_name = "MODEL")]
     pub(crate) from: Option<PathBuf>,
+    /// Only `zagros train` trains day after day.
+    #[arg(long, hide = true, value_name = "FIRST..LAST")]
+    pub(crate) dates: Option<String>,
     /// Restarts of killed dense workers, in all (several workers).
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) restarts: u32,
     /// Start over. Without this, an interrupted run of this job is resumed.
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Resume the interrupted run although the job learns differently now (learning rates, batch size, clipping …).
-    /// Without this, a new run starts.
+    /// Resume the interrupted run although the job learns differently now. Without this, a new run starts.
     #[arg(long, conflicts_with = "fresh")]
     pub(crate) resume: bool,
     /// List where each role serves metrics in this file, for Prometheus' file_sd_configs.

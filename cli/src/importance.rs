@@ -2,8 +2,8 @@
 
 use indicatif::HumanCount;
 use owo_colors::OwoColorize;
-use zagros_dense_worker::Importance;
-use zagros_eval::importance::Spread;
+use zagros_dense_worker::{Importance, TargetImportance};
+use zagros_eval::importance::{FeatureImportance, Spread};
 use zagros_shell::out;
 
 /// Prints it.
@@ -12,45 +12,74 @@ pub(crate) fn print(importance: &Importance) {
 }
 
 fn table(importance: &Importance) -> Vec<String> {
-    let Importance { repeats, block_rows, features } = importance;
+    let Importance { repeats, block_rows, features, targets } = importance;
     let times = if *repeats == 1 { "once".to_owned() } else { format!("{repeats} times") };
     let rows = HumanCount(*block_rows as u64);
     let title = format!("\nimportance: each feature's values exchanged {times} between the rows of blocks of {rows}");
-    let head = line(["feature", "AUC falls by", "±", "logloss rises by", "±"].map(str::to_owned)).dimmed().to_string();
+    let others = targets.iter().flat_map(|TargetImportance { target, features }| {
+        [format!("\nimportance for {target}")].into_iter().chain(of_target(features))
+    });
+    [title].into_iter().chain(of_target(features)).chain(others).collect()
+}
+
+/// A head and a line for each feature, with the measures that the target has.
+fn of_target(features: &[FeatureImportance]) -> Vec<String> {
+    let measures: [(&str, fn(&FeatureImportance) -> Option<Spread>); 4] = [
+        ("AUC falls by", |of| of.auc_loss),
+        ("logloss rises by", |of| of.logloss_rise),
+        ("MSE rises by", |of| of.mse_rise),
+        ("deviance rises by", |of| of.deviance_rise),
+    ];
+    let is_defined =
+        |of: fn(&FeatureImportance) -> Option<Spread>| features.iter().any(|feature| of(feature).is_some());
+    let measures: Vec<_> = measures.into_iter().filter(|(_, of)| is_defined(*of)).collect();
+    let head = measures.iter().flat_map(|(name, _)| [(*name).to_owned(), "±".to_owned()]).collect::<Vec<_>>();
+    let head = line("feature", &head).dimmed().to_string();
     let of = |spread: Option<Spread>| match spread {
         None => ["undefined".to_owned(), "-".to_owned()],
         Some(Spread { mean, deviation }) => {
             [format!("{mean:.5}"), deviation.map_or_else(|| "-".to_owned(), |deviation| format!("{deviation:.5}"))]
         }
     };
-    let rows = features.iter().map(|feature| {
-        let ([auc, auc_spread], [logloss, spread]) = (of(feature.auc_loss), of(feature.logloss_rise));
-        line([feature.feature.clone(), auc, auc_spread, logloss, spread])
-    });
-    [title, head].into_iter().chain(rows).collect()
+    let row = |feature: &FeatureImportance| {
+        let cells = measures.iter().flat_map(|(_, measure)| of(measure(feature)));
+        line(&feature.feature, &cells.collect::<Vec<_>>())
+    };
+    [head].into_iter().chain(features.iter().map(row)).collect()
 }
 
-fn line([feature, auc, auc_spread, logloss, spread]: [String; 5]) -> String {
-    format!("  {feature:<24}{auc:>14}{auc_spread:>10}{logloss:>18}{spread:>10}")
+/// Pairs of a measure and its deviation.
+fn line(feature: &str, cells: &[String]) -> String {
+    let cells = cells.chunks(2).map(|pair| format!("{:>18}{:>10}", pair[0], pair.get(1).map_or("", String::as_str)));
+    format!("  {feature:<24}{}", cells.collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
-    use zagros_eval::importance::FeatureImportance;
-
     use super::*;
 
+    fn feature(name: &str) -> FeatureImportance {
+        FeatureImportance {
+            feature: name.to_owned(),
+            auc_loss: None,
+            logloss_rise: None,
+            mse_rise: None,
+            deviance_rise: None,
+        }
+    }
+
     #[test]
-    fn a_feature_is_a_line() {
+    fn a_feature_is_a_line_and_a_target_a_table_with_its_measures() {
         let auc_loss = Some(Spread { mean: 0.125, deviation: Some(0.001) });
         let logloss_rise = Some(Spread { mean: -0.5, deviation: None });
-        let features = vec![
-            FeatureImportance { feature: "user".to_owned(), auc_loss, logloss_rise },
-            FeatureImportance { feature: "tag".to_owned(), auc_loss: None, logloss_rise: None },
-        ];
-        let lines = table(&Importance { repeats: 5, block_rows: 65_536, features });
+        let features = vec![FeatureImportance { auc_loss, logloss_rise, ..feature("user") }, feature("tag")];
+        let price = vec![FeatureImportance { mse_rise: auc_loss, ..feature("user") }];
+        let targets = vec![TargetImportance { target: "price".to_owned(), features: price }];
+        let lines = table(&Importance { repeats: 5, block_rows: 65_536, features, targets });
         assert!(lines[0].contains("5 times") && lines[0].contains("65,536"), "{lines:?}");
-        assert_eq!(lines[2], line(["user", "0.12500", "0.00100", "-0.50000", "-"].map(str::to_owned)));
+        assert_eq!(lines[2], line("user", &["0.12500", "0.00100", "-0.50000", "-"].map(str::to_owned)));
         assert!(lines[3].contains("tag") && lines[3].contains("undefined"), "{lines:?}");
+        assert!(lines[4].contains("importance for price") && lines[5].contains("MSE rises by"), "{lines:?}");
+        assert!(!lines[5].contains("AUC") && lines[6].contains("0.12500"), "{lines:?}");
     }
 }

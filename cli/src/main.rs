@@ -1,6 +1,7 @@
 //! zagros: train click models whose embedding tables outgrow a machine.
 
 mod args;
+mod averaged;
 mod commands;
 mod days;
 mod forget;
@@ -14,7 +15,9 @@ mod plan;
 mod report;
 mod resume;
 mod saved;
+mod scores;
 mod slices;
+mod steps;
 mod sweep;
 mod terminal;
 mod up;

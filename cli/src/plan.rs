@@ -11,6 +11,7 @@ use zagros_plumbing::metrics::DiskSpace;
 use zagros_shell::{Exit, Failure, describe_threads, out};
 
 use crate::memory::{Need, row_bytes};
+use crate::steps::EpochPlan;
 
 /// Prints the plan of the processes on `machine`. An error at the start of the run is an error here too.
 pub(crate) fn print(job: &Job, machine: &Machine) -> Result<(), Failure> {
@@ -18,6 +19,10 @@ pub(crate) fn print(job: &Job, machine: &Machine) -> Result<(), Failure> {
     let bytes = files.iter().map(|file| file.bytes).sum();
     out!("{}  plan; nothing was run\n", job.name.bold());
     row("training data", format!("{} file(s), {}", files.len(), HumanBytes(bytes)));
+    let epoch = EpochPlan::of(job, &files);
+    if let Some(epoch) = &epoch {
+        row("rows, steps", epoch.in_words());
+    }
     row("held out", held_out(&job.data.test));
     row("validation", validation(job));
     row("features", format!("{} numeric, {} categorical", job.features.numeric.len(), job.features.categorical.len()));
@@ -25,6 +30,9 @@ pub(crate) fn print(job: &Job, machine: &Machine) -> Result<(), Failure> {
     row("training", training(job));
     row("processes", format!("{} embedding server(s), {} dense worker(s)", job.cluster.servers, job.cluster.workers));
     row("threads", describe_threads(job, machine));
+    if let Some(warning) = epoch.and_then(|epoch| epoch.warning()) {
+        tracing::warn!("{warning}");
+    }
     print_memory(job, machine)
 }
 

@@ -14,7 +14,7 @@ use zagros_protocol::control::{
     StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_transport::control::coordinator_server::{Coordinator, CoordinatorServer};
-use zagros_transport::{Peer, PeerRole, check_run, status_of};
+use zagros_transport::{Peer, PeerRole, check_run, names_run, status_of};
 
 use crate::LocalCoordinator;
 
@@ -25,6 +25,13 @@ impl CoordinatorService {
     pub(crate) fn serving(coordinator: Arc<LocalCoordinator>) -> CoordinatorServer<Self> {
         let server = CoordinatorServer::new(Self(coordinator));
         server.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES)
+    }
+
+    /// As [`Self::check_member`]. A person's command is no member and knows no number of a run: it proves the run's secret.
+    fn check_reader<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let whole_run =
+            Peer::of(request.extensions()).needs(PeerRole::Coordinator, "to read the bucket map without a run");
+        if names_run(request.metadata().as_ref()) || whole_run.is_err() { self.check_member(request) } else { Ok(()) }
     }
 
     /// Refuses a request of a process of another run (invariant MB-2).
@@ -93,6 +100,9 @@ macro_rules! calls {
         check_sender(&$request)?;
         $this.check_member(&$request)?;
     };
+    (@check readers, $this:ident, $request:ident) => {
+        $this.check_reader(&$request)?;
+    };
     (@check members, $this:ident, $request:ident) => {
         $this.check_member(&$request)?;
     };
@@ -102,7 +112,7 @@ calls! {
     newcomers: join(JoinRequest) -> JoinResponse,
     named_members: heartbeat(HeartbeatRequest) -> HeartbeatResponse,
     named_members: leave(LeaveRequest) -> LeaveResponse,
-    members: placement(PlacementRequest) -> PlacementResponse,
+    readers: placement(PlacementRequest) -> PlacementResponse,
     members: group(GroupRequest) -> GroupResponse,
     members: barrier(BarrierRequest) -> BarrierResponse,
     members: assign(AssignRequest) -> AssignResponse,

@@ -67,7 +67,7 @@ pub enum WorkerError {
     },
     /// The loss is finite, but so large that nothing is left to train.
     #[error(
-        "step {step}: {what} is {loss:.1}, where a network that knows nothing has 0.7: training has diverged, and nothing is \
+        "step {step}: {what} is {loss:.1}, where a network that knows nothing has 0.7: training has diverged, and no model is \
          saved; lower the learning rates, or look at the numeric columns with `zagros data inspect JOB`, and start anew \
          (--fresh)"
     )]
@@ -78,6 +78,14 @@ pub enum WorkerError {
         what: &'static str,
         /// Its value, nats.
         loss: f64,
+    },
+    /// Training has diverged, and an earlier state was better.
+    #[error("{source}; {best}")]
+    DivergedFrom {
+        /// How it diverged.
+        source: Box<WorkerError>,
+        /// The earlier state, where it is, and what can be done with it.
+        best: String,
     },
     /// As [`Self::PeerDiverged`], but all workers skip the step.
     #[error("step {step}: loss or gradients of {} are not finite; all workers skip the step", names(workers))]
@@ -261,7 +269,10 @@ impl WorkerError {
             {
                 ExitClass::Diverged
             }
-            Self::PeerDiverged { .. } | Self::Skipped { .. } | Self::LossWithoutSense { .. } => ExitClass::Diverged,
+            Self::PeerDiverged { .. }
+            | Self::Skipped { .. }
+            | Self::LossWithoutSense { .. }
+            | Self::DivergedFrom { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,
             Self::Store(error) => store_class(error),
             Self::Member(_)

@@ -17,6 +17,8 @@ pub enum Outcome {
     Left,
     /// Asked to stop. The step in progress was finished, and everything is acknowledged.
     Interrupted,
+    /// Loss or gradients made no sense any more. No model is saved.
+    Diverged,
 }
 
 /// The summary of a worker's run. Written to `summary.json`.

@@ -18,7 +18,8 @@ use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::unary::{self, OutgoingMessage};
 use zagros_plumbing::grpc::{MAX_CONTROL_BYTES, stated_timeout};
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
+    DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
+    SaveResponse,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_transport::control::storage_server::{Storage, StorageServer};
@@ -143,6 +144,10 @@ impl Storage for GrpcAdapter {
         let names = request.files.iter().map(|file| file.name.as_str());
         self.roots.check_files(&request.folder, names).map_err(status_of)?;
         Ok(tonic::Response::new(self.shard.load(request).await.map_err(status_of)?))
+    }
+
+    async fn forget(&self, request: tonic::Request<ForgetRequest>) -> Result<tonic::Response<ForgetResponse>, Status> {
+        Ok(tonic::Response::new(self.shard.forget(self.admitted(request)?).await.map_err(status_of)?))
     }
 }
 

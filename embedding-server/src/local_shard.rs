@@ -7,7 +7,8 @@ use futures::future::BoxFuture;
 use zagros_embedding_client::Shard;
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, SaveStage,
+    DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
+    SaveResponse, SaveStage,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RefusalKind};
@@ -105,6 +106,10 @@ impl Shard for LocalShard {
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         storage::Loads::load(Arc::clone(&self.service), request).boxed()
+    }
+
+    fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
+        self.offload(move |service| storage::forget(service, &request)).boxed()
     }
 }
 

@@ -1309,6 +1309,27 @@ pub struct LoadResponse {
     #[prost(string, repeated, tag = "2")]
     pub dropped: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+/// Removes the rows of those ids that are of this server's buckets, from memory, from the cold tier, and from what a process that
+/// follows recovers from the log. The next checkpoint has all rows, so that no delta names the ids. A request that is repeated
+/// does the same again.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetRequest {
+    /// Name of the table.
+    #[prost(string, tag = "1")]
+    pub table: ::prost::alloc::string::String,
+    /// u64 each.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub ids: ::prost::bytes::Bytes,
+    /// As for a save: ids of another server's buckets are left alone.
+    #[prost(uint64, tag = "3")]
+    pub generation: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetResponse {
+    /// u64 each, in ascending order: ids that had a row or an exact frequency count.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub removed: ::prost::bytes::Bytes,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum SaveStage {

@@ -69,7 +69,7 @@ fn every_command_does_with_arrow_files_what_it_does_with_parquet_files() {
     assert_eq!((losses.len(), &losses), (24, &expected_losses));
     assert_eq!(found["evaluation"]["auc"], expected["evaluation"]["auc"]);
     // Two workers share the record batches.
-    let arguments = ["train", "arrow.toml", "--fresh", "--set", "cluster.workers=2", "--set", "train.batch_size=128"];
+    let arguments = ["up", "arrow.toml", "--fresh", "--set", "cluster.workers=2", "--set", "train.batch_size=128"];
     fixture.zagros(arguments).expect(0);
     assert_eq!(fixture.summary()["samples"], Value::from(6_000));
     // The saved model scores rows of any format.

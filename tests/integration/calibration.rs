@@ -110,3 +110,24 @@ fn importance_is_the_loss_of_each_feature_and_the_same_again() {
     assert!(shown.contains("exchanged 5 times") && shown.contains("C26"), "{shown}");
     fixture.zagros(["eval", &run, "--importance=0"]).expect(2).says(&["--importance"]);
 }
+
+/// Of a click and a number, from the same exchanges.
+#[test]
+fn importance_of_several_labels_is_a_table_for_each_by_its_own_measure() {
+    let fixture = Fixture::new(4_000);
+    let labels = "features.label=['label', {column='label', name='level', kind='regression'}]";
+    fixture
+        .zagros(["train", "job.toml", "--set", labels, "--set", "model={kind='shared_bottom', bottom=[16], tower=[]}"])
+        .expect(0);
+    let run = fixture.run_folder().display().to_string();
+    let text = fixture.zagros(["eval", &run, "--json", "--importance=2"]).expect(0).stdout;
+    let importance = serde_json::from_str::<Value>(&text).expect("JSON")["importance"].take();
+    assert!(importance["features"][0]["auc_loss"]["mean"].as_f64() > Some(0.0), "{importance}");
+    let level = &importance["targets"][0];
+    assert_eq!((&level["target"], level["features"].as_array().map(Vec::len)), (&Value::from("level"), Some(39)));
+    let rises: Vec<f64> =
+        level["features"].as_array().into_iter().flatten().filter_map(|of| of["mse_rise"]["mean"].as_f64()).collect();
+    assert!(rises.len() == 39 && rises[0] > 0.0 && rises.is_sorted_by(|a, b| a >= b), "{importance}");
+    let shown = fixture.zagros(["eval", &run, "--importance"]).expect(0).stdout;
+    assert!(shown.contains("importance for level") && shown.contains("MSE rises by"), "{shown}");
+}

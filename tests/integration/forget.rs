@@ -12,7 +12,7 @@ use crate::fixture::Fixture;
 use crate::resume::losses;
 
 /// Values of column C1 that training met: the first is forgotten.
-fn values(fixture: &Fixture) -> Vec<String> {
+pub(crate) fn values(fixture: &Fixture) -> Vec<String> {
     let text = fixture.read("train.txt");
     let mut values: Vec<String> = text.lines().filter_map(|line| line.split('\t').nth(14)).map(str::to_owned).collect();
     values.sort();
@@ -23,7 +23,7 @@ fn values(fixture: &Fixture) -> Vec<String> {
 }
 
 /// The row of a value of C1, without its place in the files.
-fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> {
+pub(crate) fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> {
     let shown = fixture.zagros(["inspect", model, "--table", "C1", "--value", value, "--json"]);
     let mut row: Value = match shown.code() {
         Some(3) => return None,
@@ -155,7 +155,7 @@ fn a_kill_at_any_moment_leaves_a_whole_model_and_the_same_command_finishes() {
     }
 }
 
-fn checkpoints(run: &Path) -> Vec<PathBuf> {
+pub(crate) fn checkpoints(run: &Path) -> Vec<PathBuf> {
     let folders =
         fs::read_dir(run.join("checkpoints")).expect("checkpoints").map(|folder| folder.expect("readable").path());
     let mut folders: Vec<_> = folders.filter(|folder| folder.join("manifest.json").is_file()).collect();

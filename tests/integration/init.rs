@@ -172,7 +172,7 @@ fn data_that_says_too_little_is_refused_with_what_to_do() {
     fixture.write("few.csv", "a,b\n1,2\n");
     fixture.zagros(["init", "few.csv"]).expect(3).says(&["at least 10 are needed"]);
     fixture.write("rows.csv", rows());
-    fixture.zagros(["init", "rows.csv", "--label", "age"]).expect(2).says(&["a label has two"]);
+    fixture.zagros(["init", "rows.csv", "--label", "tags"]).expect(2).says(&["a label is one of two texts"]);
     fixture
         .zagros(["init", "rows.csv", "--label", "sex"])
         .expect(2)
@@ -204,12 +204,12 @@ fn a_number_of_many_values_is_learned_as_a_regression_from_rows_with_line_breaks
     };
     fixture.write("rows.csv", "price,text,city,day\n".to_owned() + &(0..4_000).map(row).collect::<String>());
     fixture.zagros(["init", "rows.csv"]).expect(2).says(&["--label COLUMN", "regression", "classes"]);
-    fixture.zagros(["init", "rows.csv", "--label", "price", "-o", "job.toml"]).expect(0);
-    let job = fixture.read("job.toml");
+    fixture.zagros(["init", "rows.csv", "--label", "price", "-o", "mine.toml"]).expect(0);
+    let job = fixture.read("mine.toml");
     for part in ["quoted_breaks = true", "kind = \"regression\"", "name = \"day_weekday\", date = \"weekday\""] {
         assert!(job.contains(part), "no {part} in\n{job}");
     }
-    fixture.zagros(["train", "job.toml", "--set", "train.threads=1"]).expect(0);
+    fixture.zagros(["train", "mine.toml", "--set", "train.threads=1"]).expect(0);
     let mse = fixture.summary()["evaluation"]["mse"].as_f64().expect("a squared error");
     // The variance of the label is 220.
     assert!(mse < 60.0, "{mse}");

@@ -23,6 +23,7 @@ mod ending;
 mod faults;
 mod fixture;
 mod forget;
+mod forget_live;
 mod help;
 mod init;
 mod inspect;

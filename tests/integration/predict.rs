@@ -198,3 +198,52 @@ fn what_cannot_be_scored_or_written_is_refused_with_what_to_do() {
     predict("new.txt", &["-o", "old.csv", "--force"]).expect(0);
     assert_eq!(lines(&fixture.read("old.csv")).len(), 800);
 }
+
+/// Of three runs of one job with other seeds.
+#[test]
+fn scores_of_several_models_are_averaged_and_a_stopped_command_goes_on() {
+    let fixture = Fixture::new(4_000);
+    let runs: Vec<String> = ["1", "2", "3"]
+        .map(|seed| {
+            let (key, folder) = (format!("train.seed={seed}"), format!("seed-{seed}"));
+            let output = format!("output.folder={folder}");
+            fixture.zagros(["train", "job.toml", "--set", &key, "--set", &output]).expect(0);
+            let runs = std::fs::read_dir(fixture.path(&folder)).expect("a run");
+            let run = runs.map(|run| run.expect("readable").path()).find(|run| run.join("job.toml").is_file());
+            run.expect("a run").display().to_string()
+        })
+        .to_vec();
+    let predict = |models: &str, to: &str, more: &[&str]| {
+        let command = ["predict", models, "test.txt", "-o", to, "--keys", "label"];
+        fixture.zagros([&command[..], more].concat()).expect(0);
+        lines(&fixture.read(to)).into_iter().map(|row| row[1].parse::<f64>().expect("a number")).collect::<Vec<_>>()
+    };
+    for (name, more) in [("scores", &[][..]), ("logits", &["--logits"])] {
+        let of_each: Vec<_> =
+            runs.iter().enumerate().map(|(i, run)| predict(run, &format!("{name}-{i}.csv"), more)).collect();
+        let mean = predict(&runs.join(","), &format!("{name}.csv"), more);
+        assert_eq!(mean.len(), 800);
+        for (row, mean) in mean.iter().enumerate() {
+            let expected = of_each.iter().map(|scores| scores[row]).sum::<f64>() / 3.0;
+            assert!((expected - mean).abs() < 1e-12, "row {row}: {mean}, expected {expected}");
+        }
+    }
+    let by_logits = predict(&runs.join(","), "by-logits.csv", &["--average", "logits"]);
+    let logits = lines(&fixture.read("logits.csv"));
+    for (score, logit) in by_logits.iter().zip_eq(&logits) {
+        let logit: f64 = logit[1].parse().expect("a number");
+        assert!((score - sigmoid(logit)).abs() < 1e-6, "{score} of {logit}");
+    }
+    let left = std::fs::read_dir(fixture.path("")).expect("a folder").map(|file| file.expect("readable").file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().contains(".model-")).collect();
+    assert_eq!(left, Vec::<std::ffi::OsString>::new());
+
+    let stdin = fixture.zagros(["predict", &runs.join(","), "-", "-o", "s.csv"]).expect(2);
+    stdin.says(&["can be read by one model only"]);
+    let other = ["--set", "features.label={column='label', kind='regression'}", "--set", "output.folder=other"];
+    fixture.zagros(["train", "job.toml"].into_iter().chain(other)).expect(0);
+    let run = std::fs::read_dir(fixture.path("other")).expect("a run").map(|run| run.expect("readable").path());
+    let run = run.filter(|run| run.join("job.toml").is_file()).max().expect("a run").display().to_string();
+    let refused = fixture.zagros(["predict", &format!("{},{run}", runs[0]), "test.txt", "-o", "s.csv"]).expect(2);
+    refused.says(&["predict different labels", "label (click)", "label (regression)"]);
+}

@@ -103,3 +103,54 @@ fn a_training_that_has_diverged_ends_with_its_own_code_and_saves_nothing() {
     run.says(&["training has diverged", "--fresh"]);
     assert!(!fixture.run_folder().join("model/manifest.json").exists());
 }
+
+#[test]
+fn a_training_that_diverges_names_the_best_state_before_which_can_be_scored_and_trained_on() {
+    let fixture = Fixture::new(20_000);
+    // The rates rise a thousand-fold within the run: the first evaluations are of a network that learns.
+    let sets = [
+        "model={kind='ffnn', hidden=[]}",
+        "data.validation_share=0.1",
+        "train.early_stop={patience=50}",
+        "train.evaluate_every=10",
+        "train.epochs=40",
+        "optimizer={kind='sgd', lr=1000.0}",
+        "train.schedule={kind='linear', warmup=10000, decay=1000000}",
+    ];
+    let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
+    let run = fixture.zagros(["train", "job.toml"].into_iter().chain(sets.iter().copied())).expect(5);
+    let run = run.says(&["training has diverged", "the best state before had a validation AUC of", "`zagros eval "]);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], &summary["complete"]), (&"diverged".into(), &false.into()));
+    assert!(summary["choice"].as_str().is_some_and(|choice| choice.contains("checkpoints/step-")), "{summary}");
+    assert!(!fixture.run_folder().join("model/manifest.json").exists());
+    let text = run.stderr.replace('\n', " ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let place = words.iter().position(|word| *word == "--from").expect("the next command");
+    let best = words[place + 1].trim_matches('`').to_owned();
+    fixture.zagros(["eval", &best, "--json"]).expect(0);
+    let lower = ["--set", "optimizer.lr=0.001", "--set", "train.epochs=1"];
+    fixture.zagros([&["train", "job.toml", "--fresh", "--from", &best], &sets[..], &lower].concat()).expect(0);
+}
+
+#[test]
+fn rows_and_steps_are_shown_and_few_steps_get_a_smaller_batch() {
+    let fixture = Fixture::new(4_000);
+    let large = ["train", "job.toml", "--set", "train.batch_size=1024", "--set", "train.epochs=3"];
+    let warning = "an epoch has only 4 steps of 1,024 samples";
+    let plan = fixture.zagros([&large[..], &["--dry-run"]].concat()).expect(0);
+    assert!(plan.stdout.contains("4,000 rows (counted), 4 steps an epoch, 12 in all"), "{}", plan.stdout);
+    plan.says(&[warning, "train.batch_size = 32 (125 steps an epoch)"]);
+    let run = fixture.zagros(large).expect(0);
+    run.says(&["data: 4,000 rows (counted), 4 steps an epoch, 12 in all", warning]);
+    assert_eq!(fixture.summary()["steps"], 12);
+    let small = fixture.zagros(["train", "job.toml", "--fresh", "--set", "train.batch_size=32"]).expect(0);
+    assert!(!small.stderr.contains("an epoch has only"), "{}", small.stderr);
+    let plan =
+        fixture.zagros(["up", "job.toml", "--dry-run", "--set", "train.batch_size=32", "--workers", "2"]).expect(0);
+    assert!(plan.stdout.contains("63 steps an epoch"), "{}", plan.stdout);
+    fixture
+        .zagros(["up", "job.toml", "--dates", "2026-11-01..02"])
+        .expect(2)
+        .says(&["names several days", "zagros train JOB --dates"]);
+}

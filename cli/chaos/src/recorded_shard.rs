@@ -11,7 +11,8 @@ use futures::future::BoxFuture;
 use zagros_embedding_client::Shard;
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
+    DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
+    SaveResponse,
 };
 use zagros_protocol::datapath::{Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RefusalKind, Segments};
@@ -145,5 +146,9 @@ impl Shard for RecordedShard {
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         self.shard.load(request)
+    }
+
+    fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
+        self.shard.forget(request)
     }
 }

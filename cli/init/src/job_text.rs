@@ -17,7 +17,7 @@ dim = 16                       # of tables that name no `dim`
 [model]
 ";
 
-/// Categorical features from which on the network crosses them (docs/adr/0066).
+/// Categorical features from which on crosses of them are worth a comparison (docs/adr/0066).
 const MANY_CATEGORIES: usize = 8;
 
 /// Writes the job file for the data at `data`.
@@ -50,10 +50,9 @@ fn write_model(text: &mut String, sketch: &Sketch) -> fmt::Result {
     };
     text.push_str(MODEL);
     if sketch.layout == Layout::Criteo || sketch.categories().count() >= MANY_CATEGORIES {
-        text.push_str("kind = \"dcnv2\"                 # crosses the many categories; takes tables of any dims; other kinds: docs/models.md\n");
-    } else {
-        text.push_str("kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md\n");
+        text.push_str("# UNSURE: of many categories a network may learn more by crosses, `kind = \"dcnv2\"`, in more time. Compare the two.\n");
     }
+    text.push_str("kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md\n");
     text.push_str("hidden = [256, 128]\ndropout = 0.3\n");
     text.push_str("\n[train]\nbatch_size = 1024\nepochs = 20                    # at most\n");
     writeln!(

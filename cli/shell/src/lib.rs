@@ -35,6 +35,7 @@ pub use credentials::{SECRET, SECRET_FILE, from_environment, secret_file, write_
 pub use exit::{Exit, Failure, OrInternal, conclude};
 pub use folders::check_folders;
 pub use last_error::last_error;
+pub use live::{FoundCoordinator, live_coordinator};
 pub use local_run::STATE_FILE;
 pub use port::Port;
 pub use process_record::{ProcessChange, ProcessRecord, UP};

@@ -16,11 +16,11 @@ const DEFAULT: &str = "127.0.0.1:7700";
 
 /// A coordinator that a command asks.
 #[derive(Clone, Debug)]
-pub(crate) struct FoundCoordinator {
+pub struct FoundCoordinator {
     /// `host:port` of its gRPC.
-    pub(crate) address: String,
+    pub address: String,
     /// What the command proves to it.
-    pub(crate) credentials: Credentials,
+    pub credentials: Credentials,
 }
 
 /// The coordinator that the arguments of a command mean: that at an address, that of a run on this machine, or [`newest`].
@@ -58,6 +58,15 @@ pub(crate) fn of_run(run: &Path) -> Result<FoundCoordinator, Failure> {
         return Err(Failure::with_help(Exit::Cluster, what, help));
     }
     Ok(FoundCoordinator { address: coordinator.address, credentials: credentials::of_run(run)? })
+}
+
+/// The coordinator of a run that `zagros up` trains on this machine now. `None` of every other folder.
+///
+/// # Errors
+/// When the run's secret cannot be read.
+pub fn live_coordinator(run: &Path) -> Result<Option<FoundCoordinator>, Failure> {
+    let announced = Announcement::read(&coordinator_file(run)).filter(Announcement::is_live);
+    announced.map(|_| of_run(run)).transpose()
 }
 
 /// The coordinator at this address. If a run of this machine below `runs/` has it, with the secret of that run.

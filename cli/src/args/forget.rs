@@ -15,7 +15,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ForgetArgs {
-    /// Run folders, with their model, states and checkpoints, or folders of models, also s3://bucket/….
+    /// Run folders, with their model, states and checkpoints, or folders of models, also s3://bucket/…. The embedding servers of a
+    /// `zagros up` that trains in a run folder remove the rows at once.
     #[arg(value_name = "MODEL", required = true)]
     pub(crate) models: Vec<PathBuf>,
     /// The table.
@@ -39,7 +40,7 @@ pub(crate) struct ForgetArgs {
     /// Print one JSON object for each MODEL.
     #[arg(long)]
     pub(crate) json: bool,
-    /// How long to wait for an object store that a model is in.
+    /// How long to wait for an object store that a model is in, and for the embedding servers of a run that trains.
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
 }

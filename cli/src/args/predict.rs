@@ -9,7 +9,8 @@ use super::at_least_one;
 
 #[derive(Debug, Args)]
 pub(crate) struct PredictArgs {
-    /// Run folder, or the folder of a model or checkpoint, also s3://bucket/….
+    /// Run folder, or the folder of a model or checkpoint, also s3://bucket/…. Several with commas between them: their scores are
+    /// averaged.
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
     /// Files with the rows, in the format of the model's job, with or without the label; `-` is standard input.
@@ -27,6 +28,9 @@ pub(crate) struct PredictArgs {
     /// Name of the column with the score.
     #[arg(long, value_name = "NAME", default_value = "score")]
     pub(crate) score_column: String,
+    /// What is averaged over several models.
+    #[arg(long, value_name = "WHAT", default_value = "scores")]
+    pub(crate) average: AverageOf,
     /// Write logits. Without this, a score is the probability of a positive label.
     #[arg(long)]
     pub(crate) logits: bool,
@@ -78,6 +82,15 @@ impl From<OutputFormat> for PredictionFormat {
             OutputFormat::Parquet => Self::Parquet,
         }
     }
+}
+
+/// What is averaged over several models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AverageOf {
+    /// What is written: probabilities or numbers, and with --logits logits.
+    Scores,
+    /// The logits, and the score follows from their mean.
+    Logits,
 }
 
 /// What becomes of malformed rows.

@@ -21,11 +21,6 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let saved = SavedModel::find(&args.run, Duration::from_secs(args.timeout))?;
     let job = saved.job(&args.sets)?;
     check_trust(&job, args.trust_module.as_deref())?;
-    let is_one_click = job.features.targets.len() == 1 && job.features.main().is_click();
-    if args.importance.is_some() && !is_one_click {
-        let what = "--importance is for models of a single label, a click";
-        return Err(Failure::with_help(Exit::Usage, what, "leave it out to measure every label"));
-    }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&job).await?;
@@ -57,6 +52,7 @@ fn print(found: &Measures, json: bool) -> Result<(), Failure> {
     if !others.is_empty() {
         others.iter().for_each(|(name, value)| out!("{name:<21}{}", measures::number(*value)));
         measures::print_targets(targets);
+        found.importance.iter().for_each(importance::print);
         return Ok(());
     }
     out!("AUC                  {}", measure(evaluation.auc));

@@ -1,4 +1,4 @@
-//! `zagros forget`: removes rows by their ids from saved models and checkpoints.
+//! `zagros forget`: removes rows by their ids from saved models and checkpoints, and from the servers of a run that trains.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,22 +6,32 @@ use std::time::Duration;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 use zagros_job::DENSE_TABLE;
-use zagros_shell::{Exit, Failure, answer, out};
+use zagros_shell::{Exit, Failure, answer, live_coordinator, out};
 
 use crate::args::ForgetArgs;
-use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, SavePlan, WantedIds, apply, wanted_ids};
+use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, LiveRemoval, SavePlan, WantedIds, apply, forget_live, wanted_ids};
 
 /// Ids that are printed of those that were not found.
 const SHOWN: usize = 10;
 
 /// Plans, prints, and removes.
-pub(crate) fn run(args: &ForgetArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: ForgetArgs) -> Result<Exit, Failure> {
+    let args = &args;
     if args.table == DENSE_TABLE {
         let what = format!("{DENSE_TABLE} holds the dense network, and no rows of ids");
         return Err(Failure::with_help(Exit::Usage, what, "name a table of features"));
     }
     let wanted = WantedIds { table: args.table.clone(), ids: wanted_ids(args)? };
-    args.models.iter().try_for_each(|model| forget(model, args, &wanted))?;
+    for model in &args.models {
+        match live_coordinator(model)? {
+            None => forget(model, args, &wanted)?,
+            Some(coordinator) => {
+                let how = (args.dry_run, Duration::from_secs(args.timeout));
+                let removal = forget_live(model, &coordinator, &wanted, how).await?;
+                print_live(model, removal, &wanted, args)?;
+            }
+        }
+    }
     Ok(Exit::Success)
 }
 
@@ -42,16 +52,12 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
     let missing = plan.missing(wanted);
     let is_changed = plan.saves.iter().any(|save| !save.replaced.is_empty());
     if args.json {
-        let save = |save: &SavePlan| {
-            let files: Vec<&String> = save.replaced.keys().collect();
-            json!({"save": save.folder.to_string(), "rows": save.rows.len(), "counts": save.counts.len(), "files": files})
-        };
         let report = json!({
             "model": place.named.to_string(),
             "table": wanted.table,
             "ids": wanted.ids.len(),
             "dry_run": args.dry_run,
-            "saves": plan.saves.iter().map(save).collect::<Vec<_>>(),
+            "saves": plan.saves.iter().map(in_json).collect::<Vec<_>>(),
             "missing": missing.iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
         return answer(&report.to_string());
@@ -81,6 +87,57 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
         out!("  {} of files would be copied without these rows; nothing has changed", HumanBytes(plan.bytes()));
     } else if is_changed {
         out!("  what was removed is in {}/{AUDIT}", place.named);
+    }
+    Ok(())
+}
+
+fn in_json(save: &SavePlan) -> serde_json::Value {
+    let files: Vec<&String> = save.replaced.keys().collect();
+    json!({"save": save.folder.to_string(), "rows": save.rows.len(), "counts": save.counts.len(), "files": files})
+}
+
+/// What became of the ids in a run that trains, and what is left of them.
+fn print_live(run: &Path, removal: LiveRemoval, wanted: &WantedIds, args: &ForgetArgs) -> Result<(), Failure> {
+    let LiveRemoval { removed, plan } = removal;
+    // A checkpoint that the run deletes meanwhile cannot be read.
+    let holding =
+        |plan: ForgetPlan| plan.saves.into_iter().filter(|save| !save.replaced.is_empty()).collect::<Vec<_>>();
+    let holding = plan.map(holding);
+    let (run, ids) = (run.display(), HumanCount(wanted.ids.len() as u64));
+    if args.json {
+        let report = json!({
+            "model": run.to_string(),
+            "table": wanted.table,
+            "ids": wanted.ids.len(),
+            "dry_run": args.dry_run,
+            "trains": true,
+            "removed": removed.map(|removed| removed.len()),
+            "still_held_by": holding.ok().map(|saves| saves.iter().map(in_json).collect::<Vec<_>>()),
+        });
+        return answer(&report.to_string());
+    }
+    out!("{run} trains: {ids} id(s) of table {}", wanted.table);
+    match removed {
+        None => out!("  the embedding servers would remove their rows at once; nothing has changed"),
+        Some(removed) => {
+            let rows = HumanCount(removed.len() as u64);
+            out!("  the embedding servers have removed {rows} of them, for good; the list is in {run}/{AUDIT}");
+            out!("  an id that the data name again begins as a new row");
+        }
+    }
+    match holding {
+        Ok(saves) if saves.is_empty() => {
+            out!(
+                "  no checkpoint that is complete holds them; one that is being written may: give the command again when the run is over"
+            );
+        }
+        Ok(saves) => {
+            saves.iter().for_each(|save| out!("  still in {}, which was saved before", save.folder));
+            out!(
+                "  give the same command when the run is over: it removes them there. A run that resumes from one loads none of them"
+            );
+        }
+        Err(_) => out!("  give the same command when the run is over: it removes them from checkpoints of before"),
     }
     Ok(())
 }

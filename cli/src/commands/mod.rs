@@ -34,7 +34,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::DenseWorker(args) => block_on(dense_worker::run(args)),
         Command::Server(command) => command.run(),
         Command::Report(args) => report::run(&args),
-        Command::Forget(args) => forget::run(&args),
+        Command::Forget(args) => block_on(forget::run(args)),
         Command::Inspect(args) => inspect::run(&args),
         Command::Logs(args) => block_on(logs::run(args)),
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),

@@ -11,62 +11,143 @@ use serde_json::json;
 use zagros_dense_worker::{Event, Manifest, Observer, Predict, ScoredRows, target_form};
 use zagros_eval::TargetForm;
 use zagros_ingest::InputRows;
-use zagros_job::{Job, PredictRows, STDIN, TargetKind};
+use zagros_job::{Job, PredictRows, STDIN, Target, TargetKind};
 use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_predictions::{
     PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat, PredictionStream,
 };
 use zagros_shell::{Exit, Failure, answer, err, note, watch_signals};
+use zagros_zip::ZipEq;
 
-use crate::args::{BadRowsChoice, PredictArgs};
+use crate::args::{AverageOf, BadRowsChoice, PredictArgs};
+use crate::averaged::{self, ModelScoresReader, ModelScoresWriter};
 use crate::report;
 use crate::resume::failed;
 use crate::saved::{SavedModel, check_trust};
+use crate::scores::ScoreForm;
 
 /// Bytes that standard output is given at once.
 const BUFFER: usize = 64 << 10;
 
-/// Loads, scores, writes.
+/// Loads, scores, writes. With several models their scores are averaged.
 pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
-    let saved = SavedModel::find(&args.run, Duration::from_secs(args.timeout))?;
-    let mut job = saved.job(&args.sets)?;
-    check_trust(&job, args.trust_module.as_deref())?;
-    let keep_bad = args.bad_rows == BadRowsChoice::Empty;
-    job.eval.predict = Some(PredictRows { keys: args.keys.clone(), keep_bad });
-    if args.bad_rows != BadRowsChoice::Refuse {
-        job.data.max_bad_rows = u64::MAX;
-    }
-    let manifest = Manifest::read(&saved.folder).map_err(failed)?;
-    let scores = score_columns(&job, &args.score_column);
-    let output = Output::open(&args, scores, &identity(&args, &job, &manifest)).map_err(refused)?;
+    let models = Model::all(&args)?;
+    let scores = score_columns(&models[0].job, &args.score_column);
+    let identity = models.iter().map(|model| identity(&args, model)).collect::<Result<Vec<_>, _>>()?.join("; ");
+    let output = Output::open(&args, scores, &identity).map_err(refused)?;
     let before = output.counts();
     if before.rows() > 0 {
         err!("going on after {} rows that are written (--fresh starts over)", HumanCount(before.rows()));
     }
-    let targets = job.features.targets.iter().map(target_form).collect();
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&job).await?;
-    let predict = Predict {
-        job,
-        model: saved.folder,
-        files: args.data.clone(),
-        calibrate: !args.uncalibrated,
-        done: before.samples,
-        control,
-        connect,
-        observer: Arc::new(Progress::new(before, &args.data)),
-        shutdown,
-    };
     let started = Instant::now();
-    let output = Scores { output, logits: args.logits, targets };
-    let written = predict.run(output).await;
+    let places = averaged::places(&args.output, models.len(), &identity);
+    let mut models = models;
+    let (first, rest) = (models.remove(0), models);
+    let mut others = Vec::new();
+    for (model, place) in rest.into_iter().zip_eq(&places) {
+        let (form, name) = (model.form(&args), model.name.clone());
+        if args.fresh || !place.exists() {
+            note!("scoring with {name}");
+            let writer = ModelScoresWriter::start(place, form.clone()).map_err(refused)?;
+            let written = model.predict(&args, PredictionCounts::default(), &shutdown).await?.run(writer).await;
+            let writer =
+                written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?;
+            writer.finish().map_err(refused)?;
+        }
+        others.push(ModelScoresReader::open(place, name, form.columns(), before.samples).map_err(refused)?);
+    }
+    let form = first.form(&args);
+    let average =
+        ModelAverage { others, shows_logits: args.logits, keeps_malformed: args.bad_rows == BadRowsChoice::Empty };
+    let written = first.predict(&args, before, &shutdown).await?.run(Scores { output, form, average }).await;
     let output =
         written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?.output;
     let counts = output.finish().map_err(refused)?;
+    // They are no part of what was asked for.
+    places.iter().for_each(|place| drop(std::fs::remove_file(place)));
     print(&args, before, counts, started.elapsed())?;
     Ok(Exit::Success)
+}
+
+/// A model that scores.
+struct Model {
+    /// As the command line has it.
+    name: String,
+    saved: SavedModel,
+    job: Job,
+}
+
+impl Model {
+    /// The models of the arguments, which predict the same.
+    fn all(args: &PredictArgs) -> Result<Vec<Self>, Failure> {
+        let named = averaged::models_of(&args.run);
+        let models = named.iter().map(|path| Self::of(path, args, named.len())).collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = models.first() else {
+            return Err(Failure::with_help(
+                Exit::Usage,
+                "no model is named",
+                "name one, or several with commas between them",
+            ));
+        };
+        if let Some(other) = models.iter().find(|other| labels(&other.job) != labels(&first.job)) {
+            let names = |model: &Self| labels(&model.job).join(", ");
+            let what = format!(
+                "{} and {} predict different labels ({} and {}), so their scores have no average",
+                first.name,
+                other.name,
+                names(first),
+                names(other)
+            );
+            return Err(Failure::with_help(Exit::Usage, what, "name models whose features.label is the same"));
+        }
+        if models.len() > 1 && args.data.iter().any(|file| file == Path::new(STDIN)) {
+            let help = "write the rows to a file first: each model reads them from the start";
+            return Err(Failure::with_help(Exit::Usage, "standard input can be read by one model only", help));
+        }
+        Ok(models)
+    }
+
+    fn of(path: &Path, args: &PredictArgs, count: usize) -> Result<Self, Failure> {
+        let saved = SavedModel::find(path, Duration::from_secs(args.timeout))?;
+        let mut job = saved.job(&args.sets)?;
+        check_trust(&job, args.trust_module.as_deref())?;
+        // By its malformed rows one model's rows are compared with those of another.
+        let keep_bad = args.bad_rows == BadRowsChoice::Empty || count > 1;
+        job.eval.predict = Some(PredictRows { keys: args.keys.clone(), keep_bad });
+        if args.bad_rows != BadRowsChoice::Refuse {
+            job.data.max_bad_rows = u64::MAX;
+        }
+        Ok(Self { name: path.display().to_string(), saved, job })
+    }
+
+    /// What is averaged, or written of one model.
+    fn form(&self, args: &PredictArgs) -> ScoreForm {
+        let logits = args.logits || args.average == AverageOf::Logits;
+        ScoreForm { logits, targets: self.job.features.targets.iter().map(target_form).collect() }
+    }
+
+    async fn predict(
+        self,
+        args: &PredictArgs,
+        before: PredictionCounts,
+        shutdown: &Shutdown,
+    ) -> Result<Predict, Failure> {
+        let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&self.job).await?;
+        Ok(Predict {
+            job: self.job,
+            model: self.saved.folder,
+            files: args.data.clone(),
+            calibrate: !args.uncalibrated,
+            done: before.samples,
+            control,
+            connect,
+            observer: Arc::new(Progress::new(before, &args.data)),
+            shutdown: shutdown.clone(),
+        })
+    }
 }
 
 /// Pause between two lines that say how far it is.
@@ -105,7 +186,8 @@ impl Observer for Progress {
 }
 
 /// What decides the scores: model, rows, and how they are read.
-fn identity(args: &PredictArgs, job: &Job, manifest: &Manifest) -> String {
+fn identity(args: &PredictArgs, Model { job, saved, .. }: &Model) -> Result<String, Failure> {
+    let manifest = Manifest::read(&saved.folder).map_err(failed)?;
     let mut identity =
         format!("{} {} {} {:?}", env!("CARGO_PKG_VERSION"), manifest.manifest_sha256, manifest.steps, args.logits);
     for file in &args.data {
@@ -122,8 +204,8 @@ fn identity(args: &PredictArgs, job: &Job, manifest: &Manifest) -> String {
     }
     let _ = write!(identity, " {:?} {:?} {:?}", args.keys, args.bad_rows, (job.train.batch_size, job.train.threads));
     let _ = write!(identity, " {}", args.uncalibrated);
-    let _ = write!(identity, " {}", job.fingerprint());
-    identity
+    let _ = write!(identity, " {} {:?}", job.fingerprint(), args.average);
+    Ok(identity)
 }
 
 /// Names of the columns of scores: `score`, with several targets `score_NAME`, and for each class of one `score_CLASS`.
@@ -137,6 +219,17 @@ fn score_columns(job: &Job, score: &str) -> Vec<String> {
         }
     });
     columns.collect()
+}
+
+/// The labels that a model predicts, with their kinds.
+fn labels(job: &Job) -> Vec<String> {
+    let kind = |target: &Target| match (&target.kind, target_form(target)) {
+        (TargetKind::Classes { classes }, _) => format!("classes {}", classes.join("|")),
+        (_, TargetForm::Counts) => "counts".to_owned(),
+        (TargetKind::Regression { .. }, _) => "regression".to_owned(),
+        (TargetKind::Click { .. }, _) => "click".to_owned(),
+    };
+    job.features.targets.iter().map(|target| format!("{} ({})", target.name, kind(target))).collect()
 }
 
 /// Where the scores go.
@@ -180,24 +273,34 @@ impl Output {
 /// Logits become scores on their way to the output.
 struct Scores {
     output: Output,
-    logits: bool,
-    /// In the order of the network's outputs.
-    targets: Vec<TargetForm>,
+    form: ScoreForm,
+    average: ModelAverage,
+}
+
+/// What the scores of a model are averaged with.
+struct ModelAverage {
+    /// None if there is one model.
+    others: Vec<ModelScoresReader>,
+    /// Whether logits are written.
+    shows_logits: bool,
+    /// Whether malformed rows are written.
+    keeps_malformed: bool,
 }
 
 impl Scores {
-    /// What the outputs of the samples predict.
-    fn predictions(&self, outputs: &[f32]) -> Vec<f64> {
-        let mut scores = Vec::with_capacity(outputs.len());
-        let mut rest = outputs;
-        while !rest.is_empty() {
-            for target in &self.targets {
-                let (own, others) = rest.split_at(target.outputs().min(rest.len()));
-                target.predict(own, &mut scores);
-                rest = others;
-            }
+    fn scores(&mut self, rows: &InputRows, logits: &[f32]) -> Result<Vec<f64>, PredictionError> {
+        let mut scores = self.form.of(logits);
+        let ModelAverage { others, shows_logits, .. } = &mut self.average;
+        others.iter_mut().try_for_each(|other| other.add_to(rows, &mut scores))?;
+        let models = (1 + others.len()) as f64;
+        if models > 1.0 {
+            scores.iter_mut().for_each(|score| *score /= models);
         }
-        scores
+        if self.form.logits && !*shows_logits {
+            let logits: Vec<f32> = scores.iter().map(|logit| *logit as f32).collect();
+            return Ok(self.form.predictions(&logits));
+        }
+        Ok(scores)
     }
 }
 
@@ -205,10 +308,10 @@ impl ScoredRows for Scores {
     type Error = PredictionError;
 
     fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), PredictionError> {
-        let scores = match self.logits {
-            true => logits.iter().map(|logit| f64::from(*logit)).collect(),
-            false => self.predictions(logits),
-        };
+        let scores = self.scores(rows, logits)?;
+        let is_kept = self.average.others.is_empty() || self.average.keeps_malformed;
+        let kept = (!is_kept).then(|| rows.samples_only());
+        let rows = kept.as_ref().unwrap_or(rows);
         match &mut self.output {
             Output::File(file) => file.add(rows, &scores),
             Output::Stream(stream) => stream.add(rows, &scores),
@@ -223,6 +326,7 @@ fn refused(error: PredictionError) -> Failure {
         | PredictionError::Stream
         | PredictionError::Exists { .. }
         | PredictionError::Columns { .. }
+        | PredictionError::OtherRows { .. }
         | PredictionError::Busy { .. } => Exit::Usage,
     };
     Failure::from_error(exit, error)

@@ -17,6 +17,7 @@ use crate::plan;
 use crate::report;
 use crate::resume::{ResumeChoice, Start};
 use crate::saved;
+use crate::steps;
 use crate::terminal::Terminal;
 use zagros_launch::EmbeddedCluster;
 
@@ -57,6 +58,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         return DailyTraining { job, dates, has_start_steps, keep_models, choice }.run(shutdown, &signals).await;
     }
     let start = Start::of(&job, choice)?;
+    steps::announce(&job);
     if let Some(point) = pause {
         let worker = worker(job, &start, shutdown.clone()).await?;
         return train_until(point, worker, shutdown, &signals).await;

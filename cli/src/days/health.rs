@@ -22,8 +22,48 @@ pub(crate) struct DayHealth {
     pub(crate) profile: DataProfile,
     /// The tables, in the order of their names.
     pub(crate) tables: Vec<TableHealth>,
+    /// Its features beside those of an earlier day than the one before; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reference: Option<ReferenceDrift>,
     /// What is worth a warning.
     pub(crate) warnings: Vec<String>,
+}
+
+/// How far the features of a day are from those of a reference day.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ReferenceDrift {
+    /// The reference day.
+    pub(crate) day: String,
+    /// Population stability index by feature.
+    pub(crate) drift: BTreeMap<String, f64>,
+}
+
+impl ReferenceDrift {
+    /// Of a profile that was made beside that of the reference day.
+    pub(crate) fn of(day: &str, profile: &DataProfile) -> Self {
+        let drift = profile.features.iter().filter_map(|feature| Some((feature.column.clone(), feature.drift?)));
+        Self { day: day.to_owned(), drift: drift.collect() }
+    }
+
+    /// Features that have drifted since then, and not much since the day before.
+    pub(crate) fn warnings(&self, profile: &DataProfile) -> Vec<String> {
+        if profile.rows < ENOUGH_ROWS {
+            return Vec::new();
+        }
+        let slow = |feature: &&FeatureProfile| feature.drift.is_some_and(|drift| drift < MUCH_DRIFT);
+        let features = profile.features.iter().filter(slow);
+        let warning = |feature: &FeatureProfile| {
+            let (name, drift) = (&feature.column, *self.drift.get(&feature.column)?);
+            let text = || {
+                format!(
+                    "{name}: its values are distributed otherwise than on {} (PSI {drift:.2}), little by little each day",
+                    self.day
+                )
+            };
+            (drift >= MUCH_DRIFT).then(text)
+        };
+        features.filter_map(warning).collect()
+    }
 }
 
 /// What a table knew of a day's ids.
@@ -176,6 +216,19 @@ mod tests {
         assert!(of(profile(999, 0.01, feature(0.5, 1, 0.4))).is_empty(), "too few rows");
         let other = DataProfile { features: vec![], ..before.clone() };
         assert_eq!(warnings(&before, "then", &other), ["city: it was not a feature on then"]);
+    }
+
+    #[test]
+    fn a_slow_drift_is_said_beside_an_earlier_day() {
+        let reference = ReferenceDrift::of("2026-11-01", &profile(10_000, 0.04, feature(0.02, 500, 0.4)));
+        let slow = profile(10_000, 0.04, feature(0.02, 500, 0.1));
+        assert_eq!(
+            reference.warnings(&slow),
+            ["city: its values are distributed otherwise than on 2026-11-01 (PSI 0.40), little by little each day"]
+        );
+        // What has changed since the day before is said of that day.
+        assert!(reference.warnings(&profile(10_000, 0.04, feature(0.02, 500, 0.3))).is_empty());
+        assert!(reference.warnings(&DataProfile { rows: 999, ..slow }).is_empty(), "too few rows");
     }
 
     #[test]

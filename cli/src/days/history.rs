@@ -14,6 +14,9 @@ use super::health::DayHealth;
 /// Layout of the file; counts up when an older release could not read it.
 const FORMAT: u32 = 1;
 
+/// Days that a day's data are compared with: a slow drift shows beside the earliest of them only.
+const REFERENCE_DAYS: usize = 7;
+
 /// All days of a job's name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DayHistory {
@@ -83,6 +86,13 @@ impl DayHistory {
         self.days.range(..day.to_owned()).rev().find_map(|(day, record)| Some((day, record.health.as_ref()?)))
     }
 
+    /// The earliest of the last seven days before this one whose data were looked at; `None` if that is the last day before.
+    pub(crate) fn reference(&self, day: &str) -> Option<(&String, &DayHealth)> {
+        let looked_at = self.days.range(..day.to_owned()).rev();
+        let looked_at = looked_at.filter_map(|(day, record)| Some((day, record.health.as_ref()?)));
+        looked_at.take(REFERENCE_DAYS).skip(1).last()
+    }
+
     /// Where the page of all days is.
     pub(crate) fn page_file(&self) -> PathBuf {
         self.path.with_extension("html")
@@ -135,6 +145,7 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use zagros_ingest::profile::DataProfile;
     use zagros_job::Overrides;
 
     use super::*;
@@ -155,6 +166,23 @@ mod tests {
             run: "runs/a".into(),
             model: Some(model.to_owned()),
         }
+    }
+
+    #[test]
+    fn the_reference_is_the_earliest_of_the_last_seven_days() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = DayHistory::of(&job(&folder.path().join("runs"))).unwrap();
+        let profile = DataProfile { rows: 1, whole: true, positive_rate: 0.5, bad_rows: 0, features: vec![] };
+        let health = DayHealth { profile, tables: vec![], reference: None, warnings: vec![] };
+        for day in 1..=9 {
+            history
+                .note(&format!("2026-11-{day:02}"), DayRecord { health: Some(health.clone()), ..record("a") })
+                .unwrap();
+        }
+        let reference = |day: &str| history.reference(day).map(|(day, _)| day.clone());
+        assert_eq!((reference("2026-11-01"), reference("2026-11-02")), (None, None));
+        assert_eq!(reference("2026-11-03").as_deref(), Some("2026-11-01"));
+        assert_eq!(reference("2026-11-10").as_deref(), Some("2026-11-03"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{Exit, Failure, OrInternal, note, out};
 use zagros_store::Folder;
 
-use self::health::{DayHealth, IdCounts};
+use self::health::{DayHealth, IdCounts, ReferenceDrift};
 use self::history::{DayHistory, DayRecord};
 use self::range::PLACEHOLDER;
 use crate::report;
@@ -80,11 +80,11 @@ impl DailyTraining {
         };
         for day in &days[done..] {
             let day = self.day(&day.to_string(), from.clone());
-            let profile = profile(&day, &history, signals).await?;
+            let (profile, reference) = profile(&day, &history, signals).await?;
             let Some((mut record, counts)) = train_day(&day, self.choice, &shutdown, signals).await? else {
                 return Ok(report::interrupted(signals));
             };
-            record.health = Some(health(&day, profile, &counts, &history));
+            record.health = Some(health(&day, (profile, reference), &counts, &history));
             from.clone_from(&record.model);
             print(&day.name, &record);
             history.note(&day.name, record)?;
@@ -225,32 +225,49 @@ fn print(name: &str, record: &DayRecord) {
 /// Rows of a day that are looked at before it is scored and learned: of each file an equal number, from its start.
 const PROFILED_ROWS: u64 = 1_000_000;
 
-/// Looks at a day's features, and says at once what is wrong with them.
-async fn profile(day: &Day, history: &DayHistory, signals: &Signals) -> Result<DataProfile, Failure> {
-    let before = history.health_before(&day.name).map(|(day, health)| (day.clone(), health.profile.clone()));
-    let (job, files) = (day.job.clone(), day.job.data.train.clone());
-    let earlier = before.clone();
-    let look = move || ingest::profile(&job, &files, PROFILED_ROWS, earlier.as_ref().map(|(_, profile)| profile));
-    let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
-    let profile = looked.map_err(|error| report::failure(WorkerError::from(error), signals))?;
+/// Looks at a day's features, beside those of the day before and of an earlier one, and says at once what is wrong with them.
+async fn profile(
+    day: &Day,
+    history: &DayHistory,
+    signals: &Signals,
+) -> Result<(DataProfile, Option<ReferenceDrift>), Failure> {
+    let of_day = |(day, health): (&String, &DayHealth)| (day.clone(), health.profile.clone());
+    let before = history.health_before(&day.name).map(of_day);
+    let profile = look(day, before.as_ref().map(|(_, profile)| profile.clone()), signals).await?;
     if let Some((earlier, before)) = &before {
         health::warnings(&profile, earlier, before).iter().for_each(|warning| warn(&day.name, warning));
     }
-    Ok(profile)
+    let Some((earlier, reference)) = history.reference(&day.name).map(of_day) else { return Ok((profile, None)) };
+    let reference = ReferenceDrift::of(&earlier, &look(day, Some(reference), signals).await?);
+    reference.warnings(&profile).iter().for_each(|warning| warn(&day.name, warning));
+    Ok((profile, Some(reference)))
+}
+
+async fn look(day: &Day, before: Option<DataProfile>, signals: &Signals) -> Result<DataProfile, Failure> {
+    let (job, files) = (day.job.clone(), day.job.data.train.clone());
+    let look = move || ingest::profile(&job, &files, PROFILED_ROWS, before.as_ref());
+    let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
+    looked.map_err(|error| report::failure(WorkerError::from(error), signals))
 }
 
 /// The state of a day's data, once it is learned.
-fn health(day: &Day, profile: DataProfile, counts: &DayCounts, history: &DayHistory) -> DayHealth {
+fn health(
+    day: &Day,
+    (profile, reference): (DataProfile, Option<ReferenceDrift>),
+    counts: &DayCounts,
+    history: &DayHistory,
+) -> DayHealth {
     let names = day.job.tables.iter().map(|table| table.name.clone());
     let tables = health::tables(names, counts.scored.as_ref(), &counts.trained);
     let mut warnings = Vec::new();
     if let Some((earlier, before)) = history.health_before(&day.name) {
         warnings.extend(health::warnings(&profile, earlier, &before.profile));
+        warnings.extend(reference.iter().flat_map(|reference| reference.warnings(&profile)));
         let of_tables = health::table_warnings(&tables, earlier, &before.tables);
         of_tables.iter().for_each(|warning| warn(&day.name, warning));
         warnings.extend(of_tables);
     }
-    DayHealth { profile, tables, warnings }
+    DayHealth { profile, tables, reference, warnings }
 }
 
 fn warn(day: &str, warning: &str) {

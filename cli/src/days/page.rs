@@ -109,11 +109,17 @@ fn features(health: &DayHealth, before: Option<&DayHealth>) -> String {
             count(Some(feature)),
             count(earlier),
             shown(feature.drift, 3),
+            shown(health.reference.as_ref().and_then(|reference| reference.drift.get(&feature.column).copied()), 3),
         ];
         ("", cells)
     };
     let rows: Vec<_> = health.profile.features.iter().map(row).collect();
-    let head = ["feature", "coverage", "the day before", "distinct values", "the day before", "drift (PSI)"];
+    let since = health
+        .reference
+        .as_ref()
+        .map_or_else(|| "drift (PSI) since an earlier day".to_owned(), |reference| format!("since {}", reference.day));
+    let head =
+        ["feature", "coverage", "the day before", "distinct values", "the day before", "drift (PSI)", since.as_str()];
     table(&head, &rows)
 }
 
@@ -166,7 +172,7 @@ mod tests {
         let tables = vec![TableHealth { table: "user".to_owned(), new_ids: Some(0.125), created: 7, admitted: None }];
         let warnings = drift.map(|_| "<price>: drifts".to_owned()).into_iter().collect();
         let before = auc.map(|auc| Evaluation { auc: Some(auc), ..Evaluation::default() });
-        let health = Some(DayHealth { profile, tables, warnings });
+        let health = Some(DayHealth { profile, tables, reference: None, warnings });
         DayRecord { from: None, before, samples: 10, steps: 1, rows: 3, health, run: "runs/a".into(), model: None }
     }
 

@@ -3,6 +3,8 @@
 //! The lines are written before a manifest is replaced, so nothing is removed without a line. `manifest_after` says which
 //! manifest is then in place. After a kill in between, the same command writes no line twice.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use zagros_dense_worker::Manifest;
 use zagros_shell::{Failure, OrInternal};
@@ -11,6 +13,8 @@ use zagros_store::Folder;
 use super::{SavePlan, WantedIds};
 use crate::saved::refused;
 
+/// What a line names as its save where the embedding servers of a run that trains removed the row.
+const SERVERS: &str = "embedding servers";
 /// The file, in the folder that the command names.
 pub(crate) const AUDIT: &str = "forgotten.jsonl";
 
@@ -53,6 +57,36 @@ pub(super) fn note(named: &Folder, wanted: &WantedIds, saves: &[(&SavePlan, Mani
         }
     }
     if text == before { Ok(()) } else { named.write(AUDIT, text.as_bytes()).map_err(refused) }
+}
+
+/// A line of a run that trained.
+#[derive(Serialize)]
+struct LiveLine<'a> {
+    time: &'a str,
+    save: &'static str,
+    table: &'a str,
+    id: String,
+    /// Whether there was a row or a frequency count.
+    row: bool,
+}
+
+/// Adds a line for each id that the servers of a run that trains were asked to remove. `removed` had a row.
+///
+/// # Errors
+/// When the file cannot be read or written.
+pub(super) fn note_live(named: &Folder, wanted: &WantedIds, removed: &BTreeSet<u64>) -> Result<(), Failure> {
+    let mut text = match named.read(AUDIT) {
+        Err(error) if error.is_missing() => Vec::new(),
+        before => before.map_err(refused)?,
+    };
+    let time = jiff::Timestamp::now().to_string();
+    for id in removed {
+        let (table, row) = (wanted.table.as_str(), true);
+        let line = LiveLine { time: &time, save: SERVERS, table, id: id.to_string(), row };
+        serde_json::to_writer(&mut text, &line).or_internal()?;
+        text.push(b'\n');
+    }
+    if removed.is_empty() { Ok(()) } else { named.write(AUDIT, &text).map_err(refused) }
 }
 
 fn append(text: &mut String, wanted: &WantedIds, save: &SavePlan, after: &Manifest) -> Result<(), Failure> {

@@ -1,4 +1,5 @@
-//! `zagros forget`: removes rows by their ids from saved models and checkpoints.
+//! `zagros forget`: removes rows by their ids from saved models and checkpoints, and from the servers of a run that trains
+//! ([`live`]).
 //!
 //! ```text
 //! places ──► plan ──────────────────────────► apply
@@ -14,12 +15,14 @@
 mod apply;
 mod audit;
 mod ids;
+mod live;
 mod places;
 mod plan;
 
 pub(crate) use apply::apply;
 pub(crate) use audit::AUDIT;
 pub(crate) use ids::wanted_ids;
+pub(crate) use live::{LiveRemoval, forget_live};
 pub(crate) use places::ForgetPlace;
 pub(crate) use plan::{ForgetPlan, SavePlan};
 

@@ -17,7 +17,7 @@ const STATES: [&str; 2] = ["resume-", "step-"];
 /// Folder of both in a run folder.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// The folders of a model or a run. Nobody trains in the run while this exists.
+/// The folders of a model or a run. Nobody trains in the run while this exists, but for [`ForgetPlace::of_live_run`].
 pub(crate) struct ForgetPlace {
     /// What was named, where the audit file goes.
     pub(crate) named: Folder,
@@ -59,8 +59,21 @@ impl ForgetPlace {
     }
 
     fn of_run(named: Folder, timeout: Duration) -> Result<Self, Failure> {
+        let run = named.path().filter(|run| run.join("job.toml").is_file());
+        let lock = run.map(lock).transpose()?.flatten();
+        Self::folders(named, timeout, lock)
+    }
+
+    /// The folders of a run that trains. Only for reading.
+    ///
+    /// # Errors
+    /// When there is none yet.
+    pub(crate) fn of_live_run(run: &Path, timeout: Duration) -> Result<Self, Failure> {
+        Self::folders(saved::open(run, timeout)?, timeout, None)
+    }
+
+    fn folders(named: Folder, timeout: Duration, lock: Option<RunLock>) -> Result<Self, Failure> {
         let run = named.path().filter(|run| run.join("job.toml").is_file()).map(Path::to_owned);
-        let lock = run.as_deref().map(lock).transpose()?.flatten();
         let job = run.as_deref().map(job).transpose()?;
         let mut folders = vec![named.join("model")];
         if let Some(model) = SavedModel::of_run(&named, timeout)? {
@@ -118,8 +131,8 @@ fn lock(run: &Path) -> Result<Option<RunLock>, Failure> {
     let is_live = roles.filter_map(|file| Announcement::read(&file.path())).any(|role| role.is_live());
     if lock.is_none() || is_live {
         let what = format!("a process trains in {}: it would write the rows again", run.display());
-        let help = "stop it (Ctrl-C, SIGTERM; it saves a checkpoint), give this command again, then resume the run by its own \
-                    command";
+        let help = "of a run of `zagros up` name the whole run folder: its servers remove the rows at once. Stop any other (Ctrl-C, \
+                    SIGTERM; it saves a checkpoint), give this command again, then resume the run by its own command";
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
     Ok(lock)

@@ -28,12 +28,19 @@ use zagros_shell::{
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
 use crate::resume::{ResumeChoice, Start};
+use crate::steps;
 use crate::{memory, plan, saved};
 use targets::Targets;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 /// Runs the job to its end.
 pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure> {
+    if let Some(dates) = &args.dates {
+        let what = format!("`zagros up` trains on one set of files, and --dates {dates} names several days");
+        let help = "give it one day after another, each from the model of the day before: zagros up JOB --set \
+                    data.train='logs/2026-11-02.csv' --from RUN; or train in one process with `zagros train JOB --dates …`";
+        return Err(Failure::with_help(Exit::Usage, what, help));
+    }
     let sets = overrides(&args)?;
     if args.watch {
         zagros_shell::dashboard::check_terminal()?;
@@ -76,6 +83,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         secret,
     };
     print_processes(&job, folder);
+    steps::announce(&job);
     if let Err(error) = ProcessRecord::now(UP, std::process::id(), ProcessChange::Started).append(folder) {
         tracing::warn!(%error, "starts and ends of processes are not recorded: `zagros doctor` will know less");
     }

@@ -244,7 +244,7 @@ impl Core {
         if self.members.is_leaving(slot) {
             return Ok(nothing_more());
         }
-        self.data.assign(slot, request)
+        self.data.assign(slot, request, self.members.present_workers())
     }
 
     /// How much of an epoch has been read, for a checkpoint. The workers add their resume cursors.

@@ -135,9 +135,14 @@ impl TrainingData {
         self.bad_rows
     }
 
-    /// What a worker reads next.
-    pub(crate) fn assign(&mut self, slot: MemberSlot, request: &AssignRequest) -> Result<AssignResponse, Refusal> {
-        self.ledger.as_mut().ok_or_else(unknown)?.assign(request, slot)
+    /// What a worker reads next, where so many workers are present.
+    pub(crate) fn assign(
+        &mut self,
+        slot: MemberSlot,
+        request: &AssignRequest,
+        present: usize,
+    ) -> Result<AssignResponse, Refusal> {
+        self.ledger.as_mut().ok_or_else(unknown)?.assign(request, slot, present)
     }
 
     /// How much of an epoch has been read, without the workers' resume cursors; and the ids of its splits that a worker

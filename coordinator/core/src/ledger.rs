@@ -57,21 +57,33 @@ impl SplitLedger {
 
     /// What a worker reads next. The first of these that exists:
     /// 1. a resume cursor, unless the worker is in the middle of a stream;
-    /// 2. the first free split of the worker's share;
-    /// 3. the first free split, unless shares are fixed;
-    /// 4. [`Wait`] while other workers hold splits, which come back when a holder is lost;
-    /// 5. [`EpochDone`]: each split that is not done is held by this worker, or belongs to the fixed share of another.
-    pub(crate) fn assign(&mut self, request: &AssignRequest, slot: MemberSlot) -> Result<AssignResponse, Refusal> {
+    /// 2. [`Wait`] while the worker holds as many splits as each of the `present` workers would have of all, and shares are not
+    ///    fixed: a worker whose shuffle window takes in the whole file would leave nothing for one that starts a moment later;
+    /// 3. the first free split of the worker's share;
+    /// 4. the first free split, unless shares are fixed;
+    /// 5. [`Wait`] while other workers hold splits, which come back when a holder is lost;
+    /// 6. [`EpochDone`]: each split that is not done is held by this worker, or belongs to the fixed share of another.
+    pub(crate) fn assign(
+        &mut self,
+        request: &AssignRequest,
+        slot: MemberSlot,
+        present: usize,
+    ) -> Result<AssignResponse, Refusal> {
         let AssignRequest { epoch, continuing, .. } = *request;
         self.check_epoch(epoch)?;
         self.free_splits_of_suspended_holders(epoch, slot);
-        let shares = self.shares;
-        let deal = self.open(epoch).map_or(SplitDeal::Nothing, |open| open.deal(shares, slot, continuing));
+        let (shares, most) = (self.shares, self.plan.len().div_ceil(present.max(1)));
+        let deal = self.open(epoch).map_or(SplitDeal::Nothing, |open| open.deal(shares, slot, (continuing, most)));
         let work = match deal {
             SplitDeal::Cursor(cursor) => Work::ResumeCursor(cursor),
             SplitDeal::Split(index) => Work::Split(self.plan[index as usize].on_wire(split_id(epoch, index))),
             SplitDeal::Wait { splits, holder } => {
                 let reason = format!("{splits} splits of epoch {epoch} are held by others, one by {holder}");
+                Work::Wait(Wait { retry_ms: RETRY_MS, reason })
+            }
+            SplitDeal::Full { splits } => {
+                let reason =
+                    format!("{slot} holds its part of epoch {epoch}, {splits} splits, and has not trained on them yet");
                 Work::Wait(Wait { retry_ms: RETRY_MS, reason })
             }
             SplitDeal::Nothing => Work::EpochDone(EpochDone { leave: false }),

@@ -355,6 +355,12 @@ impl Members {
         workers.map(|(slot, member)| (slot, member.incarnation + u32::from(member.state == MemberState::GivenUp)))
     }
 
+    /// Dense workers that read now.
+    pub(crate) fn present_workers(&self) -> usize {
+        let reads = |member: &MemberRecord| member.state == MemberState::Alive && !member.leaves();
+        self.iter().filter(|(slot, member)| slot.role == Role::DenseWorker && reads(member)).count()
+    }
+
     pub(crate) fn state(&self, slot: MemberSlot) -> Option<MemberState> {
         self.by_slot.get(&slot).map(|member| member.state)
     }

@@ -11,17 +11,70 @@
 //! A model was trained with all features: of two that say the same, each can look unimportant. Memory does not grow with the
 //! samples ([`BinnedScores`]).
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 use zagros_zip::ZipEq;
 
-use crate::BinnedScores;
+use crate::{BinnedScores, TargetForm, TargetScores};
 
-/// Scores of samples as they are, and with each feature permuted, some times each.
-#[derive(Clone, Debug, PartialEq)]
+/// Scores of a target of samples as they are, and with each feature permuted, some times each.
+#[derive(Clone, Debug)]
 pub struct PermutedScores {
-    plain: BinnedScores,
+    plain: TargetSums,
     /// By feature, by repeat.
-    permuted: Vec<Vec<BinnedScores>>,
+    permuted: Vec<Vec<TargetSums>>,
+}
+
+/// What the measures of a target are computed from, in bounded memory.
+#[derive(Clone, Debug)]
+enum TargetSums {
+    /// Of clicks.
+    Click(BinnedScores),
+    /// Of any other target.
+    Other(TargetScores),
+}
+
+/// The measures that say how important a feature is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct ImportanceMeasures {
+    auc: Option<f64>,
+    logloss: Option<f64>,
+    mse: Option<f64>,
+    deviance: Option<f64>,
+}
+
+impl TargetSums {
+    fn new(form: TargetForm) -> Self {
+        match form {
+            TargetForm::Click => Self::Click(BinnedScores::default()),
+            other => Self::Other(TargetScores::without_curves(other)),
+        }
+    }
+
+    /// Samples of which not each has as many outputs as the target are no samples of it.
+    fn add(&mut self, labels: &[f32], outputs: &[f32]) {
+        match self {
+            Self::Click(scores) => {
+                let known = labels.iter().zip_eq(outputs).filter(|(label, _)| !label.is_nan());
+                known.for_each(|(label, logit)| scores.push(*label, *logit));
+            }
+            Self::Other(scores) => drop(scores.extend(labels, outputs, &[])),
+        }
+    }
+
+    fn measures(&self) -> ImportanceMeasures {
+        match self {
+            Self::Click(scores) => {
+                ImportanceMeasures { auc: scores.auc(), logloss: scores.logloss(), ..ImportanceMeasures::default() }
+            }
+            Self::Other(scores) => {
+                let of = scores.clone().report();
+                // Of several classes, the logloss says the same as the mean of many AUCs.
+                ImportanceMeasures { auc: None, logloss: of.logloss, mse: of.mse, deviance: of.deviance }
+            }
+        }
+    }
 }
 
 /// Mean and deviation over the repeats.
@@ -42,49 +95,67 @@ pub struct FeatureImportance {
     pub auc_loss: Option<Spread>,
     /// How far the logloss rises, nats.
     pub logloss_rise: Option<Spread>,
+    /// Of a regression: how far the mean squared error rises.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mse_rise: Option<Spread>,
+    /// Of counts: how far the mean Poisson deviance rises.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deviance_rise: Option<Spread>,
 }
 
 impl PermutedScores {
-    /// No samples.
+    /// No samples of a target.
     #[must_use]
-    pub fn new(features: usize, repeats: usize) -> Self {
-        Self { plain: BinnedScores::default(), permuted: vec![vec![BinnedScores::default(); repeats]; features] }
+    pub fn new(form: TargetForm, features: usize, repeats: usize) -> Self {
+        let empty = TargetSums::new(form);
+        Self { plain: empty.clone(), permuted: vec![vec![empty; repeats]; features] }
     }
 
-    /// Adds samples as they are.
-    pub fn add_plain(&mut self, labels: &[f32], logits: &[f32]) {
-        add(&mut self.plain, labels, logits);
+    /// Adds samples as they are: a label and the outputs of each. A label that is NaN is not there.
+    pub fn add_plain(&mut self, labels: &[f32], outputs: &[f32]) {
+        self.plain.add(labels, outputs);
     }
 
     /// Adds the same samples with a feature permuted, for the given repeat.
-    pub fn add_permuted(&mut self, feature: usize, repeat: usize, labels: &[f32], logits: &[f32]) {
-        add(&mut self.permuted[feature][repeat], labels, logits);
+    pub fn add_permuted(&mut self, feature: usize, repeat: usize, labels: &[f32], outputs: &[f32]) {
+        self.permuted[feature][repeat].add(labels, outputs);
     }
 
     /// The importance of each feature, the most important first.
     #[must_use]
     pub fn report(&self, features: &[String]) -> Vec<FeatureImportance> {
-        let (auc, logloss) = (self.plain.auc(), self.plain.logloss());
-        let of = |(feature, repeats): (&String, &Vec<BinnedScores>)| FeatureImportance {
-            feature: feature.clone(),
-            auc_loss: spread(repeats.iter().map(|scores| Some(auc? - scores.auc()?))),
-            logloss_rise: spread(repeats.iter().map(|scores| Some(scores.logloss()? - logloss?))),
+        let plain = self.plain.measures();
+        let of = |(feature, repeats): (&String, &Vec<TargetSums>)| {
+            let permuted: Vec<_> = repeats.iter().map(TargetSums::measures).collect();
+            let rise = |of: fn(&ImportanceMeasures) -> Option<f64>| {
+                spread(permuted.iter().map(|measures| Some(of(measures)? - of(&plain)?)))
+            };
+            FeatureImportance {
+                feature: feature.clone(),
+                auc_loss: spread(permuted.iter().map(|measures| Some(plain.auc? - measures.auc?))),
+                logloss_rise: rise(|of| of.logloss),
+                mse_rise: rise(|of| of.mse),
+                deviance_rise: rise(|of| of.deviance),
+            }
         };
         let mut report: Vec<_> = features.iter().zip_eq(&self.permuted).map(of).collect();
-        let merit = |of: &FeatureImportance| {
-            let mean = |spread: Option<Spread>| spread.map_or(f64::NEG_INFINITY, |spread| spread.mean);
-            (mean(of.auc_loss), mean(of.logloss_rise))
-        };
         report.sort_by(|one, other| {
-            let (one, other) = (merit(one), merit(other));
-            other.0.total_cmp(&one.0).then(other.1.total_cmp(&one.1))
+            let (one, other) = (merits(one), merits(other));
+            other
+                .iter()
+                .zip_eq(one)
+                .map(|(other, one)| other.total_cmp(&one))
+                .find(|order| order.is_ne())
+                .unwrap_or(Ordering::Equal)
         });
         report
     }
 }
 
-fn add(scores: &mut BinnedScores, labels: &[f32], logits: &[f32]) {
-    labels.iter().zip_eq(logits).for_each(|(label, logit)| scores.push(*label, *logit));
+/// By which features are ordered: the measure that a target has counts first.
+fn merits(of: &FeatureImportance) -> [f64; 4] {
+    let mean = |spread: Option<Spread>| spread.map_or(f64::NEG_INFINITY, |spread| spread.mean);
+    [of.auc_loss, of.logloss_rise, of.deviance_rise, of.mse_rise].map(mean)
 }
 
 /// `None` if one of the values is undefined.
@@ -108,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_feature_that_the_scores_come_from_is_first() {
-        let mut scores = PermutedScores::new(2, 2);
+        let mut scores = PermutedScores::new(TargetForm::Click, 2, 2);
         scores.add_plain(&LABELS, &[2.0, 1.0, -1.0, -2.0]);
         for repeat in 0..2 {
             scores.add_permuted(0, repeat, &LABELS, &[2.0, 1.0, -1.0, -2.0]);
@@ -127,11 +198,32 @@ mod tests {
 
     #[test]
     fn one_class_has_no_auc_and_one_repeat_no_deviation() {
-        let mut scores = PermutedScores::new(1, 1);
+        let mut scores = PermutedScores::new(TargetForm::Click, 1, 1);
         scores.add_plain(&[1.0], &[0.0]);
         scores.add_permuted(0, 0, &[1.0], &[0.0]);
         let report = scores.report(&["a".to_owned()]);
         assert_eq!((report[0].auc_loss, report[0].logloss_rise), (None, Some(Spread { mean: 0.0, deviation: None })));
-        assert_eq!(PermutedScores::new(1, 1).report(&["a".to_owned()])[0].logloss_rise, None);
+        assert_eq!(PermutedScores::new(TargetForm::Click, 1, 1).report(&["a".to_owned()])[0].logloss_rise, None);
+    }
+
+    #[test]
+    fn other_targets_have_their_own_measures_and_labels_that_are_not_there_do_not_count() {
+        let names = ["noise".to_owned(), "size".to_owned()];
+        let mut numbers = PermutedScores::new(TargetForm::Regression, 2, 1);
+        let labels = [1.0, 2.0, f32::NAN];
+        numbers.add_plain(&labels, &[1.0, 2.0, 9.0]);
+        numbers.add_permuted(0, 0, &labels, &[1.0, 2.0, 9.0]);
+        numbers.add_permuted(1, 0, &labels, &[2.0, 1.0, 9.0]);
+        let report = numbers.report(&names);
+        assert_eq!((report[0].feature.as_str(), report[0].mse_rise.unwrap().mean), ("size", 1.0));
+        assert_eq!((report[1].mse_rise.unwrap().mean, report[1].auc_loss, report[1].logloss_rise), (0.0, None, None));
+        let mut classes = PermutedScores::new(TargetForm::Classes(2), 2, 1);
+        let sure = [5.0, 0.0, 0.0, 5.0];
+        classes.add_plain(&[0.0, 1.0], &sure);
+        classes.add_permuted(0, 0, &[0.0, 1.0], &sure);
+        classes.add_permuted(1, 0, &[0.0, 1.0], &[0.0, 5.0, 5.0, 0.0]);
+        let report = classes.report(&names);
+        assert!(report[0].feature == "size" && report[0].logloss_rise.unwrap().mean > 4.0, "{report:?}");
+        assert_eq!(report[0].mse_rise, None);
     }
 }

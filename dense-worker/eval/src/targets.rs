@@ -103,6 +103,15 @@ impl TargetScores {
         }
     }
 
+    /// No samples, and of classes no AUC: it takes memory for each.
+    #[must_use]
+    pub fn without_curves(form: TargetForm) -> Self {
+        match form {
+            TargetForm::Classes(_) => Self::Classes(ClassScores::default()),
+            other => Self::new(other),
+        }
+    }
+
     /// Adds samples: a label and the outputs of each. `groups` are those of clicks by group.
     ///
     /// # Errors

@@ -87,6 +87,17 @@ impl InputRows {
         })
     }
 
+    /// The rows that are samples.
+    #[must_use]
+    pub fn samples_only(&self) -> Self {
+        let mut all = Self::new(self.columns, false);
+        for row in self.iter().filter(|row| row.sample.is_some()) {
+            (0..self.columns).for_each(|column| all.key(row.key(column)));
+            all.end_sample();
+        }
+        all
+    }
+
     pub(crate) fn empty_like(&self) -> Self {
         Self::new(self.columns, self.keep_malformed)
     }

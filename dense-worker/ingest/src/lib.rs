@@ -18,6 +18,7 @@ pub mod validate;
 mod assemble;
 mod category;
 mod columnar;
+mod count;
 mod cursor;
 mod find;
 #[cfg(test)]
@@ -34,6 +35,7 @@ mod stdin;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};
+pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
 pub use files::{check_first_rows, check_same_types, files};

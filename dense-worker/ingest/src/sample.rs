@@ -120,7 +120,7 @@ pub fn sample(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, Inge
     };
     let mut sample = if lines::starts_with(first, magic::PARQUET)? {
         columns::sample(&chosen, ColumnFormat::Parquet, each)?
-    } else if lines::starts_with(first, magic::ARROW)? {
+    } else if lines::starts_with(first, magic::ARROW)? || lines::starts_with(first, &magic::ARROW_STREAM)? {
         columns::sample(&chosen, ColumnFormat::Arrow, each)?
     } else {
         let text = lines::sample(&chosen, each)?;

@@ -59,7 +59,7 @@ const CATEGORIES: &str = "categorical = ['city', 'user.id', 'user.name', 'price'
     { column = 'tags', pooling = 'mean' }, { column = 'deep', pooling = 'sum' }, { column = 'items.sku', pooling = 'sum' }]";
 
 /// All with the same rows.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "types.none.parquet",
     "types.snappy.parquet",
     "types.gzip.parquet",
@@ -69,6 +69,7 @@ const FILES: [&str; 9] = [
     "types.lz4.arrow",
     "types.zstd.arrow",
     "kinds.arrow",
+    "types.stream.arrow",
 ];
 
 #[test]

@@ -35,6 +35,15 @@ pub enum PredictionError {
         /// The unfinished file.
         path: PathBuf,
     },
+    /// A row is malformed for one model and not for another, so their scores do not belong together.
+    #[error(
+        "other rows are malformed for {model} than for the first model; their jobs read the data differently: score with each model by \
+         itself"
+    )]
+    OtherRows {
+        /// The other model.
+        model: String,
+    },
     /// The file cannot be written.
     #[error("cannot write {}: {source}; {kept}", path.display())]
     Write {

@@ -77,6 +77,11 @@ impl BestStates {
         self.inventory.best.first().map(|kept| kept.step)
     }
 
+    /// Where the best state is.
+    pub(crate) fn best_folder(&self) -> Option<Folder> {
+        self.best().map(|step| self.path(step))
+    }
+
     /// Gives the state of a step back to network and servers, which forget all they hold.
     ///
     /// # Errors

@@ -97,6 +97,7 @@ impl Trainer {
             && state.step != self.tracker.steps_of_all()
         {
             best_states.restore(state.step, &self.run.dense, &*self.run.client).await?;
+            self.forget_again().await?;
         }
         let step = state.map_or(self.tracker.steps_of_all(), |state| state.step);
         self.run.observer.on(&WorkerEvent::Chosen { step, message: message.clone() });

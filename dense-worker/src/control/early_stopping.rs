@@ -59,7 +59,7 @@ pub(crate) fn explain(early_stop: EarlyStop, search: &SearchState, fate: StateUs
     format!("stopped: validation {name} has not {verb}{by} for {patience} {evaluations}; the best was {best}")
 }
 
-fn name_of(metric: Metric) -> &'static str {
+pub(super) fn name_of(metric: Metric) -> &'static str {
     match metric {
         Metric::Auc => "AUC",
         Metric::Logloss => "logloss",
@@ -72,7 +72,7 @@ fn name_of(metric: Metric) -> &'static str {
 }
 
 /// `1,234,567`.
-fn thousands(number: u64) -> String {
+pub(super) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (position, digit) in digits.chars().enumerate() {

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use zagros_eval::Calibrator;
 use zagros_eval::importance::PermutedScores;
 use zagros_ingest::StreamStart;
-use zagros_job::Job;
+use zagros_job::{Job, Target};
+use zagros_zip::ZipEq;
 
 use super::evaluate::{HeldOut, Scorer};
-use super::measures::{Importance, ImportanceOptions, Measures};
-use super::part_scores::{PartScores, measures_of};
+use super::measures::{Importance, ImportanceOptions, Measures, TargetImportance};
+use super::part_scores::{PartScores, column, measures_of, target_form};
 use crate::datapath::dense::Dense;
 use crate::datapath::permuted::{FeatureIndex, PermutationSeed};
 use crate::datapath::prepared::{Fetched, inconsistent};
@@ -30,7 +31,20 @@ fn names(job: &Job) -> Vec<String> {
 /// All scores of one reading.
 struct ImportanceScores {
     scores: PartScores,
-    permuted: PermutedScores,
+    /// By target.
+    permuted: Vec<PermutedScores>,
+}
+
+/// Labels and outputs of each target.
+fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f32>)> {
+    let (targets, of_sample, mut first) = (&job.features.targets, job.features.outputs(), 0);
+    let own = |(index, target): (usize, &Target)| {
+        let form = target_form(target);
+        let own = (column(labels, targets.len(), index, 1), column(outputs, of_sample, first, form.outputs()));
+        first += form.outputs();
+        own
+    };
+    targets.iter().enumerate().map(own).collect()
 }
 
 impl Scorer {
@@ -47,7 +61,8 @@ impl Scorer {
     ) -> Result<Measures, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let (total, mut done, features) = (held_out.files.iter().map(|file| file.bytes).sum(), 0, names(&self.job));
-        let permuted = PermutedScores::new(features.len(), repeats as usize);
+        let of = |target: &Target| PermutedScores::new(target_form(target), features.len(), repeats as usize);
+        let permuted = self.job.features.targets.iter().map(of).collect();
         let mut found = ImportanceScores { scores: PartScores::of(&self.job), permuted };
         while let Some(fetched) = self.next(&mut prefetch).await? {
             done += fetched.prepared.batch.bytes;
@@ -55,8 +70,13 @@ impl Scorer {
             self.observer.on(&Event::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
-        let features = found.permuted.report(&features);
-        let importance = Importance { repeats, block_rows: self.job.train.batch_size, features };
+        let of = |(target, permuted): (&Target, &PermutedScores)| TargetImportance {
+            target: target.name.clone(),
+            features: permuted.report(&features),
+        };
+        let mut targets: Vec<_> = self.job.features.targets.iter().zip_eq(&found.permuted).map(of).collect();
+        let features = targets.remove(0).features;
+        let importance = Importance { repeats, block_rows: self.job.train.batch_size, features, targets };
         let measures = measures_of(found.scores, calibrator).await?;
         Ok(Measures { importance: Some(importance), ..measures })
     }
@@ -73,11 +93,14 @@ impl Scorer {
                 if self.stop.is_requested() {
                     return Err(WorkerError::Interrupted);
                 }
-                let (block, mut permuted) = (Arc::clone(&fetched), found.permuted);
-                let work = move |dense: &mut Dense| -> Result<PermutedScores, ModelError> {
+                let (block, mut permuted, job) = (Arc::clone(&fetched), found.permuted, Arc::clone(&self.job));
+                let work = move |dense: &mut Dense| -> Result<Vec<PermutedScores>, ModelError> {
                     let seed = PermutationSeed { seed, batch: block.seq, repeat };
                     let logits = dense.predict_permuted(&block.prepared, &block.rows, FeatureIndex(feature), seed)?;
-                    permuted.add_permuted(feature, repeat as usize, &block.prepared.batch.labels, &logits);
+                    let by_target = by_target(&job, &block.prepared.batch.labels, &logits);
+                    for (scores, (labels, outputs)) in permuted.iter_mut().zip_eq(by_target) {
+                        scores.add_permuted(feature, repeat as usize, &labels, &outputs);
+                    }
                     Ok(permuted)
                 };
                 found.permuted = self.dense.call(work).await??;
@@ -86,7 +109,11 @@ impl Scorer {
         let Some(fetched) = Arc::into_inner(fetched) else { return Ok(found) };
         let seq = fetched.seq;
         let (batch, logits) = self.logits(fetched).await?;
-        found.permuted.add_plain(&batch.labels, &logits);
+        for (scores, (labels, outputs)) in
+            found.permuted.iter_mut().zip_eq(by_target(&self.job, &batch.labels, &logits))
+        {
+            scores.add_plain(&labels, &outputs);
+        }
         found.scores.add(&batch, &logits).map_err(|error| inconsistent(seq, error.to_string()))?;
         Ok(found)
     }

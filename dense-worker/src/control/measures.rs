@@ -28,6 +28,18 @@ pub struct Importance {
     pub repeats: u32,
     /// Rows between which values were exchanged.
     pub block_rows: usize,
+    /// For the first target, the most important feature first.
+    pub features: Vec<FeatureImportance>,
+    /// For each other target.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetImportance>,
+}
+
+/// The importance of all features for a target.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TargetImportance {
+    /// Its name.
+    pub target: String,
     /// The most important feature first.
     pub features: Vec<FeatureImportance>,
 }

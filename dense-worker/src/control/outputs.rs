@@ -56,7 +56,7 @@ impl Trainer {
         saved.and(written).and(summary)
     }
 
-    async fn write(&self, summary: &Summary) -> Result<(), WorkerError> {
+    pub(super) async fn write(&self, summary: &Summary) -> Result<(), WorkerError> {
         let Some(folder) = self.run.folder.clone() else { return Ok(()) };
         let summary = summary.clone();
         blocking("summary", move || folder.write_summary(&summary)).await?

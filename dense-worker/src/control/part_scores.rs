@@ -138,7 +138,7 @@ impl PartScores {
 }
 
 /// `width` values from `first` on of each row of `every` values.
-fn column(values: &[f32], every: usize, first: usize, width: usize) -> Vec<f32> {
+pub(super) fn column(values: &[f32], every: usize, first: usize, width: usize) -> Vec<f32> {
     values.chunks_exact(every).flat_map(|row| &row[first..first + width]).copied().collect()
 }
 

@@ -60,6 +60,7 @@ impl Trainer {
         let dense = &self.run.dense;
         let saved = SavedModel::open(point.folder()).await?;
         saved.load(dense, &*self.run.client, Load::Replace).await?;
+        self.forget_again().await?;
         let state = saved.read_file(OPTIMIZER).await?;
         dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)?;
         self.run.observer.on(&WorkerEvent::Resumed { step: point.step(), folder: point.folder().to_string() });
@@ -72,6 +73,8 @@ impl Trainer {
         let Some(start) = &self.start else { return Ok(None) };
         let Started { folder, step, rows, differences } =
             start.load(&self.run.job, &self.run.dense, &*self.run.client).await?;
+        // The run may have trained before, without a checkpoint.
+        self.forget_again().await?;
         self.run.observer.on(&WorkerEvent::StartedFrom { folder, step, rows, differences });
         Ok((step > 0).then(|| TrainingPosition::starting_at(step)))
     }

@@ -267,7 +267,10 @@ impl Worker {
         let outcome = trainer.train(self.resume.as_ref()).await;
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(error) => return Err(trainer.explained(error).await),
+            Err(error) => {
+                let error = trainer.explained(error).await;
+                return Err(trainer.with_best_state(error).await);
+            }
         };
         if outcome == Outcome::Interrupted
             && let Some(reason) = trainer.run.stop.drained_because().await

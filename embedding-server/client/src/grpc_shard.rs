@@ -14,7 +14,8 @@ use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::unary::{self, OutgoingMessage};
 use zagros_plumbing::grpc::{self, InvalidAddress, MAX_CONTROL_BYTES};
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, ServerEntry,
+    DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
+    SaveResponse, ServerEntry,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RunId};
@@ -140,6 +141,13 @@ impl Shard for GrpcShard {
             Deadline::after(STORAGE_TIMEOUT),
             async move { client.load(request).await.map(Response::into_inner) },
         )
+    }
+
+    fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
+        let (mut client, request) = (self.storage.clone(), self.request(request));
+        self.bounded(Deadline::after(self.call_timeout), async move {
+            client.forget(request).await.map(Response::into_inner)
+        })
     }
 }
 

@@ -15,7 +15,8 @@ use futures::future::BoxFuture;
 use tracing::debug;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, SaveStage,
+    DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
+    SaveResponse, SaveStage,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Generation, Refusal, RefusalKind};
@@ -142,6 +143,15 @@ impl Shard for RetryingShard {
         };
         // A load that adds rows is not repeated: it would add the same counts again.
         if is_repeatable { self.retry(call).boxed() } else { self.call(call).boxed() }
+    }
+
+    fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
+        let request = ForgetRequest { generation: self.listed.map().generation().0, ..request };
+        let call = move |shard: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { shard.forget(request).await }.boxed()
+        };
+        self.retry(call).boxed()
     }
 }
 

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use zagros_fakes::{FakeControlPlane, FakeShard};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, PlacementResponse, SaveRequest, SaveResponse,
-    ServerEntry,
+    DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, PlacementResponse,
+    SaveRequest, SaveResponse, ServerEntry,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{BucketMap, Generation, Refusal, RowKey, ServerIndex, TableId};
@@ -45,6 +45,10 @@ impl Shard for FakeShard {
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         self.load(request).boxed()
+    }
+
+    fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
+        self.forget(request).boxed()
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{EmbeddingService, ServerError};
 const ITEM: u32 = 1;
 
 mod bounds;
+mod forgotten;
 mod full_disk;
 mod loads;
 mod starts;

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod forged;
+mod forgotten;
 mod lookups;
 mod pushes;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_snapshot::SnapshotError;
 use zagros_store::{StoreError, StoreFault};
-use zagros_table::{ClearError, TableError, TableSnapshotError};
+use zagros_table::{ClearError, ColdError, TableError, TableSnapshotError};
 
 /// Why rows could not be saved or loaded.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +46,14 @@ pub(crate) enum StorageError {
     Clear(#[from] ClearError),
     #[error("table `{name}`: {source}")]
     Table { name: String, source: TableError },
+    #[error("there is no table `{name}`; the tables are {known}")]
+    NoTable { name: String, known: String },
+    #[error("table `{name}` holds the dense network, and no rows of ids; name a table of features")]
+    DenseTable { name: String },
+    #[error("no row is removed: waited {waited:?} for lookups and pushes to end; try again later")]
+    RequestsGoOn { waited: std::time::Duration },
+    #[error("some rows may be left in the cold tier: {0}; check its disk, then give the same command again")]
+    Cold(ColdError),
     #[error(transparent)]
     Log(Refusal),
 }
@@ -86,7 +94,11 @@ impl From<StorageError> for Refusal {
             },
             StorageError::Write(_) => RefusalKind::Storage,
             StorageError::Read(SnapshotError::Read { source, .. }) if !is_damage(source.kind()) => RefusalKind::Storage,
-            StorageError::Busy | StorageError::Capture(_) | StorageError::Clear(_) => RefusalKind::Unavailable,
+            StorageError::Busy
+            | StorageError::Capture(_)
+            | StorageError::Clear(_)
+            | StorageError::RequestsGoOn { .. }
+            | StorageError::Cold(_) => RefusalKind::Unavailable,
             StorageError::Table { source, .. } if source.is_retryable() => RefusalKind::Unavailable,
             _ => RefusalKind::Invalid,
         };

@@ -5,6 +5,7 @@ mod captures;
 mod checkpoint_files;
 mod describe;
 mod error;
+mod forget;
 mod last_load;
 mod load;
 mod loads;
@@ -16,6 +17,7 @@ mod tests;
 pub(crate) use captures::SnapshotCaptures;
 pub(crate) use checkpoint_files::CheckpointFiles;
 pub(crate) use error::StorageError;
+pub(crate) use forget::forget;
 pub(crate) use last_load::Loads;
 #[cfg(test)]
 pub(crate) use load::load;

@@ -1507,6 +1507,31 @@ pub mod storage_client {
                 .insert(GrpcMethod::new("zagros.control.v1.Storage", "Load"));
             self.inner.unary(req, path, codec).await
         }
+        /// Removes rows by their ids while the run trains.
+        pub async fn forget(
+            &mut self,
+            request: impl tonic::IntoRequest<::zagros_protocol::control::ForgetRequest>,
+        ) -> std::result::Result<
+            tonic::Response<::zagros_protocol::control::ForgetResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/zagros.control.v1.Storage/Forget",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("zagros.control.v1.Storage", "Forget"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1541,6 +1566,14 @@ pub mod storage_server {
             request: tonic::Request<::zagros_protocol::control::LoadRequest>,
         ) -> std::result::Result<
             tonic::Response<::zagros_protocol::control::LoadResponse>,
+            tonic::Status,
+        >;
+        /// Removes rows by their ids while the run trains.
+        async fn forget(
+            &self,
+            request: tonic::Request<::zagros_protocol::control::ForgetRequest>,
+        ) -> std::result::Result<
+            tonic::Response<::zagros_protocol::control::ForgetResponse>,
             tonic::Status,
         >;
     }
@@ -1749,6 +1782,54 @@ pub mod storage_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = LoadSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/zagros.control.v1.Storage/Forget" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForgetSvc<T: Storage>(pub Arc<T>);
+                    impl<
+                        T: Storage,
+                    > tonic::server::UnaryService<
+                        ::zagros_protocol::control::ForgetRequest,
+                    > for ForgetSvc<T> {
+                        type Response = ::zagros_protocol::control::ForgetResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                ::zagros_protocol::control::ForgetRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Storage>::forget(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForgetSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

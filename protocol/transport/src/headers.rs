@@ -42,6 +42,12 @@ pub fn check_run(run: RunId, headers: &HeaderMap, receiver: impl fmt::Display) -
     }
 }
 
+/// Whether a request names a run.
+#[must_use]
+pub fn names_run(headers: &HeaderMap) -> bool {
+    headers.contains_key(&RUN)
+}
+
 /// Adds the instance of an embedding server's process to a request. Another process at the same address may not have
 /// its rows.
 pub fn stamp_server(instance: u64, headers: &mut HeaderMap) {

@@ -21,6 +21,6 @@ pub mod control {
     include!("../generated/zagros.control.v1.rs");
 }
 
-pub use headers::{check_run, check_server, stamp_run, stamp_server};
+pub use headers::{check_run, check_server, names_run, stamp_run, stamp_server};
 pub use proof::{Credentials, Peer, PeerRole, RoleKey, channel, serve};
 pub use status::{refusal_of, status_of};

@@ -12,7 +12,8 @@ use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 use zagros_protocol::RefusalKind;
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
+    DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
+    SaveResponse,
 };
 use zagros_transport::control::storage_client::StorageClient;
 use zagros_transport::control::storage_server::{Storage, StorageServer};
@@ -39,6 +40,11 @@ impl Storage for Counting {
     async fn load(&self, _: Request<LoadRequest>) -> Result<Response<LoadResponse>, Status> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(LoadResponse::default()))
+    }
+
+    async fn forget(&self, _: Request<ForgetRequest>) -> Result<Response<ForgetResponse>, Status> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Response::new(ForgetResponse::default()))
     }
 }
 

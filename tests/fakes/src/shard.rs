@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use zagros_protocol::control::{
-    DescribeResponse, FileDigest, LoadRequest, LoadResponse, SaveRequest, SaveResponse, TableStatus,
+    DescribeResponse, FileDigest, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
+    TableStatus,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{RequestBags, decode_ids, decode_values, encode_values};
@@ -67,6 +68,8 @@ pub struct FakeShard {
     pub save_attempts: Mutex<Vec<u64>>,
     /// The generations that saves and loads named, in order.
     pub storage_generations: Mutex<Vec<u64>>,
+    /// The requests to forget rows that reached it.
+    pub forgotten: Mutex<Vec<ForgetRequest>>,
 }
 
 /// The only server of a run, under the placement of the default [`crate::FakeControlPlane`].
@@ -108,6 +111,7 @@ impl FakeShard {
             ledger: Mutex::default(),
             save_attempts: Mutex::default(),
             storage_generations: Mutex::default(),
+            forgotten: Mutex::default(),
         }
     }
 
@@ -256,6 +260,15 @@ impl FakeShard {
     pub async fn load(&self, request: LoadRequest) -> Result<LoadResponse, Refusal> {
         self.storage_generations.lock().expect("no test panics under the lock").push(request.generation);
         self.serve(|| Ok(LoadResponse { rows: 1, ..LoadResponse::default() })).await
+    }
+
+    /// Removes nothing, and says so.
+    ///
+    /// # Errors
+    /// As scripted.
+    pub async fn forget(&self, request: ForgetRequest) -> Result<ForgetResponse, Refusal> {
+        self.forgotten.lock().expect("no test panics under the lock").push(request);
+        self.serve(|| Ok(ForgetResponse::default())).await
     }
 
     async fn serve<T>(&self, answer: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {

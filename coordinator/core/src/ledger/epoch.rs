@@ -52,6 +52,11 @@ pub(crate) enum SplitDeal {
         /// One of the holders.
         holder: MemberSlot,
     },
+    /// Nothing now. The worker holds so many splits that others would have too few.
+    Full {
+        /// How many splits.
+        splits: usize,
+    },
     /// Nothing more in this epoch.
     Nothing,
 }
@@ -161,11 +166,18 @@ impl OpenEpoch {
         Ok(())
     }
 
-    /// Deals out what a worker reads next: a resume cursor, unless the worker is in the middle of a stream; else a free
-    /// split.
-    pub(crate) fn deal(&mut self, shares: SplitShares, slot: MemberSlot, continuing: bool) -> SplitDeal {
+    /// Deals out what a worker reads next: a resume cursor, unless the worker is in the middle of a stream (`continuing`); else a
+    /// free split, unless it holds `most` splits.
+    pub(crate) fn deal(
+        &mut self,
+        shares: SplitShares,
+        slot: MemberSlot,
+        (continuing, most): (bool, usize),
+    ) -> SplitDeal {
+        let holds = self.held.values().filter(|holder| **holder == slot).count();
         match (shares.cursor(&self.resume_cursors, slot), shares.next(&self.free, slot)) {
             (Some(cursor), _) if !continuing => SplitDeal::Cursor(self.take_cursor(cursor, slot)),
+            (_, Some(_)) if holds >= most && !shares.fixed => SplitDeal::Full { splits: holds },
             (_, Some(next)) => {
                 self.free.remove(&next);
                 self.held.insert(next.split, slot);

@@ -20,7 +20,7 @@ fn epochs(splits: u64, epochs: u32) -> SplitLedger {
 /// The start of the split that is dealt out, or the answer that replaces it.
 fn ask(ledger: &mut SplitLedger, epoch: u32, slot: MemberSlot) -> Result<u64, &'static str> {
     let request = AssignRequest { epoch, ..AssignRequest::default() };
-    match ledger.assign(&request, slot).unwrap().work.unwrap() {
+    match ledger.assign(&request, slot, 1).unwrap().work.unwrap() {
         Work::Split(split) => Ok(split.start),
         Work::ResumeCursor(_) => Err("resume cursor"),
         Work::Wait(_) => Err("wait"),
@@ -90,7 +90,7 @@ fn only_the_holder_completes_splits_and_a_call_completes_all_or_none() {
     assert!(ledger.complete(0, &[2], ADA).unwrap_err().message.contains("is not held by"));
     assert!(ledger.complete(0, &[split_id(1, 0)], ADA).unwrap_err().message.contains("does not exist"));
     assert!(ledger.complete(2, &[], ADA).unwrap_err().message.contains("the job has 2"));
-    assert!(ledger.assign(&AssignRequest { epoch: 2, ..AssignRequest::default() }, ADA).is_err());
+    assert!(ledger.assign(&AssignRequest { epoch: 2, ..AssignRequest::default() }, ADA, 1).is_err());
 }
 
 #[test]
@@ -107,6 +107,35 @@ fn workers_read_their_own_share_first_and_then_any_split_unless_shares_are_fixed
     );
     assert_eq!(fixed.release(ADA), 2);
     assert_eq!([ask(&mut fixed, 0, BOB), ask(&mut fixed, 0, ADA)], [Err("done"), Ok(0)]);
+}
+
+/// Regression: of two workers with a shuffle window as large as the file, the one that started first took nearly every split into its
+/// window, and the other one made its steps without samples.
+#[test]
+fn a_worker_that_reads_ahead_leaves_to_each_other_as_many_splits_as_it_holds() {
+    let asks = |ledger: &mut SplitLedger, slot, present| {
+        let request = AssignRequest { epoch: 0, continuing: true, ..AssignRequest::default() };
+        match ledger.assign(&request, slot, present).unwrap().work.unwrap() {
+            Work::Split(split) => Ok(split.start),
+            Work::Wait(wait) => Err(wait.reason),
+            _ => Err("done".to_owned()),
+        }
+    };
+    let plan = (0..9).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
+    let mut ledger = SplitLedger::new(plan.collect(), 1, shares(2, false));
+    let all = |ledger: &mut SplitLedger, slot, present| std::iter::from_fn(|| asks(ledger, slot, present).ok()).count();
+    assert_eq!(all(&mut ledger, ADA, 2), 5, "half of nine, and no more");
+    assert_eq!(
+        asks(&mut ledger, ADA, 2),
+        Err("dense worker 0 holds its part of epoch 0, 5 splits, and has not trained on them yet".to_owned())
+    );
+    assert_eq!(asks(&mut ledger, BOB, 2), Ok(10));
+    // What it has trained on makes room, so nobody waits for a worker that does not come.
+    assert_eq!(ledger.complete(0, &[split_id(0, 0), split_id(0, 2)], ADA), Ok(false));
+    assert_eq!(all(&mut ledger, ADA, 2), 2);
+    assert_eq!(all(&mut ledger, BOB, 2), 1, "the last one");
+    assert_eq!(ledger.release(BOB), 2);
+    assert_eq!(all(&mut ledger, ADA, 1), 2, "it is alone now");
 }
 
 /// Regression: label-sorted files were read in the same order in each epoch.
@@ -174,7 +203,7 @@ fn resumed(workers: u32, fixed: bool) -> SplitLedger {
 
 fn reader(ledger: &mut SplitLedger, slot: MemberSlot) -> Option<(u32, u64)> {
     let request = AssignRequest { epoch: 1, ..AssignRequest::default() };
-    match ledger.assign(&request, slot).unwrap().work.unwrap() {
+    match ledger.assign(&request, slot, 1).unwrap().work.unwrap() {
         Work::ResumeCursor(cursor) => Some((cursor.reader, cursor.skip)),
         _ => None,
     }
@@ -200,7 +229,7 @@ fn fewer_workers_take_all_cursors_one_after_another() {
     let mut ledger = resumed(1, false);
     assert_eq!(reader(&mut ledger, ADA), Some((0, 3)));
     let continuing = AssignRequest { epoch: 1, continuing: true, ..AssignRequest::default() };
-    let go_on = |ledger: &mut SplitLedger| match ledger.assign(&continuing, ADA).unwrap().work.unwrap() {
+    let go_on = |ledger: &mut SplitLedger| match ledger.assign(&continuing, ADA, 1).unwrap().work.unwrap() {
         Work::Split(split) => Some(split.start),
         _ => None,
     };

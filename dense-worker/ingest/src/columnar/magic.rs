@@ -4,6 +4,8 @@
 pub(crate) const PARQUET: &[u8; 4] = b"PAR1";
 /// The first and the last bytes of every Arrow file.
 pub(crate) const ARROW: &[u8; 6] = b"ARROW1";
+/// The first bytes of every Arrow stream, and of each of its messages.
+pub(crate) const ARROW_STREAM: [u8; 4] = [0xff; 4];
 
 /// What a file of columns is that starts like this, and what to do with it.
 pub(crate) fn other_format(start: &[u8]) -> Option<&'static str> {

@@ -54,6 +54,28 @@ async fn checkpoint(services: &[Arc<EmbeddingService>], folder: &Path, between: 
     saved
 }
 
+/// Invariant CK-6. A delta would list the removed ids, and the files before it have their rows.
+#[tokio::test]
+async fn the_checkpoint_after_rows_were_forgotten_has_all_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = servers(1, 4);
+    push(&service, &[1, 2, 3, 4, 5, 6, 7, 8], 1);
+    let forget = |id: u64| {
+        let ids = zagros_protocol::packed::encode_ids(&[id]).into();
+        let request = zagros_protocol::control::ForgetRequest { table: "item".to_owned(), ids, generation: 1 };
+        crate::storage::forget(&service[0], &request)
+    };
+    let names = |saved: Vec<SaveResponse>| digests(&saved).into_iter().map(|file| file.name).collect::<Vec<_>>();
+    let base = checkpoint(&service, &folder.path().join("resume-1"), || ()).await;
+    push(&service, &[1], 2);
+    let delta = checkpoint(&service, &folder.path().join("resume-2"), || ()).await;
+    assert_eq!((names(base).len(), names(delta).len()), (1, 2));
+    forget(2).unwrap();
+    let whole = checkpoint(&service, &folder.path().join("resume-3"), || ()).await;
+    assert_eq!(whole[0].rows, 15);
+    assert_eq!(names(whole).len(), 1, "all rows in one file");
+}
+
 fn digests(saved: &[SaveResponse]) -> Vec<FileDigest> {
     saved.iter().flat_map(|saved| saved.files.clone()).collect()
 }

@@ -78,6 +78,11 @@ impl StripeFilter {
         is_counted
     }
 
+    /// As [`AdmissionFilter::exact_count`].
+    pub(crate) fn exact_count(&self, key: u64) -> u32 {
+        self.inner.exact_count(key)
+    }
+
     /// As [`AdmissionFilter::counted`].
     pub(crate) fn counted(&self) -> Vec<u64> {
         self.inner.counted()

@@ -166,6 +166,25 @@ impl Table {
         Ok(())
     }
 
+    /// As [`Self::remove_ids`]. Answers in ascending order the ids that had a row or an exact count. No request may use these rows
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::remove_ids`]. The same call then finishes.
+    pub fn forget_ids(&self, ids: &[u64]) -> Result<Vec<u64>, ColdError> {
+        let mut known = RowBatch::default();
+        for id in ids {
+            let (key, stripe) = (key_of(*id), self.stripe_of(key_of(*id)));
+            self.read_rows_anywhere(stripe, &[*id], &mut known)?;
+            known.ids.extend((self.lock(stripe).filter.exact_count(key) > 0).then_some(*id));
+            known.slots.clear();
+        }
+        self.remove_ids(ids)?;
+        known.ids.sort_unstable();
+        known.ids.dedup();
+        Ok(known.ids)
+    }
+
     /// As [`Self::remove_ids`], by a log that is read again. Counts are not touched ([`Self::forget_counts_again`]).
     ///
     /// # Errors

@@ -12,6 +12,7 @@ pub const CALLS: &[(&str, PeerRole)] = &[
     ("/zagros.control.v1.Storage/Describe", DenseWorker),
     ("/zagros.control.v1.Storage/Save", DenseWorker),
     ("/zagros.control.v1.Storage/Load", DenseWorker),
+    ("/zagros.control.v1.Storage/Forget", DenseWorker),
     // What a worker may not do with it is checked where the message is read: join as a server, speak for a server.
     ("/zagros.control.v1.Coordinator/Join", DenseWorker),
     ("/zagros.control.v1.Coordinator/Heartbeat", DenseWorker),
@@ -96,7 +97,7 @@ mod tests {
         let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto");
         let listed: BTreeSet<String> = CALLS.iter().map(|(call, _)| (*call).to_owned()).collect();
         let calls = calls_of(&proto);
-        assert!(calls.len() >= 22, "the check finds what is there: {calls:?}");
+        assert!(calls.len() >= 23, "the check finds what is there: {calls:?}");
         assert_eq!(
             listed, calls,
             "protocol/transport/src/proof/calls.rs lists every call of protocol/proto, and no other"

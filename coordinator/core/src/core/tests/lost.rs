@@ -239,7 +239,9 @@ fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() 
 fn a_silent_worker_whose_splits_others_read_is_fenced() {
     let mut core = core(1, 2);
     let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
-    while let Work::Split(_) = assign(&mut core, 0, &ada, 0).unwrap() {}
+    for worker in [&ada, &bob] {
+        while let Work::Split(_) = assign(&mut core, 0, worker, 0).unwrap() {}
+    }
     for second in (4..=12).step_by(4) {
         beat(&mut core, second, &bob).unwrap();
     }

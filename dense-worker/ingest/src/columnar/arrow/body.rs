@@ -18,10 +18,9 @@ use bytes::Bytes;
 
 use crate::IngestError;
 use crate::columnar::fault::{Fault, Result, fail};
+use crate::columnar::magic::ARROW_STREAM as CONTINUATION;
 use crate::source::RandomAccess;
 
-/// What says that a message of the newer kind follows.
-pub(super) const CONTINUATION: [u8; 4] = [0xff; 4];
 /// Bytes of a message's metadata.
 const MOST_METADATA: i32 = 64 << 20;
 /// Bytes of the used buffers of a message, decompressed.
@@ -51,7 +50,7 @@ impl StoredMessage {
             (end <= bytes).then_some((at, start..end))
         });
         let Some((at, body)) = place else {
-            return Err(Fault::new("its footer names a place outside of the file").into());
+            return Err(Fault::new("it names a place outside of the file").into());
         };
         let metadata = file.read(path, at, (body.start - at) as usize).map_err(Box::new)?;
         Ok(Self { metadata, body })

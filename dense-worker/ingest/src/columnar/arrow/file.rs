@@ -1,20 +1,22 @@
-//! What is known of an Arrow file before its rows are read: its footer says where the record batches are.
+//! What is known of an Arrow file before its rows are read: its footer says where the record batches are. A stream has none, and is
+//! read from message to message.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::arrow_ipc::convert::try_fb_to_schema;
 use ::arrow_ipc::{Block, Footer, MetadataVersion, root_as_footer};
 use ::arrow_schema::SchemaRef;
 
-use super::batches::{RecordBatches, fault};
-use super::body::{BatchFailure, CONTINUATION, Placed, StoredMessage};
-use super::schema::{Leaf, dictionaries, leaves};
+use super::batches::RecordBatches;
+use super::body::{BatchFailure, Placed, StoredMessage};
+use super::content::FileContent;
+use super::schema::{Leaf, leaves};
+use super::stream;
 use crate::IngestError;
 use crate::columnar::fault::{Fault, Result, caught, fail};
 use crate::columnar::groups::{Description, GroupPlace, RowGroup, RowGroups, UsedColumn};
-use crate::columnar::magic::{self, ARROW as MAGIC};
+use crate::columnar::magic::{self, ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
 
 /// The first bytes of a file of Feather's first version.
@@ -49,15 +51,18 @@ impl ArrowFooter {
         let (source, bytes) = RandomAccess::open(path)?;
         let damaged = |Fault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
         let start = source.read(path, 0, bytes.min(START) as usize)?;
-        if !start.starts_with(MAGIC) {
+        let content = if start.starts_with(&CONTINUATION) {
+            stream::content(path, &source, bytes)?
+        } else if start.starts_with(MAGIC) {
+            let end = bytes.min(END);
+            let last = source.read(path, bytes - end, end as usize)?;
+            let length = footer_bytes(&last, bytes).map_err(damaged)?;
+            let footer = source.read(path, bytes - TAIL - length, length as usize)?;
+            caught(|| described(&footer)).map_err(damaged)?
+        } else {
             return Err(damaged(Fault(other_format(&start))));
-        }
-        let end = bytes.min(END);
-        let last = source.read(path, bytes - end, end as usize)?;
-        let length = footer_bytes(&last, bytes).map_err(damaged)?;
-        let footer = source.read(path, bytes - TAIL - length, length as usize)?;
-        let FooterContent { schema, version, dictionaries, batches, named } =
-            caught(|| described(&footer)).map_err(damaged)?;
+        };
+        let FileContent { schema, version, dictionaries, batches, named } = content;
         let leaves: Vec<Arc<Leaf>> = leaves(&schema).into_iter().map(Arc::new).collect();
         let names = leaves.iter().map(|leaf| leaf.name.clone()).collect();
         Ok(Self { schema, version, leaves, names, dictionaries, batches, named, bytes, source })
@@ -137,38 +142,18 @@ impl ArrowFooter {
     }
 }
 
-/// What a footer says.
-struct FooterContent {
-    schema: SchemaRef,
-    version: MetadataVersion,
-    dictionaries: Vec<Block>,
-    batches: Vec<Block>,
-    named: Vec<BTreeSet<i64>>,
-}
-
-fn described(footer: &[u8]) -> Result<FooterContent> {
+fn described(footer: &[u8]) -> Result<FileContent> {
     let footer: Footer<'_> = match root_as_footer(footer) {
         Ok(footer) => footer,
         Err(error) => {
             return fail(format!("its footer makes no sense: {error}; if the file is damaged, write it again"));
         }
     };
-    let Some(written) = footer.schema() else { return fail("its footer has no schema") };
-    if !written.endianness().equals_to_target_endianness() {
-        return fail("its numbers have their most significant byte first; write it on a machine with the other order");
-    }
-    let schema = Arc::new(try_fb_to_schema(written).map_err(fault)?);
-    let mut named = vec![BTreeSet::new(); schema.fields().len()];
-    for (index, field) in written.fields().into_iter().flatten().enumerate() {
-        dictionaries(field, 0, &mut named[index]);
-    }
-    Ok(FooterContent {
-        schema,
-        version: footer.version(),
-        dictionaries: footer.dictionaries().into_iter().flatten().copied().collect(),
-        batches: footer.recordBatches().into_iter().flatten().copied().collect(),
-        named,
-    })
+    let Some(schema) = footer.schema() else { return fail("its footer has no schema") };
+    let mut content = FileContent::of(schema, footer.version())?;
+    content.dictionaries.extend(footer.dictionaries().into_iter().flatten());
+    content.batches.extend(footer.recordBatches().into_iter().flatten());
+    Ok(content)
 }
 
 /// Rows of a record batch.
@@ -202,8 +187,6 @@ fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
 fn other_format(start: &[u8]) -> String {
     let text = if let Some(text) = magic::other_format(start) {
         text
-    } else if start.starts_with(&CONTINUATION) {
-        "it is an Arrow stream, which has no footer; write it as a file (pyarrow.ipc.new_file, or write_feather)"
     } else if start.starts_with(OLD_FEATHER) {
         "it is a Feather file of version 1; write it as version 2 (pyarrow.feather.write_feather)"
     } else {

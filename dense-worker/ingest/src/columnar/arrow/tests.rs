@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+use ::arrow_array::types::Int8Type;
+use ::arrow_array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray};
 use ::arrow_ipc::writer::{FileWriter, StreamWriter};
 use ::arrow_schema::Schema;
 use zagros_fake_s3::{FakeS3, S3Fault};
@@ -105,13 +106,6 @@ fn what_the_store_says_is_the_error() {
 
 #[test]
 fn a_file_of_another_format_is_refused_with_the_way_out() {
-    let stream = {
-        let mut writer = StreamWriter::try_new(Vec::new(), &record_batch(0).schema()).unwrap();
-        writer.write(&record_batch(0)).unwrap();
-        writer.into_inner().unwrap()
-    };
-    let text = refused(&job(), &stream);
-    assert!(text.contains("is an Arrow stream") && text.contains("write it as a file"), "{text}");
     assert!(refused(&job(), b"FEA1 an old file").contains("Feather file of version 1"));
     assert!(refused(&job(), b"click,age\n1,2\n").contains("does not start with ARROW1"));
     let content = arrow();
@@ -121,6 +115,51 @@ fn a_file_of_another_format_is_refused_with_the_way_out() {
     let lacking = FileWriter::try_new(Vec::new(), &schema).unwrap().into_inner().unwrap();
     let text = refused(&job(), &lacking);
     assert!(text.contains("no column \"tags\"") && text.contains("its columns are: click, age, city"), "{text}");
+}
+
+fn stream() -> Vec<u8> {
+    let mut writer = StreamWriter::try_new(Vec::new(), &record_batch(0).schema()).unwrap();
+    (0..BATCHES).for_each(|number| writer.write(&record_batch(number)).unwrap());
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn a_stream_gives_the_batches_of_a_file() {
+    let ((_file, file), (_stream, path)) = (fixture::file(arrow()), fixture::file(stream()));
+    let whole = |path: &Path| read(&job(), path.to_str().unwrap()).unwrap();
+    let samples = |batches: &[Batch]| {
+        let mut all = batches[0].empty_like();
+        batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+        all
+    };
+    assert_eq!(samples(&whole(&path)), samples(&whole(&file)));
+    // A writer that is killed, or never says that it is done.
+    let content = stream();
+    std::fs::write(&path, &content[..content.len() - 8]).unwrap();
+    assert_eq!(samples(&whole(&path)).size, ROWS * BATCHES);
+    let cut = refused(&job(), &content[..content.len() / 2]);
+    assert!(cut.contains("names a place outside of the file"), "{cut}");
+}
+
+#[test]
+fn a_stream_that_replaces_a_dictionary_is_refused() {
+    let batch = |texts: &[&str]| {
+        let city: DictionaryArray<Int8Type> = texts.iter().copied().collect();
+        let click: ArrayRef = Arc::new(Int32Array::from(vec![1; texts.len()]));
+        let columns = [("click", Arc::clone(&click)), ("age", click), ("city", Arc::new(city) as ArrayRef)];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    let [first, second] = [&["a", "b", "a"][..], &["c", "d"]].map(batch);
+    let mut writer = StreamWriter::try_new(Vec::new(), &first.schema()).unwrap();
+    writer.write(&first).unwrap();
+    let mut job = job();
+    job.features.categorical.truncate(1);
+    let (_folder, path) = fixture::file(writer.get_ref().clone());
+    let rows: usize = read(&job, path.to_str().unwrap()).unwrap().iter().map(|batch| batch.size).sum();
+    assert_eq!(rows, 3);
+    writer.write(&second).unwrap();
+    let text = refused(&job, &writer.into_inner().unwrap());
+    assert!(text.contains("it replaces a dictionary") && text.contains("write an Arrow file"), "{text}");
 }
 
 #[test]

@@ -1,0 +1,215 @@
+//! The average of several models' scores: all but one score the rows into files beside the output, and the last one's scores are
+//! averaged with those on their way to the output.
+//!
+//! ```text
+//! model 2 ──► out.csv.model-2 ──┐  a record for each sample: malformed rows before it, and its scores
+//! model 3 ──► out.csv.model-3 ──┤
+//! model 1 ──────────────────────┴──► mean ──► out.csv
+//! ```
+//!
+//! A file of scores gets its name once it is complete, so a command that was stopped scores a model's rows again or not at all.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use zagros_dense_worker::ScoredRows;
+use zagros_ingest::InputRows;
+use zagros_predictions::PredictionError;
+use zagros_zip::{ZipEq, number_from};
+
+use crate::scores::ScoreForm;
+
+/// Bytes of a record before the scores.
+const HEAD: usize = size_of::<u32>();
+/// Bytes that a file is given at once.
+const BUFFER: usize = 1 << 20;
+
+/// Writes the scores of one model.
+pub(crate) struct ModelScoresWriter {
+    form: ScoreForm,
+    to: BufWriter<File>,
+    path: PathBuf,
+}
+
+impl ModelScoresWriter {
+    /// Starts the file that will be at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) fn start(path: &Path, form: ScoreForm) -> Result<Self, PredictionError> {
+        let unfinished = unfinished(path);
+        let file = File::create(&unfinished).map_err(|error| failed(&unfinished, error))?;
+        Ok(Self { form, to: BufWriter::with_capacity(BUFFER, file), path: path.to_owned() })
+    }
+
+    /// Gives the file its name: it has all rows.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    pub(crate) fn finish(mut self) -> Result<(), PredictionError> {
+        let unfinished = unfinished(&self.path);
+        let done = self.to.flush().and_then(|()| self.to.get_ref().sync_data());
+        done.and_then(|()| std::fs::rename(&unfinished, &self.path)).map_err(|error| failed(&self.path, error))
+    }
+
+    fn write(&mut self, rows: &InputRows, scores: &[f64]) -> io::Result<()> {
+        let (mut malformed, mut scores) = (0_u32, scores.chunks(self.form.columns()));
+        for row in rows.iter() {
+            if row.sample.is_none() {
+                malformed = malformed.saturating_add(1);
+                continue;
+            }
+            self.to.write_all(&malformed.to_le_bytes())?;
+            malformed = 0;
+            for score in scores.next().unwrap_or_default() {
+                self.to.write_all(&score.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ScoredRows for ModelScoresWriter {
+    type Error = PredictionError;
+
+    fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), PredictionError> {
+        let scores = self.form.of(logits);
+        self.write(rows, &scores).map_err(|error| failed(&unfinished(&self.path), error))
+    }
+}
+
+/// Reads the scores of one model, sample after sample.
+pub(crate) struct ModelScoresReader {
+    from: BufReader<File>,
+    path: PathBuf,
+    /// Name of the model, for messages.
+    model: String,
+    columns: usize,
+}
+
+impl ModelScoresReader {
+    /// Opens a finished file, after so many samples.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn open(path: &Path, model: String, columns: usize, done: u64) -> Result<Self, PredictionError> {
+        let record = (HEAD + columns * size_of::<f64>()) as u64;
+        let open = || {
+            let mut file = File::open(path)?;
+            file.seek(SeekFrom::Start(record * done))?;
+            Ok(BufReader::with_capacity(BUFFER, file))
+        };
+        let from = open().map_err(|error| failed(path, error))?;
+        Ok(Self { from, path: path.to_owned(), model, columns })
+    }
+
+    /// Adds the scores of the samples among `rows` to `sums`, `[samples * columns]`.
+    ///
+    /// # Errors
+    /// When the file ends before, or other rows were malformed for its model.
+    pub(crate) fn add_to(&mut self, rows: &InputRows, sums: &mut [f64]) -> Result<(), PredictionError> {
+        let (mut malformed, mut sums) = (0_u32, sums.chunks_mut(self.columns));
+        let mut record = vec![0; HEAD + self.columns * size_of::<f64>()];
+        for row in rows.iter() {
+            if row.sample.is_none() {
+                malformed = malformed.saturating_add(1);
+                continue;
+            }
+            self.from.read_exact(&mut record).map_err(|error| failed(&self.path, error))?;
+            let (head, scores) = record.split_at(HEAD);
+            if head != malformed.to_le_bytes() {
+                return Err(PredictionError::OtherRows { model: self.model.clone() });
+            }
+            malformed = 0;
+            let scores = scores.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes));
+            let own = sums.next().unwrap_or_default();
+            own.iter_mut().zip_eq(scores.collect::<Vec<_>>()).for_each(|(sum, score)| *sum += score);
+        }
+        Ok(())
+    }
+}
+
+/// The models that an argument names: a path that exists, or several with commas between them.
+pub(crate) fn models_of(named: &Path) -> Vec<PathBuf> {
+    let text = named.to_string_lossy();
+    if named.exists() || !text.contains(',') {
+        return vec![named.to_owned()];
+    }
+    text.split(',').filter(|model| !model.is_empty()).map(PathBuf::from).collect()
+}
+
+/// Where the scores of each model but the first go. `identity` tells those of other rows and models apart.
+pub(crate) fn places(output: &Path, models: usize, identity: &str) -> Vec<PathBuf> {
+    let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::of(identity.as_bytes()).sha256);
+    let name = output.file_name().map_or_else(|| "scores".into(), |name| name.to_string_lossy().into_owned());
+    let place = |number| format!("{name}.model-{number}-{}", &hash[..12]);
+    let numbers = number_from(2_usize, 1..models).map(|(number, _)| number);
+    match output == Path::new("-") {
+        true => {
+            numbers.map(|number| std::env::temp_dir().join(format!("zagros-{}-{number}", std::process::id()))).collect()
+        }
+        false => numbers.map(|number| output.with_file_name(place(number))).collect(),
+    }
+}
+
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    PathBuf::from(name)
+}
+
+fn failed(path: &Path, source: io::Error) -> PredictionError {
+    let kept = "the scores of this model are computed again by the same command".to_owned();
+    PredictionError::Write { path: path.to_owned(), source, kept }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_eval::TargetForm;
+
+    use super::*;
+
+    fn logits(average: bool) -> ScoreForm {
+        ScoreForm { logits: average, targets: vec![TargetForm::Click] }
+    }
+
+    #[test]
+    fn scores_are_read_from_any_sample_on_and_other_malformed_rows_are_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.csv.model-2-abc");
+        let row = || Some(vec![]);
+        let rows = InputRows::of(0, [row(), None, None, row(), row(), None]);
+        let mut writer = ModelScoresWriter::start(&path, logits(true)).unwrap();
+        writer.take(&rows, &[1.0, 2.0, 4.0]).unwrap();
+        assert!(!path.exists(), "it is not complete");
+        writer.finish().unwrap();
+        let mut sums = [10.0, 20.0, 30.0];
+        let open = |done| ModelScoresReader::open(&path, "b".to_owned(), 1, done).unwrap();
+        open(0).add_to(&rows, &mut sums).unwrap();
+        assert_eq!(sums, [11.0, 22.0, 34.0]);
+        let mut last = [0.0];
+        open(2).add_to(&InputRows::of(0, [row(), None]), &mut last).unwrap();
+        assert_eq!(last, [4.0]);
+        let other = InputRows::of(0, [row(), None, row(), row()]);
+        let error = open(0).add_to(&other, &mut [0.0; 3]).unwrap_err().to_string();
+        assert!(error.contains("other rows are malformed for b"), "{error}");
+    }
+
+    #[test]
+    fn a_path_with_a_comma_that_exists_is_one_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a,b");
+        assert_eq!(models_of(&path).len(), 2);
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(models_of(&path), [path]);
+        assert_eq!(models_of(Path::new("a,b,")), [PathBuf::from("a"), PathBuf::from("b")]);
+    }
+
+    #[test]
+    fn scores_of_other_rows_have_other_names() {
+        let [one, other] = ["x", "y"].map(|identity| places(Path::new("to/out.csv"), 3, identity));
+        assert_eq!(one.len(), 2);
+        assert!(one[0].to_string_lossy().starts_with("to/out.csv.model-2-") && one[0] != other[0], "{one:?}");
+    }
+}

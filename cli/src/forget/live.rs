@@ -1,0 +1,110 @@
+//! Rows of a run that trains: its embedding servers remove them.
+//!
+//! ```text
+//! 1 the run folder's list of forgotten ids     a state that is loaded later loses them, too
+//! 2 every embedding server                     memory, cold tier, log; repeated while buckets move or a save is written
+//! 3 the audit file
+//! 4 which saves still hold the rows            for a person: they were written before
+//! ```
+//!
+//! A kill after any step loses nothing: the same command does all of them again.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zagros_coordinator_client::GrpcControlPlane;
+use zagros_dense_worker::{forget_rows, note_forgotten};
+use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, GrpcShard};
+use zagros_job::{Job, Overrides};
+use zagros_protocol::control::ServerEntry;
+use zagros_protocol::datapath::Encoding;
+use zagros_shell::{Exit, Failure, FoundCoordinator};
+use zagros_store::Folder;
+
+use super::audit::note_live;
+use super::{ForgetPlace, ForgetPlan, WantedIds};
+use crate::resume::failed;
+
+/// What became of the ids in a run that trains.
+#[derive(Debug)]
+pub(crate) struct LiveRemoval {
+    /// Ids that had a row or a frequency count. `None` if nobody was asked to remove them.
+    pub(crate) removed: Option<BTreeSet<u64>>,
+    /// What saves of before say of the ids. An error where they could not be read, perhaps because the run has deleted one meanwhile.
+    pub(crate) plan: Result<ForgetPlan, Failure>,
+}
+
+/// Removes the rows from the servers of a run that trains, unless `dry_run`.
+///
+/// # Errors
+/// When there is no such table, the list or the audit file cannot be written, or a server refuses or does not answer in time.
+pub(crate) async fn forget_live(
+    run: &Path,
+    coordinator: &FoundCoordinator,
+    wanted: &WantedIds,
+    (dry_run, timeout): (bool, Duration),
+) -> Result<LiveRemoval, Failure> {
+    check_table(run, &wanted.table)?;
+    let mut removed = None;
+    if !dry_run {
+        note_forgotten(run, &wanted.table, &wanted.ids).map_err(|error| {
+            Failure::with_help(
+                Exit::Storage,
+                error.to_string(),
+                "nothing is removed; make room, and give the command again",
+            )
+        })?;
+        let client = client(coordinator, timeout)?;
+        let done = forget_rows(&client, &wanted.table, &wanted.ids).await.map_err(|error| {
+            let what = format!("not every embedding server has removed the rows: {error}");
+            let help = "give the same command again; a run that goes back to an earlier state removes them by itself";
+            Failure::with_help(failed(error).exit(), what, help)
+        })?;
+        note_live(&Folder::disk(run), wanted, &done)?;
+        removed = Some(done);
+    }
+    let place = ForgetPlace::of_live_run(run, timeout);
+    Ok(LiveRemoval { removed, plan: place.and_then(|place| ForgetPlan::of(&place, wanted)) })
+}
+
+/// A table that is in the list and not in the job would end each later load.
+fn check_table(run: &Path, table: &str) -> Result<(), Failure> {
+    let job = Job::load(&run.join("job.toml"), &Overrides::none());
+    let job = job.map_err(|errors| Failure::new(Exit::Usage, errors))?;
+    let names: Vec<&str> = job.tables.iter().map(|table| table.name.as_str()).collect();
+    if names.contains(&table) {
+        return Ok(());
+    }
+    let help = match zagros_job::nearest(table, &names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the tables are {}", names.join(", ")),
+    };
+    Err(Failure::with_help(Exit::Usage, format!("there is no table `{table}`"), help))
+}
+
+/// Asks servers, and pushes nothing: it is no writer.
+fn client(coordinator: &FoundCoordinator, timeout: Duration) -> Result<EmbeddingClient, Failure> {
+    let FoundCoordinator { address, credentials } = coordinator.clone();
+    let control = GrpcControlPlane::connect(&address, timeout, &credentials);
+    let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
+    let connect: Connect = Arc::new(move |entry: &ServerEntry| GrpcShard::connect(entry, timeout, &credentials));
+    let config = ClientConfig { writer: 0, incarnation: 0, wire: Encoding::F32, timeout };
+    Ok(EmbeddingClient::new(config, Arc::new(control), connect))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_the_run_does_not_have_is_refused_before_anything_is_noted() {
+        let run = tempfile::tempdir().unwrap();
+        let job = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\n";
+        std::fs::write(run.path().join("job.toml"), job).unwrap();
+        assert!(check_table(run.path(), "C9").is_ok());
+        let refused = format!("{:?}", check_table(run.path(), "C91").unwrap_err());
+        assert!(refused.contains("there is no table `C91`") && refused.contains("did you mean `C9`?"), "{refused}");
+    }
+}

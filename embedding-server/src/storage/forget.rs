@@ -1,0 +1,153 @@
+//! Removes rows by their ids while the run trains.
+//!
+//! ```text
+//! take the turn of saves ─► wait for requests to end ─► remove, which the log learns ─► flush the log ─► answer
+//! ```
+//!
+//! A snapshot is of one instant, so it is taken wholly before or wholly after. A move of buckets learns of the removal as of any
+//! change. The next checkpoint has all rows: a delta would name the ids, and follow files that have their rows.
+
+use std::time::Duration;
+
+use tracing::info;
+use zagros_job::DENSE_TABLE;
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{ForgetRequest, ForgetResponse};
+use zagros_protocol::packed::{decode_ids, encode_ids};
+
+use super::StorageError;
+use crate::EmbeddingService;
+
+/// How long running requests may take to end. Others wait meanwhile.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Removes the rows of ids of this server's buckets. A repeated request finds nothing left to remove.
+///
+/// # Errors
+/// If there is no such table, another map is in force, a save or load is under way, requests do not end, or a disk fails.
+pub(crate) fn forget(service: &EmbeddingService, request: &ForgetRequest) -> Result<ForgetResponse, Refusal> {
+    service.check_whole()?;
+    let number = table(service, &request.table)?;
+    if !request.ids.len().is_multiple_of(size_of::<u64>()) {
+        return Err(Refusal::invalid(format!("ids of 8 bytes each are {} bytes long", request.ids.len())));
+    }
+    let ids = decode_ids(&request.ids);
+    // Files that are being written are those of an instant before.
+    let _turn = service.storage.take()?;
+    service.log.as_ref().map_or(Ok(()), |log| log.health()).map_err(unavailable)?;
+    let removed = service.tables.while_quiet(QUIET, || {
+        let placement = service.placement()?;
+        placement.check_request(request.generation)?;
+        let owned: Vec<u64> = ids.into_iter().filter(|id| placement.owns(number, *id)).collect();
+        let table = service.tables.table(number).map_err(|error| service.refuse(&error))?;
+        service.checkpoints.forget();
+        table.forget_ids(&owned).map_err(|error| Refusal::from(StorageError::Cold(error)))
+    });
+    let removed = removed.ok_or(StorageError::RequestsGoOn { waited: QUIET })??;
+    service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
+    info!(server = service.index.0, table = request.table, rows = removed.len(), "rows were removed by their ids");
+    Ok(ForgetResponse { removed: encode_ids(&removed).into() })
+}
+
+fn table(service: &EmbeddingService, name: &str) -> Result<u32, StorageError> {
+    if name == DENSE_TABLE {
+        return Err(StorageError::DenseTable { name: name.to_owned() });
+    }
+    let found = service.names.iter().position(|known| known == name);
+    let known = || service.names.iter().filter(|name| *name != DENSE_TABLE).cloned().collect::<Vec<_>>().join(", ");
+    found.map(|number| number as u32).ok_or_else(|| StorageError::NoTable { name: name.to_owned(), known: known() })
+}
+
+fn unavailable(why: String) -> Refusal {
+    Refusal::new(zagros_protocol::RefusalKind::Unavailable, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use zagros_protocol::RefusalKind;
+    use zagros_protocol::datapath::Access;
+
+    use super::*;
+    use crate::testing::{lookup, lookup_of, placed, push, push_of, read};
+
+    const ITEM: u32 = 1;
+
+    fn request(table: &str, ids: &[u64]) -> ForgetRequest {
+        ForgetRequest { table: table.to_owned(), ids: encode_ids(ids).into(), generation: 1 }
+    }
+
+    fn removed(service: &EmbeddingService, ids: &[u64]) -> Vec<u64> {
+        decode_ids(&forget(service, &request("item", ids)).unwrap().removed)
+    }
+
+    #[test]
+    fn a_row_is_gone_and_comes_back_as_a_new_one() {
+        let service = placed(1, 0);
+        let first = read(&service, &[(ITEM, &[5, 6])]);
+        push(&service, &push_of(&[(ITEM, &[5, 6])], 1, 0.5)).unwrap();
+        push(&service, &push_of(&[(0, &[5])], 2, 0.5)).unwrap();
+        let (learned, user) = (read(&service, &[(ITEM, &[6])]), read(&service, &[(0, &[5])]));
+        assert_eq!(removed(&service, &[7, 5]), [5]);
+        assert_eq!(removed(&service, &[7, 5]), [] as [u64; 0], "a retry finds nothing left");
+        assert_eq!(read(&service, &[(ITEM, &[5])]), first[..first.len() / 2], "its first value");
+        assert_eq!((read(&service, &[(ITEM, &[6])]), read(&service, &[(0, &[5])])), (learned, user));
+    }
+
+    #[test]
+    fn rows_of_other_servers_are_left_alone_and_another_map_is_refused() {
+        let service = placed(2, 0);
+        let ids: Vec<u64> = (0..50).collect();
+        let owned: Vec<u64> = {
+            let placement = service.placement().unwrap();
+            ids.iter().copied().filter(|id| placement.owns(ITEM, *id)).collect()
+        };
+        lookup(&service, &lookup_of(&[(ITEM, &owned)], Access::Train)).unwrap();
+        let late = ForgetRequest { generation: 2, ..request("item", &ids) };
+        assert_eq!(forget(&service, &late).unwrap_err().kind, RefusalKind::Moved);
+        assert_eq!(removed(&service, &ids), owned);
+        assert_eq!(service.held().rows, 0);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_and_changes_nothing() {
+        let service = placed(1, 0);
+        let first = read(&service, &[(ITEM, &[5])]);
+        push(&service, &push_of(&[(ITEM, &[5])], 1, 0.5)).unwrap();
+        let refused = |request: &ForgetRequest| forget(&service, request).unwrap_err();
+        let unknown = refused(&request("itme", &[5]));
+        assert!(unknown.message.contains("no table `itme`; the tables are user, item"), "{unknown}");
+        assert!(refused(&request(DENSE_TABLE, &[5])).message.contains("dense network"));
+        let short = ForgetRequest { ids: vec![1; 7].into(), ..request("item", &[]) };
+        assert!(refused(&short).message.contains("are 7 bytes long"));
+        let held = service.storage.take().unwrap();
+        assert_eq!(refused(&request("item", &[5])).kind, RefusalKind::Unavailable);
+        drop(held);
+        assert_ne!(read(&service, &[(ITEM, &[5])]), first);
+        assert_eq!(removed(&service, &[5]), [5]);
+    }
+
+    /// While it is forgotten, threads look the row up and push to it.
+    #[test]
+    fn requests_under_way_see_the_row_or_a_new_one() {
+        let service = placed(1, 0);
+        let users: Vec<_> = (1..4)
+            .map(|thread: u64| {
+                let service = Arc::clone(&service);
+                std::thread::spawn(move || {
+                    for seq in 0..200 {
+                        let request = push_of(&[(ITEM, &[5, 6, 7])], 1000 * thread + seq, 0.5);
+                        push(&service, &request).unwrap();
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..50 {
+            removed(&service, &[5, 6]);
+        }
+        users.into_iter().for_each(|user| user.join().unwrap());
+        removed(&service, &[5, 6, 7]);
+        assert_eq!(service.held().rows, 0);
+    }
+}
