@@ -6,6 +6,9 @@ use zagros_dense_worker::{Importance, TargetImportance};
 use zagros_eval::importance::{FeatureImportance, Spread};
 use zagros_shell::out;
 
+/// What a measure loses without a feature.
+type MeasureOf = fn(&FeatureImportance) -> Option<Spread>;
+
 /// Prints it.
 pub(crate) fn print(importance: &Importance) {
     table(importance).into_iter().for_each(|line| out!("{line}"));
@@ -24,7 +27,7 @@ fn table(importance: &Importance) -> Vec<String> {
 
 /// A head and a line for each feature, with the measures that the target has.
 fn of_target(features: &[FeatureImportance]) -> Vec<String> {
-    let measures: [(&str, fn(&FeatureImportance) -> Option<Spread>); 4] = [
+    let measures: [(&str, MeasureOf); 4] = [
         ("AUC falls by", |of| of.auc_loss),
         ("logloss rises by", |of| of.logloss_rise),
         ("MSE rises by", |of| of.mse_rise),

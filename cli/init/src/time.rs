@@ -51,7 +51,10 @@ impl TimeForm {
     /// The day and the hour of a time that the trainer reads as a date.
     fn moment(self, value: &str) -> Option<DayHour> {
         let unit = match self {
-            Self::DateHour => return None,
+            Self::DateHour => {
+                let (day, hour) = value.split_at_checked(value.len().checked_sub(2)?)?;
+                return Some(DayHour { day: day.to_owned(), hour: hour.parse().ok() });
+            }
             Self::Iso => return iso_moment(value),
             Self::EpochSeconds => 3_600,
             Self::EpochMillis => 3_600_000,
@@ -133,6 +136,7 @@ mod tests {
         let seconds: Vec<&str> = seconds.iter().map(String::as_str).collect();
         assert_eq!(TimeForm::EpochSeconds.parts(&seconds), ["hour", "weekday"]);
         assert_eq!(TimeForm::DateHour.parts(&["14102100"]), [""; 0]);
+        assert_eq!(TimeForm::DateHour.parts(&["14102100", "14102123"]), ["hour"]);
     }
 
     #[test]

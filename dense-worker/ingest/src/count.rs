@@ -131,7 +131,9 @@ mod tests {
     fn of_many_files_some_are_read() {
         let (folder, path) = fixture::file(&text(100));
         let paths: Vec<_> = (0..200).map(|number| folder.path().join(format!("{number}.csv"))).collect();
-        paths.iter().for_each(|copy| drop(std::fs::copy(&path, copy).unwrap()));
+        paths.iter().for_each(|copy| {
+            std::fs::copy(&path, copy).unwrap();
+        });
         let job = fixture::delimited(|_| ());
         let found = files(&job, &paths).unwrap();
         assert_eq!(training_rows(&job, &found).unwrap(), RowCount::Estimated(20_000));

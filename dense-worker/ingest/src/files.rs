@@ -7,6 +7,7 @@ use zagros_job::{Format, Job};
 use zagros_zip::ZipEq;
 
 use crate::columnar::groups::UsedColumn;
+use crate::columnar::kind::Kind;
 use crate::find::find;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;
@@ -79,7 +80,7 @@ fn look_at(job: &Job, path: &Path) -> Result<(FileInfo, FileLayout), IngestError
     Ok((FileInfo { path: path.into(), bytes: layout.bytes, splittable: layout.is_splittable() }, layout))
 }
 
-/// Refuses a column that holds another kind of data than in the first file.
+/// Refuses a column that holds another kind of data than in the first file. A column without any value agrees with every kind.
 fn same_columns(first: &FileLayout, other: &FileLayout) -> Result<(), IngestError> {
     let (Some(expected), Some(found)) = (&first.row_groups, &other.row_groups) else { return Ok(()) };
     let words = |column: &UsedColumn| {
@@ -87,7 +88,8 @@ fn same_columns(first: &FileLayout, other: &FileLayout) -> Result<(), IngestErro
         format!("{lists}{}", column.kind.word())
     };
     for (expected, found) in expected.columns.iter().zip_eq(&found.columns) {
-        if words(expected) != words(found) {
+        let is_empty = |column: &UsedColumn| column.kind == Kind::Nothing;
+        if words(expected) != words(found) && !is_empty(expected) && !is_empty(found) {
             return Err(IngestError::ColumnChanged {
                 path: other.path.clone(),
                 column: found.name.clone(),

@@ -1,4 +1,4 @@
-//! The pinned hashes: text → id, and line → train or test.
+//! The pinned hashes: text → id, and row → train or test.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -17,8 +17,11 @@ pub fn hash_value(text: &[u8]) -> u64 {
     xxh3_64(text)
 }
 
-/// The part of a line: fixed shares, by a hash of the line's bytes without its line end. The same line is therefore always
-/// in the same part, whatever its position and its reader.
+/// The part of a row: fixed shares, by a hash of its line's bytes without the line end, and of the line's place in the text. The
+/// same row is therefore always in the same part, whatever its split and its reader.
+///
+/// Without the place, lines that come again and again would all be in one part. Where few texts are possible, the training part
+/// would then lack whole texts, label included, and what is learned would be the reverse of the test part.
 ///
 /// The test part is at the low end of the hashes and the validation part at the high end. Each stays the same for any share
 /// of the other.
@@ -31,16 +34,16 @@ pub(crate) struct HashSplit {
 }
 
 impl HashSplit {
-    /// Holds out the shares `test` and `validation` (0..1) of the lines.
+    /// Holds out the shares `test` and `validation` (0..1) of the rows.
     pub(crate) fn new(test: f64, validation: f64) -> Self {
         let of_all = |share: f64| (share.clamp(0.0, 1.0) * 2.0_f64.powi(64)) as u128;
         Self { test: of_all(test), validation: (1 << 64) - of_all(validation) }
     }
 
-    /// The line's part: one of train, test and validation.
+    /// The part of the row at a place: one of train, test and validation.
     #[inline]
-    pub(crate) fn part(self, line: &[u8]) -> DataPart {
-        let hash = u128::from(xxh3_64_with_seed(line, SPLIT_SEED));
+    pub(crate) fn part(self, line: &[u8], place: u64) -> DataPart {
+        let hash = u128::from(xxh3_64_with_seed(line, SPLIT_SEED.wrapping_add(place)));
         match hash {
             _ if hash < self.test => DataPart::Test,
             _ if hash >= self.validation => DataPart::Validation,
@@ -66,25 +69,33 @@ mod tests {
     #[test]
     fn a_fraction_holds_out_about_its_share() {
         let split = HashSplit::new(0.1, 0.2);
-        let count = |part| (0..20_000).filter(|line: &u32| split.part(line.to_string().as_bytes()) == part).count();
+        let count = |part| (0..20_000).filter(|line: &u32| split.part(line.to_string().as_bytes(), 7) == part).count();
         let (test, validation, train) = (count(DataPart::Test), count(DataPart::Validation), count(DataPart::Train));
         assert!((1_800..2_200).contains(&test) && (3_700..4_300).contains(&validation), "{test} {validation}");
         assert_eq!(test + validation + train, 20_000);
     }
 
     #[test]
+    fn lines_of_the_same_text_are_spread_over_the_parts() {
+        let split = HashSplit::new(0.1, 0.2);
+        let count = |part| (0..20_000_u64).filter(|at| split.part(b"1,a,b", at * 6) == part).count();
+        let (test, validation) = (count(DataPart::Test), count(DataPart::Validation));
+        assert!((1_800..2_200).contains(&test) && (3_700..4_300).contains(&validation), "{test} {validation}");
+    }
+
+    #[test]
     fn the_ends_hold_out_none_and_all() {
         let line = b"any line";
-        assert_eq!(HashSplit::new(0.0, 0.0).part(line), DataPart::Train);
-        assert_eq!(HashSplit::new(1.0, 0.0).part(line), DataPart::Test);
-        assert_eq!(HashSplit::new(0.0, 1.0).part(line), DataPart::Validation);
+        assert_eq!(HashSplit::new(0.0, 0.0).part(line, 0), DataPart::Train);
+        assert_eq!(HashSplit::new(1.0, 0.0).part(line, 0), DataPart::Test);
+        assert_eq!(HashSplit::new(0.0, 1.0).part(line, 0), DataPart::Validation);
     }
 
     #[test]
     fn a_larger_fraction_only_adds_lines() {
         let (small, large) = (HashSplit::new(0.2, 0.1), HashSplit::new(0.3, 0.4));
         for line in 0..2_000_u32 {
-            let (before, after) = (small.part(&line.to_le_bytes()), large.part(&line.to_le_bytes()));
+            let (before, after) = (small.part(&line.to_le_bytes(), 0), large.part(&line.to_le_bytes(), 0));
             assert!(before == after || before == DataPart::Train, "{before:?} {after:?}");
         }
     }

@@ -177,8 +177,8 @@ impl<S: RowSink + Clone> Parser<S> {
         match catch_unwind(parse) {
             Ok(Err(error)) => Message::Failed(error),
             Ok(Ok(outcome)) => {
-                if let Content::Lines(text) = content {
-                    let _ = self.spare_texts.try_send(text);
+                if let Content::Lines(lines) = content {
+                    let _ = self.spare_texts.try_send(lines.text);
                 }
                 Message::Item(ParsedBlock { sink, outcome, layout, place, bytes, completes, is_whole_file })
             }

@@ -128,6 +128,25 @@ fn old_timestamps_of_twelve_bytes_are_read() {
     assert_eq!(batch.numeric[59], 59.0 * 86_400.0 + 0.5);
 }
 
+/// A folder of such parts is trained on: columns without a value agree with every kind, and a part without rows is one.
+#[test]
+fn parts_without_values_or_rows_are_parts() {
+    let features = "numeric = ['age']\ncategorical = ['city', { column = 'tags', pooling = 'mean' }]";
+    for file in ["nulls.parquet", "nulls.arrow"] {
+        let batch = read(file, features);
+        assert_eq!(batch.numeric, [0.0; 60]);
+        assert_ids(&batch, 0, |_| vec![String::new()]);
+        assert_ids(&batch, 1, |_| Vec::new());
+    }
+    let mut job = job("types.none.parquet", features);
+    let fixture = |name: &str| job.data.train[0].with_file_name(name);
+    job.data.train = ["types.none.parquet", "no_rows.parquet", "nulls.parquet"].map(fixture).to_vec();
+    files(&job, &job.data.train).unwrap();
+    assert_eq!(validate(&job, 3).unwrap().good, 120);
+    job.data.train.swap(0, 2);
+    files(&job, &job.data.train).unwrap();
+}
+
 /// Pages of pyarrow have checksums here: a changed byte is no other value.
 #[test]
 fn a_page_whose_bytes_changed_is_refused() {

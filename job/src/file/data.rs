@@ -20,19 +20,19 @@ pub(crate) struct DataFile {
     pub(crate) train: Paths,
     /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction` and `test_from`.
     pub(crate) test: Option<Paths>,
-    /// Share of the rows of `train` that is held out instead. A hash of the line chooses them (in Parquet and Arrow files, of the file's name
-    /// and the row's number), so they are the same rows every time.
+    /// Share of the rows of `train` that is held out instead. A hash of the line and its place in the file chooses them (in Parquet and
+    /// Arrow files, of the file's name and the row's number), so they are the same rows every time.
     /// Default: none; excludes `test` and `test_from`. Without any of the three nothing is evaluated.
     #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
     pub(crate) test_fraction: Option<f64>,
     /// Rows of `train` whose `time_column` has this value or a later one are the test part instead. A number is compared as a number,
-    /// a text letter by letter, as in `"2026-11-23"`. Default: none; excludes `test` and `test_fraction`.
+    /// a date or time such as `"2026-11-23 12:00"` as a time in whichever form the rows have it, any other text letter by letter. Default: none; excludes `test` and `test_fraction`.
     pub(crate) test_from: Option<TimeBound>,
     /// Validation files, in the same layout; paths as in `train`. Early stopping and the choice of the best state go by them, and the
     /// test part is then scored once, at the end. Default: none; excludes `validation_share` and `validation_from`.
     pub(crate) validation: Option<Paths>,
-    /// Share of the rows of `train` that is the validation part instead. A hash of the line chooses them, so they are the same rows
-    /// every time and none of the test part's. Default: none; excludes `validation` and `validation_from`.
+    /// Share of the rows of `train` that is the validation part instead. A hash as for `test_fraction` chooses them, so they are the same
+    /// rows every time and none of the test part's. Default: none; excludes `validation` and `validation_from`.
     #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
     pub(crate) validation_share: Option<f64>,
     /// Rows of `train` whose `time_column` has this value or a later one, and that are not in the test part, are the validation part

@@ -106,7 +106,7 @@ impl TimeBound {
 pub enum TestPart {
     /// Separate files.
     Files(Vec<PathBuf>),
-    /// This share (0..1) of the training files' rows, chosen by a hash of the line.
+    /// This share (0..1) of the training files' rows, chosen by a hash of the row and its place.
     Fraction(f64),
     /// The newest of the training files' rows.
     Newest(NewestRows),
@@ -119,7 +119,7 @@ pub enum TestPart {
 pub enum ValidationPart {
     /// Separate files.
     Files(Vec<PathBuf>),
-    /// This share (0..1) of the training files' rows, chosen by a hash of the line, none of them in the test part.
+    /// This share (0..1) of the training files' rows, chosen by a hash of the row and its place, none of them in the test part.
     Share(f64),
     /// The newest of the training files' rows that are not in the test part.
     Newest(NewestRows),

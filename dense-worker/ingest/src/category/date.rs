@@ -2,8 +2,12 @@
 //!
 //! ```text
 //! 2026-11-25   2026-11-25 13:45:00   2026-11-25T13:45:00.250+01:00   the clock is that of the text
-//! 1764078300   1764078300000   1764078300000000                      seconds, milliseconds, microseconds since 1970, UTC
+//! 20261125   2026112513   202611251345   20261125134500   26112513   without separators; the last with the hour
+//! 1764078300   1764078300.25   1764078300000   1764078300000000      seconds, milliseconds, microseconds since 1970, UTC
 //! ```
+//!
+//! Digits that are a date of 1970 to 2199 without separators are that date, and a number otherwise: ten digits are seconds since 1970
+//! up to the year 2030, when both are possible.
 
 use zagros_job::DatePart;
 
@@ -38,9 +42,19 @@ pub(crate) fn date_part(text: &[u8], part: DatePart) -> Option<u32> {
     })
 }
 
+/// The seconds from 1970 to a date or time, on the clock of its text; `None` if the text is neither.
+pub(crate) fn clock_seconds(text: &[u8]) -> Option<i64> {
+    let moment = moment(text)?;
+    Some(moment.days * DAY + i64::from(moment.second))
+}
+
 fn moment(text: &[u8]) -> Option<Moment> {
-    if let Some(number) = whole(text) {
-        return Some(since_1970(seconds(number, text)));
+    if let Some(moment) = compact(text) {
+        return Some(moment);
+    }
+    let number = fraction_start(text).map_or(text, |point| &text[..point]);
+    if let Some(seconds) = whole(number) {
+        return Some(since_1970(self::seconds(seconds, number)));
     }
     let (date, rest) = text.split_at_checked(10)?;
     let [y @ .., b'-', _, _, b'-', _, _] = date else { return None };
@@ -54,7 +68,33 @@ fn moment(text: &[u8]) -> Option<Moment> {
     Some(Moment { year: i64::from(year), month, day, days, second })
 }
 
-/// `13:45`, `13:45:00`, `13:45:00.25`, and any of them with `Z` or an offset such as `+01:00`.
+/// A date without separators, with two digits or more of the time behind it; also `YYMMDDHH`.
+fn compact(text: &[u8]) -> Option<Moment> {
+    let of = |year: u32, rest: &[u8]| {
+        let part = |at: usize| rest.get(at..at + 2).map_or(Some(0), digits);
+        let (month, day, hour, minute, second) = (part(0)?, part(2)?, part(4)?, part(6)?, part(8)?);
+        let days = days_of(i64::from(year), month, day)?;
+        let is_time = (1970..2200).contains(&year) && hour < 24 && minute < 60 && second < 60;
+        let second = 3600 * hour + 60 * minute + second;
+        is_time.then_some(Moment { year: i64::from(year), month, day, days, second })
+    };
+    let (year, rest) = match text.len() {
+        8 | 10 | 12 | 14 => text.split_at(4),
+        _ => return None,
+    };
+    let short = || if text.len() == 8 { of(2000 + digits(&text[..2])?, &text[2..]) } else { None };
+    of(digits(year)?, rest).or_else(short)
+}
+
+/// Where the fraction of a number starts.
+fn fraction_start(text: &[u8]) -> Option<usize> {
+    let point = memchr::memchr(b'.', text)?;
+    let fraction = &text[point + 1..];
+    (!fraction.is_empty() && fraction.iter().all(u8::is_ascii_digit)).then_some(point)
+}
+
+/// `13:45`, `13:45:00`, `13:45:00.25`, and any of them with `Z`, ` UTC` or an offset such as `+01:00`, and the
+/// name of a zone in brackets behind it.
 fn clock_of(text: &[u8]) -> Option<u32> {
     let (hour_minute, rest) = text.split_at_checked(5)?;
     let [h @ .., b':', _, _] = hour_minute else { return None };
@@ -73,8 +113,12 @@ fn clock_of(text: &[u8]) -> Option<u32> {
         }
         rest => rest,
     };
+    let rest = match memchr::memchr(b'[', rest) {
+        Some(zone) if zone > 0 && rest.ends_with(b"]") => &rest[..zone],
+        _ => rest,
+    };
     let is_offset = match rest {
-        [] | [b'Z' | b'z'] => true,
+        [] | [b'Z' | b'z'] | b" UTC" => true,
         [b'+' | b'-', offset @ ..] => match offset {
             [_, _] | [_, _, _, _] => digits(offset).is_some(),
             [_, _, b':', _, _] => digits(&offset[..2]).and(digits(&offset[3..])).is_some(),
@@ -185,13 +229,23 @@ mod tests {
             "2026-11-25T13:45:00Z",
             "2026-11-25T13:45:00.250+01:00",
             "2026-11-25 13:45:00-0800",
+            "2026-11-25 13:45:00 UTC",
+            "2026-11-25T13:45:00+01:00[Europe/Berlin]",
+            "202611251345",
+            "20261125134500",
             "1795614300",
+            "1795614300.25",
             "1795614300000",
             "1795614300999999",
         ] {
             assert_eq!(parts(text), expected, "{text}");
         }
-        assert_eq!(parts("2026-11-25"), Some([0, 0, 3, 48, 25, 11, 2026]));
+        for text in ["2026-11-25", "20261125", "2026112500", "26112500"] {
+            assert_eq!(parts(text), Some([0, 0, 3, 48, 25, 11, 2026]), "{text}");
+        }
+        // Avazu's, and digits that are no date.
+        assert_eq!(parts("14102113"), Some([0, 13, 2, 37, 21, 10, 2014]));
+        assert_eq!(parts("14132113").map(|parts| parts[6]), Some(1970));
         assert_eq!(parts("-1"), Some([59, 23, 3, 71, 31, 12, 1969]));
     }
 
@@ -208,7 +262,9 @@ mod tests {
             "2026/11/25",
             "2026-11-25x",
             "2026-11-25 13:45:00+1",
-            "12.5",
+            "12.",
+            "12.x",
+            "2026-11-25 13:45:00 [Europe/Berlin",
             "20261125134500000000",
             "2026-11-25 13:45:00.",
             "é026-11-2",

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Time(i64),
     /// A moment, in so many parts of a second since 1970.
     Timestamp(i64),
+    /// Null in every row, as a writer says that has seen no value.
+    Nothing,
 }
 
 /// A stored value.
@@ -48,13 +50,14 @@ impl Kind {
             Self::Date => "dates",
             Self::Time(_) => "times of day",
             Self::Timestamp(_) => "timestamps",
+            Self::Nothing => "no values",
         }
     }
 
     /// A value as a number; `None` for text. Dates are days and timestamps are seconds since 1970.
     pub(crate) fn number(self, value: Value<'_>) -> Option<f64> {
         Some(match (self, value) {
-            (Self::Text | Self::Uuid, _) => return None,
+            (Self::Text | Self::Uuid | Self::Nothing, _) => return None,
             (Self::Half, Value::Bytes(bytes)) => half(u16::from_le_bytes(*bytes.first_chunk()?)),
             (Self::Decimal(scale), value) => decimal(value)? as f64 / 10_f64.powi(scale.cast_signed()),
             (Self::Unsigned(bits), Value::Int(value)) => unsigned(value, bits) as f64,

@@ -318,6 +318,6 @@ impl RowHash {
         let number = self.first_row.saturating_add(row as u64).to_le_bytes();
         let start = self.bytes.len() - number.len();
         self.bytes[start..].copy_from_slice(&number);
-        split.part(&self.bytes)
+        split.part(&self.bytes, 0)
     }
 }

@@ -34,6 +34,7 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
                 let help = "it holds lists, and a label or number is a single value; a numeric feature with `width` is a vector of numbers";
                 return refuse(column, help.into());
             }
+            (Some(_), false) if column.kind == Kind::Nothing => {}
             (Some(""), false) if index < numbers => {
                 let help = "it does not hold lists; remove `width`, or give a `separator` for texts of several numbers";
                 return refuse(column, help.into());

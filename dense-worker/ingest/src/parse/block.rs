@@ -34,7 +34,7 @@ impl BlockParser {
         match (content, &layout.row_groups) {
             (Content::Slice(slice), Some(row_groups)) => self.columns.parse(layout, row_groups, *slice, sink),
             (Content::Slice(_), None) => unreachable!("only a file with row groups has slices of them"),
-            (Content::Lines(text), _) => Ok(self.lines.parse(text, &layout.positions, sink)),
+            (Content::Lines(lines), _) => Ok(self.lines.parse((&lines.text, lines.offset), &layout.positions, sink)),
         }
     }
 }

@@ -10,6 +10,7 @@
 use zagros_job::{Format, Job, NewestRows, TestPart, TimeBound, ValidationPart};
 
 use crate::DataPart;
+use crate::category::date::clock_seconds;
 use crate::hash::HashSplit;
 use crate::parse::bad::{FieldFault, shown};
 use crate::parse::label::bytes;
@@ -35,6 +36,8 @@ struct TimeSplit {
 #[derive(Clone, Debug)]
 enum Bound {
     Number(f64),
+    /// A date or time, in seconds since 1970.
+    Time(i64),
     Text(Vec<u8>),
 }
 
@@ -100,7 +103,7 @@ impl TimeSplit {
         }
         for (bound, part) in [(&self.test, DataPart::Test), (&self.validation, DataPart::Validation)] {
             if let Some(bound) = bound
-                && bound.is_reached(time).ok_or_else(|| self.no_number(time))?
+                && bound.is_reached(time).ok_or_else(|| self.other_form(bound, time))?
             {
                 return Ok(part);
             }
@@ -109,8 +112,13 @@ impl TimeSplit {
     }
 
     #[cold]
-    fn no_number(&self, time: &[u8]) -> Box<FieldFault> {
-        let expected = format!("a number in column \"{}\" (data.time_column), as its bound is one", self.column);
+    fn other_form(&self, bound: &Bound, time: &[u8]) -> Box<FieldFault> {
+        let form = match bound {
+            Bound::Number(_) => "a number",
+            Bound::Time(_) => "a time, such as \"2026-11-23 13:45:00\",",
+            Bound::Text(_) => "a text that is no date",
+        };
+        let expected = format!("{form} in column \"{}\" (data.time_column), as its bound is one", self.column);
         Box::new(FieldFault { column: 1, expected, found: shown(time) })
     }
 }
@@ -119,15 +127,22 @@ impl Bound {
     fn of(bound: &TimeBound) -> Self {
         match bound {
             TimeBound::Number(number) => Self::Number(*number),
-            TimeBound::Text(text) => Self::Text(text.as_bytes().to_vec()),
+            TimeBound::Text(text) => {
+                clock_seconds(text.as_bytes()).map_or_else(|| Self::Text(text.as_bytes().to_vec()), Self::Time)
+            }
         }
     }
 
-    /// `None` if the bound is a number and the time is none.
+    /// `None` if the time is of another form than the bound: letters would then say nothing of what is newer. A number is compared with
+    /// a time as the seconds since 1970.
     fn is_reached(&self, time: &[u8]) -> Option<bool> {
         match self {
-            Self::Number(bound) => parse_number(time).map(|time| time >= *bound),
-            Self::Text(bound) => Some(time >= bound.as_slice()),
+            Self::Number(bound) => {
+                let number = parse_number(time).or_else(|| clock_seconds(time).map(|seconds| seconds as f64));
+                number.map(|time| time >= *bound)
+            }
+            Self::Time(bound) => clock_seconds(time).map(|time| time >= *bound),
+            Self::Text(bound) => clock_seconds(time).is_none().then_some(time >= bound.as_slice()),
         }
     }
 }
@@ -141,7 +156,7 @@ mod tests {
     fn parts(job: &Job, time: &str) -> Vec<DataPart> {
         let wants = |part: &DataPart| {
             let hold_out = HoldOut::of(job, *part).unwrap();
-            hold_out.wants(time.as_bytes(), |split| split.part(time.as_bytes())).unwrap_or(true)
+            hold_out.wants(time.as_bytes(), |split| split.part(time.as_bytes(), 0)).unwrap_or(true)
         };
         [DataPart::Train, DataPart::Validation, DataPart::Test].into_iter().filter(wants).collect()
     }
@@ -177,6 +192,29 @@ mod tests {
         ] {
             assert_eq!(parts(&texts, time), [part], "{time}");
         }
+    }
+
+    #[test]
+    fn times_are_compared_as_times_whatever_their_form() {
+        let times = job(TimeBound::Text("2026-11-22T12:00:00".into()), TimeBound::Text("2026-11-23 12:00".into()));
+        for (time, part) in [
+            ("2026-11-22 11:59:59", DataPart::Train),
+            ("2026-11-22 12:00:00", DataPart::Validation),
+            ("2026-11-22T12:00:00Z", DataPart::Validation),
+            ("20261123", DataPart::Validation),
+            ("2026112312", DataPart::Test),
+            ("1795614300", DataPart::Test),
+        ] {
+            assert_eq!(parts(&times, time), [part], "{time}");
+        }
+        let seconds = job(TimeBound::Number(1_795_564_800.0), TimeBound::Number(1_795_608_000.0));
+        assert_eq!(parts(&seconds, "2026-11-25 00:00:00"), [DataPart::Validation]);
+        assert_eq!(parts(&seconds, "2026-11-25 12:00:00"), [DataPart::Test]);
+        let wants =
+            |job: &Job, time: &[u8]| HoldOut::of(job, DataPart::Train).unwrap().wants(time, |_| DataPart::Train);
+        assert!(wants(&times, b"23.11.2026").unwrap_err().expected.starts_with("a time, such as"));
+        let other = job(TimeBound::Text("22.11.2026".into()), TimeBound::Text("23.11.2026".into()));
+        assert!(wants(&other, b"2026-11-23").unwrap_err().expected.starts_with("a text that is no date"));
     }
 
     #[test]

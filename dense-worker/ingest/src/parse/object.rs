@@ -175,7 +175,7 @@ mod tests {
             keys: vec![],
             time: None,
         };
-        let outcome = RowParser::new(job, DataPart::All).parse(text.as_bytes(), &positions, &mut sink);
+        let outcome = RowParser::new(job, DataPart::All).parse((text.as_bytes(), 0), &positions, &mut sink);
         let bad = if outcome.bad.count > 0 { vec![outcome.bad.to_string()] } else { Vec::new() };
         (sink.rows, bad)
     }

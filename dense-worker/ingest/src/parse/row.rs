@@ -73,6 +73,15 @@ pub(crate) struct ParseOutcome {
     pub(crate) bad: BadRows,
 }
 
+/// Where a row is.
+#[derive(Clone, Copy, Debug)]
+struct RowInBlock {
+    /// Lines of the block before it.
+    index: u64,
+    /// The byte of the text at which it starts.
+    offset: u64,
+}
+
 impl RowParser {
     /// Parses the rows of `part`. Only a held-out *share* divides a file. Separate test and validation files are read whole
     /// ([`DataPart::All`]).
@@ -102,10 +111,10 @@ impl RowParser {
         }
     }
 
-    /// Parses whole lines.
+    /// Parses whole lines, of which the first is at byte `offset` of the text.
     pub(crate) fn parse<S: RowSink>(
         &mut self,
-        block: &[u8],
+        (block, offset): (&[u8], u64),
         positions: &ColumnPositions,
         sink: &mut S,
     ) -> ParseOutcome {
@@ -114,13 +123,14 @@ impl RowParser {
         let is_clean = memchr::memchr(0, block).is_none() && std::str::from_utf8(block).is_ok();
         // Without a quote, records are lines.
         if let Some(records) = self.records.clone().filter(|_| memchr::memchr(b'"', block).is_some()) {
-            self.parse_records(records, block, is_clean, positions, sink, &mut outcome);
+            self.parse_records(records, (block, offset), is_clean, positions, sink, &mut outcome);
             return outcome;
         }
         let mut start = 0;
         let ends = memchr::memchr_iter(b'\n', block).chain((!block.ends_with(b"\n")).then_some(block.len()));
         for (index, end) in ends.enumerate() {
-            self.take_row(index as u64, &block[start..end], is_clean, positions, sink, &mut outcome);
+            let place = RowInBlock { index: index as u64, offset: offset + start as u64 };
+            self.take_row(place, &block[start..end], is_clean, positions, sink, &mut outcome);
             start = end + 1;
         }
         outcome
@@ -130,7 +140,7 @@ impl RowParser {
     fn parse_records<S: RowSink>(
         &mut self,
         records: RecordSyntax,
-        block: &[u8],
+        (block, offset): (&[u8], u64),
         is_clean: bool,
         positions: &ColumnPositions,
         sink: &mut S,
@@ -140,7 +150,8 @@ impl RowParser {
         while start < block.len() {
             let end = scanner.next_end(block, start).unwrap_or(block.len());
             let record = &block[start..end];
-            self.take_row(line, record.strip_suffix(b"\n").unwrap_or(record), is_clean, positions, sink, outcome);
+            let place = RowInBlock { index: line, offset: offset + start as u64 };
+            self.take_row(place, record.strip_suffix(b"\n").unwrap_or(record), is_clean, positions, sink, outcome);
             line += memchr::memchr_iter(b'\n', record).count() as u64;
             start = end;
         }
@@ -150,7 +161,7 @@ impl RowParser {
     #[inline]
     fn take_row<S: RowSink>(
         &mut self,
-        index: u64,
+        place: RowInBlock,
         line: &[u8],
         is_clean: bool,
         positions: &ColumnPositions,
@@ -160,12 +171,12 @@ impl RowParser {
         if self.is_no_row(line) {
             return;
         }
-        match self.parse_line(line, is_clean, positions, sink) {
+        match self.parse_line((line, place.offset), is_clean, positions, sink) {
             Ok(true) => outcome.rows += 1,
             Ok(false) => outcome.other_part += 1,
             Err(fault) => {
                 sink.abandon();
-                outcome.bad.add(index, *fault);
+                outcome.bad.add(place.index, *fault);
             }
         }
     }
@@ -180,20 +191,20 @@ impl RowParser {
     #[inline]
     fn parse_line<S: RowSink>(
         &mut self,
-        line: &[u8],
+        (line, offset): (&[u8], u64),
         is_clean: bool,
         positions: &ColumnPositions,
         sink: &mut S,
     ) -> Result<bool, Box<FieldFault>> {
         let by_time = self.hold_out.as_ref().is_some_and(HoldOut::by_time);
         // What a hash decides alone needs no fields.
-        if !by_time && !self.is_wanted(line, b"")? {
+        if !by_time && !self.is_wanted((line, offset), b"")? {
             return Ok(false);
         }
         let divided = self.divide(line, is_clean, positions);
         if let Some(hold_out) = self.hold_out.as_ref().filter(|_| by_time) {
             let is_wanted = match divided.and_then(|()| self.time(line, positions)) {
-                Ok(time) => self.is_wanted(line, time)?,
+                Ok(time) => self.is_wanted((line, offset), time)?,
                 Err(fault) => hold_out.wants_unplaced(fault)?,
             };
             if !is_wanted {
@@ -213,11 +224,11 @@ impl RowParser {
     }
 
     #[inline]
-    fn is_wanted(&self, line: &[u8], time: &[u8]) -> Result<bool, Box<FieldFault>> {
+    fn is_wanted(&self, (line, offset): (&[u8], u64), time: &[u8]) -> Result<bool, Box<FieldFault>> {
         let Some(hold_out) = &self.hold_out else { return Ok(true) };
         // Of a line that is too long, at least as much as the reader keeps.
         let kept = &line[..line.len().min(self.max_line_bytes + 1)];
-        hold_out.wants(time, |split| split.part(without_return(kept)))
+        hold_out.wants(time, |split| split.part(without_return(kept), offset))
     }
 
     /// Finds the fields of a line, or the values of an object.

@@ -40,9 +40,18 @@ pub(crate) struct Block {
 #[derive(Debug)]
 pub(crate) enum Content {
     /// Whole lines.
-    Lines(Vec<u8>),
+    Lines(Lines),
     /// Rows of a row group, which the parser decodes.
     Slice(RowSlice),
+}
+
+/// Whole lines.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// The lines.
+    pub(crate) text: Vec<u8>,
+    /// The place of the first one in the text of the file, decompressed.
+    pub(crate) offset: u64,
 }
 
 /// The position of a block, as far as it is known without reading the text before its split.
@@ -162,9 +171,10 @@ impl BlockReader {
             if let Some(open) = &mut self.open {
                 let block = match open {
                     Open::Lines(open) => {
-                        let has_lines = open.read(&mut text)?;
+                        let offset = open.text.offset();
+                        let has_lines = open.text.next_block(&mut text)?;
                         let completes = (!has_lines).then_some(open.id);
-                        open.block(text, completes)
+                        open.block(Lines { text, offset }, completes)
                     }
                     Open::Slices(open) => open.block(),
                 };
@@ -249,19 +259,15 @@ impl BlockReader {
 }
 
 impl OpenSplit {
-    fn read(&mut self, text: &mut Vec<u8>) -> Result<bool, IngestError> {
-        self.text.next_block(text)
-    }
-
-    fn block(&mut self, text: Vec<u8>, completes: Option<u64>) -> Block {
+    fn block(&mut self, lines: Lines, completes: Option<u64>) -> Block {
         let position =
             if self.layout.is_compressed { self.text.source().compressed_bytes() } else { self.text.offset() };
         let bytes = position.saturating_sub(self.accounted);
         self.accounted += bytes;
         let place = self.place;
-        self.place.lines_before += self.text.lines(&text);
+        self.place.lines_before += self.text.lines(&lines.text);
         let (layout, is_whole_file) = (Arc::clone(&self.layout), self.is_whole_file);
-        Block { layout, content: Content::Lines(text), bytes, place, completes, is_whole_file }
+        Block { layout, content: Content::Lines(lines), bytes, place, completes, is_whole_file }
     }
 }
 
@@ -311,7 +317,7 @@ impl OpenSlices {
         let place = slice.map_or((0, None), |slice| (slice.start, Some(slice.group)));
         Block {
             layout: Arc::clone(&self.layout),
-            content: slice.map_or_else(|| Content::Lines(Vec::new()), Content::Slice),
+            content: slice.map_or_else(|| Content::Lines(Lines::default()), Content::Slice),
             bytes,
             place: RowPlace { split_offset: 0, lines_before: place.0, row_group: place.1 },
             completes: slice.is_none().then_some(self.id),
@@ -350,8 +356,8 @@ mod tests {
     }
 
     fn lines(block: &Block) -> &[u8] {
-        let Content::Lines(text) = &block.content else { panic!("no lines") };
-        text
+        let Content::Lines(lines) = &block.content else { panic!("no lines") };
+        &lines.text
     }
 
     fn task(id: u64, path: &std::path::Path, start: u64, end: u64) -> SplitTask {

@@ -73,7 +73,7 @@ fn form(column: &UsedColumn) -> ValueForm {
         Kind::Integer | Kind::Unsigned(_) | Kind::Half | Kind::Single | Kind::Double | Kind::Decimal(_) => {
             ValueForm::Number
         }
-        Kind::Text | Kind::Uuid => ValueForm::Text,
+        Kind::Text | Kind::Uuid | Kind::Nothing => ValueForm::Text,
         Kind::Date | Kind::Time(_) | Kind::Timestamp(_) => ValueForm::Time,
     }
 }

@@ -99,8 +99,8 @@ fn kind(field: &Field) -> Result<Kind, String> {
         | DataType::Binary
         | DataType::LargeBinary
         | DataType::BinaryView
-        | DataType::FixedSizeBinary(_)
-        | DataType::Null => Kind::Text,
+        | DataType::FixedSizeBinary(_) => Kind::Text,
+        DataType::Null => Kind::Nothing,
         DataType::Dictionary(_, values) => kind(&Field::new("", values.as_ref().clone(), true))?,
         other => {
             return Err(format!("it holds values of the type {other}, which are not read; write it as another type"));

@@ -124,6 +124,11 @@ impl ParquetFooter {
         if chunk.file_path().is_some() {
             return fail("its pages are in another file; write the file in one piece");
         }
+        let codec = chunk.compression_codec();
+        if group.num_rows() == 0 {
+            // Writers say all kinds of things of pages that are not there.
+            return Ok(ChunkPlace { start: MAGIC.len() as u64, end: MAGIC.len() as u64, codec });
+        }
         let end = start(chunk).and_then(|start| Some((start, start.checked_add(unsigned(chunk.compressed_size())?)?)));
         let Some((start, end)) = end.filter(|(start, end)| *start >= MAGIC.len() as u64 && *end <= self.bytes - TAIL)
         else {
@@ -134,7 +139,6 @@ impl ParquetFooter {
             let (values, rows) = (chunk.num_values(), group.num_rows());
             return fail(format!("it has {values} values in a row group of {rows} rows"));
         }
-        let codec = chunk.compression_codec();
         if matches!(codec, CompressionCodec::LZO | CompressionCodec::BROTLI) {
             return fail(format!(
                 "it is compressed with {codec}, which is not supported; write the file with snappy, zstd, gzip or lz4"

@@ -89,6 +89,7 @@ pub(super) fn kind(column: &ColumnDescriptor) -> Result<Kind> {
     }
     let is_int = matches!(stored, PhysicalType::INT32 | PhysicalType::INT64);
     Ok(match (column.logical_type_ref(), column.converted_type()) {
+        (Some(LogicalType::Unknown), _) => Kind::Nothing,
         (Some(LogicalType::Decimal(decimal)), _) => decimal_kind(decimal.scale)?,
         (None, ConvertedType::DECIMAL) => decimal_kind(column.type_scale())?,
         (Some(LogicalType::Date), _) | (None, ConvertedType::DATE) if stored == PhysicalType::INT32 => Kind::Date,

@@ -25,7 +25,7 @@ fn positions(job: &Job) -> ColumnPositions {
 
 fn parse(job: &Job, part: DataPart, text: &[u8]) -> (Batch, ParseOutcome) {
     let mut sink = BatchSink::new(&job.features);
-    let outcome = RowParser::new(job, part).parse(text, &positions(job), &mut sink);
+    let outcome = RowParser::new(job, part).parse((text, 0), &positions(job), &mut sink);
     (sink.rows, outcome)
 }
 
@@ -122,7 +122,7 @@ fn the_parts_of_a_hash_split_partition_the_rows() {
     job.data.validation = ValidationPart::Share(0.2);
     let text: String = (0..500).map(|n| fixture::criteo_line(n) + "\n").collect();
     let (train, seen) = parse(&job, DataPart::Train, text.as_bytes());
-    let (test, _) = parse(&job, DataPart::Test, text.replace('\n', "\r\n").as_bytes());
+    let (test, _) = parse(&job, DataPart::Test, text.as_bytes());
     let (validation, _) = parse(&job, DataPart::Validation, text.as_bytes());
     assert_eq!(train.size + test.size + validation.size, 500);
     assert_eq!(seen.other_part as usize, test.size + validation.size);
