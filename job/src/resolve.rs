@@ -20,7 +20,6 @@ mod targets;
 
 use std::path::Path as FilePath;
 
-use features::Columns;
 use serde::Deserialize;
 
 use crate::document::{Node, Path};
@@ -70,7 +69,8 @@ impl Resolver<'_> {
         self.retention_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
-        let Columns { targets, weight, numeric, numeric_embedding, .. } = features;
+        let (targets, weight) = (features.targets, features.weight);
+        let (numeric, numeric_embedding) = (features.numeric, features.numeric_embedding);
         let features = Features { targets, weight, numeric, numeric_embedding, categorical };
         self.embedding_fits(&file.model, &features);
         self.outputs_fit(&file.model, &features.targets);

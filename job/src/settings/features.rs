@@ -49,3 +49,30 @@ impl Features {
         self.targets.iter().map(|target| &target.column).chain(&self.weight)
     }
 }
+
+impl Features {
+    /// The inputs that are single numbers, which a numeric embedding is for: not those of vectors, and not missing indicators.
+    #[must_use]
+    pub fn single_numbers(&self) -> Vec<usize> {
+        let starts = self.numeric.iter().scan(0, |end, feature| {
+            let start = *end;
+            *end += feature.inputs();
+            Some((feature, start))
+        });
+        starts.filter(|(feature, _): &(&Numeric, usize)| feature.width.is_none()).map(|(_, start)| start).collect()
+    }
+
+    /// Values that the network reads of a numeric feature: its inputs, with a vector in place of an embedded number.
+    #[must_use]
+    pub fn numeric_width(&self, feature: &Numeric) -> usize {
+        let is_embedded = feature.width.is_none();
+        let more = self.numeric_embedding.filter(|_| is_embedded).map_or(0, |embedding| embedding.dim - 1);
+        feature.inputs() + more
+    }
+
+    /// Numeric values that the network reads, of all features.
+    #[must_use]
+    pub fn numeric_values(&self) -> usize {
+        self.numeric.iter().map(|feature| self.numeric_width(feature)).sum()
+    }
+}
