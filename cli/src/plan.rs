@@ -4,7 +4,9 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
-use zagros_job::{Attention, Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound, ValidationPart};
+use zagros_job::{
+    Attention, ExpertLayers, Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound, ValidationPart,
+};
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
@@ -153,10 +155,10 @@ fn model(job: &Job) -> String {
             format!("FinalMLP, streams {first:?} and {second:?}, {heads} head(s){gates}")
         }
         Model::SharedBottom { bottom, tower, .. } => format!("shared bottom {bottom:?}, towers {tower:?}"),
-        Model::Mmoe { experts, hidden, tower, .. } => {
+        Model::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
             format!("MMoE, {experts} experts {hidden:?}, towers {tower:?}")
         }
-        Model::Ple { levels, shared_experts, task_experts, hidden, tower, .. } => format!(
+        Model::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => format!(
             "PLE, {levels} level(s) of {shared_experts} shared experts and {task_experts} of each label {hidden:?}, \
              towers {tower:?}"
         ),

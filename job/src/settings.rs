@@ -34,7 +34,7 @@ pub use dense::DENSE_TABLE;
 pub use features::Features;
 pub use finalmlp::StreamGates;
 pub use mlp::{Activation, Mlp, MlpNorm};
-pub use model::{Model, Structure};
+pub use model::{ExpertLayers, Model, Structure};
 pub use network::PairSize;
 pub(crate) use numbers::{shorten, size};
 pub use numeric::{MinMax, Numeric, Standardise};

@@ -111,7 +111,7 @@ fn pyarrow(python: &Path, path: &Path) -> f64 {
         for _ in range(3):\n\
         \x20   start = time.process_time()\n\
         \x20   if path.endswith('.parquet'): table = pyarrow.parquet.read_table(path, use_threads=False, memory_map=True)\n\
-        \x20   elif path.endswith('.arrow'): table = pyarrow.feather.read_table(path, use_threads=False, memory_map=True)\n\
+        \x20   elif path.endswith('.arrow'): table = pyarrow.feather.read_table(path, use_threads=False, memory_map=False)\n\
         \x20   elif path.endswith('.jsonl'): table = pyarrow.json.read_json(path, pyarrow.json.ReadOptions(use_threads=False))\n\
         \x20   else:\n\
         \x20       breaks = pyarrow.csv.ParseOptions(newlines_in_values=path.endswith('.quoted.csv'), delimiter='\\t' if path.endswith('.tsv') else ',')\n\

@@ -74,7 +74,7 @@ impl DenseModel {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Attention, AttentionActivation, Model, Pad, StreamGates};
+    use zagros_job::{Attention, AttentionActivation, ExpertLayers, Model, Pad, StreamGates};
 
     use super::*;
     use crate::testing::{job, sequence};
@@ -85,9 +85,13 @@ mod tests {
         Model::Dlrm { bottom: vec![3], top: vec![8], dropout: 0.0 }
     }
 
+    fn layers() -> ExpertLayers {
+        ExpertLayers { hidden: vec![3, 3], tower: vec![2], dropout: 0.0 }
+    }
+
     fn ple() -> Model {
         let (levels, shared_experts, task_experts) = (2, 1, 1);
-        Model::Ple { levels, shared_experts, task_experts, hidden: vec![3, 3], tower: vec![2], dropout: 0.0 }
+        Model::Ple { levels, shared_experts, task_experts, layers: layers() }
     }
 
     fn wukong() -> Model {
@@ -141,10 +145,7 @@ mod tests {
             (Model::WideDeep { hidden: vec![3], dropout: 0.0 }, vec!["deep.0", "wide.0"]),
             (Model::SharedBottom { bottom: vec![3], tower: vec![2], dropout: 0.0 }, vec!["bottom.0"]),
             (Model::SharedBottom { bottom: vec![], tower: vec![2], dropout: 0.0 }, vec!["tower_0.0"]),
-            (
-                Model::Mmoe { experts: 2, hidden: vec![3, 3], tower: vec![2], dropout: 0.0 },
-                vec!["expert_0.0", "expert_1.0", "gate.0"],
-            ),
+            (Model::Mmoe { experts: 2, layers: layers() }, vec!["expert_0.0", "expert_1.0", "gate.0"]),
             (ple(), vec!["level_0_gate.0", "level_0_shared_0.0", "level_0_shared_gate.0", "level_0_target_0_0.0"]),
             (wukong(), vec!["bottom.0", "fmb_0.0", "fmb_norm.0", "fmb_projection.0", "lcb.0", "residual.0"]),
             (finalmlp(), vec!["first.0", "gate_first.0", "gate_first.1", "gate_second", "second.0"]),

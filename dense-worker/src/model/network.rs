@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 use tch::nn::VarStore;
-use zagros_job::{Job, Model};
+use zagros_job::{ExpertLayers, Job, Model};
 
 use super::batch_norm::LentBuffers;
 use super::bst::{Bst, BstForm};
@@ -86,11 +86,11 @@ impl Network {
             Model::SharedBottom { bottom, tower, .. } => {
                 Self::Tasks(Tasks::new(shape, SharedForm::Bottom { hidden: bottom }, tower, &each, weights)?)
             }
-            Model::Mmoe { experts, hidden, tower, .. } => {
+            Model::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
                 let form = SharedForm::Mmoe { experts: *experts, hidden };
                 Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)
             }
-            Model::Ple { levels, shared_experts, task_experts, hidden, tower, .. } => {
+            Model::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => {
                 let (levels, shared_experts, task_experts) = (*levels, *shared_experts, *task_experts);
                 let form = SharedForm::Ple { levels, shared_experts, task_experts, hidden };
                 Self::Tasks(Tasks::new(shape, form, tower, &each, weights)?)

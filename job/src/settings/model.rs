@@ -234,18 +234,9 @@ pub enum Model {
         #[serde(default = "experts")]
         #[schemars(range(min = 1, max = 256))]
         experts: usize,
-        /// Widths of the layers of an expert, in order.
-        #[serde(default = "expert")]
-        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
-        hidden: Vec<i64>,
-        /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
-        #[serde(default = "tower")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
-        tower: Vec<i64>,
-        /// Share of hidden units that a training step drops.
-        #[serde(default)]
-        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-        dropout: f64,
+        /// The layers of experts and towers.
+        #[serde(flatten)]
+        layers: ExpertLayers,
     },
     /// PLE, Tang et al. 2020: experts of each label besides those that all share, in levels, with gates, and a tower of each label.
     Ple {
@@ -261,18 +252,9 @@ pub enum Model {
         #[serde(default = "few_experts")]
         #[schemars(range(min = 1, max = 256))]
         task_experts: usize,
-        /// Widths of the layers of an expert, in order.
-        #[serde(default = "expert")]
-        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
-        hidden: Vec<i64>,
-        /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
-        #[serde(default = "tower")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
-        tower: Vec<i64>,
-        /// Share of hidden units that a training step drops.
-        #[serde(default)]
-        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-        dropout: f64,
+        /// The layers of experts and towers.
+        #[serde(flatten)]
+        layers: ExpertLayers,
     },
     /// A TorchScript module of your own: called with the numeric values `[batch, numeric]` and the feature vectors
     /// `[batch, ΣD]`, it gives the logits, `[batch]` or `[batch, 1]`; with
@@ -290,6 +272,23 @@ pub enum Model {
         #[serde(default)]
         trust: bool,
     },
+}
+
+/// The layers of a network of experts, with a tower of each label.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExpertLayers {
+    /// Widths of the layers of an expert, in order.
+    #[serde(default = "expert")]
+    #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
+    pub hidden: Vec<i64>,
+    /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
+    #[serde(default = "tower")]
+    #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+    pub tower: Vec<i64>,
+    /// Share of hidden units that a training step drops.
+    #[serde(default)]
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    pub dropout: f64,
 }
 
 impl Default for Model {

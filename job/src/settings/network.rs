@@ -1,7 +1,7 @@
 //! The number of parameters of a dense network, from its settings, its features and the width of their tables. A test of
 //! the planner compares it with the real networks.
 
-use super::{Attention, AttentionActivation, Job, Model, Structure};
+use super::{Attention, AttentionActivation, ExpertLayers, Job, Model, Structure};
 
 /// The size of a sequence that is compared with a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +59,8 @@ impl Model {
             | Self::Wukong { dropout, .. }
             | Self::FinalMlp { dropout, .. }
             | Self::SharedBottom { dropout, .. }
-            | Self::Mmoe { dropout, .. }
-            | Self::Ple { dropout, .. }
+            | Self::Mmoe { layers: ExpertLayers { dropout, .. }, .. }
+            | Self::Ple { layers: ExpertLayers { dropout, .. }, .. }
             | Self::Din { dropout, .. }
             | Self::Bst { dropout, .. } => *dropout,
             // The module has its own dropout.
@@ -119,11 +119,11 @@ impl Model {
                 Some((last, below)) => mlp(width, below, last.unsigned_abs()) + towers(last.unsigned_abs(), tower),
                 None => towers(width, tower),
             },
-            Self::Mmoe { experts, hidden, tower, .. } => {
+            Self::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
                 let (experts, (expert, read)) = (*experts as u64, expert(width, hidden));
                 experts * expert + outputs.len() as u64 * experts * width + towers(read, tower)
             }
-            Self::Ple { levels, shared_experts, task_experts, hidden, tower, .. } => {
+            Self::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => {
                 let (shared, own, targets) = (*shared_experts as u64, *task_experts as u64, outputs.len() as u64);
                 let everyone = targets * own + shared;
                 let level = |index: usize, input: u64| {

@@ -7,8 +7,8 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
 use zagros_job::{
-    Attention, AttentionActivation, Categorical, Job, Model, NumericEmbedding, Pad, RegressionLoss, StreamGates,
-    Structure, Target, TargetKind,
+    Attention, AttentionActivation, Categorical, ExpertLayers, Job, Model, NumericEmbedding, Pad, RegressionLoss,
+    StreamGates, Structure, Target, TargetKind,
 };
 use zagros_zip::ZipEq;
 
@@ -268,14 +268,15 @@ fn towers_over(bottom: &[i64], tower: &[i64]) -> Model {
 
 fn a_ple() -> Model {
     let (levels, shared_experts, task_experts) = (2, 1, 2);
-    Model::Ple { levels, shared_experts, task_experts, hidden: vec![4], tower: vec![3], dropout: 0.0 }
+    let layers = ExpertLayers { hidden: vec![4], tower: vec![3], dropout: 0.0 };
+    Model::Ple { levels, shared_experts, task_experts, layers }
 }
 
 fixture_of_several!(shared_bottom, towers_over(&[6], &[4]), [("mse", 0.5), ("click", 2.0)]);
 fixture_of_several!(esmm, towers_over(&[], &[5]), [("click", 1.0), ("given", 1.0)]);
 fixture_of_several!(
     mmoe,
-    Model::Mmoe { experts: 3, hidden: vec![5, 4], tower: vec![4], dropout: 0.0 },
+    Model::Mmoe { experts: 3, layers: ExpertLayers { hidden: vec![5, 4], tower: vec![4], dropout: 0.0 } },
     [("click", 1.0), ("poisson", 0.25)]
 );
 fixture_of_several!(finalmlp_of_several, a_finalmlp((&[4], &[6]), 2, None), [("click", 1.0), ("classes", 0.5)]);

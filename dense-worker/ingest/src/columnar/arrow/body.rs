@@ -219,7 +219,7 @@ mod tests {
     fn neighbouring_places_are_read_at_once() {
         assert_eq!(merged(vec![70..80, 0..10, 10..20, 25..30, 90..90], 0), [0..20, 25..30, 70..80]);
         assert_eq!(merged(vec![70..80, 0..10, 10..20, 25..30, 5..7], 8), [0..30, 70..80]);
-        assert_eq!(merged(vec![0..100, 20..30], 0), [0..100]);
+        assert_eq!(merged(vec![0..100, 20..30, 200..201], 0), [0..100, 200..201]);
     }
 
     #[test]
