@@ -139,6 +139,26 @@ fn a_day_whose_data_changed_is_warned_of_and_the_page_shows_it() {
 }
 
 #[test]
+fn the_next_day_goes_on_from_the_day_before_and_late_rows_are_warned_of() {
+    let fixture = fixture();
+    let runs = "--set=output.folder=runs";
+    fixture.zagros(command(runs, "2026-11-01..02", &[])).expect(0);
+    let next = fixture.zagros(command(runs, "2026-11-03", &[])).expect(0);
+    assert!(next.stderr.contains("2026-11-03: starts from the model of 2026-11-02"), "{}", next.stderr);
+    let history = history(&fixture, "runs");
+    assert_eq!(history["days"][DAYS[2]]["from"], history["days"][DAYS[1]]["model"]);
+    let late = fixture.read("logs/2026-11-01.txt") + &fixture.read("logs/2026-11-02.txt");
+    fixture.write("logs/2026-11-02.txt", late);
+    let done = fixture.zagros(command(runs, "2026-11-01..03", &[])).expect(0).stderr;
+    for part in
+        ["2026-11-01 to 2026-11-03 are done", "2026-11-02: warning: it has", "--fresh --dates 2026-11-02..2026-11-03"]
+    {
+        assert!(done.contains(part), "no {part} in {done}");
+    }
+    assert!(!done.contains("2026-11-01: warning: it has") && !done.contains("2026-11-03: warning: it has"), "{done}");
+}
+
+#[test]
 fn paths_without_a_day_and_files_that_are_not_there_are_refused() {
     let fixture = fixture();
     let every = ["train", "job.toml", "--dates", "2026-11-01..02"];

@@ -9,6 +9,7 @@ use zagros_job::Job;
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrInternal};
 
+use super::data::DayData;
 use super::health::DayHealth;
 
 /// Layout of the file; counts up when an older release could not read it.
@@ -42,6 +43,9 @@ pub(crate) struct DayRecord {
     /// The state of its data; `None` in files of earlier releases.
     #[serde(default)]
     pub(crate) health: Option<DayHealth>,
+    /// What was learned; `None` in files of earlier releases.
+    #[serde(default)]
+    pub(crate) data: Option<DayData>,
     /// The run's folder.
     pub(crate) run: PathBuf,
     /// The model's folder; `None` once it is deleted.
@@ -79,6 +83,11 @@ impl DayHistory {
     /// All days, in their order.
     pub(crate) fn days(&self) -> impl Iterator<Item = (&String, &DayRecord)> {
         self.days.iter()
+    }
+
+    /// The last day before this one that has a model, and the model.
+    pub(crate) fn model_before(&self, day: &str) -> Option<(&String, &String)> {
+        self.days.range(..day.to_owned()).rev().find_map(|(day, record)| Some((day, record.model.as_ref()?)))
     }
 
     /// The last day before this one whose data were looked at.
@@ -163,6 +172,7 @@ mod tests {
             steps: 2,
             rows: 3,
             health: None,
+            data: None,
             run: "runs/a".into(),
             model: Some(model.to_owned()),
         }
@@ -202,6 +212,8 @@ mod tests {
         let again = DayHistory::of(&job).unwrap();
         assert_eq!(again.get("2026-11-01").unwrap().model, None);
         assert!(again.models_beyond("2026-11-03", 2).is_empty());
+        assert_eq!(again.model_before("2026-11-09").map(|(day, _)| day.as_str()), Some("2026-11-03"));
+        assert_eq!(again.model_before("2026-11-02"), None);
     }
 
     #[test]

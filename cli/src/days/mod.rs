@@ -8,6 +8,8 @@
 //!
 //! The same command goes on where it was interrupted: with the first day that is not done, in the middle of it if it has a checkpoint.
 
+mod chain;
+mod data;
 mod health;
 mod history;
 mod page;
@@ -27,6 +29,7 @@ use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{Exit, Failure, OrInternal, note, out};
 use zagros_store::Folder;
 
+use self::data::DayData;
 use self::health::{DayHealth, IdCounts, ReferenceDrift};
 use self::history::{DayHistory, DayRecord};
 use self::range::PLACEHOLDER;
@@ -39,6 +42,9 @@ pub(crate) use range::DateRange;
 
 /// Requests to a store may take as long.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Done days whose data is looked at again: rows come late by days, not by months.
+const LATE_DAYS: usize = 7;
 
 /// What is to be trained, day after day.
 pub(crate) struct DailyTraining {
@@ -66,20 +72,21 @@ impl DailyTraining {
     pub(crate) async fn run(self, shutdown: Shutdown, signals: &Signals) -> Result<Exit, Failure> {
         self.check()?;
         let mut history = DayHistory::of(&self.job)?;
-        let days = self.dates.days();
+        let days: Vec<String> = self.dates.days().iter().map(ToString::to_string).collect();
         let done = match self.choice {
             ResumeChoice::Nothing => 0,
-            _ => self.done(&history),
+            _ => self.done(&days, &history),
         };
         if done > 0 {
             note!("{} to {} are done (--fresh trains them again)", days[0], days[done - 1]);
+            self.warn_of_changed(&days[..done], &history).await;
         }
         let mut from = match done {
-            0 => self.job.train.start_from.clone(),
-            done => history.get(&days[done - 1].to_string()).and_then(|record| record.model.clone()),
+            0 => self.first_from(&days[0], &history),
+            done => history.get(&days[done - 1]).and_then(|record| record.model.clone()),
         };
         for day in &days[done..] {
-            let day = self.day(&day.to_string(), from.clone());
+            let day = self.day(day, from.clone());
             let (profile, reference) = profile(&day, &history, signals).await?;
             let Some((mut record, counts)) = train_day(&day, self.choice, &shutdown, signals).await? else {
                 return Ok(report::interrupted(signals));
@@ -120,24 +127,34 @@ impl DailyTraining {
         Ok(())
     }
 
-    /// How many days are done: until the last one whose model is there and was trained as this job says.
-    fn done(&self, history: &DayHistory) -> usize {
-        let days = self.dates.days();
-        let is_done = |number: &usize| {
-            let name = days[*number].to_string();
-            let Some(record) = history.get(&name) else { return false };
-            let from = match number {
-                0 => self.job.train.start_from.clone(),
-                // The model of the day before may be deleted.
-                number => {
-                    let before = history.get(&days[number - 1].to_string());
-                    before.and_then(|before| before.model.clone()).or_else(|| record.from.clone())
-                }
-            };
-            let job = self.day(&name, from).job;
-            record.model.as_ref().is_some_and(|model| was_trained_so(model, &job))
-        };
-        (0..days.len()).rev().find(is_done).map_or(0, |last| last + 1)
+    /// How many days are done, as this job says.
+    fn done(&self, days: &[String], history: &DayHistory) -> usize {
+        chain::done(days, history, |day, record, model| {
+            let given = self.job.train.start_from.clone().filter(|_| *day == days[0]);
+            was_trained_so(model, &self.day(day, given.or_else(|| record.from.clone())).job)
+        })
+    }
+
+    /// The model that the first day starts from: the job's, otherwise that of the last day before it.
+    fn first_from(&self, first: &str, history: &DayHistory) -> Option<String> {
+        self.job.train.start_from.clone().or_else(|| {
+            let (day, model) = history.model_before(first)?;
+            note!("{first}: starts from the model of {day} (--from chooses another)");
+            Some(model.clone())
+        })
+    }
+
+    /// Says which of the last done days have other data than was learned, as days whose rows came late have.
+    async fn warn_of_changed(&self, done: &[String], history: &DayHistory) {
+        for day in &done[done.len().saturating_sub(LATE_DAYS)..] {
+            let Some(learned) = history.get(day).and_then(|record| record.data) else { continue };
+            if let Some(found) = DayData::of(&self.day(day, None).job).await
+                && found != learned
+            {
+                let help = format!("to learn the day again, --fresh --dates {day}..{}", done[done.len() - 1]);
+                warn(day, &format!("it has {found} now, and {learned} were learned; {help}"));
+            }
+        }
     }
 
     /// A day's part: its data, its own name, and the model that it starts from.
@@ -305,6 +322,7 @@ async fn train_day(
         }
         None => (None, None),
     };
+    let data = DayData::of(&day.job).await;
     let start = Start::of(&day.job, choice)?;
     let run = start.folder.path().to_owned();
     let (summary, trained) = train(&day.job, start, shutdown, signals).await?;
@@ -314,7 +332,7 @@ async fn train_day(
     let model = summary.model.map(|model| place(&run, &model));
     let from = day.job.train.start_from.clone();
     let Summary { samples, steps, rows, .. } = summary;
-    let record = DayRecord { from, before, samples, steps, rows, health: None, run, model };
+    let record = DayRecord { from, before, samples, steps, rows, health: None, data, run, model };
     Ok(Some((record, DayCounts { scored, trained })))
 }
 

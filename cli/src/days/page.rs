@@ -173,7 +173,17 @@ mod tests {
         let warnings = drift.map(|_| "<price>: drifts".to_owned()).into_iter().collect();
         let before = auc.map(|auc| Evaluation { auc: Some(auc), ..Evaluation::default() });
         let health = Some(DayHealth { profile, tables, reference: None, warnings });
-        DayRecord { from: None, before, samples: 10, steps: 1, rows: 3, health, run: "runs/a".into(), model: None }
+        DayRecord {
+            from: None,
+            before,
+            samples: 10,
+            steps: 1,
+            rows: 3,
+            health,
+            data: None,
+            run: "runs/a".into(),
+            model: None,
+        }
     }
 
     #[test]
