@@ -24,7 +24,7 @@ BATCH = 5
 class Case:
     """Weights by name, made on demand, and the inputs of a batch."""
 
-    def __init__(self, seed, numeric, dims, sequences):
+    def __init__(self, seed, numeric, dims, sequences=()):
         self.random = torch.Generator().manual_seed(seed)
         self.numeric, self.dims, self.sequences, self.weights = numeric, dims, sequences, {}
         self.x = self.values(BATCH, numeric)
@@ -341,6 +341,29 @@ def din_dice(seed, attention_hidden, hidden):
     }
 
 
+def plr(case, x, embedded, frequencies, dim):
+    """Gorishniy et al. 2022: vectors in place of the embedded numbers."""
+    c = case.weight("numeric_embedding.frequencies", len(embedded), frequencies)
+    w = case.weight("numeric_embedding.weight", len(embedded), 2 * frequencies, dim)
+    b = case.weight("numeric_embedding.bias", len(embedded), dim)
+    values = []
+    for column in range(case.numeric):
+        if column not in embedded:
+            values.append(x[column].reshape(1))
+            continue
+        i = embedded.index(column)
+        v = 2 * torch.pi * c[i] * x[column]
+        values.append(functional.relu(torch.cat([torch.sin(v), torch.cos(v)]) @ w[i] + b[i]))
+    return torch.cat(values)
+
+
+# Of six numbers, 0, 1 and 5 are embedded: 2 is an indicator, 3 and 4 are a vector.
+EMBEDDED = {
+    "dlrm_plr": (6, [4, 4, 4], lambda c, x, e: dlrm(c, plr(c, x, [0, 1, 5], 2, 3), e, [5], [6, 4])),
+    "dcnv2_plr": (6, [3, 2], lambda c, x, e: dcnv2(c, plr(c, x, [0, 1, 5], 2, 3), e, 2, None, True, [6, 4])),
+}
+
+
 def shared_bottom(case, x, e, sizes, bottom, tower):
     x = case.mlp("bottom", torch.cat([x, e]), bottom, activate_last=True)
     return [case.mlp(f"tower_{k}", x, [*tower, size], activate_last=False) for k, size in enumerate(sizes)]
@@ -575,6 +598,8 @@ def main():
     for seed, (name, case) in enumerate(CASES.items()):
         values = fixture(seed, *case)
         (FOLDER / f"{name}.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
+    for seed, (name, case) in enumerate(EMBEDDED.items(), start=200):
+        (FOLDER / f"{name}.json").write_text(json.dumps(fixture(seed, *case), separators=(",", ":")) + "\n")
     styles = [(activation, norm) for activation in ACTIVATIONS for norm in NORMS]
     # A layer norm of two units gives ±1, whose deviation over a batch, which Dice divides by, is rounding.
     styles.remove(("dice", "layer"))

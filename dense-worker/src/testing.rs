@@ -147,6 +147,7 @@ fn features(numeric: usize, categorical: usize) -> Features {
         targets: vec!["label".into()],
         weight: None,
         numeric: (1..=numeric).map(column).collect(),
+        numeric_embedding: None,
         categorical: (0..categorical).map(feature).collect(),
     }
 }

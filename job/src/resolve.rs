@@ -25,7 +25,7 @@ use serde::Deserialize;
 use crate::document::{Node, Path};
 use crate::error::Problem;
 use crate::file::{JobFile, Layout};
-use crate::settings::{Features, Job, Output};
+use crate::settings::{Features, Job, Model, Output};
 use crate::threads::ThreadPlan;
 
 /// The inputs of resolving besides the file's values.
@@ -69,8 +69,10 @@ impl Resolver<'_> {
         self.retention_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
-        let (targets, weight, numeric) = (features.targets, features.weight, features.numeric);
-        let features = Features { targets, weight, numeric, categorical };
+        let (targets, weight) = (features.targets, features.weight);
+        let (numeric, numeric_embedding) = (features.numeric, features.numeric_embedding);
+        let features = Features { targets, weight, numeric, numeric_embedding, categorical };
+        self.embedding_fits(&file.model, &features);
         self.outputs_fit(&file.model, &features.targets);
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let stops_early = file.train.early_stop.is_some();
@@ -96,6 +98,15 @@ impl Resolver<'_> {
             },
             output: self.output(file.output, stops_early),
             features,
+        }
+    }
+
+    /// Refuses embedded numbers for a network of the user's.
+    fn embedding_fits(&mut self, model: &Model, features: &Features) {
+        if features.numeric_embedding.is_some() && matches!(model, Model::TorchScript { .. }) {
+            let message = "a TorchScript module reads numbers, and not `features.numeric_embedding`";
+            let help = "remove the key, and embed the numbers inside the module";
+            self.problem("features.numeric_embedding", message, "not for a module", help);
         }
     }
 

@@ -109,6 +109,21 @@ fn weights_and_vectors_are_learned_saved_and_scored() {
     assert!(without["auc"].as_f64() < found["auc"].as_f64(), "{without} {found}");
 }
 
+/// The weights of the embedding are part of the model: a saved one scores as the trained one did.
+#[test]
+fn numbers_become_learned_vectors() {
+    let fixture = fixture();
+    let set = ["--set", "features.numeric_embedding={ dim = 4 }"];
+    fixture.zagros([&["train", "job.toml", "--set", "train.epochs=2"][..], &set].concat()).expect(0);
+    let found = measures(&fixture);
+    assert!(found["auc"].as_f64() > Some(0.75), "{found}");
+    assert_eq!(fixture.summary()["evaluation"]["auc"], found["auc"]);
+    let refused = fixture.zagros(["train", "job.toml", "--set", "features.numeric_embedding={ dims = 4 }"]).expect(2);
+    assert!(refused.stderr.contains("dim"), "{}", refused.stderr);
+    fixture.zagros([&["up", "job.toml", "--servers", "2", "--workers", "2"][..], &set].concat()).expect(0);
+    assert!(measures(&fixture)["auc"].as_f64() > Some(0.7));
+}
+
 #[test]
 fn several_workers_and_servers_learn_them_too() {
     let fixture = fixture();

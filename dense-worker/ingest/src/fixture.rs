@@ -25,6 +25,7 @@ pub(crate) fn criteo() -> Job {
             targets: vec!["label".into()],
             weight: None,
             numeric: (1..=13).map(numeric).collect(),
+            numeric_embedding: None,
             categorical: (1..=26).map(categorical).collect(),
         },
     )
@@ -51,6 +52,7 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
             targets: vec!["click".into()],
             weight: None,
             numeric: vec![Numeric { missing: -1.0, ..Numeric::from("age".to_owned()) }],
+            numeric_embedding: None,
             categorical: vec![
                 Categorical::of_column("city", 0),
                 Categorical { values: bag, ..Categorical::of_column("tags", 1) },

@@ -14,7 +14,8 @@ impl DenseModel {
         let (numeric, embeddings) = self.inputs(samples.numeric, samples.embeddings, batch)?;
         self.weights.upload()?;
         let embeddings = embeddings.f_set_requires_grad(true)?;
-        let outputs = self.network.forward(&numeric, &embeddings, Some(&mut self.dropout))?;
+        let outputs =
+            self.network.forward_after(self.numbers.as_ref(), &numeric, &embeddings, Some(&mut self.dropout))?;
         let mut logits: Vec<f32> = to_vec(&outputs.f_detach()?)?;
         let mut slopes = vec![0.0; logits.len()];
         let labels = (samples.labels, samples.weights);

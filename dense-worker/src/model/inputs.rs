@@ -1,5 +1,6 @@
 //! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
 
+use super::numeric_embedding::NumericEmbeddings;
 use super::{DenseModel, ModelError, Network, weights};
 
 /// What of the features of two networks is equal.
@@ -61,7 +62,8 @@ impl DenseModel {
     /// When the bytes are damaged, or libtorch fails.
     pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
         let network = &self.network;
-        let others = weights::decode_fitting(bytes, &self.variables, |name| network.keeps(name, same))?;
+        let keeps = |name: &str| if NumericEmbeddings::is_one(name) { same.numeric } else { network.keeps(name, same) };
+        let others = weights::decode_fitting(bytes, &self.variables, keeps)?;
         self.weights_taken()?;
         let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();
         let mut layers: Vec<String> = others.iter().map(layer).collect();
@@ -153,6 +155,22 @@ mod tests {
             let trained = model(&[4, 4], of.clone(), 1).to_safetensors().unwrap();
             assert_eq!(model(&[4, 4], of, 2).start_from(&trained, none).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn embedded_numbers_begin_anew_with_other_columns() {
+        let model = |seed| {
+            let mut job = job(2, &[4, 4], dlrm());
+            job.features.numeric_embedding = Some(zagros_job::NumericEmbedding::default());
+            job.train.seed = seed;
+            DenseModel::new(&job).unwrap()
+        };
+        let trained = model(1).to_safetensors().unwrap();
+        let mut network = model(2);
+        assert_eq!(network.start_from(&trained, ALL).unwrap(), [""; 0]);
+        assert_eq!(network.to_safetensors().unwrap(), trained);
+        let other_columns = SameInputs { numeric: false, ..ALL };
+        assert_eq!(model(2).start_from(&trained, other_columns).unwrap(), ["bottom.0", "numeric_embedding"]);
     }
 
     #[test]

@@ -153,6 +153,36 @@ impl<'a> Weights<'a> {
         Ok(path.f_var_copy("weight", &Tensor::f_full([int(width)], 0.25, (Kind::Float, Device::Cpu))?)?)
     }
 
+    /// `stack.name` of this shape, uniform in ±`bound`.
+    pub(super) fn bounded(
+        &mut self,
+        stack: &str,
+        name: &str,
+        shape: &[usize],
+        bound: f32,
+    ) -> Result<Tensor, ModelError> {
+        let values = self.uniform(shape.iter().product(), bound)?;
+        self.shaped(stack, name, shape, &values)
+    }
+
+    /// `stack.name` of this shape, normal with mean 0 and deviation `sigma`.
+    pub(super) fn normal(
+        &mut self,
+        stack: &str,
+        name: &str,
+        shape: &[usize],
+        sigma: f64,
+    ) -> Result<Tensor, ModelError> {
+        let count: usize = shape.iter().product();
+        let values: Vec<f32> = (0..count).map(|_| (sigma * standard_normal(&mut self.random)) as f32).collect();
+        self.shaped(stack, name, shape, &Tensor::f_from_slice(&values)?)
+    }
+
+    fn shaped(&self, stack: &str, name: &str, shape: &[usize], values: &Tensor) -> Result<Tensor, ModelError> {
+        let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
+        Ok((&self.root / stack).f_var_copy(name, &values.f_reshape(sizes)?)?)
+    }
+
     /// Indices of columns, on the device of the weights.
     pub(super) fn columns(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
         Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
@@ -162,6 +192,12 @@ impl<'a> Weights<'a> {
         let values: Vec<f32> = (0..count).map(|_| self.random.random_range(-bound..bound)).collect();
         Ok(Tensor::f_from_slice(&values)?)
     }
+}
+
+/// A value of the normal distribution (Box and Muller 1958).
+fn standard_normal(random: &mut Pcg64Mcg) -> f64 {
+    let (radius, angle): (f64, f64) = (random.random_range(f64::MIN_POSITIVE..1.0), random.random_range(0.0..1.0));
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
 /// W·x + b.

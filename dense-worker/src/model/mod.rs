@@ -25,6 +25,7 @@ mod loss;
 mod loss_scale;
 mod mlp;
 mod network;
+mod numeric_embedding;
 mod optimizer;
 mod regularisation;
 mod saved_weights;
@@ -57,7 +58,8 @@ pub use inputs::SameInputs;
 use loss::Losses;
 pub use loss::Samples;
 use loss_scale::LossScale;
-use network::Network;
+use network::{BuiltNetwork, Network};
+use numeric_embedding::NumericEmbeddings;
 use optimizer::Updater;
 use regularisation::Regularisation;
 pub(crate) use scoring::batch_of_blocks;
@@ -80,6 +82,8 @@ pub struct StepOutput {
 pub struct DenseModel {
     shape: InputShape,
     variables: VarStore,
+    /// What numbers become before the network reads them.
+    numbers: Option<NumericEmbeddings>,
     network: Network,
     losses: Losses,
     weights: FlatParameters,
@@ -119,13 +123,13 @@ impl DenseModel {
         use_threads(job.train.threads);
         let shape = InputShape::of(job);
         let variables = VarStore::new(place.device);
-        let (network, buffers, lent) = Network::build(job, &shape, &variables)?;
+        let BuiltNetwork { numbers, network, buffers, lent } = Network::build(job, &variables)?;
         // Must run before other code looks at the variables' memory.
         let weights = FlatParameters::weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
         let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
         let dropout = |stream| Dropout::new(job.model.dropout(), job.train.seed, stream);
-        let has_other_layers = job.mlp != zagros_job::Mlp::default();
+        let has_other_layers = job.mlp != zagros_job::Mlp::default() || numbers.is_some();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
         let regularisation = Regularisation::of(job, &shape);
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
@@ -136,6 +140,7 @@ impl DenseModel {
         Ok(Self {
             shape,
             variables,
+            numbers,
             network,
             losses: Losses::of(&job.features.targets),
             weights,

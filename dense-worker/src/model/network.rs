@@ -15,6 +15,7 @@ use super::dropout::Dropout;
 use super::ffnn::Ffnn;
 use super::finalmlp::{FinalMlp, FinalMlpForm, GatesForm};
 use super::mlp::Weights;
+use super::numeric_embedding::NumericEmbeddings;
 use super::tasks::{SharedForm, Tasks};
 use super::torchscript::TorchScript;
 use super::wide_deep::WideDeep;
@@ -37,17 +38,25 @@ pub(super) enum Network {
     TorchScript(TorchScript),
 }
 
+/// A network before its first step.
+pub(super) struct BuiltNetwork {
+    /// What numbers become before the network reads them.
+    pub(super) numbers: Option<NumericEmbeddings>,
+    pub(super) network: Network,
+    pub(super) buffers: ModuleBuffers,
+    /// Where batch norms find the buffers.
+    pub(super) lent: LentBuffers,
+}
+
 impl Network {
     /// With first weights by the job's seed, and its buffers.
-    pub(super) fn build(
-        job: &Job,
-        shape: &InputShape,
-        variables: &VarStore,
-    ) -> Result<(Self, ModuleBuffers, LentBuffers), ModelError> {
+    pub(super) fn build(job: &Job, variables: &VarStore) -> Result<BuiltNetwork, ModelError> {
+        let shape = &InputShape { numeric: job.features.numeric_values(), ..InputShape::of(job) };
         let outputs = job.features.outputs();
         let made = Weights::seeded(variables.root(), job.train.seed, job.train.precision);
         let mut made = made.followed_by(job.mlp).with_outputs(outputs);
         let weights = &mut made;
+        let numbers = NumericEmbeddings::of(&job.features, weights)?;
         let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::outputs).collect();
         let network = match &job.model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
@@ -96,15 +105,30 @@ impl Network {
             }
             Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, (variables, outputs))?;
-                return Ok((Self::TorchScript(module), buffers, LentBuffers::default()));
+                let (network, lent) = (Self::TorchScript(module), LentBuffers::default());
+                return Ok(BuiltNetwork { numbers: None, network, buffers, lent });
             }
         };
         let (buffers, lent) = made.into_buffers();
-        Ok((network, ModuleBuffers::of(buffers), lent))
+        Ok(BuiltNetwork { numbers, network, buffers: ModuleBuffers::of(buffers), lent })
+    }
+
+    /// `[batch, outputs]` of `[batch, inputs]` of numbers, which become vectors first where there are `numbers`, and of `[batch, ΣD]`.
+    pub(super) fn forward_after(
+        &self,
+        numbers: Option<&NumericEmbeddings>,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        match numbers {
+            Some(numbers) => self.forward(&numbers.forward(numeric)?, embeddings, dropout),
+            None => self.forward(numeric, embeddings, dropout),
+        }
     }
 
     /// `[batch, outputs]`.
-    pub(super) fn forward(
+    fn forward(
         &self,
         numeric: &Tensor,
         embeddings: &Tensor,

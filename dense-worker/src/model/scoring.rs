@@ -45,7 +45,9 @@ impl DenseModel {
             let numeric = self.block(&numeric[start * columns..end * columns], columns)?;
             let embeddings = self.block(&embeddings[start * width..end * width], width)?;
             self.lend_buffers(false)?;
-            let block: Vec<f32> = to_vec(&tch::no_grad(|| self.network.forward(&numeric, &embeddings, None))?)?;
+            let numbers = self.numbers.as_ref();
+            let forward = || self.network.forward_after(numbers, &numeric, &embeddings, None);
+            let block: Vec<f32> = to_vec(&tch::no_grad(forward)?)?;
             logits.extend_from_slice(&block[..(end - start) * outputs]);
         }
         self.losses.finish(&mut logits);

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::column::Column;
 use super::labels::Labels;
 use crate::settings::{
-    Buckets, Categorical, DatePart, Features, IdRange, Numeric, PoolAt, Pooling, Reading, Sequence, Source, Table,
-    Values, Vocabulary, VocabularyKeys, ids_to_text,
+    Buckets, Categorical, DatePart, Features, IdRange, Numeric, NumericEmbedding, PoolAt, Pooling, Reading, Sequence,
+    Source, Table, Values, Vocabulary, VocabularyKeys, ids_to_text,
 };
 
 /// What a sample is made of.
@@ -24,6 +24,9 @@ pub(crate) struct FeaturesFile {
     /// Numeric features, in order: each the name of a column, or a table. Default: `I1` to `I13` with `log = true` for Criteo,
     /// otherwise none.
     pub(crate) numeric: Option<Vec<Column<Numeric>>>,
+    /// Makes each single number a learned vector, which the network reads in its place, `{ frequencies, sigma, dim }`, or `{}` for the defaults.
+    /// Vectors (`width`) and missing indicators stay as they are. Default: none, the network reads the numbers.
+    pub(crate) numeric_embedding: Option<NumericEmbedding>,
     /// Categorical features, in order: each the name of a column, or a table. Default: `C1` to `C26` for Criteo, otherwise none.
     pub(crate) categorical: Option<Vec<Column<CategoricalFile>>>,
 }
@@ -106,6 +109,7 @@ impl FeaturesFile {
             label: Some(Labels::of(&features.targets)),
             weight: features.weight.clone(),
             numeric: Some(features.numeric.iter().cloned().map(Column::Full).collect()),
+            numeric_embedding: features.numeric_embedding,
             categorical: Some(features.categorical.iter().map(categorical).collect()),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Resolver;
 use crate::document::Path;
 use crate::file::{CategoricalFile, Column, FeaturesFile, Layout};
-use crate::settings::{Numeric, Target};
+use crate::settings::{Numeric, NumericEmbedding, Target};
 use crate::suggest;
 
 /// Features before their tables are resolved.
@@ -13,6 +13,7 @@ pub(super) struct Columns {
     pub(super) targets: Vec<Target>,
     pub(super) weight: Option<String>,
     pub(super) numeric: Vec<Numeric>,
+    pub(super) numeric_embedding: Option<NumericEmbedding>,
     pub(super) categorical: Vec<CategoricalFile>,
 }
 
@@ -40,7 +41,13 @@ impl Resolver<'_> {
             let help = "list at least one column under `categorical`";
             self.problem("features.categorical", "no categorical feature: there is nothing to embed", "none", help);
         }
-        Columns { targets, weight: file.weight, numeric, categorical }
+        let numeric_embedding = file.numeric_embedding;
+        if numeric_embedding.is_some() && numeric.iter().all(|feature| feature.width.is_some()) {
+            let help = "remove the key: only single numbers are embedded, not vectors";
+            let message = "`features.numeric_embedding` has no number to embed";
+            self.problem("features.numeric_embedding", message, "no numeric feature", help);
+        }
+        Columns { targets, weight: file.weight, numeric, numeric_embedding, categorical }
     }
 
     /// A column of a feature is there, and is not the label.
@@ -150,6 +157,39 @@ mod tests {
         let given = Standardise::Given { mean: -1.0, deviation: 0.5 };
         let expected = Numeric { standardise: given, missing: 2.0, ..Numeric::from("n".to_owned()) };
         assert_eq!(job.features.numeric, [expected]);
+    }
+
+    #[test]
+    fn single_numbers_are_embedded_and_nothing_else() {
+        let of = |numeric: &str, embedding: &str| {
+            format!(
+                "[features]\nlabel = 'y'\ncategorical = ['a']\nnumeric = [{numeric}]\nnumeric_embedding = {{ {embedding} }}\n"
+            )
+        };
+        let vector = "{ column = 'b', width = 2, separator = ' ' }";
+        let numeric = format!("{vector}, {{ column = 'n', missing_indicator = true }}, 'c'");
+        let made = job(DELIMITED, &of(&numeric, "dim = 3"));
+        let features = &made.features;
+        assert_eq!(features.numeric_embedding, Some(NumericEmbedding { frequencies: 16, sigma: 0.1, dim: 3 }));
+        assert_eq!(
+            (features.single_numbers(), features.numeric_inputs(), features.numeric_values()),
+            (vec![2, 4], 5, 9)
+        );
+        let again =
+            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), made);
+        let other = job(DELIMITED, &of(&numeric, "dim = 4"));
+        assert!(!other.changes_since(&made).iter().all(crate::KeyChange::may_go_on));
+        assert_eq!(problems(DELIMITED, &of(vector, "")), ["`features.numeric_embedding` has no number to embed"]);
+        let module = DELIMITED.replace(
+            "kind = 'ffnn'",
+            &format!("kind = 'torchscript'\nfile = 'net.pt'\ntrust = true\nsha256 = '{}'", "0".repeat(64)),
+        );
+        let found = problems(&module, &of("'n'", ""));
+        assert!(
+            found.contains(&"a TorchScript module reads numbers, and not `features.numeric_embedding`".into()),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl Resolver<'_> {
     /// Checks the rank: a matrix with a rank as high as its width costs twice as much as the full one.
     fn rank_is_below(&mut self, rank: usize, features: &Features, tables: &[Table]) {
         let vectors: usize = features.categorical.iter().map(|feature| tables[feature.table].dim).sum();
-        let width = features.numeric_inputs() + vectors;
+        let width = features.numeric_values() + vectors;
         if rank >= width {
             let message = format!("rank {rank} is not below {width}, the width of the cross layers' input");
             let help = "lower it (below half of the width it saves weights), or remove it for full rank";

@@ -34,7 +34,8 @@ impl Job {
     pub fn input_columns(&self, names: &[String]) -> Vec<usize> {
         let mut columns = Vec::new();
         let mut end = 0;
-        let numeric = self.features.numeric.iter().map(|feature| (feature.name(), feature.inputs()));
+        let numeric =
+            self.features.numeric.iter().map(|feature| (feature.name(), self.features.numeric_width(feature)));
         let vectors = self.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
         let vectors = vectors.map(|feature| (feature.name.as_str(), self.tables[feature.table].dim));
         for (name, width) in numeric.chain(vectors) {

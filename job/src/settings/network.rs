@@ -20,11 +20,13 @@ impl Job {
         let vectors = self.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
         let dims: Vec<u64> = vectors.map(dim).collect();
         let sequences: Vec<PairSize> = self.model.attention().iter().filter_map(|pair| self.pair_size(pair)).collect();
-        let numeric = self.features.numeric_inputs() as u64;
+        let numeric = self.features.numeric_values() as u64;
+        let numbers = self.features.single_numbers().len() as u64;
+        let embedded = self.features.numeric_embedding.map_or(0, |embedding| embedding.parameters(numbers));
         let outputs: Vec<u64> = self.features.targets.iter().map(|target| target.outputs() as u64).collect();
         let layers = self.model.parameters(numeric, &dims, &sequences, &outputs)?;
         let gates = self.gate_parameters(numeric + dims.iter().sum::<u64>());
-        Some(layers + gates + self.mlp.parameters(&self.model, numeric, &dims))
+        Some(embedded + layers + gates + self.mlp.parameters(&self.model, numeric, &dims))
     }
 
     /// Of the gates of a FinalMLP with an input of `width` values.

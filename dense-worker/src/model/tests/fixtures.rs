@@ -7,8 +7,8 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
 use zagros_job::{
-    Attention, AttentionActivation, Categorical, ExpertLayers, Job, Model, Pad, RegressionLoss, StreamGates, Structure,
-    Target, TargetKind,
+    Attention, AttentionActivation, Categorical, ExpertLayers, Job, Model, NumericEmbedding, Pad, RegressionLoss,
+    StreamGates, Structure, Target, TargetKind,
 };
 use zagros_zip::ZipEq;
 
@@ -184,6 +184,43 @@ pub(super) fn a_finalmlp((first, second): (&[i64], &[i64]), heads: usize, gates:
 fixture!(finalmlp, 2, [4, 3], a_finalmlp((&[6, 4], &[6]), 1, None));
 fixture!(finalmlp_gates, 2, [4, 3], a_finalmlp((&[4], &[5, 6]), 2, Some((&[5], &["I1", "C1"], &[]))));
 fixture!(finalmlp_without_numbers, 0, [3, 2], a_finalmlp((&[6], &[3]), 3, Some((&[], &["C1"], &["C0"]))));
+/// A network of three numbers, one of which has an indicator, and of a vector of two.
+fn with_embedded_numbers(dims: &[usize], model: Model) -> Job {
+    let mut job = job(4, dims, model);
+    job.features.numeric[1].missing_indicator = true;
+    job.features.numeric[2].width = Some(2);
+    job.features.numeric_embedding = Some(NumericEmbedding { frequencies: 2, sigma: 0.5, dim: 3 });
+    job
+}
+
+#[test]
+fn dlrm_with_embedded_numbers() {
+    check(include_str!("../fixtures/dlrm_plr.json"), &with_embedded_numbers(&[4, 4, 4], a_dlrm()));
+}
+
+#[test]
+fn dcnv2_with_embedded_numbers() {
+    let job = with_embedded_numbers(&[3, 2], dcnv2(2, None, Structure::Stacked, &[6, 4]));
+    check(include_str!("../fixtures/dcnv2_plr.json"), &job);
+}
+
+#[test]
+fn first_frequencies_are_those_of_the_seed_and_sigma() {
+    let frequencies = |seed, sigma| {
+        let mut job = job(40, &[4], Model::Ffnn { hidden: vec![4], dropout: 0.0 });
+        job.features.numeric_embedding = Some(NumericEmbedding { frequencies: 50, sigma, dim: 1 });
+        job.train.seed = seed;
+        let model = DenseModel::new(&job).unwrap();
+        to_vec::<f32>(&model.variables.variables()["numeric_embedding.frequencies"]).unwrap()
+    };
+    let first = frequencies(1, 0.5);
+    assert_eq!(frequencies(1, 0.5), first);
+    assert_ne!(frequencies(2, 0.5), first);
+    let mean = |values: &mut dyn Iterator<Item = f32>| values.sum::<f32>() / 2_000.0;
+    let (average, squares) = (mean(&mut first.iter().copied()), mean(&mut first.iter().map(|value| value * value)));
+    assert!(average.abs() < 0.04 && (squares.sqrt() - 0.5).abs() < 0.03, "{average} {squares}");
+}
+
 fixture!(dlrm, 3, [4, 4, 4], a_dlrm());
 fixture!(dlrm_without_numbers, 0, [4, 4, 4], a_dlrm());
 fixture!(ffnn, 2, [4, 3, 1], Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 });

@@ -1,0 +1,93 @@
+//! Vectors in place of single numbers: PLR, the periodic embedding with a linear layer and a ReLU (Gorishniy et al. 2022, "On Embeddings for
+//! Numerical Features in Tabular Deep Learning", section 3).
+//!
+//! ```text
+//! x of feature i ─► 2π·x·cᵢ₁ … 2π·x·cᵢₖ ─► sines, cosines: 2k values ─► Wᵢ, bᵢ: d values ─► ReLU ─► vector i
+//! ```
+//!
+//! The frequencies c are learned, from a normal distribution at first. The network reads the vectors in place of their numbers, and the other
+//! inputs as they are.
+
+use std::f64::consts::TAU;
+
+use tch::Tensor;
+use zagros_job::Features;
+
+use super::mlp::Weights;
+use super::{ModelError, int};
+
+/// What the names of the tensors start with.
+const NAME: &str = "numeric_embedding";
+
+/// The vectors of a network's numbers.
+#[derive(Debug)]
+pub(super) struct NumericEmbeddings {
+    /// Which inputs are embedded, n.
+    embedded: Tensor,
+    others: Option<Others>,
+    /// `[n, k]`.
+    frequencies: Tensor,
+    /// `[n, 2k, d]`.
+    weight: Tensor,
+    /// `[n, d]`.
+    bias: Tensor,
+}
+
+/// The inputs that are not embedded.
+#[derive(Debug)]
+struct Others {
+    /// Which they are.
+    inputs: Tensor,
+    /// Of all vectors and then these inputs side by side, the places in the order of the features.
+    order: Tensor,
+}
+
+impl NumericEmbeddings {
+    /// Those of a job that has them.
+    pub(super) fn of(features: &Features, weights: &mut Weights) -> Result<Option<Self>, ModelError> {
+        let Some(settings) = features.numeric_embedding else { return Ok(None) };
+        let embedded = features.single_numbers();
+        let (count, frequencies, dim) = (embedded.len(), settings.frequencies, settings.dim);
+        let (mut others, mut order, mut vectors) = (Vec::new(), Vec::new(), 0);
+        for input in 0..features.numeric_inputs() {
+            if embedded.contains(&input) {
+                order.extend((vectors * dim..(vectors + 1) * dim).map(int));
+                vectors += 1;
+            } else {
+                order.push(int(count * dim + others.len()));
+                others.push(int(input));
+            }
+        }
+        let others = match others.is_empty() {
+            true => None,
+            false => Some(Others { inputs: weights.columns(&others)?, order: weights.columns(&order)? }),
+        };
+        let embedded: Vec<i64> = embedded.into_iter().map(int).collect();
+        let bound = 1.0 / (2.0 * frequencies as f32).sqrt();
+        Ok(Some(Self {
+            embedded: weights.columns(&embedded)?,
+            others,
+            frequencies: weights.normal(NAME, "frequencies", &[count, frequencies], settings.sigma)?,
+            weight: weights.bounded(NAME, "weight", &[count, 2 * frequencies, dim], bound)?,
+            bias: weights.bounded(NAME, "bias", &[count, dim], bound)?,
+        }))
+    }
+
+    /// `[batch, inputs]` to `[batch, n·d + others]`.
+    pub(super) fn forward(&self, numeric: &Tensor) -> Result<Tensor, ModelError> {
+        // [n, batch, 1]
+        let numbers = numeric.f_index_select(1, &self.embedded)?.f_transpose(0, 1)?.f_unsqueeze(2)?;
+        let phases = numbers.f_mul(&self.frequencies.f_unsqueeze(1)?)?.f_mul_scalar(TAU)?;
+        let periodic = Tensor::f_cat(&[phases.f_sin()?, phases.f_cos()?], 2)?;
+        let vectors = periodic.f_matmul(&self.weight)?.f_add(&self.bias.f_unsqueeze(1)?)?.f_relu()?;
+        let side_by_side = vectors.f_transpose(0, 1)?.f_reshape([numeric.size()[0], -1])?;
+        let Some(Others { inputs, order }) = &self.others else { return Ok(side_by_side) };
+        let all = Tensor::f_cat(&[side_by_side, numeric.f_index_select(1, inputs)?], 1)?;
+        Ok(all.f_index_select(1, order)?)
+    }
+
+    /// Whether a tensor of the dense network is one of these.
+    pub(super) fn is_one(tensor: &str) -> bool {
+        tensor.split('.').next() == Some(NAME)
+    }
+}
