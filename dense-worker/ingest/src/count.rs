@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn of_many_files_some_are_read() {
-        let (folder, path) = fixture::file(&text(100));
+        let (folder, path) = fixture::file(text(100));
         let paths: Vec<_> = (0..200).map(|number| folder.path().join(format!("{number}.csv"))).collect();
         paths.iter().for_each(|copy| {
             std::fs::copy(&path, copy).unwrap();

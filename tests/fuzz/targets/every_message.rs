@@ -6,12 +6,12 @@ use bolero::check;
 use prost::Message;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, BeginMoveRequest, BeginMoveResponse,
-    CompleteRequest, CompleteResponse, DescribeRequest, DescribeResponse, FreezeMoveRequest, FreezeMoveResponse,
-    GroupRequest, GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest,
-    LeaveResponse, LoadRequest, LoadResponse, MoveRowsRequest, MoveRowsResponse, PlacementRequest, PlacementResponse,
-    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ReportMoveRequest,
-    ReportMoveResponse, SaveRequest, SaveResponse, ScaleRequest, ScaleResponse, StatusRequest, StatusResponse,
-    TransformsRequest, TransformsResponse,
+    CompleteRequest, CompleteResponse, DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse,
+    FreezeMoveRequest, FreezeMoveResponse, GroupRequest, GroupResponse, HeartbeatRequest, HeartbeatResponse,
+    JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, LoadRequest, LoadResponse, MoveRowsRequest,
+    MoveRowsResponse, PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, SaveRequest, SaveResponse, ScaleRequest,
+    ScaleResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 
@@ -40,7 +40,7 @@ macro_rules! read_all {
 fn read_all(bytes: &[u8]) -> Vec<(&'static str, bool)> {
     let control = read_all! {
         bytes,
-        AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, BeginMoveRequest, BeginMoveResponse, CompleteRequest, CompleteResponse, DescribeRequest, DescribeResponse, FreezeMoveRequest, FreezeMoveResponse, GroupRequest, GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, LoadRequest, LoadResponse, MoveRowsRequest, MoveRowsResponse, PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, SaveRequest, SaveResponse, ScaleRequest, ScaleResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
+        AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, BeginMoveRequest, BeginMoveResponse, CompleteRequest, CompleteResponse, DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, FreezeMoveRequest, FreezeMoveResponse, GroupRequest, GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, LoadRequest, LoadResponse, MoveRowsRequest, MoveRowsResponse, PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, SaveRequest, SaveResponse, ScaleRequest, ScaleResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
     };
     let datapath = read_all! { bytes, LookupRequest, LookupResponse, PushRequest, PushResponse };
     [&control[..], &datapath[..]].concat()

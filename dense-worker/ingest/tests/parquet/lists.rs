@@ -59,13 +59,13 @@ fn check((features, batch): &(zagros_job::Features, Batch), pooling: &str) {
         panic!()
     };
     let rows: Vec<Row> = (0..1_000).map(Row::new).collect();
-    let mut found: Vec<(u64, Vec<f32>, Vec<u64>, Vec<f32>)> = Vec::new();
-    for sample in 0..batch.size {
+    let row = |sample: usize| {
         let offsets = batch.categorical[1].offsets.as_ref().unwrap();
         let weights = batch.categorical[1].weights[offsets[sample] as usize..offsets[sample + 1] as usize].to_vec();
         let numbers = batch.numeric[6 * sample..6 * (sample + 1)].to_vec();
-        found.push((batch.categorical[0].ids[sample], numbers, batch.categorical[1].of(sample).to_vec(), weights));
-    }
+        (batch.categorical[0].ids[sample], numbers, batch.categorical[1].of(sample).to_vec(), weights)
+    };
+    let mut found: Vec<_> = (0..batch.size).map(row).collect();
     found.sort_by_key(|row| row.0);
     let mut expected: Vec<_> = rows.iter().map(|row| (hash_value(row.user.to_string().as_bytes()), row)).collect();
     expected.sort_by_key(|row| row.0);
