@@ -2,7 +2,7 @@
 
 use super::Resolver;
 use crate::file::{DataFile, Layout, Paths};
-use crate::settings::{Features, STDIN, Standardise};
+use crate::settings::{Features, STDIN};
 
 impl Resolver<'_> {
     /// Checks that standard input is read once.
@@ -17,7 +17,6 @@ impl Resolver<'_> {
             return;
         }
         let once = "standard input is read once, by one worker";
-        let standardises = features.numeric.iter().any(|column| column.standardise == Standardise::Fit);
         let refused = [
             ("data.train", data.train.as_slice().len() > 1, "name files, or `-` alone"),
             (
@@ -30,10 +29,10 @@ impl Resolver<'_> {
             ("train.epochs", epochs > 1, "train one epoch, or write the data to a file"),
             ("cluster.workers", workers > 1, "use one worker, or write the data to files"),
             (
-                "features.numeric",
-                standardises,
-                "measuring mean and deviation reads the data before training: give both, \
-                 standardise = { mean = 1.5, deviation = 0.5 }, or write the data to a file",
+                "features",
+                !features.unmeasured().is_empty(),
+                "measuring values reads the data before training: give them, such as standardise = { mean = 1.5, deviation = 0.5 } \
+                 or the edges of buckets, remove `vocabulary`, or write the data to a file",
             ),
         ];
         for (key, _, help) in refused.into_iter().filter(|(_, is_given, _)| *is_given) {
@@ -70,6 +69,12 @@ mod tests {
                 "{rest}: {}",
                 refused(&stdin(), rest)
             );
+        }
+        for measured in
+            ["numeric = [{ column = 'I1', min_max = true }]", "categorical = [{ column = 'C1', vocabulary = true }]"]
+        {
+            let job = "[data]\nformat = 'jsonl'\ntrain = '-'\n[features]\nlabel = 'y'\n".to_owned() + measured;
+            assert!(refused(&job, "").contains("`features` does not fit"), "{measured}: {}", refused(&job, ""));
         }
         assert!(refused(&CRITEO.replace("'a.txt'", "['a', '-']"), "").contains("`data.train` does not fit"));
         assert!(refused(CRITEO, "test = '-'\n").contains("`data.test` cannot be standard input"));
