@@ -71,7 +71,7 @@ mod tests {
             );
         }
         for measured in
-            ["numeric = [{ column = 'I1', min_max = true }]", "categorical = [{ column = 'C1', vocabulary = true }]"]
+            ["numeric = [{ column = 'I1', min_max = true }]", "categorical = [{ column = 'C1', vocabulary = {} }]"]
         {
             let job = "[data]\nformat = 'jsonl'\ntrain = '-'\n[features]\nlabel = 'y'\n".to_owned() + measured;
             assert!(refused(&job, "").contains("`features` does not fit"), "{measured}: {}", refused(&job, ""));
