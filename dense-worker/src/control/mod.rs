@@ -50,6 +50,7 @@ mod saved_model;
 mod scoring;
 mod slow;
 mod splits;
+mod start_meanings;
 mod start_model;
 mod status_report;
 mod step;

@@ -9,6 +9,7 @@
 //! | a tensor of another shape, because features or layers were added or removed | begins anew, with a word |
 //! | the dense optimiser's state | is taken if no tensor begins anew |
 //! | how a numeric column is standardised | stays, so that the network sees the same numbers |
+//! | a feature of the same name with other ids or numbers | keeps rows and weights, with a word |
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use zagros_store::Folder;
 use super::blocking::blocking;
 use super::row_servers::{RowServers, on_all};
 use super::saved_model::{JOB, MODEL, OPTIMIZER, SavedModel};
+use super::start_meanings::changed_meanings;
 use crate::datapath::dense::{Dense, DenseThread};
 use crate::error::WorkerError;
 use crate::model::{ModelError, SameInputs};
@@ -109,6 +111,7 @@ impl StartModel {
             let reason = format!("{saved} rows were saved, but the embedding servers took {rows}; is a file missing?");
             return Err(WorkerError::SavedModel { folder: self.saved.folder().to_string(), reason });
         }
+        differences.extend(changed_meanings(job, &self.job));
         differences.extend(self.load_dense(job, dense).await?);
         let step = match self.steps {
             StartSteps::Restart => 0,
