@@ -174,7 +174,7 @@ fn kind(name: &str, present: &[&str], distinct: usize, known: Known) -> ColumnKi
         };
     };
     let is_integer = numbers.iter().all(|number| number.fract() == 0.0);
-    if is_integer && is_id(name) {
+    if is_integer && (is_id(name) || name.is_empty()) {
         return if is_row_name { ColumnKind::RowName } else { ColumnKind::Category };
     }
     numbers.sort_by(f64::total_cmp);
@@ -211,6 +211,7 @@ mod tests {
         assert_eq!(kind_of("x", &["a", "a"]), ColumnKind::Constant);
         assert_eq!(kind_of("user_id", &["7", "8", "7"]), ColumnKind::Category);
         assert_eq!(kind_of("id", &["7", "8", "9"]), ColumnKind::RowName);
+        assert_eq!(kind_of("", &["0", "1", "2"]), ColumnKind::RowName, "an index");
         assert_eq!(kind_of("age", &["30", "31", "30"]), ColumnKind::Number { has_tail: false, is_category: true });
         assert_eq!(kind_of("gain", &["0.5", "0", "9000"]), ColumnKind::Number { has_tail: true, is_category: false });
         assert_eq!(kind_of("genres", &["a|b", "b|a", "a", "b|a|b"]), ColumnKind::MultiValued('|'));

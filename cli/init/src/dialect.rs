@@ -173,15 +173,21 @@ fn has_comments_between(lines: &[String], separator: char, fields: usize) -> boo
     marked.peek().is_some() && marked.all(|line| divide(line, separator).0.len() != fields)
 }
 
-/// Whether the first row names the columns: texts that are all different, no numbers, and in no other row of their column.
+/// Whether the first row names the columns: texts that are all different and no numbers. Either numbers alone are below one of them,
+/// and then one name may be empty, as that of an index is; or each is in no other row of its column.
 fn has_header(rows: &[Vec<String>]) -> bool {
     let Some((first, others)) = rows.split_first() else { return false };
-    first.iter().enumerate().all(|(column, name)| {
-        !name.is_empty()
-            && name.parse::<f64>().is_err()
-            && first[..column].iter().all(|other| other != name)
-            && others.iter().all(|row| row[column] != *name)
-    })
+    let is_name = |(column, name): (usize, &String)| {
+        name.parse::<f64>().is_err() && first[..column].iter().all(|other| other != name)
+    };
+    let names_numbers = |(column, name): (usize, &String)| {
+        let mut below = others.iter().map(|row| &row[column]).filter(|field| !field.is_empty()).peekable();
+        !name.is_empty() && below.peek().is_some() && below.all(|field| field.parse::<f64>().is_ok())
+    };
+    let is_no_value =
+        |(column, name): (usize, &String)| !name.is_empty() && others.iter().all(|row| row[column] != *name);
+    let mut columns = first.iter().enumerate();
+    columns.clone().all(is_name) && (columns.clone().any(names_numbers) || columns.all(is_no_value))
 }
 
 /// Divides a line. A field that starts with a quote ends at the next single quote (RFC 4180). Says whether a quote stays open.
@@ -243,6 +249,19 @@ mod tests {
         let between = infer("y,a\n1,f\n# a new day\n0,m\n").unwrap();
         assert_eq!((between.has_comments, between.ragged), (true, 0));
         assert!(!infer("y,a\n#1,f\n2,m\n").unwrap().has_comments, "`#1` is a value");
+    }
+
+    #[test]
+    fn numbers_below_a_text_settle_that_it_is_a_name() {
+        let rows = |text: &str| -> Vec<Vec<String>> {
+            text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+        };
+        assert!(has_header(&rows("label,device,os\n1,phone,os\n0,tv,ios\n")), "a value is like a name");
+        assert!(has_header(&rows(",y,city\n0,1,Rome\n1,0,Oslo\n")), "an index has no name");
+        assert!(has_header(&rows("device,os\nphone,ios\ntv,web\n")));
+        for none in ["1,phone,os\n0,tv,ios\n", "phone,ios\nphone,web\n", "y,y\n1,2\n", ",os\na,ios\n"] {
+            assert!(!has_header(&rows(none)), "{none}");
+        }
     }
 
     #[test]
