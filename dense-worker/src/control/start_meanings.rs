@@ -23,7 +23,7 @@ pub(super) fn changed_meanings(job: &Job, of_model: &Job) -> Vec<String> {
 fn numeric<'a>(ours: &'a Features, its: &'a Features) -> impl Iterator<Item = &'a Numeric> {
     let same = |one: &Numeric, other: &Numeric| {
         let transform = |of: &Numeric| (of.clip, of.log, of.standardise.clone(), of.min_max.clone(), of.missing);
-        transform(one) == transform(other)
+        (transform(one), &one.encode) == (transform(other), &other.encode)
     };
     let its = its.numeric.iter();
     ours.numeric.iter().filter(move |one| its.clone().any(|other| other.name() == one.name() && !same(one, other)))
