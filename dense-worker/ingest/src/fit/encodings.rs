@@ -6,7 +6,7 @@
 //! sample weight.
 //!
 //! m is the same for all folds. A mean over the other folds would be one number for each fold, by which a network could tell the folds apart, and
-//! so learn the mean label of each: the mean that was left out.
+//! so learn the mean label of each.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -36,12 +36,12 @@ pub struct RareCategories {
 
 /// Number of rows, by weight, and the sum of their labels.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct LabelSums {
     rows: f64,
     labels: f64,
 }
 
-impl Sums {
+impl LabelSums {
     fn add(&mut self, other: Self) {
         self.rows += other.rows;
         self.labels += other.labels;
@@ -64,9 +64,9 @@ pub(super) struct EncodingCounts {
     /// Where the sums of a category start.
     starts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     /// One for each fold of each category.
-    sums: Vec<Sums>,
+    sums: Vec<LabelSums>,
     /// Of all categories, those that were forgotten included.
-    all: Vec<Sums>,
+    all: Vec<LabelSums>,
     /// Categories that were forgotten.
     forgotten: u64,
     most: usize,
@@ -75,7 +75,7 @@ pub(super) struct EncodingCounts {
 impl EncodingCounts {
     pub(super) fn new(name: &str, encoding: &Encoding) -> Self {
         let (folds, encoding) = (encoding.own_folds().max(1), encoding.clone());
-        let (starts, sums, all) = (HashMap::default(), Vec::new(), vec![Sums::default(); folds]);
+        let (starts, sums, all) = (HashMap::default(), Vec::new(), vec![LabelSums::default(); folds]);
         Self { name: name.to_owned(), encoding, folds, starts, sums, all, forgotten: 0, most: MOST_COUNTED }
     }
 
@@ -89,15 +89,15 @@ impl EncodingCounts {
         let fold = if by_target { fold_of(place, self.folds) } else { 0 };
         let (rows, labels) = (f64::from(weight), if by_target { f64::from(weight) * f64::from(label) } else { 0.0 });
         let start = self.start(id);
-        self.sums[start + fold].add(Sums { rows, labels });
-        self.all[fold].add(Sums { rows, labels });
+        self.sums[start + fold].add(LabelSums { rows, labels });
+        self.all[fold].add(LabelSums { rows, labels });
     }
 
     fn start(&mut self, id: u64) -> usize {
         let (end, folds) = (self.sums.len(), self.folds);
         let start = *self.starts.entry(id).or_insert(end as u32) as usize;
         if start == end {
-            self.sums.resize(end + folds, Sums::default());
+            self.sums.resize(end + folds, LabelSums::default());
         }
         start
     }
@@ -129,21 +129,21 @@ impl EncodingCounts {
     }
 
     /// The ids of the most frequent categories. Of equally frequent ones, the least.
-    fn by_frequency(&self, sums: &[Sums], most: usize) -> Vec<u64> {
+    fn by_frequency(&self, sums: &[LabelSums], most: usize) -> Vec<u64> {
         let rows = |start: &u32| self.of(sums, *start).iter().map(|sums| sums.rows).sum::<f64>();
         let mut ids: Vec<(f64, u64)> = self.starts.iter().map(|(id, start)| (rows(start), *id)).collect();
         ids.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
         ids.into_iter().take(most).map(|(_, id)| id).collect()
     }
 
-    fn of<'a>(&self, sums: &'a [Sums], start: u32) -> &'a [Sums] {
+    fn of<'a>(&self, sums: &'a [LabelSums], start: u32) -> &'a [LabelSums] {
         &sums[start as usize..start as usize + self.folds]
     }
 
     pub(super) fn clear(&mut self) {
         self.starts.clear();
         self.sums.clear();
-        self.all.fill(Sums::default());
+        self.all.fill(LabelSums::default());
         self.forgotten = 0;
     }
 
@@ -151,8 +151,8 @@ impl EncodingCounts {
     pub(super) fn measured(&self) -> (EncodingTable, Option<RareCategories>) {
         let mut ids = self.by_frequency(&self.sums, self.encoding.max_size as usize);
         ids.sort_unstable();
-        let rare = self.numbers(&vec![Sums::default(); self.folds]);
-        let (mut values, mut spread) = (Vec::new(), Spread::default());
+        let rare = self.numbers(&vec![LabelSums::default(); self.folds]);
+        let (mut values, mut spread) = (Vec::new(), NumberSpread::default());
         let mut others = self.all.clone();
         for id in &ids {
             let sums = self.of(&self.sums, self.starts[id]);
@@ -171,7 +171,7 @@ impl EncodingCounts {
     }
 
     /// The numbers of a category: for the training rows of each fold, and for all other rows.
-    fn numbers(&self, sums: &[Sums]) -> Vec<f32> {
+    fn numbers(&self, sums: &[LabelSums]) -> Vec<f32> {
         let number = |left_out: Option<usize>| {
             without(sums, left_out).mean(total(&self.all).mean(0.0, 0.0), self.encoding.prior_rows()) as f32
         };
@@ -183,26 +183,26 @@ impl EncodingCounts {
 }
 
 /// The sum of all folds but one. It is added up anew: a difference would keep rounding errors of the fold.
-fn without(sums: &[Sums], left_out: Option<usize>) -> Sums {
-    let mut total = Sums::default();
+fn without(sums: &[LabelSums], left_out: Option<usize>) -> LabelSums {
+    let mut total = LabelSums::default();
     sums.iter().enumerate().filter(|(fold, _)| Some(*fold) != left_out).for_each(|(_, sums)| total.add(*sums));
     total
 }
 
-fn total(sums: &[Sums]) -> Sums {
+fn total(sums: &[LabelSums]) -> LabelSums {
     without(sums, None)
 }
 
 /// Mean and deviation of the numbers of the training rows.
 #[derive(Default)]
-struct Spread {
+struct NumberSpread {
     rows: f64,
     sum: f64,
     squares: f64,
 }
 
-impl Spread {
-    fn add(&mut self, numbers: &[f32], sums: &[Sums]) {
+impl NumberSpread {
+    fn add(&mut self, numbers: &[f32], sums: &[LabelSums]) {
         for (fold, sums) in sums.iter().enumerate() {
             let (rows, number) = (sums.rows.max(0.0), f64::from(numbers[fold]));
             self.rows += rows;
