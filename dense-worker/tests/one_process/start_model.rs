@@ -165,8 +165,7 @@ async fn numbers_that_mean_something_else_get_new_layers_and_statistics() {
     let (trained, recorded, run) = train(after(&first, folder.path(), &[plain])).await;
     trained.unwrap();
     assert!(of(&first.run) < 20.0 && of(&run) > 10_000.0, "not the mean of the logarithms: {}", of(&run));
-    let events = recorded.0.lock().unwrap();
-    let differences = events.iter().find_map(|event| match event {
+    let differences = recorded.0.lock().unwrap().iter().find_map(|event| match event {
         Event::StartedFrom { differences, .. } => Some(differences.clone()),
         _ => None,
     });
