@@ -13,6 +13,7 @@ mod encoded;
 mod encoding;
 mod features;
 mod finalmlp;
+mod meanings;
 mod mlp;
 mod model;
 mod network;
@@ -50,7 +51,7 @@ pub use statistics::{Measured, Statistic};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
-pub use train::{DenseUpdates, Device, Mode, Precision, StartSteps, Train};
+pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, Train};
 pub use vocabulary::Vocabulary;
 pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
 pub use zagros_table::{

@@ -88,9 +88,8 @@ fn a_column_has_two_tables_with_dims_and_optimisers_of_their_own() {
         let length = |(name, values): (String, Value)| values.as_array().map(|values| (name, values.len()));
         parts.into_iter().filter_map(length).collect::<Vec<_>>()
     };
-    let expected = |parts: &[(&str, usize)]| {
-        parts.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect::<Vec<_>>()
-    };
+    let expected =
+        |parts: &[(&str, usize)]| parts.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect::<Vec<_>>();
     let mut wide = lengths("C1_wide");
     wide.sort();
     assert_eq!(wide, expected(&[("n", 1), ("weights", 1), ("z", 1)]));

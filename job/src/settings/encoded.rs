@@ -36,7 +36,8 @@ impl Features {
         plain
     }
 
-    fn encoded_category(&self, feature: &Numeric, encoding: &Encoding) -> Categorical {
+    /// A stand-in for a feature that encodes a category.
+    pub(super) fn encoded_category(&self, feature: &Numeric, encoding: &Encoding) -> Categorical {
         let source = if encoding.with.is_empty() {
             let part = self.part(&feature.column);
             Source::Column { column: part.column.to_owned(), reading: part.reading.clone() }

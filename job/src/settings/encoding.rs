@@ -147,10 +147,9 @@ impl Encoding {
         }
     }
 
-    /// Whether both measure the same number of the same category.
-    #[must_use]
-    pub fn is_like(&self, other: &Self) -> bool {
-        let what = |of: &Self| (of.by, of.with.clone(), of.own_folds(), of.prior_rows());
+    /// Whether both measure the same number of a category.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let what = |of: &Self| (of.by, of.own_folds(), of.prior_rows(), of.max_size);
         what(self) == what(other)
     }
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolero::check;
 use tempfile::TempDir;
 use zagros_ingest::{
-    BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, check_first_rows, files, fit_features, inspect,
-    validate,
+    BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, check_first_rows, files, fit_features,
+    inspect, validate,
 };
 use zagros_job::{Job, Overrides};
 use zagros_zip::ZipEq;
@@ -125,7 +125,10 @@ impl FuzzedFile {
         let mut measured = self.job.clone();
         let fitted = fit_features(&mut measured, &AtomicU64::new(0), &Arc::default());
         if !self.job.features.unmeasured().is_empty() {
-            assert_eq!(fitted.ok().map(|report| report.rows).unwrap_or(0), stream(&measured, DataPart::Train, &found).unwrap_or(0));
+            assert_eq!(
+                fitted.ok().map(|report| report.rows).unwrap_or(0),
+                stream(&measured, DataPart::Train, &found).unwrap_or(0)
+            );
         }
         rows
     }
@@ -227,8 +230,7 @@ fn pieces_of_arrow_files_are_rows_or_a_reason() {
 
 /// The rows of a part; `None` if they cannot be read.
 fn stream(job: &Job, part: DataPart, found: &[FileInfo]) -> Option<u64> {
-    let options =
-        StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
+    let options = StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
     let stream = BatchStream::open(job, options, Box::new(WholeFiles::new(found))).expect("threads start");
     stream.map(|batch| batch.map(|batch| batch.size as u64)).sum::<Result<u64, _>>().ok()
 }
