@@ -346,9 +346,12 @@ mod tests {
             );
             job(DELIMITED, &text).features
         };
-        for (encode, taken) in
-            [("by = 'count'", true), ("by = 'count', max_size = 7", false), ("by = 'count', with = ['b']", false), ("by = 'target'", false)]
-        {
+        for (encode, taken) in [
+            ("by = 'count'", true),
+            ("by = 'count', max_size = 7", false),
+            ("by = 'count', with = ['b']", false),
+            ("by = 'target'", false),
+        ] {
             let mut features = encoded(encode);
             features.take_measured(&measured());
             assert_eq!(features.unmeasured().is_empty(), taken, "{encode}");
