@@ -303,7 +303,8 @@ mod tests {
             (format!("[{number}, 'b']"), "isotonic"),
             (format!("[{number}, {classes}]"), "temperature"),
         ] {
-            assert_eq!(found(&label, kind), [""; 0], "{label}");
+            let text = format!("{}[eval]\ncalibration = '{kind}'\n", features(&label));
+            assert!(job(&validated(), &text).eval.calibration.is_some(), "{label}");
         }
     }
 
