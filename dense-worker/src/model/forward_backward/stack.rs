@@ -52,17 +52,26 @@ impl Stack {
         dropout: bool,
         gradients: &mut impl Iterator<Item = Tensor>,
     ) -> Result<Self, ModelError> {
+        Self::of([mlp], rows, dropout, gradients)
+    }
+
+    /// As [`Self::new`], of MLPs that follow each other.
+    pub(super) fn of<'a>(
+        mlps: impl IntoIterator<Item = &'a Mlp>,
+        rows: usize,
+        dropout: bool,
+        gradients: &mut impl Iterator<Item = Tensor>,
+    ) -> Result<Self, ModelError> {
         let mut layers = Vec::new();
-        for (weight, bias, activate) in mlp.parts() {
+        let parts = |mlp: &'a Mlp| mlp.parts().map(move |(weight, bias, activate)| (mlp, weight, bias, activate));
+        for (mlp, weight, bias, activate) in mlps.into_iter().flat_map(parts) {
             let width = usize::try_from(weight.size()[0]).unwrap_or(0);
-            let missing = ModelError::Shape { what: "a layer has no gradient" };
-            let (Some(d_weight), Some(d_bias)) = (gradients.next(), gradients.next()) else { return Err(missing) };
             let (output, d_output) = (Matrix::dense(rows, width)?, Matrix::dense(rows, width)?);
             layers.push(Layer {
                 products: Products::new(weight, rows, half(mlp.precision_of(activate)))?,
                 bias: bias.f_detach()?,
-                d_weight,
-                d_bias,
+                d_weight: next(gradients)?,
+                d_bias: next(gradients)?,
                 output,
                 d_output,
                 mask: Vec::new(),
@@ -109,10 +118,26 @@ impl Stack {
         progress: &mut ChunkProgress<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
+        self.through_loss_beside(&[], (input, d_input), share, progress, dropout)
+    }
+
+    /// As [`Self::through_loss`], for a network that adds `beside` to the logits: `[samples]`, or nothing. [`Self::d_logits`] holds
+    /// its slopes then.
+    pub(super) fn through_loss_beside(
+        &mut self,
+        beside: &[f32],
+        (input, d_input): (&Matrix, Option<&Matrix>),
+        share: &mut BatchShare<'_>,
+        progress: &mut ChunkProgress<'_>,
+        dropout: &mut Dropout,
+    ) -> Result<f64, ModelError> {
         let rows = share.samples;
         let input = input.rows(rows)?;
         self.forward(&input, rows, Some(dropout))?;
         share.logits.copy_from_slice(self.output(rows));
+        if !beside.is_empty() {
+            share.logits.iter_mut().zip_eq(beside).for_each(|(logit, term)| *logit += term);
+        }
         let MeanLoss { losses, factor } = progress.mean;
         let loss = losses.sum(share.logits, (share.labels, share.weights), factor, self.d_output(rows));
         let d_input = d_input.map(|d_input| d_input.rows(rows)).transpose()?;
@@ -128,6 +153,11 @@ impl Stack {
     /// The buffer of d loss / d output for [`Self::backward`].
     fn d_output(&mut self, rows: usize) -> &mut [f32] {
         self.layers.last_mut().map_or(&mut [], |layer| layer.d_output.values_mut(rows))
+    }
+
+    /// d loss / d logits after [`Self::through_loss_beside`].
+    pub(super) fn d_logits(&self, rows: usize) -> &[f32] {
+        self.layers.last().map_or(&[], |layer| layer.d_output.values(rows))
     }
 
     /// [`Self::output`] and the buffer of its slopes.
@@ -165,6 +195,11 @@ impl Stack {
         }
         Ok(())
     }
+}
+
+/// The gradient of the next variable.
+pub(super) fn next(gradients: &mut impl Iterator<Item = Tensor>) -> Result<Tensor, ModelError> {
+    gradients.next().ok_or(ModelError::Shape { what: "a layer has no gradient" })
 }
 
 impl Layer {

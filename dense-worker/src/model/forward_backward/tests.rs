@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use zagros_job::{DenseOptimizer, Job, Model, Precision};
+use zagros_job::{DenseOptimizer, Job, Model, Precision, Structure};
 use zagros_zip::{ZipEq, number_from};
 
 use super::CHUNK;
@@ -17,6 +17,18 @@ fn dlrm(dropout: f64) -> Model {
 
 fn ffnn(dropout: f64) -> Model {
     Model::Ffnn { hidden: vec![11, 6], dropout }
+}
+
+fn dcnv2(rank: Option<usize>, structure: Structure, hidden: Vec<i64>) -> Model {
+    Model::Dcnv2 { cross_layers: 3, rank, structure, hidden, dropout: 0.0 }
+}
+
+fn wide_deep(dropout: f64) -> Model {
+    Model::WideDeep { hidden: vec![11, 6], dropout }
+}
+
+fn deepfm(dropout: f64) -> Model {
+    Model::DeepFm { hidden: vec![11, 6], dropout }
 }
 
 /// Numeric values, embeddings and labels of a batch.
@@ -91,8 +103,38 @@ fn ffnn_equals_autograd_for_any_inputs() {
 }
 
 #[test]
+fn dcnv2_equals_autograd_in_each_form() {
+    for rank in [None, Some(3)] {
+        for structure in [Structure::Stacked, Structure::Parallel] {
+            for hidden in [vec![11, 6], vec![]] {
+                for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
+                    check(&mut job(numeric, dims, dcnv2(rank, structure, hidden.clone())), CHUNK + 5, 2);
+                }
+            }
+        }
+    }
+    check(&mut job(4, &[], dcnv2(None, Structure::Parallel, vec![5])), 2 * CHUNK + 1, 1);
+}
+
+#[test]
+fn wide_deep_equals_autograd_for_any_inputs() {
+    for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (4, &[]), (3, &[1, 1])] {
+        check(&mut job(numeric, dims, wide_deep(0.0)), CHUNK + 5, 2);
+    }
+}
+
+#[test]
+fn deepfm_equals_autograd_for_any_inputs() {
+    for (numeric, dims) in [(3, &[4, 4, 4][..]), (0, &[9, 9]), (1, &[2])] {
+        check(&mut job(numeric, dims, deepfm(0.0)), CHUNK + 5, 2);
+    }
+}
+
+#[test]
 fn dropout_equals_that_of_autograd_within_one_chunk() {
-    for model in [dlrm(0.3), ffnn(0.5)] {
+    let parallel = Structure::Parallel;
+    let dcnv2 = Model::Dcnv2 { cross_layers: 1, rank: None, structure: parallel, hidden: vec![9], dropout: 0.4 };
+    for model in [dlrm(0.3), ffnn(0.5), wide_deep(0.5), deepfm(0.2), dcnv2] {
         check(&mut job(2, &[4, 4], model), CHUNK, 1);
     }
 }
@@ -100,7 +142,8 @@ fn dropout_equals_that_of_autograd_within_one_chunk() {
 /// bf16 keeps 8 digits of 24: far from f32, but close enough for the same direction.
 #[test]
 fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
-    for model in [dlrm(0.0), ffnn(0.0)] {
+    let dcnv2 = dcnv2(None, Structure::Stacked, vec![11, 6]);
+    for model in [dlrm(0.0), ffnn(0.0), dcnv2, wide_deep(0.0), deepfm(0.0)] {
         let mut job = job(3, &[8, 8, 8], model);
         let steps = [samples(&job, CHUNK + 9, 1)];
         let (exact, exact_weights) = step(&job, false, &steps);
