@@ -11,9 +11,11 @@ mod dlrm;
 mod ffnn;
 mod linear_term;
 mod matrix;
+mod mixture;
 mod pairs;
 mod product;
 mod stack;
+mod tasks;
 mod threads;
 mod wide_deep;
 
@@ -27,6 +29,7 @@ use deepfm::DeepFmForwardBackward;
 use dlrm::DlrmForwardBackward;
 use ffnn::FfnnForwardBackward;
 pub(super) use matrix::{values, values_mut};
+use tasks::TasksForwardBackward;
 pub(super) use threads::ComputeThreads;
 use wide_deep::WideDeepForwardBackward;
 
@@ -104,12 +107,13 @@ impl ForwardBackward {
             Network::Dcnv2(dcnv2) => Box::new(Dcnv2ForwardBackward::new(dcnv2, shape, gradients)?),
             Network::DeepFm(deepfm) => Box::new(DeepFmForwardBackward::new(deepfm, numeric, gradients)?),
             Network::WideDeep(wide_deep) => Box::new(WideDeepForwardBackward::new(wide_deep, shape, gradients)?),
-            Network::Wukong(_)
-            | Network::FinalMlp(_)
-            | Network::Tasks(_)
-            | Network::Din(_)
-            | Network::Bst(_)
-            | Network::TorchScript(_) => return Ok(None),
+            Network::Tasks(tasks) => match TasksForwardBackward::new(tasks, shape, gradients)? {
+                Some(pass) => Box::new(pass),
+                None => return Ok(None),
+            },
+            Network::Wukong(_) | Network::FinalMlp(_) | Network::Din(_) | Network::Bst(_) | Network::TorchScript(_) => {
+                return Ok(None);
+            }
         };
         Ok(Some(Self(pass)))
     }

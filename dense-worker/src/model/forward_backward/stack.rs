@@ -168,6 +168,39 @@ impl Stack {
         }
     }
 
+    /// Values of an output.
+    pub(super) fn width(&self) -> usize {
+        self.layers.last().map_or(0, |layer| layer.output.columns())
+    }
+
+    /// [`Self::output`], for libtorch.
+    pub(super) fn output_tensor(&self, rows: usize) -> Result<Tensor, ModelError> {
+        self.last()?.output.rows(rows)
+    }
+
+    /// d loss / d output, for libtorch.
+    pub(super) fn d_output_tensor(&self, rows: usize) -> Result<Tensor, ModelError> {
+        self.last()?.d_output.rows(rows)
+    }
+
+    fn last(&self) -> Result<&Layer, ModelError> {
+        self.layers.last().ok_or(ModelError::Shape { what: "a stack has no layer" })
+    }
+
+    /// As [`Self::backward`], for an input that others read as well: adds to d loss / d input.
+    pub(super) fn backward_adding(
+        &mut self,
+        input: &Tensor,
+        rows: usize,
+        progress: &mut ChunkProgress<'_>,
+        d_input: &Tensor,
+    ) -> Result<(), ModelError> {
+        self.backward(input, rows, progress, None)?;
+        let Some(first) = self.layers.first_mut() else { return Ok(()) };
+        let slopes = first.d_output.rows(rows)?;
+        first.products.add_input_gradient(&slopes, &mut d_input.shallow_clone())
+    }
+
     /// Call it after [`Self::forward`] on the same input. Adds the gradients of weights and biases to those of earlier
     /// chunks of the batch. Writes d loss / d input if it is wanted.
     pub(super) fn backward(

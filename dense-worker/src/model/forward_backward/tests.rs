@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use zagros_job::{DenseOptimizer, Job, Model, Precision, Structure};
+use zagros_job::{DenseOptimizer, ExpertLayers, Job, Model, Precision, Structure};
 use zagros_zip::{ZipEq, number_from};
 
 use super::CHUNK;
@@ -31,13 +31,27 @@ fn deepfm(dropout: f64) -> Model {
     Model::DeepFm { hidden: vec![11, 6], dropout }
 }
 
+/// A job of three labels on a network that they share.
+fn tasks(model: Model, numeric: usize, dims: &[usize]) -> Job {
+    let mut job = job(numeric, dims, model);
+    job.features.targets = vec!["a".into(), "b".into(), "c".into()];
+    job
+}
+
+fn experts(hidden: Vec<i64>, dropout: f64) -> ExpertLayers {
+    ExpertLayers { hidden, tower: vec![5], dropout }
+}
+
 /// Numeric values, embeddings and labels of a batch.
 fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let shape = InputShape::of(job);
     let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
     let (numeric, embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
-    let labels = values(batch).into_iter().map(|value| if value > 0.3 { 1.0 } else { 0.0 }).collect();
+    let labels = values(batch * job.features.targets.len())
+        .into_iter()
+        .map(|value| if value > 0.3 { 1.0 } else { 0.0 })
+        .collect();
     [numeric, embeddings, labels]
 }
 
@@ -131,11 +145,47 @@ fn deepfm_equals_autograd_for_any_inputs() {
 }
 
 #[test]
+fn networks_of_several_labels_equal_autograd() {
+    let mmoe = |hidden: &[i64]| Model::Mmoe { experts: 3, layers: experts(hidden.to_vec(), 0.0) };
+    let ple = |levels| Model::Ple { levels, shared_experts: 2, task_experts: 1, layers: experts(vec![7, 6], 0.0) };
+    let bottom = |bottom: &[i64], tower: &[i64]| {
+        let (bottom, tower) = (bottom.to_vec(), tower.to_vec());
+        Model::SharedBottom { bottom, tower, dropout: 0.0 }
+    };
+    let models = [
+        mmoe(&[8]),
+        mmoe(&[9, 4]),
+        ple(1),
+        ple(2),
+        ple(3),
+        bottom(&[9, 6], &[4]),
+        bottom(&[9], &[]),
+        bottom(&[], &[4]),
+    ];
+    for model in models {
+        for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
+            check(&mut tasks(model.clone(), numeric, dims), CHUNK + 5, 2);
+        }
+    }
+}
+
+#[test]
+fn experts_without_layers_have_autograd_alone() {
+    let model = Model::Mmoe { experts: 3, layers: experts(vec![], 0.0) };
+    assert!(DenseModel::new(&tasks(model, 2, &[4])).unwrap().compute.is_none());
+}
+
+#[test]
 fn dropout_equals_that_of_autograd_within_one_chunk() {
     let parallel = Structure::Parallel;
     let dcnv2 = Model::Dcnv2 { cross_layers: 1, rank: None, structure: parallel, hidden: vec![9], dropout: 0.4 };
     for model in [dlrm(0.3), ffnn(0.5), wide_deep(0.5), deepfm(0.2), dcnv2] {
         check(&mut job(2, &[4, 4], model), CHUNK, 1);
+    }
+    let ple = Model::Ple { levels: 2, shared_experts: 1, task_experts: 2, layers: experts(vec![7, 6], 0.3) };
+    let mmoe = Model::Mmoe { experts: 2, layers: experts(vec![7], 0.3) };
+    for model in [ple, mmoe, Model::SharedBottom { bottom: vec![9], tower: vec![4], dropout: 0.5 }] {
+        check(&mut tasks(model, 2, &[4, 4]), CHUNK, 1);
     }
 }
 
