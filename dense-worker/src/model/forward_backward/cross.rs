@@ -83,8 +83,8 @@ impl CrossLayers {
     }
 
     /// d loss / d x₀ after [`Self::backward`].
-    pub(super) fn d_first(&self) -> &Matrix {
-        &self.d_first
+    pub(super) fn d_first_mut(&mut self) -> &mut Matrix {
+        &mut self.d_first
     }
 
     /// Forward from [`Self::first`].

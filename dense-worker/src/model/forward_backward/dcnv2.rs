@@ -90,19 +90,12 @@ impl Pass for Dcnv2ForwardBackward {
             Rest::Parallel(parallel) => parallel.through_loss(cross, d_crossed, share_of, progress, dropout)?,
         };
         cross.backward(d_crossed, rows, progress)?;
-        let beside = match rest {
-            Rest::Stacked(_) => None,
-            Rest::Parallel(parallel) => Some(parallel.d_first.values(rows)),
-        };
-        let (d_first, width) = (cross.d_first(), cross.d_first().columns() - *numeric);
-        for (sample, slopes) in d_first.values(rows).chunks_exact(d_first.stride()).enumerate() {
-            let into = &mut share.gradients[sample * width..][..width];
-            into.copy_from_slice(&slopes[*numeric..][..width]);
-            if let Some(beside) = beside {
-                let beside = &beside[sample * d_first.stride() + *numeric..][..width];
-                into.iter_mut().zip_eq(beside).for_each(|(sum, slope)| *sum += slope);
-            }
+        let d_first = cross.d_first_mut();
+        if let Rest::Parallel(parallel) = rest {
+            let beside = parallel.d_first.values(rows);
+            d_first.values_mut(rows).iter_mut().zip_eq(beside).for_each(|(sum, slope)| *sum += slope);
         }
+        d_first.copy_from_column(*numeric, rows, share.gradients);
         Ok(loss)
     }
 }

@@ -45,13 +45,11 @@ impl Pass for FfnnForwardBackward {
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
         let Self { input, d_input, numeric, layers } = self;
-        let (rows, width) = (share.samples, input.columns() - *numeric);
+        let rows = share.samples;
         input.put_side_by_side(rows, (share.numeric, *numeric), share.embeddings);
         let loss = layers.through_loss((input, d_input.as_ref()), &mut share, progress, dropout)?;
         let Some(d_input) = d_input else { return Ok(loss) };
-        for (sample, slopes) in d_input.values(rows).chunks_exact(d_input.stride()).enumerate() {
-            share.gradients[sample * width..][..width].copy_from_slice(&slopes[..width]);
-        }
+        d_input.copy_from_column(0, rows, share.gradients);
         Ok(loss)
     }
 }

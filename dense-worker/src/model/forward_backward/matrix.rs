@@ -52,6 +52,14 @@ impl Matrix {
         }
     }
 
+    /// Copies the columns from `start` on to `into`, `[rows, columns − start]`.
+    pub(super) fn copy_from_column(&self, start: usize, rows: usize, into: &mut [f32]) {
+        let width = self.columns - start;
+        for (row, values) in self.values(rows).chunks_exact(self.stride).enumerate() {
+            into[row * width..][..width].copy_from_slice(&values[start..][..width]);
+        }
+    }
+
     /// `[rows, columns]`, the first `rows` rows, for libtorch to read or write.
     pub(super) fn rows(&self, rows: usize) -> Result<Tensor, ModelError> {
         Ok(self.tensor.f_narrow(0, 0, int(rows))?.f_narrow(1, 0, int(self.columns))?)

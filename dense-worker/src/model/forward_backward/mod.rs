@@ -9,6 +9,8 @@ mod dcnv2;
 mod deepfm;
 mod dlrm;
 mod ffnn;
+mod finalmlp;
+mod fusion;
 mod linear_term;
 mod matrix;
 mod mixture;
@@ -28,6 +30,7 @@ use dcnv2::Dcnv2ForwardBackward;
 use deepfm::DeepFmForwardBackward;
 use dlrm::DlrmForwardBackward;
 use ffnn::FfnnForwardBackward;
+use finalmlp::FinalMlpForwardBackward;
 pub(super) use matrix::{values, values_mut};
 use tasks::TasksForwardBackward;
 pub(super) use threads::ComputeThreads;
@@ -111,7 +114,11 @@ impl ForwardBackward {
                 Some(pass) => Box::new(pass),
                 None => return Ok(None),
             },
-            Network::Wukong(_) | Network::FinalMlp(_) | Network::Din(_) | Network::Bst(_) | Network::TorchScript(_) => {
+            Network::FinalMlp(finalmlp) => match FinalMlpForwardBackward::new(finalmlp, shape, gradients)? {
+                Some(pass) => Box::new(pass),
+                None => return Ok(None),
+            },
+            Network::Wukong(_) | Network::Din(_) | Network::Bst(_) | Network::TorchScript(_) => {
                 return Ok(None);
             }
         };

@@ -189,10 +189,7 @@ impl Pass for TasksForwardBackward {
         }
         drop((read, d_read));
         self.backward_shared(rows, progress)?;
-        let (width, stride) = (self.input.columns() - self.numeric, self.d_input.stride());
-        for (sample, slopes) in self.d_input.values(rows).chunks_exact(stride).enumerate() {
-            share.gradients[sample * width..][..width].copy_from_slice(&slopes[self.numeric..][..width]);
-        }
+        self.d_input.copy_from_column(self.numeric, rows, share.gradients);
         Ok(loss)
     }
 }

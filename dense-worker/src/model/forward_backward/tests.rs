@@ -169,6 +169,21 @@ fn networks_of_several_labels_equal_autograd() {
     }
 }
 
+fn finalmlp(heads: usize, dropout: f64) -> Model {
+    Model::FinalMlp { first: vec![9, 6], second: vec![4], heads, gate: None, dropout }
+}
+
+#[test]
+fn finalmlp_equals_autograd_with_one_and_more_heads_and_outputs() {
+    for heads in [1, 2] {
+        for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (3, &[])] {
+            check(&mut job(numeric, dims, finalmlp(heads, 0.0)), CHUNK + 5, 2);
+            check(&mut tasks(finalmlp(heads, 0.0), numeric, dims), CHUNK + 5, 1);
+        }
+    }
+    check(&mut job(2, &[4, 4], finalmlp(2, 0.4)), CHUNK, 1);
+}
+
 #[test]
 fn experts_without_layers_have_autograd_alone() {
     let model = Model::Mmoe { experts: 3, layers: experts(vec![], 0.0) };
