@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 94] = [
+const EFFECTS: [(&str, ChangeEffect); 95] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -85,6 +85,7 @@ const EFFECTS: [(&str, ChangeEffect); 94] = [
     ("train.device", Operational),
     ("train.start_from", Meaning),
     ("train.start_steps", Meaning),
+    ("train.start_changed", Meaning),
     ("train.max_steps", Operational),
     // Early stopping compares the states that are evaluated.
     ("train.evaluate_every", Learning),

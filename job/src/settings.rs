@@ -11,6 +11,7 @@ mod data;
 mod dense;
 mod features;
 mod finalmlp;
+mod meanings;
 mod mlp;
 mod model;
 mod network;
@@ -47,7 +48,7 @@ pub use statistics::{Measured, Statistic};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
-pub use train::{DenseUpdates, Device, Mode, Precision, StartSteps, Train};
+pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, Train};
 pub use vocabulary::Vocabulary;
 pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
 pub use zagros_table::{
