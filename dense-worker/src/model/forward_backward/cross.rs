@@ -30,7 +30,7 @@ pub(super) struct CrossLayers {
 
 #[derive(Debug)]
 struct CrossLayer {
-    map: Map,
+    map: CrossMap,
     /// `[width]`, the variable itself without autograd.
     bias: Tensor,
     d_bias: Tensor,
@@ -42,7 +42,7 @@ struct CrossLayer {
 
 /// The products of a layer, and views of their gradients.
 #[derive(Debug)]
-enum Map {
+enum CrossMap {
     Full { matrix: Products, d_matrix: Tensor },
     LowRank { down: Products, d_down: Tensor, up: Products, d_up: Tensor, hidden: Matrix, d_hidden: Matrix },
 }
@@ -62,8 +62,8 @@ impl CrossLayers {
     /// Reads the changed weights. Call it before each batch.
     pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
         self.layers.iter_mut().try_for_each(|layer| match &mut layer.map {
-            Map::Full { matrix, .. } => matrix.refresh(),
-            Map::LowRank { down, up, .. } => down.refresh().and_then(|()| up.refresh()),
+            CrossMap::Full { matrix, .. } => matrix.refresh(),
+            CrossMap::LowRank { down, up, .. } => down.refresh().and_then(|()| up.refresh()),
         })
     }
 
@@ -125,13 +125,16 @@ impl CrossLayer {
         let (map, bias) = match layer {
             Cross::Full(linear) => {
                 let (weight, bias) = linear.parts();
-                (Map::Full { matrix: products(weight)?, d_matrix: next(gradients)? }, bias)
+                (CrossMap::Full { matrix: products(weight)?, d_matrix: next(gradients)? }, bias)
             }
             Cross::LowRank { down, up } => {
                 let ((weight, bias), rank) = (up.parts(), usize::try_from(down.size()[0]).unwrap_or(0));
                 let (d_down, d_up) = (next(gradients)?, next(gradients)?);
                 let (hidden, d_hidden) = (Matrix::aligned(CHUNK, rank)?, Matrix::aligned(CHUNK, rank)?);
-                (Map::LowRank { down: products(down)?, d_down, up: products(weight)?, d_up, hidden, d_hidden }, bias)
+                (
+                    CrossMap::LowRank { down: products(down)?, d_down, up: products(weight)?, d_up, hidden, d_hidden },
+                    bias,
+                )
             }
         };
         let matrix = || Matrix::aligned(CHUNK, width);
@@ -142,8 +145,8 @@ impl CrossLayer {
     fn forward(&mut self, first: &Matrix, input: &Matrix, rows: usize) -> Result<(), ModelError> {
         let (x, mut affine) = (input.rows(rows)?, self.affine.rows(rows)?);
         match &mut self.map {
-            Map::Full { matrix, .. } => matrix.forward(&x, &mut affine)?,
-            Map::LowRank { down, up, hidden, .. } => {
+            CrossMap::Full { matrix, .. } => matrix.forward(&x, &mut affine)?,
+            CrossMap::LowRank { down, up, hidden, .. } => {
                 let mut hidden = hidden.rows(rows)?;
                 down.forward(&x, &mut hidden)?;
                 up.forward(&hidden, &mut affine)?;
@@ -210,12 +213,12 @@ impl CrossLayer {
     ) -> Result<(), ModelError> {
         let rows = usize::try_from(d_affine.size()[0]).unwrap_or(0);
         match &mut self.map {
-            Map::Full { matrix, d_matrix } => {
+            CrossMap::Full { matrix, d_matrix } => {
                 matrix.weight_gradient(d_affine, input, d_matrix, progress)?;
                 progress.finished(d_matrix.numel() + self.d_bias.numel());
                 matrix.add_input_gradient(d_affine, slopes)
             }
-            Map::LowRank { down, d_down, up, d_up, hidden, d_hidden } => {
+            CrossMap::LowRank { down, d_down, up, d_up, hidden, d_hidden } => {
                 up.weight_gradient(d_affine, &hidden.rows(rows)?, d_up, progress)?;
                 progress.finished(d_up.numel() + self.d_bias.numel());
                 let mut d_hidden = d_hidden.rows(rows)?;

@@ -7,7 +7,7 @@ use zagros_zip::ZipEq;
 use super::cross::CrossLayers;
 use super::matrix::Matrix;
 use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, Pass};
+use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
 use crate::model::dcnv2::Dcnv2;
 use crate::model::dropout::Dropout;
 use crate::model::{InputShape, ModelError};
@@ -18,12 +18,12 @@ pub(in crate::model) struct Dcnv2ForwardBackward {
     cross: CrossLayers,
     /// d loss / d output of the cross layers, `[chunk, width]`.
     d_crossed: Matrix,
-    rest: Rest,
+    after: AfterCross,
 }
 
 /// What reads the output of the cross layers.
 #[derive(Debug)]
-enum Rest {
+enum AfterCross {
     /// The deep MLP, if there is one, and the output layer.
     Stacked(Stack),
     Parallel(Box<Parallel>),
@@ -50,26 +50,26 @@ impl Dcnv2ForwardBackward {
     ) -> Result<Self, ModelError> {
         let width = shape.numeric + shape.width();
         let cross = CrossLayers::new(&dcnv2.cross, width, gradients)?;
-        let rest = match (&dcnv2.deep, dcnv2.structure) {
-            (Some(deep), Structure::Parallel) => Rest::Parallel(Box::new(Parallel {
+        let after = match (&dcnv2.deep, dcnv2.structure) {
+            (Some(deep), Structure::Parallel) => AfterCross::Parallel(Box::new(Parallel {
                 deep: Stack::new(deep, CHUNK, true, gradients)?,
                 d_first: Matrix::aligned(CHUNK, width)?,
                 both: Matrix::aligned(CHUNK, dcnv2.output.inputs())?,
                 d_both: Matrix::aligned(CHUNK, dcnv2.output.inputs())?,
                 output: Stack::new(&dcnv2.output, CHUNK, true, gradients)?,
             })),
-            (deep, _) => Rest::Stacked(Stack::of(deep.iter().chain([&dcnv2.output]), CHUNK, true, gradients)?),
+            (deep, _) => AfterCross::Stacked(Stack::of(deep.iter().chain([&dcnv2.output]), CHUNK, true, gradients)?),
         };
-        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(CHUNK, width)?, rest })
+        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(CHUNK, width)?, after })
     }
 }
 
-impl Pass for Dcnv2ForwardBackward {
+impl ChunkStep for Dcnv2ForwardBackward {
     fn refresh(&mut self) -> Result<(), ModelError> {
         self.cross.refresh()?;
-        match &mut self.rest {
-            Rest::Stacked(stack) => stack.refresh(),
-            Rest::Parallel(parallel) => parallel.deep.refresh().and_then(|()| parallel.output.refresh()),
+        match &mut self.after {
+            AfterCross::Stacked(stack) => stack.refresh(),
+            AfterCross::Parallel(parallel) => parallel.deep.refresh().and_then(|()| parallel.output.refresh()),
         }
     }
 
@@ -79,19 +79,19 @@ impl Pass for Dcnv2ForwardBackward {
         progress: &mut ChunkProgress<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
-        let Self { numeric, cross, d_crossed, rest } = self;
+        let Self { numeric, cross, d_crossed, after } = self;
         let (rows, share_of) = (share.samples, &mut share);
         cross.first_mut().put_side_by_side(rows, (share_of.numeric, *numeric), share_of.embeddings);
         cross.forward(rows)?;
-        let loss = match rest {
-            Rest::Stacked(stack) => {
+        let loss = match after {
+            AfterCross::Stacked(stack) => {
                 stack.through_loss((cross.output(), Some(d_crossed)), share_of, progress, dropout)?
             }
-            Rest::Parallel(parallel) => parallel.through_loss(cross, d_crossed, share_of, progress, dropout)?,
+            AfterCross::Parallel(parallel) => parallel.through_loss(cross, d_crossed, share_of, progress, dropout)?,
         };
         cross.backward(d_crossed, rows, progress)?;
         let d_first = cross.d_first_mut();
-        if let Rest::Parallel(parallel) = rest {
+        if let AfterCross::Parallel(parallel) = after {
             let beside = parallel.d_first.values(rows);
             d_first.values_mut(rows).iter_mut().zip_eq(beside).for_each(|(sum, slope)| *sum += slope);
         }

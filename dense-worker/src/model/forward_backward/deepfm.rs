@@ -7,15 +7,15 @@ use zagros_zip::ZipEq;
 use super::linear_term::LinearTerm;
 use super::matrix::{Matrix, values, values_mut};
 use super::stack::{Stack, next};
-use super::{BatchShare, CHUNK, ChunkProgress, Pass};
+use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::deepfm::DeepFm;
 use crate::model::dropout::Dropout;
 
 #[derive(Debug)]
 pub(in crate::model) struct DeepFmForwardBackward {
-    numeric: Option<Numeric>,
-    /// Numeric columns, and categorical features.
+    numeric: Option<NumericFactors>,
+    /// NumericFactors columns, and categorical features.
     fields: (usize, usize),
     /// Values of a feature vector: its first-order weight, and K factors.
     dim: usize,
@@ -31,7 +31,7 @@ pub(in crate::model) struct DeepFmForwardBackward {
 
 /// What the dense network has for the numeric columns.
 #[derive(Debug)]
-struct Numeric {
+struct NumericFactors {
     first_order: LinearTerm,
     /// `[numeric, K]`, the variable itself without autograd.
     factors: Tensor,
@@ -46,7 +46,7 @@ impl DeepFmForwardBackward {
         gradients: &mut impl Iterator<Item = Tensor>,
     ) -> Result<Self, ModelError> {
         let of_numeric = match (&network.first_order, &network.factors) {
-            (Some(first_order), Some(factors)) => Some(Numeric {
+            (Some(first_order), Some(factors)) => Some(NumericFactors {
                 first_order: LinearTerm::new(first_order, gradients)?,
                 factors: factors.f_detach()?,
                 d_factors: next(gradients)?,
@@ -127,7 +127,7 @@ impl DeepFmForwardBackward {
     }
 }
 
-impl Pass for DeepFmForwardBackward {
+impl ChunkStep for DeepFmForwardBackward {
     fn refresh(&mut self) -> Result<(), ModelError> {
         self.deep.refresh()
     }
@@ -161,7 +161,7 @@ impl Pass for DeepFmForwardBackward {
     }
 }
 
-impl Numeric {
+impl NumericFactors {
     /// Adds the gradients to those of earlier chunks of the batch. `d_fields` are the slopes of each sample's fields.
     fn backward<'a>(
         &mut self,

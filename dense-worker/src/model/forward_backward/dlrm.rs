@@ -6,7 +6,7 @@ use zagros_zip::ZipEq;
 use super::matrix::Matrix;
 use super::pairs::{Pairs, PairsPlace};
 use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, Pass};
+use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::dlrm::Dlrm;
 use crate::model::dropout::Dropout;
@@ -47,7 +47,7 @@ impl DlrmForwardBackward {
     }
 }
 
-impl Pass for DlrmForwardBackward {
+impl ChunkStep for DlrmForwardBackward {
     fn refresh(&mut self) -> Result<(), ModelError> {
         self.bottom.as_mut().map_or(Ok(()), |bottom| bottom.stack.refresh())?;
         self.top.refresh()

@@ -4,7 +4,7 @@ use tch::Tensor;
 
 use super::matrix::Matrix;
 use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, Pass};
+use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::dropout::Dropout;
 use crate::model::ffnn::Ffnn;
@@ -33,7 +33,7 @@ impl FfnnForwardBackward {
     }
 }
 
-impl Pass for FfnnForwardBackward {
+impl ChunkStep for FfnnForwardBackward {
     fn refresh(&mut self) -> Result<(), ModelError> {
         self.layers.refresh()
     }

@@ -2,10 +2,10 @@
 
 use tch::Tensor;
 
-use super::fusion::FusionPass;
+use super::fusion::FusionStep;
 use super::matrix::Matrix;
 use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, Pass};
+use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
 use crate::model::dropout::Dropout;
 use crate::model::finalmlp::{FinalMlp, Gate};
 use crate::model::loss::MeanLoss;
@@ -19,7 +19,7 @@ pub(in crate::model) struct FinalMlpForwardBackward {
     d_input: Matrix,
     first: Stack,
     second: Stack,
-    fusion: FusionPass,
+    fusion: FusionStep,
 }
 
 impl FinalMlpForwardBackward {
@@ -40,12 +40,12 @@ impl FinalMlpForwardBackward {
             d_input: Matrix::aligned(CHUNK, inputs)?,
             first: Stack::new(&first.layers, CHUNK, true, gradients)?,
             second: Stack::new(&second.layers, CHUNK, true, gradients)?,
-            fusion: FusionPass::new(fusion, gradients)?,
+            fusion: FusionStep::new(fusion, gradients)?,
         }))
     }
 }
 
-impl Pass for FinalMlpForwardBackward {
+impl ChunkStep for FinalMlpForwardBackward {
     fn refresh(&mut self) -> Result<(), ModelError> {
         // The fusion has no copy in another precision.
         self.first.refresh().and_then(|()| self.second.refresh())

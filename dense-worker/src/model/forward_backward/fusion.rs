@@ -16,9 +16,9 @@ use crate::model::finalmlp::Fusion;
 use crate::model::{ModelError, int};
 
 #[derive(Debug)]
-pub(super) struct FusionPass {
-    of_first: Linear,
-    of_second: Linear,
+pub(super) struct FusionStep {
+    of_first: FusionTerm,
+    of_second: FusionTerm,
     /// `[outputs]`, the variable itself without autograd.
     bias: Tensor,
     d_bias: Tensor,
@@ -37,18 +37,18 @@ pub(super) struct FusionPass {
 }
 
 #[derive(Debug)]
-struct Linear {
+struct FusionTerm {
     products: Products,
     d_weight: Tensor,
 }
 
-impl Linear {
+impl FusionTerm {
     fn new(weight: &Tensor, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
         Ok(Self { products: Products::new(weight, CHUNK, None)?, d_weight: next(gradients)? })
     }
 }
 
-impl FusionPass {
+impl FusionStep {
     /// The gradients of the variables go to `gradients`, in their order.
     pub(super) fn new(fusion: &Fusion, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
         let (weight, bias) = fusion.of_first.parts();
@@ -56,8 +56,8 @@ impl FusionPass {
         let width = |weight: &Tensor| usize::try_from(weight.size()[1]).unwrap_or(0) / heads;
         let (a, b) = (width(weight), width(&fusion.of_second));
         let shape = [int(outputs * heads), int(a), int(b)];
-        let (of_first, d_bias) = (Linear::new(weight, gradients)?, next(gradients)?);
-        let of_second = Linear::new(&fusion.of_second, gradients)?;
+        let (of_first, d_bias) = (FusionTerm::new(weight, gradients)?, next(gradients)?);
+        let of_second = FusionTerm::new(&fusion.of_second, gradients)?;
         let matrix = |columns| Matrix::dense(CHUNK, columns);
         Ok(Self {
             of_first,

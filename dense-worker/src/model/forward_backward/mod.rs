@@ -40,7 +40,7 @@ use wide_deep::WideDeepForwardBackward;
 const CHUNK: usize = 1024;
 
 /// The way of a chunk through one kind of network and back.
-trait Pass: std::fmt::Debug + Send {
+trait ChunkStep: std::fmt::Debug + Send {
     /// Reads the changed weights. Call it before each batch.
     fn refresh(&mut self) -> Result<(), ModelError>;
 
@@ -55,7 +55,7 @@ trait Pass: std::fmt::Debug + Send {
 
 /// The step of a network on one thread.
 #[derive(Debug)]
-struct ForwardBackward(Box<dyn Pass>);
+struct ForwardBackward(Box<dyn ChunkStep>);
 
 /// A share of a batch, all row-major, and where its d loss / d embeddings is written.
 #[derive(Debug)]
@@ -104,25 +104,25 @@ impl ForwardBackward {
         gradients: impl IntoIterator<Item = Tensor>,
     ) -> Result<Option<Self>, ModelError> {
         let (numeric, gradients) = (shape.numeric, &mut gradients.into_iter());
-        let pass: Box<dyn Pass> = match network {
+        let step: Box<dyn ChunkStep> = match network {
             Network::Dlrm(dlrm) => Box::new(DlrmForwardBackward::new(dlrm, gradients)?),
             Network::Ffnn(ffnn) => Box::new(FfnnForwardBackward::new(ffnn, numeric, gradients)?),
             Network::Dcnv2(dcnv2) => Box::new(Dcnv2ForwardBackward::new(dcnv2, shape, gradients)?),
             Network::DeepFm(deepfm) => Box::new(DeepFmForwardBackward::new(deepfm, numeric, gradients)?),
             Network::WideDeep(wide_deep) => Box::new(WideDeepForwardBackward::new(wide_deep, shape, gradients)?),
             Network::Tasks(tasks) => match TasksForwardBackward::new(tasks, shape, gradients)? {
-                Some(pass) => Box::new(pass),
+                Some(step) => Box::new(step),
                 None => return Ok(None),
             },
             Network::FinalMlp(finalmlp) => match FinalMlpForwardBackward::new(finalmlp, shape, gradients)? {
-                Some(pass) => Box::new(pass),
+                Some(step) => Box::new(step),
                 None => return Ok(None),
             },
             Network::Wukong(_) | Network::Din(_) | Network::Bst(_) | Network::TorchScript(_) => {
                 return Ok(None);
             }
         };
-        Ok(Some(Self(pass)))
+        Ok(Some(Self(step)))
     }
 
     /// Forward and backward of a share of a batch, whose loss is `mean`. The gradients of the variables are then this

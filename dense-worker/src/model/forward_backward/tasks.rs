@@ -6,7 +6,7 @@ use zagros_zip::ZipEq;
 use super::matrix::Matrix;
 use super::mixture::Mixture;
 use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, Pass};
+use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
 use crate::model::dropout::Dropout;
 use crate::model::loss::MeanLoss;
 use crate::model::mlp::Mlp;
@@ -19,7 +19,7 @@ pub(in crate::model) struct TasksForwardBackward {
     /// x, `[chunk, numeric + ΣD]`.
     input: Matrix,
     d_input: Matrix,
-    shared: Shared,
+    shared: SharedStacks,
     towers: Vec<Stack>,
     /// `[chunk, outputs of all targets]`.
     d_logits: Vec<f32>,
@@ -27,15 +27,15 @@ pub(in crate::model) struct TasksForwardBackward {
 
 /// What is between x and the towers.
 #[derive(Debug)]
-enum Shared {
+enum SharedStacks {
     Nothing,
     Bottom(Stack),
     /// The one level of MMoE, or those of PLE.
-    Levels(Vec<Level>),
+    Levels(Vec<ExpertLevel>),
 }
 
 #[derive(Debug)]
-struct Level {
+struct ExpertLevel {
     shared: Vec<Stack>,
     /// The experts of each target; none in MMoE.
     own: Vec<Vec<Stack>>,
@@ -44,7 +44,7 @@ struct Level {
 }
 
 /// What a level or a tower reads, or its slopes: that of each target, and that of all.
-struct Streams {
+struct TargetInputs {
     own: Vec<Tensor>,
     shared: Tensor,
 }
@@ -58,23 +58,23 @@ impl TasksForwardBackward {
     ) -> Result<Option<Self>, ModelError> {
         let inputs = shape.numeric + shape.width();
         let shared = match &network.shared {
-            tasks::Shared::Bottom(None) => Shared::Nothing,
-            tasks::Shared::Bottom(Some(bottom)) => Shared::Bottom(Stack::new(bottom, CHUNK, true, gradients)?),
+            tasks::Shared::Bottom(None) => SharedStacks::Nothing,
+            tasks::Shared::Bottom(Some(bottom)) => SharedStacks::Bottom(Stack::new(bottom, CHUNK, true, gradients)?),
             tasks::Shared::Mmoe(experts, gates) => {
                 if experts.iter().any(|expert| expert.inputs() == 0) {
                     return Ok(None);
                 }
                 let none: Vec<Vec<Mlp>> = gates.iter().map(|_| Vec::new()).collect();
-                Shared::Levels(vec![Level::new((experts, &none), gates, None, gradients)?])
+                SharedStacks::Levels(vec![ExpertLevel::new((experts, &none), gates, None, gradients)?])
             }
             tasks::Shared::Ple(levels) => {
                 if levels.iter().flat_map(|level| &level.shared).any(|expert| expert.inputs() == 0) {
                     return Ok(None);
                 }
                 let level = |level: &tasks::Level| {
-                    Level::new((&level.shared, &level.own), &level.gates, level.shared_gate.as_ref(), gradients)
+                    ExpertLevel::new((&level.shared, &level.own), &level.gates, level.shared_gate.as_ref(), gradients)
                 };
-                Shared::Levels(levels.iter().map(level).collect::<Result<_, _>>()?)
+                SharedStacks::Levels(levels.iter().map(level).collect::<Result<_, _>>()?)
             }
         };
         let tower = |tower: &Mlp| Stack::new(tower, CHUNK, true, gradients);
@@ -93,14 +93,14 @@ impl TasksForwardBackward {
         let x = self.input.rows(rows)?;
         let targets = self.towers.len();
         match &mut self.shared {
-            Shared::Nothing => Ok(Streams::the_same(&x, targets).own),
-            Shared::Bottom(bottom) => {
+            SharedStacks::Nothing => Ok(TargetInputs::the_same(&x, targets).own),
+            SharedStacks::Bottom(bottom) => {
                 bottom.forward(&x, rows, Some(dropout))?;
                 bottom.ends(rows).1.fill(0.0);
-                Ok(Streams::the_same(&bottom.output_tensor(rows)?, targets).own)
+                Ok(TargetInputs::the_same(&bottom.output_tensor(rows)?, targets).own)
             }
-            Shared::Levels(levels) => {
-                let mut read = Streams::the_same(&x, targets);
+            SharedStacks::Levels(levels) => {
+                let mut read = TargetInputs::the_same(&x, targets);
                 for level in levels {
                     level.forward(&read, rows, dropout)?;
                     read = level.outputs(&x, rows)?;
@@ -115,14 +115,14 @@ impl TasksForwardBackward {
         let (x, mut d_x) = (self.input.rows(rows)?, self.d_input.rows(rows)?);
         let targets = self.towers.len();
         match &mut self.shared {
-            Shared::Nothing => Ok(()),
-            Shared::Bottom(bottom) => bottom.backward(&x, rows, progress, Some(&mut d_x)),
-            Shared::Levels(levels) => {
+            SharedStacks::Nothing => Ok(()),
+            SharedStacks::Bottom(bottom) => bottom.backward(&x, rows, progress, Some(&mut d_x)),
+            SharedStacks::Levels(levels) => {
                 for index in (0..levels.len()).rev() {
                     let (before, rest) = levels.split_at_mut(index);
                     let (read, d_read) = match before.last() {
                         Some(before) => (before.outputs(&x, rows)?, before.d_outputs(&d_x, rows)?),
-                        None => (Streams::the_same(&x, targets), Streams::the_same(&d_x, targets)),
+                        None => (TargetInputs::the_same(&x, targets), TargetInputs::the_same(&d_x, targets)),
                     };
                     rest[0].backward(&read, d_read, rows, progress)?;
                 }
@@ -135,22 +135,22 @@ impl TasksForwardBackward {
     fn d_read(&self, rows: usize) -> Result<Vec<Tensor>, ModelError> {
         let (targets, d_x) = (self.towers.len(), self.d_input.rows(rows)?);
         match &self.shared {
-            Shared::Nothing => Ok(Streams::the_same(&d_x, targets).own),
-            Shared::Bottom(bottom) => Ok(Streams::the_same(&bottom.d_output_tensor(rows)?, targets).own),
-            Shared::Levels(levels) => match levels.last() {
+            SharedStacks::Nothing => Ok(TargetInputs::the_same(&d_x, targets).own),
+            SharedStacks::Bottom(bottom) => Ok(TargetInputs::the_same(&bottom.d_output_tensor(rows)?, targets).own),
+            SharedStacks::Levels(levels) => match levels.last() {
                 Some(last) => Ok(last.d_outputs(&d_x, rows)?.own),
-                None => Ok(Streams::the_same(&d_x, targets).own),
+                None => Ok(TargetInputs::the_same(&d_x, targets).own),
             },
         }
     }
 }
 
-impl Pass for TasksForwardBackward {
+impl ChunkStep for TasksForwardBackward {
     fn refresh(&mut self) -> Result<(), ModelError> {
         match &mut self.shared {
-            Shared::Nothing => {}
-            Shared::Bottom(bottom) => bottom.refresh()?,
-            Shared::Levels(levels) => levels.iter_mut().try_for_each(Level::refresh)?,
+            SharedStacks::Nothing => {}
+            SharedStacks::Bottom(bottom) => bottom.refresh()?,
+            SharedStacks::Levels(levels) => levels.iter_mut().try_for_each(ExpertLevel::refresh)?,
         }
         self.towers.iter_mut().try_for_each(Stack::refresh)
     }
@@ -194,13 +194,13 @@ impl Pass for TasksForwardBackward {
     }
 }
 
-impl Streams {
+impl TargetInputs {
     fn the_same(x: &Tensor, targets: usize) -> Self {
         Self { own: (0..targets).map(|_| x.shallow_clone()).collect(), shared: x.shallow_clone() }
     }
 }
 
-impl Level {
+impl ExpertLevel {
     fn new(
         (shared, own): (&[Mlp], &[Vec<Mlp>]),
         gates: &[Tensor],
@@ -227,7 +227,7 @@ impl Level {
         self.experts_mut().try_for_each(Stack::refresh)
     }
 
-    fn forward(&mut self, read: &Streams, rows: usize, dropout: &mut Dropout) -> Result<(), ModelError> {
+    fn forward(&mut self, read: &TargetInputs, rows: usize, dropout: &mut Dropout) -> Result<(), ModelError> {
         for expert in &mut self.shared {
             expert.forward(&read.shared, rows, Some(dropout))?;
         }
@@ -242,24 +242,24 @@ impl Level {
     }
 
     /// What the next level or the towers read. Without a shared gate nobody reads that of all.
-    fn outputs(&self, x: &Tensor, rows: usize) -> Result<Streams, ModelError> {
+    fn outputs(&self, x: &Tensor, rows: usize) -> Result<TargetInputs, ModelError> {
         let own = self.gates.iter().map(|gate| gate.output().rows(rows)).collect::<Result<_, _>>()?;
         let shared = self.shared_gate.as_ref().map(|gate| gate.output().rows(rows)).transpose()?;
-        Ok(Streams { own, shared: shared.unwrap_or_else(|| x.shallow_clone()) })
+        Ok(TargetInputs { own, shared: shared.unwrap_or_else(|| x.shallow_clone()) })
     }
 
     /// The slopes of [`Self::outputs`].
-    fn d_outputs(&self, d_x: &Tensor, rows: usize) -> Result<Streams, ModelError> {
+    fn d_outputs(&self, d_x: &Tensor, rows: usize) -> Result<TargetInputs, ModelError> {
         let own = self.gates.iter().map(|gate| gate.d_output().rows(rows)).collect::<Result<_, _>>()?;
         let shared = self.shared_gate.as_ref().map(|gate| gate.d_output().rows(rows)).transpose()?;
-        Ok(Streams { own, shared: shared.unwrap_or_else(|| d_x.shallow_clone()) })
+        Ok(TargetInputs { own, shared: shared.unwrap_or_else(|| d_x.shallow_clone()) })
     }
 
     /// From the slopes of the outputs to those of the inputs, to which it adds.
     fn backward(
         &mut self,
-        read: &Streams,
-        mut d_read: Streams,
+        read: &TargetInputs,
+        mut d_read: TargetInputs,
         rows: usize,
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {

@@ -6,7 +6,7 @@ use zagros_zip::ZipEq;
 use super::linear_term::LinearTerm;
 use super::matrix::Matrix;
 use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, Pass};
+use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
 use crate::model::dropout::Dropout;
 use crate::model::wide_deep::WideDeep;
 use crate::model::{InputShape, ModelError};
@@ -47,7 +47,7 @@ impl WideDeepForwardBackward {
     }
 }
 
-impl Pass for WideDeepForwardBackward {
+impl ChunkStep for WideDeepForwardBackward {
     fn refresh(&mut self) -> Result<(), ModelError> {
         self.deep.refresh()
     }
