@@ -15,6 +15,16 @@ pub enum InitError {
         /// What failed, where, and what to do.
         source: Box<IngestError>,
     },
+    /// Text whose columns nobody names.
+    #[error(
+        "{}: its first line looks like values, so its columns have no names; write a line of names first, or name them by \
+         --set data.format=delimited --set data.header=false --set 'data.columns=[\"…\", …]' (and data.delimiter, if it is no comma)",
+        path.display()
+    )]
+    NoNames {
+        /// The file.
+        path: PathBuf,
+    },
     /// There are too few rows to learn anything from.
     #[error("the data has {rows} rows; at least {needed} are needed to tell what its columns hold")]
     TooFewRows {

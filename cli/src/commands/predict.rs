@@ -25,6 +25,7 @@ use crate::averaged::{self, ModelScoresReader, ModelScoresWriter};
 use crate::report;
 use crate::resume::failed;
 use crate::saved::{SavedModel, check_trust};
+use crate::scored_rows::job_for;
 use crate::scores::ScoreForm;
 
 /// Bytes that standard output is given at once.
@@ -112,11 +113,11 @@ impl Model {
 
     fn of(path: &Path, args: &PredictArgs, count: usize) -> Result<Self, Failure> {
         let saved = SavedModel::find(path, Duration::from_secs(args.timeout))?;
-        let mut job = saved.job(&args.sets)?;
-        check_trust(&job, args.trust_module.as_deref())?;
         // By its malformed rows one model's rows are compared with those of another.
         let keep_bad = args.bad_rows == BadRowsChoice::Empty || count > 1;
-        job.eval.predict = Some(PredictRows { keys: args.keys.clone(), keep_bad });
+        let read = PredictRows { keys: args.keys.clone(), keep_bad };
+        let mut job = job_for(&saved, &args.sets, &args.data, Some(read))?;
+        check_trust(&job, args.trust_module.as_deref())?;
         if args.bad_rows != BadRowsChoice::Refuse {
             job.data.max_bad_rows = u64::MAX;
         }

@@ -47,6 +47,14 @@ pub enum IngestError {
         /// Why.
         reason: String,
     },
+    /// Files that one format cannot read.
+    #[error(
+        "the files have several formats: {found}; name the files of one format, by a pattern such as 'FOLDER/*.csv' or one by one"
+    )]
+    SeveralFormats {
+        /// How many files of each, and the first of them.
+        found: String,
+    },
     /// No data files, although some are needed.
     #[error("no data files given; name at least one in data.{key}")]
     NoFiles {

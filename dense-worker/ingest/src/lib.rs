@@ -18,6 +18,7 @@ pub mod validate;
 mod assemble;
 mod category;
 mod columnar;
+mod content;
 mod count;
 mod cursor;
 mod find;
@@ -35,6 +36,7 @@ mod stdin;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};
+pub use content::{DataContent, FileStart, file_start, fits};
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};

@@ -10,15 +10,6 @@ use super::{ColumnFormat, LIST_SEPARATOR, RowSample, SampledColumn, SampledRows,
 use crate::IngestError;
 use crate::parse::bad::shown;
 
-/// Whether the first line of a sample is an object, or the start of an array of objects.
-pub(super) fn is_object(sample: &RowSample) -> bool {
-    let SampledRows::Lines(lines) = &sample.rows else { return false };
-    lines.first().is_some_and(|line| {
-        let line = line.trim_start();
-        line.starts_with('{') || line.starts_with("[{") || line.trim_end() == "["
-    })
-}
-
 /// The columns of the objects of a sample. `path` is named in errors.
 pub(super) fn sample(path: &Path, sample: RowSample) -> Result<RowSample, IngestError> {
     let SampledRows::Lines(lines) = &sample.rows else { return Ok(sample) };
