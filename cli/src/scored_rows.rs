@@ -5,15 +5,23 @@
 use std::path::{Path, PathBuf};
 
 use zagros_init::{InitError, describe_format, rows_format};
-use zagros_job::{Columnar, Delimited, Format, Job, PredictRows};
+use zagros_job::{Columnar, DecimalMark, Delimited, Format, Job, PredictRows};
 use zagros_shell::{Exit, Failure, note, parse_job};
 
 use crate::saved::SavedModel;
 
 /// Keys that say how rows are written.
 const FORMAT: &str = "data.format";
-const FORMAT_KEYS: [&str; 7] =
-    [FORMAT, "data.delimiter", "data.header", "data.columns", "data.comment", "data.trim", "data.quoted_breaks"];
+const FORMAT_KEYS: [&str; 8] = [
+    FORMAT,
+    "data.delimiter",
+    "data.header",
+    "data.columns",
+    "data.comment",
+    "data.trim",
+    "data.decimal",
+    "data.quoted_breaks",
+];
 
 /// The model's job, which reads these files. `predict` is what `zagros predict` reads of them.
 ///
@@ -76,6 +84,7 @@ fn default_of(name: &str) -> Option<Format> {
             comment: None,
             trim: false,
             quoted_breaks: false,
+            decimal: DecimalMark::Point,
             missing: Vec::new(),
         }),
         _ => return None,

@@ -225,6 +225,38 @@ fn a_model_of_csv_scores_the_same_rows_in_every_format() {
     mixed.says(&["several formats", "1 JSON lines", "1 text with separators"]);
 }
 
+/// The same truths as the texts `1` and `0`, as some programs write them.
+#[test]
+fn values_that_are_written_otherwise_are_refused_by_file_and_column() {
+    let fixture = fixture();
+    let rewritten = |at: usize, write: &dyn Fn(&str) -> String| {
+        let mut rows = rows();
+        rows.iter_mut().for_each(|row| row[at] = write(&row[at]));
+        separated(&rows, ",", false)
+    };
+    fixture.write("ones.csv", rewritten(4, &|text| u8::from(text == "true").to_string()));
+    fixture.write("floats.csv", rewritten(2, &|text| format!("{text}.0")));
+    fixture.write("times.csv", rewritten(5, &|text| format!("{text} 00:00:00")));
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    for (file, parts) in [
+        ("ones.csv", ["\"paid\"", "0 and 1", "true and false"]),
+        ("floats.csv", ["\"user\"", "7.0", "such as 7,"]),
+        ("times.csv", ["\"day\"", "2026-11-23 18:45:00", "dates, such as 2026-11-23,"]),
+    ] {
+        for refused in
+            [fixture.zagros(["predict", &run, file, "-o", "s.csv"]), fixture.zagros(["eval", &run, "--data", file])]
+        {
+            refused.expect(3).says(&parts).says(&[file, "write this column as the training files do"]);
+        }
+    }
+    // A model of texts refuses truths of a column of their type.
+    fixture.zagros(["train", "job.toml", "--fresh", "--set", "data.train=ones.csv"]).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    let refused = fixture.zagros(["predict", &run, "numbers.parquet", "-o", "s.csv"]).expect(3);
+    refused.says(&["numbers.parquet", "\"paid\" holds true and false", "trained on 0 and 1"]);
+}
+
 #[test]
 fn a_model_of_lists_scores_texts_and_objects() {
     let fixture = fixture();

@@ -8,12 +8,14 @@
 //! user names.
 
 mod column;
+mod decimals;
 mod dialect;
 mod error;
 mod history;
 mod ids;
 mod job_text;
 mod label;
+mod leaks;
 mod newest;
 mod rows_format;
 mod sample;

@@ -11,9 +11,11 @@
 use std::path::PathBuf;
 
 use zagros_ingest::{DataContent, FileStart, file_start, fits};
-use zagros_job::{Columnar, Delimited, Format, Job, Source, Values};
+use zagros_job::{Columnar, DecimalMark, Delimited, Format, Job, Source, Values};
 
 use crate::InitError;
+use crate::column::is_missing;
+use crate::decimals::has_commas;
 use crate::dialect::{Dialect, Divided};
 
 /// What may separate the values of a list in a text, the likelier first.
@@ -29,7 +31,7 @@ pub fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitErro
         source: Box::new(source),
     })?;
     let own = &job.data.format;
-    let columnar = || Columnar { missing: missing(own) };
+    let columnar = || Columnar { missing: own.missing().to_vec() };
     Ok(match start.content {
         content if content == DataContent::of_format(own) && content != DataContent::Lines => None,
         DataContent::Parquet => Some(with_format(job, Format::Parquet(columnar()))),
@@ -56,14 +58,6 @@ pub fn describe_format(format: &Format) -> String {
     format!("{separator} {} header", if *header { "with a" } else { "without" })
 }
 
-fn missing(format: &Format) -> Vec<String> {
-    match format {
-        Format::Criteo => Vec::new(),
-        Format::Delimited(Delimited { missing, .. }) => missing.clone(),
-        Format::Parquet(columnar) | Format::Arrow(columnar) | Format::Jsonl(columnar) => columnar.missing.clone(),
-    }
-}
-
 fn with_format(job: &Job, format: Format) -> Job {
     let mut job = job.clone();
     job.data.format = format;
@@ -77,7 +71,7 @@ fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
     }
     let found = divided(start);
     let named = |header: bool| {
-        let mut job = with_format(job, delimited(own, &found.dialect, header)?);
+        let mut job = with_format(job, delimited(own, &found, header)?);
         divide_lists(&mut job, &found);
         Some(job)
     };
@@ -127,7 +121,8 @@ fn divided(start: &FileStart) -> Divided {
 }
 
 /// Text of this dialect, whose columns are named by a header or by the job; `None` if the job does not name them.
-fn delimited(own: &Format, dialect: &Dialect, header: bool) -> Option<Format> {
+fn delimited(own: &Format, found: &Divided, header: bool) -> Option<Format> {
+    let dialect = &found.dialect;
     let columns = match own {
         _ if header => Vec::new(),
         Format::Criteo => zagros_ingest::criteo_columns(),
@@ -141,7 +136,12 @@ fn delimited(own: &Format, dialect: &Dialect, header: bool) -> Option<Format> {
         comment: dialect.has_comments.then(|| "#".to_owned()),
         trim: dialect.trim,
         quoted_breaks: dialect.quoted_breaks,
-        missing: missing(own),
+        decimal: if dialect.separator != ',' && has_commas(&found.rows, is_missing) {
+            DecimalMark::Comma
+        } else {
+            DecimalMark::Point
+        },
+        missing: own.missing().to_vec(),
     }))
 }
 
@@ -188,6 +188,11 @@ mod tests {
         let csv = job("format = 'delimited'\nmissing = ['?']");
         let separated = described(&csv, "c;y;n\nx;1;2\n\"a;b\";0;3\n");
         assert_eq!(separated.as_deref(), Some("text separated by ';' with a header"));
+        let comma = of(&csv, "c;y;n\nx;1;2,5\nz;0;3\n").unwrap().unwrap().data.format;
+        assert!(
+            matches!(comma, Format::Delimited(Delimited { decimal: DecimalMark::Comma, delimiter: b';', .. })),
+            "{comma:?}"
+        );
         let found = of(&csv, "\n {\"y\":1}\n").unwrap().unwrap().data.format;
         let Format::Jsonl(found) = found else { panic!("{found:?}") };
         assert_eq!(found.missing, ["?"]);

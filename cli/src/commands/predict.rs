@@ -85,6 +85,10 @@ impl Model {
     /// The models of the arguments, which predict the same.
     fn all(args: &PredictArgs) -> Result<Vec<Self>, Failure> {
         let named = averaged::models_of(&args.run);
+        if named.len() > 1 && args.data.iter().any(|file| file == Path::new(STDIN)) {
+            let help = "write the rows to a file first: each model reads them from the start";
+            return Err(Failure::with_help(Exit::Usage, "standard input can be read by one model only", help));
+        }
         let models = named.iter().map(|path| Self::of(path, args, named.len())).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = models.first() else {
             return Err(Failure::with_help(
@@ -103,10 +107,6 @@ impl Model {
                 names(other)
             );
             return Err(Failure::with_help(Exit::Usage, what, "name models whose features.label is the same"));
-        }
-        if models.len() > 1 && args.data.iter().any(|file| file == Path::new(STDIN)) {
-            let help = "write the rows to a file first: each model reads them from the start";
-            return Err(Failure::with_help(Exit::Usage, "standard input can be read by one model only", help));
         }
         Ok(models)
     }

@@ -177,6 +177,22 @@ pub enum IngestError {
         /// The other file.
         first: PathBuf,
     },
+    /// A column writes the values of its categories otherwise than the files that a model was trained on.
+    #[error(
+        "{}: column \"{column}\" holds {found}, and the model was trained on {expected}: equal values would be other categories; write this \
+         column as the training files do",
+        path.display()
+    )]
+    OtherWriting {
+        /// The file.
+        path: PathBuf,
+        /// Name of the column.
+        column: String,
+        /// How it is written.
+        found: String,
+        /// How the training files write it.
+        expected: String,
+    },
     /// A compressed file ends early.
     #[error(
         "{}: the {format} data ends early, after {compressed} compressed bytes ({text} bytes of text); the file was cut off, fetch it again",

@@ -14,6 +14,7 @@ pub mod split;
 pub mod stream;
 pub mod synthetic;
 pub mod validate;
+pub mod writing;
 
 mod assemble;
 mod category;
@@ -54,3 +55,4 @@ pub use sample::{
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
 pub use stream::{BatchStream, StreamOptions, StreamStats};
 pub use validate::{Validation, validate};
+pub use writing::{check_writings, writings};

@@ -42,6 +42,8 @@ pub struct SampleLimits {
 pub struct RowSample {
     /// Files that the paths stand for.
     pub files: usize,
+    /// Those that were looked at.
+    pub names: Vec<PathBuf>,
     /// Whether these are all rows.
     pub is_whole: bool,
     /// Whether the rows come from all parts of the data, not from its start alone.
@@ -125,6 +127,7 @@ pub fn sample(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, Inge
         DataContent::Lines => lines::sample(&chosen, each)?,
     };
     sample.files = found.len();
+    sample.names = chosen.iter().map(|path| path.to_path_buf()).collect();
     sample.is_whole &= found.len() == chosen.len();
     Ok(sample)
 }

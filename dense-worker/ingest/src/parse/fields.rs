@@ -11,6 +11,8 @@ pub(crate) struct Fields {
     bounds: Vec<(u32, u32)>,
     unquoted: Vec<u8>,
     from_unquoted: bool,
+    /// Where numbers have a decimal comma, the same bytes with points in place of commas.
+    pointed: Option<Vec<u8>>,
 }
 
 /// How fields are written.
@@ -34,21 +36,43 @@ pub(crate) enum QuoteError {
 }
 
 impl Fields {
+    /// For lines whose numbers have a decimal comma, or not.
+    pub(crate) fn new(decimal_comma: bool) -> Self {
+        Self { pointed: decimal_comma.then(Vec::new), ..Self::default() }
+    }
+
     /// Divides a line, which is given without its line end.
     #[inline]
     pub(crate) fn tokenize(&mut self, line: &[u8], syntax: Syntax) -> Result<(), QuoteError> {
         self.bounds.clear();
         self.from_unquoted = syntax.quotes && memchr::memchr(b'"', line).is_some();
         if self.from_unquoted {
-            return self.cut_quoted(line, syntax);
+            self.cut_quoted(line, syntax)?;
+        } else {
+            let mut start = 0;
+            for end in memchr::memchr_iter(syntax.delimiter, line) {
+                self.push(line, start, end, syntax.trim);
+                start = end + 1;
+            }
+            self.push(line, start, line.len(), syntax.trim);
         }
-        let mut start = 0;
-        for end in memchr::memchr_iter(syntax.delimiter, line) {
-            self.push(line, start, end, syntax.trim);
-            start = end + 1;
+        if let Some(pointed) = &mut self.pointed {
+            let text = if self.from_unquoted { &self.unquoted } else { line };
+            pointed.clear();
+            pointed.extend(text.iter().map(|byte| if *byte == b',' { b'.' } else { *byte }));
         }
-        self.push(line, start, line.len(), syntax.trim);
         Ok(())
+    }
+
+    /// A field of the newest line that holds a number, or several: with a point in place of a decimal comma.
+    ///
+    /// # Panics
+    /// When there is no such field.
+    #[inline]
+    pub(crate) fn number<'a>(&'a self, line: &'a [u8], field: usize) -> &'a [u8] {
+        let Some(pointed) = &self.pointed else { return self.get(line, field) };
+        let (start, end) = self.bounds[field];
+        &pointed[start as usize..end as usize]
     }
 
     /// Number of fields.

@@ -1,7 +1,7 @@
 //! Parses lines into rows. Performance-critical: no allocation per row, and only work in memory.
 
 use memchr::memmem::Finder;
-use zagros_job::{Categorical, Features, Format, Job, Part, Source};
+use zagros_job::{Categorical, DecimalMark, Features, Format, Job, Part, Source};
 use zagros_zip::ZipEq;
 
 use crate::DataPart;
@@ -105,7 +105,7 @@ impl RowParser {
             numeric: job.features.numeric.iter().map(NumberCell::new).collect(),
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
-            fields: Fields::default(),
+            fields: Fields::new(has_decimal_comma(&job.data.format)),
             records: records(&job.data.format),
             object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
         }
@@ -274,7 +274,10 @@ impl RowParser {
             sink.key(self.fields.get(line, *field));
         }
         for (target, field) in positions.labels.iter().enumerate() {
-            labels[target] = self.targets[target].read(self.fields.get(line, *field), *field)?;
+            let reader = &self.targets[target];
+            let text =
+                if reader.are_numbers() { self.fields.number(line, *field) } else { self.fields.get(line, *field) };
+            labels[target] = reader.read(text, *field)?;
         }
         let weight = self.read_weight(line, positions)?;
         self.read_numbers(line, positions, sink)?;
@@ -287,7 +290,7 @@ impl RowParser {
     #[inline]
     fn read_weight(&self, line: &[u8], positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
-        let text = self.fields.get(line, field);
+        let text = self.fields.number(line, field);
         let bad = || FieldFault { column: field + 1, expected: expected_weight(column), found: shown(text) };
         sample_weight(text).map(Some).ok_or_else(|| Box::new(bad()))
     }
@@ -301,7 +304,7 @@ impl RowParser {
     ) -> Result<(), Box<FieldFault>> {
         let mut number = 0;
         for (cell, field) in self.numeric.iter().zip_eq(&positions.numeric) {
-            let text = self.fields.get(line, *field);
+            let text = self.fields.number(line, *field);
             let at_field = |mut fault: Box<FieldFault>| {
                 fault.column = field + 1;
                 fault
@@ -347,8 +350,8 @@ impl RowParser {
                 }
                 Cell::Weighted(separator, weights) => {
                     let (of_ids, of_weights) = (next(), next());
-                    let [ids, values] = [of_ids, of_weights].map(|field| {
-                        let text = self.fields.get(line, field);
+                    let texts = [self.fields.get(line, of_ids), self.fields.number(line, of_weights)];
+                    let [ids, values] = texts.map(|text| {
                         pieces(if self.is_missing(text) { b"" } else { text }, separator, self.syntax.trim)
                     });
                     let pairs = weights.read(ids, values, |id, weight| sink.weighted_id(feature, id, weight));
@@ -365,7 +368,9 @@ impl RowParser {
 
     #[inline]
     fn part_id(&self, part: &PartReader, line: &[u8], field: usize) -> Result<u64, Box<FieldFault>> {
-        self.id_of(part, self.fields.get(line, field)).map_err(|mut fault| {
+        let text =
+            if part.reading.is_number() { self.fields.number(line, field) } else { self.fields.get(line, field) };
+        self.id_of(part, text).map_err(|mut fault| {
             fault.column = field + 1;
             fault
         })
@@ -467,6 +472,10 @@ pub(crate) fn wants_groups(job: &Job, part: DataPart) -> bool {
 /// Whether rows of a part have a sample weight. Measures count every sample once.
 pub(crate) fn wants_weights(job: &Job, part: DataPart) -> bool {
     part == DataPart::Train && job.features.weight.is_some()
+}
+
+fn has_decimal_comma(format: &Format) -> bool {
+    matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma)
 }
 
 fn without_return(line: &[u8]) -> &[u8] {

@@ -22,7 +22,7 @@ pub(super) fn sample(files: &[&Path], each: SampleLimits) -> Result<RowSample, I
         is_whole &= part.is_whole;
         is_spread &= part.is_spread;
     }
-    Ok(RowSample { files: files.len(), is_whole, is_spread, rows: SampledRows::Lines(lines) })
+    Ok(RowSample { files: files.len(), names: Vec::new(), is_whole, is_spread, rows: SampledRows::Lines(lines) })
 }
 
 struct FileLines {

@@ -140,7 +140,10 @@ mod tests {
 
     fn columns(lines: &[&str]) -> Result<RowSample, IngestError> {
         let rows = SampledRows::Lines(lines.iter().map(|line| (*line).to_owned()).collect());
-        sample(Path::new("rows.jsonl"), RowSample { files: 1, is_whole: true, is_spread: true, rows })
+        sample(
+            Path::new("rows.jsonl"),
+            RowSample { files: 1, names: Vec::new(), is_whole: true, is_spread: true, rows },
+        )
     }
 
     #[test]

@@ -49,6 +49,16 @@ fn a_criteo_row_in_full() {
 }
 
 #[test]
+fn numbers_with_a_decimal_comma_and_texts_with_any() {
+    let job = fixture::delimited(|format| (format.delimiter, format.decimal) = (b';', DecimalMark::Comma));
+    let (rows, _) = parse(&job, DataPart::All, b"0;-3,25;\"a,b\";c\n1;2.5;a,b;c\n0;\"1,5\";x;c\n");
+    assert_eq!(rows.numeric, [-3.25, 2.5, 1.5]);
+    assert_eq!(rows.categorical[0].ids, [b"a,b".as_slice(), b"a,b", b"x"].map(hash_value));
+    let point = fixture::delimited(|format| format.delimiter = b';');
+    assert!(fault(&point, b"0;3,25;x;c\n").contains("found \"3,25\""));
+}
+
+#[test]
 fn missing_texts_and_bags_of_a_csv() {
     let job = fixture::delimited(|_| ());
     let (rows, _) = parse(&job, DataPart::All, b"0,?,?,a||b|a\n1,2.5,Basel,\n0,3,\"a,b\",?\n\n\r\n");
