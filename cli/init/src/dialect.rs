@@ -156,6 +156,13 @@ fn joined(lines: &[&str], separator: char) -> Option<Vec<String>> {
     is_joined.then_some(records)
 }
 
+/// Fields of the first line; `None` if it is not whole, or there is none.
+pub(crate) fn first_fields(lines: &[String], separator: char) -> Option<usize> {
+    let comments = lines.first()?.starts_with(COMMENT);
+    let (fields, is_open) = divide(lines.iter().find(|line| !(comments && line.starts_with(COMMENT)))?, separator);
+    (!is_open).then_some(fields.len())
+}
+
 /// How many lines have the most frequent number of fields, and that number.
 fn most_fields(lines: &[impl AsRef<str>], separator: char) -> Option<(usize, usize)> {
     let mut counts: Vec<usize> = lines.iter().map(|line| divide(line.as_ref(), separator).0.len()).collect();

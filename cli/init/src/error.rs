@@ -83,6 +83,23 @@ pub enum InitError {
         /// The files, if there are several.
         files: LookedAt,
     },
+    /// Text files that are no table together.
+    #[error(
+        "the files have different columns: {others} {} not have the {fields} fields of {}, separated by {separator:?}; name the files that belong \
+         together, by a pattern such as 'FOLDER/*.csv'",
+        if others.contains(", ") { "do" } else { "does" },
+        like.display()
+    )]
+    OtherColumns {
+        /// The files that differ.
+        others: String,
+        /// One of most files.
+        like: PathBuf,
+        /// What separates its fields.
+        separator: char,
+        /// How many fields it has.
+        fields: usize,
+    },
     /// No column looks like a label.
     #[error(
         "no column has exactly two values, so none is likely the label; columns and their values in the sample: {columns}; name one with `--label COLUMN`: a number becomes a regression, and a few texts become classes"

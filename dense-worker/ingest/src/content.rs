@@ -119,19 +119,26 @@ fn lines(start: &[u8]) -> Vec<String> {
 /// # Errors
 /// When one cannot be read, or they hold different things.
 pub fn file_start(paths: &[PathBuf]) -> Result<FileStart, IngestError> {
-    let found = crate::find::find(paths)?;
-    same_content(&found)
+    Ok(file_starts(paths)?.swap_remove(0))
 }
 
-/// As [`file_start`], of files that were found.
-pub(crate) fn same_content(found: &[PathBuf]) -> Result<FileStart, IngestError> {
+/// The starts of these files, which all hold the same. Of many, some are looked at.
+///
+/// # Errors
+/// As [`file_start`].
+pub fn file_starts(paths: &[PathBuf]) -> Result<Vec<FileStart>, IngestError> {
+    same_content(&crate::find::find(paths)?)
+}
+
+/// As [`file_starts`], of files that were found. There is at least one.
+pub(crate) fn same_content(found: &[PathBuf]) -> Result<Vec<FileStart>, IngestError> {
     let chosen = spread(found.len(), MOST_FILES).map(|index| FileStart::read(&found[index]));
     let starts = chosen.collect::<Result<Vec<_>, _>>()?;
     let Some(first) = starts.first() else { return Err(IngestError::NoFiles { key: "train" }) };
     if starts.iter().any(|start| start.content != first.content) {
         return Err(IngestError::SeveralFormats { found: described(&starts) });
     }
-    Ok(first.clone())
+    Ok(starts)
 }
 
 /// At most `most` of `0..count`, evenly spaced, with both ends.

@@ -37,7 +37,7 @@ mod stdin;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};
-pub use content::{DataContent, FileStart, file_start, fits};
+pub use content::{DataContent, FileStart, file_start, file_starts, fits};
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};

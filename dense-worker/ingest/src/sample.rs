@@ -120,7 +120,7 @@ pub fn sample(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, Inge
         bytes: (limits.bytes / chosen.len()).max(64 << 10),
         files: 1,
     };
-    let mut sample = match same_content(&found)?.content {
+    let mut sample = match same_content(&found)?[0].content {
         DataContent::Parquet => columns::sample(&chosen, ColumnFormat::Parquet, each)?,
         DataContent::Arrow => columns::sample(&chosen, ColumnFormat::Arrow, each)?,
         DataContent::Jsonl => objects::sample(first, lines::sample(&chosen, each)?)?,
