@@ -10,7 +10,7 @@ use prometheus::Registry;
 use tracing::warn;
 use zagros_cold::StoreContent;
 use zagros_coordinator_client::Waits;
-use zagros_job::Job;
+use zagros_job::{Job, Mode};
 use zagros_log::{LogDisk, SystemDisk};
 use zagros_plumbing::Deadline;
 use zagros_plumbing::metrics::DiskSpace;
@@ -58,6 +58,8 @@ pub struct EmbeddingService {
     placement: ArcSwapOption<OwnedBuckets>,
     /// Moves of buckets from and to this server.
     pub(crate) moves: ServerMoves,
+    /// Whether a move in the middle of a step must change no bit: in mode `sync`.
+    pub(crate) keeps_steps: bool,
     /// Request buffers that earlier requests have used.
     scratches: Mutex<Vec<RequestBuffers>>,
     /// The cold tier, for rows that do not fit into memory.
@@ -157,6 +159,7 @@ impl EmbeddingService {
             ),
             placement: ArcSwapOption::empty(),
             moves: ServerMoves::default(),
+            keeps_steps: job.train.mode == Mode::Sync,
             scratches: Mutex::default(),
             cold_folder: tier.as_ref().map(|_| tier::folder(job, index)),
             tier,

@@ -1420,6 +1420,18 @@ pub struct MoveRowsResponse {
     pub sketch_stripe: u32,
     #[prost(uint32, tag = "14")]
     pub sketch_from: u32,
+    /// Rows that the step under way has changed, once the source is frozen in mode `sync`. Later pushes of the step go on from them.
+    #[prost(uint64, tag = "15")]
+    pub step: u64,
+    /// u64 each.
+    #[prost(bytes = "bytes", tag = "16")]
+    pub step_ids: ::prost::bytes::Bytes,
+    /// u32 words: each row before the step.
+    #[prost(bytes = "bytes", tag = "17")]
+    pub step_before: ::prost::bytes::Bytes,
+    /// f32 each: the sums of the rows' gradients in the step.
+    #[prost(bytes = "bytes", tag = "18")]
+    pub step_sums: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FreezeMoveRequest {

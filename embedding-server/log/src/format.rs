@@ -32,6 +32,7 @@
 //! | load started | 12 | nothing: rows of a saved model follow, among those of requests |
 //! | load complete | 13 | nothing: the load before it has put all its rows in, or none |
 //! | window group | 14 | group u32 · buckets u32 · words u32 · 0 u32 · words u64 · buckets u32: these buckets have these windows from now on |
+//! | step rows | 15 | step u64 · count u32 · 0 u32 · ids u64 [count] · slots u32 [count × width] as they were before the step · sums of gradients f32 [count × dim] |
 //!
 //! `origin` is the push: writer u64 · seq u64 · incarnation u32 · count u32. `width` is the number of words of a slot. The words of a
 //! window group are its windows, each as writer · incarnation · ranges · first and last number of each range.

@@ -31,11 +31,13 @@ pub enum RecordKind {
     LoadComplete,
     /// Buckets whose pushes were applied together, and these pushes.
     WindowGroup,
+    /// Rows before a step that is under way, and the sums of their gradients.
+    StepRows,
 }
 
 impl RecordKind {
     /// All kinds with their numbers and their names for a person.
-    pub(crate) const ALL: [(Self, u16, &'static str); 14] = [
+    pub(crate) const ALL: [(Self, u16, &'static str); 15] = [
         (Self::PushedRows, 1, "pushed rows"),
         (Self::Rows, 2, "rows"),
         (Self::Removed, 3, "removed"),
@@ -50,6 +52,7 @@ impl RecordKind {
         (Self::LoadStarted, 12, "load started"),
         (Self::LoadComplete, 13, "load complete"),
         (Self::WindowGroup, 14, "window group"),
+        (Self::StepRows, 15, "step rows"),
     ];
 
     pub(crate) fn from_number(number: u16) -> Option<Self> {

@@ -1,7 +1,7 @@
 //! Records as values: what a payload holds, and how it is made.
 
 use bytemuck::cast_slice;
-use zagros_table::{FrequencyCounts, PushOrigin, PushStep, TableTime};
+use zagros_table::{FrequencyCounts, PushOrigin, PushStep, StepRowBatch, StepRowSlices, TableTime};
 
 use crate::format::{HEAD_BYTES, RecordHead, u32_at, u64_at};
 use crate::kind::RecordKind;
@@ -27,6 +27,8 @@ pub struct LoggedGradient {
 pub enum LogRecord {
     /// Rows after a change, and the push that changed them, if one did.
     Rows(Option<PushOrigin>, LoggedRows),
+    /// Rows before a step that is under way, and the sums of their gradients.
+    StepRows(StepRowBatch),
     /// Ids whose rows are gone.
     Removed(Vec<u64>),
     /// All rows and counts of all tables are gone.
@@ -112,6 +114,7 @@ fn decode(head: &RecordHead, payload: &[u8]) -> Option<LogRecord> {
         RecordKind::LoadStarted => LogRecord::LoadStarted,
         RecordKind::LoadComplete => LogRecord::LoadComplete,
         RecordKind::WindowGroup => LogRecord::WindowGroup(window_group_of(payload)?),
+        RecordKind::StepRows => LogRecord::StepRows(step_rows_of(head, payload)?),
     })
 }
 
@@ -135,6 +138,15 @@ fn gradient_of(payload: &[u8]) -> Option<LoggedGradient> {
     let gradient: Vec<f32> = words_of(rest.get(24..)?).into_iter().map(f32::from_bits).collect();
     let step = PushStep { number: u64_at(rest, 0), share: f32::from_bits(u32_at(rest, 8)) };
     (gradient.len() == count).then(|| LoggedGradient { origin, step, id: u64_at(rest, 16), gradient })
+}
+
+fn step_rows_of(head: &RecordHead, payload: &[u8]) -> Option<StepRowBatch> {
+    let (start, rest) = payload.split_at_checked(16)?;
+    let (ids, rest) = split_ids(rest, u32_at(start, 8) as usize)?;
+    let (before, sums) = rest.split_at_checked(ids.len().checked_mul(head.width as usize)?.checked_mul(4)?)?;
+    let sums: Vec<f32> = words_of(sums).into_iter().map(f32::from_bits).collect();
+    let fits = sums.len().is_multiple_of(ids.len().max(1));
+    fits.then(|| StepRowBatch { step: u64_at(start, 0), ids, before: words_of(before), sums })
 }
 
 fn stripe_counts_of(payload: &[u8]) -> Option<LogRecord> {
@@ -230,6 +242,17 @@ impl<'a> RecordDraft<'a> {
     /// A list of ids: [`RecordKind::Removed`] or [`RecordKind::Seen`].
     pub(crate) fn ids(kind: RecordKind, place: [u32; 2], ids: &'a [u64]) -> Self {
         Self::new(kind, [place[0], place[1], 0], DraftStart::count(ids.len()), [cast_slice(ids), &[], &[]])
+    }
+
+    pub(crate) fn step_rows(place: [u32; 2], rows: &StepRowSlices<'a>) -> Self {
+        let StepRowSlices { step, ids, before, sums } = *rows;
+        let mut start = DraftStart::empty();
+        start.put(&step.to_le_bytes());
+        start.put(&(ids.len() as u32).to_le_bytes());
+        start.put(&[0; 4]);
+        let width = (before.len() / ids.len().max(1)) as u32;
+        let parts = [cast_slice(ids), cast_slice(before), cast_slice(sums)];
+        Self::new(RecordKind::StepRows, [place[0], place[1], width], start, parts)
     }
 
     pub(crate) fn counts_added(place: [u32; 2], ids: &'a [u64], counts: &'a [u32]) -> Self {
@@ -363,6 +386,9 @@ mod tests {
                 LogRecord::Commit { origin: ORIGIN, step: 4, time, groups: groups.clone() }
             );
         }
+        let step_rows = StepRowBatch { step: 7, ids: vec![3, 4], before: vec![1, 2, 3, 4], sums: vec![0.5; 6] };
+        let (head, record) = read_back(&RecordDraft::step_rows([1, 2], &step_rows.slices()));
+        assert_eq!((head.stripe, head.width, record), (2, 2, LogRecord::StepRows(step_rows)));
         let windows = vec![
             WindowImage { writer: 1 << 40, incarnation: 3, applied: vec![[1, 5], [7, 7]] },
             WindowImage { writer: 2, incarnation: 1, applied: vec![] },

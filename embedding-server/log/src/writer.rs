@@ -75,6 +75,7 @@ pub struct LogWriter {
     room: AtomicU64,
     /// Bytes of room beyond what pushes have asked for.
     slack: u64,
+    keeps_steps: bool,
 }
 
 /// Room for a push in progress.
@@ -113,10 +114,17 @@ impl LogWriter {
             reserved: AtomicU64::new(0),
             room: AtomicU64::new(0),
             slack: segment_bytes / SLACK_SHARE,
+            keeps_steps: false,
         };
         // Whether it works is seen by whoever needs it.
         let _ = log.make_room();
         Ok(log)
+    }
+
+    /// The same log, which goes on in the middle of a step of several pushes ([`UpdateLog::keeps_steps`]).
+    #[must_use]
+    pub fn keeping_steps(self, keeps_steps: bool) -> Self {
+        Self { keeps_steps, ..self }
     }
 
     /// Room for a push that appends at most `bytes`.
@@ -294,6 +302,7 @@ impl UpdateLog for LogWriter {
         let place = [change.table, change.stripe];
         let draft = match change.kind {
             ChangeKind::Rows { ids, slots, access } => RecordDraft::rows(place, change.origin, ids, slots, access),
+            ChangeKind::StepRows(rows) => RecordDraft::step_rows(place, &rows),
             ChangeKind::Removed(ids) => RecordDraft::ids(RecordKind::Removed, place, ids),
             ChangeKind::Seen(_) if self.is_overfull() => return,
             ChangeKind::Seen(ids) => RecordDraft::ids(RecordKind::Seen, place, ids),
@@ -314,6 +323,10 @@ impl UpdateLog for LogWriter {
     fn flush(&self) -> Result<(), ColdError> {
         self.flush_appended()
             .map_err(|stopped| ColdError { doing: "write before the log", reason: stopped.to_string() })
+    }
+
+    fn keeps_steps(&self) -> bool {
+        self.keeps_steps
     }
 
     fn position(&self) -> u64 {

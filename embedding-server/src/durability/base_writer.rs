@@ -51,14 +51,19 @@ impl ServerLog {
     /// The moment of a base, between two requests. `None` if those under way do not end in time.
     fn instant(&self, tables: &TableSet, windows: &SequenceWindows) -> Option<BaseManifest> {
         let deadline = Deadline::after(WAIT);
-        let manifest = |loading| BaseManifest {
-            start: self.writer.next_lsn(),
-            parts: PARTS,
-            time: [tables.now().steps, tables.now().seconds],
-            groups: windows.images(),
-            partial: self.partial.images(),
-            loading,
-            ..BaseManifest::default()
+        let manifest = |loading| {
+            let start = self.writer.next_lsn();
+            // What is kept of a step under way is in no row.
+            tables.log_steps();
+            BaseManifest {
+                start,
+                parts: PARTS,
+                time: [tables.now().steps, tables.now().seconds],
+                groups: windows.images(),
+                partial: self.partial.images(),
+                loading,
+                ..BaseManifest::default()
+            }
         };
         loop {
             // Requests that come meanwhile wait as well, so each try is short. One that takes long is waited for between tries.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use prometheus::Registry;
-use zagros_job::{Durability, Job};
+use zagros_job::{Durability, Job, Mode};
 use zagros_log::{
     LineageFile, LogDisk, LogError, LogFolder, LogReservation, LogStopped, LogWriter, SyncMode, WindowGroup,
     WriterConfig,
@@ -92,9 +92,17 @@ impl ServerLog {
             Durability::Process | Durability::Checkpoint => SyncMode::Process,
         };
         let config = WriterConfig { mode, lineage: lineage.log, segment_bytes: sizes.segment, next: recovery.end };
-        let writer = Arc::new(LogWriter::open(folder.path(), disk, &config).map_err(failed)?);
+        let writer = LogWriter::open(folder.path(), disk, &config).map_err(failed)?;
+        // Only `sync` promises the same bits after a restart in the middle of a step.
+        let keeps_steps = job.train.mode == Mode::Sync;
+        let writer = Arc::new(writer.keeping_steps(keeps_steps));
         tables.set_log(Arc::clone(&writer) as Arc<dyn UpdateLog>);
-        let bytes = |config: &TableConfig| (8 + 4 * config.cold_words() as u64, config.stripes as u64);
+        let bytes = |config: &TableConfig| {
+            let (row, dim) = (8 + 4 * config.cold_words() as u64, config.dim as u64);
+            // The row before the step, and the sum of its gradients.
+            let of_step = if keeps_steps { row + 4 * dim } else { 0 };
+            (row + of_step, config.stripes as u64)
+        };
         Ok(Self {
             index,
             folder,
@@ -135,7 +143,7 @@ impl ServerLog {
         let bytes = |part: &RequestPart<'_>| {
             let (width, stripes) = self.widths.get(part.table as usize).copied().unwrap_or_default();
             let rows = part.ids.len() as u64;
-            rows * width + RECORD_BYTES * (rows.min(stripes) + rows / CHUNK + 1)
+            rows * width + 2 * RECORD_BYTES * (rows.min(stripes) + rows / CHUNK + 1)
         };
         let wanted: u64 = parts.iter().map(bytes).sum();
         self.writer.reserve(wanted + RECORD_BYTES).map_err(|stopped| self.refusal(&stopped))

@@ -28,6 +28,7 @@ mod forgotten;
 mod full_disk;
 mod loads;
 mod starts;
+mod steps;
 
 /// A disk that fails on request.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! What one answer of a source has: rows and counts of one table.
 
-use zagros_table::{RowBatch, Table};
+use zagros_table::{RowBatch, StepRowBatch, Table};
 use zagros_zip::ZipEq;
 
 /// Bytes of rows in one answer, about.
@@ -16,6 +16,8 @@ pub(super) struct Chunk {
     pub(super) sketch: Vec<u32>,
     pub(super) sketch_stripe: u32,
     pub(super) sketch_from: u32,
+    /// What the step under way has changed.
+    pub(super) step_rows: StepRowBatch,
 }
 
 impl Chunk {

@@ -8,7 +8,7 @@ use zagros_log::{WindowGroup, WindowImage};
 use zagros_protocol::control::{MoveRowsResponse, MovedWindow, MovedWindows};
 use zagros_protocol::packed::ids_of;
 use zagros_protocol::{PUSH_WINDOW, Refusal, RefusalKind};
-use zagros_table::{RequestBuffers, RowBatch, Table, TableTime};
+use zagros_table::{RequestBuffers, RowBatch, StepRowBatch, Table, TableTime};
 
 use super::PlannedMove;
 use crate::EmbeddingService;
@@ -27,6 +27,7 @@ struct CheckedChunk {
     counted: Vec<u64>,
     counts: Vec<u32>,
     sketch: Vec<u32>,
+    step_rows: StepRowBatch,
 }
 
 impl CheckedChunk {
@@ -35,6 +36,7 @@ impl CheckedChunk {
             |why: String| Err(Refusal::invalid(format!("the source of {plan} sent {why}; nothing of it is put in")));
         let words = [(8, &sent.ids), (8, &sent.removed), (8, &sent.counted), (4, &sent.slots), (4, &sent.access)];
         let words = words.into_iter().chain([(4, &sent.counts), (4, &sent.sketch)]);
+        let words = words.chain([(8, &sent.step_ids), (4, &sent.step_before), (4, &sent.step_sums)]);
         if let Some((width, bytes)) = words.clone().find(|(width, bytes)| bytes.len() % width != 0) {
             return refused(format!("{} bytes of numbers of {width} bytes", bytes.len()));
         }
@@ -48,11 +50,19 @@ impl CheckedChunk {
         if sent.counted.len() / 8 != sent.counts.len() / 4 {
             return refused(format!("{} counts of {} ids", sent.counts.len() / 4, sent.counted.len() / 8));
         }
+        let of_step = sent.step_ids.len() / 8;
+        let expected = [width, table.dim()].map(|words| of_step.checked_mul(words));
+        if expected != [&sent.step_before, &sent.step_sums].map(|words| Some(words.len() / 4)) {
+            return refused(format!("{of_step} rows of a step whose words disagree"));
+        }
         if table.counter_layout().is_none() && !(sent.counted.is_empty() && sent.sketch.is_empty()) {
             return refused("counts of a table that counts nothing".to_owned());
         }
         let [ids, removed, counted] = [&sent.ids, &sent.removed, &sent.counted].map(|bytes| ids_of(bytes));
-        if let Some(stray) = ids.iter().chain(&*removed).chain(&*counted).find(|id| !plan.has_row(sent.table, **id)) {
+        let step_ids = ids_of(&sent.step_ids);
+        if let Some(stray) =
+            ids.iter().chain(&*removed).chain(&*counted).chain(&*step_ids).find(|id| !plan.has_row(sent.table, **id))
+        {
             return refused(format!("row {stray}, which does not move"));
         }
         Ok(Self {
@@ -61,6 +71,12 @@ impl CheckedChunk {
             counted: counted.into_owned(),
             counts: words_of(&sent.counts),
             sketch: words_of(&sent.sketch),
+            step_rows: StepRowBatch {
+                step: sent.step,
+                ids: step_ids.into_owned(),
+                before: words_of(&sent.step_before),
+                sums: words_of(&sent.step_sums).into_iter().map(f32::from_bits).collect(),
+            },
         })
     }
 }
@@ -73,9 +89,10 @@ impl CheckedChunk {
 pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRowsResponse) -> Result<(), Refusal> {
     let refuse = |error| service.refuse(&error);
     let table = service.tables.table(sent.table).map_err(refuse)?;
-    let CheckedChunk { mut rows, removed, counted, counts, sketch } = CheckedChunk::of(plan, table, sent)?;
-    if !service.writers.believes(sent.steps) {
-        let why = format!("the source of {plan} is at step {}, and no worker can be", sent.steps);
+    let CheckedChunk { mut rows, removed, counted, counts, sketch, step_rows } = CheckedChunk::of(plan, table, sent)?;
+    let step = sent.steps.max(sent.step);
+    if !service.writers.believes(step) {
+        let why = format!("the source of {plan} is at step {step}, and no worker can be");
         return Err(Refusal::new(RefusalKind::Unavailable, why));
     }
     table.raise_sketch(sent.sketch_stripe as usize, sent.sketch_from as usize, &sketch).map_err(refuse)?;
@@ -87,6 +104,7 @@ pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRow
     if !rows.ids.is_empty() {
         table.insert(&rows, &mut RequestBuffers::new()).map_err(refuse)?;
     }
+    table.put_step_rows(&step_rows.slices()).map_err(refuse)?;
     table.take_counts(&counted, &counts).map_err(refuse)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tracing::info;
 use zagros_protocol::control::{BeginMoveResponse, FreezeMoveResponse, MoveRowsResponse, MovedWindow, MovedWindows};
 use zagros_protocol::{Refusal, RefusalKind};
+use zagros_table::ChangeWatcher;
 
 use super::PlannedMove;
 use super::changed_rows::ChangedRows;
@@ -83,10 +84,22 @@ pub(crate) fn freeze(service: &EmbeddingService, id: u64) -> Result<FreezeMoveRe
         });
         let frozen = frozen.ok_or_else(|| unavailable(service, "has a request that does not end"))?;
         frozen.ok_or_else(|| unavailable(service, "has gradients that wait for rows of the cold tier"))?;
+        if service.keeps_steps {
+            note_step_rows(service, &outgoing.changed);
+        }
         info!(server = service.index.0, plan = %outgoing.plan, "frozen until the coordinator has decided");
     }
     service.moves.ask();
     Ok(FreezeMoveResponse { changed: outgoing.changed.count(), groups: windows(service, &outgoing.plan) })
+}
+
+/// The rows that the step under way has changed are sent once more, with what the stripes keep of them.
+fn note_step_rows(service: &EmbeddingService, changed: &ChangedRows) {
+    for (number, table) in service.tables.iter().enumerate() {
+        for stripe in 0..table.stripes() {
+            changed.changed(number as u32, stripe as u32, &table.step_ids(stripe));
+        }
+    }
 }
 
 /// The window groups of the buckets. No request is served.

@@ -58,7 +58,8 @@ fn next(
             (cursor.table, cursor.scan) = (cursor.table + 1, TableScan::default());
         }
     } else {
-        number = changed_rows(&tables, outgoing, &mut chunk)?;
+        let is_frozen = service.placement().is_ok_and(|placement| placement.frozen().is_some());
+        number = changed_rows(&tables, outgoing, service.keeps_steps && is_frozen, &mut chunk)?;
     }
     let now = service.tables.now();
     Ok(MoveRowsResponse {
@@ -76,11 +77,20 @@ fn next(
         sketch: bytemuck::cast_slice::<u32, u8>(&chunk.sketch).to_vec().into(),
         sketch_stripe: chunk.sketch_stripe,
         sketch_from: chunk.sketch_from,
+        step: chunk.step_rows.step,
+        step_ids: bytemuck::cast_slice::<u64, u8>(&chunk.step_rows.ids).to_vec().into(),
+        step_before: bytemuck::cast_slice::<u32, u8>(&chunk.step_rows.before).to_vec().into(),
+        step_sums: bytemuck::cast_slice::<f32, u8>(&chunk.step_rows.sums).to_vec().into(),
     })
 }
 
-/// Reads changed rows of one table. Answers its number.
-fn changed_rows(tables: &[&Table], outgoing: &OutgoingMove, chunk: &mut Chunk) -> Result<u32, ColdError> {
+/// Reads changed rows of one table, and what the stripes keep of them until the step is over. Answers its number.
+fn changed_rows(
+    tables: &[&Table],
+    outgoing: &OutgoingMove,
+    with_step: bool,
+    chunk: &mut Chunk,
+) -> Result<u32, ColdError> {
     let mut of = None;
     loop {
         let most = of.and_then(|number: u32| tables.get(number as usize)).map_or(1, |table| most_rows(table));
@@ -97,5 +107,8 @@ fn changed_rows(tables: &[&Table], outgoing: &OutgoingMove, chunk: &mut Chunk) -
         let found: HashSet<u64> = chunk.rows.ids[before..].iter().copied().collect();
         chunk.removed.extend(ids.iter().filter(|id| !found.contains(id)));
         chunk.count(table, stripe, &ids);
+        if with_step {
+            table.read_step_rows(stripe, &ids, &mut chunk.step_rows);
+        }
     }
 }

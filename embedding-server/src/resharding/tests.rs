@@ -6,6 +6,7 @@ mod forged;
 mod forgotten;
 mod lookups;
 mod pushes;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

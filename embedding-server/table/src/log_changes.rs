@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::stripe_changes::StripeChanges;
-use crate::{ChangeKind, ChangeWatcher, PushOrigin, StripeChange, Table, TableSet};
+use crate::{ChangeKind, ChangeWatcher, PushOrigin, PushStep, StripeChange, Table, TableSet};
 
 impl TableSet {
     /// From now on `watcher` learns of changes, instead of the one before. Call it while no request is under way
@@ -25,10 +25,16 @@ impl Table {
         self.shared().log.get().is_some() || self.shared().watcher.is_taken()
     }
 
+    /// Whether what a push of a part of a step leaves behind is logged.
+    #[inline]
+    pub(crate) fn logs_steps(&self, step: PushStep) -> bool {
+        step.share < 1.0 && self.shared().log.get().is_some_and(|log| log.keeps_steps())
+    }
+
     /// Appends to the log what was noted, and forgets it. The lock of the stripe is held (invariant DU-2).
     pub(crate) fn append_changes(&self, stripe: usize, changes: &mut StripeChanges) {
         if let Some(log) = self.shared().log.get() {
-            let StripeChanges { origin, ids, slots, access, seen, removed } = changes;
+            let StripeChanges { origin, ids, slots, access, seen, removed, step_rows } = changes;
             let append = |origin: Option<&PushOrigin>, kind| {
                 log.append(&StripeChange { table: self.number(), stripe: stripe as u32, origin, kind });
             };
@@ -40,6 +46,9 @@ impl Table {
             }
             if !ids.is_empty() {
                 append(origin.as_ref(), ChangeKind::Rows { ids, slots, access });
+            }
+            if !step_rows.ids.is_empty() {
+                append(None, ChangeKind::StepRows(step_rows.slices()));
             }
         }
         if self.shared().watcher.is_taken() {

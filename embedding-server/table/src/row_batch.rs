@@ -23,6 +23,46 @@ pub struct RowSlices<'a> {
     pub access: &'a [u32],
 }
 
+/// Rows that one training step has changed so far, for a log or another server: later pushes of the step go on from there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepRowBatch {
+    /// The step.
+    pub step: u64,
+    /// Ids of the rows.
+    pub ids: Vec<u64>,
+    /// The rows before the step, as slots, `[ids.len() * stride]`.
+    pub before: Vec<u32>,
+    /// The sum of each row's gradients in the step, `[ids.len() * dim]`.
+    pub sums: Vec<f32>,
+}
+
+/// The rows of a [`StepRowBatch`], which lie somewhere else.
+#[derive(Clone, Copy, Debug)]
+pub struct StepRowSlices<'a> {
+    /// The step.
+    pub step: u64,
+    /// Ids of the rows.
+    pub ids: &'a [u64],
+    /// The rows before the step, `[ids.len() * stride]`.
+    pub before: &'a [u32],
+    /// Sums of gradients, `[ids.len() * dim]`.
+    pub sums: &'a [f32],
+}
+
+impl StepRowBatch {
+    /// The rows, as a table takes them.
+    #[must_use]
+    pub fn slices(&self) -> StepRowSlices<'_> {
+        StepRowSlices { step: self.step, ids: &self.ids, before: &self.before, sums: &self.sums }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.ids.clear();
+        self.before.clear();
+        self.sums.clear();
+    }
+}
+
 impl RowBatch {
     /// Keeps the rows for whose id `keep` holds. A slot has `width` words.
     pub fn retain(&mut self, width: usize, keep: impl Fn(u64) -> bool) {

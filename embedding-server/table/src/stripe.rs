@@ -39,7 +39,7 @@ pub(crate) struct Stripe {
     /// Gradients whose row could not be read.
     pub(crate) pending: Vec<PendingGradient>,
     /// Rows that several workers may push gradients of the present step for.
-    step_rows: StepRows,
+    pub(crate) step_rows: StepRows,
     /// Copies for a snapshot that has not finished reading the stripe.
     capture: Option<StripeCapture>,
     /// Rows that have changed since the last checkpoint. `None` while nobody wants to know.
@@ -87,6 +87,11 @@ impl Stripe {
     pub(crate) fn note_row(&mut self, key: u64, slot: u32) {
         let access = self.slab.has_access().then(|| self.slab.access(slot));
         self.changes.note_row(key, self.slab.words(slot), access);
+    }
+
+    /// Notes for the log what is kept of a row until the step is over.
+    pub(crate) fn note_step_row(&mut self, key: u64) {
+        self.step_rows.read(key, &mut self.changes.step_rows);
     }
 
     /// Counts a lookup of `ids` ids. `misses` of them had no row in memory.

@@ -1,7 +1,7 @@
 //! What changes in a stripe while its lock is held, on its way to the log.
 
-use crate::PushOrigin;
 use crate::key::id_of;
+use crate::{PushOrigin, StepRowBatch};
 
 /// Changes that are not in the log yet. Empty whenever the lock of the stripe is free.
 #[derive(Debug, Default)]
@@ -15,6 +15,8 @@ pub(crate) struct StripeChanges {
     pub(crate) seen: Vec<u64>,
     /// Ids whose rows are gone. They were there before any of the rows above changed.
     pub(crate) removed: Vec<u64>,
+    /// What the stripe keeps of the rows above until the step is over. Rarely used, so that a stripe stays small.
+    pub(crate) step_rows: Box<StepRowBatch>,
 }
 
 impl StripeChanges {
@@ -40,5 +42,6 @@ impl StripeChanges {
         self.access.clear();
         self.seen.clear();
         self.removed.clear();
+        self.step_rows.clear();
     }
 }

@@ -15,7 +15,7 @@
 
 use std::fmt;
 
-use crate::{ColdError, PushStep};
+use crate::{ColdError, PushStep, StepRowSlices};
 
 /// Identity of a push. The table only hands it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,6 +53,8 @@ pub enum ChangeKind<'a> {
         /// Access metadata, `[ids.len()]`; empty where rows have none.
         access: &'a [u32],
     },
+    /// A stripe keeps these rows as they were before the step, with the sums of their gradients so far. Follows the rows themselves.
+    StepRows(StepRowSlices<'a>),
     /// These rows, and gradients that waited for them, are gone for good.
     Removed(&'a [u64]),
     /// A lookup named these ids, in this order, and they had no row. The admission filter has counted them.
@@ -85,6 +87,12 @@ pub trait UpdateLog: Send + Sync + fmt::Debug {
     /// # Errors
     /// When the log's medium fails.
     fn flush(&self) -> Result<(), ColdError>;
+
+    /// Whether a step of several pushes must go on after a restart as if there had been none. It costs the log of each push
+    /// the row before the step and the sum of its gradients.
+    fn keeps_steps(&self) -> bool {
+        false
+    }
 
     /// Where the next change will lie. Positions increase.
     fn position(&self) -> u64;

@@ -172,6 +172,7 @@ fn rows_and_windows_of_a_move_that_claim_more_than_they_bring_are_refused_before
     let rows = [
         MoveRowsResponse { table: u32::MAX, ..row.clone() },
         MoveRowsResponse { slots: vec![0; 4].into(), ..row.clone() },
+        MoveRowsResponse { step_ids: id.clone().into(), step: u64::MAX, ..MoveRowsResponse::default() },
         MoveRowsResponse { counted: id.into(), counts: words(&[u32::MAX]).into(), ..row.clone() },
         MoveRowsResponse { sketch: vec![0; 4].into(), sketch_stripe: u32::MAX, sketch_from: u32::MAX, ..row },
         MoveRowsResponse { steps: u64::MAX, seconds: u64::MAX, ..MoveRowsResponse::default() },

@@ -77,6 +77,7 @@ impl TailWorker {
                     table.forget_counts_again(&ids);
                 }
             }
+            LogRecord::StepRows(rows) => table.put_step_rows(&rows.slices())?,
             LogRecord::Pending(gradient) => {
                 if replay.open.contains(&gradient.origin) {
                     self.applied.entry(gradient.origin).or_default().insert((number, gradient.id));

@@ -41,6 +41,10 @@ fn good(service: &EmbeddingService) -> MoveRowsResponse {
         counted: ids_as_bytes(&[id]),
         counts: bytes_of(&[2]),
         sketch: bytes_of(&[1, 1]),
+        step: 3,
+        step_ids: ids_as_bytes(&[id]),
+        step_before: bytes_of(&vec![2.0_f32.to_bits(); width]),
+        step_sums: bytes_of(&[0; DIM as usize]),
         steps: 10,
         ..MoveRowsResponse::default()
     }
@@ -78,6 +82,10 @@ fn rows_that_do_not_fit_are_refused_whole() {
         ("no access metadata", forged(&|sent| sent.access = bytes::Bytes::new())),
         ("more access metadata than rows", forged(&|sent| sent.access = huge.clone())),
         ("more counts than ids", forged(&|sent| sent.counts = huge.clone())),
+        ("a row of the step of a bucket that does not move", forged(&|sent| sent.step_ids = alien.clone())),
+        ("more rows of the step than words", forged(&|sent| sent.step_ids = ids_as_bytes(&[id_of(0); 100]))),
+        ("sums without rows of the step", forged(&|sent| sent.step_sums = huge.clone())),
+        ("half a row of the step", forged(&|sent| sent.step_before = vec![0; 4].into())),
         ("a stripe that is not there", forged(&|sent| sent.sketch_stripe = u32::MAX)),
         ("cells past the end", forged(&|sent| sent.sketch_from = u32::MAX)),
         ("more cells than there are", forged(&|sent| sent.sketch = bytes_of(&vec![u32::MAX; 1 << 16]))),

@@ -118,6 +118,7 @@ impl Table {
         let mut report = PushReport::default();
         let mut buffer = std::mem::take(&mut scratch.weights);
         let (mut changes, origin, is_logged) = (std::mem::take(&mut scratch.changes), scratch.origin, self.is_logged());
+        let logs_steps = self.logs_steps(step);
         with_known_width(
             *self.layout(),
             #[inline(always)]
@@ -135,7 +136,7 @@ impl Table {
                         stripe.mark_all(group.places);
                         if is_logged {
                             changes.origin = origin;
-                            self.log_group(stripe, group, &mut changes);
+                            self.log_group(stripe, group, logs_steps, &mut changes);
                         }
                         report.updated += group.keys.len() as u64;
                     },
@@ -149,9 +150,12 @@ impl Table {
 
     /// Appends the rows of a group to the log, after their change. They are in the cache still.
     #[inline(never)]
-    fn log_group(&self, stripe: &Stripe, group: &StripeGroup<'_>, changes: &mut StripeChanges) {
+    fn log_group(&self, stripe: &Stripe, group: &StripeGroup<'_>, logs_steps: bool, changes: &mut StripeChanges) {
         for index in 0..group.keys.len() {
             changes.note_row(group.keys[index], stripe.at(group.places[index]), None);
+        }
+        if logs_steps {
+            group.keys.iter().for_each(|key| stripe.step_rows.read(*key, &mut changes.step_rows));
         }
         self.append_changes(stripe.number, changes);
     }

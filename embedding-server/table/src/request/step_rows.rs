@@ -18,6 +18,8 @@
 
 use hashbrown::HashTable;
 
+use crate::StepRowBatch;
+use crate::key::id_of;
 use crate::request::update::RowUpdate;
 
 /// Rows of one stripe that the newest step has changed.
@@ -98,6 +100,39 @@ impl StepRows {
     pub(crate) fn reset(&mut self) {
         self.clear();
         self.step = 0;
+    }
+
+    /// Appends what is kept of a row, unless `into` has rows of a newer step. Rows of an older one go.
+    pub(crate) fn read(&self, key: u64, into: &mut StepRowBatch) {
+        let Some(position) = self.find(key) else { return };
+        if into.step != self.step {
+            if into.step > self.step && !into.ids.is_empty() {
+                return;
+            }
+            into.clear();
+            into.step = self.step;
+        }
+        let (stride, dim) = (self.before.len() / self.keys.len(), self.sums.len() / self.keys.len());
+        into.ids.push(id_of(key));
+        into.before.extend_from_slice(&self.before[position * stride..][..stride]);
+        into.sums.extend_from_slice(&self.sums[position * dim..][..dim]);
+    }
+
+    /// Keeps what another process kept of a row, unless a newer step has begun here.
+    pub(crate) fn restore(&mut self, step: u64, key: u64, before: &[u32], sum: &[f32]) {
+        if step > self.step {
+            self.clear();
+            self.step = step;
+        }
+        if step == self.step {
+            self.forget(key);
+            self.keep(key, before, sum);
+        }
+    }
+
+    /// Keys of all rows.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u64> {
+        self.rows.iter().map(|position| self.keys[*position as usize])
     }
 
     /// Bytes of memory, used or not.

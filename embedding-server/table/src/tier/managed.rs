@@ -186,7 +186,7 @@ impl Table {
         let PreparedPush { distinct, mut page_in } = prepared;
         let mut report = PushReport { skipped: distinct.skipped, repeated: distinct.repeated, ..PushReport::default() };
         let mut update = RowUpdate::new(*self.layout(), step, &mut scratch.weights);
-        let (origin, is_logged) = (scratch.origin, self.is_logged());
+        let (origin, is_logged, logs_steps) = (scratch.origin, self.is_logged(), self.logs_steps(step));
         let paged_in = self.page_in_all(&mut page_in, &mut |stripe, entry, slot| {
             let Some(slot) = slot else {
                 report.refused += 1;
@@ -201,6 +201,9 @@ impl Table {
             if is_logged {
                 stripe.changes.origin = origin;
                 stripe.note_row(entry.key, slot);
+            }
+            if logs_steps {
+                stripe.note_step_row(entry.key);
             }
             report.updated += 1;
         });

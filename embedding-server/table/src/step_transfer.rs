@@ -1,0 +1,73 @@
+//! What stripes keep of a step that is under way, on its way to a log or to another server.
+//!
+//! Several workers push for one step, and a row takes the sum of their gradients once (`request/step_rows.rs`). A server that starts again
+//! or hands its rows over between two of these pushes hands this over as well. Otherwise the later push would be an update of its own.
+//!
+//! ```text
+//! push of worker 0 ─► rows, kept: (row before, g₁) ─► log ─► the process ends ─► recovery: rows, kept ─► push of worker 1: g₁ + g₂
+//! ```
+
+use crate::key::{id_of, key_of};
+use crate::{ChangeKind, StepRowBatch, StepRowSlices, StripeChange, Table, TableError, TableSet};
+
+impl TableSet {
+    /// Appends to the log all that is kept of steps under way, for a log that begins here. No push is under way.
+    pub fn log_steps(&self) {
+        for table in self.iter() {
+            for stripe in 0..table.stripes() {
+                let mut kept = StepRowBatch::default();
+                table.read_step_rows(stripe, &table.step_ids(stripe), &mut kept);
+                table.log_step_rows(stripe, &kept);
+            }
+        }
+    }
+}
+
+impl Table {
+    /// Ids of the rows of one stripe that the newest step has changed and later pushes of it may change.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    #[must_use]
+    pub fn step_ids(&self, stripe: usize) -> Vec<u64> {
+        self.lock(stripe).step_rows.keys().map(id_of).collect()
+    }
+
+    /// Appends what one stripe keeps of these ids. Of two steps, the newer one stays.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn read_step_rows(&self, stripe: usize, ids: &[u64], into: &mut StepRowBatch) {
+        let stripe = self.lock(stripe);
+        ids.iter().for_each(|id| stripe.step_rows.read(key_of(*id), into));
+    }
+
+    /// Keeps what another process kept of these rows, unless a newer step has begun here. The rows themselves are put in before.
+    ///
+    /// # Errors
+    /// If the lengths disagree. Then nothing is kept.
+    pub fn put_step_rows(&self, rows: &StepRowSlices<'_>) -> Result<(), TableError> {
+        let StepRowSlices { step, ids, before, sums } = *rows;
+        let (stride, dim) = (self.stride(), self.dim());
+        self.check_rows("slots before a step", ids, stride, before.len())?;
+        self.check_rows("sums of gradients", ids, dim, sums.len())?;
+        for (row, id) in ids.iter().enumerate() {
+            let (before, sum) = (&before[row * stride..][..stride], &sums[row * dim..][..dim]);
+            let mut stripe = self.lock(self.stripe_of(key_of(*id)));
+            stripe.step_rows.restore(step, key_of(*id), before, sum);
+            if self.shared().log.get().is_some_and(|log| log.keeps_steps()) {
+                stripe.note_step_row(key_of(*id));
+                self.log_stripe(&mut stripe);
+            }
+        }
+        Ok(())
+    }
+
+    fn log_step_rows(&self, stripe: usize, kept: &StepRowBatch) {
+        let log = self.shared().log.get().filter(|log| log.keeps_steps() && !kept.ids.is_empty());
+        if let Some(log) = log {
+            let kind = ChangeKind::StepRows(kept.slices());
+            log.append(&StripeChange { table: self.number(), stripe: stripe as u32, origin: None, kind });
+        }
+    }
+}
