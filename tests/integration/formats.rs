@@ -241,8 +241,8 @@ fn values_that_are_written_otherwise_are_refused_by_file_and_column() {
     let run = fixture.run_folder().display().to_string();
     for (file, parts) in [
         ("ones.csv", ["\"paid\"", "0 and 1", "true and false"]),
-        ("floats.csv", ["\"user\"", "7.0", "such as 7,"]),
-        ("times.csv", ["\"day\"", "2026-11-23 18:45:00", "dates, such as 2026-11-23,"]),
+        ("floats.csv", ["\"user\"", "7.0", "such as 7:"]),
+        ("times.csv", ["\"day\"", "2026-11-23 18:45:00", "dates, such as 2026-11-23:"]),
     ] {
         for refused in
             [fixture.zagros(["predict", &run, file, "-o", "s.csv"]), fixture.zagros(["eval", &run, "--data", file])]

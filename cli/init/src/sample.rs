@@ -49,7 +49,8 @@ mod tests {
     #[test]
     fn a_text_file_without_the_columns_of_the_others_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        for (name, text) in [("a.csv", "y,a\n1,2\n"), ("b.csv", "y,a\n0,\"x, y\"\n"), ("README.md", "Rows of a day\n")] {
+        for (name, text) in [("a.csv", "y,a\n1,2\n"), ("b.csv", "y,a\n0,\"x, y\"\n"), ("README.md", "Rows of a day\n")]
+        {
             fs::write(folder.path().join(name), text).unwrap();
         }
         let error = read_sample(folder.path()).unwrap_err().to_string();

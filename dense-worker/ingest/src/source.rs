@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Unused bytes between two parts of an object that are fetched rather than asked for twice.
 const GAP: u64 = 64 << 10;
 /// Bytes of parts that are fetched together.
-const MOST_TOGETHER: u64 = 4 << 20;
+const MOST_MERGED: u64 = 4 << 20;
 
 /// One connection for each bucket, which the threads of all streams share.
 static BUCKETS: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex::default);
@@ -87,10 +87,10 @@ impl RandomAccess {
         let Self::Object(objects, object) = self else {
             return parts.iter().map(|part| self.read(path, part.start, (part.end - part.start) as usize)).collect();
         };
-        let (together, places) = together(parts);
-        let fetched = objects.read_all(object, together.clone())?;
+        let (merged, places) = merged(parts);
+        let fetched = objects.read_all(object, merged.clone())?;
         let part = |(part, place): (&Range<u64>, &usize)| {
-            let from = (part.start - together[*place].start) as usize;
+            let from = (part.start - merged[*place].start) as usize;
             let part = from..from + (part.end - part.start) as usize;
             // A store may answer with less.
             let is_there = part.end <= fetched[*place].len();
@@ -129,7 +129,7 @@ impl RandomAccess {
 }
 
 /// Parts that are near each other as one, and in which of these each part is.
-fn together(parts: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<usize>) {
+fn merged(parts: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<usize>) {
     let mut whole: Vec<Range<u64>> = Vec::new();
     let mut places = Vec::with_capacity(parts.len());
     for part in parts {
@@ -137,7 +137,7 @@ fn together(parts: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<usize>) {
             Some(last)
                 if part.start >= last.start
                     && part.start <= last.end.saturating_add(GAP)
-                    && part.end - last.start <= MOST_TOGETHER =>
+                    && part.end - last.start <= MOST_MERGED =>
             {
                 last.end = last.end.max(part.end);
             }
@@ -251,12 +251,11 @@ mod tests {
     #[test]
     fn near_parts_are_fetched_together() {
         let far = 10 << 20;
-        let parts =
-            [0..10, 10..20, GAP + 20..GAP + 30, far..far + 5, far + MOST_TOGETHER..far + MOST_TOGETHER + 1, 3..4];
-        let (whole, places) = together(&parts);
+        let parts = [0..10, 10..20, GAP + 20..GAP + 30, far..far + 5, far + MOST_MERGED..far + MOST_MERGED + 1, 3..4];
+        let (whole, places) = merged(&parts);
         assert_eq!(places, [0, 0, 0, 1, 2, 3]);
         assert_eq!(whole[0], 0..GAP + 30);
         assert_eq!(whole[3], 3..4);
-        assert_eq!(together(&[]), (Vec::new(), Vec::new()));
+        assert_eq!(merged(&[]), (Vec::new(), Vec::new()));
     }
 }

@@ -267,16 +267,17 @@ mod tests {
 
     #[test]
     fn a_decimal_comma_is_no_separator_of_numbers() {
+        let base = DELIMITED.replace("columns", "decimal = ','\ncolumns");
         let features = |separator: &str| {
-            let vector = format!("numeric = [{{ column = 'v', width = 2, separator = '{separator}' }}]");
-            format!("decimal = ','\n{FEATURES}{vector}\n[model]\nkind = 'ffnn'\n")
+            let vector = format!("{{ column = 'n', width = 2, separator = '{separator}' }}");
+            format!("{FEATURES}numeric = [{vector}]\n")
         };
-        let Format::Delimited(format) = job(DELIMITED, &features(" ")).data.format else { panic!("no text") };
+        let Format::Delimited(format) = job(&base, &features(" ")).data.format else { panic!("no text") };
         assert_eq!(format.decimal, DecimalMark::Comma);
-        let found = problems(DELIMITED, &features(","));
+        let found = problems(&base, &features(","));
         assert_eq!(
             found,
-            ["the numbers of \"v\" are separated by the comma that `data.decimal` has before a fraction"]
+            ["the numbers of \"n\" are separated by the comma that `data.decimal` has before a fraction"]
         );
     }
 

@@ -4,6 +4,8 @@
 //! quoted line break is part of the field where the job says that there are some (`data.quoted_breaks`); elsewhere lines are
 //! divided first, and the row is refused, not misread. Quotes inside an unquoted field are ordinary characters.
 
+use zagros_job::{DecimalMark, Format};
+
 /// Fields of the newest line. The memory is used again for each line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
@@ -36,9 +38,10 @@ pub(crate) enum QuoteError {
 }
 
 impl Fields {
-    /// For lines whose numbers have a decimal comma, or not.
-    pub(crate) fn new(decimal_comma: bool) -> Self {
-        Self { pointed: decimal_comma.then(Vec::new), ..Self::default() }
+    /// Of lines of a format.
+    pub(crate) fn of(format: &Format) -> Self {
+        let comma = matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma);
+        Self { pointed: comma.then(Vec::new), ..Self::default() }
     }
 
     /// Divides a line, which is given without its line end.

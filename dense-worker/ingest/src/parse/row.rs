@@ -1,7 +1,7 @@
 //! Parses lines into rows. Performance-critical: no allocation per row, and only work in memory.
 
 use memchr::memmem::Finder;
-use zagros_job::{Categorical, DecimalMark, Features, Format, Job, Part, Source};
+use zagros_job::{Categorical, Features, Format, Job, Part, Source};
 use zagros_zip::ZipEq;
 
 use crate::DataPart;
@@ -105,7 +105,7 @@ impl RowParser {
             numeric: job.features.numeric.iter().map(NumberCell::new).collect(),
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
-            fields: Fields::new(has_decimal_comma(&job.data.format)),
+            fields: Fields::of(&job.data.format),
             records: records(&job.data.format),
             object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
         }
@@ -472,10 +472,6 @@ pub(crate) fn wants_groups(job: &Job, part: DataPart) -> bool {
 /// Whether rows of a part have a sample weight. Measures count every sample once.
 pub(crate) fn wants_weights(job: &Job, part: DataPart) -> bool {
     part == DataPart::Train && job.features.weight.is_some()
-}
-
-fn has_decimal_comma(format: &Format) -> bool {
-    matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma)
 }
 
 fn without_return(line: &[u8]) -> &[u8] {
