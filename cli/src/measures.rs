@@ -30,9 +30,12 @@ pub(crate) fn in_words(evaluation: &Evaluation) -> String {
 
 /// A line for each target, if there are several.
 pub(crate) fn print_targets(targets: &[TargetMeasures]) {
-    for TargetMeasures { target, evaluation } in targets {
+    for TargetMeasures { target, evaluation, calibrated } in targets {
         let samples = indicatif::HumanCount(evaluation.samples);
         out!("  {target:<14}{} ({samples} samples)", in_words(evaluation));
+        if let Some(calibrated) = calibrated {
+            out!("  {:<14}{} after calibration", "", in_words(calibrated));
+        }
     }
 }
 

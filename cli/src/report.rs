@@ -168,7 +168,8 @@ impl Report<'_> {
             Err(why) => return row("test", why),
         };
         if !measures::of_others(evaluation).is_empty() {
-            return row("test", &measures::in_words(evaluation));
+            row("test", &measures::in_words(evaluation));
+            return self.print_calibrated();
         }
         let best_auc = self.planted.as_ref().map(|planted| planted.best_auc);
         let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
@@ -179,6 +180,10 @@ impl Report<'_> {
         }
         let calibration = evaluation.calibration.map_or_else(|| "undefined".to_owned(), |c| format!("{c:.3}"));
         row("calibration", &format!("{calibration} predicted clicks per real one"));
+        self.print_calibrated();
+    }
+
+    fn print_calibrated(&self) {
         if let Some(after) = &self.summary.calibrated {
             row("calibrated", &calibrated(after));
         }
@@ -268,6 +273,9 @@ pub(crate) fn grouped(evaluation: &Evaluation) -> Option<String> {
 
 /// The measures that calibration changes.
 pub(crate) fn calibrated(after: &Evaluation) -> String {
+    if !measures::of_others(after).is_empty() {
+        return measures::in_words(after);
+    }
     let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
     let Evaluation { logloss, calibration, ece, auc, .. } = after;
     let [logloss, calibration, ece, auc] = [logloss, calibration, ece, auc].map(|value| measure(*value));

@@ -11,4 +11,7 @@ pub struct TargetMeasures {
     /// Of the rows that have a label.
     #[serde(flatten)]
     pub evaluation: Evaluation,
+    /// Of the same rows after calibration, where the model has one of this target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<Evaluation>,
 }

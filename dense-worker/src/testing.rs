@@ -9,8 +9,8 @@ pub(crate) use shard::WorkerShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Categorical, Checkpoint, Cluster, Data, DataOrder, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Keep, Mode, Model, Numeric, Output, Pad, PoolAt, Pooling, Sequence, StartSteps, Table,
-    TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
+    Initializer, Job, Keep, Mode, Model, Numeric, Output, Pad, PoolAt, Pooling, Sequence, StartChanged, StartSteps,
+    Table, TableOptimizer, TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -37,6 +37,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             device: zagros_job::Device::Cpu,
             start_from: None,
             start_steps: StartSteps::Restart,
+            start_changed: StartChanged::Anew,
             max_steps: None,
             evaluate_every: None,
             early_stop: None,

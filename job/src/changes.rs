@@ -86,6 +86,7 @@ const EFFECTS: [(&str, ChangeEffect); 95] = [
     ("train.device", Operational),
     ("train.start_from", Meaning),
     ("train.start_steps", Meaning),
+    ("train.start_changed", Meaning),
     ("train.max_steps", Operational),
     // Early stopping compares the states that are evaluated.
     ("train.evaluate_every", Learning),

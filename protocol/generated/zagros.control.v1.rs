@@ -1300,12 +1300,15 @@ pub struct LoadRequest {
     /// Names no file, and removes every row of the server: an epoch begins with new rows.
     #[prost(bool, tag = "9")]
     pub clear: bool,
+    /// With other_run: tables of this run that take nothing of the files, because their ids mean something else there.
+    #[prost(string, repeated, tag = "10")]
+    pub anew: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LoadResponse {
     #[prost(uint64, tag = "1")]
     pub rows: u64,
-    /// Tables of the files that this run does not have.
+    /// Tables of the files that this run does not have, or that begin anew.
     #[prost(string, repeated, tag = "2")]
     pub dropped: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }

@@ -99,6 +99,13 @@ fn an_earlier_day_is_gone_back_to_and_old_models_are_deleted() {
     // With two models gone all is still known to be done.
     let done = fixture.zagros(command(runs, "2026-11-01..04", &["--keep-models", "2"])).expect(0);
     assert!(done.stderr.contains("2026-11-01 to 2026-11-04 are done"), "{}", done.stderr);
+    // Fewer are wanted, although nothing is to be trained.
+    fixture.zagros(command(runs, "2026-11-01..04", &["--keep-models", "1"])).expect(0);
+    let kept = history(&fixture, "runs");
+    let models = DAYS.map(|day| kept["days"][day]["model"].as_str().map(str::to_owned));
+    assert_eq!(models.each_ref().map(Option::is_some), [false, false, false, true]);
+    assert!(!fixture.path(model).join("manifest.json").exists());
+    assert!(fixture.path(models[3].as_deref().expect("kept")).join("manifest.json").is_file());
 }
 
 /// The third day comes without the values of I2, and with one value of C1 alone.
@@ -156,6 +163,31 @@ fn the_next_day_goes_on_from_the_day_before_and_late_rows_are_warned_of() {
         assert!(done.contains(part), "no {part} in {done}");
     }
     assert!(!done.contains("2026-11-01: warning: it has") && !done.contains("2026-11-03: warning: it has"), "{done}");
+}
+
+/// The second day has another hash size for one feature, and other ranges for another.
+#[test]
+fn a_feature_that_changes_overnight_begins_anew_and_the_others_go_on() {
+    let fixture = fixture();
+    let folder = "--set=output.folder=runs";
+    let features = |size: u32, ranges: u32| {
+        format!(
+            "--set=features.categorical=['C1', {{column='C2', hash_size={size}}}, {{column='I1', name='range', buckets={ranges}}}]"
+        )
+    };
+    let train = |dates: &str, features: &str| fixture.zagros(command(folder, dates, &[features])).expect(0);
+    train("2026-11-01", &features(64, 4));
+    let same = train("2026-11-02", &features(64, 4));
+    assert!(!same.stderr.contains("begins empty"), "{}", same.stderr);
+    let changed = train("2026-11-03", &features(128, 8));
+    for table in ["C2", "range"] {
+        let line = format!("table `{table}` begins empty: feature `{table}` makes its ids otherwise than in the model");
+        assert!(changed.stderr.contains(&line), "no {line} in {}", changed.stderr);
+    }
+    assert!(!changed.stderr.contains("table `C1`"), "{}", changed.stderr);
+    let history = history(&fixture, "runs");
+    let job = fixture.read(&format!("{}/job.toml", history["days"][DAYS[2]]["model"].as_str().expect("a model")));
+    assert!(job.contains("quantiles = 8"), "edges are fitted anew: {job}");
 }
 
 #[test]

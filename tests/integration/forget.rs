@@ -101,6 +101,45 @@ fn a_row_is_gone_from_a_model_and_every_other_row_stays() {
     assert_eq!(manifest(&model), after, "there is nothing to do again");
 }
 
+/// The job of a model lists the ids of a fitted vocabulary. A process that ends between manifest and job leaves the new content beside
+/// the old one.
+#[test]
+fn an_id_is_gone_from_a_fitted_vocabulary_too() {
+    let fixture = Fixture::new(500);
+    let features = "features.categorical=[{column='C1', vocabulary={min_count=1}}, 'C2']";
+    fixture.zagros(["train", "job.toml", "--set", features]).expect(0);
+    let run = fixture.run_folder();
+    let (model, run) = (run.join("model"), run.display().to_string());
+    let value = values(&fixture).swap_remove(0);
+    let jobs = [model.join("job.toml"), Path::new(&run).join("job.toml")];
+    // 16 digits an id.
+    let digits = |job: &PathBuf| {
+        let text = fs::read_to_string(job).expect("a job");
+        text.split("ids = \"").nth(1).and_then(|rest| rest.split('"').next()).map_or(0, str::len)
+    };
+    let listed = || jobs.each_ref().map(|job| digits(job) / 16);
+    let ids = listed()[0];
+    assert!(ids > 3 && listed() == [ids; 2], "{ids}");
+    let old_job = fs::read(&jobs[0]).expect("a job");
+    let planned = fixture.zagros(["forget", &run, "--table", "C1", "--value", &value, "--dry-run"]).expect(0).stdout;
+    assert!(planned.contains("1 row(s), 1 id(s) in a vocabulary would be removed"), "{planned}");
+    let done = forget(&fixture, &run, &value);
+    assert_eq!((&done["saves"][0]["rows"], &done["saves"][0]["vocabulary"]), (&Value::from(1), &Value::from(1)));
+    assert_eq!(listed(), [ids - 1; 2]);
+    is_whole(&fixture, &model);
+    fixture.zagros(["eval", &run, "--json"]).expect(0);
+    let audit = fixture.read(&format!("{run}/forgotten.jsonl"));
+    assert!(audit.contains("\"vocabulary\":true") && audit.contains("\"job.toml\""), "{audit}");
+    // As after a kill when the manifest was replaced and the job was not.
+    let new_job = fs::read(&jobs[0]).expect("a job");
+    fs::write(model.join("job.toml.next"), &new_job).expect("written");
+    fs::write(&jobs[0], old_job).expect("written");
+    fixture.zagros(["eval", &run, "--json"]).expect(0);
+    fixture.zagros(["inspect", &run, "--verify"]).expect(0);
+    assert_eq!(forget(&fixture, &run, &value)["saves"][0]["vocabulary"], 0);
+    assert_eq!((fs::read(&jobs[0]).expect("a job"), model.join("job.toml.next").exists()), (new_job, false));
+}
+
 #[test]
 fn what_cannot_be_forgotten_is_refused_with_the_reason() {
     let fixture = Fixture::new(500);

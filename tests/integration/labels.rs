@@ -141,6 +141,115 @@ fn numbers(line: &str) -> Vec<f64> {
     line.split(',').map(|field| field.parse().expect("a number")).collect()
 }
 
+/// A label of each kind: clicks have an isotonic function, classes a temperature, numbers nothing.
+#[test]
+fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
+    let fixture = fixture();
+    let sets = ["--set", "eval.calibration=isotonic", "--set", "data.validation_share=0.2"];
+    fixture.write(
+        "job.toml",
+        JOB.replace("validation = \"test.csv\"\n", "").replace("early_stop = { patience = 4 }\n", ""),
+    );
+    fixture.zagros([&["up", "job.toml", "--servers", "1", "--workers", "2"][..], &sets].concat()).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    let measures = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    let after = |label: &str| {
+        let targets = measures["targets"].as_array().expect("measures of several labels");
+        targets.iter().find(|target| target["target"] == label).expect("the label is measured")["calibrated"].clone()
+    };
+    assert!(after("rating").is_null() && after("count").is_null(), "{measures}");
+    assert_eq!(measures["calibrated"], after("click"));
+    let file = json(&fixture.read(&format!("{run}/model/calibration.json")));
+    let methods = ["click", "buy", "level"].map(|label| file["labels"][label]["method"].as_str().expect("a method"));
+    assert_eq!(methods, ["isotonic", "isotonic", "temperature"]);
+
+    let predict = |to: &str, more: &[&str]| {
+        let command = ["predict", &run, "test.csv", "-o", to, "--logits", "--keys", "click,buy"];
+        fixture.zagros([&command[..], more].concat()).expect(0);
+        fixture.read(to)
+    };
+    let (plain, calibrated) = (predict("plain.csv", &["--uncalibrated"]), predict("after.csv", &[]));
+    let temperature = file["labels"]["level"]["temperature"].as_f64().expect("a temperature");
+    let mut scores = [zagros_eval::Scores::new(), zagros_eval::Scores::new()];
+    let (plain, calibrated): (Vec<&str>, Vec<&str>) = (plain.lines().collect(), calibrated.lines().collect());
+    for (before, after) in plain.into_iter().zip_eq(calibrated).skip(1) {
+        let (before, after): (Vec<f32>, Vec<f32>) = (single(before), single(after));
+        for (index, scores) in scores.iter_mut().enumerate() {
+            scores.push(after[index], after[2 + index]);
+        }
+        for class in 4..7 {
+            assert_eq!(after[class], (f64::from(before[class]) / temperature) as f32);
+        }
+        assert_eq!(before[7..], after[7..], "numbers stay");
+    }
+    for (label, mut scores) in ["click", "buy"].into_iter().zip_eq(scores) {
+        assert_eq!(serde_json::to_value(scores.report()).expect("JSON"), after(label), "{label}");
+    }
+    let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
+    assert_eq!(shown.matches("after calibration").count(), 4, "{shown}");
+}
+
+fn single(line: &str) -> Vec<f32> {
+    line.split(',').map(|field| field.parse().expect("a number")).collect()
+}
+
+#[test]
+fn classes_alone_have_a_temperature_and_a_number_has_none() {
+    let fixture = fixture();
+    let train = |label: &str, kind: &str| {
+        let label = format!("features.label={label}");
+        let kind = format!("eval.calibration={kind}");
+        let sets = [
+            "--set",
+            &label,
+            "--set",
+            "model={kind='ffnn', hidden=[16]}",
+            "--set",
+            "train.early_stop={patience=4}",
+            "--set",
+            &kind,
+        ];
+        fixture.zagros([&["train", "job.toml"][..], &sets].concat())
+    };
+    let level = "{column='level', kind='classes', classes=['low', 'middle', 'high']}";
+    train(level, "isotonic")
+        .expect(2)
+        .says(&["isotonic calibration is of one probability", "eval.calibration = \"temperature\""]);
+    train("{column='rating', kind='regression', missing='skip'}", "temperature")
+        .expect(2)
+        .says(&["\"rating\" is a number"]);
+    let shown = train(level, "temperature").expect(0).stdout;
+    assert!(shown.contains("calibrated") && shown.contains("accuracy"), "{shown}");
+    let run = fixture.run_folder().display().to_string();
+    let measures = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
+    let loss = |of: &Value| of["logloss"].as_f64().expect("a loss");
+    assert!(loss(&measures["calibrated"]) <= loss(&measures) + 1e-6, "{measures}");
+    assert_eq!(measures["calibrated"]["accuracy"], measures["accuracy"]);
+    assert_eq!(fixture.summary()["calibrated"], measures["calibrated"]);
+}
+
+#[test]
+fn purchases_without_a_click_are_warned_of_with_their_share() {
+    let fixture = fixture();
+    let consistent = fixture.zagros(["train", "job.toml", "--set", "train.epochs=1"]).expect(0).stderr;
+    assert!(!consistent.contains("which it is given"), "{consistent}");
+    let contradictory = rows(4_000).lines().enumerate().fold(String::new(), |text, (line, row)| {
+        let mut fields: Vec<&str> = row.split(',').collect();
+        if line > 0 && line % 100 == 0 {
+            (fields[1], fields[2]) = ("0", "1");
+        }
+        text + &fields.join(",") + "\n"
+    });
+    fixture.write("train.csv", contradictory);
+    let warned = fixture.zagros(["train", "job.toml", "--set", "train.epochs=1"]).expect(0).stderr;
+    for part in [
+        "40 of 4000 rows (1.000 %) have \"buy\" without \"click\", which it is given",
+        "01, or soon after: they are trained on as they are",
+    ] {
+        assert!(warned.contains(part), "no {part} in {warned}");
+    }
+}
+
 #[test]
 fn workers_learn_all_labels_together() {
     let fixture = fixture();

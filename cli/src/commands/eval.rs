@@ -55,6 +55,7 @@ fn print(found: &Measures, json: bool) -> Result<(), Failure> {
     let others = measures::of_others(evaluation);
     if !others.is_empty() {
         others.iter().for_each(|(name, value)| out!("{name:<21}{}", measures::number(*value)));
+        print_calibrated(found);
         measures::print_targets(targets);
         found.importance.iter().for_each(importance::print);
         return Ok(());
@@ -68,10 +69,14 @@ fn print(found: &Measures, json: bool) -> Result<(), Failure> {
     out!("calibration          {}", measure(evaluation.calibration));
     measures::print_targets(targets);
     out!("calibration error    {}", measure(evaluation.ece));
-    if let Some(calibrated) = &found.calibrated {
-        out!("after calibration    {}", report::calibrated(calibrated));
-    }
+    print_calibrated(found);
     slices::print(slices);
     found.importance.iter().for_each(importance::print);
     Ok(())
+}
+
+fn print_calibrated(found: &Measures) {
+    if let Some(calibrated) = &found.calibrated {
+        out!("after calibration    {}", report::calibrated(calibrated));
+    }
 }

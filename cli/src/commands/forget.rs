@@ -50,7 +50,7 @@ fn forget(model: &Path, args: &ForgetArgs, wanted: &WantedIds) -> Result<(), Fai
 
 fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &ForgetArgs) -> Result<(), Failure> {
     let missing = plan.missing(wanted);
-    let is_changed = plan.saves.iter().any(|save| !save.replaced.is_empty());
+    let is_changed = plan.saves.iter().any(SavePlan::is_changed);
     if args.json {
         let report = json!({
             "model": place.named.to_string(),
@@ -69,8 +69,12 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
             0 => String::new(),
             counts => format!(", {} frequency count(s)", HumanCount(counts as u64)),
         };
+        let listed = save
+            .job
+            .as_ref()
+            .map_or_else(String::new, |job| format!(", {} id(s) in a vocabulary", HumanCount(job.ids.len() as u64)));
         let verb = if args.dry_run { "would be removed" } else { "removed" };
-        out!("  {}: {} row(s){counts} {verb}", save.folder, HumanCount(save.rows.len() as u64));
+        out!("  {}: {} row(s){counts}{listed} {verb}", save.folder, HumanCount(save.rows.len() as u64));
     }
     if !missing.is_empty() {
         let shown: Vec<String> = missing.iter().take(SHOWN).map(ToString::to_string).collect();
@@ -92,16 +96,16 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
 }
 
 fn in_json(save: &SavePlan) -> serde_json::Value {
-    let files: Vec<&String> = save.replaced.keys().collect();
-    json!({"save": save.folder.to_string(), "rows": save.rows.len(), "counts": save.counts.len(), "files": files})
+    let listed = save.job.as_ref().map_or(0, |job| job.ids.len());
+    let (save_folder, files) = (save.folder.to_string(), save.changed_files());
+    json!({"save": save_folder, "rows": save.rows.len(), "counts": save.counts.len(), "vocabulary": listed, "files": files})
 }
 
 /// What became of the ids in a run that trains, and what is left of them.
 fn print_live(run: &Path, removal: LiveRemoval, wanted: &WantedIds, args: &ForgetArgs) -> Result<(), Failure> {
     let LiveRemoval { removed, plan } = removal;
     // A checkpoint that the run deletes meanwhile cannot be read.
-    let holding =
-        |plan: ForgetPlan| plan.saves.into_iter().filter(|save| !save.replaced.is_empty()).collect::<Vec<_>>();
+    let holding = |plan: ForgetPlan| plan.saves.into_iter().filter(SavePlan::is_changed).collect::<Vec<_>>();
     let holding = plan.map(holding);
     let (run, ids) = (run.display(), HumanCount(wanted.ids.len() as u64));
     if args.json {
@@ -127,9 +131,7 @@ fn print_live(run: &Path, removal: LiveRemoval, wanted: &WantedIds, args: &Forge
     }
     match holding {
         Ok(saves) if saves.is_empty() => {
-            out!(
-                "  no checkpoint that is complete holds them; one that is being written may: give the command again when the run is over"
-            );
+            out!("  no checkpoint holds them");
         }
         Ok(saves) => {
             saves.iter().for_each(|save| out!("  still in {}, which was saved before", save.folder));

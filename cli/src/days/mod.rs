@@ -80,6 +80,8 @@ impl DailyTraining {
         if done > 0 {
             note!("{} to {} are done (--fresh trains them again)", days[0], days[done - 1]);
             self.warn_of_changed(&days[..done], &history).await;
+            // Fewer models may be wanted than before.
+            self.delete_models(&mut history, &days[done - 1])?;
         }
         let mut from = match done {
             0 => self.first_from(&days[0], &history),

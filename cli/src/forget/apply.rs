@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use zagros_dense_worker::{FileRecord, MANIFEST, Manifest};
+use zagros_dense_worker::{FileRecord, JOB, MANIFEST, Manifest};
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure};
 use zagros_snapshot::{FollowedFile, copy_without};
 use zagros_store::{Folder, StoreError, hexadecimal};
 
 use super::plan::{PlannedCopy, is_row_file, saved_file};
+use super::vocabulary::{ChangedJob, clean_run};
 use super::{ForgetPlace, ForgetPlan, WantedIds, audit};
 use crate::commands::snapshot_failure;
 use crate::resume::failed;
@@ -38,13 +39,21 @@ pub(crate) fn apply(
         copies.push(record);
         linked.entry(&planned.sha256).or_insert(number);
     }
-    let changed = |save| Some((save, super::SavePlan::changed_manifest(save, &copies)?));
-    let changed: Vec<_> = plan.saves.iter().filter_map(changed).collect();
+    // What an earlier process left is first done with, or a second change would be read for the first.
+    plan.saves.iter().try_for_each(|save| save.manifest.settle(&save.folder, JOB).map_err(failed))?;
+    let mut changed = Vec::new();
+    for save in &plan.saves {
+        let next = |job: &ChangedJob| FileRecord::write_next(&save.folder, JOB, &job.text).map_err(refused);
+        let job = save.job.as_ref().map(next).transpose()?;
+        changed.extend(save.changed_manifest(&copies, job.as_ref()).map(|manifest| (save, manifest)));
+    }
     let manifests: Vec<(_, Manifest)> = changed.iter().map(|(save, (manifest, _))| (*save, manifest.clone())).collect();
     audit::note(&place.named, wanted, &manifests)?;
-    for (save, (_, text)) in &changed {
+    for (save, (manifest, text)) in &changed {
         save.folder.write(MANIFEST, text).map_err(refused)?;
+        manifest.settle(&save.folder, JOB).map_err(failed)?;
     }
+    place.run().map_or(Ok(()), |run| clean_run(run, wanted))?;
     let deleted = delete_unnamed(place)?;
     place.remove_left();
     Ok(deleted)

@@ -31,6 +31,8 @@ struct AuditLine<'a> {
     row: bool,
     /// Whether the save counted how often this id was seen.
     count: bool,
+    /// Whether a fitted vocabulary of the save's job had this id.
+    vocabulary: bool,
     /// Names of files that were replaced.
     files: Vec<&'a str>,
     /// SHA-256 of the manifest before.
@@ -91,7 +93,7 @@ pub(super) fn note_live(named: &Folder, wanted: &WantedIds, removed: &BTreeSet<u
 
 fn append(text: &mut String, wanted: &WantedIds, save: &SavePlan, after: &Manifest) -> Result<(), Failure> {
     let time = jiff::Timestamp::now().to_string();
-    for id in wanted.ids.iter().filter(|id| save.traces.contains(id)) {
+    for id in wanted.ids.iter().filter(|id| save.traces.contains(id) || save.has_in_vocabulary(id)) {
         let line = AuditLine {
             time: time.clone(),
             save: save.folder.to_string(),
@@ -99,7 +101,8 @@ fn append(text: &mut String, wanted: &WantedIds, save: &SavePlan, after: &Manife
             id: id.to_string(),
             row: save.rows.contains(id),
             count: save.counts.contains(id),
-            files: save.replaced.keys().map(String::as_str).collect(),
+            vocabulary: save.has_in_vocabulary(id),
+            files: save.changed_files(),
             manifest_before: &save.manifest.manifest_sha256,
             manifest_after: &after.manifest_sha256,
         };

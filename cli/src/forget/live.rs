@@ -4,7 +4,8 @@
 //! 1 the run folder's list of forgotten ids     a state that is loaded later loses them, too
 //! 2 every embedding server                     memory, cold tier, log; repeated while buckets move or a save is written
 //! 3 the audit file
-//! 4 which saves still hold the rows            for a person: they were written before
+//! 4 the save that was being written            is waited for
+//! 5 which saves still hold the rows            for a person: they were written before
 //! ```
 //!
 //! A kill after any step loses nothing: the same command does all of them again.
@@ -18,14 +19,21 @@ use zagros_coordinator_client::GrpcControlPlane;
 use zagros_dense_worker::{forget_rows, note_forgotten};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, GrpcShard};
 use zagros_job::{Job, Overrides};
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::Encoding;
 use zagros_shell::{Exit, Failure, FoundCoordinator};
 use zagros_store::Folder;
 
 use super::audit::note_live;
+use super::places::is_state;
 use super::{ForgetPlace, ForgetPlan, WantedIds};
 use crate::resume::failed;
+
+/// Time within which a checkpoint that is being written is complete, unless its process has ended.
+const SOON: Duration = Duration::from_secs(10);
+/// Pause between two looks at it.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// What became of the ids in a run that trains.
 #[derive(Debug)]
@@ -65,8 +73,28 @@ pub(crate) async fn forget_live(
         note_live(&Folder::disk(run), wanted, &done)?;
         removed = Some(done);
     }
-    let place = ForgetPlace::of_live_run(run, timeout);
+    let place = written_saves(run, timeout).await;
     Ok(LiveRemoval { removed, plan: place.and_then(|place| ForgetPlan::of(&place, wanted)) })
+}
+
+/// The saves of a run that trains, once the one is complete that was being written when the servers removed the rows: its files may be of
+/// before. A save that does not become complete soon was left by a process that ended.
+///
+/// # Errors
+/// When there is none yet.
+async fn written_saves(run: &Path, timeout: Duration) -> Result<ForgetPlace, Failure> {
+    let deadline = Deadline::after(SOON.min(timeout));
+    let mut place = ForgetPlace::of_live_run(run, timeout)?;
+    let incomplete = |place: &ForgetPlace| {
+        let states = place.others.iter().filter(|folder| folder.name().is_some_and(is_state));
+        states.map(ToString::to_string).collect::<BTreeSet<_>>()
+    };
+    let unfinished = incomplete(&place);
+    while !unfinished.is_disjoint(&incomplete(&place)) && !deadline.is_past() {
+        tokio::time::sleep(PAUSE).await;
+        place = ForgetPlace::of_live_run(run, timeout)?;
+    }
+    Ok(place)
 }
 
 /// A table that is in the list and not in the job would end each later load.
@@ -97,6 +125,29 @@ fn client(coordinator: &FoundCoordinator, timeout: Duration) -> Result<Embedding
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The second look finds the manifest that came after the first one.
+    #[tokio::test]
+    async fn a_checkpoint_that_is_being_written_is_waited_for() {
+        let run = tempfile::tempdir().unwrap();
+        let states = ["checkpoints/resume-1", "checkpoints/resume-2"].map(|state| run.path().join(state));
+        states.iter().for_each(|state| std::fs::create_dir_all(state).unwrap());
+        std::fs::write(states[0].join("manifest.json"), "{}").unwrap();
+        let late = states[1].join("manifest.json");
+        let written = tokio::spawn(async move {
+            tokio::time::sleep(PAUSE).await;
+            std::fs::write(late, "{}").unwrap();
+        });
+        let place = written_saves(run.path(), SOON).await.unwrap();
+        assert_eq!(
+            (place.saves.len(), place.others.iter().filter(|other| other.name() == Some("resume-2")).count()),
+            (2, 0)
+        );
+        written.await.unwrap();
+        // One that was left stays what it is.
+        std::fs::remove_file(states[1].join("manifest.json")).unwrap();
+        assert_eq!(written_saves(run.path(), PAUSE).await.unwrap().saves.len(), 1);
+    }
 
     #[test]
     fn a_table_that_the_run_does_not_have_is_refused_before_anything_is_noted() {

@@ -18,6 +18,7 @@ mod ids;
 mod live;
 mod places;
 mod plan;
+mod vocabulary;
 
 pub(crate) use apply::apply;
 pub(crate) use audit::AUDIT;

@@ -1,6 +1,6 @@
 //! Where rows of a model are: its folder, or those of a run: model, kept states, checkpoints, logs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use zagros_dense_worker::{MANIFEST, RunFolder, RunLock};
@@ -25,6 +25,8 @@ pub(crate) struct ForgetPlace {
     pub(crate) saves: Vec<Folder>,
     /// Folders without one, which may hold rows: of saves that did not finish, and of files that other saves need.
     pub(crate) others: Vec<Folder>,
+    /// The run folder, where it is known.
+    run: Option<PathBuf>,
     /// The folders of logs and rows beyond memory that the run's servers left.
     left: Option<RowFolders>,
     _lock: Option<RunLock>,
@@ -55,7 +57,8 @@ impl ForgetPlace {
         }
         let run = named.path().and_then(Path::parent).filter(|run| run.join("job.toml").is_file());
         let lock = run.map(lock).transpose()?.flatten();
-        Ok(Self { saves: vec![named.clone()], named, others: Vec::new(), left: None, _lock: lock })
+        let run = run.map(Path::to_owned);
+        Ok(Self { saves: vec![named.clone()], named, others: Vec::new(), run, left: None, _lock: lock })
     }
 
     fn of_run(named: Folder, timeout: Duration) -> Result<Self, Failure> {
@@ -105,7 +108,12 @@ impl ForgetPlace {
                 "the servers of this run kept logs in {log}; rows that are left there are not removed by this command"
             );
         }
-        Ok(Self { named, saves, others, left, _lock: lock })
+        Ok(Self { named, saves, others, run, left, _lock: lock })
+    }
+
+    /// The run folder, where it is known.
+    pub(super) fn run(&self) -> Option<&Path> {
+        self.run.as_deref()
     }
 
     /// Removes what servers of the run left: rows that no later run takes.
@@ -116,7 +124,8 @@ impl ForgetPlace {
     }
 }
 
-fn is_state(name: &str) -> bool {
+/// Whether a folder of this name is one of a checkpoint or a kept state.
+pub(super) fn is_state(name: &str) -> bool {
     STATES.iter().any(|start| name.starts_with(start))
 }
 

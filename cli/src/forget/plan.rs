@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zagros_dense_worker::Manifest;
+use zagros_dense_worker::{FileRecord, JOB, Manifest};
 use zagros_shell::{Exit, Failure};
 use zagros_snapshot::{ChainLink, MentionedIds, SavedFile, SnapshotError, group_links, mentioned_ids};
 use zagros_store::Folder;
 
+use super::vocabulary::{ChangedJob, changed_job};
 use super::{ForgetPlace, WantedIds};
 use crate::commands::snapshot_failure;
 use crate::resume::failed;
@@ -55,6 +56,8 @@ pub(crate) struct SavePlan {
     pub(crate) rows: BTreeSet<u64>,
     /// Ids whose frequency counts go.
     pub(crate) counts: BTreeSet<u64>,
+    /// The job, if one of its vocabularies has some of the ids.
+    pub(crate) job: Option<ChangedJob>,
     /// Ids that a file names although their row is gone or older than another one.
     pub(crate) traces: BTreeSet<u64>,
 }
@@ -73,7 +76,8 @@ impl ForgetPlan {
     /// Ids that no file names.
     pub(crate) fn missing<'a>(&self, wanted: &'a WantedIds) -> Vec<&'a u64> {
         let is_found = |id: &u64| {
-            self.saves.iter().any(|save| [&save.rows, &save.counts, &save.traces].iter().any(|ids| ids.contains(id)))
+            let is_in = |save: &SavePlan| [&save.rows, &save.counts, &save.traces].iter().any(|ids| ids.contains(id));
+            self.saves.iter().any(|save| is_in(save) || save.has_in_vocabulary(id))
         };
         wanted.ids.iter().filter(|id| !is_found(id)).collect()
     }
@@ -85,9 +89,28 @@ impl ForgetPlan {
 }
 
 impl SavePlan {
+    /// Whether it names any of the ids.
+    pub(crate) fn is_changed(&self) -> bool {
+        !self.replaced.is_empty() || self.job.is_some()
+    }
+
+    /// Names of files that are replaced.
+    pub(crate) fn changed_files(&self) -> Vec<&str> {
+        self.replaced.keys().map(String::as_str).chain(self.job.as_ref().map(|_| JOB)).collect()
+    }
+
+    /// Whether an id is in a vocabulary of the job.
+    pub(crate) fn has_in_vocabulary(&self, id: &u64) -> bool {
+        self.job.as_ref().is_some_and(|job| job.ids.contains(id))
+    }
+
     /// The manifest once the copies take the place of their files, and its text.
-    pub(crate) fn changed_manifest(&self, copies: &[zagros_dense_worker::FileRecord]) -> Option<(Manifest, Vec<u8>)> {
-        if self.replaced.is_empty() {
+    pub(crate) fn changed_manifest(
+        &self,
+        copies: &[FileRecord],
+        job: Option<&FileRecord>,
+    ) -> Option<(Manifest, Vec<u8>)> {
+        if !self.is_changed() {
             return None;
         }
         let record = |(name, copy): (&String, &usize)| {
@@ -97,7 +120,8 @@ impl SavePlan {
             }
             (name.clone(), record)
         };
-        let replaced = self.replaced.iter().map(record).collect();
+        let job = job.map(|record| (record.name.clone(), record.clone()));
+        let replaced = self.replaced.iter().map(record).chain(job).collect();
         Some(self.manifest.with_row_files(&replaced, self.manifest.rows.saturating_sub(self.rows.len() as u64)))
     }
 }
@@ -126,7 +150,9 @@ impl Planner<'_> {
             rows: BTreeSet::new(),
             counts: BTreeSet::new(),
             traces: BTreeSet::new(),
+            job: None,
         };
+        save.job = changed_job(folder, &save.manifest, self.wanted)?;
         let files: Vec<RowFile> = save.manifest.row_files.iter().map(|name| RowFile::of(&save, name)).collect();
         let links = files.iter().map(RowFile::link).collect::<Result<Vec<_>, _>>().map_err(snapshot_failure)?;
         for chain in group_links(&links).map_err(snapshot_failure)? {

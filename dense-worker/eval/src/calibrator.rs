@@ -18,15 +18,10 @@ use zagros_zip::ZipEq;
 
 use crate::Scores;
 use crate::measure::sigmoid;
+use crate::temperature::best_scale;
 
 /// Most bins of samples that isotonic calibration starts from, and so most knots divided by two.
 const BINS: usize = 4096;
-
-/// Bounds of the inverse of a temperature.
-const SCALES: (f64, f64) = (1e-3, 1e3);
-
-/// Halvings of the interval that is left for the scale: 2⁻⁶⁰ of it is less than its rounding.
-const MOST_STEPS: usize = 60;
 
 /// How a calibrator is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +89,9 @@ impl Calibrator {
             return None;
         }
         Some(match method {
-            CalibrationMethod::Temperature => Self::Temperature { temperature: 1.0 / best_scale(positives, negatives) },
+            CalibrationMethod::Temperature => {
+                Self::Temperature { temperature: 1.0 / best_scale(|scale| slope(positives, negatives, scale)) }
+            }
             CalibrationMethod::Isotonic => Self::Isotonic { knots: knots(&pooled(bins(positives, negatives, BINS))) },
         })
     }
@@ -121,28 +118,6 @@ impl Calibrator {
             }
         }
     }
-}
-
-/// The factor of all logits with the least logloss, between [`SCALES`].
-fn best_scale(positives: &[f32], negatives: &[f32]) -> f64 {
-    let (mut low, mut high) = SCALES;
-    let mut scale = 1.0;
-    for _ in 0..MOST_STEPS {
-        let (slope, curvature) = slope(positives, negatives, scale);
-        if slope > 0.0 {
-            high = scale;
-        } else {
-            low = scale;
-        }
-        let newton = scale - slope / curvature;
-        // Newton's step can leave the interval in which the slope changes its sign. Its geometric middle cannot.
-        let next = if newton > low && newton < high { newton } else { (low * high).sqrt() };
-        if (next - scale).abs() <= 1e-12 * scale {
-            return next;
-        }
-        scale = next;
-    }
-    scale
 }
 
 /// First and second derivative of the summed loss by the scale.
@@ -191,14 +166,29 @@ fn pooled(bins: Vec<Block>) -> Vec<Block> {
     blocks
 }
 
+/// The frequency of each block, without 0 and 1: they would make the loss of the first mistake infinite. A block of n samples without a
+/// positive has half a positive of n + 1, as one of positives alone has half a negative. If the next block inwards has fewer, it has that
+/// one's frequency, so that frequencies never fall.
+fn frequencies(blocks: &[Block]) -> Vec<f64> {
+    let frequency = |block: &Block| {
+        let least = 0.5 / (block.samples as f64 + 1.0);
+        (block.positives as f64 / block.samples as f64).clamp(least, 1.0 - least)
+    };
+    let mut found: Vec<f64> = blocks.iter().map(frequency).collect();
+    // Frequencies increase, so only the first block can be without a positive, and only the last without a negative.
+    if let [first, second, ..] = &mut found[..] {
+        *first = first.min(*second);
+    }
+    if let [.., before, last] = &mut found[..] {
+        *last = last.max(*before);
+    }
+    found
+}
+
 /// Where each block starts and ends.
 fn knots(blocks: &[Block]) -> Vec<Knot> {
-    let samples: u64 = blocks.iter().map(|block| block.samples).sum();
-    // A frequency of 0 or 1 would make the loss of the first mistake infinite.
-    let least = 0.5 / (samples as f64 + 1.0);
     let mut knots = Vec::with_capacity(2 * blocks.len());
-    for block in blocks {
-        let frequency = (block.positives as f64 / block.samples as f64).clamp(least, 1.0 - least);
+    for (block, frequency) in blocks.iter().zip_eq(frequencies(blocks)) {
         let calibrated = (frequency / (1.0 - frequency)).ln() as f32;
         knots.push(Knot { logit: block.low, calibrated });
         if block.high > block.low {
@@ -307,6 +297,19 @@ mod tests {
         }
     }
 
+    /// Thirty clicks beyond all others are no proof of certainty, however many samples there are.
+    #[test]
+    fn a_small_block_at_the_end_is_as_uncertain_as_its_samples_are_few() {
+        let middle = (0..100_000).map(|n| (n % 100 == 0, 0.0));
+        let samples: Vec<_> = middle.chain([(true, 5.0); 30]).chain([(false, -5.0); 30]).collect();
+        let calibrator = Calibrator::fit(CalibrationMethod::Isotonic, &mut scores(&samples)).unwrap();
+        let chance = |logit: f32| sigmoid(f64::from(calibrator.apply(logit)));
+        let (end, middle) = (1.0 - 0.5 / 31.0, 0.01);
+        assert!((chance(5.0) - end).abs() < 1e-6 && (chance(0.0) - middle).abs() < 1e-6, "{calibrator:?}");
+        // A half of 31 is more than the frequency of the block above it.
+        assert_eq!(chance(-5.0).to_bits(), chance(0.0).to_bits());
+    }
+
     #[test]
     fn many_samples_are_put_into_bins() {
         let many: Vec<_> = (0..100_000).map(|n| ((n * 7919) % 100_000 < n, n as f32 / 1e4 - 5.0)).collect();
@@ -360,6 +363,27 @@ mod tests {
             }
         }
 
+        /// Whatever blocks there are: neither 0 nor 1, never falling, and in the middle what was counted.
+        #[test]
+        fn frequencies_are_bounded_by_their_own_block_and_never_fall(
+            counts in prop::collection::vec((1_u64..1_000_000, 0.0_f64..=1.0), 1..40)
+        ) {
+            let block = |(samples, share): &(u64, f64)| {
+                let positives = (*samples as f64 * share).round() as u64;
+                Block { low: 0.0, high: 0.0, samples: *samples, positives }
+            };
+            let blocks = pooled(counts.iter().map(block).collect());
+            let found = frequencies(&blocks);
+            prop_assert!(found.windows(2).all(|pair| pair[0] <= pair[1]), "{:?}", found);
+            for (index, (block, frequency)) in blocks.iter().zip_eq(&found).enumerate() {
+                let counted = block.positives as f64 / block.samples as f64;
+                let is_end = index == 0 || index + 1 == blocks.len();
+                prop_assert!(*frequency > 0.0 && *frequency < 1.0, "{frequency}");
+                prop_assert!(is_end || *frequency == counted, "{frequency} {counted}");
+                prop_assert!((frequency - counted).abs() <= 0.5 / (block.samples as f64 + 1.0) + 1e-12);
+            }
+        }
+
         #[test]
         fn no_temperature_is_better(samples in samples(), other in 0.01_f64..100.0) {
             let mut scores = scores(&samples);
@@ -375,7 +399,7 @@ mod tests {
             let mut scores = scores(&samples);
             let Some(calibrator) = Calibrator::fit(CalibrationMethod::Isotonic, &mut scores) else { return Ok(()) };
             let (before, after) = (scores.logloss().unwrap(), scores.calibrated(&calibrator).report());
-            prop_assert!(after.logloss.unwrap() <= before + 0.5 / samples.len() as f64 + 1e-6);
+            prop_assert!(after.logloss.unwrap() <= before + 1.0 / samples.len() as f64 + 1e-6);
             prop_assert!((after.calibration.unwrap() - 1.0).abs() < 0.6 , "{:?}", after);
         }
     }

@@ -5,6 +5,7 @@ pub mod binned;
 mod bytes;
 pub mod calibration_error;
 pub mod calibrator;
+mod class_logits;
 pub mod grouped;
 pub mod importance;
 pub mod measure;
@@ -13,6 +14,7 @@ mod slice_bytes;
 pub mod slices;
 pub mod sums;
 pub mod targets;
+mod temperature;
 
 pub use binned::BinnedScores;
 pub use calibrator::{CalibrationMethod, Calibrator};

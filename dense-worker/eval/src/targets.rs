@@ -11,8 +11,9 @@
 
 use zagros_zip::ZipEq;
 
+use crate::class_logits::ClassLogits;
 use crate::slice_bytes::{put, put_scores, scores, word};
-use crate::{BinnedScores, Evaluation, LengthsDiffer, Scores, measure};
+use crate::{BinnedScores, CalibrationMethod, Calibrator, Evaluation, LengthsDiffer, Scores, measure};
 
 /// With more classes, the AUC of each would take too much memory.
 const MOST_CURVES: usize = 64;
@@ -84,6 +85,8 @@ pub struct ClassScores {
     loss: f64,
     /// Each class against the others, by the logit of its probability; none if there are too many classes.
     curves: Vec<BinnedScores>,
+    /// The outputs, to which a temperature is fitted; none unless calibration is wanted.
+    logits: Option<ClassLogits>,
     /// Probabilities of the sample that is added.
     probabilities: Vec<f64>,
 }
@@ -100,6 +103,41 @@ impl TargetScores {
                 let curves = if classes > MOST_CURVES { 0 } else { classes };
                 Self::Classes(ClassScores { curves: vec![BinnedScores::default(); curves], ..ClassScores::default() })
             }
+        }
+    }
+
+    /// No samples. Outputs of classes are kept, so that they can be calibrated as those of clicks.
+    #[must_use]
+    pub fn to_calibrate(form: TargetForm) -> Self {
+        match (Self::new(form), form) {
+            (Self::Classes(scores), TargetForm::Classes(classes)) => {
+                Self::Classes(ClassScores { logits: Some(ClassLogits::new(classes)), ..scores })
+            }
+            (other, _) => other,
+        }
+    }
+
+    /// Fits a calibrator to samples that were not trained on: to classes a temperature, whatever the method. `None` of numbers, without
+    /// samples of two classes, or with an output that is not finite.
+    #[must_use]
+    pub fn calibrator(&mut self, method: CalibrationMethod) -> Option<Calibrator> {
+        match self {
+            Self::Click(scores) => Calibrator::fit(method, scores),
+            Self::Classes(scores) => {
+                let temperature = scores.logits.as_ref()?.fit_temperature()?;
+                Some(Calibrator::Temperature { temperature })
+            }
+            Self::Errors(_) => None,
+        }
+    }
+
+    /// Measures of the same samples with calibrated outputs, without groups and slices.
+    #[must_use]
+    pub fn calibrated(&self, calibrator: &Calibrator) -> Option<Evaluation> {
+        match self {
+            Self::Click(scores) => Some(scores.calibrated(calibrator).report()),
+            Self::Classes(scores) => scores.calibrated(calibrator),
+            Self::Errors(_) => None,
         }
     }
 
@@ -174,16 +212,17 @@ impl TargetScores {
                     .into_iter()
                     .for_each(|count| put(&mut bytes, count));
                 scores.curves.iter().for_each(|curve| put_scores(&mut bytes, curve));
+                scores.logits.iter().for_each(|logits| logits.put(&mut bytes));
             }
         }
         bytes
     }
 
-    /// The reverse of [`Self::to_bytes`]; `None` for other bytes.
+    /// The reverse of [`Self::to_bytes`], of scores that began as `self`; `None` for other bytes.
     #[must_use]
-    pub fn from_bytes(form: TargetForm, mut bytes: &[u8]) -> Option<Self> {
+    pub fn of_bytes(self, mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
-        let found = match Self::new(form) {
+        let found = match self {
             Self::Click(_) => return Scores::from_bytes(from).map(Self::Click),
             Self::Errors(_) => {
                 let (is_counts, samples) = (word(from)? == 1, word(from)?);
@@ -195,7 +234,11 @@ impl TargetScores {
             Self::Classes(empty) => {
                 let (samples, hits, loss) = (word(from)?, word(from)?, f64::from_bits(word(from)?));
                 let curves = empty.curves.iter().map(|_| scores(from)).collect::<Option<_>>()?;
-                Self::Classes(ClassScores { samples, hits, loss, curves, probabilities: Vec::new() })
+                let logits = match empty.logits {
+                    Some(logits) => Some(logits.of_bytes(from)?),
+                    None => None,
+                };
+                Self::Classes(ClassScores { samples, hits, loss, curves, logits, probabilities: Vec::new() })
             }
         };
         bytes.is_empty().then_some(found)
@@ -264,6 +307,18 @@ impl ClassScores {
             let logit = (probability / (1.0 - probability)).ln() as f32;
             curve.push(f32::from(u8::from(index == class)), logit);
         }
+        self.logits.iter_mut().for_each(|logits| logits.push(class, outputs));
+    }
+
+    fn calibrated(&self, calibrator: &Calibrator) -> Option<Evaluation> {
+        let curves = vec![BinnedScores::default(); self.curves.len()];
+        let (mut scores, mut calibrated) = (Self { curves, ..Self::default() }, Vec::new());
+        for (class, outputs) in self.logits.as_ref()?.samples() {
+            calibrated.clear();
+            calibrated.extend(outputs.iter().map(|output| calibrator.apply(*output)));
+            scores.push(class as f32, &calibrated);
+        }
+        Some(scores.report())
     }
 
     fn merge(&mut self, other: Self) {
@@ -272,6 +327,9 @@ impl ClassScores {
         self.loss += other.loss;
         if self.curves.len() == other.curves.len() {
             self.curves.iter_mut().zip_eq(other.curves).for_each(|(curve, other)| curve.merge(other));
+        }
+        if let (Some(logits), Some(other)) = (&mut self.logits, other.logits) {
+            logits.merge(other);
         }
     }
 
@@ -295,7 +353,7 @@ mod tests {
     use super::*;
 
     fn of(form: TargetForm, samples: &[(f32, Vec<f32>)]) -> TargetScores {
-        let mut scores = TargetScores::new(form);
+        let mut scores = TargetScores::to_calibrate(form);
         for (label, outputs) in samples {
             scores.extend(&[*label], outputs, &[]).unwrap();
         }
@@ -340,6 +398,23 @@ mod tests {
     }
 
     #[test]
+    fn calibrated_classes_are_measured_as_outputs_divided_by_the_temperature() {
+        let samples = [(0.0, vec![2.0, 1.0, 0.0]), (1.0, vec![0.0, 3.0, 1.0]), (2.0, vec![0.0, 1.0, 0.5])];
+        let mut scores = of(TargetForm::Classes(3), &samples);
+        let calibrator = scores.calibrator(CalibrationMethod::Isotonic).unwrap();
+        let divided = |(label, outputs): &(f32, Vec<f32>)| {
+            (*label, outputs.iter().map(|output| calibrator.apply(*output)).collect())
+        };
+        let divided: Vec<_> = samples.iter().map(divided).collect();
+        let (before, after) = (scores.report(), scores.calibrated(&calibrator).unwrap());
+        assert_eq!(after, of(TargetForm::Classes(3), &divided).report());
+        assert!(after.logloss < before.logloss && after.accuracy == before.accuracy, "{before:?} {after:?}");
+        // Numbers have none, and neither have classes whose outputs are not kept.
+        assert_eq!(of(TargetForm::Regression, &[(1.0, vec![0.5])]).calibrator(CalibrationMethod::Isotonic), None);
+        assert_eq!(TargetScores::new(TargetForm::Classes(3)).calibrator(CalibrationMethod::Temperature), None);
+    }
+
+    #[test]
     fn outputs_become_predictions() {
         let predict = |form: TargetForm, outputs: &[f32]| {
             let mut found = Vec::new();
@@ -364,7 +439,7 @@ mod tests {
                 .map(|(label, outputs)| (f32::from(label), outputs[..form.outputs()].to_vec()))
                 .collect();
             let (first, second) = samples.split_at(cut.min(samples.len()));
-            let through = |part: &[(f32, Vec<f32>)]| TargetScores::from_bytes(form, &of(form, part).to_bytes()).unwrap();
+            let through = |part: &[(f32, Vec<f32>)]| TargetScores::to_calibrate(form).of_bytes(&of(form, part).to_bytes()).unwrap();
             let mut merged = through(first);
             merged.merge(through(second));
             let (found, expected) = (merged.report(), of(form, &samples).report());
@@ -373,7 +448,10 @@ mod tests {
                 prop_assert!(found.is_some() == expected.is_some() && expected.is_none_or(|value| near(found, value)));
             }
             let bytes = of(form, &samples).to_bytes();
-            prop_assert!(TargetScores::from_bytes(form, &bytes[..bytes.len() - 1]).is_none());
+            prop_assert!(TargetScores::to_calibrate(form).of_bytes(&bytes[..bytes.len() - 1]).is_none());
+            let mut whole = of(form, &samples);
+            let temperature = CalibrationMethod::Temperature;
+            prop_assert_eq!(merged.calibrator(temperature), whole.calibrator(temperature));
         }
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use zagros_job::{
     Categorical, Cluster, Data, DataOrder, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format,
-    Initializer, Job, Mode, Model, Numeric, Output, PoolAt, Pooling, StartSteps, Table, TableOptimizer, TableSettings,
-    TestPart, Train, ValidationPart, Values, Wire,
+    Initializer, Job, Mode, Model, Numeric, Output, PoolAt, Pooling, StartChanged, StartSteps, Table, TableOptimizer,
+    TableSettings, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -156,6 +156,7 @@ fn train() -> Train {
         device: zagros_job::Device::Cpu,
         start_from: None,
         start_steps: StartSteps::Restart,
+        start_changed: StartChanged::Anew,
         max_steps: None,
         evaluate_every: None,
         early_stop: None,

@@ -20,6 +20,7 @@ mod assemble;
 mod category;
 mod columnar;
 mod content;
+mod contradictions;
 mod count;
 mod cursor;
 mod find;
@@ -38,6 +39,7 @@ mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};
 pub use content::{DataContent, FileStart, file_start, file_starts, fits};
+pub use contradictions::ContradictoryRows;
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use zagros_job::Job;
 
 use crate::assemble::{BatchAssembler, ShuffleOrder, Shuffler};
+use crate::contradictions::{Contradictions, ContradictoryRows};
 use crate::cursor::StreamStart;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::BatchSink;
@@ -65,6 +66,7 @@ pub struct BatchStream {
     bad_in_split: u64,
     stats: StreamStats,
     seen: ReadRows,
+    contradictions: Contradictions,
     part: DataPart,
     /// Samples of a full batch, if a short one is dropped.
     only_full: Option<usize>,
@@ -114,6 +116,7 @@ impl BatchStream {
             bad_in_split: 0,
             stats: StreamStats::default(),
             seen: ReadRows::default(),
+            contradictions: if part == DataPart::Train { Contradictions::of(job) } else { Contradictions::default() },
             part,
             only_full: (job.data.drop_last && part == DataPart::Train).then_some(job.train.batch_size),
         })
@@ -123,6 +126,12 @@ impl BatchStream {
     #[must_use]
     pub fn stats(&self) -> StreamStats {
         StreamStats { cpu_seconds: self.pipeline.cpu_seconds(), ..self.stats }
+    }
+
+    /// Training rows so far whose labels contradict each other; `None` if there are none.
+    #[must_use]
+    pub fn contradictions(&self) -> Option<ContradictoryRows> {
+        self.contradictions.found()
     }
 
     fn advance(&mut self) -> Result<Option<Batch>, IngestError> {
@@ -147,6 +156,7 @@ impl BatchStream {
         self.stats.other_rows += parsed.outcome.other_part;
         self.stats.bytes += parsed.bytes;
         self.bad_in_split += parsed.outcome.bad.count;
+        self.contradictions.add(&parsed.sink.rows.labels, &parsed.layout, parsed.place)?;
         let rows = &mut parsed.sink.rows;
         rows.bytes = parsed.bytes;
         if let Some(split) = parsed.completes {

@@ -159,7 +159,7 @@ mod tests {
             samples: 0,
             evaluation: None,
             validation: None,
-            calibrator: None,
+            calibrators: None,
         }
     }
 

@@ -6,97 +6,90 @@
 //! ```
 //!
 //! The validation part is scored once more for it: an earlier state than the last may be the model, and a worker that replaced
-//! another one has not seen earlier scores. Every worker fits the same function to the same merged scores; the first one saves it.
+//! another one has not seen earlier scores. Every worker fits the same functions to the same merged scores, one for each label of clicks or
+//! classes; the first one saves them.
 
-use zagros_eval::{CalibrationMethod, Calibrator, Scores};
+use zagros_eval::CalibrationMethod;
 use zagros_job::CalibrationKind;
 
 use super::blocking::blocking;
+use super::calibrators::Calibrators;
+use super::measures::Measures;
+use super::part_scores::PartScores;
 use super::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::event::Evaluation;
-use crate::report::files::to_json;
-
-/// The file of a model's calibrator.
-pub(super) const FILE: &str = "calibration.json";
-
-/// Name and content of the file.
-pub(super) fn file(calibrator: &Calibrator) -> (&'static str, Vec<u8>) {
-    (FILE, to_json(calibrator))
-}
-
-/// The calibrator of a file.
-///
-/// # Errors
-/// A message, when it holds none.
-pub(super) fn parse(content: &[u8]) -> Result<Calibrator, String> {
-    let parsed: Result<Calibrator, _> = serde_json::from_slice(content);
-    let reason = match parsed {
-        Ok(calibrator) if calibrator.is_valid() => return Ok(calibrator),
-        Ok(_) => "its numbers do not increase".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    Err(format!("{FILE} holds no calibration ({reason}); use another save, or --uncalibrated"))
-}
 
 impl Trainer {
-    /// Fits the calibrator to the validation part, where the job wants one.
+    /// Fits the calibrators to the validation part, where the job wants them.
     ///
     /// # Errors
     /// When data, servers or libtorch fail, or training must stop.
     pub(super) async fn calibrate(&mut self) -> Result<(), WorkerError> {
-        (self.scoring.calibrator, self.scoring.calibrated) = (None, None);
+        (self.scoring.calibrators, self.scoring.calibrated) = (None, None);
         let Some(kind) = self.run.job.eval.calibration else { return Ok(()) };
         let Some(validation) = self.scoring.held_out.during.clone() else { return Ok(()) };
-        // The job has one label, a click.
-        let Some(scores) = self.scores(&validation).await?.into_clicks() else { return Ok(()) };
-        let Some((calibrator, calibrated)) = blocking("calibration", move || fit(kind, scores)).await? else {
+        let scores = self.scores(&validation).await?;
+        let Fitted { calibrators, measures, without } = blocking("calibration", move || fit(kind, scores)).await?;
+        for label in without {
             tracing::warn!(
-                "the validation part has no sample of one class, or a score that is not finite: the model is saved without calibration"
+                "the validation part has no two classes of the label \"{label}\", or a score that is not finite: it is saved without calibration"
             );
-            return Ok(());
-        };
-        (self.scoring.calibrator, self.scoring.calibrated) = (Some(calibrator), Some(calibrated));
+        }
+        if self.scoring.measured.step == self.model_age().0 {
+            self.scoring.measured.targets = measures.targets;
+        }
+        (self.scoring.calibrators, self.scoring.calibrated) = (calibrators, measures.calibrated);
         Ok(())
     }
 }
 
-/// Fits, and measures the same samples afterwards.
-fn fit(kind: CalibrationKind, mut scores: Scores) -> Option<(Calibrator, Evaluation)> {
+/// Calibrators of labels.
+#[derive(Debug)]
+struct Fitted {
+    calibrators: Option<Calibrators>,
+    /// Of the same samples.
+    measures: Measures,
+    /// Names of the labels that could not be fitted.
+    without: Vec<String>,
+}
+
+fn fit(kind: CalibrationKind, mut scores: PartScores) -> Fitted {
     let method = match kind {
         CalibrationKind::Isotonic => CalibrationMethod::Isotonic,
         CalibrationKind::Temperature => CalibrationMethod::Temperature,
     };
-    let calibrator = Calibrator::fit(method, &mut scores)?;
-    let calibrated = scores.calibrated(&calibrator).report();
-    Some((calibrator, calibrated))
+    let (calibrators, without) = scores.calibrators(method);
+    let measures = scores.report(calibrators.as_ref());
+    Fitted { calibrators, measures, without }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
+    use zagros_job::{Model, Target};
 
     use super::*;
+    use crate::testing::{batch, job};
 
-    fn scores(samples: &[(bool, f32)]) -> Scores {
-        let mut scores = Scores::new();
-        samples.iter().for_each(|(label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
-        scores
-    }
-
-    #[test]
-    fn what_is_no_calibrator_is_refused() {
-        for damaged in ["", "{}", r#"{"method":"platt"}"#, r#"{"method":"temperature","temperature":-1.0}"#] {
-            assert!(parse(damaged.as_bytes()).unwrap_err().contains("calibration.json"), "{damaged}");
-        }
-        let falling =
-            r#"{"method":"isotonic","knots":[{"logit":1.0,"calibrated":0.0},{"logit":0.0,"calibrated":0.0}]}"#;
-        assert!(parse(falling.as_bytes()).unwrap_err().contains("do not increase"));
+    fn scores(samples: &[(bool, f32)]) -> (Vec<Target>, PartScores) {
+        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        job.eval.calibration = Some(CalibrationKind::Isotonic);
+        let mut scores = PartScores::of(&Arc::new(job.clone()));
+        let mut batch = batch(samples.len(), &[&[]]);
+        batch.labels = samples.iter().map(|(label, _)| f32::from(u8::from(*label))).collect();
+        let outputs: Vec<f32> = samples.iter().map(|(_, logit)| *logit).collect();
+        scores.add(&batch, &outputs).unwrap();
+        (job.features.targets, scores)
     }
 
     #[test]
     fn one_class_is_not_fitted() {
-        assert_eq!(fit(CalibrationKind::Isotonic, scores(&[(true, 1.0)])), None);
+        let (targets, scores) = scores(&[(true, 1.0)]);
+        let fitted = fit(CalibrationKind::Isotonic, scores);
+        assert_eq!((fitted.calibrators, fitted.measures.calibrated), (None, None));
+        assert_eq!(fitted.without, [targets[0].name.clone()]);
     }
 
     proptest! {
@@ -104,10 +97,12 @@ mod tests {
         #[test]
         fn a_saved_calibrator_is_the_fitted_one(samples in prop::collection::vec((any::<bool>(), -9.0_f32..9.0), 2..80)) {
             for kind in [CalibrationKind::Isotonic, CalibrationKind::Temperature] {
-                let Some((fitted, calibrated)) = fit(kind, scores(&samples)) else { continue };
-                let (_, content) = file(&fitted);
-                prop_assert_eq!(&parse(&content).unwrap(), &fitted);
-                prop_assert_eq!(calibrated.samples, samples.len() as u64);
+                let (targets, scores) = scores(&samples);
+                let fitted = fit(kind, scores);
+                let Some(calibrators) = fitted.calibrators else { continue };
+                let (_, content) = calibrators.file();
+                prop_assert_eq!(&Calibrators::parse(&targets, &content).unwrap(), &calibrators);
+                prop_assert_eq!(fitted.measures.calibrated.unwrap().samples, samples.len() as u64);
             }
         }
     }

@@ -31,7 +31,7 @@ impl Trainer {
         // A server writes one save at a time.
         self.checkpoints.finish_writing().await;
         let (job, outcome, validation) = (&*self.run.job, Outcome::Interrupted, Some(evaluation));
-        let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation, calibrator: None };
+        let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation, calibrators: None };
         best_states.keep(merit, trained, &self.run.dense, &*self.run.client).await?;
         Ok(measured)
     }

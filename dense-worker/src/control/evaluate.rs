@@ -6,7 +6,6 @@ use std::sync::Arc;
 use prometheus::Registry;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
-use zagros_eval::Calibrator;
 use zagros_ingest::{
     Batch, BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
     check_same_types, check_writings, files,
@@ -18,6 +17,7 @@ use zagros_store::Folder;
 use zagros_worker_core::StepVote;
 
 use super::blocking::blocking;
+use super::calibrators::Calibrators;
 use super::context::wire;
 use super::group_session::GroupRank;
 use super::measures::{ImportanceOptions, Measures};
@@ -80,11 +80,11 @@ impl Evaluate {
             shutdown: self.shutdown,
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
-        let calibrator = saved.calibrator().await?;
+        let calibrators = saved.calibrators(&scorer.job.features.targets).await?;
         let step = saved.manifest().steps;
         match self.importance {
-            Some(options) => scorer.importance(&held_out, step, calibrator, options).await,
-            None => scorer.score(&held_out, step, calibrator).await,
+            Some(options) => scorer.importance(&held_out, step, calibrators, options).await,
+            None => scorer.score(&held_out, step, calibrators).await,
         }
     }
 }
@@ -157,7 +157,7 @@ async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
 }
 
 /// All rows of these files.
-pub(super) async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
+async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
     let files = look_at_files(job, paths, DataPart::All).await?;
     Ok(HeldOut { files, part: DataPart::All, name: HeldOutPart::Test })
 }
@@ -226,10 +226,10 @@ impl Scorer {
         mut self,
         held_out: &HeldOut,
         step: u64,
-        calibrator: Option<Calibrator>,
+        calibrators: Option<Calibrators>,
     ) -> Result<Measures, WorkerError> {
         let scores = self.score_share(held_out, step).await?;
-        measures_of(scores, calibrator).await
+        measures_of(scores, calibrators).await
     }
 
     /// Scores this worker's share of the rows.

@@ -49,7 +49,7 @@ impl Trainer {
         // In the end that may be an earlier state than the last.
         let (step, part) = (self.model_age().0, held_out.name);
         let scores = self.scores(held_out).await?;
-        let report = measures_of(scores, self.scoring.calibrator.clone());
+        let report = measures_of(scores, self.scoring.calibrators.clone());
         let Measures { evaluation, targets, calibrated, slices, .. } = report.await?;
         self.scoring.calibrated = calibrated;
         self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };

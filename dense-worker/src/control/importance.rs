@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use zagros_eval::Calibrator;
 use zagros_eval::importance::PermutedScores;
 use zagros_ingest::StreamStart;
 use zagros_job::{Job, Target};
 use zagros_zip::ZipEq;
 
+use super::calibrators::Calibrators;
 use super::evaluate::{HeldOut, Scorer};
 use super::measures::{Importance, ImportanceOptions, Measures, TargetImportance};
 use super::part_scores::{PartScores, column, measures_of, target_form};
@@ -56,7 +56,7 @@ impl Scorer {
         mut self,
         held_out: &HeldOut,
         step: u64,
-        calibrator: Option<Calibrator>,
+        calibrators: Option<Calibrators>,
         ImportanceOptions { repeats }: ImportanceOptions,
     ) -> Result<Measures, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
@@ -77,7 +77,7 @@ impl Scorer {
         let mut targets: Vec<_> = self.job.features.targets.iter().zip_eq(&found.permuted).map(of).collect();
         let features = targets.remove(0).features;
         let importance = Importance { repeats, block_rows: self.job.train.batch_size, features, targets };
-        let measures = measures_of(found.scores, calibrator).await?;
+        let measures = measures_of(found.scores, calibrators).await?;
         Ok(Measures { importance: Some(importance), ..measures })
     }
 

@@ -213,14 +213,7 @@ impl Manifest {
             }
             return folder.read(name).map_err(|error| refused(folder, name, error));
         };
-        let content = match folder.read_at_most(name, record.bytes) {
-            Err(StoreError::Disk { source, .. }) if source.kind() == std::io::ErrorKind::FileTooLarge => {
-                return Err(damaged(folder, format!("{name} is not the file that was saved ({source}); {HELP}")));
-            }
-            content => content.map_err(|error| refused(folder, name, error))?,
-        };
-        compare(folder, record, ContentDigest::of(&content))?;
-        Ok(content)
+        read_known(folder, record).or_else(|error| record.next_content(folder).ok_or(error))
     }
 
     /// Compares one of its files with what was saved; reads all of it.
@@ -232,7 +225,7 @@ impl Manifest {
         let (place, own) =
             folder.locate(name).ok_or_else(|| damaged(folder, format!("{name:?} is no name of a file")))?;
         let digest = place.digest(own, passed).map_err(|error| refused(&place, own, error))?;
-        compare(folder, record, digest)
+        compare(folder, record, digest).or_else(|error| record.next_content(&place).map(drop).ok_or(error))
     }
 
     /// Compares all its files with what was saved, several at a time; reads all of them. Nothing can be said of those of
@@ -268,6 +261,19 @@ fn take<'a>(next: &AtomicUsize, files: &'a [FileRecord]) -> Option<(usize, &'a F
 }
 
 const HELP: &str = "it is damaged or of another save, use another one";
+
+/// A file with the bytes that a manifest knows it by.
+fn read_known(folder: &Folder, record: &FileRecord) -> Result<Vec<u8>, WorkerError> {
+    let name = &record.name;
+    let content = match folder.read_at_most(name, record.bytes) {
+        Err(StoreError::Disk { source, .. }) if source.kind() == std::io::ErrorKind::FileTooLarge => {
+            return Err(damaged(folder, format!("{name} is not the file that was saved ({source}); {HELP}")));
+        }
+        content => content.map_err(|error| refused(folder, name, error))?,
+    };
+    compare(folder, record, ContentDigest::of(&content))?;
+    Ok(content)
+}
 
 fn compare(folder: &Folder, record: &FileRecord, found: ContentDigest) -> Result<(), WorkerError> {
     let FileRecord { name, bytes, sha256 } = record;

@@ -67,8 +67,8 @@ impl Trainer {
         let job = &self.run.job;
         let Some(run) = self.run.folder.as_ref().filter(|_| job.output.save_model) else { return Ok(None) };
         let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.measures());
-        let calibrator = self.scoring.calibrator.as_ref();
-        let trained = Trained { job, outcome, steps, samples, evaluation, validation, calibrator };
+        let calibrators = self.scoring.calibrators.as_ref();
+        let trained = Trained { job, outcome, steps, samples, evaluation, validation, calibrators };
         let (folder, shown) = place(job, run)?;
         save(&folder, trained, &self.run.dense, &*self.run.client).await?;
         self.run.observer.on(&Event::Saved { folder: folder.to_string() });

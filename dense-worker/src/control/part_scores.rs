@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use zagros_eval::{Calibrator, LengthsDiffer, Scores, SlicedScores, TargetForm, TargetScores};
+use zagros_eval::{CalibrationMethod, Calibrator, LengthsDiffer, Scores, SlicedScores, TargetForm, TargetScores};
 use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
 
 use super::blocking::blocking;
+use super::calibrators::Calibrators;
 use super::measures::Measures;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
@@ -24,8 +25,8 @@ pub(crate) struct PartScores {
 ///
 /// # Errors
 /// When the system gives no thread.
-pub(crate) async fn measures_of(scores: PartScores, calibrator: Option<Calibrator>) -> Result<Measures, WorkerError> {
-    blocking("measures", move || scores.report(calibrator.as_ref())).await
+pub(crate) async fn measures_of(scores: PartScores, calibrators: Option<Calibrators>) -> Result<Measures, WorkerError> {
+    blocking("measures", move || scores.report(calibrators.as_ref())).await
 }
 
 /// What the labels of a target are.
@@ -42,8 +43,7 @@ pub fn target_form(target: &Target) -> TargetForm {
 impl PartScores {
     /// No samples. Groups and slices are those of the first target.
     pub(crate) fn of(job: &Arc<Job>) -> Self {
-        let mut targets: Vec<_> =
-            job.features.targets.iter().map(|target| TargetScores::new(target_form(target))).collect();
+        let mut targets: Vec<_> = job.features.targets.iter().map(|target| empty(job, target)).collect();
         if let Some(TargetScores::Click(scores)) = targets.first_mut() {
             let eval = &job.eval;
             let empty = if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() };
@@ -101,22 +101,26 @@ impl PartScores {
         for target in &job.features.targets {
             let (length, rest) = bytes.split_first_chunk()?;
             let (part, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-            targets.push(TargetScores::from_bytes(target_form(target), part)?);
+            targets.push(empty(job, target).of_bytes(part)?);
             bytes = rest;
         }
         bytes.is_empty().then(|| Self { job: Arc::clone(job), targets })
     }
 
-    /// The scores of the first target, if it is a click.
-    pub(crate) fn into_clicks(mut self) -> Option<Scores> {
-        match self.targets.swap_remove(0) {
-            TargetScores::Click(scores) => Some(scores),
-            TargetScores::Errors(_) | TargetScores::Classes(_) => None,
-        }
+    /// Fits a calibrator to the samples of each target of clicks or classes; `None` if none could be fitted. Also returns the names of those
+    /// that could not.
+    pub(crate) fn calibrators(&mut self, method: CalibrationMethod) -> (Option<Calibrators>, Vec<String>) {
+        let targets = &self.job.features.targets;
+        let fitted: Vec<Option<Calibrator>> = self.targets.iter_mut().map(|scores| scores.calibrator(method)).collect();
+        let has_none = |(target, fitted): &(&Target, &Option<Calibrator>)| {
+            fitted.is_none() && !matches!(target.kind, TargetKind::Regression { .. })
+        };
+        let without = targets.iter().zip_eq(&fitted).filter(has_none).map(|(target, _)| target.name.clone()).collect();
+        (Calibrators::of(targets, fitted), without)
     }
 
     /// The measures, before and after calibration. Sorts all scores.
-    pub(crate) fn report(mut self, calibrator: Option<&Calibrator>) -> Measures {
+    pub(crate) fn report(mut self, calibrators: Option<&Calibrators>) -> Measures {
         let eval = &self.job.eval;
         let slices = match self.targets.first() {
             Some(TargetScores::Click(scores)) => scores.slices(),
@@ -124,17 +128,29 @@ impl PartScores {
         };
         let slices = slices.map_or_else(Vec::new, |slices| slices.report(&eval.slices, eval.slice_values));
         let evaluations: Vec<Evaluation> = self.targets.iter_mut().map(TargetScores::report).collect();
-        let named = self.job.features.targets.iter().zip_eq(&evaluations);
-        let named =
-            named.map(|(target, evaluation)| TargetMeasures { target: target.name.clone(), evaluation: *evaluation });
+        let calibrated: Vec<Option<Evaluation>> = match calibrators {
+            Some(calibrators) => {
+                let measure =
+                    |(scores, calibrator): (&TargetScores, Option<&Calibrator>)| scores.calibrated(calibrator?);
+                self.targets.iter().zip_eq(calibrators.iter().collect::<Vec<_>>()).map(measure).collect()
+            }
+            None => vec![None; evaluations.len()],
+        };
+        let measured = evaluations.iter().zip_eq(&calibrated);
+        let named = self.job.features.targets.iter().zip_eq(measured).map(|(target, (evaluation, calibrated))| {
+            TargetMeasures { target: target.name.clone(), evaluation: *evaluation, calibrated: *calibrated }
+        });
         let targets = if evaluations.len() > 1 { named.collect() } else { Vec::new() };
         let evaluation = evaluations.first().copied().unwrap_or_default();
-        let calibrated = match (self.targets.first(), calibrator) {
-            (Some(TargetScores::Click(scores)), Some(calibrator)) => Some(scores.calibrated(calibrator).report()),
-            _ => None,
-        };
+        let calibrated = calibrated.first().copied().flatten();
         Measures { evaluation, targets, calibrated, importance: None, slices }
     }
+}
+
+/// No samples of a target. Outputs of classes are kept where they are calibrated.
+fn empty(job: &Job, target: &Target) -> TargetScores {
+    let form = target_form(target);
+    if job.eval.calibration.is_some() { TargetScores::to_calibrate(form) } else { TargetScores::new(form) }
 }
 
 /// `width` values from `first` on of each row of `every` values.
@@ -206,5 +222,29 @@ mod tests {
         assert_eq!(merged.report(None), scored(&job, &SAMPLES).report(None));
         let bytes = scored(&job, &SAMPLES).to_bytes();
         assert!(PartScores::from_bytes(&job, &bytes[..bytes.len() - 1]).is_none());
+    }
+
+    /// What is measured after calibration are the outputs that predictions have.
+    #[test]
+    fn each_target_is_calibrated_by_its_own() {
+        let mut job = Job::clone(&job_of_three());
+        job.eval.calibration = Some(zagros_job::CalibrationKind::Isotonic);
+        let job = Arc::new(job);
+        let samples =
+            [SAMPLES[0], SAMPLES[1], ([1.0, 1.0, 2.0], [-1.0, 0.5, 0.0, 3.0]), ([0.0, 0.0, 1.0], [2.0, 0.5, 0.0, 3.0])];
+        let mut scores = scored(&job, &samples);
+        let (calibrators, without) = scores.calibrators(CalibrationMethod::Isotonic);
+        let calibrators = calibrators.unwrap();
+        assert_eq!(without, [""; 0]);
+        let measures = scores.report(Some(&calibrators));
+        let applied = samples.map(|(labels, mut outputs)| {
+            calibrators.apply(&mut outputs);
+            (labels, outputs)
+        });
+        let after = scored(&job, &applied).report(None);
+        let calibrated: Vec<_> = measures.targets.iter().map(|target| target.calibrated).collect();
+        let [click, level, price] = [0, 1, 2].map(|index| after.targets[index].evaluation);
+        assert_eq!(calibrated, [Some(click), Some(level), None]);
+        assert_eq!((measures.calibrated, price), (Some(click), measures.targets[2].evaluation));
     }
 }

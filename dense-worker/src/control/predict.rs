@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::Connect;
-use zagros_eval::Calibrator;
 use zagros_ingest::{Batch, InputRows, StreamStart};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_store::Folder;
 
+use super::calibrators::Calibrators;
 use super::evaluate::{HeldOut, Scorer, ScoringParts, rows_to_score};
 use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
@@ -85,9 +85,12 @@ impl Predict {
             shutdown: self.shutdown,
         };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
-        let calibrator = if self.calibrate { saved.calibrator().await? } else { None };
+        let calibrators = match self.calibrate {
+            true => saved.calibrators(&scorer.job.features.targets).await?,
+            false => None,
+        };
         let from = Beginning { done: self.done, step: saved.manifest().steps };
-        scorer.predict(&rows, from, calibrator.as_ref(), output).await
+        scorer.predict(&rows, from, calibrators.as_ref(), output).await
     }
 }
 
@@ -105,7 +108,7 @@ impl Scorer {
         mut self,
         held_out: &HeldOut,
         Beginning { done, step }: Beginning,
-        calibrator: Option<&Calibrator>,
+        calibrators: Option<&Calibrators>,
         output: O,
     ) -> Result<Result<O, O::Error>, WorkerError> {
         let start = StreamStart { drop: done, ..StreamStart::default() };
@@ -118,8 +121,8 @@ impl Scorer {
                 0 => (fetched.prepared.batch, Vec::new()),
                 _ => self.logits(fetched).await?,
             };
-            if let Some(calibrator) = calibrator {
-                logits.iter_mut().for_each(|logit| *logit = calibrator.apply(*logit));
+            if let Some(calibrators) = calibrators {
+                calibrators.apply(&mut logits);
             }
             let idle = match output.idle().await? {
                 Ok(idle) => idle,

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use tracing::warn;
 use zagros_embedding_client::Shard;
-use zagros_eval::Calibrator;
-use zagros_job::Job;
+use zagros_job::{Job, Target};
 use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
 use zagros_store::{Folder, StoreError};
 
 use super::blocking::blocking;
-use super::calibration;
+use super::calibrators::{self, Calibrators};
 use super::manifest::{FileRecord, MANIFEST, Manifest};
 use super::row_servers::{RowServers, on_all};
 use crate::datapath::dense::{Dense, DenseThread};
@@ -42,7 +41,7 @@ pub(crate) struct Trained<'a> {
     pub(crate) evaluation: Option<Evaluation>,
     pub(crate) validation: Option<Evaluation>,
     /// What maps the model's logits to those of frequencies, once it is fitted.
-    pub(crate) calibrator: Option<&'a Calibrator>,
+    pub(crate) calibrators: Option<&'a Calibrators>,
 }
 
 /// What becomes of the rows that servers hold when others are loaded.
@@ -114,7 +113,7 @@ pub(crate) async fn conclude(
     WrittenModel { mut own, saved }: WrittenModel,
 ) -> Result<Manifest, WorkerError> {
     own.push((JOB, trained.job.to_toml().into_bytes()));
-    own.extend(trained.calibrator.map(calibration::file));
+    own.extend(trained.calibrators.map(Calibrators::file));
     let of_servers = || saved.iter().flat_map(|saved| &saved.files);
     let mut files: Vec<FileRecord> = of_servers().map(FileRecord::of_server).collect();
     let row_files = of_servers().map(|file| file.name.clone()).collect();
@@ -234,11 +233,11 @@ impl SavedModel {
     ///
     /// # Errors
     /// When its file is missing or damaged.
-    pub(crate) async fn calibrator(&self) -> Result<Option<Calibrator>, WorkerError> {
-        if !self.manifest.has(calibration::FILE) {
+    pub(crate) async fn calibrators(&self, targets: &[Target]) -> Result<Option<Calibrators>, WorkerError> {
+        if !self.manifest.has(calibrators::FILE) {
             return Ok(None);
         }
-        let read = calibration::parse(&self.read_file(calibration::FILE).await?);
+        let read = Calibrators::parse(targets, &self.read_file(calibrators::FILE).await?);
         let wrong = |reason| WorkerError::SavedModel { folder: self.folder.to_string(), reason };
         read.map(Some).map_err(wrong)
     }
@@ -330,7 +329,7 @@ mod tests {
             samples: 40,
             evaluation: None,
             validation: None,
-            calibrator: None,
+            calibrators: None,
         }
     }
 

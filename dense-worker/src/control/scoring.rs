@@ -1,7 +1,8 @@
 //! What is scored while training, and the model that the measures choose.
 
-use zagros_eval::{Calibrator, ColumnSlices};
+use zagros_eval::ColumnSlices;
 
+use super::calibrators::Calibrators;
 use super::evaluate::HeldOutParts;
 use super::model_choice::ModelChoice;
 use crate::event::Evaluation;
@@ -18,8 +19,8 @@ pub(crate) struct Scoring {
     /// The slices and the targets of the part that was scored last.
     pub(crate) measured: MeasuredParts,
     /// What maps the model's logits to those of frequencies, once it is fitted.
-    pub(crate) calibrator: Option<Calibrator>,
-    /// Measures of the part that was scored last, after calibration.
+    pub(crate) calibrators: Option<Calibrators>,
+    /// Measures of the first target in the part that was scored last, after calibration.
     pub(crate) calibrated: Option<Evaluation>,
     /// Which state becomes the model, and when training ends early.
     pub(crate) model: ModelChoice,

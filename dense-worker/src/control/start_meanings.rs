@@ -1,40 +1,70 @@
-//! Features that mean other things than in the model that a run starts from: their names, and so their rows and weights, are the same.
+//! Features that mean other things than in the model that a run starts from: their names are the same, and their ids or numbers are made
+//! otherwise.
 
-use zagros_job::{Categorical, Features, Job, Numeric};
+use std::collections::BTreeSet;
 
-/// A line for each feature whose ids or numbers are made otherwise than in the model.
-pub(super) fn changed_meanings(job: &Job, of_model: &Job) -> Vec<String> {
-    let numbers = numeric(&job.features, &of_model.features).map(|feature| {
-        format!(
-            "feature `{}` transforms its number otherwise than in the model, and the network's weights stay",
-            feature.name()
-        )
-    });
-    let ids = categorical(&job.features, &of_model.features).map(|feature| {
-        let (name, table) = (&feature.name, &job.tables[feature.table].name);
-        format!(
-            "feature `{name}` makes its ids otherwise than in the model, and the rows of table `{table}` stay: they now belong to other \
-             values; another table begins empty"
-        )
-    });
-    numbers.chain(ids).collect()
+use zagros_job::{Categorical, Job, Numeric, StartChanged};
+
+/// The features of a job that are made otherwise than in the model, by name, and what becomes of what the model has learned of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ChangedMeanings {
+    choice: StartChanged,
+    numbers: Vec<String>,
+    /// Of a feature and its table.
+    ids: Vec<[String; 2]>,
 }
 
-fn numeric<'a>(ours: &'a Features, its: &'a Features) -> impl Iterator<Item = &'a Numeric> {
-    let same = |one: &Numeric, other: &Numeric| {
-        let transform = |of: &Numeric| (of.clip, of.log, of.standardise.clone(), of.min_max.clone(), of.missing);
-        transform(one) == transform(other)
-    };
-    let its = its.numeric.iter();
-    ours.numeric.iter().filter(move |one| its.clone().any(|other| other.name() == one.name() && !same(one, other)))
-}
+impl ChangedMeanings {
+    /// Between a job and that of the model that it starts from.
+    pub(super) fn between(job: &Job, of_model: &Job) -> Self {
+        let (ours, its) = (&job.features, &of_model.features);
+        let number_changed =
+            |one: &&Numeric| its.numeric.iter().any(|other| other.name() == one.name() && !other.makes_inputs_of(one));
+        let ids_changed = |one: &&Categorical| {
+            its.categorical.iter().any(|other| other.name == one.name && !ours.makes_ids_of(one, its, other))
+        };
+        let numbers = ours.numeric.iter().filter(number_changed).map(|feature| feature.name().to_owned());
+        let ids = ours.categorical.iter().filter(ids_changed);
+        Self {
+            choice: job.train.start_changed,
+            numbers: numbers.collect(),
+            ids: ids.map(|feature| [feature.name.clone(), job.tables[feature.table].name.clone()]).collect(),
+        }
+    }
 
-fn categorical<'a>(ours: &'a Features, its: &'a Features) -> impl Iterator<Item = &'a Categorical> {
-    let same = |one: &Categorical, other: &Categorical| {
-        (&one.source, &one.ids, &one.default) == (&other.source, &other.ids, &other.default)
-    };
-    let its = its.categorical.iter();
-    ours.categorical.iter().filter(move |one| its.clone().any(|other| other.name == one.name && !same(one, other)))
+    /// Whether the layers that read numbers keep their weights.
+    pub(super) fn keep_numbers(&self) -> bool {
+        self.choice == StartChanged::Keep || self.numbers.is_empty()
+    }
+
+    /// The tables that begin empty.
+    pub(super) fn tables_anew(&self) -> BTreeSet<&String> {
+        let is_anew = self.choice == StartChanged::Anew;
+        self.ids.iter().filter(|_| is_anew).map(|[_, table]| table).collect()
+    }
+
+    /// A line for each feature.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let otherwise = "otherwise than in the model";
+        let numbers = self.numbers.iter().map(|name| match self.choice {
+            StartChanged::Anew => format!(
+                "feature `{name}` transforms its number {otherwise}: the layers that read numbers begin anew \
+                 (train.start_changed = \"keep\" keeps their weights)"
+            ),
+            StartChanged::Keep => {
+                format!("feature `{name}` transforms its number {otherwise}, and the network's weights stay")
+            }
+        });
+        let ids = self.ids.iter().map(|[name, table]| match self.choice {
+            StartChanged::Anew => format!(
+                "table `{table}` begins empty: feature `{name}` makes its ids {otherwise} (train.start_changed = \"keep\" keeps the rows)"
+            ),
+            StartChanged::Keep => {
+                format!("feature `{name}` makes its ids {otherwise}, and the rows of table `{table}` stay: they now belong to other values")
+            }
+        });
+        numbers.chain(ids).collect()
+    }
 }
 
 #[cfg(test)]
@@ -45,17 +75,34 @@ mod tests {
     use crate::testing::job;
 
     #[test]
-    fn a_feature_of_the_same_name_with_other_values_is_named() {
+    fn a_feature_of_the_same_name_with_other_values_begins_anew_unless_it_is_to_stay() {
         let model = job(1, &[2, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        assert_eq!(changed_meanings(&model, &model), [""; 0]);
+        let same = ChangedMeanings::between(&model, &model);
+        assert_eq!((same.lines(), same.keep_numbers(), same.tables_anew().len()), (vec![], true, 0));
         let mut changed = model.clone();
         changed.features.numeric[0].log = !changed.features.numeric[0].log;
         let name = changed.features.categorical[1].name.clone();
         changed.features.categorical[1].source =
             Source::Column { column: name.clone(), reading: Reading::Buckets(Buckets::Edges(vec![1.0])) };
-        let lines = changed_meanings(&changed, &model);
+        let anew = ChangedMeanings::between(&changed, &model);
+        assert!(!anew.keep_numbers());
+        assert_eq!(Vec::from_iter(anew.tables_anew()), [&changed.tables[1].name]);
+        let lines = anew.lines();
         assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(lines[0].contains("transforms its number otherwise"), "{}", lines[0]);
+        assert!(lines[0].contains("the layers that read numbers begin anew"), "{}", lines[0]);
+        assert!(
+            lines[1].ends_with(
+                "begins empty: feature `C1` makes its ids otherwise than in the model \
+            (train.start_changed = \"keep\" keeps the rows)"
+            ),
+            "{}",
+            lines[1]
+        );
+        changed.train.start_changed = StartChanged::Keep;
+        let kept = ChangedMeanings::between(&changed, &model);
+        assert!(kept.keep_numbers() && kept.tables_anew().is_empty());
+        let lines = kept.lines();
+        assert!(lines[0].ends_with("and the network's weights stay"), "{}", lines[0]);
         assert!(lines[1].starts_with(&format!("feature `{name}` makes its ids otherwise")), "{}", lines[1]);
     }
 }

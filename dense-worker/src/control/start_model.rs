@@ -9,7 +9,8 @@
 //! | a tensor of another shape, because features or layers were added or removed | begins anew, with a word |
 //! | the dense optimiser's state | is taken if no tensor begins anew |
 //! | how a numeric column is standardised | stays, so that the network sees the same numbers |
-//! | a feature of the same name with other ids or numbers | keeps rows and weights, with a word |
+//! | the table of a feature of the same name with other ids | begins empty, or stays (`train.start_changed`), with a word |
+//! | the layers that read a number that is transformed otherwise | begin anew, or stay, with a word |
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use zagros_store::Folder;
 use super::blocking::blocking;
 use super::row_servers::{RowServers, on_all};
 use super::saved_model::{JOB, MODEL, OPTIMIZER, SavedModel};
-use super::start_meanings::changed_meanings;
+use super::start_meanings::ChangedMeanings;
 use crate::datapath::dense::{Dense, DenseThread};
 use crate::error::WorkerError;
 use crate::model::{ModelError, SameInputs};
@@ -76,7 +77,7 @@ impl StartModel {
         }
         let weights_differ = job.dense_table() != of_model.dense_table()
             || (job.train.seed, &job.model) != (of_model.train.seed, &of_model.model)
-            || same_inputs(job, &of_model) != (SameInputs { numeric: true, categorical: true });
+            || same_inputs(&measured(job, &of_model), &of_model) != (SameInputs { numeric: true, categorical: true });
         if job.dense_table().is_some() && weights_differ {
             return Err(wrong(
                 "mode `async` starts only from a model of mode `async` with the same seed, features and network, because its \
@@ -103,15 +104,17 @@ impl StartModel {
         dense: &DenseThread,
         servers: &dyn RowServers,
     ) -> Result<Started, WorkerError> {
-        let (_, loaded) = on_all(servers, |_, server| self.load_rows(server)).await?;
+        let changed = ChangedMeanings::between(job, &self.job);
+        let anew: Vec<String> = changed.tables_anew().into_iter().cloned().collect();
+        let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, anew.clone())).await?;
         let rows = loaded.iter().map(|loaded| loaded.rows).sum();
         let mut differences = self.tables(job, &loaded);
-        if differences.is_empty() && rows != self.saved.manifest().rows {
+        if differences.is_empty() && anew.is_empty() && rows != self.saved.manifest().rows {
             let saved = self.saved.manifest().rows;
             let reason = format!("{saved} rows were saved, but the embedding servers took {rows}; is a file missing?");
             return Err(WorkerError::SavedModel { folder: self.saved.folder().to_string(), reason });
         }
-        differences.extend(changed_meanings(job, &self.job));
+        differences.extend(changed.lines());
         differences.extend(self.load_dense(job, dense).await?);
         let step = match self.steps {
             StartSteps::Restart => 0,
@@ -120,13 +123,14 @@ impl StartModel {
         Ok(Started { folder: self.saved.folder().to_string(), step, rows, differences })
     }
 
-    async fn load_rows(&self, server: Arc<dyn Shard>) -> Result<LoadResponse, WorkerError> {
+    async fn load_rows(&self, server: Arc<dyn Shard>, anew: Vec<String>) -> Result<LoadResponse, WorkerError> {
         let request = LoadRequest {
             folder: self.saved.folder().to_string(),
             files: self.saved.manifest().row_digests(),
             replace: true,
             other_run: true,
             restart_steps: self.steps == StartSteps::Restart,
+            anew,
             ..LoadRequest::default()
         };
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
@@ -137,6 +141,8 @@ impl StartModel {
         let mut dropped: Vec<&String> = loaded.iter().flat_map(|loaded| &loaded.dropped).collect();
         dropped.sort_unstable();
         dropped.dedup();
+        // Of those that begin anew the features say it.
+        dropped.retain(|name| job.tables.iter().all(|table| table.name != **name));
         let gone = dropped.into_iter().map(|name| format!("table `{name}` of the model is dropped: this job has none"));
         let is_new = |name: &&String| self.job.tables.iter().all(|table| table.name != **name);
         let new = job.tables.iter().map(|table| &table.name).filter(is_new);
@@ -146,7 +152,7 @@ impl StartModel {
     /// The weights, and the state of their optimiser if all of them fit.
     async fn load_dense(&self, job: &Job, dense: &DenseThread) -> Result<Vec<String>, WorkerError> {
         let (weights, state) = (self.saved.read_file(&self.saved.manifest().dense).await?, self.optimizer().await?);
-        let (same, steps) = (same_inputs(&self.job, job), self.steps);
+        let (same, steps) = (same_inputs(job, &self.job), self.steps);
         let load = move |dense: &mut Dense| -> Result<Vec<String>, ModelError> {
             let anew = dense.model.start_from(&weights, same)?;
             let taken = match state.filter(|_| anew.is_empty()) {
@@ -190,8 +196,15 @@ fn predicted(job: &Job) -> Vec<String> {
     targets.iter().map(describe).collect()
 }
 
-/// Whether the networks of two jobs read the same features.
-fn same_inputs(one: &Job, other: &Job) -> SameInputs {
+/// A job with what of the model's statistics is of use to it.
+fn measured(job: &Job, of_model: &Job) -> Job {
+    let mut job = job.clone();
+    job.features.take_measured(&of_model.features);
+    job
+}
+
+/// What of the inputs of a job's network is that of the model's, and is to be taken as such.
+fn same_inputs(job: &Job, of_model: &Job) -> SameInputs {
     let numeric = |job: &Job| -> Vec<(String, usize)> {
         job.features.numeric.iter().map(|feature| (feature.name().to_owned(), feature.inputs())).collect()
     };
@@ -202,7 +215,11 @@ fn same_inputs(one: &Job, other: &Job) -> SameInputs {
         };
         features.map(input).collect()
     };
-    SameInputs { numeric: numeric(one) == numeric(other), categorical: categorical(one) == categorical(other) }
+    let keeps_numbers = ChangedMeanings::between(job, of_model).keep_numbers();
+    SameInputs {
+        numeric: numeric(job) == numeric(of_model) && keeps_numbers,
+        categorical: categorical(job) == categorical(of_model),
+    }
 }
 
 #[cfg(test)]

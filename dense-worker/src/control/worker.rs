@@ -336,7 +336,7 @@ impl Worker {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState::new(pushes, window, weights),
             scoring: Scoring {
-                calibrator: None,
+                calibrators: None,
                 calibrated: None,
                 held_out: data.held_out,
                 evaluated: None,

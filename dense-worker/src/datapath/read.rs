@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use zagros_coordinator_client::Waiting;
-use zagros_ingest::{Batch, BatchStream, IngestError, StreamStats};
+use zagros_ingest::{Batch, BatchStream, ContradictoryRows, IngestError, StreamStats};
 use zagros_protocol::control::WaitKind;
 
 use super::prepared::{Prepared, Preparer, inconsistent};
@@ -19,15 +19,27 @@ pub(crate) const PART: &str = "reader";
 /// The most batches between this stage and the next: one being taken, one ready.
 const READY: usize = 2;
 
+/// Rows after which labels that contradict each other are warned of, if the source does not end before: enough for a share.
+const ENOUGH_ROWS: u64 = 100_000;
+
 /// A source of batches. It blocks.
 pub(crate) trait Batches: Iterator<Item = Result<Batch, IngestError>> + Send {
     /// The counts until now.
     fn stats(&self) -> StreamStats;
+
+    /// Rows until now whose labels contradict each other.
+    fn contradictions(&self) -> Option<ContradictoryRows> {
+        None
+    }
 }
 
 impl Batches for BatchStream {
     fn stats(&self) -> StreamStats {
         Self::stats(self)
+    }
+
+    fn contradictions(&self) -> Option<ContradictoryRows> {
+        Self::contradictions(self)
     }
 }
 
@@ -107,13 +119,17 @@ impl Work {
 
     /// Reads until the source ends, an error occurs, or nobody takes batches any more.
     fn read(&mut self, mut batches: Box<dyn Batches>) -> StreamStats {
-        let mut index = 0;
+        let (mut index, mut is_reported) = (0, false);
         loop {
             let waiting = self.metrics.waits.begin(Waiting::new(PART, WaitKind::Data, "its next batch"));
             let Some(batch) = batches.next() else { break };
             drop(waiting);
             let prepared = batch.map_err(WorkerError::from).and_then(|batch| self.prepare(batch, index));
-            self.count(batches.stats());
+            let stats = batches.stats();
+            self.count(stats);
+            if stats.rows >= ENOUGH_ROWS && !std::mem::replace(&mut is_reported, true) {
+                warn_of_contradictions(&*batches);
+            }
             index += 1;
             let failed = prepared.is_err();
             if self.send.blocking_send(prepared).is_err() || failed {
@@ -122,6 +138,9 @@ impl Work {
         }
         let stats = batches.stats();
         self.count(stats);
+        if !is_reported {
+            warn_of_contradictions(&*batches);
+        }
         stats
     }
 
@@ -138,6 +157,12 @@ impl Work {
         let parse = (stats.cpu_seconds - reported.cpu_seconds).max(0.0);
         self.metrics.spent(Stage::Parse, Duration::from_secs_f64(parse));
         self.metrics.bad_rows.inc_by(stats.bad_rows.saturating_sub(reported.bad_rows));
+    }
+}
+
+fn warn_of_contradictions(batches: &dyn Batches) {
+    if let Some(found) = batches.contradictions() {
+        tracing::warn!("{found}");
     }
 }
 

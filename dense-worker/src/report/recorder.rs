@@ -265,7 +265,7 @@ mod tests {
         recorder.on(&step(2));
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
         recorder.on(&Event::EpochEnded { step: 2, epoch: 0, training: evaluation });
-        let targets = vec![TargetMeasures { target: "buy".into(), evaluation }];
+        let targets = vec![TargetMeasures { target: "buy".into(), evaluation, calibrated: None }];
         recorder.on(&Event::Evaluated { step: 2, part: HeldOutPart::Validation, epoch: 0, evaluation, targets });
         recorder.on(&Event::Chosen { step: 2, message: "as the test wants".to_owned() });
         drop(recorder);

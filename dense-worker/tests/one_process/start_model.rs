@@ -125,6 +125,58 @@ async fn what_only_one_of_the_two_has_is_dropped_or_begins_anew_with_a_word() {
     assert!(matches!(now, Standardise::Given { mean: now, .. } if now == mean), "{now:?}");
 }
 
+const CITY_HASHED: &str = "features.categorical=[{column='city', hash_size=5}, {column='tags', separator='|', pooling='mean'}, \
+    {column='liked', table='tags', separator='|'}]";
+const CITIES: u64 = 17;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_that_mean_something_else_get_new_rows_unless_they_are_to_keep_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let rows = first.summary.as_ref().unwrap().rows;
+    for servers in ["cluster.servers=1", "cluster.servers=3"] {
+        let (trained, start) = started(after(&first, folder.path(), &[CITY_HASHED, servers])).await;
+        let (trained, start) = (trained.unwrap(), start.expect("it starts from the model"));
+        assert_eq!((start.rows, trained.rows), (rows - CITIES, rows - CITIES + 5), "{servers}");
+        assert_eq!(
+            start.differences,
+            [
+                "table `city` begins empty: feature `city` makes its ids otherwise than in the model (train.start_changed = \"keep\" keeps the rows)"
+            ]
+        );
+    }
+    let (_, kept) = started(after(&first, folder.path(), &[CITY_HASHED, "train.start_changed=keep"])).await;
+    let kept = kept.expect("it starts from the model");
+    assert_eq!((kept.rows, kept.differences.len()), (rows, 1), "{:?}", kept.differences);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_that_mean_something_else_get_new_layers_and_statistics() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let plain = "features.numeric=['age', {column='income', standardise=true}]";
+    let of = |run: &RunFolder| {
+        let job = Job::load(&run.job_file(), &Overrides::none()).unwrap();
+        let Standardise::Given { mean, .. } = job.features.numeric[1].standardise else {
+            panic!("it was not measured")
+        };
+        mean
+    };
+    let (trained, recorded, run) = train(after(&first, folder.path(), &[plain])).await;
+    trained.unwrap();
+    assert!(of(&first.run) < 20.0 && of(&run) > 10_000.0, "not the mean of the logarithms: {}", of(&run));
+    let differences = recorded.0.lock().unwrap().iter().find_map(|event| match event {
+        Event::StartedFrom { differences, .. } => Some(differences.clone()),
+        _ => None,
+    });
+    let lines = differences.expect("it starts from the model");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].starts_with("feature `income` transforms its number otherwise"), "{lines:?}");
+    assert_eq!(lines[1], "layer `bottom.0` of the dense network begins anew");
+    let (_, kept) = started(after(&first, folder.path(), &[plain, "train.start_changed=keep"])).await;
+    assert_eq!(kept.expect("it starts from the model").differences.len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_not_there_or_has_rows_of_another_shape_is_refused() {
     let folder = tempfile::tempdir().unwrap();

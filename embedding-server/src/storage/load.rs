@@ -43,7 +43,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     }
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     let open = |(number, file): (usize, &FileDigest)| {
-        SavedTables::open(service, &placement, &folder, NumberedFile { number, file }, request.other_run)
+        SavedTables::open(service, &placement, &folder, NumberedFile { number, file }, request)
     };
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
     let chains = chains_of(request, &sources)?;
@@ -225,18 +225,19 @@ struct TableTarget<'a> {
 
 impl<'a> SavedTables<'a> {
     /// Matches each table of the file with this server's table of the same name. A model that has gained a table still
-    /// loads. Of a model of another run, tables that this server does not have are dropped.
+    /// loads. Of a model of another run, tables that this server does not have, or that begin anew, are dropped.
     fn open(
         service: &'a EmbeddingService,
         placement: &'a OwnedBuckets,
         folder: &Folder,
         NumberedFile { number, file }: NumberedFile<'_>,
-        other_run: bool,
+        request: &LoadRequest,
     ) -> Result<Self, StorageError> {
         let saved = saved(folder, &file.name)?;
         let reader = saved.open()?;
         let header = reader.header();
-        let is_dropped = |saved: &TableHeader| other_run && !service.names.contains(&saved.name);
+        let is_taken = |name: &String| service.names.contains(name) && !request.anew.contains(name);
+        let is_dropped = |saved: &TableHeader| request.other_run && !is_taken(&saved.name);
         let target = |saved: &TableHeader| match is_dropped(saved) {
             true => Ok(None),
             false => TableTarget::of(service, placement, header, saved).map(Some),

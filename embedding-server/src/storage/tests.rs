@@ -1,6 +1,7 @@
 //! Save and load: between different numbers of servers, during training, and with damaged files.
 
 mod deltas;
+mod starts;
 
 use std::collections::BTreeMap;
 use std::fs;

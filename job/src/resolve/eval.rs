@@ -3,7 +3,7 @@
 use super::Resolver;
 use crate::document::Path;
 use crate::file::JobFile;
-use crate::settings::{Eval, Metric, Target};
+use crate::settings::{CalibrationKind, Eval, Metric, Target, TargetKind};
 
 impl Resolver<'_> {
     pub(super) fn eval(&mut self, eval: Eval, targets: &[Target], known: Option<&[String]>) -> Eval {
@@ -23,16 +23,28 @@ impl Resolver<'_> {
 
     /// Groups and slices have measures of clicks.
     fn clicks_are_measured(&mut self, eval: &Eval, targets: &[Target]) {
-        if eval.calibration.is_some() && (targets.len() > 1 || !targets.iter().all(Target::is_click)) {
-            let help = "remove it, or learn one label of clicks";
-            let message = "calibration is for a single label, a click";
-            self.problem("eval.calibration", message, "other labels", help);
-        }
+        self.calibration_has_labels(eval.calibration, targets);
         let Some(main) = targets.first().filter(|target| !target.is_click()) else { return };
         let keys = [("eval.group_by", eval.group_by.is_some()), ("eval.slices", !eval.slices.is_empty())];
         for (key, _) in keys.into_iter().filter(|(_, is_given)| *is_given) {
             let message = format!("\"{}\" is no click, and `{key}` measures clicks", main.name);
             self.problem(key, message, "the first label is no click", "remove it, or list a label of clicks first");
+        }
+    }
+
+    /// Probabilities are calibrated: those of clicks and of classes.
+    fn calibration_has_labels(&mut self, calibration: Option<CalibrationKind>, targets: &[Target]) {
+        let Some(kind) = calibration else { return };
+        let is_number = |target: &Target| matches!(target.kind, TargetKind::Regression { .. });
+        if let Some(main) = targets.first().filter(|_| targets.iter().all(is_number)) {
+            let message = format!(
+                "\"{}\" is a number, and calibration is of probabilities, which a regression does not predict",
+                main.name
+            );
+            self.problem("eval.calibration", message, "no label of clicks or classes", "remove it");
+        } else if kind == CalibrationKind::Isotonic && !targets.is_empty() && !targets.iter().any(Target::is_click) {
+            let message = "isotonic calibration is of one probability, that of a click, and classes have several";
+            self.problem("eval.calibration", message, "no label of clicks", "use eval.calibration = \"temperature\"");
         }
     }
 

@@ -282,12 +282,30 @@ mod tests {
         let text = |rest: &str| format!("{}[eval]\n{rest}\n", features("{ column = 'y', kind = 'regression' }"));
         let groups = "\"y\" is no click, and `eval.group_by` measures clicks";
         assert_eq!(problems(DELIMITED, &text("group_by = 'b'")), [groups]);
-        assert_eq!(
-            problems(&validated(), &text("calibration = 'isotonic'")),
-            ["calibration is for a single label, a click"]
-        );
         let slices = "\"y\" is no click, and `eval.slices` measures clicks";
         assert_eq!(problems(DELIMITED, &text("slices = ['b']")), [slices]);
+    }
+
+    #[test]
+    fn probabilities_are_calibrated() {
+        let found = |label: &str, kind: &str| {
+            problems(&validated(), &format!("{}[eval]\ncalibration = '{kind}'\n", features(label)))
+        };
+        let (number, classes) =
+            ("{ column = 'y', kind = 'regression' }", "{ column = 'n', kind = 'classes', classes = ['1', '2'] }");
+        let none = "\"y\" is a number, and calibration is of probabilities, which a regression does not predict";
+        assert_eq!(found(number, "temperature"), [none]);
+        let isotonic = "isotonic calibration is of one probability, that of a click, and classes have several";
+        assert_eq!(found(classes, "isotonic"), [isotonic]);
+        for (label, kind) in [
+            (classes.to_owned(), "temperature"),
+            (format!("['b', {classes}]"), "isotonic"),
+            (format!("[{number}, 'b']"), "isotonic"),
+            (format!("[{number}, {classes}]"), "temperature"),
+        ] {
+            let text = format!("{}[eval]\ncalibration = '{kind}'\n", features(&label));
+            assert!(job(&validated(), &text).eval.calibration.is_some(), "{label}");
+        }
     }
 
     #[test]

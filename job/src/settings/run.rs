@@ -28,9 +28,10 @@ pub struct Eval {
     #[schemars(range(min = 1, max = 1000))]
     pub slice_values: usize,
     /// After training, a function of the score is fitted to the validation part, after which predicted probabilities are
-    /// frequencies. It is saved with the model, and `zagros predict` applies it. `isotonic` is any increasing function (Zadrozny and
-    /// Elkan 2002), `temperature` divides all logits by one number (Guo et al. 2017): better for fewer than some thousand rows.
-    /// Needs a validation part. Default: none.
+    /// frequencies, for each label of clicks or classes. It is saved with the model, and `zagros predict` applies it. `isotonic` is any
+    /// increasing function of a click's score (Zadrozny and Elkan 2002); `temperature` divides all logits by one number (Guo et al. 2017):
+    /// better for fewer than some thousand rows. Classes have a temperature in either case, a regression has none. Needs a validation part.
+    /// Default: none.
     pub calibration: Option<CalibrationKind>,
     /// What `zagros predict` reads of a row besides its features. No job file has it.
     #[serde(skip)]
@@ -41,7 +42,7 @@ pub struct Eval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CalibrationKind {
-    /// Any increasing function.
+    /// Any increasing function, for clicks. Classes have a temperature.
     Isotonic,
     /// One factor for all logits.
     Temperature,

@@ -166,22 +166,48 @@ impl Features {
         }
     }
 
-    /// Sets what is still to be measured to the values that another model's features of the same names have.
+    /// Sets what is still to be measured to the values that another model's features of the same names have, where they were measured over the
+    /// same values: the same column before standardisation, as many ranges, the same bounds of a vocabulary.
     pub fn take_measured(&mut self, from: &Self) {
-        for statistic in self.unmeasured() {
-            let numeric = |feature: usize| from.numeric.iter().position(|f| f.name() == self.numeric[feature].name());
-            let categorical =
-                |feature: usize| from.categorical.iter().position(|f| f.name == self.categorical[feature].name);
-            let theirs = match statistic {
-                Statistic::Standardise(feature) => numeric(feature).map(Statistic::Standardise),
-                Statistic::MinMax(feature) => numeric(feature).map(Statistic::MinMax),
-                Statistic::Edges(feature) => categorical(feature).map(Statistic::Edges),
-                Statistic::Vocabulary(feature) => categorical(feature).map(Statistic::Vocabulary),
-            };
-            if let Some(value) = theirs.and_then(|statistic| from.measured(statistic)) {
+        let is_vocabulary = |statistic: &Statistic| matches!(statistic, Statistic::Vocabulary(_));
+        // The categories of a cross follow from the edges of its parts.
+        let (last, first): (Vec<_>, Vec<_>) = self.unmeasured().into_iter().partition(is_vocabulary);
+        for statistic in first.into_iter().chain(last) {
+            if let Some(value) = self.measured_alike(statistic, from) {
                 self.set(statistic, value);
             }
         }
+    }
+
+    /// The value of a statistic in another model, if it would be measured over the same values here.
+    fn measured_alike(&self, statistic: Statistic, from: &Self) -> Option<Measured> {
+        let numeric = |feature: usize| {
+            let ours = &self.numeric[feature];
+            let position = from.numeric.iter().position(|theirs| theirs.name() == ours.name())?;
+            from.numeric[position].is_measured_as(ours).then_some(position)
+        };
+        let categorical = |feature: usize| {
+            let ours = &self.categorical[feature];
+            let position = from.categorical.iter().position(|theirs| theirs.name == ours.name)?;
+            Some((ours, &from.categorical[position], position))
+        };
+        let theirs = match statistic {
+            Statistic::Standardise(feature) => Statistic::Standardise(numeric(feature)?),
+            Statistic::MinMax(feature) => Statistic::MinMax(numeric(feature)?),
+            Statistic::Edges(feature) => {
+                let (ours, theirs, position) = categorical(feature)?;
+                let columns = self.parts(ours)[0].column == from.parts(theirs)[0].column;
+                let ranges = |of: &Categorical| of.buckets().map(Buckets::quantiles);
+                (columns && ranges(ours) == ranges(theirs)).then_some(Statistic::Edges(position))?
+            }
+            Statistic::Vocabulary(feature) => {
+                let (ours, theirs, position) = categorical(feature)?;
+                let bounds = |of: &Categorical| of.vocabulary().map(|of| (of.min_count, of.max_size));
+                let same = self.reads_as(ours, from, theirs) && bounds(ours) == bounds(theirs);
+                same.then_some(Statistic::Vocabulary(position))?
+            }
+        };
+        from.measured(theirs)
     }
 }
 
@@ -276,10 +302,28 @@ mod tests {
     #[test]
     fn features_of_another_model_are_found_by_name() {
         let text = "[features]\nlabel = 'y'\nnumeric = [{ column = 'c', standardise = true }, { column = 'n', standardise = true }]\n\
-            categorical = [{ column = 'b', vocabulary = { max_size = 9 } }, { column = 'a', name = 'r', buckets = 3 }]\n";
+            categorical = [{ column = 'b', vocabulary = { max_size = 9 } }, { column = 'n', name = 'r', buckets = 3 }]\n";
         let mut features = job(DELIMITED, text).features;
         features.take_measured(&measured());
         assert_eq!(features.unmeasured(), [Statistic::Standardise(0)]);
         assert_eq!(features.measured(Statistic::Edges(1)), Some(Measured::Edges(vec![0.5, 7.0])));
+    }
+
+    #[test]
+    fn what_would_be_measured_over_other_values_is_measured_anew() {
+        for (given, now, anew) in [
+            ("column = 'n', standardise", "column = 'n', log = true, standardise", vec![Statistic::Standardise(0)]),
+            ("column = 'n', name = 'r'", "column = 'c', name = 'r'", vec![Statistic::Edges(1)]),
+            ("buckets = 3", "buckets = 4", vec![Statistic::Edges(1)]),
+            ("max_size = 9", "max_size = 8", vec![Statistic::Vocabulary(2)]),
+            ("column = 'b', vocabulary", "column = 'b', default = '0', vocabulary", vec![Statistic::Vocabulary(2)]),
+            ("column = 'b', vocabulary", "cross = ['r', 'a'], name = 'b', vocabulary", vec![Statistic::Vocabulary(2)]),
+        ] {
+            let text = FEATURES.replace(given, now);
+            assert_ne!(text, FEATURES);
+            let mut features = job(DELIMITED, &text).features;
+            features.take_measured(&measured());
+            assert_eq!(features.unmeasured(), anew, "{now}");
+        }
     }
 }

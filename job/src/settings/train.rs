@@ -48,6 +48,9 @@ pub struct Train {
     pub start_from: Option<String>,
     /// From what steps are counted in a run with `start_from`: schedules of learning rates, `ttl_steps` and `max_steps` follow.
     pub start_steps: StartSteps,
+    /// What becomes of rows and weights of a feature, in a run with `start_from`, whose ids or numbers are made otherwise than in the model:
+    /// other ranges, hash size, vocabulary, date part, column or transform. A line names each such feature.
+    pub start_changed: StartChanged,
     /// Steps after which training stops. Default: none, all epochs are trained.
     #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
     pub max_steps: Option<u64>,
@@ -98,6 +101,7 @@ impl Default for Train {
             device: Device::Cpu,
             start_from: None,
             start_steps: StartSteps::Restart,
+            start_changed: StartChanged::Anew,
             max_steps: None,
             evaluate_every: None,
             early_stop: None,
@@ -120,6 +124,16 @@ pub enum StartSteps {
     Restart,
     /// From the steps of the model: schedules and ages go on.
     Continue,
+}
+
+/// What a run that starts from a saved model does with a feature that means something else there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StartChanged {
+    /// The table of such a categorical feature begins empty. For such a number, the layers that read numbers begin anew.
+    Anew,
+    /// Rows and weights stay: they now belong to other values, and are trained on.
+    Keep,
 }
 
 /// What happens to the dense network's gradients before its optimiser, and its learning rate.

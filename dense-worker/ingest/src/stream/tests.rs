@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use zagros_job::TestPart;
+use zagros_job::{MissingLabel, Numeric, Target, TargetKind, TestPart};
 
 use super::*;
 use crate::fixture::{self, Dealt};
@@ -47,6 +47,31 @@ fn a_file_becomes_batches_with_its_counts() {
     let stats = stream.stats();
     assert_eq!((stats.rows, stats.bad_rows, stats.bytes), (20, 0, infos[0].bytes));
     assert!(stats.cpu_seconds > 0.0);
+}
+
+/// Purchases without a click; one whose click is not known contradicts nothing.
+#[test]
+fn labels_that_contradict_each_other_are_counted_and_the_first_is_found() {
+    let mut job = fixture::delimited(|_| ());
+    let given = |given| TargetKind::Click { positive: vec!["1".into()], negative: vec!["0".into()], given };
+    let target = |column: &str, kind| Target { kind, missing: MissingLabel::Skip, ..Target::from(column) };
+    job.features.targets = vec![target("click", given(None)), target("buy", given(Some(0)))];
+    (job.features.numeric, job.features.categorical) = (vec![Numeric::from("x".to_owned())], Vec::new());
+    let rows = ["1,1", "0,0", ",1", "0,1", "1,0", "0,1"].map(|labels| format!("{labels},7\n")).concat();
+    let (_folder, path) = fixture::file(format!("click,buy,x\n{rows}"));
+    for block_bytes in [8, 1 << 20] {
+        let tasks = whole(&path);
+        let mut stream =
+            BatchStream::open_in_blocks(&job, options(DataPart::Train), Dealt::new(tasks), block_bytes).unwrap();
+        assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6, "all are trained on");
+        let found = stream.contradictions().expect("there are some");
+        assert_eq!((found.labels.clone(), found.count, found.rows), (["buy".into(), "click".into()], 2, 6));
+        assert_eq!(found.place, format!("{}:5", path.display()));
+        assert!(found.to_string().starts_with("2 of 6 rows (33.333 %) have \"buy\" without \"click\""), "{found}");
+    }
+    job.features.targets[1].kind = given(None);
+    let mut stream = BatchStream::open(&job, options(DataPart::Train), Dealt::new(whole(&path))).unwrap();
+    assert_eq!((stream.by_ref().count(), stream.contradictions()), (1, None), "two labels of their own");
 }
 
 #[test]

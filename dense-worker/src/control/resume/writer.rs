@@ -126,7 +126,7 @@ impl CapturedCheckpoint {
             vec![(saved_model::DENSE, weights), (saved_model::OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
         let outcome = Outcome::Interrupted;
         let trained =
-            Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None, calibrator: None };
+            Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None, calibrators: None };
         let manifest = saved_model::conclude(&folder, trained, WrittenModel { own, saved }).await?;
         let retained = blocking("checkpoints", move || retain(&checkpoints, keep, step)).await;
         if let Err(error) = retained.and_then(|retained| retained) {

@@ -1,0 +1,205 @@
+//! The outputs of samples with their classes, to which a temperature is fitted.
+
+use zagros_zip::ZipEq;
+
+use crate::slice_bytes::{put, word};
+use crate::temperature::best_scale;
+
+/// Most outputs that are kept: 256 MiB.
+const MOST_VALUES: usize = 1 << 26;
+
+/// Outputs and classes of samples. If there are too many, every second one is dropped, as often as needed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ClassLogits {
+    classes: usize,
+    /// One of so many samples is kept: a power of two.
+    stride: u64,
+    /// Samples that were added.
+    seen: u64,
+    labels: Vec<u32>,
+    /// `[labels, classes]`.
+    outputs: Vec<f32>,
+    most: usize,
+}
+
+impl ClassLogits {
+    /// No samples.
+    pub(crate) fn new(classes: usize) -> Self {
+        Self { classes, stride: 1, seen: 0, labels: Vec::new(), outputs: Vec::new(), most: MOST_VALUES }
+    }
+
+    /// Adds a sample.
+    pub(crate) fn push(&mut self, class: usize, outputs: &[f32]) {
+        if self.seen.is_multiple_of(self.stride) {
+            self.labels.push(u32::try_from(class).unwrap_or(u32::MAX));
+            self.outputs.extend_from_slice(outputs);
+        }
+        self.seen += 1;
+        while self.outputs.len() > self.most {
+            self.halve();
+        }
+    }
+
+    /// Adds the samples of another part.
+    pub(crate) fn merge(&mut self, mut other: Self) {
+        while self.stride != other.stride {
+            if self.stride < other.stride { self.halve() } else { other.halve() }
+        }
+        self.seen += other.seen;
+        self.labels.append(&mut other.labels);
+        self.outputs.append(&mut other.outputs);
+        while self.outputs.len() > self.most {
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        let kept: Vec<usize> = (0..self.labels.len()).step_by(2).collect();
+        self.labels = kept.iter().map(|sample| self.labels[*sample]).collect();
+        self.outputs = kept.iter().flat_map(|sample| self.of(*sample)).copied().collect();
+        self.stride *= 2;
+    }
+
+    fn of(&self, sample: usize) -> &[f32] {
+        &self.outputs[sample * self.classes..][..self.classes]
+    }
+
+    /// The samples that are kept.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = (usize, &[f32])> {
+        self.labels.iter().map(|class| *class as usize).zip_eq(self.outputs.chunks_exact(self.classes))
+    }
+
+    /// The temperature with the least logloss; `None` without samples of two classes, or with an output that is not finite.
+    pub(crate) fn fit_temperature(&self) -> Option<f64> {
+        let first = self.labels.first()?;
+        let is_fit =
+            self.labels.iter().any(|class| class != first) && self.outputs.iter().all(|output| output.is_finite());
+        is_fit.then(|| 1.0 / best_scale(|scale| self.slope(scale)))
+    }
+
+    /// First and second derivative of the summed loss by the scale: the mean of the outputs by their probabilities without the label's, and
+    /// their variance.
+    fn slope(&self, scale: f64) -> (f64, f64) {
+        let mut sums = (0.0, 0.0);
+        for (class, outputs) in self.samples() {
+            let most = outputs.iter().fold(f32::NEG_INFINITY, |most, output| most.max(*output));
+            let (mut whole, mut mean, mut square) = (0.0, 0.0, 0.0);
+            for output in outputs {
+                let below = f64::from(*output) - f64::from(most);
+                let share = (scale * below).exp();
+                whole += share;
+                mean += share * below;
+                square += share * below * below;
+            }
+            mean /= whole;
+            let label = f64::from(outputs[class]) - f64::from(most);
+            sums.0 += mean - label;
+            sums.1 += square / whole - mean * mean;
+        }
+        sums
+    }
+
+    /// For another process to merge.
+    pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
+        [self.stride, self.seen, self.labels.len() as u64].into_iter().for_each(|count| put(bytes, count));
+        self.labels.iter().for_each(|label| bytes.extend(label.to_le_bytes()));
+        self.outputs.iter().for_each(|output| bytes.extend(output.to_le_bytes()));
+    }
+
+    /// The reverse of [`Self::put`], of as many classes; `None` for other bytes.
+    pub(crate) fn of_bytes(self, bytes: &mut &[u8]) -> Option<Self> {
+        let (stride, seen) = (word(bytes)?, word(bytes)?);
+        let samples = usize::try_from(word(bytes)?).ok()?;
+        let mut words = |count: usize| {
+            let (own, rest) = bytes.split_at_checked(count.checked_mul(4)?)?;
+            *bytes = rest;
+            Some(own.chunks_exact(4).map(|word| [word[0], word[1], word[2], word[3]]).collect::<Vec<_>>())
+        };
+        let labels: Vec<u32> = words(samples)?.into_iter().map(u32::from_le_bytes).collect();
+        let outputs = words(samples.checked_mul(self.classes)?)?.into_iter().map(f32::from_le_bytes).collect();
+        let is_whole = stride.is_power_of_two() && labels.iter().all(|label| (*label as usize) < self.classes);
+        is_whole.then_some(Self { stride, seen, labels, outputs, ..self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn logits(samples: &[(usize, [f32; 3])]) -> ClassLogits {
+        let mut logits = ClassLogits::new(3);
+        samples.iter().for_each(|(class, outputs)| logits.push(*class, outputs));
+        logits
+    }
+
+    fn samples() -> impl Strategy<Value = Vec<(usize, [f32; 3])>> {
+        prop::collection::vec((0_usize..3, prop::array::uniform3(-4_f32..4.0)), 2..60)
+    }
+
+    /// Ten samples whose classes are as frequent as 5 : 3 : 2; outputs are logarithms of that times a factor.
+    fn certain(factor: f32) -> ClassLogits {
+        let outputs = [0.5_f32, 0.3, 0.2].map(|share| share.ln() * factor);
+        logits(&[0, 0, 0, 0, 0, 1, 1, 1, 2, 2].map(|class| (class, outputs)))
+    }
+
+    #[test]
+    fn a_model_that_is_three_times_too_certain_is_found_out() {
+        for factor in [1.0, 3.0, 0.25] {
+            let temperature = certain(factor).fit_temperature().unwrap();
+            assert!((temperature - f64::from(factor)).abs() < 1e-5, "{factor} is taken for {temperature}");
+        }
+    }
+
+    #[test]
+    fn samples_of_one_class_or_without_a_number_are_not_fitted() {
+        assert_eq!(logits(&[]).fit_temperature(), None);
+        assert_eq!(logits(&[(1, [0.0; 3]), (1, [1.0; 3])]).fit_temperature(), None);
+        assert_eq!(logits(&[(1, [0.0; 3]), (2, [f32::NAN, 0.0, 0.0])]).fit_temperature(), None);
+    }
+
+    #[test]
+    fn of_too_many_samples_every_second_is_kept() {
+        let mut few = ClassLogits { most: 24, ..ClassLogits::new(3) };
+        (0..100_u16).for_each(|sample| few.push(usize::from(sample % 3), &[f32::from(sample); 3]));
+        let kept: Vec<f32> = few.outputs.chunks_exact(3).map(|outputs| outputs[0]).collect();
+        assert_eq!((few.stride, kept), (16, vec![0.0, 16.0, 32.0, 48.0, 64.0, 80.0, 96.0]));
+        // Parts of different strides: each sample of the merged part stands for as many.
+        let mut other = ClassLogits { most: 24, ..ClassLogits::new(3) };
+        (0..8_u16).for_each(|_| other.push(1, &[0.0; 3]));
+        other.merge(few);
+        assert_eq!((other.stride, other.seen, other.labels.len()), (16, 108, 8));
+    }
+
+    proptest! {
+        #[test]
+        fn no_temperature_is_better(samples in samples(), other in 0.01_f64..100.0) {
+            let logits = logits(&samples);
+            let Some(best) = logits.fit_temperature() else { return Ok(()) };
+            let loss = |temperature: f64| -> f64 {
+                let of = |(class, outputs): (usize, &[f32])| {
+                    let scaled = outputs.iter().map(|output| f64::from(*output) / temperature);
+                    scaled.map(f64::exp).sum::<f64>().ln() - f64::from(outputs[class]) / temperature
+                };
+                logits.samples().map(of).sum()
+            };
+            prop_assert!(loss(best) <= loss(other) + 1e-9, "{best} {other}");
+        }
+
+        #[test]
+        fn parts_through_bytes_equal_the_whole(first in samples(), second in samples()) {
+            let through = |samples: &[_]| {
+                let mut bytes = Vec::new();
+                logits(samples).put(&mut bytes);
+                let mut rest = &bytes[..];
+                let found = ClassLogits::new(3).of_bytes(&mut rest).unwrap();
+                assert!(rest.is_empty() && ClassLogits::new(3).of_bytes(&mut &bytes[..bytes.len() - 1]).is_none());
+                found
+            };
+            let mut merged = through(&first);
+            merged.merge(through(&second));
+            prop_assert_eq!(merged, logits(&[first, second].concat()));
+        }
+    }
+}

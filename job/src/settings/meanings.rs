@@ -1,0 +1,147 @@
+//! Whether the features of two jobs mean the same: rows and weights that one has learned are then of use to the other.
+
+use super::categorical::{Buckets, Categorical, IdRange, Reading};
+use super::features::Features;
+use super::numeric::{MinMax, Numeric, Standardise};
+
+impl Numeric {
+    /// Whether both make the same inputs of the network of a row. Statistics that are still to be measured are equal to nothing that is
+    /// measured.
+    #[must_use]
+    pub fn makes_inputs_of(&self, other: &Self) -> bool {
+        self.unnamed() == other.unnamed()
+    }
+
+    /// Whether statistics of both are measured over the same numbers.
+    pub(super) fn is_measured_as(&self, other: &Self) -> bool {
+        let numbers = |of: &Self| Self {
+            standardise: Standardise::No,
+            min_max: MinMax::No,
+            missing: 0.0,
+            missing_indicator: false,
+            ..of.unnamed()
+        };
+        numbers(self) == numbers(other)
+    }
+
+    /// What makes the inputs.
+    fn unnamed(&self) -> Self {
+        Self { name: None, separator: None, ..self.clone() }
+    }
+}
+
+impl Features {
+    /// Whether a feature makes the same ids of a row as another job's. Statistics that are still to be measured are equal to nothing that is
+    /// measured.
+    #[must_use]
+    pub fn makes_ids_of(&self, feature: &Categorical, theirs: &Self, other: &Categorical) -> bool {
+        let ids = match (&feature.ids, &other.ids) {
+            (IdRange::Vocabulary(one), IdRange::Vocabulary(other)) => one.ids == other.ids,
+            (one, other) => one == other,
+        };
+        ids && self.reads_as(feature, theirs, other)
+    }
+
+    /// Whether both find the same categories in a row.
+    pub(super) fn reads_as(&self, feature: &Categorical, theirs: &Self, other: &Categorical) -> bool {
+        let (ours, others) = (self.parts(feature), theirs.parts(other));
+        let is_same = |part: usize| {
+            let (one, other) = (&ours[part], &others[part]);
+            one.column == other.column && one.reading.reads_as(other.reading)
+        };
+        feature.default == other.default && ours.len() == others.len() && (0..ours.len()).all(is_same)
+    }
+}
+
+impl Reading {
+    fn reads_as(&self, other: &Self) -> bool {
+        let is_fitted = |buckets: &Buckets| !matches!(buckets, Buckets::Fit(_));
+        match (self, other) {
+            (Self::Buckets(one), Self::Buckets(other)) if is_fitted(one) && is_fitted(other) => {
+                one.edges() == other.edges()
+            }
+            (one, other) => one == other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{DELIMITED, job};
+    use crate::{Measured, Statistic};
+
+    fn features(numeric: &str, categorical: &str) -> Features {
+        let text = format!("[features]\nlabel = 'y'\nnumeric = [{numeric}]\ncategorical = [{categorical}]\n");
+        job(DELIMITED, &text).features
+    }
+
+    #[test]
+    fn inputs_are_equal_if_column_and_transform_are() {
+        let first = |numeric: &str| features(numeric, "'a'").numeric[0].clone();
+        let plain = first("'n'");
+        assert!(plain.makes_inputs_of(&first("{ column = 'n', name = 'other' }")));
+        for other in [
+            "'c'",
+            "{ column = 'n', log = true }",
+            "{ column = 'n', missing = 1.0 }",
+            "{ column = 'n', clip = [0, 1] }",
+        ] {
+            assert!(!plain.makes_inputs_of(&first(other)), "{other}");
+        }
+        let standardised = first("{ column = 'n', standardise = true }");
+        assert!(!standardised.makes_inputs_of(&first("{ column = 'n', standardise = { mean = 0, deviation = 1 } }")));
+        assert!(
+            standardised.is_measured_as(&plain) && !standardised.is_measured_as(&first("{ column = 'n', log = true }"))
+        );
+    }
+
+    #[test]
+    fn ids_are_equal_if_columns_ranges_and_sizes_are() {
+        let same = |one: &str, other: &str| {
+            let (one, other) = (features("'n'", one), features("'n'", other));
+            one.makes_ids_of(&one.categorical[0], &other, &other.categorical[0])
+        };
+        assert!(same("'a'", "{ column = 'a', name = 'other' }"));
+        let edges = "{ column = 'n', name = 'r', buckets = [1, 2] }";
+        assert!(same(edges, "{ column = 'n', name = 'r', buckets = { quantiles = 9, edges = [1, 2] } }"));
+        for (one, other) in [
+            ("'a'", "'b'"),
+            ("'a'", "{ column = 'a', hash_size = 9 }"),
+            ("{ column = 'a', hash_size = 8 }", "{ column = 'a', hash_size = 9 }"),
+            ("'a'", "{ column = 'a', default = 'none' }"),
+            ("'a'", "{ column = 'a', vocabulary = { max_size = 9 } }"),
+            (edges, "{ column = 'n', name = 'r', buckets = [1, 3] }"),
+            (edges, "{ column = 'n', name = 'r', buckets = 3 }"),
+        ] {
+            assert!(!same(one, other), "{one} {other}");
+        }
+    }
+
+    /// Only the edges of a part of the cross differ.
+    #[test]
+    fn a_cross_follows_its_parts() {
+        let of = |edges: &str| {
+            let range = format!("{{ column = 'n', name = 'r', buckets = [{edges}] }}");
+            features("'n'", &format!("{{ cross = ['r', 'a'], name = 'x' }}, {range}, 'a'"))
+        };
+        let (one, other) = (of("1, 2"), of("1, 3"));
+        let same = |position: usize| one.makes_ids_of(&one.categorical[position], &other, &other.categorical[position]);
+        assert_eq!([0, 1, 2].map(same), [false, false, true]);
+        assert!(one.makes_ids_of(&one.categorical[0], &of("1, 2"), &one.categorical[0]));
+    }
+
+    #[test]
+    fn a_vocabulary_is_its_ids() {
+        let with = |ids: &[u64], max_size: u32| {
+            let mut features =
+                features("'n'", &format!("{{ column = 'a', vocabulary = {{ max_size = {max_size} }} }}"));
+            assert!(features.set(Statistic::Vocabulary(0), Measured::Ids(ids.to_vec())));
+            features
+        };
+        let same =
+            |one: &Features, other: &Features| one.makes_ids_of(&one.categorical[0], other, &other.categorical[0]);
+        assert!(same(&with(&[1, 2], 9), &with(&[2, 1], 8)));
+        assert!(!same(&with(&[1, 2], 9), &with(&[1], 9)));
+    }
+}
