@@ -1,5 +1,7 @@
 //! Features of every description from training to predictions: measured once, saved with the model, applied to every row.
 
+use serde_json::Value;
+
 use crate::fixture::Fixture;
 
 const FEATURES: &str = r#"
@@ -59,7 +61,7 @@ fn a_column_has_two_tables_with_dims_and_optimisers_of_their_own() {
     let job = job.replace("kind = \"dlrm\"\nbottom = [16]\ntop = [16]", "kind = \"wide_deep\"\nhidden = [16]");
     fixture.write("job.toml", job);
     fixture.zagros(["train", "job.toml", "--set", "cluster.servers=2"]).expect(0);
-    assert_eq!(measures(&fixture)["samples"], 800);
+    assert_eq!(fixture.measures("test.txt", "label")["samples"], 800);
     let text = fixture.read("train.txt");
     let value = text.lines().filter_map(|line| line.split('\t').nth(14)).find(|value| !value.is_empty());
     let run = fixture.run_folder().display().to_string();
