@@ -4,6 +4,7 @@
 mod categorical;
 mod cluster;
 mod data;
+mod encodings;
 mod eval;
 mod features;
 mod finalmlp;
@@ -74,6 +75,7 @@ impl Resolver<'_> {
         let features = Features { targets, weight, numeric, numeric_embedding, categorical };
         self.embedding_fits(&file.model, &features);
         self.outputs_fit(&file.model, &features.targets);
+        self.target_encodings_fit(&file.data, &features);
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let stops_early = file.train.early_stop.is_some();
         Job {
