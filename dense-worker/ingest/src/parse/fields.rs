@@ -95,6 +95,12 @@ impl Fields {
         &text[start as usize..end as usize]
     }
 
+    /// A field of the newest line, as a number or as a text.
+    #[inline]
+    pub(crate) fn cell<'a>(&'a self, line: &'a [u8], field: usize, is_number: bool) -> &'a [u8] {
+        if is_number { self.number(line, field) } else { self.get(line, field) }
+    }
+
     #[inline]
     fn push(&mut self, line: &[u8], start: usize, end: usize, trim: bool) {
         let (start, end) = if trim { trimmed(line, start, end) } else { (start, end) };

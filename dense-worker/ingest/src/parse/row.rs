@@ -277,9 +277,7 @@ impl RowParser {
         }
         for (target, field) in positions.labels.iter().enumerate() {
             let reader = &self.targets[target];
-            let text =
-                if reader.are_numbers() { self.fields.number(line, *field) } else { self.fields.get(line, *field) };
-            labels[target] = reader.read(text, *field)?;
+            labels[target] = reader.read(self.fields.cell(line, *field, reader.are_numbers()), *field)?;
         }
         let weight = self.read_weight(line, positions)?;
         self.read_numbers(line, positions, sink)?;
@@ -370,8 +368,7 @@ impl RowParser {
 
     #[inline]
     fn part_id(&self, part: &PartReader, line: &[u8], field: usize) -> Result<u64, Box<FieldFault>> {
-        let text =
-            if part.reading.is_number() { self.fields.number(line, field) } else { self.fields.get(line, field) };
+        let text = self.fields.cell(line, field, part.reading.is_number());
         self.id_of(part, text).map_err(|mut fault| {
             fault.column = field + 1;
             fault
