@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 95] = [
+const EFFECTS: [(&str, ChangeEffect); 96] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -44,6 +44,7 @@ const EFFECTS: [(&str, ChangeEffect); 95] = [
     ("data.comment", Meaning),
     ("data.trim", Meaning),
     ("data.quoted_breaks", Meaning),
+    ("data.decimal", Meaning),
     ("data.missing", Meaning),
     ("data.max_bad_rows", Operational),
     ("data.max_bad_share", Operational),
