@@ -20,6 +20,7 @@ mod described;
 mod doctor;
 mod early_stop;
 mod ending;
+mod epochs;
 mod faults;
 mod fixture;
 mod forget;
