@@ -221,30 +221,37 @@ impl Report<'_> {
 
     fn print_next(&self) {
         let Some(folder) = &self.folder else { return };
-        let zagros = program();
         out!("\n{}", "next".bold());
+        let commands = self.next_commands(folder);
+        let width = commands.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
+        commands.iter().for_each(|(command, what)| out!("  {:<width$}  {}", command.cyan(), what.dimmed()));
+        out!();
+    }
+
+    /// Commands that make sense now, and what each does.
+    fn next_commands(&self, folder: &Path) -> Vec<(String, &'static str)> {
+        let (zagros, run, mut commands) = (program(), folder.display(), Vec::new());
         if self.summary.outcome == Outcome::Interrupted && self.job.checkpoint.keep > 0 {
-            next("the same command again", "goes on from here (--fresh starts over)");
+            commands.push(("the same command again".to_owned(), "goes on from here (--fresh starts over)"));
         }
         if self.job.output.save_model {
             let trust = match &self.job.model {
                 Model::TorchScript { sha256, .. } => format!(" --trust-module {sha256}"),
                 _ => String::new(),
             };
-            next(
-                &format!("{zagros} eval {}{trust}", folder.display()),
-                "score the test part again, from the saved model",
-            );
-            next(&format!("{zagros} predict {}{trust} ROWS -o scores.csv", folder.display()), "score rows of your own");
+            commands.push((format!("{zagros} eval {run}{trust}"), "score the test part again, from the saved model"));
+            commands.push((format!("{zagros} predict {run}{trust} ROWS -o scores.csv"), "score rows of your own"));
         }
         if self.job.output.tensorboard {
-            next(&format!("tensorboard --logdir {}", parent(folder).display()), "curves of this and earlier runs");
+            let curves = format!("tensorboard --logdir {}", parent(folder).display());
+            commands.push((curves, "curves of this and earlier runs"));
         }
         if self.planted.is_some() {
-            next("make train DATA=/path/to/train.txt", "your own file in Criteo's format");
-            next(&format!("{zagros} up examples/quickstart.toml --servers 3"), "the same as separate processes");
+            commands.push(("make train DATA=/path/to/train.txt".to_owned(), "your own file in Criteo's format"));
+            let up = format!("{zagros} up examples/quickstart.toml --servers 3");
+            commands.push((up, "the same as separate processes"));
         }
-        out!();
+        commands
     }
 }
 
@@ -295,10 +302,6 @@ fn program() -> String {
     let called = std::env::args().next().unwrap_or_else(|| "zagros".to_owned());
     let here = std::env::current_dir().unwrap_or_default();
     Path::new(&called).strip_prefix(here).unwrap_or(Path::new(&called)).display().to_string()
-}
-
-fn next(command: &str, what: &str) {
-    out!("  {:<62}  {}", command.cyan(), what.dimmed());
 }
 
 /// A measure, with the best reachable one beside it.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
-use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, StepReport};
+use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, RareCategories, StepReport};
 use zagros_shell::note;
 use zagros_shell::print::{Notes, notes};
 
@@ -99,6 +99,7 @@ impl Observer for Terminal {
     fn on(&self, event: &Event) {
         match event {
             Event::Fitting => self.status("measuring numeric columns (reads the training rows once)"),
+            Event::RareCategories(rare) => self.line(&describe_rare(rare)),
             Event::WaitingFor(whom) if self.has_peers => self.status(&format!("waiting for {whom}")),
             Event::Started { epochs, steps_hint, .. } => self.start(*epochs, *steps_hint),
             Event::Step(report) => self.step(report),
@@ -199,6 +200,14 @@ fn describe_lost(step: u64, workers: &str, cause: &str, timeout: Duration) -> St
     format!(
         "{workers} lost after step {step} ({cause}); waiting for another process in its slot for up to {timeout:?} \
          (cluster.timeout_seconds) after its lease has expired"
+    )
+}
+
+fn describe_rare(RareCategories { feature, categories, listed, share }: &RareCategories) -> String {
+    let (categories, listed, rows) = (HumanCount(*categories), HumanCount(*listed), 100.0 * share);
+    format!(
+        "feature `{feature}` encodes the {listed} most frequent of {categories} categories (`max_size`); {rows:.1} % of the training rows \
+         have another, which counts as one that never occurs"
     )
 }
 

@@ -7,7 +7,7 @@
 //!
 //! One thread, 13 numbers and 26 vectors of 16, Adam. Networks of sequences have 25 vectors and a sequence of 50. A step is forward,
 //! backward and update. The time is that of the thread, so other work on the machine disturbs it little. A network with leaky ReLU
-//! steps by autograd; `ffnn` and `dlrm` with ReLU do not.
+//! steps by autograd; the first five networks with ReLU do not.
 //!
 //! `scripts/step_peers.py` makes the same steps with PyTorch in Python, in turns with this program: with `--serve` it answers each line
 //! `samples steps network` with the times of these steps.
@@ -25,14 +25,17 @@ const SEQUENCE: &str = "[features]\ncategorical = ['C1', 'C2', 'C3', 'C4', 'C5',
     'C15', 'C16', 'C17', 'C18', 'C19', 'C20', 'C21', 'C22', 'C23', 'C24', 'C25', \
     { column = 'C26', table = 'C25', separator = '|', sequence = { length = 50 } }]\n";
 const TWO_LABELS: &str = "[features]\nlabel = ['label', { column = 'label', name = 'second' }]\n";
-const NETWORKS: [(&str, &str, &str); 14] = [
+const NETWORKS: [(&str, &str, &str); 17] = [
     ("ffnn", "", "kind = 'ffnn'\nhidden = [512, 256]"),
     ("ffnn, autograd", "", "kind = 'ffnn'\nhidden = [512, 256]\n[mlp]\nactivation = 'leaky_relu'"),
     ("dlrm", "", "kind = 'dlrm'\nbottom = [512, 256]\ntop = [512, 256]"),
     ("dlrm, autograd", "", "kind = 'dlrm'\nbottom = [512, 256]\ntop = [512, 256]\n[mlp]\nactivation = 'leaky_relu'"),
     ("dcnv2", "", "kind = 'dcnv2'\nhidden = [512, 256]"),
+    ("dcnv2, autograd", "", "kind = 'dcnv2'\nhidden = [512, 256]\n[mlp]\nactivation = 'leaky_relu'"),
     ("deepfm", "", "kind = 'deepfm'\nhidden = [512, 256]"),
+    ("deepfm, autograd", "", "kind = 'deepfm'\nhidden = [512, 256]\n[mlp]\nactivation = 'leaky_relu'"),
     ("wide_deep", "", "kind = 'wide_deep'\nhidden = [512, 256]"),
+    ("wide_deep, autograd", "", "kind = 'wide_deep'\nhidden = [512, 256]\n[mlp]\nactivation = 'leaky_relu'"),
     ("din", SEQUENCE, "kind = 'din'\nattention_hidden = [32, 16]\nhidden = [512, 256]"),
     ("bst", SEQUENCE, "kind = 'bst'\nheads = 2\nhidden = [512, 256]"),
     ("mmoe", TWO_LABELS, "kind = 'mmoe'\nexperts = 4\nhidden = [128]\ntower = [64]"),

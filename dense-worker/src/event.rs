@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 pub use zagros_eval::Evaluation;
+use zagros_ingest::RareCategories;
 
 use crate::measures::TargetMeasures;
 
@@ -26,6 +27,8 @@ pub enum Event {
         /// Share of positive rows, 0..1.
         positive_rate: f64,
     },
+    /// An encoding does not list every category.
+    RareCategories(RareCategories),
     /// The worker waits for this process: `coordinator (127.0.0.1:7700)`.
     WaitingFor(String),
     /// The worker and every embedding server have joined the run.

@@ -26,3 +26,4 @@ pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentOb
 pub use measures::TargetMeasures;
 pub use report::{MeasureRecorder, RunFolder, RunLock};
 pub use summary::{Outcome, StageSeconds, Staleness, Summary};
+pub use zagros_ingest::RareCategories;

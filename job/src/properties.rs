@@ -105,9 +105,23 @@ fn with(mut table: Json, keys: Json) -> Json {
     table
 }
 
+/// An encoding excludes all keys but its own: one of counts fits every label and order.
+fn any_encoded(encode: &Json, column: &str) -> Json {
+    let numbers =
+        json!({ "mean": 0.5, "deviation": 2.0, "rare": "00000000", "ids": "0123456789abcdef", "values": "3f800000" });
+    let given = json!({
+        "by": "count", "with": encode.get("with").map(|_| ["user"]), "smoothing": null, "folds": null,
+        "fitted": encode.get("fitted").map(|_| numbers),
+    });
+    json!({ "column": column, "encode": with(encode.clone(), given) })
+}
+
 /// At most one way to scale, limits that leave something, and lists of as many numbers as the vector has.
 fn any_numeric(column: &'static str) -> impl Strategy<Value = Json> {
-    any_feature("numeric", column).prop_map(|feature| {
+    any_feature("numeric", column).prop_map(move |feature| {
+        if let Some(encode) = feature.get("encode") {
+            return any_encoded(encode, column);
+        }
         let clip = feature.get("clip").map(|_| json!([-3, 4.5]));
         let is_vector = feature.get("width").is_some();
         let (width, separator) = if is_vector { (json!(2), json!(" ")) } else { (json!(null), json!(null)) };

@@ -4,6 +4,7 @@
 mod categorical;
 mod cluster;
 mod data;
+mod encodings;
 mod eval;
 mod features;
 mod finalmlp;
@@ -75,6 +76,7 @@ impl Resolver<'_> {
         self.embedding_fits(&file.model, &features);
         self.outputs_fit(&file.model, &features.targets);
         self.steps_fit(&file.train, &tables, &file.tables);
+        self.target_encodings_fit(&file.data, &features);
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let (stops_early, epoch_steps) = (file.train.early_stop.is_some(), file.train.epoch_steps);
         let mut job = Job {

@@ -9,6 +9,8 @@ mod categorical;
 mod cluster;
 mod data;
 mod dense;
+mod encoded;
+mod encoding;
 mod features;
 mod finalmlp;
 mod meanings;
@@ -33,6 +35,7 @@ pub use categorical::{Buckets, Categorical, DatePart, IdRange, PoolAt, Pooling, 
 pub use cluster::{Cluster, Collective, Durability, Wire};
 pub use data::{Columnar, Data, DataOrder, Delimited, Format, NewestRows, STDIN, TestPart, TimeBound, ValidationPart};
 pub use dense::DENSE_TABLE;
+pub use encoding::{EncodeBy, Encoding, EncodingTable};
 pub use features::Features;
 pub use finalmlp::StreamGates;
 pub use mlp::{Activation, Mlp, MlpNorm};

@@ -49,6 +49,13 @@ fn adult_reads_headerless_csv() {
 }
 
 #[test]
+fn finalmlp_has_a_gate_of_the_user_and_one_of_the_movie() {
+    let job = load("movielens_finalmlp.toml");
+    let Model::FinalMlp { gate: Some(gate), .. } = &job.model else { panic!("{:?}", job.model) };
+    assert_eq!((&gate.first[..], &gate.second[..]), (&["user_id".to_owned()][..], &["movie_id".to_owned()][..]));
+}
+
+#[test]
 fn movielens_pools_genres_and_tags() {
     let job = load("movielens.toml");
     let many = job.features.categorical.iter().filter(|feature| matches!(feature.values, Values::Many { .. }));

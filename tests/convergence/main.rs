@@ -44,6 +44,16 @@ fn adult_reaches_an_auc_of_0_921() {
     assert!(auc >= 0.921, "test AUC {auc}");
 }
 
+/// DLRM has .80 here.
+#[test]
+fn finalmlp_learns_movielens_with_gates_of_users_and_movies() {
+    let Some(data) = real_data("movielens") else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let auc = train(folder.path(), "movielens_finalmlp.toml", &movielens(&data));
+    println!("movielens: test AUC {auc:.4}");
+    assert!(auc >= 0.785, "test AUC {auc}");
+}
+
 /// Two bytes a weight, rounded stochastically, cost no more than a thousandth of the area.
 #[test]
 fn narrow_rows_learn_adult_as_well_as_exact_ones() {

@@ -66,6 +66,38 @@ fn several_workers_share_what_the_first_has_measured() {
     assert_eq!(found["samples"], 800, "{found}");
 }
 
+/// The wide part of Wide & Deep by FTRL and the deep one by Adagrad, as the paper has it. Rows of one value in two tables.
+#[test]
+fn a_column_has_two_tables_with_dims_and_optimisers_of_their_own() {
+    let fixture = Fixture::new(4_000);
+    let features = "[features]\ncategorical = ['C1', 'C2', { column = 'C1', name = 'C1_wide' }]\n\
+        [tables]\nC1_wide = { dim = 1, optimizer = { kind = 'ftrl', lr = 0.1 } }\nC1 = { dim = 8 }\n[embedding]";
+    let job = fixture.read("job.toml").replacen("[embedding]", features, 1);
+    let job = job.replace("kind = \"dlrm\"\nbottom = [16]\ntop = [16]", "kind = \"wide_deep\"\nhidden = [16]");
+    fixture.write("job.toml", job);
+    fixture.zagros(["train", "job.toml", "--set", "cluster.servers=2"]).expect(0);
+    assert_eq!(measures(&fixture)["samples"], 800);
+    let text = fixture.read("train.txt");
+    let value = text.lines().filter_map(|line| line.split('\t').nth(14)).find(|value| !value.is_empty());
+    let run = fixture.run_folder().display().to_string();
+    let lengths = |table: &str| {
+        let row = ["inspect", &run, "--table", table, "--value", value.expect("a value"), "--json"];
+        let row: Value = serde_json::from_str(&fixture.zagros(row).expect(0).stdout).expect("JSON");
+        let parts = row["parts"].as_object().expect("parts").clone();
+        assert!(parts["weights"].as_array().expect("a list").iter().any(|weight| *weight != 0.0), "{parts:?}");
+        let length = |(name, values): (String, Value)| values.as_array().map(|values| (name, values.len()));
+        parts.into_iter().filter_map(length).collect::<Vec<_>>()
+    };
+    let expected =
+        |parts: &[(&str, usize)]| parts.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect::<Vec<_>>();
+    let mut wide = lengths("C1_wide");
+    wide.sort();
+    assert_eq!(wide, expected(&[("n", 1), ("weights", 1), ("z", 1)]));
+    let mut deep = lengths("C1");
+    deep.sort();
+    assert_eq!(deep, expected(&[("sum_of_squares", 8), ("weights", 8)]));
+}
+
 #[test]
 fn keys_that_exclude_each_other_are_named() {
     let fixture = fixture();

@@ -19,6 +19,7 @@ mod deltas;
 mod described;
 mod doctor;
 mod early_stop;
+mod encodings;
 mod ending;
 mod epochs;
 mod faults;

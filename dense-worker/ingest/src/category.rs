@@ -8,5 +8,6 @@
 //! Each step is one function that rows of text and columns of Parquet share.
 
 pub(crate) mod date;
+pub(crate) mod encoder;
 pub(crate) mod id_map;
 pub(crate) mod reading;

@@ -1,5 +1,5 @@
-//! Statistics of features, measured by reading the training rows once: means and deviations, ranges, quantiles, and frequent ids.
-//! A second reading is needed only for a vocabulary of a cross with buckets whose edges are measured themselves.
+//! Statistics of features, measured by reading the training rows once: means and deviations, ranges, quantiles, frequent ids, and numbers
+//! of categories. A second reading is needed only for a vocabulary or an encoding with buckets whose edges are measured themselves.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zagros_job::{Features, Job, Measured, Numeric, Source, Statistic, Vocabulary};
 use zagros_zip::ZipEq;
 
+use self::encodings::EncodingCounts;
 use crate::category::id_map::{AsItIs, IdMap};
 use crate::moments::Moments;
 use crate::parse::bad_budget::{BadBudget, LISTED};
@@ -18,11 +19,15 @@ use crate::quantiles::QuantileSketch;
 use crate::transform::Shape;
 use crate::{DataPart, IngestError, WholeFiles, files};
 
+mod encodings;
+
+pub use self::encodings::RareCategories;
+
 /// Most different categories that are counted for a vocabulary: about 100 MB.
 const MOST_COUNTED: usize = 1 << 22;
 
 /// The counts of a measurement; zeros if nothing was to be measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FitReport {
     /// Training rows.
     pub rows: u64,
@@ -30,6 +35,8 @@ pub struct FitReport {
     pub bad_rows: u64,
     /// Share of positive rows, 0..1.
     pub positive_rate: f64,
+    /// Encodings that do not list every category.
+    pub rare: Vec<RareCategories>,
 }
 
 /// Sets every statistic that the job leaves to be measured ([`Features::unmeasured`]): of the column's present values in the training rows,
@@ -39,7 +46,7 @@ pub struct FitReport {
 /// # Errors
 /// The errors of a [`crate::BatchStream`], and a vocabulary of too many categories. The job is unchanged then.
 pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<FitReport, IngestError> {
-    let (mut fitted, mut report) = (job.clone(), None);
+    let (mut fitted, mut report, mut rare) = (job.clone(), None, Vec::new());
     loop {
         let what: Vec<Statistic> = fitted
             .features
@@ -52,21 +59,36 @@ pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -
         }
         let (total, bad_rows) = measure(&fitted, &what, read, cancel)?;
         let positive_rate = total.positives as f64 / total.rows.max(1) as f64;
-        report.get_or_insert(FitReport { rows: total.rows, bad_rows, positive_rate });
-        for (statistic, value) in total.measured(&fitted.features, &what) {
+        report.get_or_insert(FitReport { rows: total.rows, bad_rows, positive_rate, rare: Vec::new() });
+        let (values, notes) = total.measured(&fitted.features, &what);
+        rare.extend(notes);
+        for (statistic, value) in values {
             fitted.features.set(statistic, value);
         }
     }
     *job = fitted;
-    Ok(report.unwrap_or_default())
+    Ok(FitReport { rare, ..report.unwrap_or_default() })
 }
 
 /// Whether all that the statistic depends on is measured.
 fn is_ready(features: &Features, statistic: Statistic) -> bool {
-    let Statistic::Vocabulary(feature) = statistic else { return true };
-    let Source::Cross(names) = &features.categorical[feature].source else { return true };
+    let names = match statistic {
+        Statistic::Vocabulary(feature) => match &features.categorical[feature].source {
+            Source::Cross(names) => names.clone(),
+            Source::Column { .. } => return true,
+        },
+        Statistic::Encoding(feature) => names_of_encoded(features, feature),
+        Statistic::Standardise(_) | Statistic::MinMax(_) | Statistic::Edges(_) => return true,
+    };
     let edges = |of: &usize| names.contains(&features.categorical[*of].name);
     features.unmeasured().iter().all(|other| !matches!(other, Statistic::Edges(of) if edges(of)))
+}
+
+/// The columns and features whose combination a numeric feature encodes.
+fn names_of_encoded(features: &Features, feature: usize) -> Vec<String> {
+    let of = &features.numeric[feature];
+    let with = of.encode.iter().flat_map(|encoding| &encoding.with);
+    std::iter::once(&of.column).chain(with).cloned().collect()
 }
 
 fn measure(
@@ -96,11 +118,16 @@ fn measure(
     Ok((total, bad.count()))
 }
 
-/// A job that reads only what these statistics need, and the sink for its rows. Its numeric features are the numbers that are
-/// measured, in order.
+/// A job that reads only what these statistics need, and the sink for its rows. Its numeric features are the numbers and encodings that
+/// are measured, in order.
 fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
-    let (features, mut numeric, mut numbers) = (&job.features, Vec::new(), Vec::new());
+    let (features, mut numeric, mut numbers, mut encodings) = (&job.features, Vec::new(), Vec::new(), Vec::new());
     let mut kept = vec![false; features.categorical.len()];
+    // A combination finds its parts by name.
+    let keep = |kept: &mut [bool], names: &[String]| {
+        let is_part = |of: usize| names.contains(&features.categorical[of].name);
+        (0..kept.len()).filter(|of| is_part(*of)).for_each(|of| kept[of] = true);
+    };
     for statistic in what {
         match *statistic {
             Statistic::Standardise(feature) | Statistic::MinMax(feature) => {
@@ -117,11 +144,16 @@ fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
             }
             Statistic::Vocabulary(feature) => {
                 kept[feature] = true;
-                // A cross finds its parts by name.
                 if let Source::Cross(names) = &features.categorical[feature].source {
-                    let is_part = |of: usize| names.contains(&features.categorical[of].name);
-                    (0..kept.len()).filter(|of| is_part(*of)).for_each(|of| kept[of] = true);
+                    keep(&mut kept, names);
                 }
+            }
+            Statistic::Encoding(feature) => {
+                let column = &features.numeric[feature];
+                let counts = column.encode.as_ref().map(|encoding| EncodingCounts::new(column.name(), encoding));
+                encodings.extend(counts);
+                keep(&mut kept, &names_of_encoded(features, feature));
+                numeric.push(column.clone());
             }
         }
     }
@@ -135,7 +167,8 @@ fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
     let mut reduced = job.clone();
     reduced.features.numeric = numeric;
     reduced.features.categorical = positions.iter().map(|of| features.categorical[*of].clone()).collect();
-    (reduced, FitSink { numbers, categories, row: Vec::new(), ids: Vec::new(), rows: 0, positives: 0 })
+    let (row, ids, place, rows, positives) = (Vec::new(), Vec::new(), 0, 0, 0);
+    (reduced, FitSink { numbers, categories, encodings, row, ids, place, rows, positives })
 }
 
 /// What is measured of one column of numbers.
@@ -237,10 +270,14 @@ struct FitSink {
     numbers: Vec<Numbers>,
     /// One for each categorical feature; `None` for one that is only a part of a cross.
     categories: Vec<Option<Categories>>,
+    /// One for each numeric feature that encodes a category.
+    encodings: Vec<EncodingCounts>,
     /// Values of the row that is being read.
     row: Vec<Option<f64>>,
     /// Feature and id of each value of the row.
     ids: Vec<(usize, u64)>,
+    /// Place of the row.
+    place: u64,
     rows: u64,
     positives: u64,
 }
@@ -253,6 +290,7 @@ impl FitSink {
                 from.counts.iter().for_each(|(id, count)| column.add(*id, *count));
             }
         }
+        self.encodings.iter_mut().zip_eq(&other.encodings).for_each(|(counts, from)| counts.merge(from));
         self.rows += other.rows;
         self.positives += other.positives;
     }
@@ -263,10 +301,11 @@ impl FitSink {
         found.map(|column| column.name.as_str())
     }
 
-    fn measured(&self, features: &Features, what: &[Statistic]) -> Vec<(Statistic, Measured)> {
+    fn measured(&self, features: &Features, what: &[Statistic]) -> (Vec<(Statistic, Measured)>, Vec<RareCategories>) {
+        let mut rare = Vec::new();
         let mut numbers = self.numbers.iter();
-        let mut categories = self.categories.iter().flatten();
-        let value = |statistic: &Statistic| {
+        let (mut categories, mut encodings) = (self.categories.iter().flatten(), self.encodings.iter());
+        let mut value = |statistic: &Statistic| {
             let value = match *statistic {
                 Statistic::Vocabulary(feature) => {
                     Measured::Ids(categories.next()?.frequent(features.categorical[feature].vocabulary()?))
@@ -276,10 +315,16 @@ impl FitSink {
                     of_vector(each.map(|numbers| numbers.measured(features, *statistic)).collect())?
                 }
                 Statistic::Edges(_) => numbers.next()?.measured(features, *statistic),
+                Statistic::Encoding(_) => {
+                    let (table, note) = encodings.next()?.measured();
+                    rare.extend(note);
+                    Measured::Encoding(table)
+                }
             };
             Some((*statistic, value))
         };
-        what.iter().filter_map(value).collect()
+        let values = what.iter().filter_map(&mut value).collect();
+        (values, rare)
     }
 }
 
@@ -301,25 +346,35 @@ fn of_vector(mut each: Vec<Measured>) -> Option<Measured> {
 }
 
 impl RowSink for FitSink {
+    fn place(&mut self, place: u64) {
+        self.place = place;
+    }
+
     fn numeric(&mut self, _feature: usize, value: Option<f64>) {
         self.row.push(value);
     }
 
     fn id(&mut self, feature: usize, id: u64) {
-        if let Some(column) = &self.categories[feature] {
-            self.ids.push((feature, column.map.apply(id)));
+        match self.categories.get(feature) {
+            Some(Some(column)) => self.ids.push((feature, column.map.apply(id))),
+            Some(None) => {}
+            None => self.ids.push((feature, id)),
         }
     }
 
-    fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
+    fn commit(&mut self, labels: &[f32], weight: Option<f32>) {
         for (column, value) in self.numbers.iter_mut().zip_eq(self.row.drain(..)) {
             if let Some(value) = value {
                 column.add(value);
             }
         }
         for (feature, id) in self.ids.drain(..) {
-            if let Some(column) = &mut self.categories[feature] {
-                column.add(id, 1);
+            match self.categories.get_mut(feature) {
+                Some(column) => column.iter_mut().for_each(|column| column.add(id, 1)),
+                None => {
+                    let encoding = &mut self.encodings[feature - self.categories.len()];
+                    encoding.add(id, self.place, labels[0], weight.unwrap_or(1.0));
+                }
             }
         }
         self.rows += 1;
@@ -335,6 +390,7 @@ impl RowSink for FitSink {
         self.abandon();
         self.numbers.iter_mut().for_each(Numbers::clear);
         self.categories.iter_mut().flatten().for_each(|column| column.counts.clear());
+        self.encodings.iter_mut().for_each(EncodingCounts::clear);
         (self.rows, self.positives) = (0, 0);
     }
 }

@@ -72,6 +72,7 @@ pub struct CategoryColumn {
 pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
     let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
     let mut job = job.clone();
+    job.features = job.features.with_plain_categories();
     if limit.is_some() {
         // Only one thread reads exactly the first rows.
         job.data.threads = 1;

@@ -42,7 +42,7 @@ pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
 pub use files::{check_first_rows, check_same_types, files};
 pub use fingerprint::fingerprints;
-pub use fit::{FitReport, fit_features};
+pub use fit::{FitReport, RareCategories, fit_features};
 pub use hash::hash_value;
 pub use input::{InputRow, InputRows};
 pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, inspect};

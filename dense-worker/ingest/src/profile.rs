@@ -58,6 +58,7 @@ pub fn profile(
     let mut job = job.clone();
     // Each row is looked at by itself, without its group.
     job.eval.group_by = None;
+    job.features = job.features.with_plain_categories();
     let job = Arc::new(job);
     let found = files(&job, paths)?;
     let quota = limit.div_ceil(found.len().max(1) as u64);

@@ -97,7 +97,7 @@ impl BatchStream {
         block_bytes: usize,
     ) -> Result<Self, IngestError> {
         let StreamOptions { part, epoch, start: StreamStart { drop, windows, skip }, bad_rows, cancel } = options;
-        let sink = BatchSink::new(&job.features).noting(job, part);
+        let sink = BatchSink::new(&job.features, part).noting(job, part);
         let order = ShuffleOrder { seed: job.train.seed, epoch, windows, skip: drop };
         let shuffle = |rows| Shuffler::new(rows, order, sink.rows.empty_like());
         // Rows that are only scored need no order.

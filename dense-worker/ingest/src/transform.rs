@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use zagros_job::{Features, MinMax, Numeric, Standardise};
 
+use crate::DataPart;
+use crate::category::encoder::Encoder;
+
 /// Results for integers below this are looked up, because most counts are small and a logarithm costs as much as parsing
 /// the number.
 const REMEMBERED: usize = 512;
@@ -88,17 +91,16 @@ pub(crate) struct NumericInput {
 }
 
 impl NumericInput {
-    /// Those of all features: one for each number, in order.
+    /// Those of all features that read numbers: one for each number, in order.
     pub(crate) fn of(features: &Features) -> Vec<Self> {
-        let (mut inputs, mut start) = (Vec::new(), 0);
-        for column in &features.numeric {
+        let mut inputs = Vec::new();
+        for (column, start) in starts(features).filter(|(column, _)| column.encode.is_none()) {
             let values = column.values();
             let indicator = column.missing_indicator.then_some(start + values);
             inputs.extend((0..values).map(|index| {
                 let transform = Transform::new(column, index);
                 Self { transform, position: start + index, indicator }
             }));
-            start += column.inputs();
         }
         inputs
     }
@@ -113,7 +115,40 @@ impl NumericInput {
     }
 }
 
-/// The numeric feature of each number of a row, in order.
+/// Where in a row the number of an encoded category is.
+#[derive(Clone, Debug)]
+pub(crate) struct EncodedInput {
+    encoder: Encoder,
+    position: usize,
+}
+
+impl EncodedInput {
+    /// Those of all features that encode a category, in order, for the rows of a part.
+    pub(crate) fn of(features: &Features, part: DataPart) -> Vec<Self> {
+        let input = |(column, position): (&Numeric, usize)| {
+            let encoding = column.encode.as_ref()?;
+            Some(Self { encoder: Encoder::new(encoding, part), position })
+        };
+        starts(features).filter_map(input).collect()
+    }
+
+    /// Writes the number of a category to its input of the row at a place.
+    #[inline]
+    pub(crate) fn put(&self, id: u64, place: u64, row: &mut [f32]) {
+        row[self.position] = self.encoder.value(id, place);
+    }
+}
+
+/// The numeric features, each with the position of its first input.
+fn starts(features: &Features) -> impl Iterator<Item = (&Numeric, usize)> {
+    features.numeric.iter().scan(0, |end, column| {
+        let start = *end;
+        *end += column.inputs();
+        Some((column, start))
+    })
+}
+
+/// The numeric feature of each number of a row, in order, where none is encoded.
 pub(crate) fn features_of_numbers(features: &Features) -> Arc<[usize]> {
     let each = features.numeric.iter().enumerate();
     each.flat_map(|(feature, column)| std::iter::repeat_n(feature, column.values())).collect()

@@ -22,10 +22,16 @@ use crate::error::WorkerError;
 use crate::event::Event;
 use crate::model::ModelError;
 
-/// Names of the features, as [`FeatureIndex`] counts them.
+/// Names of the features, as [`FeatureIndex`] counts them. A column that is both a number and ids has two names.
 fn names(job: &Job) -> Vec<String> {
-    let numeric = job.features.numeric.iter().map(|feature| feature.name().to_owned());
-    numeric.chain(job.features.categorical.iter().map(|feature| feature.name.clone())).collect()
+    let numeric: Vec<&str> = job.features.numeric.iter().map(zagros_job::Numeric::name).collect();
+    let categorical: Vec<&str> = job.features.categorical.iter().map(|feature| feature.name.as_str()).collect();
+    let named = |name: &str, others: &[&str], kind: &str| match others.contains(&name) {
+        true => format!("{name} ({kind})"),
+        false => name.to_owned(),
+    };
+    let numbers = numeric.iter().map(|name| named(name, &categorical, "number"));
+    numbers.chain(categorical.iter().map(|name| named(name, &numeric, "ids"))).collect()
 }
 
 /// All scores of one reading.

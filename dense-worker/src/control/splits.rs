@@ -67,20 +67,25 @@ pub(crate) enum Asking {
 impl Splits {
     /// Asks once, trying again while the coordinator is away and timeout lasts.
     ///
+    /// A stop that this process or the run is asked for does not end a stream: without its other splits a window of shuffled rows
+    /// would be short, and the batch that the loop may still take would have other rows than that of a run without the stop.
+    ///
     /// # Errors
     /// When it stays away or refuses, or training must stop.
     pub(crate) async fn ask(&self, epoch: u32, asking: Asking) -> Result<Assigned, WorkerError> {
         let deadline = Deadline::after(self.timeout);
         let continuing = asking == Asking::Within;
         let request = AssignRequest { member: self.member, incarnation: self.incarnation, epoch, continuing };
-        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
+        let is_stopping = || continuing && self.stop.is_requested();
+        let is_away = |refusal: &Refusal| refusal.kind.is_retryable() && !is_stopping();
         let part = if continuing { READER } else { LOOP };
         let waiting = Waiting::new(part, WaitKind::Coordinator, "its next split").within(self.timeout);
         let _waiting = self.waits.begin(waiting);
+        let ended = async { if continuing { stop.over().await } else { stop.requested().await } };
         let answer = tokio::select! {
             answer = backoff.retry(deadline, is_away, || self.control.assign(request)) => answer,
-            reason = stop.requested() => return Err(reason),
+            reason = ended => return Err(reason),
         };
         let answer = answer.map_err(|refusal| self.refused("assign a split", deadline, refusal))?;
         match answer.work {
@@ -217,6 +222,17 @@ mod tests {
         assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(None)]);
         assert_eq!(*dealt.borrow(), [task(3, "a"), task(4, "b")]);
         assert!(dealt.has_changed().is_err(), "more could be dealt to a stream that has ended");
+    }
+
+    /// A stream that ended there made a step of the rows of half a window.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_stream_that_is_asked_to_stop_takes_all_of_its_splits() {
+        let splits = splits([split(4, 1), split(5, 0)]);
+        splits.stop.shutdown().request();
+        assert!(matches!(splits.ask(0, Asking::ForAStream).await, Err(WorkerError::Interrupted)));
+        let mut leased = splits.stream(0, vec![task(3, "a")]);
+        let taken = tokio::task::spawn_blocking(move || std::array::from_fn(|_| leased.next())).await.unwrap();
+        assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(Some(task(5, "a"))), Ok(None)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting};
 use zagros_ingest::{FitReport, IngestError, fit_features};
-use zagros_job::{Job, Measured, Statistic};
+use zagros_job::{EncodingTable, Job, Measured, Statistic};
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse, WaitKind};
@@ -94,12 +94,13 @@ impl Worker {
             fitted = fit => fitted?,
             error = caller.keep_reporting(&read) => return Err(error),
         };
-        let (job, FitReport { rows, positive_rate, .. }) = fitted.map_err(|error| match error {
+        let (job, FitReport { rows, positive_rate, rare, .. }) = fitted.map_err(|error| match error {
             IngestError::Cancelled => WorkerError::Interrupted,
             error => error.into(),
         })?;
         self.job = job;
         self.observer.on(&Event::Fitted { rows, positive_rate });
+        rare.into_iter().for_each(|rare| self.observer.on(&Event::RareCategories(rare)));
         Ok(())
     }
 }
@@ -187,6 +188,10 @@ fn transforms(job: &Job, statistics: &[Statistic]) -> Vec<Transform> {
         }
         Measured::Edges(numbers) => Transform { numbers, ..Transform::default() },
         Measured::Ids(ids) => Transform { ids, ..Transform::default() },
+        Measured::Encoding(EncodingTable { mean, deviation, rare, ids, values }) => {
+            let numbers = rare.iter().chain(&values).map(|value| f64::from(*value)).collect();
+            Transform { mean, deviation, numbers, ids }
+        }
     };
     statistics.iter().filter_map(|statistic| job.features.measured(*statistic)).map(message).collect()
 }
@@ -208,6 +213,19 @@ fn measured(statistic: Statistic, message: &Transform) -> Option<Measured> {
         },
         Statistic::Edges(_) => Some(Measured::Edges(numbers.clone())),
         Statistic::Vocabulary(_) => Some(Measured::Ids(ids.clone())),
+        // First the numbers of rare categories, then those of each id.
+        Statistic::Encoding(_) => {
+            let values: Vec<f32> = numbers.iter().map(|number| *number as f32).collect();
+            let (rare, values) = values.split_at(values.len() / (ids.len() + 1));
+            let (mean, deviation, ids) = (*mean, *deviation, ids.clone());
+            Some(Measured::Encoding(EncodingTable {
+                mean,
+                deviation,
+                rare: rare.to_vec(),
+                ids,
+                values: values.to_vec(),
+            }))
+        }
     }
 }
 
@@ -228,7 +246,9 @@ fn apply(job: &mut Job, statistics: &[Statistic], messages: &[Transform]) -> Res
 #[cfg(test)]
 mod tests {
     use zagros_fakes::FakeControlPlane;
-    use zagros_job::{Buckets, Categorical, IdRange, MinMax, Reading, Source, Standardise, Vocabulary};
+    use zagros_job::{
+        Buckets, Categorical, EncodeBy, Encoding, IdRange, MinMax, Numeric, Reading, Source, Standardise, Vocabulary,
+    };
     use zagros_plumbing::Shutdown;
 
     use super::*;
@@ -264,6 +284,15 @@ mod tests {
         let vocabulary = IdRange::Vocabulary(Vocabulary { min_count: 1, max_size: 9, ids: None });
         let mut job = crate::testing::job(3, &[2, 2], zagros_job::Model::Ffnn { hidden: vec![2], dropout: 0.0 });
         job.features.numeric.truncate(2);
+        let encoding = Encoding {
+            by: EncodeBy::Target,
+            with: Vec::new(),
+            smoothing: None,
+            folds: Some(2),
+            max_size: 9,
+            fitted: None,
+        };
+        job.features.numeric.push(Numeric { encode: Some(encoding), ..Numeric::from("e".to_owned()) });
         job.features.numeric[0].standardise = Standardise::Fit;
         job.features.numeric[1].min_max = MinMax::Fit;
         let source = Source::Column { column: "n".into(), reading: Reading::Buckets(Buckets::Fit(4)) };
@@ -276,6 +305,13 @@ mod tests {
         let values = [
             Measured::Moments { mean: -1.5, deviation: 2.0 },
             Measured::Range { min: 0.0, max: 3.0 },
+            Measured::Encoding(EncodingTable {
+                mean: 0.25,
+                deviation: 0.5,
+                rare: vec![0.1, 0.2, 0.3],
+                ids: vec![3, u64::MAX],
+                values: vec![0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
+            }),
             Measured::Edges(vec![1.0, 2.5]),
             Measured::Ids(vec![3, u64::MAX]),
         ];
@@ -287,7 +323,7 @@ mod tests {
         assert_eq!(job.features, known.features);
         assert!(job.features.unmeasured().is_empty());
         let error = apply(&mut job, &statistics, &messages[1..]).unwrap_err().to_string();
-        assert!(error.contains("3 values for 4 statistics"), "{error}");
+        assert!(error.contains("4 values for 5 statistics"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,16 +24,16 @@ pub(super) struct Form<'a> {
 
 #[derive(Debug)]
 pub(super) struct Dcnv2 {
-    cross: Vec<Cross>,
+    pub(super) cross: Vec<Cross>,
     /// Only hidden layers; `None` if the job has none.
-    deep: Option<Mlp>,
-    structure: Structure,
-    output: Mlp,
+    pub(super) deep: Option<Mlp>,
+    pub(super) structure: Structure,
+    pub(super) output: Mlp,
 }
 
 /// The affine map of one cross layer.
 #[derive(Debug)]
-enum Cross {
+pub(super) enum Cross {
     Full(Linear),
     /// U·(Vᵀ·x) + b.
     LowRank {

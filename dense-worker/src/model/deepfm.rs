@@ -18,12 +18,12 @@ const FACTOR_BOUND: f32 = 0.01;
 #[derive(Debug)]
 pub(super) struct DeepFm {
     /// The first-order term of numeric columns, and the bias; `None` without numeric columns.
-    first_order: Option<Linear>,
+    pub(super) first_order: Option<Linear>,
     /// `[numeric, K]`: the columns' v_i.
-    factors: Option<Tensor>,
-    deep: Mlp,
-    features: usize,
-    dim: usize,
+    pub(super) factors: Option<Tensor>,
+    pub(super) deep: Mlp,
+    pub(super) features: usize,
+    pub(super) dim: usize,
 }
 
 impl DeepFm {

@@ -39,21 +39,21 @@ pub(super) struct GatesForm<'a> {
 
 #[derive(Debug)]
 pub(super) struct FinalMlp {
-    first: Stream,
-    second: Stream,
-    fusion: Fusion,
+    pub(super) first: Stream,
+    pub(super) second: Stream,
+    pub(super) fusion: Fusion,
 }
 
 /// An MLP over the scaled input.
 #[derive(Debug)]
-struct Stream {
-    gate: Gate,
-    layers: Mlp,
+pub(super) struct Stream {
+    pub(super) gate: Gate,
+    pub(super) layers: Mlp,
 }
 
 /// What scales the input of a stream.
 #[derive(Debug)]
-enum Gate {
+pub(super) enum Gate {
     None,
     /// `[1, width]`.
     Learned(Tensor),
@@ -66,15 +66,15 @@ enum Gate {
 
 /// b + w₁·o₁ + w₂·o₂ + Σ_h o₁ʰ·W_h·o₂ʰ, for each output of the network.
 #[derive(Debug)]
-struct Fusion {
+pub(super) struct Fusion {
     /// w₁ and b.
-    of_first: Linear,
+    pub(super) of_first: Linear,
     /// w₂, `[outputs, b]`.
-    of_second: Tensor,
+    pub(super) of_second: Tensor,
     /// W, `[outputs, heads·(a/heads)·(b/heads)]` for streams with a and b outputs.
-    products: Tensor,
-    heads: usize,
-    outputs: usize,
+    pub(super) products: Tensor,
+    pub(super) heads: usize,
+    pub(super) outputs: usize,
 }
 
 impl FinalMlp {

@@ -208,6 +208,11 @@ pub(super) struct Linear {
 }
 
 impl Linear {
+    /// Weight `[outputs, inputs]` and bias `[outputs]`.
+    pub(super) fn parts(&self) -> (&Tensor, &Tensor) {
+        (&self.weight, &self.bias)
+    }
+
     /// `[batch, inputs]` to `[batch, outputs]`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
         Ok(x.f_linear(&self.weight, Some(&self.bias))?)

@@ -30,13 +30,14 @@ pub(super) enum SharedForm<'a> {
 
 #[derive(Debug)]
 pub(super) struct Tasks {
-    shared: Shared,
+    pub(super) shared: Shared,
     /// One for each target, in order.
-    towers: Vec<Mlp>,
+    pub(super) towers: Vec<Mlp>,
 }
 
+/// What is between the input and the towers.
 #[derive(Debug)]
-enum Shared {
+pub(super) enum Shared {
     /// `None` without layers.
     Bottom(Option<Mlp>),
     /// The experts, and the weights of each target's gate.
@@ -46,14 +47,14 @@ enum Shared {
 
 /// A level of PLE.
 #[derive(Debug)]
-struct Level {
-    shared: Vec<Mlp>,
+pub(super) struct Level {
+    pub(super) shared: Vec<Mlp>,
     /// The experts of each target.
-    own: Vec<Vec<Mlp>>,
+    pub(super) own: Vec<Vec<Mlp>>,
     /// The weights of each target's gate: over its own experts, then the shared ones.
-    gates: Vec<Tensor>,
+    pub(super) gates: Vec<Tensor>,
     /// Over the experts of all targets in order, then the shared ones; `None` in the last level.
-    shared_gate: Option<Tensor>,
+    pub(super) shared_gate: Option<Tensor>,
 }
 
 impl Tasks {

@@ -19,8 +19,8 @@ pub(super) struct WideDeep {
     first: Tensor,
     rest: Tensor,
     /// `None` without numeric columns.
-    wide: Option<Linear>,
-    deep: Mlp,
+    pub(super) wide: Option<Linear>,
+    pub(super) deep: Mlp,
 }
 
 impl WideDeep {

@@ -21,7 +21,7 @@ impl Resolver<'_> {
     ) {
         let names: Vec<_> = features.iter().map(|feature| (feature.feature_name(), feature.column.clone())).collect();
         self.different_names("categorical", &names);
-        let parts: Vec<&str> = features.iter().filter(|feature| is_part(feature)).filter_map(own_name).collect();
+        let parts = names_of_parts(features);
         for (index, feature) in features.iter().enumerate() {
             let path = Path::from("features.categorical").index(index);
             match (&feature.column, &feature.cross) {
@@ -45,7 +45,15 @@ impl Resolver<'_> {
         }
     }
 
-    fn cross(&mut self, path: &Path, names: &[String], parts: &[&str], learned: Learned<'_>, known: Option<&[String]>) {
+    /// Names of features or columns whose categories are combined. `parts`: the names of the features that may be.
+    pub(super) fn cross(
+        &mut self,
+        path: &Path,
+        names: &[String],
+        parts: &[&str],
+        learned: Learned<'_>,
+        known: Option<&[String]>,
+    ) {
         for (index, name) in names.iter().enumerate() {
             let path = path.index(index);
             if names[..index].contains(name) {
@@ -236,6 +244,11 @@ impl Resolver<'_> {
 }
 
 /// Whether a cross may name the feature.
+/// Names of the features that may be part of a cross.
+pub(super) fn names_of_parts(features: &[CategoricalFile]) -> Vec<&str> {
+    features.iter().filter(|feature| is_part(feature)).filter_map(own_name).collect()
+}
+
 fn is_part(feature: &CategoricalFile) -> bool {
     let has_many = feature.separator.is_some() || feature.pooling.is_some() || feature.weights.is_some();
     feature.cross.is_none() && !has_many && feature.sequence.is_none()

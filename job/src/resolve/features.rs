@@ -36,6 +36,7 @@ impl Resolver<'_> {
         let categorical = listed(file.categorical).unwrap_or_else(categories);
         let learned = Learned { targets: &targets, weight: file.weight.as_deref() };
         self.numeric(&numeric, learned, known);
+        self.encodings(&numeric, &categorical, learned, known);
         self.categorical_columns(&categorical, learned, known);
         if categorical.is_empty() {
             let help = "list at least one column under `categorical`";

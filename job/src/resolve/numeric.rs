@@ -12,7 +12,9 @@ impl Resolver<'_> {
         self.different_names("numeric", &features.iter().map(name).collect::<Vec<_>>());
         for (index, feature) in features.iter().enumerate() {
             let path = Path::from("features.numeric").index(index);
-            self.feature_column("numeric", &path, &feature.column, learned, known);
+            if feature.encode.is_none() {
+                self.feature_column("numeric", &path, &feature.column, learned, known);
+            }
             self.vector_fits(&path, feature);
             self.transforms_fit(&path, feature);
         }

@@ -3,11 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::encoding::Encoding;
+
 /// A numeric feature.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Numeric {
-    /// Name of the column.
+    /// Name of the column. With `encode`, the name of a categorical feature of one value stands for that feature's categories.
     pub column: String,
     /// Name of the feature. No two numeric features have one name, so a column that is in several features needs it. Default: the
     /// column's name.
@@ -45,6 +47,10 @@ pub struct Numeric {
     /// Whether the feature has one more input: 1 where its value, or a number of its vector, is missing, otherwise 0.
     #[serde(default)]
     pub missing_indicator: bool,
+    /// Makes the input a number that stands for the category of the cell, measured over the training rows before training: how often the category
+    /// occurs, or the mean label of its rows. It is standardised, and excludes the other keys except `name`. Default: none, the cell is a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encode: Option<Encoding>,
 }
 
 /// A column without a transform.
@@ -62,6 +68,7 @@ impl From<String> for Numeric {
             min_max,
             missing: 0.0,
             missing_indicator: false,
+            encode: None,
         }
     }
 }

@@ -28,7 +28,8 @@ impl Features {
         self.parts(feature).into_iter().map(|part| part.column).chain(feature.values.weights())
     }
 
-    fn part<'a>(&'a self, name: &'a str) -> Part<'a> {
+    /// What a name in a cross stands for.
+    pub(super) fn part<'a>(&'a self, name: &'a str) -> Part<'a> {
         let named = |feature: &&Categorical| feature.name == name && feature.values == Values::One;
         match self.categorical.iter().find(named).map(|feature| &feature.source) {
             Some(Source::Column { column, reading }) => Part { column, reading },

@@ -5,6 +5,7 @@
 //! ```
 
 use super::categorical::{Buckets, Categorical, IdRange, Reading, Source};
+use super::encoding::EncodingTable;
 use super::features::Features;
 use super::numeric::{MinMax, Numeric, Standardise};
 use super::vocabulary::Vocabulary;
@@ -20,6 +21,8 @@ pub enum Statistic {
     Edges(usize),
     /// Frequent ids of a categorical feature.
     Vocabulary(usize),
+    /// Numbers of the categories of an encoded numeric feature.
+    Encoding(usize),
 }
 
 /// The value of a [`Statistic`].
@@ -57,6 +60,8 @@ pub enum Measured {
     Edges(Vec<f64>),
     /// Of [`Statistic::Vocabulary`].
     Ids(Vec<u64>),
+    /// Of [`Statistic::Encoding`].
+    Encoding(EncodingTable),
 }
 
 impl Features {
@@ -67,6 +72,8 @@ impl Features {
         for (position, feature) in self.numeric.iter().enumerate() {
             found.extend((feature.standardise == Standardise::Fit).then_some(Statistic::Standardise(position)));
             found.extend((feature.min_max == MinMax::Fit).then_some(Statistic::MinMax(position)));
+            let encoding = feature.encode.as_ref().is_some_and(|encoding| encoding.fitted.is_none());
+            found.extend(encoding.then_some(Statistic::Encoding(position)));
         }
         for (position, feature) in self.categorical.iter().enumerate() {
             let edges = matches!(feature.buckets(), Some(Buckets::Fit(_)));
@@ -97,6 +104,9 @@ impl Features {
             },
             Statistic::Vocabulary(feature) => {
                 self.categorical.get(feature)?.vocabulary()?.ids.clone().map(Measured::Ids)
+            }
+            Statistic::Encoding(feature) => {
+                self.numeric.get(feature)?.encode.as_ref()?.fitted.clone().map(Measured::Encoding)
             }
         }
     }
@@ -137,6 +147,11 @@ impl Features {
                 let vocabulary = self.categorical.get_mut(feature).and_then(Categorical::vocabulary_mut);
                 vocabulary.map(|vocabulary| vocabulary.ids = Some(ids)).is_some()
             }
+            (Statistic::Encoding(feature), Measured::Encoding(table)) => {
+                let encoding = self.numeric.get_mut(feature).and_then(|feature| feature.encode.as_mut());
+                let encoding = encoding.filter(|encoding| table.fits(encoding.own_folds() + 1));
+                encoding.map(|encoding| encoding.fitted = Some(table)).is_some()
+            }
             _ => false,
         }
     }
@@ -155,6 +170,9 @@ impl Features {
             if feature.min_max != MinMax::No {
                 feature.min_max = MinMax::Fit;
             }
+            if let Some(encoding) = &mut feature.encode {
+                encoding.fitted = None;
+            }
         }
         for feature in &mut self.categorical {
             if let Some(buckets @ Buckets::Fitted { .. }) = feature.buckets_mut() {
@@ -169,9 +187,9 @@ impl Features {
     /// Sets what is still to be measured to the values that another model's features of the same names have, where they were measured over the
     /// same values: the same column before standardisation, as many ranges, the same bounds of a vocabulary.
     pub fn take_measured(&mut self, from: &Self) {
-        let is_vocabulary = |statistic: &Statistic| matches!(statistic, Statistic::Vocabulary(_));
+        let of_crosses = |statistic: &Statistic| matches!(statistic, Statistic::Vocabulary(_) | Statistic::Encoding(_));
         // The categories of a cross follow from the edges of its parts.
-        let (last, first): (Vec<_>, Vec<_>) = self.unmeasured().into_iter().partition(is_vocabulary);
+        let (last, first): (Vec<_>, Vec<_>) = self.unmeasured().into_iter().partition(of_crosses);
         for statistic in first.into_iter().chain(last) {
             if let Some(value) = self.measured_alike(statistic, from) {
                 self.set(statistic, value);
@@ -205,6 +223,14 @@ impl Features {
                 let bounds = |of: &Categorical| of.vocabulary().map(|of| (of.min_count, of.max_size));
                 let same = self.reads_as(ours, from, theirs) && bounds(ours) == bounds(theirs);
                 same.then_some(Statistic::Vocabulary(position))?
+            }
+            Statistic::Encoding(feature) => {
+                let ours = &self.numeric[feature];
+                let position = from.numeric.iter().position(|theirs| theirs.name() == ours.name())?;
+                let theirs = &from.numeric[position];
+                let (our, their) = (ours.encode.as_ref()?, theirs.encode.as_ref()?);
+                let [one, other] = [self.encoded_category(ours, our), from.encoded_category(theirs, their)];
+                (our.is_like(their) && self.reads_as(&one, from, &other)).then_some(Statistic::Encoding(position))?
             }
         };
         from.measured(theirs)
@@ -244,21 +270,33 @@ mod tests {
     use super::*;
     use crate::fixture::{DELIMITED, job};
 
-    const FEATURES: &str = "[features]\nlabel = 'y'\nnumeric = [{ column = 'n', standardise = true }, 'c', { column = 'b', min_max = true }]\n\
+    const FEATURES: &str = "[features]\nlabel = 'y'\nnumeric = [{ column = 'n', standardise = true }, 'c', { column = 'b', min_max = true }, { column = 'a', encode = { by = 'count' } }]\n\
         categorical = ['a', { column = 'n', name = 'r', buckets = 3 }, { column = 'b', vocabulary = { max_size = 9 } }]\n";
+
+    fn counts(ids: &[u64]) -> EncodingTable {
+        let values = ids.iter().map(|id| *id as f32).collect();
+        EncodingTable { mean: 1.0, deviation: 2.0, rare: vec![0.0], ids: ids.to_vec(), values }
+    }
 
     fn measured() -> Features {
         let mut features = job(DELIMITED, FEATURES).features;
         let values = [
             Measured::Moments { mean: 1.0, deviation: 2.0 },
             Measured::Range { min: -1.0, max: 3.0 },
+            Measured::Encoding(counts(&[3, 9])),
             Measured::Edges(vec![0.5, 7.0]),
             Measured::Ids(vec![9, 3]),
         ];
         let statistics = features.unmeasured();
         assert_eq!(
             statistics,
-            [Statistic::Standardise(0), Statistic::MinMax(2), Statistic::Edges(1), Statistic::Vocabulary(2)]
+            [
+                Statistic::Standardise(0),
+                Statistic::MinMax(2),
+                Statistic::Encoding(3),
+                Statistic::Edges(1),
+                Statistic::Vocabulary(2)
+            ]
         );
         for (index, value) in values.into_iter().enumerate() {
             assert!(features.set(statistics[index], value), "{:?}", statistics[index]);
@@ -297,6 +335,29 @@ mod tests {
         assert!(!features.set(Statistic::Standardise(0), each(3)), "two numbers");
         assert!(features.set(Statistic::Standardise(0), each(2)));
         assert_eq!((features.measured(Statistic::Standardise(0)), features.unmeasured()), (Some(each(2)), vec![]));
+    }
+
+    /// The numbers of one encoding mean nothing in another.
+    #[test]
+    fn an_encoding_takes_over_the_numbers_of_its_like_only() {
+        let encoded = |encode: &str| {
+            let text = format!(
+                "[features]\nlabel = 'y'\ncategorical = ['b']\nnumeric = [{{ column = 'a', encode = {{ {encode} }} }}]\n"
+            );
+            job(DELIMITED, &text).features
+        };
+        for (encode, taken) in [
+            ("by = 'count'", true),
+            ("by = 'count', max_size = 7", false),
+            ("by = 'count', with = ['b']", false),
+            ("by = 'target'", false),
+        ] {
+            let mut features = encoded(encode);
+            features.take_measured(&measured());
+            assert_eq!(features.unmeasured().is_empty(), taken, "{encode}");
+        }
+        let mut target = encoded("by = 'target'");
+        assert!(!target.set(Statistic::Encoding(0), Measured::Encoding(counts(&[3]))), "numbers of each fold");
     }
 
     #[test]

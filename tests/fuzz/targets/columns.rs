@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolero::check;
 use tempfile::TempDir;
 use zagros_ingest::{
-    BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, check_first_rows, files, inspect, validate,
+    BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, check_first_rows, files, fit_features,
+    inspect, validate,
 };
 use zagros_job::{Job, Overrides};
 use zagros_zip::ZipEq;
@@ -39,6 +40,25 @@ max_bad_rows = 1000000
 label = "click"
 numeric = [{ column = "deep", width = 2, missing_indicator = true }]
 categorical = [{ column = "tags", weights = "deep" }, { column = "tags", name = "same", weights = "tags", pooling = "mean" }]
+[model]
+kind = "ffnn"
+"#;
+
+/// Encoded categories, also of the parts of a cross, with sample weights.
+const ENCODED: &str = r#"
+[data]
+format = "FORMAT"
+train = "train"
+max_bad_rows = 1000000
+[features]
+label = "click"
+weight = "age"
+numeric = [
+    { column = "city", encode = { by = "target", with = ["user.id", "range"] } },
+    "half",
+    { column = "moment", encode = { by = "count" } },
+]
+categorical = ["city", { column = "price", name = "range", buckets = [0, 1, 10] }, { column = "moment", name = "hour", date = "hour" }]
 [model]
 kind = "ffnn"
 "#;
@@ -96,22 +116,40 @@ impl FuzzedFile {
                 return None;
             }
         };
-        let options = StreamOptions {
-            part: DataPart::All,
-            epoch: 0,
-            start: StreamStart::default(),
-            bad_rows: 0,
-            cancel: Arc::default(),
-        };
-        let stream = BatchStream::open(&self.job, options, Box::new(WholeFiles::new(&found))).expect("threads start");
-        let rows = stream.map(|batch| batch.map(|batch| batch.size as u64)).sum::<Result<u64, _>>().ok();
+        let rows = stream(&self.job, DataPart::All, &found);
         let validated = validate(&self.job, 3).ok().map(|validation| validation.good);
         let inspected = inspect(&self.job, None).ok().map(|columns| columns.rows);
         // A file without rows is an error of a stream alone.
         assert_eq!(rows.unwrap_or(0), validated.unwrap_or(0));
         assert_eq!(validated, inspected);
+        let mut measured = self.job.clone();
+        let fitted = fit_features(&mut measured, &AtomicU64::new(0), &Arc::default());
+        if !self.job.features.unmeasured().is_empty() {
+            assert_eq!(
+                fitted.ok().map(|report| report.rows).unwrap_or(0),
+                stream(&measured, DataPart::Train, &found).unwrap_or(0)
+            );
+        }
         rows
     }
+}
+
+#[test]
+fn changed_bytes_under_encodings_are_rows_or_a_reason() {
+    let formats = ["parquet", "arrow"].map(|format| FuzzedFile::new(ENCODED, format));
+    let (files, read) = (AssertUnwindSafe(formats), AtomicU64::new(0));
+    check!().with_iterations(300).with_type::<(u8, Vec<(u16, u8)>)>().for_each(|(which, changes)| {
+        let all: [&[&[u8]]; 2] = [&FILES, &ARROW_FILES];
+        for (file, of_format) in files.iter().zip_eq(all) {
+            let mut bytes = of_format[usize::from(*which) % of_format.len()].to_vec();
+            for (at, byte) in changes.iter().take(4) {
+                let at = usize::from(*at) % bytes.len();
+                bytes[at] ^= byte;
+            }
+            read.fetch_add(file.read(&bytes).unwrap_or(0), Ordering::Relaxed);
+        }
+    });
+    assert!(read.into_inner() > 0, "some files are still good");
 }
 
 #[test]
@@ -188,6 +226,13 @@ fn pieces_of_arrow_files_are_rows_or_a_reason() {
         file.read(&[&whole[..start], noise, &whole[start..end]].concat());
         file.read(&[b"ARROW1\0\0", &noise[..], &(noise.len() as u32).to_le_bytes()[..], b"ARROW1"].concat());
     });
+}
+
+/// The rows of a part; `None` if they cannot be read.
+fn stream(job: &Job, part: DataPart, found: &[FileInfo]) -> Option<u64> {
+    let options = StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
+    let stream = BatchStream::open(job, options, Box::new(WholeFiles::new(found))).expect("threads start");
+    stream.map(|batch| batch.map(|batch| batch.size as u64)).sum::<Result<u64, _>>().ok()
 }
 
 /// Of a file whose last bytes are the footer's length and `tail` less four bytes.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use zagros_job::{Format, Job};
+use zagros_job::{Categorical, Format, Job, Numeric};
 use zagros_zip::number_from;
 
 use super::categories::{Categories, CategoryFault};
@@ -31,6 +31,8 @@ use crate::{DataPart, IngestError};
 #[derive(Debug)]
 pub(crate) struct ColumnarParser {
     job: Arc<Job>,
+    /// The features that are read as categories.
+    categories: Vec<Categorical>,
     hold_out: Option<HoldOut>,
     /// Whether rows are read with their group.
     groups: bool,
@@ -71,7 +73,8 @@ impl ColumnarParser {
         };
         let (hold_out, groups, notes) = (HoldOut::of(job, part), wants_groups(job, part), notes_rows(job, part));
         let (weights, labels) = (wants_weights(job, part), vec![0.0; job.features.targets.len()]);
-        Self { job: Arc::clone(job), hold_out, groups, weights, labels, notes, missing, open: None }
+        let categories = job.features.categories();
+        Self { job: Arc::clone(job), categories, hold_out, groups, weights, labels, notes, missing, open: None }
     }
 
     /// Gives the rows of a slice to `sink`.
@@ -118,12 +121,13 @@ impl ColumnarParser {
         let weight = weight.transpose()?;
         // The column of weights is there also where it is not read.
         let learned = labels.len() + usize::from(layout.positions.weight.is_some());
-        let numeric = number_from(learned, &features.numeric)
+        let numbers: Vec<&Numeric> = features.numbers().collect();
+        let numeric = number_from(learned, &numbers)
             .map(|(index, feature)| Numbers::open(feature, &columns, index, &self.missing))
             .collect::<std::result::Result<_, _>>()?;
         let mut categorical = Vec::new();
-        let mut first = learned + features.numeric.len();
-        for feature in &features.categorical {
+        let mut first = learned + numbers.len();
+        for feature in &self.categories {
             let cells = Categories::open(features, feature, &columns, first, &self.missing)?;
             first += cells.columns();
             categorical.push(cells);
@@ -148,6 +152,7 @@ impl ColumnarParser {
             && !open.has_faults()
             && let Some(batch) = sink.by_columns()
         {
+            batch.place(hash.first_row);
             open.put_columns(batch, rows);
             return ParseOutcome { rows: rows as u64, ..ParseOutcome::default() };
         }
@@ -161,6 +166,7 @@ impl ColumnarParser {
                 outcome.other_part += 1;
                 continue;
             }
+            sink.place(hash.first_row.saturating_add(row as u64));
             match is_wanted.and_then(|_| self.row(open, row, sink)) {
                 Ok(()) => outcome.rows += 1,
                 Err(fault) => {
@@ -203,7 +209,7 @@ impl ColumnarParser {
     #[cold]
     fn bad_part(&self, feature: usize, part: usize, column: &Decoded<Cells<ToPart>>, row: usize) -> Box<FieldFault> {
         let features = &self.job.features;
-        let part = features.parts(&features.categorical[feature])[part];
+        let part = features.parts(&self.categories[feature])[part];
         let expected = CellReading::new(part.reading).expected(part.column);
         let found = match column.out.cells[row] {
             Cell::Faulty(text) => column.out.text(text).into(),

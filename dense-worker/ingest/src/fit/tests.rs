@@ -1,11 +1,11 @@
 //! Tests of the measurement of statistics.
 
 use proptest::prelude::*;
-use zagros_job::{Buckets, Categorical, IdRange, MinMax, Reading, Standardise, TestPart};
+use zagros_job::{Buckets, Categorical, EncodeBy, Encoding, IdRange, MinMax, Reading, Standardise, TestPart};
 
 use super::*;
 use crate::fixture;
-use crate::hash_value;
+use crate::{BatchStream, StreamOptions, StreamStart, hash_value};
 
 fn fitted(job: &Job, column: usize) -> (f64, f64) {
     match &job.features.numeric[column].standardise {
@@ -26,7 +26,7 @@ fn job_over(text: &str) -> (tempfile::TempDir, Job) {
 fn mean_and_deviation_are_those_of_the_present_values() {
     let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,?,x,\n0,4,x,\n0,9,x,\n");
     let report = fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
-    assert_eq!(report, FitReport { rows: 4, bad_rows: 0, positive_rate: 0.25 });
+    assert_eq!(report, FitReport { rows: 4, positive_rate: 0.25, ..FitReport::default() });
     let (mean, deviation) = fitted(&job, 0);
     assert!((mean - 5.0).abs() < 1e-12 && (deviation - (26.0_f64 / 3.0).sqrt()).abs() < 1e-12);
 }
@@ -127,6 +127,74 @@ fn a_column_of_one_value_or_none_has_a_range_all_the_same() {
         assert_eq!(job.features.numeric[1].min_max, MinMax::Given { min: expected.0, max: expected.1 });
         assert_eq!(job.features.categorical[2].buckets().unwrap().edges(), [0.0; 0]);
     }
+}
+
+/// The city, and the combination of the city and the measured range of ages, by mean label; the city by count.
+fn encoded(text: &str) -> (tempfile::TempDir, Job) {
+    let (folder, mut job) = described(text);
+    let encoding = |by, with: &[&str]| Encoding {
+        by,
+        with: with.iter().map(|name| (*name).to_owned()).collect(),
+        smoothing: None,
+        folds: Some(3),
+        max_size: 100,
+        fitted: None,
+    };
+    let feature = |name: &str, encoding| Numeric {
+        name: Some(name.to_owned()),
+        encode: Some(encoding),
+        ..Numeric::from("city".to_owned())
+    };
+    job.features.numeric.insert(0, feature("mean", encoding(EncodeBy::Target, &[])));
+    job.features.numeric.push(feature("both", encoding(EncodeBy::Target, &["range"])));
+    job.features.numeric.push(feature("count", encoding(EncodeBy::Count, &[])));
+    (folder, job)
+}
+
+fn read(job: &Job, part: DataPart, threads: usize) -> Vec<Vec<f32>> {
+    let mut job = job.clone();
+    job.data.threads = threads;
+    let options = StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
+    let splits = Box::new(WholeFiles::new(&files(&job, &job.data.train).unwrap()));
+    let batches = BatchStream::open(&job, options, splits).unwrap().map(Result::unwrap);
+    let width = job.features.numeric_inputs();
+    batches.flat_map(|batch| batch.numeric.chunks(width).map(<[f32]>::to_vec).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn training_rows_are_encoded_by_their_fold_and_other_rows_by_all_rows() {
+    let rows: Vec<String> =
+        (0..400).map(|n| format!("{},{},c{},\n", u8::from(n % 3 == 0), n % 17, n * n % 11)).collect();
+    let (_folder, mut job) = encoded(&format!("click,age,city,tags\n{}", rows.concat()));
+    fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+    assert!(job.features.unmeasured().is_empty());
+    let (train, all) = (read(&job, DataPart::Train, 1), read(&job, DataPart::All, 1));
+    assert_eq!((train.len(), train.clone()), (400, read(&job, DataPart::Train, 3)));
+    let table = |feature: usize| job.features.numeric[feature].encode.as_ref().unwrap().fitted.as_ref().unwrap();
+    let mut place = "click,age,city,tags\n".len() as u64;
+    for (row, line) in rows.iter().enumerate() {
+        let city = hash_value(line.split(',').nth(2).unwrap().as_bytes());
+        let table = table(0);
+        let at = 4 * table.ids.iter().position(|id| *id == city).unwrap();
+        let standard = |value: f32| ((f64::from(value) - table.mean) / table.deviation) as f32;
+        let fold = crate::category::encoder::fold_of(place, 3);
+        assert_eq!(train[row][0], standard(table.values[at + fold]));
+        assert_eq!(all[row][0], standard(table.values[at + 3]));
+        assert_eq!(train[row][1..3], all[row][1..3], "numbers");
+        assert_eq!(train[row][4], all[row][4], "a count has no label");
+        place += line.len() as u64;
+    }
+    assert!(train.iter().zip_eq(&all).any(|(train, all)| train[3] != all[3]));
+    let moments = |column: usize| {
+        let mean = train.iter().map(|row| f64::from(row[column])).sum::<f64>() / 400.0;
+        (mean, train.iter().map(|row| (f64::from(row[column]) - mean).powi(2)).sum::<f64>() / 400.0)
+    };
+    for column in [0, 3, 4] {
+        let (mean, variance) = moments(column);
+        assert!(mean.abs() < 1e-5 && (variance - 1.0).abs() < 1e-4, "{column}: {mean} {variance}");
+    }
+    assert_eq!(table(3).ids.len(), table(3).values.len() / 4);
+    assert!(table(3).ids.len() > 11, "combinations with the ranges");
 }
 
 proptest! {

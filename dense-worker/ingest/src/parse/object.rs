@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn parse(job: &Job, text: &str) -> (Batch, Vec<String>) {
-        let mut sink = BatchSink::new(&job.features);
+        let mut sink = BatchSink::new(&job.features, DataPart::All);
         let positions = ColumnPositions {
             fields: 4,
             labels: vec![0],

@@ -93,6 +93,7 @@ impl RowParser {
                 (format.comment.clone().unwrap_or_default().into_bytes(), bytes(&format.missing))
             }
         };
+        let categories = job.features.categories();
         Self {
             syntax: syntax(&job.data.format),
             comment,
@@ -102,8 +103,8 @@ impl RowParser {
             missing,
             max_line_bytes: job.data.max_line_bytes,
             hold_out: HoldOut::of(job, part),
-            numeric: job.features.numeric.iter().map(NumberCell::new).collect(),
-            categorical: job.features.categorical.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
+            numeric: job.features.numbers().map(NumberCell::new).collect(),
+            categorical: categories.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
             fields: Fields::default(),
             records: records(&job.data.format),
@@ -214,6 +215,7 @@ impl RowParser {
             divided?;
         }
         let line = without_return(line);
+        sink.place(offset);
         let mut labels = std::mem::take(&mut self.labels);
         let read = match &self.object {
             Some(object) => self.read_object(object, positions, &mut labels, sink),

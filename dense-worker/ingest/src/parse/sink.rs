@@ -6,16 +6,19 @@ use zagros_job::{Features, Job, Pooling, Sequence, Values};
 use zagros_zip::ZipEq;
 
 use crate::category::id_map::IdMap;
-use crate::transform::NumericInput;
+use crate::transform::{EncodedInput, NumericInput};
 use crate::{Batch, DataPart, InputRows, hash_value};
 
-/// Takes rows value by value: first [`Self::key`] for each key column, then [`Self::numeric`] for each number of each numeric feature in order, then
-/// the values of each categorical feature in order, then [`Self::group`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
+/// Takes rows value by value: first [`Self::place`], then [`Self::key`] for each key column, then [`Self::numeric`] for each number of each numeric feature in order, then
+/// the values of each feature that is read as a category ([`Features::categories`]) in order, then [`Self::group`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
 /// the row is malformed.
 pub(crate) trait RowSink: Send + 'static {
+    /// The place of the row in its file, before any value: the byte of the text at which it starts, or the number of the row.
+    fn place(&mut self, _place: u64) {}
     /// The text of a key column, where rows are predicted.
     fn key(&mut self, _text: &[u8]) {}
-    /// A number, `None` when it is missing. Numbers are counted over all numeric features: a vector has several.
+    /// A number, `None` when it is missing. Numbers are counted over all numeric features that read numbers ([`Features::numbers`]): a vector
+    /// has several.
     fn numeric(&mut self, number: usize, value: Option<f64>);
     /// A value of a categorical feature: the only one, or one of its bag. A missing value is empty.
     fn value(&mut self, feature: usize, text: &[u8]) {
@@ -93,6 +96,9 @@ pub(crate) struct BatchSink {
     /// The rows.
     pub(crate) rows: Batch,
     numbers: Arc<[NumericInput]>,
+    encoded: Arc<[EncodedInput]>,
+    /// Of the row that is read, or of the first one of several columns.
+    place: u64,
     /// Numeric inputs of a row.
     width: usize,
     maps: Arc<[IdMap]>,
@@ -122,12 +128,14 @@ impl BagForm {
 }
 
 impl BatchSink {
-    /// No rows yet.
-    pub(crate) fn new(features: &Features) -> Self {
+    /// No rows of a part yet.
+    pub(crate) fn new(features: &Features, part: DataPart) -> Self {
         let many = features.categorical.iter().map(|feature| feature.values.separator().is_some());
         Self {
             rows: Batch::empty(many),
             numbers: NumericInput::of(features).into(),
+            encoded: EncodedInput::of(features, part).into(),
+            place: 0,
             width: features.numeric_inputs(),
             maps: features.categorical.iter().map(IdMap::new).collect(),
             bags: features.categorical.iter().map(|feature| BagForm::of(&feature.values)).collect(),
@@ -156,7 +164,14 @@ impl BatchSink {
 
     /// The ids of a feature of one value.
     pub(crate) fn id_column(&mut self, feature: usize, ids: impl ExactSizeIterator<Item = u64>) {
-        extend(&mut self.rows.categorical[feature].ids, &self.maps[feature], ids);
+        let Some(encoded) = feature.checked_sub(self.maps.len()) else {
+            return extend(&mut self.rows.categorical[feature].ids, &self.maps[feature], ids);
+        };
+        let (width, input, size) = (self.width, &self.encoded[encoded], self.rows.size);
+        self.rows.numeric.resize((size + ids.len()) * width, 0.0);
+        let inputs = self.rows.numeric[size * width..].chunks_exact_mut(width);
+        let rows = inputs.zip_eq(ids).enumerate();
+        rows.for_each(|(index, (row, id))| input.put(id, self.place.saturating_add(index as u64), row));
     }
 
     /// The ids of a multi-valued feature without weights, and where those of each row end.
@@ -213,6 +228,11 @@ impl RowSink for BatchSink {
     }
 
     #[inline]
+    fn place(&mut self, place: u64) {
+        self.place = place;
+    }
+
+    #[inline]
     fn key(&mut self, text: &[u8]) {
         if let Some(input) = &mut self.rows.input {
             input.key(text);
@@ -230,7 +250,12 @@ impl RowSink for BatchSink {
 
     #[inline]
     fn id(&mut self, feature: usize, id: u64) {
-        self.rows.categorical[feature].ids.push(self.maps[feature].apply(id));
+        let Some(encoded) = feature.checked_sub(self.maps.len()) else {
+            return self.rows.categorical[feature].ids.push(self.maps[feature].apply(id));
+        };
+        let start = self.rows.size * self.width;
+        self.rows.numeric.resize(start + self.width, 0.0);
+        self.encoded[encoded].put(id, self.place, &mut self.rows.numeric[start..]);
     }
 
     #[inline]
@@ -291,7 +316,7 @@ fn extend(to: &mut Vec<u64>, map: &IdMap, ids: impl Iterator<Item = u64>) {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Keep, Pad, Values};
+    use zagros_job::{EncodeBy, Encoding, EncodingTable, Keep, Numeric, Pad, Values};
 
     use super::*;
     use crate::fixture;
@@ -300,7 +325,7 @@ mod tests {
         let mut job = fixture::delimited(|_| ());
         let sequence = Sequence { length, keep, pad: Pad::Left };
         job.features.categorical[1].values = Values::Sequence { separator: "|".into(), sequence };
-        BatchSink::new(&job.features)
+        BatchSink::new(&job.features, DataPart::All)
     }
 
     #[test]
@@ -329,9 +354,40 @@ mod tests {
     }
 
     #[test]
+    fn encoded_categories_are_the_same_row_by_row_and_by_columns() {
+        let mut job = fixture::delimited(|_| ());
+        let fitted = EncodingTable {
+            mean: 0.0,
+            deviation: 1.0,
+            rare: vec![0.1, 0.2, 0.3],
+            ids: vec![4, 5],
+            values: vec![4.1, 4.2, 4.3, 5.1, 5.2, 5.3],
+        };
+        let (by, with, fitted) = (EncodeBy::Target, Vec::new(), Some(fitted));
+        let encoding = Encoding { by, with, smoothing: None, folds: Some(2), max_size: 9, fitted };
+        let feature = Numeric { encode: Some(encoding), ..Numeric::from("city".to_owned()) };
+        job.features.numeric.insert(0, feature);
+        let (mut rows, ids) = (BatchSink::new(&job.features, DataPart::Train), [4, 5, 6, 5, 4, 4, 9, 5]);
+        let mut columns = rows.clone();
+        for (row, id) in ids.into_iter().enumerate() {
+            rows.place(70 + row as u64);
+            rows.numeric(0, Some(row as f64));
+            rows.id(2, id);
+            rows.commit(&[1.0], None);
+        }
+        columns.place(70);
+        columns.number_column(0, (0..8).map(|row| Some(f64::from(row))));
+        columns.id_column(2, ids.into_iter());
+        columns.commit_columns(8);
+        assert_eq!(rows.rows.numeric, columns.rows.numeric);
+        let encoded: Vec<f32> = rows.rows.numeric.iter().copied().step_by(2).collect();
+        assert!(encoded.contains(&4.1) && encoded.contains(&5.2) && !encoded.contains(&4.3), "{encoded:?}");
+    }
+
+    #[test]
     fn an_abandoned_row_leaves_no_values() {
         let job = fixture::delimited(|_| ());
-        let mut sink = BatchSink::new(&job.features);
+        let mut sink = BatchSink::new(&job.features, DataPart::All);
         let row = |sink: &mut BatchSink, bag: &[&[u8]]| {
             sink.numeric(0, Some(4.0));
             sink.value(0, b"Basel");
@@ -349,6 +405,6 @@ mod tests {
         assert_eq!(sink.rows, before);
         assert_eq!(before.categorical[1].of(0), [hash_value(b"a"), hash_value(b"b")]);
         sink.clear();
-        assert_eq!(sink.rows, BatchSink::new(&job.features).rows);
+        assert_eq!(sink.rows, BatchSink::new(&job.features, DataPart::All).rows);
     }
 }

@@ -52,9 +52,9 @@ pub(crate) struct ColumnPositions {
     pub(crate) labels: Vec<usize>,
     /// The sample weights, if there are some; none if rows are predicted.
     pub(crate) weight: Option<usize>,
-    /// Numeric features, in the job's order.
+    /// Numeric features that read numbers, in the job's order.
     pub(crate) numeric: Vec<usize>,
-    /// The columns of categorical features, in the job's order: several of a cross, two of a feature with weights.
+    /// The columns of features that are read as categories, in their order: several of a cross, two of a feature with weights.
     pub(crate) categorical: Vec<usize>,
     /// The column that groups samples, if one does.
     pub(crate) group: Option<usize>,
@@ -146,12 +146,13 @@ impl ColumnPositions {
     fn find(job: &Job, path: &Path, names: &[String]) -> Result<Self, IngestError> {
         let (features, predict) = (&job.features, job.eval.predict.as_ref());
         let find = |column: &String| position(path, names, column);
-        let categorical = features.categorical.iter().flat_map(|feature| features.columns(feature));
+        let categories = features.categories();
+        let categorical = categories.iter().flat_map(|feature| features.columns(feature));
         Ok(Self {
             fields: names.len(),
             labels: learned(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
             weight: features.weight.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
-            numeric: features.numeric.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
+            numeric: features.numbers().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             categorical: categorical.map(|column| position(path, names, column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,

@@ -6,7 +6,7 @@ use zagros_zip::ZipEq;
 use super::matrix::Matrix;
 use super::pairs::{Pairs, PairsPlace};
 use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress};
+use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::dlrm::Dlrm;
 use crate::model::dropout::Dropout;
@@ -45,15 +45,15 @@ impl DlrmForwardBackward {
         let top = Stack::new(&dlrm.top, CHUNK, true, gradients)?;
         Ok(Self { bottom, pairs, input, d_input, top })
     }
+}
 
-    /// Reads the changed weights. Call it before each batch.
-    pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
+impl ChunkStep for DlrmForwardBackward {
+    fn refresh(&mut self) -> Result<(), ModelError> {
         self.bottom.as_mut().map_or(Ok(()), |bottom| bottom.stack.refresh())?;
         self.top.refresh()
     }
 
-    /// Forward and backward of one chunk. Returns the sum of its losses.
-    pub(super) fn chunk(
+    fn chunk(
         &mut self,
         mut share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,

@@ -4,7 +4,7 @@ use tch::Tensor;
 
 use super::matrix::Matrix;
 use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress};
+use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::dropout::Dropout;
 use crate::model::ffnn::Ffnn;
@@ -31,32 +31,25 @@ impl FfnnForwardBackward {
         let d_input = (inputs > numeric).then(|| Matrix::aligned(CHUNK, inputs - numeric)).transpose()?;
         Ok(Self { input, d_input, numeric, layers: Stack::new(&ffnn.layers, CHUNK, true, gradients)? })
     }
+}
 
-    /// Reads the changed weights. Call it before each batch.
-    pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
+impl ChunkStep for FfnnForwardBackward {
+    fn refresh(&mut self) -> Result<(), ModelError> {
         self.layers.refresh()
     }
 
-    /// Forward and backward of one chunk. Returns the sum of its losses.
-    pub(super) fn chunk(
+    fn chunk(
         &mut self,
         mut share: BatchShare<'_>,
         progress: &mut ChunkProgress<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
         let Self { input, d_input, numeric, layers } = self;
-        let (rows, numeric, stride) = (share.samples, *numeric, input.stride());
-        let width = input.columns() - numeric;
-        for (sample, into) in input.values_mut(rows).chunks_exact_mut(stride).enumerate() {
-            let (head, tail) = into.split_at_mut(numeric);
-            head.copy_from_slice(&share.numeric[sample * numeric..][..numeric]);
-            tail[..width].copy_from_slice(&share.embeddings[sample * width..][..width]);
-        }
+        let rows = share.samples;
+        input.put_side_by_side(rows, (share.numeric, *numeric), share.embeddings);
         let loss = layers.through_loss((input, d_input.as_ref()), &mut share, progress, dropout)?;
         let Some(d_input) = d_input else { return Ok(loss) };
-        for (sample, slopes) in d_input.values(rows).chunks_exact(d_input.stride()).enumerate() {
-            share.gradients[sample * width..][..width].copy_from_slice(&slopes[..width]);
-        }
+        d_input.copy_from_column(0, rows, share.gradients);
         Ok(loss)
     }
 }

@@ -42,6 +42,24 @@ impl Matrix {
         self.stride
     }
 
+    /// Writes numeric values, `width` a row, and behind them `[rows, …]` of others.
+    pub(super) fn put_side_by_side(&mut self, rows: usize, (numeric, width): (&[f32], usize), others: &[f32]) {
+        let (stride, rest) = (self.stride, self.columns - width);
+        for (row, into) in self.values_mut(rows).chunks_exact_mut(stride).enumerate() {
+            let (head, tail) = into.split_at_mut(width);
+            head.copy_from_slice(&numeric[row * width..][..width]);
+            tail[..rest].copy_from_slice(&others[row * rest..][..rest]);
+        }
+    }
+
+    /// Copies the columns from `start` on to `into`, `[rows, columns − start]`.
+    pub(super) fn copy_from_column(&self, start: usize, rows: usize, into: &mut [f32]) {
+        let width = self.columns - start;
+        for (row, values) in self.values(rows).chunks_exact(self.stride).enumerate() {
+            into[row * width..][..width].copy_from_slice(&values[start..][..width]);
+        }
+    }
+
     /// `[rows, columns]`, the first `rows` rows, for libtorch to read or write.
     pub(super) fn rows(&self, rows: usize) -> Result<Tensor, ModelError> {
         Ok(self.tensor.f_narrow(0, 0, int(rows))?.f_narrow(1, 0, int(self.columns))?)

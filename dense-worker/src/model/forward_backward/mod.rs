@@ -4,33 +4,58 @@
 //! libtorch makes the matrix products. Bias, ReLU, interactions and the loss are loops of this crate. Autograd would
 //! allocate, clear and page in every activation again, and walk over each several times.
 
+mod cross;
+mod dcnv2;
+mod deepfm;
 mod dlrm;
 mod ffnn;
+mod finalmlp;
+mod fusion;
+mod linear_term;
 mod matrix;
+mod mixture;
 mod pairs;
 mod product;
 mod stack;
+mod tasks;
 mod threads;
+mod wide_deep;
 
 use tch::Tensor;
 
 use super::dropout::Dropout;
 use super::loss::MeanLoss;
 use super::{InputShape, ModelError, Network};
+use dcnv2::Dcnv2ForwardBackward;
+use deepfm::DeepFmForwardBackward;
 use dlrm::DlrmForwardBackward;
 use ffnn::FfnnForwardBackward;
+use finalmlp::FinalMlpForwardBackward;
 pub(super) use matrix::{values, values_mut};
+use tasks::TasksForwardBackward;
 pub(super) use threads::ComputeThreads;
+use wide_deep::WideDeepForwardBackward;
 
 /// Samples per chunk. With fewer, the products copy the weights more often; with more, a chunk leaves the cache.
 const CHUNK: usize = 1024;
 
+/// The way of a chunk through one kind of network and back.
+trait ChunkStep: std::fmt::Debug + Send {
+    /// Reads the changed weights. Call it before each batch.
+    fn refresh(&mut self) -> Result<(), ModelError>;
+
+    /// Forward and backward of one chunk. Returns the sum of its losses.
+    fn chunk(
+        &mut self,
+        share: BatchShare<'_>,
+        progress: &mut ChunkProgress<'_>,
+        dropout: &mut Dropout,
+    ) -> Result<f64, ModelError>;
+}
+
 /// The step of a network on one thread.
 #[derive(Debug)]
-enum ForwardBackward {
-    Dlrm(DlrmForwardBackward),
-    Ffnn(FfnnForwardBackward),
-}
+struct ForwardBackward(Box<dyn ChunkStep>);
 
 /// A share of a batch, all row-major, and where its d loss / d embeddings is written.
 #[derive(Debug)]
@@ -78,12 +103,26 @@ impl ForwardBackward {
         shape: &InputShape,
         gradients: impl IntoIterator<Item = Tensor>,
     ) -> Result<Option<Self>, ModelError> {
-        let gradients = &mut gradients.into_iter();
-        Ok(match network {
-            Network::Dlrm(dlrm) => Some(Self::Dlrm(DlrmForwardBackward::new(dlrm, gradients)?)),
-            Network::Ffnn(ffnn) => Some(Self::Ffnn(FfnnForwardBackward::new(ffnn, shape.numeric, gradients)?)),
-            _ => None,
-        })
+        let (numeric, gradients) = (shape.numeric, &mut gradients.into_iter());
+        let step: Box<dyn ChunkStep> = match network {
+            Network::Dlrm(dlrm) => Box::new(DlrmForwardBackward::new(dlrm, gradients)?),
+            Network::Ffnn(ffnn) => Box::new(FfnnForwardBackward::new(ffnn, numeric, gradients)?),
+            Network::Dcnv2(dcnv2) => Box::new(Dcnv2ForwardBackward::new(dcnv2, shape, gradients)?),
+            Network::DeepFm(deepfm) => Box::new(DeepFmForwardBackward::new(deepfm, numeric, gradients)?),
+            Network::WideDeep(wide_deep) => Box::new(WideDeepForwardBackward::new(wide_deep, shape, gradients)?),
+            Network::Tasks(tasks) => match TasksForwardBackward::new(tasks, shape, gradients)? {
+                Some(step) => Box::new(step),
+                None => return Ok(None),
+            },
+            Network::FinalMlp(finalmlp) => match FinalMlpForwardBackward::new(finalmlp, shape, gradients)? {
+                Some(step) => Box::new(step),
+                None => return Ok(None),
+            },
+            Network::Wukong(_) | Network::Din(_) | Network::Bst(_) | Network::TorchScript(_) => {
+                return Ok(None);
+            }
+        };
+        Ok(Some(Self(step)))
     }
 
     /// Forward and backward of a share of a batch, whose loss is `mean`. The gradients of the variables are then this
@@ -97,19 +136,13 @@ impl ForwardBackward {
         finished: &mut dyn FnMut(usize),
     ) -> Result<f64, ModelError> {
         let _no_grad = tch::no_grad_guard();
-        match self {
-            Self::Dlrm(step) => step.refresh()?,
-            Self::Ffnn(step) => step.refresh()?,
-        }
+        self.0.refresh()?;
         let mut loss = 0.0;
         let mut earlier = false;
         while share.samples > 0 {
             let chunk = share.split_off(CHUNK.min(share.samples));
             let mut progress = ChunkProgress { mean, earlier, last: share.samples == 0, on_gradients: finished };
-            loss += match self {
-                Self::Dlrm(step) => step.chunk(chunk, &mut progress, dropout)?,
-                Self::Ffnn(step) => step.chunk(chunk, &mut progress, dropout)?,
-            };
+            loss += self.0.chunk(chunk, &mut progress, dropout)?;
             earlier = true;
         }
         Ok(loss)

@@ -112,6 +112,18 @@ impl Products {
         Ok(())
     }
 
+    /// Adds slopes·W to `d_input`, as [`Self::input_gradient`].
+    pub(super) fn add_input_gradient(&mut self, slopes: &Tensor, d_input: &mut Tensor) -> Result<(), ModelError> {
+        let _ = match &self.half {
+            None => d_input.f_addmm_(slopes, &self.weight)?,
+            Some(half) => {
+                let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
+                d_input.f_add_(&product(&slopes, &half.weight)?)?
+            }
+        };
+        Ok(())
+    }
+
     /// `d_input` = slopes·W, with the slopes of the last [`Self::weight_gradient`], for the last inputs: as many as
     /// `d_input` has columns.
     pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &mut Tensor) -> Result<(), ModelError> {

@@ -52,17 +52,26 @@ impl Stack {
         dropout: bool,
         gradients: &mut impl Iterator<Item = Tensor>,
     ) -> Result<Self, ModelError> {
+        Self::of([mlp], rows, dropout, gradients)
+    }
+
+    /// As [`Self::new`], of MLPs that follow each other.
+    pub(super) fn of<'a>(
+        mlps: impl IntoIterator<Item = &'a Mlp>,
+        rows: usize,
+        dropout: bool,
+        gradients: &mut impl Iterator<Item = Tensor>,
+    ) -> Result<Self, ModelError> {
         let mut layers = Vec::new();
-        for (weight, bias, activate) in mlp.parts() {
+        let parts = |mlp: &'a Mlp| mlp.parts().map(move |(weight, bias, activate)| (mlp, weight, bias, activate));
+        for (mlp, weight, bias, activate) in mlps.into_iter().flat_map(parts) {
             let width = usize::try_from(weight.size()[0]).unwrap_or(0);
-            let missing = ModelError::Shape { what: "a layer has no gradient" };
-            let (Some(d_weight), Some(d_bias)) = (gradients.next(), gradients.next()) else { return Err(missing) };
             let (output, d_output) = (Matrix::dense(rows, width)?, Matrix::dense(rows, width)?);
             layers.push(Layer {
                 products: Products::new(weight, rows, half(mlp.precision_of(activate)))?,
                 bias: bias.f_detach()?,
-                d_weight,
-                d_bias,
+                d_weight: next(gradients)?,
+                d_bias: next(gradients)?,
                 output,
                 d_output,
                 mask: Vec::new(),
@@ -109,10 +118,26 @@ impl Stack {
         progress: &mut ChunkProgress<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
+        self.through_loss_beside(&[], (input, d_input), share, progress, dropout)
+    }
+
+    /// As [`Self::through_loss`], for a network that adds `beside` to the logits: `[samples]`, or nothing. [`Self::d_logits`] holds
+    /// its slopes then.
+    pub(super) fn through_loss_beside(
+        &mut self,
+        beside: &[f32],
+        (input, d_input): (&Matrix, Option<&Matrix>),
+        share: &mut BatchShare<'_>,
+        progress: &mut ChunkProgress<'_>,
+        dropout: &mut Dropout,
+    ) -> Result<f64, ModelError> {
         let rows = share.samples;
         let input = input.rows(rows)?;
         self.forward(&input, rows, Some(dropout))?;
         share.logits.copy_from_slice(self.output(rows));
+        if !beside.is_empty() {
+            share.logits.iter_mut().zip_eq(beside).for_each(|(logit, term)| *logit += term);
+        }
         let MeanLoss { losses, factor } = progress.mean;
         let loss = losses.sum(share.logits, (share.labels, share.weights), factor, self.d_output(rows));
         let d_input = d_input.map(|d_input| d_input.rows(rows)).transpose()?;
@@ -130,12 +155,50 @@ impl Stack {
         self.layers.last_mut().map_or(&mut [], |layer| layer.d_output.values_mut(rows))
     }
 
+    /// d loss / d logits after [`Self::through_loss_beside`].
+    pub(super) fn d_logits(&self, rows: usize) -> &[f32] {
+        self.layers.last().map_or(&[], |layer| layer.d_output.values(rows))
+    }
+
     /// [`Self::output`] and the buffer of its slopes.
     pub(super) fn ends(&mut self, rows: usize) -> (&[f32], &mut [f32]) {
         match self.layers.last_mut() {
             Some(Layer { output, d_output, .. }) => (output.values(rows), d_output.values_mut(rows)),
             None => (&[], &mut []),
         }
+    }
+
+    /// Values of an output.
+    pub(super) fn width(&self) -> usize {
+        self.layers.last().map_or(0, |layer| layer.output.columns())
+    }
+
+    /// [`Self::output`], for libtorch.
+    pub(super) fn output_tensor(&self, rows: usize) -> Result<Tensor, ModelError> {
+        self.last()?.output.rows(rows)
+    }
+
+    /// d loss / d output, for libtorch.
+    pub(super) fn d_output_tensor(&self, rows: usize) -> Result<Tensor, ModelError> {
+        self.last()?.d_output.rows(rows)
+    }
+
+    fn last(&self) -> Result<&Layer, ModelError> {
+        self.layers.last().ok_or(ModelError::Shape { what: "a stack has no layer" })
+    }
+
+    /// As [`Self::backward`], for an input that others read as well: adds to d loss / d input.
+    pub(super) fn backward_adding(
+        &mut self,
+        input: &Tensor,
+        rows: usize,
+        progress: &mut ChunkProgress<'_>,
+        d_input: &Tensor,
+    ) -> Result<(), ModelError> {
+        self.backward(input, rows, progress, None)?;
+        let Some(first) = self.layers.first_mut() else { return Ok(()) };
+        let slopes = first.d_output.rows(rows)?;
+        first.products.add_input_gradient(&slopes, &mut d_input.shallow_clone())
     }
 
     /// Call it after [`Self::forward`] on the same input. Adds the gradients of weights and biases to those of earlier
@@ -165,6 +228,11 @@ impl Stack {
         }
         Ok(())
     }
+}
+
+/// The gradient of the next variable.
+pub(super) fn next(gradients: &mut impl Iterator<Item = Tensor>) -> Result<Tensor, ModelError> {
+    gradients.next().ok_or(ModelError::Shape { what: "a layer has no gradient" })
 }
 
 impl Layer {

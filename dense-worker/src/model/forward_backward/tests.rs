@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use zagros_job::{DenseOptimizer, Job, Model, Precision};
+use zagros_job::{DenseOptimizer, ExpertLayers, Job, Model, Precision, Structure};
 use zagros_zip::{ZipEq, number_from};
 
 use super::CHUNK;
@@ -19,13 +19,39 @@ fn ffnn(dropout: f64) -> Model {
     Model::Ffnn { hidden: vec![11, 6], dropout }
 }
 
+fn dcnv2(rank: Option<usize>, structure: Structure, hidden: Vec<i64>) -> Model {
+    Model::Dcnv2 { cross_layers: 3, rank, structure, hidden, dropout: 0.0 }
+}
+
+fn wide_deep(dropout: f64) -> Model {
+    Model::WideDeep { hidden: vec![11, 6], dropout }
+}
+
+fn deepfm(dropout: f64) -> Model {
+    Model::DeepFm { hidden: vec![11, 6], dropout }
+}
+
+/// A job of three labels on a network that they share.
+fn tasks(model: Model, numeric: usize, dims: &[usize]) -> Job {
+    let mut job = job(numeric, dims, model);
+    job.features.targets = vec!["a".into(), "b".into(), "c".into()];
+    job
+}
+
+fn experts(hidden: Vec<i64>, dropout: f64) -> ExpertLayers {
+    ExpertLayers { hidden, tower: vec![5], dropout }
+}
+
 /// Numeric values, embeddings and labels of a batch.
 fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let shape = InputShape::of(job);
     let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
     let (numeric, embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
-    let labels = values(batch).into_iter().map(|value| if value > 0.3 { 1.0 } else { 0.0 }).collect();
+    let labels = values(batch * job.features.targets.len())
+        .into_iter()
+        .map(|value| if value > 0.3 { 1.0 } else { 0.0 })
+        .collect();
     [numeric, embeddings, labels]
 }
 
@@ -91,16 +117,98 @@ fn ffnn_equals_autograd_for_any_inputs() {
 }
 
 #[test]
+fn dcnv2_equals_autograd_in_each_form() {
+    for rank in [None, Some(3)] {
+        for structure in [Structure::Stacked, Structure::Parallel] {
+            for hidden in [vec![11, 6], vec![]] {
+                for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
+                    check(&mut job(numeric, dims, dcnv2(rank, structure, hidden.clone())), CHUNK + 5, 2);
+                }
+            }
+        }
+    }
+    check(&mut job(4, &[], dcnv2(None, Structure::Parallel, vec![5])), 2 * CHUNK + 1, 1);
+}
+
+#[test]
+fn wide_deep_equals_autograd_for_any_inputs() {
+    for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (4, &[]), (3, &[1, 1])] {
+        check(&mut job(numeric, dims, wide_deep(0.0)), CHUNK + 5, 2);
+    }
+}
+
+#[test]
+fn deepfm_equals_autograd_for_any_inputs() {
+    for (numeric, dims) in [(3, &[4, 4, 4][..]), (0, &[9, 9]), (1, &[2])] {
+        check(&mut job(numeric, dims, deepfm(0.0)), CHUNK + 5, 2);
+    }
+}
+
+#[test]
+fn networks_of_several_labels_equal_autograd() {
+    let mmoe = |hidden: &[i64]| Model::Mmoe { experts: 3, layers: experts(hidden.to_vec(), 0.0) };
+    let ple = |levels| Model::Ple { levels, shared_experts: 2, task_experts: 1, layers: experts(vec![7, 6], 0.0) };
+    let bottom = |bottom: &[i64], tower: &[i64]| {
+        let (bottom, tower) = (bottom.to_vec(), tower.to_vec());
+        Model::SharedBottom { bottom, tower, dropout: 0.0 }
+    };
+    let models = [
+        mmoe(&[8]),
+        mmoe(&[9, 4]),
+        ple(1),
+        ple(2),
+        ple(3),
+        bottom(&[9, 6], &[4]),
+        bottom(&[9], &[]),
+        bottom(&[], &[4]),
+    ];
+    for model in models {
+        for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
+            check(&mut tasks(model.clone(), numeric, dims), CHUNK + 5, 2);
+        }
+    }
+}
+
+fn finalmlp(heads: usize, dropout: f64) -> Model {
+    Model::FinalMlp { first: vec![9, 6], second: vec![4], heads, gate: None, dropout }
+}
+
+#[test]
+fn finalmlp_equals_autograd_with_one_and_more_heads_and_outputs() {
+    for heads in [1, 2] {
+        for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (3, &[])] {
+            check(&mut job(numeric, dims, finalmlp(heads, 0.0)), CHUNK + 5, 2);
+            check(&mut tasks(finalmlp(heads, 0.0), numeric, dims), CHUNK + 5, 1);
+        }
+    }
+    check(&mut job(2, &[4, 4], finalmlp(2, 0.4)), CHUNK, 1);
+}
+
+#[test]
+fn experts_without_layers_have_autograd_alone() {
+    let model = Model::Mmoe { experts: 3, layers: experts(vec![], 0.0) };
+    assert!(DenseModel::new(&tasks(model, 2, &[4])).unwrap().compute.is_none());
+}
+
+#[test]
 fn dropout_equals_that_of_autograd_within_one_chunk() {
-    for model in [dlrm(0.3), ffnn(0.5)] {
+    let parallel = Structure::Parallel;
+    let dcnv2 = Model::Dcnv2 { cross_layers: 1, rank: None, structure: parallel, hidden: vec![9], dropout: 0.4 };
+    for model in [dlrm(0.3), ffnn(0.5), wide_deep(0.5), deepfm(0.2), dcnv2] {
         check(&mut job(2, &[4, 4], model), CHUNK, 1);
+    }
+    let ple = Model::Ple { levels: 2, shared_experts: 1, task_experts: 2, layers: experts(vec![7, 6], 0.3) };
+    let mmoe = Model::Mmoe { experts: 2, layers: experts(vec![7], 0.3) };
+    for model in [ple, mmoe, Model::SharedBottom { bottom: vec![9], tower: vec![4], dropout: 0.5 }] {
+        check(&mut tasks(model, 2, &[4, 4]), CHUNK, 1);
     }
 }
 
 /// bf16 keeps 8 digits of 24: far from f32, but close enough for the same direction.
 #[test]
 fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
-    for model in [dlrm(0.0), ffnn(0.0)] {
+    let dcnv2 = dcnv2(None, Structure::Stacked, vec![11, 6]);
+    for model in [dlrm(0.0), ffnn(0.0), dcnv2, wide_deep(0.0), deepfm(0.0)] {
         let mut job = job(3, &[8, 8, 8], model);
         let steps = [samples(&job, CHUNK + 9, 1)];
         let (exact, exact_weights) = step(&job, false, &steps);

@@ -24,7 +24,7 @@ fn positions(job: &Job) -> ColumnPositions {
 }
 
 fn parse(job: &Job, part: DataPart, text: &[u8]) -> (Batch, ParseOutcome) {
-    let mut sink = BatchSink::new(&job.features);
+    let mut sink = BatchSink::new(&job.features, part);
     let outcome = RowParser::new(job, part).parse((text, 0), &positions(job), &mut sink);
     (sink.rows, outcome)
 }

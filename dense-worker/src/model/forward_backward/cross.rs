@@ -1,0 +1,232 @@
+//! Cross layers (Wang et al. 2021, equations 1 and 2), forward and backward.
+//!
+//! ```text
+//! forward    z_l = W_l·x_l + b_l          x_{l+1} = x₀ ⊙ z_l + x_l
+//! backward   dz_l = d_{l+1} ⊙ x₀          d_l = d_{l+1} + W_lᵀ·dz_l          dx₀ = d_0 + Σ_l d_{l+1} ⊙ z_l
+//! ```
+
+use tch::Tensor;
+use zagros_table::wide::wide;
+use zagros_zip::ZipEq;
+
+use super::matrix::{Matrix, values, values_mut};
+use super::product::Products;
+use super::stack::next;
+use super::{CHUNK, ChunkProgress};
+use crate::model::ModelError;
+use crate::model::dcnv2::Cross;
+
+/// The cross layers of a network, with memory for one chunk.
+#[derive(Debug)]
+pub(super) struct CrossLayers {
+    /// x₀, `[chunk, width]`.
+    first: Matrix,
+    layers: Vec<CrossLayer>,
+    /// dz of the present layer.
+    d_affine: Matrix,
+    /// d loss / d x₀ without its way through the first layer.
+    d_first: Matrix,
+}
+
+#[derive(Debug)]
+struct CrossLayer {
+    map: CrossMap,
+    /// `[width]`, the variable itself without autograd.
+    bias: Tensor,
+    d_bias: Tensor,
+    /// z.
+    affine: Matrix,
+    /// x of the next layer.
+    output: Matrix,
+}
+
+/// The products of a layer, and views of their gradients.
+#[derive(Debug)]
+enum CrossMap {
+    Full { matrix: Products, d_matrix: Tensor },
+    LowRank { down: Products, d_down: Tensor, up: Products, d_up: Tensor, hidden: Matrix, d_hidden: Matrix },
+}
+
+impl CrossLayers {
+    /// The gradients of the variables go to `gradients`, in their order.
+    pub(super) fn new(
+        layers: &[Cross],
+        width: usize,
+        gradients: &mut impl Iterator<Item = Tensor>,
+    ) -> Result<Self, ModelError> {
+        let matrix = || Matrix::aligned(CHUNK, width);
+        let layers = layers.iter().map(|layer| CrossLayer::new(layer, width, gradients)).collect::<Result<_, _>>()?;
+        Ok(Self { first: matrix()?, layers, d_affine: matrix()?, d_first: matrix()? })
+    }
+
+    /// Reads the changed weights. Call it before each batch.
+    pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
+        self.layers.iter_mut().try_for_each(|layer| match &mut layer.map {
+            CrossMap::Full { matrix, .. } => matrix.refresh(),
+            CrossMap::LowRank { down, up, .. } => down.refresh().and_then(|()| up.refresh()),
+        })
+    }
+
+    /// x₀, which the caller writes before [`Self::forward`].
+    pub(super) fn first_mut(&mut self) -> &mut Matrix {
+        &mut self.first
+    }
+
+    /// x₀.
+    pub(super) fn first(&self) -> &Matrix {
+        &self.first
+    }
+
+    /// x after the last layer.
+    pub(super) fn output(&self) -> &Matrix {
+        self.layers.last().map_or(&self.first, |layer| &layer.output)
+    }
+
+    /// d loss / d x₀ after [`Self::backward`].
+    pub(super) fn d_first_mut(&mut self) -> &mut Matrix {
+        &mut self.d_first
+    }
+
+    /// Forward from [`Self::first`].
+    pub(super) fn forward(&mut self, rows: usize) -> Result<(), ModelError> {
+        let Self { first, layers, .. } = self;
+        for index in 0..layers.len() {
+            let (before, rest) = layers.split_at_mut(index);
+            let input = before.last().map_or(&*first, |before| &before.output);
+            rest[0].forward(first, input, rows)?;
+        }
+        Ok(())
+    }
+
+    /// Backward from d loss / d output, which is overwritten. Adds the gradients of the variables to those of earlier chunks.
+    pub(super) fn backward(
+        &mut self,
+        d_output: &mut Matrix,
+        rows: usize,
+        progress: &mut ChunkProgress<'_>,
+    ) -> Result<(), ModelError> {
+        let Self { first, layers, d_affine, d_first } = self;
+        d_first.values_mut(rows).fill(0.0);
+        for index in (0..layers.len()).rev() {
+            let (before, rest) = layers.split_at_mut(index);
+            let (layer, input) = (&mut rest[0], before.last().map_or(&*first, |before| &before.output));
+            layer.undo_product(first, (d_output, d_affine, d_first), rows, progress.earlier);
+            layer.map_backward(&d_affine.rows(rows)?, &input.rows(rows)?, &mut d_output.rows(rows)?, progress)?;
+        }
+        let (sum, rest) = (d_first.values_mut(rows), d_output.values(rows));
+        sum.iter_mut().zip_eq(rest).for_each(|(sum, slope)| *sum += slope);
+        Ok(())
+    }
+}
+
+impl CrossLayer {
+    fn new(layer: &Cross, width: usize, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
+        let products = |weight: &Tensor| Products::new(weight, CHUNK, None);
+        let (map, bias) = match layer {
+            Cross::Full(linear) => {
+                let (weight, bias) = linear.parts();
+                (CrossMap::Full { matrix: products(weight)?, d_matrix: next(gradients)? }, bias)
+            }
+            Cross::LowRank { down, up } => {
+                let ((weight, bias), rank) = (up.parts(), usize::try_from(down.size()[0]).unwrap_or(0));
+                let (d_down, d_up) = (next(gradients)?, next(gradients)?);
+                let (hidden, d_hidden) = (Matrix::aligned(CHUNK, rank)?, Matrix::aligned(CHUNK, rank)?);
+                (
+                    CrossMap::LowRank { down: products(down)?, d_down, up: products(weight)?, d_up, hidden, d_hidden },
+                    bias,
+                )
+            }
+        };
+        let matrix = || Matrix::aligned(CHUNK, width);
+        Ok(Self { map, bias: bias.f_detach()?, d_bias: next(gradients)?, affine: matrix()?, output: matrix()? })
+    }
+
+    /// From x₀ and x_l to z_l and x_{l+1}.
+    fn forward(&mut self, first: &Matrix, input: &Matrix, rows: usize) -> Result<(), ModelError> {
+        let (x, mut affine) = (input.rows(rows)?, self.affine.rows(rows)?);
+        match &mut self.map {
+            CrossMap::Full { matrix, .. } => matrix.forward(&x, &mut affine)?,
+            CrossMap::LowRank { down, up, hidden, .. } => {
+                let mut hidden = hidden.rows(rows)?;
+                down.forward(&x, &mut hidden)?;
+                up.forward(&hidden, &mut affine)?;
+            }
+        }
+        let (stride, bias) = (first.stride(), values(&self.bias));
+        let (affine, output) = (self.affine.values_mut(rows), self.output.values_mut(rows));
+        let (first, input) = (first.values(rows), input.values(rows));
+        wide(
+            #[inline(always)]
+            || {
+                let read = first.chunks_exact(stride).zip_eq(input.chunks_exact(stride));
+                let made = affine.chunks_exact_mut(stride).zip_eq(output.chunks_exact_mut(stride));
+                for ((first, input), (affine, output)) in read.zip_eq(made) {
+                    for column in 0..bias.len() {
+                        affine[column] += bias[column];
+                        output[column] = first[column] * affine[column] + input[column];
+                    }
+                }
+            },
+        );
+        Ok(())
+    }
+
+    /// From d_{l+1} to dz_l, its part of dx₀, and the gradient of the bias.
+    fn undo_product(
+        &mut self,
+        first: &Matrix,
+        (d_output, d_affine, d_first): (&Matrix, &mut Matrix, &mut Matrix),
+        rows: usize,
+        earlier: bool,
+    ) {
+        let stride = first.stride();
+        let d_bias = values_mut(&mut self.d_bias);
+        if !earlier {
+            d_bias.fill(0.0);
+        }
+        let (first, affine, slopes) = (first.values(rows), self.affine.values(rows), d_output.values(rows));
+        let (d_affine, d_first) = (d_affine.values_mut(rows), d_first.values_mut(rows));
+        wide(
+            #[inline(always)]
+            || {
+                let read = first.chunks_exact(stride).zip_eq(affine.chunks_exact(stride));
+                let read = read.zip_eq(slopes.chunks_exact(stride));
+                let made = d_affine.chunks_exact_mut(stride).zip_eq(d_first.chunks_exact_mut(stride));
+                for (((first, affine), slopes), (d_affine, d_first)) in read.zip_eq(made) {
+                    for column in 0..d_bias.len() {
+                        d_affine[column] = slopes[column] * first[column];
+                        d_first[column] += slopes[column] * affine[column];
+                        d_bias[column] += d_affine[column];
+                    }
+                }
+            },
+        );
+    }
+
+    /// The gradients of the matrices. Adds Wᵀ·dz to `slopes`.
+    fn map_backward(
+        &mut self,
+        d_affine: &Tensor,
+        input: &Tensor,
+        slopes: &mut Tensor,
+        progress: &mut ChunkProgress<'_>,
+    ) -> Result<(), ModelError> {
+        let rows = usize::try_from(d_affine.size()[0]).unwrap_or(0);
+        match &mut self.map {
+            CrossMap::Full { matrix, d_matrix } => {
+                matrix.weight_gradient(d_affine, input, d_matrix, progress)?;
+                progress.finished(d_matrix.numel() + self.d_bias.numel());
+                matrix.add_input_gradient(d_affine, slopes)
+            }
+            CrossMap::LowRank { down, d_down, up, d_up, hidden, d_hidden } => {
+                up.weight_gradient(d_affine, &hidden.rows(rows)?, d_up, progress)?;
+                progress.finished(d_up.numel() + self.d_bias.numel());
+                let mut d_hidden = d_hidden.rows(rows)?;
+                up.input_gradient(d_affine, &mut d_hidden)?;
+                down.weight_gradient(&d_hidden, input, d_down, progress)?;
+                progress.finished(d_down.numel());
+                down.add_input_gradient(&d_hidden, slopes)
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A chunk through FinalMLP ([`crate::model::finalmlp`]) and back, without gates.
+
+use tch::Tensor;
+
+use super::fusion::FusionStep;
+use super::matrix::Matrix;
+use super::stack::Stack;
+use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
+use crate::model::dropout::Dropout;
+use crate::model::finalmlp::{FinalMlp, Gate};
+use crate::model::loss::MeanLoss;
+use crate::model::{InputShape, ModelError};
+
+#[derive(Debug)]
+pub(in crate::model) struct FinalMlpForwardBackward {
+    numeric: usize,
+    /// `[chunk, numeric + ΣD]`.
+    input: Matrix,
+    d_input: Matrix,
+    first: Stack,
+    second: Stack,
+    fusion: FusionStep,
+}
+
+impl FinalMlpForwardBackward {
+    /// `gradients` are those of the variables, in their order. `None` for a network with gates.
+    pub(super) fn new(
+        network: &FinalMlp,
+        shape: &InputShape,
+        gradients: &mut impl Iterator<Item = Tensor>,
+    ) -> Result<Option<Self>, ModelError> {
+        let FinalMlp { first, second, fusion } = network;
+        if !matches!((&first.gate, &second.gate), (Gate::None, Gate::None)) {
+            return Ok(None);
+        }
+        let inputs = shape.numeric + shape.vectors();
+        Ok(Some(Self {
+            numeric: shape.numeric,
+            input: Matrix::aligned(CHUNK, inputs)?,
+            d_input: Matrix::aligned(CHUNK, inputs)?,
+            first: Stack::new(&first.layers, CHUNK, true, gradients)?,
+            second: Stack::new(&second.layers, CHUNK, true, gradients)?,
+            fusion: FusionStep::new(fusion, gradients)?,
+        }))
+    }
+}
+
+impl ChunkStep for FinalMlpForwardBackward {
+    fn refresh(&mut self) -> Result<(), ModelError> {
+        // The fusion has no copy in another precision.
+        self.first.refresh().and_then(|()| self.second.refresh())
+    }
+
+    fn chunk(
+        &mut self,
+        share: BatchShare<'_>,
+        progress: &mut ChunkProgress<'_>,
+        dropout: &mut Dropout,
+    ) -> Result<f64, ModelError> {
+        let Self { numeric, input, d_input, first, second, fusion } = self;
+        let rows = share.samples;
+        input.put_side_by_side(rows, (share.numeric, *numeric), share.embeddings);
+        let x = input.rows(rows)?;
+        first.forward(&x, rows, Some(dropout))?;
+        second.forward(&x, rows, Some(dropout))?;
+        fusion.forward([&first.output_tensor(rows)?, &second.output_tensor(rows)?], rows)?;
+        share.logits.copy_from_slice(fusion.logits(rows));
+        let MeanLoss { losses, factor } = progress.mean;
+        let loss = losses.sum(share.logits, (share.labels, share.weights), factor, fusion.d_logits(rows));
+        let outputs = [first.output_tensor(rows)?, second.output_tensor(rows)?];
+        let slopes = [first.d_output_tensor(rows)?, second.d_output_tensor(rows)?];
+        fusion.backward(&outputs, slopes, rows, progress)?;
+        drop(outputs);
+        let d_x = d_input.rows(rows)?;
+        second.backward(&x, rows, progress, Some(&d_x))?;
+        first.backward_adding(&x, rows, progress, &d_x)?;
+        drop(d_x);
+        d_input.copy_from_column(*numeric, rows, share.gradients);
+        Ok(loss)
+    }
+}

@@ -1,0 +1,128 @@
+//! Numeric features that encode a category: how their cells are read.
+
+use super::categorical::{Categorical, IdRange, Source, Values};
+use super::encoding::Encoding;
+use super::features::Features;
+use super::numeric::Numeric;
+
+impl Features {
+    /// The numeric features whose cells are numbers, in order.
+    pub fn numbers(&self) -> impl Iterator<Item = &Numeric> {
+        self.numeric.iter().filter(|feature| feature.encode.is_none())
+    }
+
+    /// The numeric features that encode a category, in order.
+    pub fn encoded(&self) -> impl Iterator<Item = (&Numeric, &Encoding)> {
+        self.numeric.iter().filter_map(|feature| feature.encode.as_ref().map(|encoding| (feature, encoding)))
+    }
+
+    /// The features whose cells are read as categories: the categorical ones, and then a stand-in for each numeric one that encodes a
+    /// category.
+    #[must_use]
+    pub fn categories(&self) -> Vec<Categorical> {
+        let encoded = self.encoded().map(|(feature, encoding)| self.encoded_category(feature, encoding));
+        self.categorical.iter().cloned().chain(encoded).collect()
+    }
+
+    /// The same features, with a categorical one in place of each encoded one, for what counts columns as they are.
+    #[must_use]
+    pub fn with_plain_categories(&self) -> Self {
+        let mut plain = self.clone();
+        plain.categorical = self.categories();
+        for feature in &mut plain.categorical[self.categorical.len()..] {
+            feature.name.push_str(" (encoded)");
+        }
+        plain.numeric.retain(|feature| feature.encode.is_none());
+        plain
+    }
+
+    /// A stand-in for a feature that encodes a category.
+    pub(super) fn encoded_category(&self, feature: &Numeric, encoding: &Encoding) -> Categorical {
+        let source = if encoding.with.is_empty() {
+            let part = self.part(&feature.column);
+            Source::Column { column: part.column.to_owned(), reading: part.reading.clone() }
+        } else {
+            Source::Cross(std::iter::once(&feature.column).chain(&encoding.with).cloned().collect())
+        };
+        let (table, values, default, ids) = (0, Values::One, None, IdRange::All);
+        Categorical { name: feature.name().to_owned(), source, table, values, default, ids }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{DELIMITED, job, problems};
+    use crate::settings::{EncodingTable, Reading};
+
+    fn features(numeric: &str) -> String {
+        format!(
+            "[features]\nlabel = 'y'\nnumeric = ['n', {numeric}]\n\
+             categorical = ['a', {{ column = 'n', name = 'r', buckets = [1, 2] }}, {{ column = 'b', separator = ' ' }}]\n"
+        )
+    }
+
+    #[test]
+    fn an_encoded_category_is_read_after_the_categorical_features() {
+        let two = "{ column = 'r', encode = { by = 'count' } }, { column = 'a', name = 'ar', encode = { by = 'target', with = ['r', 'c'] } }";
+        let features = job(DELIMITED, &features(two)).features;
+        let read = features.categories();
+        assert_eq!((features.numeric_inputs(), features.numbers().count(), read.len()), (3, 1, 5));
+        assert!(matches!(&read[3].source, Source::Column { column, reading: Reading::Buckets(_) } if column == "n"));
+        let columns = |of: &Categorical| features.columns(of).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!((read[4].name.as_str(), columns(&read[4])), ("ar", vec!["a".into(), "n".into(), "c".into()]));
+        let plain = features.with_plain_categories();
+        assert_eq!((plain.numeric.len(), plain.categorical[4].name.as_str()), (1, "ar (encoded)"));
+    }
+
+    #[test]
+    fn a_measured_encoding_comes_back_from_the_job_file() {
+        let mut made = job(DELIMITED, &features("{ column = 'a', encode = { by = 'target', folds = 2 } }"));
+        let table = EncodingTable {
+            mean: 0.25,
+            deviation: 0.5,
+            rare: vec![0.25, 0.2, 0.3],
+            ids: vec![3, u64::MAX],
+            values: vec![0.1, 0.2, 0.3, 0.0, -0.0, 1e-9],
+        };
+        made.features.numeric[1].encode.as_mut().unwrap().fitted = Some(table);
+        let again =
+            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+        assert_eq!(again.unwrap(), made);
+        let message = "the numbers of an encoding are one for each fold and one for all other rows, of each id";
+        for (key, other) in
+            [("ffffffffffffffff", "fffffffffffffff"), ("3dcccccd3e4ccccd", "3dcccccd"), ("folds = 2", "folds = 3")]
+        {
+            let text = made.to_toml().replacen(key, other, 1);
+            assert_ne!(text, made.to_toml());
+            let error = crate::Job::parse(&text, std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
+            assert_eq!(error.unwrap_err().problems()[0].message(), message, "{other}");
+        }
+    }
+
+    #[test]
+    fn keys_that_do_not_fit_an_encoding_are_refused() {
+        for (numeric, message) in [
+            ("{ column = 'a', encode = { by = 'target' }, log = true }", "`log` and `encode` exclude each other"),
+            ("{ column = 'a', encode = { by = 'target' }, missing = 1 }", "`missing` and `encode` exclude each other"),
+            ("{ column = 'a', encode = { by = 'count', folds = 3 } }", "`folds` needs `by = \"target\"`"),
+            ("{ column = 'q', encode = { by = 'count' } }", "no feature or column is named \"q\""),
+            ("{ column = 'a', encode = { by = 'count', with = ['q'] } }", "no feature or column is named \"q\""),
+            ("{ column = 'a', encode = { by = 'count', with = ['a'] } }", "the cross names \"a\" twice"),
+            ("{ column = 'y', encode = { by = 'count' } }", "the label \"y\" is also a categorical feature"),
+        ] {
+            assert_eq!(problems(DELIMITED, &features(numeric)), [message], "{numeric}");
+        }
+        let encoded = features("{ column = 'a', encode = { by = 'target' } }");
+        let classes =
+            encoded.replace("label = 'y'", "label = { column = 'y', kind = 'classes', classes = ['a', 'b', 'c'] }");
+        assert_eq!(
+            problems(DELIMITED, &classes),
+            ["`encode` by target needs a first label that is a click or a number"]
+        );
+        let by_time = DELIMITED.replace("[data]\n", "[data]\norder = 'time'\n");
+        let found = problems(&by_time, &encoded);
+        assert_eq!(found, ["`encode` by target does not fit `data.order = \"time\"`"]);
+        job(&by_time, &features("{ column = 'a', encode = { by = 'count' } }"));
+    }
+}
